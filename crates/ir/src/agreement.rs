@@ -1,20 +1,21 @@
-//! Do the statements about a node's shape and dtype agree? A definition makes several: its shape
-//! rule, its index maps, and for a composite its decomposition. The shape rule is what a front end
-//! is told when an op is recorded; the others are what is built. [`check`] compares them, for
-//! whoever adds an op or suspects one.
+//! Checks that the statements about a node's shape and dtype agree. A definition makes several: the
+//! shape rule, the index maps, and for a composite the decomposition. The front end relies on the
+//! shape rule when it records an op; compilation relies on the others. [`check`] compares them, as
+//! a tool for authors of ops.
 
 use crate::ops::OpCall;
 use crate::{Class, Error, Graph, GraphBuilder, NodeId, OpDef, Result, Shape, TensorSpec};
 use smallvec::SmallVec;
 
-/// Checks that every node is what its definition says in each way it says it.
+/// Checks every node's spec against all statements of its op's definition.
 ///
-/// Errors: [`Error::Invalid`] naming the first op that lies, what was inferred and what was built.
+/// Errors: [`Error::Invalid`] naming the first op that disagrees, with the inferred and the built
+/// spec.
 pub fn check(graph: &Graph) -> Result<()> {
     graph.ids().try_for_each(|id| check_node(graph, id, graph.node(id).op.def()))
 }
 
-/// One node, by a definition of its op.
+/// Checks one node against a definition of its op.
 fn check_node(graph: &Graph, id: NodeId, def: &OpDef) -> Result<()> {
     let node = graph.node(id);
     if def.class == Class::Leaf {
@@ -31,7 +32,7 @@ fn check_node(graph: &Graph, id: NodeId, def: &OpDef) -> Result<()> {
         return Err(lie("the graph", &node.spec, &inferred));
     }
     if let Some(shape) = loop_shape(def, call, &inferred)? {
-        // Kept reduced axes have size 1 and no dimension of the loop nest.
+        // Reduced axes that are kept have size 1 and no dimension in the loop nest.
         let squeezed = |shape: &Shape| -> Vec<usize> {
             shape.iter().copied().filter(|&size| size != 1).collect()
         };
@@ -50,10 +51,11 @@ fn check_node(graph: &Graph, id: NodeId, def: &OpDef) -> Result<()> {
     Ok(())
 }
 
-/// The shape that the op's loops write, where it has any.
+/// The shape that the op's loop nest writes, if the op has one.
 fn loop_shape(def: &OpDef, call: OpCall<'_>, inferred: &TensorSpec) -> Result<Option<Shape>> {
     if def.class == Class::Elementwise {
-        // Their loops are laid over the result, so they would follow the rule's lie.
+        // Elementwise loop nests are derived from the result's shape, so they would repeat a wrong
+        // shape rule. Compare with the operands instead.
         let mut shape = Shape::scalar();
         for input in call.inputs {
             shape = shape.broadcast(&input.shape, def.name)?;
@@ -75,7 +77,7 @@ mod tests {
         TensorSpec::new([2, 3], DType::F32)
     }
 
-    /// Says the result has one row more than it has.
+    /// A wrong shape rule: the result has one row too many.
     fn lying(call: OpCall<'_>) -> Result<TensorSpec> {
         Ok(TensorSpec::new([call.inputs[0].shape[0] + 1, 3], DType::F32))
     }
@@ -83,7 +85,7 @@ mod tests {
     #[test]
     fn an_op_whose_shape_rule_lies_is_named_with_what_it_says_and_what_is_built() {
         let toys = [
-            // Composites are seen through, elementwise ops by their operands.
+            // Composites are checked by their decomposition, elementwise ops by their operands.
             (OpCode::Exp, OpDef { infer: lying, ..elementwise::EXP }, "loop nest"),
             (OpCode::Silu, OpDef { infer: lying, ..composite::SILU }, "decomposition"),
         ];

@@ -1,5 +1,5 @@
-//! The canonical order of a closed graph's outputs: programs that compute the same values, asked
-//! for in another order, are one program.
+//! The canonical order of a closed graph's outputs, so that graphs which request the same values in
+//! another order become one program.
 
 use crate::hints::Hints;
 use crate::{Graph, NodeId};
@@ -7,10 +7,10 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A graph with its outputs in canonical order, and how the two correspond.
+/// A graph with its outputs in canonical order, and the correspondence to the original.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Canonical {
-    /// The same computation; nodes numbered depth-first from the outputs.
+    /// The same computation; nodes are numbered depth-first from the outputs.
     pub graph: Graph,
     /// For each argument of `graph`, its position among the original's arguments.
     pub arguments: Vec<u32>,
@@ -19,11 +19,11 @@ pub struct Canonical {
 }
 
 impl Graph {
-    /// The graph with outputs sorted by what they compute, whatever the order they were asked for
-    /// in. Outputs that compute alike from different leaves keep their order. Nodes that no output
-    /// needs are gone, unless they are arguments: those stay, behind the others.
+    /// Sorts the outputs by structure, independent of their original order. Outputs of equal
+    /// structure but different leaves keep their order. Nodes that no output needs are removed,
+    /// except arguments, which follow the other nodes.
     ///
-    /// Cost: linear in the graph, but for sorting the outputs.
+    /// Cost: linear in the graph, except for sorting the outputs.
     pub fn canonical(&self) -> Canonical {
         let hashes = self.structure_hashes();
         let mut order: Vec<u32> = (0..self.outputs().len() as u32).collect();
@@ -57,7 +57,7 @@ impl Graph {
         Canonical { graph, arguments, outputs: positions }
     }
 
-    /// A hash of what leads to each node: equal for equal computations, whatever their numbering.
+    /// A hash of each node's computation: equal for equal computations, whatever their numbering.
     fn structure_hashes(&self) -> Vec<u64> {
         let mut hashes: Vec<u64> = Vec::with_capacity(self.len());
         for (_, node) in self.nodes() {
@@ -69,8 +69,8 @@ impl Graph {
         hashes
     }
 
-    /// The nodes the roots need, operands first and in operand order, root by root; then arguments
-    /// that none needs.
+    /// The nodes that the roots need, in depth-first postorder, root by root; then the arguments
+    /// that no root needs.
     fn depth_first(&self, roots: &[NodeId]) -> Vec<NodeId> {
         let mut seen = vec![false; self.len()];
         let mut order = Vec::with_capacity(self.len());
@@ -103,7 +103,7 @@ mod tests {
         key
     }
 
-    /// Two outputs over three leaves, numbered by whichever is wanted first.
+    /// Two outputs of three leaves, numbered in the order of either output.
     fn pair(swapped: bool) -> Graph {
         let mut b = GraphBuilder::default();
         let spec = || TensorSpec::new([3], DType::F32);
@@ -129,7 +129,7 @@ mod tests {
         let (a, b) = (one.canonical(), other.canonical());
         assert_eq!(key(&a.graph), key(&b.graph));
         a.graph.verify().unwrap();
-        // Each output stands where the original asked for it.
+        // `outputs` maps each original output to its new position.
         for (graph, canonical) in [(&one, &a), (&other, &b)] {
             for (output, &at) in graph.outputs().iter().zip(&canonical.outputs) {
                 let there = canonical.graph.outputs()[at as usize];
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(canonical.arguments.len(), 3);
         }
         assert_ne!(a.arguments, b.arguments);
-        // It is its own canonical form.
+        // The canonical form is a fixed point.
         assert_eq!(a.graph.canonical().graph, a.graph);
         assert_eq!(a.graph.canonical().arguments, [0, 1, 2]);
     }

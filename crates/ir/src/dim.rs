@@ -6,9 +6,9 @@
 //! for the life of the process. A program needs one for each distinct computation with its sizes.
 //!
 //! A decision that depends on a symbolic size holds for that size only, so every such decision
-//! records a [`Guard`]. Reading the number specialises the expression to it, and a comparison guards
-//! its outcome. A comparison that the symbols' ranges decide records no guard. A program traced
-//! under guards is valid for all sizes that satisfy them.
+//! records a [`Guard`]. Reading the number specialises the expression to it, and a comparison
+//! guards its outcome. A comparison that the symbols' ranges decide records no guard. A program
+//! traced under guards is valid for all sizes that satisfy them.
 
 mod expr;
 mod guards;

@@ -1,5 +1,5 @@
-//! Graphs as DOT, for Graphviz: one node per value, one edge per operand, scopes as clusters, groups
-//! as colours.
+//! Prints graphs as DOT, for Graphviz: a node for each value, an edge for each operand, scopes as
+//! clusters, groups as colours.
 
 use crate::ops::Class;
 use crate::{Graph, NodeId, OpCode};
@@ -11,8 +11,8 @@ pub fn to_dot(graph: &Graph) -> String {
     to_dot_grouped(graph, |_| None)
 }
 
-/// The graph in DOT. Nodes that carry the hint `scope`, a path with dots, are in nested clusters of
-/// its names; those of a group, for instance of one kernel, have a colour.
+/// The graph in DOT. Nodes with a hint `scope`, a dotted path, are in nested clusters of these
+/// names. Nodes are coloured by group, for example by kernel.
 pub fn to_dot_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) -> String {
     let (mut root, scopes) = (Cluster::default(), crate::svg::scopes_of(graph));
     for id in graph.ids() {
@@ -35,7 +35,7 @@ pub fn to_dot_grouped(graph: &Graph, group: impl Fn(NodeId) -> Option<usize>) ->
     out
 }
 
-/// Deepest nesting of clusters drawn: hints may come from files.
+/// Maximum nesting of clusters, since hints may come from files.
 const MAX_DEPTH: usize = 32;
 
 /// The nodes of a scope, and the scopes within it.
@@ -87,7 +87,7 @@ fn node(graph: &Graph, id: NodeId, group: Option<usize>, indent: &str, out: &mut
     let _ = writeln!(out, "{indent}n{} [label={}{shape}{pen}];", id.0, string(&label));
 }
 
-/// A quoted DOT string; line breaks are the centred ones of labels.
+/// A quoted DOT string; line breaks become DOT's centred line breaks.
 fn string(text: &str) -> String {
     let text =
         text.replace('\\', "\\\\").replace('"', "\\\"").replace(" \n", "\\n").replace('\n', "\\n");
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::testing::random_graph;
 
-    /// Statements, after checking that quotes close and braces nest.
+    /// Splits into statements, after a check that quotes close and braces nest.
     fn statements(dot: &str) -> Vec<String> {
         let (mut depth, mut quoted, mut escaped) = (0, false, false);
         let mut out = vec![String::new()];

@@ -1,39 +1,39 @@
-//! Hints on the nodes of a graph: notes of people and tools by key, such as a name. They never
-//! change what a program computes. The compiler reads one of them, [`FUSE`], which is therefore part
-//! of the canonical encoding; all others count for nothing.
+//! Hints on the nodes of a graph: notes of people and tools by key, such as a name. Hints never
+//! change the computed values. The compiler reads only [`FUSE`], which is therefore part of the
+//! canonical encoding; it ignores all others.
 
 use crate::{Graph, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The hints on a node by key; the one called `name` is the node's name.
+/// The hints of a node by key; the hint `name` is the node's name.
 pub type Hints = BTreeMap<String, String>;
 
-/// The hint that says how a node is fused. With the value [`NO`] the op is computed in kernels of its
-/// own, apart from its operands and its users. Other values count for nothing.
+/// The hint that controls a node's fusion. With the value [`NO`] the op is not fused with its
+/// operands or users, but computed in kernels of its own. Other values have no effect.
 pub const FUSE: &str = "fuse";
 
-/// The value of [`FUSE`] that the compiler knows.
+/// The only value of [`FUSE`] that the compiler reads.
 pub const NO: &str = "no";
 
-/// Stands between outputs and isolated nodes in the canonical encoding; no node has this number.
+/// Separates outputs from isolated nodes in the canonical encoding; no node has this id.
 const ISOLATED: u32 = u32::MAX;
 
 impl Graph {
-    /// The hints on a node.
+    /// The hints of a node.
     pub fn hints(&self, id: NodeId) -> &Hints {
         static NONE: Hints = Hints::new();
         self.hints.as_ref().and_then(|hints| hints.get(&id)).unwrap_or(&NONE)
     }
 
-    /// Puts a hint on a node, in place of what the key held before.
+    /// Sets a hint of a node; replaces the key's previous value.
     pub fn set_hint(&mut self, id: NodeId, key: impl Into<String>, value: impl Into<String>) {
         debug_assert!(id.index() < self.len());
         let hints = Arc::make_mut(self.hints.get_or_insert_default());
         hints.entry(id).or_default().insert(key.into(), value.into());
     }
 
-    /// The node's name, if it has been given one.
+    /// The node's name, if it has one.
     pub fn name(&self, id: NodeId) -> Option<&str> {
         self.hints(id).get("name").map(String::as_str)
     }
@@ -49,7 +49,7 @@ impl Graph {
         hinted.filter(|(_, hints)| hints.get(FUSE).is_some_and(|v| v == NO)).map(|(id, _)| *id)
     }
 
-    /// Appends which nodes are isolated, if any are.
+    /// Appends the isolated nodes, if there are any.
     pub(crate) fn encode_isolated(&self, out: &mut Vec<u8>) {
         let mut isolated = self.isolated().peekable();
         if isolated.peek().is_some() {
@@ -58,7 +58,7 @@ impl Graph {
         }
     }
 
-    /// Appends all hints, for keys of what a reader of hints makes of the graph.
+    /// Appends all hints, for cache keys of results that depend on hints.
     pub fn encode_hints(&self, out: &mut Vec<u8>) {
         for (id, hints) in self.hints.iter().flat_map(|hints| hints.iter()) {
             out.extend_from_slice(&id.0.to_le_bytes());

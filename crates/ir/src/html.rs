@@ -1,12 +1,12 @@
-//! A graph as one page of HTML that needs nothing else: its drawing, to be moved and zoomed, each
-//! node's details beside it, and a field to find nodes by name or op.
+//! Renders a graph as one self-contained HTML page: a drawing with pan and zoom, the details of
+//! each node, and a search field for nodes by name or op.
 
 use crate::svg::{escape, to_svg_grouped};
 use crate::{Graph, NodeId};
 use std::fmt::Write;
 
-/// The page. Nodes are coloured by group, for instance by the kernel that computes them; `notes`
-/// gives lines of text on a node, shown with its details.
+/// The page. Nodes are coloured by group, for example by the kernel that computes them. `notes`
+/// returns lines of text about a node, which its details include.
 pub fn to_html(
     graph: &Graph,
     title: &str,

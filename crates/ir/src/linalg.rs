@@ -1,5 +1,5 @@
-//! From an op on matrices to its routine in `girih-linalg`: the one place that says which function
-//! computes which op.
+//! Dispatches ops on matrices to their routines in `girih-linalg`. No other module maps these ops
+//! to functions.
 
 use crate::{Op, OpCode};
 pub use girih_linalg::{Alone, Failure, Real, Scalar, Team};
@@ -9,9 +9,9 @@ use girih_linalg::{
 };
 use smallvec::{SmallVec, smallvec};
 
-/// A result: of the operands' numbers, or of the real or complex ones of their precision.
+/// A result, of the operands' numbers, or of the real or complex numbers of the same precision.
 pub enum Part<T: Scalar> {
-    /// The operands' numbers.
+    /// Numbers of the operands' type.
     Same(Vec<T>),
     /// Real numbers.
     Real(Vec<T::Real>),
@@ -19,13 +19,13 @@ pub enum Part<T: Scalar> {
     Complex(Vec<T::Complex>),
 }
 
-/// An operand: a matrix with its rows and columns.
+/// An operand: a matrix's elements, and its number of rows and columns.
 pub type Matrix<'a, T> = (&'a [T], [usize; 2]);
 
-/// Computes an op on one matrix, or one pair; `needed` says which results are. Others may be empty.
-/// The work of a large matrix is the team's.
+/// Computes an op on one matrix, or on one pair. `needed` marks the results to compute; the others
+/// may be empty. The routines use `team` for large matrices.
 ///
-/// Errors: those of the routine. Panics: for an op that is none on matrices.
+/// Errors: the routine's. Panics: if `op` is not an op on matrices.
 pub fn call<T: Scalar>(
     op: &Op,
     operands: &[Matrix<'_, T>],

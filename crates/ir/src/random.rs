@@ -1,6 +1,6 @@
-//! The counter-based generator behind every random number: Philox 4x32-10 (Salmon, Moraes, Dror and
-//! Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011), and the 64 bits that a key gives at
-//! a counter, which is what the op `philox` computes.
+//! The counter-based random generator: Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel
+//! random numbers: as easy as 1, 2, 3", SC 2011). The op `philox` computes 64 bits from a key and a
+//! counter.
 
 /// One block: ten rounds on a counter and a key.
 #[inline(always)]
@@ -15,12 +15,12 @@ pub fn philox(mut c: [u32; 4], mut k: [u32; 2]) -> [u32; 4] {
     c
 }
 
-/// The third counter word of what is drawn from a key: the leaves' kinds of draw have 0, 1 and 2, so
-/// that a key and a seed of the same bits share no block.
+/// The third counter word of values drawn from a key. The random leaves use 0, 1 and 2, so that a
+/// key and a seed with equal bits share no block.
 const STREAM: u32 = 3;
 
-/// The 64 bits that a key gives at a counter: the first two words of the block of the key
-/// `(key mod 2^32, key >> 32)` at the counter `(counter mod 2^32, counter >> 32, 3, 0)`.
+/// The 64 random bits of a key at a counter: the first two words of the block of the key `(key mod
+/// 2^32, key >> 32)` at the counter `(counter mod 2^32, counter >> 32, 3, 0)`.
 #[inline(always)]
 pub fn word(key: u64, counter: u64) -> u64 {
     let counter = [counter as u32, (counter >> 32) as u32, STREAM, 0];

@@ -1,6 +1,6 @@
-//! The reference evaluator: what a graph means, by the simplest loops that say it. Tests compare
-//! everything else with it; constant folding takes its scalar arithmetic from [`scalar`], so that
-//! there is one place that says what an op does to numbers.
+//! The reference evaluator, which defines the meaning of a graph by the simplest loops. Tests
+//! compare all other implementations with it. Constant folding uses its scalar arithmetic,
+//! [`scalar`], so that one module defines what an op computes.
 //!
 //! Values are faithful to their dtype: half floats are rounded after each op and summed in f32, f32
 //! is computed in f32, integers wrap. It is slow and not meant to run programs.
@@ -20,12 +20,12 @@ use crate::ops::{Attrs, Class};
 use crate::{Error, Graph, Literal, Node, OpCode, Result};
 use array::indices;
 
-/// Evaluates a graph's outputs. `arguments` are the values of [`Graph::arguments`], in order; the
-/// draws of a random leaf are given as its value, a run-time scalar as an array of its node's shape
-/// or as a scalar. Composites are evaluated by their definitions.
+/// Evaluates a graph's outputs. `arguments` are the values of [`Graph::arguments`], in order. The
+/// argument of a random leaf is the leaf's value; a run-time scalar is an array of its node's shape
+/// or a scalar. Composites are evaluated by their decompositions.
 ///
-/// Errors: [`Error::InvalidArgument`] for missing or ill-fitting arguments,
-/// [`Error::IndexOutOfBounds`] for an index outside its axis.
+/// Errors: [`Error::InvalidArgument`] for missing arguments or arguments of a wrong spec,
+/// [`Error::IndexOutOfBounds`] for an index out of bounds.
 pub fn evaluate(graph: &Graph, arguments: &[Array]) -> Result<Vec<Array>> {
     let decomposed = graph.decomposed()?;
     let graph = decomposed.as_ref().unwrap_or(graph);

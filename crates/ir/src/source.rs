@@ -1,23 +1,24 @@
-//! The source lines that recorded the nodes of a graph, for messages to people. The nodes of a
-//! recording carry their lines themselves; regions of control ops are closed graphs, which keep lines here.
+//! The source lines that recorded the nodes of a graph, for diagnostics. The nodes of a recording
+//! carry their lines themselves; regions of control ops are closed graphs, whose lines are stored
+//! here.
 
 use crate::{Graph, GraphBuilder, NodeId};
 
-/// The source lines of a graph's nodes; None if no node has a known line. Comparison, encoding and files
-/// ignore them.
+/// The source lines of a graph's nodes; None if no node has a known line. Comparison, encoding and
+/// files ignore source lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources(Option<Box<Lines>>);
 
 #[derive(Clone, Debug, Default)]
 struct Lines {
-    /// The line of nodes appended from here on; 0 if unknown.
+    /// The line of nodes appended from now on; 0 if unknown.
     current: u32,
     /// By node. Nodes beyond the end have no known line.
     of: Vec<u32>,
 }
 
 impl Sources {
-    /// The node at that index is appended.
+    /// Records the line of the node appended at `index`.
     #[inline]
     pub fn append(&mut self, index: usize) {
         if let Some(lines) = &mut self.0
@@ -30,13 +31,13 @@ impl Sources {
 }
 
 impl Graph {
-    /// The source line that recorded a node, by the number that the front end gave it; 0 if unknown.
+    /// The source line that recorded a node, as the front end's number; 0 if unknown.
     pub fn source(&self, id: NodeId) -> u32 {
         let lines = self.sources.0.as_ref();
         lines.and_then(|lines| lines.of.get(id.index()).copied()).unwrap_or(0)
     }
 
-    /// Says which source line records the nodes appended from here on; 0 if unknown.
+    /// Sets the source line of nodes appended from now on; 0 if unknown.
     pub fn record_at(&mut self, source: u32) {
         match &mut self.sources.0 {
             Some(lines) => lines.current = source,
@@ -47,7 +48,7 @@ impl Graph {
 }
 
 impl GraphBuilder {
-    /// As [`Graph::record_at`], for what is written for a node of another graph: a node without a known
+    /// As [`Graph::record_at`], with the line of a node of another graph. A node without a known
     /// line changes nothing.
     pub fn record_as(&mut self, graph: &Graph, id: NodeId) {
         match graph.source(id) {
@@ -56,7 +57,7 @@ impl GraphBuilder {
         }
     }
 
-    /// As [`GraphBuilder::record_as`], for what is written for a node of this graph.
+    /// As [`GraphBuilder::record_as`], for a node of this graph.
     pub fn record_for(&mut self, id: NodeId) {
         match self.graph().source(id) {
             0 => {}
@@ -88,7 +89,7 @@ mod tests {
         let results = b.inline(&lined, &[x]).unwrap();
         let inlined = b.finish(results);
         assert_eq!(inlined, lined, "a graph is the same with and without");
-        // A node without a line of its own gets the line of the node before it.
+        // A node without a line of its own gets the line of the previous node.
         let found: Vec<u32> = inlined.ids().map(|id| inlined.source(id)).collect();
         assert_eq!(found, [0, 7, 7, 9]);
     }

@@ -1,11 +1,11 @@
-//! Random well-typed graphs for tests, drawn from the registry: what forms, passes and back ends
-//! are tested with. Everything is decided by the seed.
+//! Random well-typed graphs from the registry, for tests of text and file forms, passes and back
+//! ends. The seed determines everything.
 
 use crate::ops::{Attrs, Class};
 use crate::{DType, Graph, Node, NodeId, Op, OpCode, Shape, TensorSpec};
 use smallvec::SmallVec;
 
-/// A small generator of random numbers (splitmix64), enough for tests.
+/// A small pseudorandom generator (splitmix64), sufficient for tests.
 #[derive(Clone, Debug)]
 pub struct Rng(pub u64);
 
@@ -28,7 +28,7 @@ impl Rng {
 const SHAPES: &[&[usize]] =
     &[&[], &[1], &[2], &[3], &[0], &[2, 3], &[3, 2], &[2, 2], &[3, 1], &[2, 1, 3], &[2, 2, 2]];
 
-/// A random leaf: its shape, dtype and attributes.
+/// A random leaf with random shape, dtype and attributes.
 fn leaf(rng: &mut Rng, code: OpCode) -> Option<Node> {
     let shape = Shape::from(SHAPES[rng.below(SHAPES.len())]);
     let spec = TensorSpec::new(shape, DType::ALL[rng.below(DType::ALL.len())]);
@@ -45,7 +45,7 @@ fn leaf(rng: &mut Rng, code: OpCode) -> Option<Node> {
     crate::graph::verify_leaf(&node).is_ok().then_some(node)
 }
 
-/// Appends one of the op's samples, its operands as inputs.
+/// Appends one of the op's samples, with inputs as operands.
 fn push_sample(graph: &mut Graph, code: OpCode, rng: &mut Rng) -> Option<NodeId> {
     let samples = code.samples();
     let sample = samples.get(rng.below(samples.len()))?;
@@ -54,9 +54,9 @@ fn push_sample(graph: &mut Graph, code: OpCode, rng: &mut Rng) -> Option<NodeId>
     graph.push(sample.op.clone(), &inputs).ok()
 }
 
-/// Appends a node of that op with random operands of the graph and random attributes, if one is
-/// found in `tries` tries. Every hundredth try is one of the op's samples: some ops take nearly
-/// nothing that is drawn blindly.
+/// Appends a node of the op with random operands of the graph and random attributes, if `tries`
+/// attempts find one. Every hundredth attempt uses one of the op's samples, since some ops accept
+/// almost no random operands.
 pub fn push_random(graph: &mut Graph, code: OpCode, rng: &mut Rng, tries: usize) -> Option<NodeId> {
     let def = code.def();
     for i in 1..=tries {
@@ -92,7 +92,7 @@ pub fn push_random(graph: &mut Graph, code: OpCode, rng: &mut Rng, tries: usize)
         });
         let op = Op::new(code, attrs);
         let specs: SmallVec<[&TensorSpec; 3]> = inputs.iter().map(|&i| graph.spec(i)).collect();
-        // Small, so that it may be evaluated too.
+        // Small enough for evaluation.
         let small = op.infer(&specs).is_ok_and(|spec| spec.numel() <= 4096);
         drop(specs);
         if small {
@@ -102,7 +102,7 @@ pub fn push_random(graph: &mut Graph, code: OpCode, rng: &mut Rng, tries: usize)
     None
 }
 
-/// An input of every small shape and dtype.
+/// Inputs of every small shape and dtype.
 pub fn pool() -> Graph {
     let mut graph = Graph::new();
     for &dtype in &DType::ALL {
@@ -141,12 +141,12 @@ pub fn random_graph(seed: u64, size: usize) -> Graph {
     graph
 }
 
-/// How many mutations a test runs: the given number, or what `GIRIH_MUTATIONS` says.
+/// Number of mutations that a test runs: `usual`, or the value of `GIRIH_MUTATIONS`.
 pub fn mutations(usual: usize) -> usize {
     std::env::var("GIRIH_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// Changes bytes at a few random places: flips, overwrites with edge values, cuts, repeats, and
+/// Mutates bytes at a few random positions: flips, overwrites with edge values, cuts, repeats, and
 /// inserts tokens.
 pub fn mutate(bytes: &mut Vec<u8>, tokens: &[&[u8]], rng: &mut Rng) {
     for _ in 0..1 + rng.below(3) {

@@ -1,5 +1,5 @@
 //! Writes `docs/ops.md` from the op registry: each op with its sentence, shapes, dtypes, indices,
-//! derivative and definition. The test fails when the file is not what the registry says; with
+//! derivative and definition. The test fails if the file differs from the registry; with
 //! `GIRIH_UPDATE` set (`make docs`) it writes the file.
 
 use girih_ir::index_map::AxisIndex;
@@ -49,7 +49,7 @@ fn letter(dim: usize) -> String {
     letters.get(dim).map_or(format!("i{dim}"), |&l| (l as char).to_string())
 }
 
-/// The index along one axis: `i`, `2*k+1`, `1` where the axis has one element that is stretched.
+/// The index along one axis: `i`, `2*k+1`, or `1` for an axis of one element that is broadcast.
 fn along(axis: &AxisIndex) -> String {
     let mut text = String::new();
     for &(dim, step) in &axis.terms {
@@ -66,7 +66,7 @@ fn along(axis: &AxisIndex) -> String {
     text.trim_start_matches('+').to_string()
 }
 
-/// How one operand is read: `i 1 2*k+1`.
+/// The index map of one operand as text: `i 1 2*k+1`.
 fn reads(map: &IndexMap) -> String {
     match map.0.is_empty() {
         true => "()".into(),
@@ -81,7 +81,7 @@ fn indices(nest: &Iteration) -> String {
     format!("{} -> {result}", operands.join(", "))
 }
 
-/// The graph of one call, if the op takes such operands.
+/// The graph of one call, if the op accepts such operands.
 fn call(sample: &Sample, specs: &[TensorSpec]) -> Option<(GraphBuilder, NodeId)> {
     let mut b = GraphBuilder::default();
     let inputs: Vec<_> = specs.iter().map(|s| b.input(s.clone())).collect();
@@ -93,11 +93,12 @@ fn specs(sample: &Sample) -> Vec<TensorSpec> {
     sample.inputs.iter().map(|x| x.spec().clone()).collect()
 }
 
-/// The dtypes that can take the place of the sample's: of its floats, or of its first operand's.
+/// The dtypes that can replace the sample's f64 operands, or its first operand's dtype if there are
+/// none.
 fn dtypes(samples: &[Sample]) -> Vec<DType> {
     let takes = |sample: &Sample, dtype: DType| {
         if sample.op.as_host().is_some() {
-            // The call says which dtypes its results have.
+            // A call of a custom op contains its results' dtypes.
             return sample.with_dtype(dtype).infer().is_ok();
         }
         let specs = specs(sample);
@@ -120,7 +121,7 @@ fn names(dtypes: &[DType]) -> String {
     dtypes.iter().map(|d| d.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// What a composite is made of, on its first sample.
+/// The decomposition of a composite, on its first sample.
 fn definition(sample: &Sample) -> String {
     let (b, result) = call(sample, &specs(sample)).expect("the op takes its sample");
     let graph = b.finish([result]);
@@ -144,7 +145,7 @@ fn section(code: OpCode, out: &mut String) -> std::fmt::Result {
     };
     writeln!(out, "\n### {}\n\n{}\n\n* Python: {python}", def.name, def.doc)?;
     let Some(sample) = samples.first() else { return Ok(()) };
-    // Regions take what they were recorded for, which may be anything.
+    // Regions take the specs they were recorded for, so a control op accepts every dtype.
     let dtypes = match def.class {
         Class::Control => DType::ALL.to_vec(),
         _ => dtypes(&samples),

@@ -53,7 +53,7 @@ fn pad(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype: spec.dtype })
 }
 
-/// Each operand gets the part of the cotangent that lies where it was placed.
+/// Each operand's cotangent is the slice of the cotangent at the operand's position.
 fn concat_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let Attrs::Axis(axis) = v.op.attrs else { unreachable!("concat carries an axis") };
     let axis = axis as usize;
@@ -68,7 +68,7 @@ fn concat_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(cotangents)
 }
 
-/// The part of the cotangent at the places of the operand's elements.
+/// The slice of the cotangent at the positions of the operand's elements.
 fn pad_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let Attrs::Pad(pad) = &v.op.attrs else { unreachable!("pad carries widths") };
     let shape = v.b.shape(v.inputs[0]).clone();
@@ -95,7 +95,8 @@ fn update_slice(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(call.inputs[0].clone())
 }
 
-/// The tensor gets the cotangent but for the part that was replaced, which the update gets.
+/// The tensor's cotangent is the cotangent with zeros in the replaced slice; the update's cotangent
+/// is this slice.
 fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let mut cotangents = Cotangents::from_slice(&[None, None]);
     if v.wanted[0] {
@@ -109,7 +110,7 @@ fn update_slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(cotangents)
 }
 
-/// Operands side by side along an axis (attribute `Axis`).
+/// Operands concatenated along an axis (attribute `Axis`).
 pub static CONCAT: OpDef = OpDef {
     factors: Factoring::Rule(factoring::concat),
     samples: samples::concat,
@@ -123,7 +124,7 @@ pub static CONCAT: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// A border of one value around, and gaps between, the elements (attribute `Pad`).
+/// A tensor padded with one value around and between its elements (attribute `Pad`).
 pub static PAD: OpDef = OpDef {
     factors: Factoring::Rule(factoring::pad),
     samples: samples::pad,
@@ -137,7 +138,7 @@ pub static PAD: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// A tensor with a regular sub-grid replaced by another tensor (attribute `Slice`).
+/// A tensor with a strided slice replaced by another tensor (attribute `Slice`).
 pub static UPDATE_SLICE: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::update_slice),

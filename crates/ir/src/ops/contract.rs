@@ -1,4 +1,4 @@
-//! Matrix product, `… m k, … k n -> … m n`, batch axes broadcast.
+//! Matrix product, `… m k, … k n -> … m n`, with broadcast batch axes.
 
 use super::*;
 use crate::index_map::matmul_iteration;
@@ -50,8 +50,8 @@ fn matmul_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     ])
 }
 
-/// The rows of all matrices of a batch: one product sums over them, where a batch of products would
-/// be summed afterwards.
+/// Merges the batch axes into the rows. One matrix product then also sums over the batch, in place
+/// of a batch of products followed by a sum.
 fn as_matrix(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let shape = b.shape(x).clone();
     let Some(last) = shape.rank().checked_sub(1).filter(|&last| last > 1) else { return Ok(x) };

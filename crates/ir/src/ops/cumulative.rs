@@ -1,12 +1,13 @@
-//! Running combinations along rows: each element is the row's elements up to it, combined in
-//! order. With the flag, from the row's end.
+//! Scans along rows: each element combines the row's elements up to it, in order; with the flag,
+//! from the row's end.
 
 use super::rules::only;
 use super::sort::{ordered, row_len, settings, unpick};
 use super::*;
 use crate::{GraphBuilder, NodeId};
 
-/// The accumulator dtypes: what is summed is converted to one of them before.
+/// The spec of a running sum or product. The operand must have an accumulator dtype; front ends
+/// insert the cast.
 fn running(call: OpCall<'_>) -> Result<TensorSpec> {
     settings(call, 1)?;
     let spec = call.inputs[0];
@@ -51,7 +52,7 @@ fn extremum(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: spec.shape.clone(), dtype })
 }
 
-/// The same op run the other way.
+/// The same op in the other direction.
 fn reversed(v: &mut Vjp<'_>, code: OpCode, x: NodeId) -> Result<NodeId> {
     let (_, flag, _) = v.op.attrs.library();
     v.b.emit(Op::new(code, Attrs::routine(!flag)), &[x])
@@ -61,7 +62,7 @@ fn cumsum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(reversed(v, OpCode::CumSum, v.ct)?)
 }
 
-/// True at the element that a row begins with: its last one with the flag.
+/// A mask of each row's first element; with the flag, of its last.
 fn begins(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     let shape = v.b.shape(x).clone();
     let axis = shape.rank() - 1;
@@ -78,8 +79,8 @@ fn begins(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     v.b.eq(index, first)
 }
 
-/// `d x_i = E_i R_i`, with the product `E_i` of the elements before and
-/// `R_i = ct_i + x_(i+1) R_(i+1)`: nothing is divided by an element, which may be 0.
+/// `d x_i = E_i R_i`, where `E_i` is the product of the elements before and `R_i = ct_i + x_(i+1)
+/// R_(i+1)`. Nothing is divided by an element, since it may be 0.
 fn cumprod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = v.inputs[0];
     let (zero, one, begins) = (v.b.scalar_like(x, 0.0), v.b.scalar_like(x, 1.0), begins(v, x)?);
@@ -108,8 +109,9 @@ fn behind(b: &mut GraphBuilder, a: NodeId, w: NodeId, flag: bool) -> Result<Node
     b.add(w, rest)
 }
 
-/// The recurrence runs the other way. The cotangents of `y` are `S` as [`behind`] has them, those of
-/// `p` arrive one element further on; `b` gets them as they are, and `a` times `p`.
+/// The transpose runs the recurrence in the other direction. The cotangents of `y` are `S`, as in
+/// [`behind`]; the cotangents of `p` arrive one element later. The cotangent of `b` is that sum,
+/// and the cotangent of `a` is the sum times `p`.
 fn recurrence_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (result, flag, _) = v.op.attrs.library();
     let (a, b) = (v.inputs[0], v.inputs[1]);
@@ -124,8 +126,8 @@ fn recurrence_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(smallvec::smallvec![of_a, v.operand(1, |_| Ok(sums))?])
 }
 
-/// `d x_i = exp(x_i - y_i) R_i` with `R_i = ct_i + exp(y_i - y_(i+1)) R_(i+1)`: no exponential is of a
-/// positive number, so nothing overflows. Where `y` is -inf nothing is passed on.
+/// `d x_i = exp(x_i - y_i) R_i` with `R_i = ct_i + exp(y_i - y_(i+1)) R_(i+1)`. No exponent is
+/// positive, so nothing overflows. Where `y` is -inf, the gradient is 0.
 fn logcumsumexp_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (x, y) = (v.inputs[0], v.output);
     if v.b.shape(y).has_no_elements() {
@@ -144,7 +146,7 @@ fn logcumsumexp_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.mul(own, sums)?)
 }
 
-/// Each row moved on by one element, which begins with `first`.
+/// Shifts each row by one element; the first element becomes `first`.
 fn previous(v: &mut Vjp<'_>, x: NodeId, first: NodeId) -> Result<NodeId> {
     let (_, flag, _) = v.op.attrs.library();
     let shape = v.b.shape(x).clone();
@@ -163,7 +165,7 @@ const RUNNING: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// Running sums.
+/// Cumulative sums.
 pub static CUMSUM: OpDef = OpDef {
     linear: Linearity::All,
     name: "cumsum",
@@ -172,7 +174,7 @@ pub static CUMSUM: OpDef = OpDef {
     precision: Precision::Full,
     ..RUNNING
 };
-/// Running products.
+/// Cumulative products.
 pub static CUMPROD: OpDef = OpDef {
     name: "cumprod",
     doc: "The product of each row up to each element.",
@@ -180,7 +182,8 @@ pub static CUMPROD: OpDef = OpDef {
     precision: Precision::Full,
     ..RUNNING
 };
-/// Running maxima (result 0) and where they are (result 1): the last of equal ones; a NaN stays.
+/// Cumulative maxima (result 0) and their indices (result 1): the last of equal elements. A NaN
+/// persists.
 pub static CUMMAX: OpDef = OpDef {
     name: "cummax",
     doc: "The largest of each row up to each element, NaN from the first NaN on; and where it is.",
@@ -188,7 +191,8 @@ pub static CUMMAX: OpDef = OpDef {
     derivative: Derivative::Rule(unpick),
     ..RUNNING
 };
-/// Running minima (result 0) and where they are (result 1): the last of equal ones; a NaN stays.
+/// Cumulative minima (result 0) and their indices (result 1): the last of equal elements. A NaN
+/// persists.
 pub static CUMMIN: OpDef = OpDef {
     name: "cummin",
     doc: "The smallest of each row up to each element, NaN from the first NaN on; and where it is.",
@@ -196,7 +200,7 @@ pub static CUMMIN: OpDef = OpDef {
     derivative: Derivative::Rule(unpick),
     ..RUNNING
 };
-/// Running logarithms of sums of exponentials.
+/// Cumulative log-sum-exp.
 pub static LOGCUMSUMEXP: OpDef = OpDef {
     name: "logcumsumexp",
     doc: "The logarithm of the sum of exponentials of each row up to each element.",
@@ -205,8 +209,8 @@ pub static LOGCUMSUMEXP: OpDef = OpDef {
     precision: Precision::Full,
     ..RUNNING
 };
-/// `y_i = b_i + a_i y_(i-1)` along rows, the first `b_0` (result 0), and `y_(i-1)`, the first 0
-/// (result 1).
+/// The linear recurrence `y_i = b_i + a_i y_(i-1)` along rows, starting with `b_0` (result 0), and
+/// `y_(i-1)`, starting with 0 (result 1).
 pub static RECURRENCE: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     name: "recurrence",

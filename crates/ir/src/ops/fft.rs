@@ -1,16 +1,15 @@
-//! Discrete Fourier transforms of rows: of complex numbers, and between real numbers and the first
-//! half of their spectrum, of which the other half is the conjugate.
+//! Discrete Fourier transforms of rows: complex to complex, and between real rows and the first
+//! half of their spectrum, whose other half is the conjugate.
 //!
-//! `y_k = sum_j x_j exp(-2 pi i j k / n)`; inversely the exponent is positive. Nothing is divided
-//! by, unless the op says that the sum is divided by `n`: by the size 1 of `fft`, by the flag of the
-//! others.
+//! `y_k = sum_j x_j exp(-2 pi i j k / n)`; the inverse has the positive exponent. The sum is
+//! divided by `n` only if the op says so: by size 1 for `fft`, by the flag for the others.
 
 use super::rules::only;
 use super::sort::{row_len, settings};
 use super::*;
 use crate::{GraphBuilder, NodeId};
 
-/// Number of values that say all of the spectrum of `n` real numbers.
+/// Number of values in half of the spectrum of `n` real numbers.
 pub fn half(n: usize) -> usize {
     n / 2 + 1
 }
@@ -19,7 +18,7 @@ fn bad_rows(call: OpCall<'_>, reason: String) -> Error {
     Error::InvalidShape { op: call.name(), shape: call.inputs[0].shape.clone(), reason }
 }
 
-/// Fails for rows without elements; gives their length.
+/// Fails for rows without elements; returns their length.
 fn filled(call: OpCall<'_>) -> Result<usize> {
     match row_len(call, call.inputs[0])?.get() {
         0 => Err(bad_rows(call, "rows of at least one element are needed".into())),
@@ -32,7 +31,7 @@ fn complex(call: OpCall<'_>) -> Result<()> {
     require_dtype(call, dtype, dtype.is_complex(), "complex64 or complex128")
 }
 
-/// The operand's spec with rows of another length.
+/// The operand's spec with rows of length `len`.
 fn with_rows(call: OpCall<'_>, len: usize, dtype: DType) -> TensorSpec {
     let shape = &call.inputs[0].shape;
     TensorSpec { shape: shape.with_dim(shape.rank() - 1, len), dtype }
@@ -70,8 +69,8 @@ fn irfft(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(with_rows(call, size, call.inputs[0].dtype.real()))
 }
 
-/// Half a spectrum of `n` real numbers times a factor, but for the values that stand for
-/// themselves alone: the first and, for even `n`, the last.
+/// Multiplies half a spectrum of `n` real numbers by a factor, except the values without a mirror
+/// image: the first and, for even `n`, the last.
 fn weighted(b: &mut GraphBuilder, x: NodeId, n: usize, factor: f64) -> Result<NodeId> {
     let index = b.iota([half(n)], DType::I64, 0);
     let first = b.scalar_like(index, 0.0);
@@ -86,13 +85,13 @@ fn weighted(b: &mut GraphBuilder, x: NodeId, n: usize, factor: f64) -> Result<No
     b.select(alone, x, scaled)
 }
 
-/// The matrix of the transform is symmetric.
+/// The transform's matrix is symmetric, so the transpose is the transform itself.
 fn fft_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.emit(v.op.clone(), &[v.ct])?)
 }
 
-/// `x_j = real(sum_k ct_k exp(-2 pi i j k / n))` over the half: an inverse transform of the
-/// conjugate, which counts the values that have a mirror image twice.
+/// `x_j = real(sum_k ct_k exp(-2 pi i j k / n))` over the half spectrum. This is an inverse
+/// transform of the conjugate, in which values with a mirror image count twice.
 fn rfft_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (_, scaled, _) = v.op.attrs.library();
     let shape = v.b.shape(v.inputs[0]).clone();
@@ -124,8 +123,8 @@ const TRANSFORM: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// The transform of complex rows: forward, or with the flag inverse; of size 1 divided by the
-/// rows' length.
+/// The transform of complex rows: forward, or inverse with the flag. With size 1 it is divided by
+/// the rows' length.
 pub static FFT: OpDef = OpDef {
     linear: Linearity::All,
     name: "fft",
@@ -133,7 +132,7 @@ pub static FFT: OpDef = OpDef {
     python: Python::Named("fft.fft"),
     ..TRANSFORM
 };
-/// The first half of the forward transform of real rows; with the flag divided by their length.
+/// The first half of the forward transform of real rows; with the flag, divided by their length.
 pub static RFFT: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::resized_rows),
@@ -144,8 +143,8 @@ pub static RFFT: OpDef = OpDef {
     python: Python::Named("fft.rfft"),
     ..TRANSFORM
 };
-/// The real rows, of length `size`, whose spectrum has this first half: the inverse transform; with
-/// the flag divided by `size`. Imaginary parts that such a spectrum cannot have count as zero.
+/// The inverse transform of half a spectrum to real rows of length `size`; with the flag, divided
+/// by `size`. Imaginary parts of values without a mirror image are treated as zero.
 pub static IRFFT: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::resized_rows),

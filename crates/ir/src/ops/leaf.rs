@@ -1,10 +1,10 @@
-//! Leaves: values that come with the program's arguments, splat constants, random draws, iota.
+//! Leaves: values that are arguments of the program, splat constants, random values and iota.
 
 use super::{Class, Factoring, OpDef, Python, factoring, samples};
 
 const LEAF: OpDef = OpDef { class: Class::Leaf, samples: samples::none, ..OpDef::BLANK };
 
-/// Data fed from outside.
+/// Data that the caller supplies.
 pub static INPUT: OpDef = OpDef {
     name: "input",
     doc: "A tensor fed from outside the graph.",
@@ -12,7 +12,7 @@ pub static INPUT: OpDef = OpDef {
     ..LEAF
 };
 
-/// Trainable data fed from outside.
+/// Trainable data that the caller supplies.
 pub static PARAMETER: OpDef = OpDef {
     name: "parameter",
     doc: "A trainable tensor fed from outside the graph.",
@@ -20,8 +20,8 @@ pub static PARAMETER: OpDef = OpDef {
     ..LEAF
 };
 
-/// A tensor whose elements all have one value. With attribute `Value` the value is part of the
-/// program; without, it is a run-time scalar of the program's arguments.
+/// A tensor whose elements are all equal. With attribute `Value` the value is embedded in the
+/// program; without it, the value is a run-time scalar among the program's arguments.
 pub static CONSTANT: OpDef = OpDef {
     name: "constant",
     doc: "A tensor whose elements all have the same value.",
@@ -29,7 +29,7 @@ pub static CONSTANT: OpDef = OpDef {
     ..LEAF
 };
 
-/// Uniform draws in `[0, 1)`. The argument is the generator's key and offset.
+/// Uniform random values in `[0, 1)`. The argument is the generator's key and offset.
 pub static RANDOM_UNIFORM: OpDef = OpDef {
     factors: Factoring::Rule(factoring::random),
     name: "random_uniform",
@@ -38,7 +38,7 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
     ..LEAF
 };
 
-/// Standard normal draws. The argument is the generator's key and offset.
+/// Standard normal random values. The argument is the generator's key and offset.
 pub static RANDOM_NORMAL: OpDef = OpDef {
     factors: Factoring::Rule(factoring::random),
     name: "random_normal",
@@ -47,7 +47,7 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
     ..LEAF
 };
 
-/// Uniform random bits in every bit of an i64. The argument is the generator's key and offset.
+/// 64 uniform random bits as an i64. The argument is the generator's key and offset.
 pub static RANDOM_BITS: OpDef = OpDef {
     factors: Factoring::Rule(factoring::random),
     name: "random_bits",

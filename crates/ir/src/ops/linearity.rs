@@ -1,24 +1,24 @@
-//! In which operands ops are linear, for transposes.
+//! The operands in which ops are linear, for transposition.
 
 use super::{Attrs, Class, Op, OpDef};
 
-/// In which operands an op is linear, over the real numbers, up to rounding and to constants that are
-/// added.
+/// The operands in which an op is linear, over the real numbers, up to rounding and added
+/// constants.
 #[derive(Clone, Copy, Debug)]
 pub enum Linearity {
-    /// As the class of the op says: views and reshapes in their operand, all others in none.
+    /// By the class of the op: views and reshapes are linear in their operand, other ops in none.
     ByClass,
-    /// In all operands together: `f(a + b, c + d) = f(a, c) + f(b, d)`.
+    /// Jointly linear in all operands: `f(a + b, c + d) = f(a, c) + f(b, d)`.
     All,
-    /// In the operands at the positions of one of these sets together, while all others stay: a product is
-    /// linear in the first, and in the second.
+    /// Jointly linear in the operands of one of these sets of positions, with the other operands
+    /// fixed. A product is linear in the first operand, and in the second.
     In(&'static [&'static [usize]]),
-    /// In the operands at the positions that this gives, together.
+    /// Jointly linear in the operands at the positions that this function returns.
     ByAttrs(fn(&Attrs) -> &'static [usize]),
 }
 
 impl OpDef {
-    /// Whether the op is linear in the operands marked together, while the others stay.
+    /// True if the op is jointly linear in the marked operands, with the other operands fixed.
     pub fn is_linear_in(&self, op: &Op, marked: &[bool]) -> bool {
         let within = |set: &[usize]| (0..marked.len()).all(|at| !marked[at] || set.contains(&at));
         match self.linear {

@@ -1,5 +1,5 @@
-//! Normalisations beyond that of the last axes: over any axes (batch, group and instance norms) and
-//! by the root mean square.
+//! Normalisations other than layer normalisation: over any axes (batch, group and instance norms),
+//! and by the root mean square.
 
 use super::composite::decompose::normalised;
 use super::composite::layer_norm;
@@ -41,7 +41,7 @@ fn standardize_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     Ok(smallvec![Some(v.b.cast(ct, dtype)?)])
 }
 
-/// What the widened operand is multiplied by, and the axes.
+/// The factor of the widened operand, and the axes.
 fn root(b: &mut crate::GraphBuilder, op: &Op, x: NodeId) -> Result<(NodeId, AxisSet)> {
     let Attrs::Norm { ndims, eps } = op.attrs else { unreachable!("the shape rule checks it") };
     let rank = b.shape(x).rank();
@@ -64,8 +64,8 @@ fn decompose_rms_norm(d: &mut Decomposition<'_>) -> Result<NodeId> {
     d.narrow(y)
 }
 
-/// With `y = x * scale` and `g = ct * weight`: `scale * (g - y * mean(g * y))`; the weight gets
-/// `ct * y`, summed over the rows.
+/// With `y = x * scale` and `g = ct * weight`: `scale * (g - y * mean(g * y))`. The weight's
+/// cotangent is `ct * y`, summed over the rows.
 fn rms_norm_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let dtype = v.b.dtype(v.inputs[0]);
     let (x, ct) = (v.b.widen(v.inputs[0])?, v.b.widen(v.ct)?);

@@ -1,4 +1,4 @@
-//! Pooling: one number for each window of the last axes.
+//! Pooling: reduces each window of the last axes to one number.
 
 use super::rules::only;
 use super::window::WindowDim;
@@ -11,17 +11,17 @@ use std::sync::Arc;
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
 pub struct PoolDim {
-    /// Elements of a window.
+    /// Number of elements of a window.
     pub size: usize,
-    /// Distance between the starts of two windows.
+    /// Distance between the starts of adjacent windows.
     pub stride: usize,
-    /// Distance between two elements of a window.
+    /// Distance between adjacent elements of a window.
     pub dilation: usize,
     /// Padding before the first element.
     pub low: usize,
     /// Padding after the last element.
     pub high: usize,
-    /// Elements beyond the padding that the last window reaches; they never count.
+    /// Elements after the padding that the last window covers; they never count.
     pub extra: usize,
 }
 
@@ -42,7 +42,7 @@ impl PoolDim {
 pub struct Pool {
     /// The pooled axes, the last ones of the operand.
     pub dims: Vec<PoolDim>,
-    /// Whether the mean counts padding.
+    /// Whether the mean includes padding.
     pub count_padding: bool,
 }
 
@@ -106,7 +106,7 @@ fn mean(call: OpCall<'_>) -> Result<TensorSpec> {
     }
 }
 
-/// The windows of the operand in a border of `value`, and the axes inside them.
+/// The windows of the operand padded with `value`, and the axes of the window elements.
 fn windows(
     b: &mut GraphBuilder,
     x: NodeId,
@@ -137,8 +137,8 @@ fn decompose_max(d: &mut Decomposition<'_>) -> Result<NodeId> {
     d.b.max(windows, axes, false)
 }
 
-/// Each cotangent goes to the first element of its window that is the largest, or NaN: found as the
-/// least of the numbers of those that are.
+/// Each cotangent goes to the first element of its window that is the maximum, or NaN: among these
+/// elements, the one with the smallest number.
 fn max_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (x, op) = (v.inputs[0], v.op.clone());
     let (pool, shape, dtype) = (pool_attrs(&op), v.b.shape(x).clone(), v.b.dtype(x));
@@ -152,7 +152,7 @@ fn max_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (equal, undefined) = (v.b.eq(windows, best)?, v.b.isnan(windows)?);
     let mut largest = v.b.bitwise_or(equal, undefined)?;
     if pool.dims.iter().any(|d| d.low + d.high + d.extra > 0) {
-        // Padding may equal the largest element, and has no gradient.
+        // A padding element may equal the maximum, but has no gradient.
         let spatial = shape.part(shape.rank() - pool.dims.len()..);
         let there = v.b.constant(Literal::from_i64(DType::Bool, 1), spatial);
         let (there, _) = self::windows(v.b, there, pool, Literal::from_i64(DType::Bool, 0))?;
@@ -196,7 +196,7 @@ fn decompose_mean(d: &mut Decomposition<'_>) -> Result<NodeId> {
     d.b.cast(y, d.b.dtype(d.inputs[0]))
 }
 
-/// True if all windows hold as many counted elements as they have.
+/// True if every element of every window counts.
 fn counts_all(d: &PoolDim, size: usize, padding: bool) -> bool {
     let window = d.window(size);
     let used = (window.count() - 1) * d.stride + window.reach();
@@ -206,8 +206,8 @@ fn counts_all(d: &PoolDim, size: usize, padding: bool) -> bool {
     }
 }
 
-/// How many elements of each window along one axis count, shaped to meet `y`, which has `after`
-/// more axes. A window that holds only padding counts none, so that its mean is NaN.
+/// The number of counted elements in each window along one axis, shaped to broadcast with `y`,
+/// which has `after` more axes. A window of only padding has count 0, so its mean is NaN.
 fn counts(
     b: &mut GraphBuilder,
     y: NodeId,
@@ -235,8 +235,8 @@ fn counts(
     b.reshape(counted, column)
 }
 
-/// The largest element of each window (attribute `Pool`); NaN wins. Padding never does. The first of
-/// equal ones has the gradient.
+/// The maximum of each window (attribute `Pool`), NaN if any element is. Padding is never the
+/// maximum. The first of equal elements gets the gradient.
 pub static MAX_POOL: OpDef = OpDef {
     factors: Factoring::Rule(factoring::windows),
     name: "max_pool",

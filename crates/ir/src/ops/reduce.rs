@@ -24,7 +24,7 @@ const fn reduction(
     }
 }
 
-/// The axes a reduction-like op removes.
+/// The spec of a reduction's result, without the reduced axes or with size 1 there.
 pub(crate) fn reduced_spec(call: OpCall<'_>) -> Result<TensorSpec> {
     let spec = call.inputs[0];
     let (axes, keepdims) = match call.op.attrs {
@@ -47,7 +47,7 @@ fn arithmetic(call: OpCall<'_>) -> Result<TensorSpec> {
     reduced_spec(call)
 }
 
-/// Fails for complex numbers, which are in no order.
+/// Fails for complex numbers, which have no order.
 fn ordered(call: OpCall<'_>) -> Result<()> {
     let dtype = call.inputs[0].dtype;
     let expected = "a real dtype: complex numbers are in no order";
@@ -111,9 +111,9 @@ fn sum_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.expand_reduced(v.ct, reduced_axes(&v.op), &shape)?)
 }
 
-/// An equal share to each element that does not lose (`loses` than the extremum). Of a NaN nobody
-/// loses, and all get NaN. Counted and divided in f32 for the half floats, which cannot count beyond
-/// a few thousand.
+/// Divides the cotangent evenly among the elements that equal the extremum; `loses` is the
+/// comparison of the other elements with it. If the extremum is NaN, all elements get NaN. Ties are
+/// counted and divided in f32 for the half floats, which cannot count beyond a few thousand.
 fn extremum_vjp(v: &mut Vjp<'_>, loses: OpCode) -> Result<Cotangents> {
     let x = v.inputs[0];
     let (axes, shape, dtype) = (reduced_axes(&v.op), v.b.shape(x).clone(), v.b.dtype(x));
@@ -133,15 +133,15 @@ fn extremum_vjp(v: &mut Vjp<'_>, loses: OpCode) -> Result<Cotangents> {
     only(v.b.select(lost, zero, share)?)
 }
 
-/// Differentiates a product as the tree of pairwise products it equals: dividing the product by
-/// each element would be wrong where an element is 0, and treating zeros apart would be wrong in
-/// the second derivative.
+/// Differentiates a product as a tree of pairwise products. Dividing the product by each element
+/// would fail where an element is 0, and special cases for zeros would be wrong in the second
+/// derivative.
 fn prod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let (axes, shape) = (reduced_axes(&v.op), v.b.shape(v.inputs[0]).clone());
     if axes.iter().any(|axis| shape.dim(axis).equals(0)) {
         return Ok(smallvec::smallvec![None]);
     }
-    // Reduced axes last, as one.
+    // Move the reduced axes last and merge them.
     let kept = AxisSet(AxisSet::all(shape.rank()).0 & !axes.0);
     let perm: Vec<usize> = kept.iter().chain(axes.iter()).collect();
     let moved = v.b.permute(v.inputs[0], &perm)?;
@@ -159,7 +159,7 @@ fn prod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.permute(ct, &inverse)?)
 }
 
-/// Cotangent of `x`, whose last axis is multiplied up in log2 many steps, from the product's.
+/// Cotangent of `x` from the cotangent of the product over its last axis, which takes `log2` steps.
 fn tree_product_vjp(b: &mut GraphBuilder, x: NodeId, ct: NodeId) -> Result<NodeId> {
     let axis = b.shape(x).rank() - 1;
     let one = Literal::from_i64(b.dtype(x), 1);
@@ -183,7 +183,7 @@ fn tree_product_vjp(b: &mut GraphBuilder, x: NodeId, ct: NodeId) -> Result<NodeI
     })
 }
 
-/// Sum; 0 over nothing.
+/// Sum; 0 for no elements.
 pub static SUM: OpDef = OpDef {
     linear: Linearity::All,
     factors: Factoring::Rule(factoring::sums),
@@ -192,7 +192,7 @@ pub static SUM: OpDef = OpDef {
     precision: Precision::Full,
     ..reduction("reduce_sum", "The sum of the elements along some axes.", arithmetic)
 };
-/// Product; 1 over nothing.
+/// Product; 1 for no elements.
 pub static PROD: OpDef = OpDef {
     factors: Factoring::Rule(factoring::products),
     python: Python::Named("prod"),
@@ -201,48 +201,48 @@ pub static PROD: OpDef = OpDef {
     precision: Precision::Full,
     ..reduction("reduce_prod", "The product of the elements along some axes.", arithmetic)
 };
-/// Largest, NaN if any is. Ties share the cotangent evenly.
+/// Maximum, NaN if any element is. Ties share the cotangent evenly.
 pub static MAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::maxima),
     python: Python::Named("max"),
     derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Lt)),
     ..reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum)
 };
-/// Smallest, NaN if any is. Ties share the cotangent evenly.
+/// Minimum, NaN if any element is. Ties share the cotangent evenly.
 pub static MIN: OpDef = OpDef {
     factors: Factoring::Rule(factoring::minima),
     python: Python::Named("min"),
     derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Gt)),
     ..reduction("reduce_min", "The smallest element along some axes, NaN if any is.", extremum)
 };
-/// Disjunction; false over nothing.
+/// Disjunction; false for no elements.
 pub static ANY: OpDef = OpDef {
     factors: Factoring::Rule(factoring::disjunctions),
     python: Python::Named("any"),
     samples: samples::truths,
     ..reduction("reduce_any", "True where any element along some axes is true.", logical)
 };
-/// Conjunction; true over nothing.
+/// Conjunction; true for no elements.
 pub static ALL: OpDef = OpDef {
     factors: Factoring::Rule(factoring::conjunctions),
     python: Python::Named("all"),
     samples: samples::truths,
     ..reduction("reduce_all", "True where all elements along some axes are true.", logical)
 };
-/// Index of the first largest, of the first NaN if any, along exactly one axis.
+/// Index of the first maximum, or of the first NaN if any, along exactly one axis.
 pub static ARGMAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::at_once),
     samples: samples::along_one,
     ..reduction("argmax", "The index of the first largest element along an axis.", arg)
 };
-/// Index of the first smallest, of the first NaN if any, along exactly one axis.
+/// Index of the first minimum, or of the first NaN if any, along exactly one axis.
 pub static ARGMIN: OpDef = OpDef {
     factors: Factoring::Rule(factoring::at_once),
     samples: samples::along_one,
     ..reduction("argmin", "The index of the first smallest element along an axis.", arg)
 };
 
-/// Axes as users give them (none means all), checked and as a set.
+/// The user's axes as a set; `None` means all axes.
 ///
 /// Errors: [`Error::AxisOutOfRange`], [`Error::DuplicateAxis`].
 pub fn axis_set(op: &'static str, axes: Option<&[i64]>, rank: usize) -> Result<AxisSet> {

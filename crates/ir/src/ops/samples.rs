@@ -1,5 +1,5 @@
-//! Sample operands of each op, away from the points where it has no derivative. Tests walk the
-//! registry by them, and the documentation takes its examples of shapes from them.
+//! Sample operands of each op, away from points without a derivative. Tests that walk the registry
+//! use them, and the documentation takes its example shapes from them.
 
 pub(super) mod control;
 pub(super) mod networks;
@@ -9,7 +9,7 @@ use crate::reference::{Array, Element};
 use num_complex::Complex;
 use std::sync::Arc;
 
-/// An op with operands: floating-point ones in f64 where the op takes it.
+/// An op with operands. Floating-point operands are f64 if the op accepts it.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The op with its attributes.
@@ -29,8 +29,8 @@ impl Sample {
         self.op.infer(&self.inputs.iter().map(Array::spec).collect::<Vec<_>>())
     }
 
-    /// The sample with its floating-point operands in another dtype; their values are whole
-    /// numbers for dtypes of those.
+    /// The sample with its floating-point operands in another dtype, with integer values for
+    /// integer dtypes.
     pub fn with_dtype(&self, dtype: DType) -> Sample {
         let convert = |x: &Array| match x.spec().dtype == DType::F64 {
             true => Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64()),
@@ -38,7 +38,7 @@ impl Sample {
         };
         let inputs: Vec<Array> = self.inputs.iter().map(convert).collect();
         let op = match self.op.as_host() {
-            // The call says which specs the results have.
+            // A call of a custom op contains its results' specs, so infer them again.
             Some((result, call)) => {
                 let operands: Vec<_> = inputs.iter().map(|x| x.spec()).collect();
                 let results = call.op().infer(&operands);
@@ -53,7 +53,7 @@ impl Sample {
     }
 }
 
-/// Numbers that are neither equal nor evenly spaced, within `low..high`.
+/// Distinct numbers within `low..high`, not evenly spaced.
 pub fn spread(shape: &[usize], (low, high): (f64, f64)) -> Array {
     Array::from_f64(shape, DType::F64, &numbers(shape, low, high, 0.0))
 }
@@ -78,18 +78,18 @@ fn axes(code: OpCode, axes: &[usize], keepdims: bool) -> Op {
     Op::new(code, Attrs::axes(axes.iter().copied().collect(), keepdims))
 }
 
-/// Three axes, of two to four elements.
+/// A rank-3 array with axes of two to four elements.
 fn cube() -> Array {
     spread(&[2, 3, 4], (-1.5, 1.6))
 }
 
-/// No samples: for leaves, which are made and not computed.
+/// No samples: for leaves, which have no operands.
 pub(super) fn none(_: OpCode) -> Vec<Sample> {
     Vec::new()
 }
 
-/// Operands in the definition's domain, of shapes that broadcast; of the first dtype of f64, i64,
-/// bool, c128 and u64 that the op takes.
+/// Operands in the definition's domain, of shapes that broadcast. Their dtype is the first one of
+/// f64, i64, bool, c128 and u64 that the op accepts.
 pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
     let (low, high) = code.def().domain;
     let shapes: &[&[&[usize]]] = match code.def().arity.0 {
@@ -121,7 +121,7 @@ pub(super) fn cast(code: OpCode) -> Vec<Sample> {
     vec![to(DType::F64)]
 }
 
-/// From floats to integers, back, between floats, between integers, and from bool.
+/// Float to integer, integer to float, float to float, integer to integer, and from bool.
 pub(super) fn bitcast(code: OpCode) -> Vec<Sample> {
     let numbers = [-1.5, 0.0, 3.0];
     let row = |(from, to)| {
@@ -141,7 +141,7 @@ pub(super) fn select(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(code, [condition, spread(&[2, 1], unit), spread(&[2, 3], unit)])]
 }
 
-/// Over one axis, several, all and none.
+/// Over one axis, several axes, all axes and no axis.
 pub(super) fn reductions(code: OpCode) -> Vec<Sample> {
     vec![
         Sample::new(axes(code, &[1], false), [cube()]),
@@ -151,7 +151,7 @@ pub(super) fn reductions(code: OpCode) -> Vec<Sample> {
     ]
 }
 
-/// Products with one and with two zeros, of even and odd length, too.
+/// Reductions, also with one and two zeros, of even and odd length.
 pub(super) fn products(code: OpCode) -> Vec<Sample> {
     let mut rows = reductions(code);
     for zeros in [&[0.0, 2.0, 3.0][..], &[0.0, 2.0, 0.0, 1.5], &[1.0, 0.0, 0.0, 0.0, 2.0]] {
@@ -276,8 +276,8 @@ pub(super) fn indexing(code: OpCode) -> Vec<Sample> {
     }
 }
 
-/// Positive definite matrices, which every op on matrices takes; each of its results. Complex ones,
-/// too, where no phase is free.
+/// Positive definite matrices, which every op on matrices accepts, for each result. Complex
+/// matrices too for results without a free phase.
 pub(super) fn matrices(code: OpCode) -> Vec<Sample> {
     let ItemRank::Matrix(results) = code.def().item_rank else { return vec![] };
     let item = [4.0, 1.0, -0.5, 1.0, 3.0, 0.7, -0.5, 0.7, 2.0];
@@ -301,8 +301,8 @@ pub(super) fn matrices(code: OpCode) -> Vec<Sample> {
     settings.flat_map(|setting| -> Vec<Sample> { row(setting) }).collect()
 }
 
-/// Matrices of two rows, whose eigenvalues keep their order and real vectors their sign when an
-/// element changes a little.
+/// 2x2 matrices whose eigenvalues keep their order, and whose real vectors keep their sign, under
+/// small changes of an element.
 pub(super) fn eigen(code: OpCode) -> Vec<Sample> {
     let items = [2.0, 0.7, 0.4, -1.0, 1.0, -0.5, 0.3, 3.0];
     let real = Array::from_f64([2, 2, 2], DType::F64, &items);
@@ -325,7 +325,7 @@ pub(super) fn rows(code: OpCode) -> Vec<Sample> {
     [false, true].map(row).into()
 }
 
-/// Some of each row, all, and one; both results, both ways.
+/// Some, all and one element of each row; both results, in both orders.
 pub(super) fn best(code: OpCode) -> Vec<Sample> {
     let row = |(result, flag, size)| {
         Sample::new(Op::new(code, Attrs::Library { result, flag, size }), [cube()])
@@ -333,7 +333,7 @@ pub(super) fn best(code: OpCode) -> Vec<Sample> {
     [(0, false, 2), (1, false, 2), (0, true, 4), (1, true, 4), (0, true, 1)].map(row).into()
 }
 
-/// Factors, a zero among them, and summands; both results, both ways.
+/// Factors, including a zero, and summands; both results, in both directions.
 pub(super) fn recurrences(code: OpCode) -> Vec<Sample> {
     let factors = Array::from_f64([2, 4], DType::F64, &[0.3, 1.5, 0.0, -2.0, 0.7, -0.4, 1.2, 2.0]);
     let row = |(result, flag)| {
@@ -343,7 +343,7 @@ pub(super) fn recurrences(code: OpCode) -> Vec<Sample> {
     [(0, false), (1, false), (0, true), (1, true)].map(row).into()
 }
 
-/// Regular matrices, one of which has no condition to speak of, and weights.
+/// Regular matrices, real and complex, and weights.
 pub(super) fn slopes(code: OpCode) -> Vec<Sample> {
     let x = Array::from_f64([2, 2, 2], DType::F64, &[2.0, 0.7, 0.4, -1.0, 1.0, -0.5, 0.3, 3.0]);
     let z = complex(&[2, 2], DType::C128, &[2.0, 0.7, 0.4, -1.0], &[1.0, 0.5, -0.3, -2.0]);
@@ -353,7 +353,7 @@ pub(super) fn slopes(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(op(), [x, spread(&[2, 2, 2], (-1.0, 1.0))]), Sample::new(op(), [z, w])]
 }
 
-/// Rows of even and odd length, and of one element; with and without division.
+/// Rows of even and odd length, and of one element; with and without normalisation.
 pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
     let x = |shape: &[usize], phase| numbers(shape, -1.5, 1.6, phase);
     let row = |(n, flag): (usize, bool)| {
@@ -373,11 +373,11 @@ pub(super) fn to_device(code: OpCode) -> Vec<Sample> {
     let row = |(from, to)| {
         Sample::new(Op::new(code, Attrs::Devices { from, to }), [spread(&[5], code.def().domain)])
     };
-    // The one device that each process has.
+    // Device 0 is the only device that every process has.
     [(0, 0), (1, 0)].map(row).into()
 }
 
-/// Over an axis that nothing binds, which has one member.
+/// Over an unbound axis, which has one member.
 pub(super) fn collectives(code: OpCode) -> Vec<Sample> {
     let name = super::collective::AxisName::new("i").expect("it is a name");
     let axis = super::collective::NamedAxis { name, size: 1.into() };
@@ -416,7 +416,7 @@ pub(super) fn cross_entropy(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(code, [cube(), labels])]
 }
 
-/// Copies: of one operand, and of the second of two.
+/// `girih.copy` of one operand, and its second result for two operands.
 pub(super) fn host(_: OpCode) -> Vec<Sample> {
     let Some(copy) = super::host::registered("girih.copy", 1) else { return vec![] };
     let sample = |operands: Vec<Array>| {

@@ -1,5 +1,5 @@
-//! Sorting and searching of rows. NaN counts as larger than every number, and equal elements keep
-//! their order; so there is one right result.
+//! Sorting and searching of rows. NaN is larger than every number, and equal elements keep their
+//! order, so the result is unique.
 
 use super::rules::only;
 use super::*;
@@ -19,7 +19,7 @@ pub(super) fn settings(call: OpCall<'_>, results: u8) -> Result<(u8, bool, u32)>
     }
 }
 
-/// Fails for scalars; gives the size of the last axis.
+/// Fails for scalars; returns the size of the last axis.
 pub(super) fn row_len(call: OpCall<'_>, spec: &TensorSpec) -> Result<Dim> {
     let last = spec.shape.rank().checked_sub(1);
     last.map(|axis| spec.shape.dim(axis)).ok_or_else(|| Error::InvalidShape {
@@ -76,7 +76,7 @@ fn searchsorted(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: values.shape.clone(), dtype: DType::I64 })
 }
 
-/// Puts each element's cotangent back where the element came from.
+/// Scatters each element's cotangent to the element's original index.
 pub(super) fn unpick(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let indices = v.b.emit(v.op.with_result(1), v.inputs)?;
     let axis = v.b.shape(v.inputs[0]).rank() - 1;
@@ -84,8 +84,8 @@ pub(super) fn unpick(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(super::index::put_back(v.b, OpCode::ScatterAddAlongAxis, axis as u8, nodes)?)
 }
 
-/// `sort(x)`: the rows sorted (result 0), and the index each element had (result 1). The flag
-/// asks for descending order.
+/// `sort(x)`: the sorted rows (result 0), and the original index of each element (result 1). The
+/// flag requests descending order.
 pub static SORT: OpDef = OpDef {
     name: "sort",
     doc: "Rows sorted, equal elements in their order: the elements, and where each was.",
@@ -97,8 +97,8 @@ pub static SORT: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// `topk(x)`: the `size` smallest elements of each row in order (result 0), and the index each had
-/// (result 1). The flag asks for the largest. Of equal elements the first come first.
+/// `topk(x)`: the `size` smallest elements of each row in order (result 0), and their original
+/// indices (result 1). The flag requests the largest elements. Equal elements keep their order.
 pub static TOPK: OpDef = OpDef {
     factors: Factoring::Rule(factoring::resized_rows),
     name: "topk",
@@ -111,8 +111,8 @@ pub static TOPK: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// `searchsorted(sorted, values)`: where each value belongs in the ascending row of its batch;
-/// before equal elements, or behind them with the flag.
+/// `searchsorted(sorted, values)`: the insertion index of each value in the ascending row of its
+/// batch, before equal elements, or after them with the flag.
 pub static SEARCHSORTED: OpDef = OpDef {
     factors: Factoring::Rule(factoring::searched_rows),
     name: "searchsorted",

@@ -1,19 +1,19 @@
-//! A tensor in parts along an axis: one op, of which each part is a result. It is decomposed into
-//! slices before anything is fused.
+//! Splits a tensor along an axis: one op with a result for each part. Decomposition turns it into
+//! slices before fusion.
 
 use super::*;
 use crate::{Dim, NodeId, Shape};
 use std::sync::Arc;
 
 impl Op {
-    /// Part `result` of a tensor that is cut along an axis at these places, in ascending order.
+    /// Part `result` of a tensor that is split along an axis at these indices, in ascending order.
     pub fn split(axis: usize, at: Arc<Vec<usize>>, result: usize) -> Op {
         let (axis, result) = (axis as u8, result as u32);
         Op::new(OpCode::Split, Attrs::Part { result, axis, at })
     }
 
-    /// The axis, the start and the size of the part of a tensor of that shape that the op takes, if it
-    /// is a split that such a tensor has room for.
+    /// The axis, start and size of the part that the op takes of a tensor of this shape; `None` if
+    /// the op is no split or does not fit the shape.
     pub fn part_of(&self, shape: &Shape) -> Option<(usize, usize, Dim)> {
         let Attrs::Part { result, axis, at } = &self.attrs else { return None };
         let (result, axis) = (*result as usize, *axis as usize);
@@ -57,7 +57,7 @@ fn decompose(d: &mut Decomposition<'_>) -> Result<NodeId> {
     d.b.emit(Op::new(OpCode::Slice, Attrs::slice(dims, &result)), &[x])
 }
 
-/// `split(x)`: one of the parts of `x` along an axis (attribute `Part`).
+/// `split(x)`: one part of `x` along an axis (attribute `Part`).
 pub static SPLIT: OpDef = OpDef {
     name: "split",
     doc: "A part of an axis that is cut at some places; each part is a result.",

@@ -1,18 +1,20 @@
-//! The table of elementwise ops. A row is the op's line in the registry, a method of
-//! [`GraphBuilder`](crate::GraphBuilder), a method of the user's `Tensor` and a Python function
-//! with its documentation: nothing else lists them.
+//! The table of elementwise ops. From one row follow the op's line in the registry, a method of
+//! [`GraphBuilder`](crate::GraphBuilder), a method of the user's `Tensor`, and a Python function
+//! with its documentation. No other list of these ops exists.
 
-/// Hands the rows to the macro `$then`.
+/// Passes the rows to the macro `$then`.
 ///
-/// A row is `HOW NAME CODE DEFINITION, PYTHON_NAME "what it gives";`. `HOW` says what the user's
-/// functions do to operands before the op is recorded, since ops themselves convert nothing:
+/// A row is `HOW NAME CODE DEFINITION, PYTHON_NAME "what it gives";`. `HOW` is the conversion that
+/// user functions apply to operands before they record the op, since ops themselves convert
+/// nothing:
 ///
 /// * `real`: bool and integers become float32;
-/// * `part`: what is not float64 becomes float32;
+/// * `part`: every dtype except float64 becomes float32;
 /// * `count`: bool becomes int64;
-/// * `whole`: of one operand, whole numbers already: bool and integers are the result;
-/// * `test`: of one operand, all bool and integers give the same answer (true for `isfinite`);
-/// * `keep`: nothing;
+/// * `whole`: for rounding ops of one operand: bool and integers are returned unchanged;
+/// * `test`: for tests of one operand with one answer for all bool and integers (true for
+///   `isfinite`);
+/// * `keep`: no conversion;
 /// * `own`: the method is written by hand.
 #[macro_export]
 macro_rules! elementwise_table {

@@ -46,7 +46,7 @@ fn permute(call: OpCall<'_>) -> Result<TensorSpec> {
     let Attrs::Perm(perm) = &call.op.attrs else {
         return Err(Error::InvalidArgument { op: call.name(), reason: "needs axes".into() });
     };
-    // Others would not fit an axis set.
+    // Axes out of range would not fit an axis set.
     let known = perm.iter().map(|&a| a as usize).filter(|&a| a < shape.rank());
     let set: AxisSet = known.collect();
     if perm.len() != shape.rank() || set != AxisSet::all(shape.rank()) {
@@ -78,7 +78,7 @@ fn broadcast_to(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape: to.clone(), dtype: call.inputs[0].dtype })
 }
 
-/// Whether `taken` elements from a start with a step lie within an axis of that size.
+/// True if `taken` elements from a start with a step lie within an axis of size `size`.
 fn lies_within(d: &SliceDim, taken: Dim, size: Dim) -> bool {
     if d.step == 1 {
         return size.at_least(taken + d.start);
@@ -89,7 +89,7 @@ fn lies_within(d: &SliceDim, taken: Dim, size: Dim) -> bool {
     size.at_least((taken - 1usize) * d.step + d.start + 1usize)
 }
 
-/// The sub-grid that a call's bounds name of its first operand.
+/// The strided slice that a call's bounds select of its first operand.
 pub(super) fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
     let shape = &call.inputs[0].shape;
     let (dims, result) = match &call.op.attrs {
@@ -153,7 +153,7 @@ fn broadcast_to_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.sum_to(v.ct, &shape)?)
 }
 
-/// Zeros before, after and between the elements the slice took.
+/// Pads with zeros before, after and between the sliced elements.
 fn slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let dims = match &v.op.attrs {
         Attrs::Slice(dims) => &**dims,
@@ -161,7 +161,7 @@ fn slice_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
         _ => unreachable!("slice carries bounds"),
     };
     let (from, taken) = (v.b.shape(v.inputs[0]), v.b.shape(v.ct));
-    // A pad has numbers of zeros on either side.
+    // A pad needs known numbers of zeros on both sides.
     let counted = |(axis, d): (usize, &SliceDim)| {
         let (size, n) = (from.dim(axis), taken.dim(axis));
         n == size
@@ -198,7 +198,7 @@ fn flip_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     only(v.b.emit(v.op.clone(), &[v.ct])?)
 }
 
-/// Same elements, same row-major order, another shape.
+/// The same elements in the same row-major order with another shape.
 pub static RESHAPE: OpDef = OpDef {
     class: Class::Reshape,
     ..view(
@@ -208,14 +208,14 @@ pub static RESHAPE: OpDef = OpDef {
         reshape_vjp,
     )
 };
-/// Axes in another order.
+/// Permuted axes.
 pub static PERMUTE: OpDef = OpDef {
     factors: Factoring::Rule(factoring::permute),
     category: Some(Category::Transpose),
     iteration: Some(permute_iteration),
     ..view("permute", "The axes in another order.", permute, permute_vjp)
 };
-/// Axes of size one stretched and axes added in front.
+/// Broadcasts axes of size one and adds leading axes.
 pub static BROADCAST_TO: OpDef = OpDef {
     factors: Factoring::Rule(factoring::elementwise),
     category: Some(Category::Broadcast),
@@ -228,7 +228,7 @@ pub static BROADCAST_TO: OpDef = OpDef {
         broadcast_to_vjp,
     )
 };
-/// A regular sub-grid of the elements.
+/// A strided slice of the elements.
 pub static SLICE: OpDef = OpDef {
     factors: Factoring::Rule(factoring::slice),
     python: Python::Named("Tensor.__getitem__"),

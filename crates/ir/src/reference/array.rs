@@ -9,7 +9,7 @@ use std::fmt;
 pub struct Array {
     spec: TensorSpec,
     bits: Vec<u64>,
-    /// Imaginary parts of complex elements; empty for the others.
+    /// Imaginary parts of complex elements; empty for real dtypes.
     imag: Vec<u64>,
 }
 
@@ -27,15 +27,15 @@ pub(super) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<>
     })
 }
 
-/// Row-major position of an index.
+/// Row-major position of a multi-index.
 pub(super) fn flat(shape: &Shape, index: &[usize]) -> usize {
     shape.iter().zip(index).fold(0, |flat, (&size, &i)| flat * size + i)
 }
 
 impl Array {
-    /// From the elements in row-major order.
+    /// An array from its elements in row-major order.
     ///
-    /// Panics if there are more or fewer than the shape holds, or one is of another dtype.
+    /// Panics if the number of elements differs from the shape's, or an element has another dtype.
     pub fn new<E: Into<Element>>(spec: TensorSpec, elements: impl IntoIterator<Item = E>) -> Array {
         let mut array = Array { spec, bits: Vec::new(), imag: Vec::new() };
         for element in elements {
@@ -55,7 +55,7 @@ impl Array {
         array
     }
 
-    /// From numbers, converted as [`Literal::from_f64`] does.
+    /// An array from numbers, converted as by [`Literal::from_f64`].
     ///
     /// Panics as [`Array::new`] does.
     pub fn from_f64(shape: impl Into<Shape>, dtype: DType, elements: &[f64]) -> Array {
@@ -63,13 +63,13 @@ impl Array {
         Array::new(TensorSpec::new(shape, dtype), elements)
     }
 
-    /// One value everywhere.
+    /// An array whose elements are all `value`.
     pub fn splat(spec: TensorSpec, value: impl Into<Element>) -> Array {
         let count = spec.numel();
         Array::new(spec, std::iter::repeat_n(value.into(), count))
     }
 
-    /// Each element from its index.
+    /// An array whose elements are computed from their index.
     pub fn from_fn<E: Into<Element>>(
         spec: TensorSpec,
         element: impl FnMut(&[usize]) -> E,
@@ -79,9 +79,9 @@ impl Array {
         Array::new(spec, elements)
     }
 
-    /// From the elements' bytes in row-major order, as [`Array::to_bytes`] gives them.
+    /// An array from bytes in row-major order, as [`Array::to_bytes`] returns them.
     ///
-    /// Panics if there are more or fewer than the spec says.
+    /// Panics if the number of bytes differs from the spec's.
     pub fn from_bytes(spec: TensorSpec, bytes: &[u8]) -> Array {
         assert_eq!(bytes.len(), spec.size_bytes(), "the bytes of {spec}");
         let (dtype, size) = (spec.dtype, spec.dtype.size());
@@ -145,7 +145,7 @@ impl Array {
         self.get(flat(&self.spec.shape, index))
     }
 
-    /// The element that broadcasting puts at an index of the larger shape.
+    /// The element that broadcasting reads at an index of the larger shape.
     pub(super) fn broadcast_at(&self, index: &[usize]) -> Element {
         let lead = index.len() - self.spec.shape.rank();
         let clamp = |(&i, &size): (&usize, &usize)| if size == 1 { 0 } else { i };

@@ -1,4 +1,4 @@
-//! What control flow means: regions are evaluated as graphs, one after the other.
+//! Reference semantics of control flow: regions are evaluated as graphs, in sequence.
 
 use super::{Array, evaluate};
 use crate::ops::control::{Control, stacked};
@@ -29,7 +29,7 @@ fn repeat(control: &Control, mut values: Vec<Array>, result: usize) -> Result<Ar
     Ok(values.swap_remove(result))
 }
 
-/// The part of an array at an index of its leading axis.
+/// The slice of an array at an index of its leading axis.
 fn part(x: &Array, at: usize) -> Array {
     let shape = x.spec().shape[1..].iter().copied().collect();
     let spec = TensorSpec { shape, dtype: x.spec().dtype };

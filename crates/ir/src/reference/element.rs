@@ -4,28 +4,28 @@ use crate::{DType, Literal};
 use num_complex::{Complex, Complex64};
 use std::ops::Deref;
 
-/// A literal, and for complex dtypes the imaginary part.
+/// A literal, with an imaginary part for complex dtypes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Element {
     real: Literal,
-    /// Bits of the imaginary part, of the width of the real part's; 0 for real dtypes.
+    /// Bits of the imaginary part, with the width of the real part; 0 for real dtypes.
     imag: u64,
 }
 
 impl Element {
-    /// From the bits of both parts, as [`Literal::bits`]; `imag` is 0 for real dtypes.
+    /// An element from the bits of both parts, as [`Literal::bits`]; `imag` is 0 for real dtypes.
     pub fn from_bits(dtype: DType, real: u64, imag: u64) -> Element {
         Element { real: Literal { dtype, bits: real }, imag }
     }
 
-    /// A complex number, its parts rounded to the dtype's.
+    /// A complex number, with its parts rounded to the dtype's parts.
     pub fn from_complex(dtype: DType, value: Complex64) -> Element {
         debug_assert!(dtype.is_complex());
         let part = |v| Literal::from_f64(dtype.real(), v).bits;
         Element::from_bits(dtype, part(value.re), part(value.im))
     }
 
-    /// The value as a complex number; of imaginary part 0 for real dtypes.
+    /// The value as a complex number, with imaginary part 0 for real dtypes.
     pub fn complex(self) -> Complex64 {
         let imag = Literal { dtype: self.real.dtype.real(), bits: self.imag };
         let imag = if self.real.dtype.is_complex() { imag.as_f64() } else { 0.0 };
@@ -37,7 +37,7 @@ impl Element {
         self.imag
     }
 
-    /// The element as a literal, if it can be one: if its imaginary part is +0.
+    /// The element as a literal; `None` unless its imaginary part is +0.
     pub fn literal(self) -> Option<Literal> {
         (self.imag == 0).then_some(self.real)
     }
@@ -48,8 +48,8 @@ impl Element {
         self.real.dtype.is_inexact() && (value.re.is_nan() || value.im.is_nan())
     }
 
-    /// Converted to another dtype, as [`Literal::cast`]; true if either part is not 0. A complex
-    /// number that becomes a real one loses its imaginary part.
+    /// Converts to another dtype, as [`Literal::cast`]. Complex to bool is true if either part is
+    /// not 0; complex to real drops the imaginary part.
     pub fn cast(self, dtype: DType) -> Element {
         match (self.real.dtype.is_complex(), dtype) {
             (true, DType::Bool) => {
@@ -68,7 +68,7 @@ impl From<Literal> for Element {
     }
 }
 
-/// Real elements are their literals.
+/// Real elements dereference to their literals.
 impl Deref for Element {
     type Target = Literal;
 

@@ -1,11 +1,11 @@
-//! What Fourier transforms mean: the sums that define them, in f64.
+//! Reference semantics of Fourier transforms: their defining sums, in f64.
 
 use super::Element;
 use crate::ops::fft::half;
 use crate::{DType, Node, OpCode};
 use num_complex::Complex64;
 
-/// One row's transform.
+/// The transform of one row.
 pub(super) fn transform(node: &Node, row: &[Element]) -> Vec<Element> {
     let (_, flag, size) = node.op.attrs.library();
     let x: Vec<Complex64> = row.iter().map(|e| e.complex()).collect();
@@ -31,7 +31,7 @@ pub(super) fn transform(node: &Node, row: &[Element]) -> Vec<Element> {
 fn sums(x: &[Complex64], sign: f64) -> Vec<Complex64> {
     let n = x.len();
     let step = sign * std::f64::consts::TAU / n as f64;
-    // Angles are kept small, where they are exact.
+    // Reduce angles modulo a full turn, so that they are small and accurate.
     let factor = |j: usize, k: usize| Complex64::from_polar(1.0, step * (j * k % n) as f64);
     (0..n).map(|k| x.iter().enumerate().map(|(j, x)| x * factor(j, k)).sum()).collect()
 }

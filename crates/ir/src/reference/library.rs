@@ -1,4 +1,4 @@
-//! What library routines mean, row by row in the plainest way.
+//! Reference semantics of library routines, row by row with the simplest algorithms.
 
 use super::{Array, Element, fourier, scalar};
 use crate::linalg::{Alone, Matrix, Part, Scalar, call};
@@ -50,7 +50,7 @@ pub(super) fn routine(node: &Node, operands: &[&Array]) -> Result<Array> {
     Ok(Array::new(node.spec.clone(), out.into_iter().flatten()))
 }
 
-/// Runs a host op on bytes.
+/// Runs a custom op on bytes.
 fn hosted(node: &Node, call: &HostCall, operands: &[&Array]) -> Result<Array> {
     let bytes: Vec<Vec<u8>> = operands.iter().map(|x| x.to_bytes()).collect();
     let views = operands.iter().zip(&bytes);
@@ -66,15 +66,15 @@ fn hosted(node: &Node, call: &HostCall, operands: &[&Array]) -> Result<Array> {
     Ok(Array::from_bytes(node.spec.clone(), &room[number]))
 }
 
-/// The rows of the last axis in order; rows without elements count too, as the values that a search has for
-/// an empty row.
+/// The rows of the last axis in order. Rows without elements count too: a search may have values
+/// for an empty row.
 fn rows(x: &Array) -> impl Iterator<Item = Vec<Element>> + '_ {
     let (&len, batch) = x.spec().shape.split_last().expect("the op's rule asks for rows");
     let count = batch.iter().product();
     (0..count).map(move |r| (0..len).map(|i| x.get(r * len + i)).collect())
 }
 
-/// NaN is larger than every number; the zeros are equal.
+/// NaN is larger than every number; 0 and -0 are equal.
 fn order(a: Element, b: Element) -> Ordering {
     match a.dtype.is_float() {
         true => {
@@ -174,7 +174,7 @@ fn combine(code: OpCode, sum: Element, x: Element) -> Element {
     }
 }
 
-/// A result of an op on matrices, for each of the batch.
+/// One result of an op on matrices, for each matrix of the batch.
 fn matrices<T: Scalar<Real: Into<f64>>>(
     node: &Node,
     operands: &[&Array],

@@ -1,8 +1,8 @@
-//! What each elementwise op does to numbers, edge cases included.
+//! Reference semantics of each elementwise op on scalars, including edge cases.
 //!
 //! Dtypes: half floats are computed in f32 and rounded to nearest; integers are computed in 128
-//! bits and wrap; bool is an integer that is 0 or 1; functions of complex numbers are
-//! [`crate::complex`]'s.
+//! bits and wrap; bool is an integer that is 0 or 1; complex numbers use the functions of
+//! [`crate::complex`].
 
 use super::Element;
 use crate::complex::{self, Part};
@@ -11,9 +11,9 @@ use crate::{DType, Literal, Op, OpCode};
 use num_complex::Complex;
 use std::cmp::Ordering;
 
-/// The result, of dtype `dtype`, of an elementwise op on one element of each operand.
+/// Applies an elementwise op to one element of each operand; the result has dtype `dtype`.
 ///
-/// Panics for ops of other classes and for operands that the op's shape rule refuses.
+/// Panics for ops of other classes and for operands that the op's shape rule rejects.
 pub fn apply<E: Copy + Into<Element>>(op: &Op, dtype: DType, args: &[E]) -> Element {
     let a: Element = args[0].into();
     let b: Element = args.get(1).copied().map_or(a, Into::into);
@@ -40,7 +40,7 @@ pub fn apply<E: Copy + Into<Element>>(op: &Op, dtype: DType, args: &[E]) -> Elem
         DType::C128 => complex_op::<f64>(op.code, a, b, dtype),
         DType::F64 => Literal::from_f64(dtype, float64(op.code, a.as_f64(), b.as_f64())).into(),
         d if d.is_float() => {
-            // Exact: every f32 and every half float is an f64.
+            // Exact, since every f32 and every half float is representable as f64.
             let (a, b) = (a.as_f64() as f32, b.as_f64() as f32);
             Literal::from_f64(dtype, float32(op.code, a, b) as f64).into()
         }
@@ -52,7 +52,7 @@ pub fn apply<E: Copy + Into<Element>>(op: &Op, dtype: DType, args: &[E]) -> Elem
     }
 }
 
-/// NaN is unequal to everything and in no order.
+/// NaN is unequal to everything and unordered.
 fn compare(code: OpCode, a: Element, b: Element) -> Option<bool> {
     let order = match a.dtype {
         d if d.is_complex() => (a.complex() == b.complex()).then_some(Ordering::Equal),
@@ -70,7 +70,7 @@ fn compare(code: OpCode, a: Element, b: Element) -> Option<bool> {
     })
 }
 
-/// Complex ops; products and sums are computed in the parts' own precision.
+/// Complex ops. Sums and products are computed in the precision of the parts.
 fn complex_op<T: Part>(code: OpCode, a: Element, b: Element, dtype: DType) -> Element {
     let (narrow_a, narrow_b) = (T::narrow(a.complex()), T::narrow(b.complex()));
     let (a, b) = (a.complex(), b.complex());
@@ -104,9 +104,9 @@ fn next_after(a: Literal, b: Literal) -> Literal {
         return b;
     }
     let bits = match x {
-        // The smallest number of that sign.
+        // The smallest number with the sign of the direction.
         0.0 => 1 | if y < 0.0 { 1 << (8 * dtype.size() - 1) } else { 0 },
-        // Bits of one sign are in the order of the magnitudes.
+        // For one sign, bits are ordered as magnitudes.
         _ if (y > x) == (x > 0.0) => a.bits + 1,
         _ => a.bits - 1,
     };
@@ -116,8 +116,8 @@ fn next_after(a: Literal, b: Literal) -> Literal {
 /// One function per width: the same formulas, each computed in its own precision.
 macro_rules! float_arithmetic {
     ($name:ident, $float:ty, $erf:path, $divmod:ident) => {
-        /// Quotient rounded down and remainder signed as the divisor, as NumPy's `divmod`: the
-        /// remainder is exact, and the quotient is found from it, so that the two agree.
+        /// Quotient rounded down and remainder with the divisor's sign, as NumPy's `divmod`. The
+        /// remainder is exact, and the quotient is computed from it, so that both agree.
         fn $divmod(a: $float, b: $float) -> ($float, $float) {
             if b == 0.0 {
                 return (a / b, <$float>::NAN);
@@ -177,7 +177,7 @@ macro_rules! float_arithmetic {
                 OpCode::FloorDivide => $divmod(a, b).0,
                 OpCode::Remainder => $divmod(a, b).1,
                 OpCode::Pow => a.powf(b),
-                // NaN wins; of two zeros the first.
+                // NaN wins; of two zeros the first operand.
                 OpCode::Maximum => {
                     if a >= b || a.is_nan() {
                         a
@@ -209,8 +209,8 @@ macro_rules! float_arithmetic {
 float_arithmetic!(float32, f32, libm::erff, divmod32);
 float_arithmetic!(float64, f64, libm::erf, divmod64);
 
-/// In 128 bits; the caller wraps to the dtype, `width` bits wide. Shifts by `width` or more, or by
-/// a negative number, shift everything out.
+/// Integer arithmetic in 128 bits; the caller wraps the result to the dtype's `width` bits. A shift
+/// by `width` or more, or by a negative number, shifts out all bits.
 fn integer(code: OpCode, a: i128, b: i128, width: i128) -> i128 {
     match code {
         OpCode::Neg => -a,
@@ -247,7 +247,7 @@ fn integer(code: OpCode, a: i128, b: i128, width: i128) -> i128 {
     }
 }
 
-/// Wraps; a negative exponent gives what is left of `1 / base^n` rounded toward zero.
+/// Wraps. A negative exponent gives `1 / base^n` rounded toward zero.
 fn power(base: i128, exponent: i128) -> i128 {
     if exponent < 0 {
         return match (base, exponent & 1) {

@@ -1,12 +1,12 @@
-//! The ops that move and combine elements. Written from each op's definition, not from its index
-//! maps, so that the two can be tested against each other.
+//! Reference semantics of ops that move and combine elements. They are written independently of the
+//! ops' index maps, so that tests can compare both.
 
 use super::array::flat;
 use super::{Array, Element, indices, scalar};
 use crate::ops::Attrs;
 use crate::{DType, Error, Literal, Node, Op, OpCode, Result, Shape};
 
-/// Elements combined by a binary op, half floats in f32; `empty` if there are none.
+/// Folds elements by a binary op, half floats in f32; `empty` is the result for no elements.
 fn fold(code: OpCode, dtype: DType, elements: &[Element], empty: f64) -> Element {
     let (op, wide) = (Op::from(code), dtype.widened());
     let combined = elements
@@ -42,7 +42,7 @@ pub(super) fn reduce(node: &Node, x: &Array) -> Array {
     Array::new(node.spec.clone(), combined)
 }
 
-/// Position of the first element that beats all others; the first NaN beats everything.
+/// Position of the first element that beats all others; a NaN beats every number.
 fn first_extremum(group: &[Element], beats: OpCode) -> Element {
     let nan = |e: &Element| e.is_nan();
     let op = Op::from(beats);
@@ -62,7 +62,7 @@ pub(super) fn matmul(node: &Node, a: &Array, b: &Array) -> Array {
             unreachable!("a product has rows and columns")
         };
         let element = |x: &Array, last: [usize; 2]| {
-            // Batch axes broadcast; the last two are addressed in full.
+            // Batch axes broadcast; the last two axes do not.
             x.broadcast_at(&[batch, &last].concat()).cast(wide)
         };
         let products: Vec<Element> = (0..shared)
@@ -143,9 +143,9 @@ pub(super) fn combine(node: &Node, operands: &[&Array]) -> Array {
     }
 }
 
-/// An index counted from the end when negative.
+/// Normalises an index; a negative index counts from the end.
 fn resolve(op: &'static str, index: Element, axis: usize, size: usize) -> Result<usize> {
-    // An index beyond i64 is beyond every axis.
+    // An index beyond i64 is out of bounds for every axis.
     let index = index.as_int().min(i64::MAX.into()) as i64;
     let resolved = if index < 0 { index + size as i64 } else { index };
     match usize::try_from(resolved) {
@@ -154,7 +154,7 @@ fn resolve(op: &'static str, index: Element, axis: usize, size: usize) -> Result
     }
 }
 
-/// `index` with one coordinate in place of the `inner` ones from `axis` on.
+/// `index` with one coordinate in place of `inner` coordinates from `axis` on.
 fn replaced(index: &[usize], axis: usize, inner: usize, with: usize) -> Vec<usize> {
     [&index[..axis], &[with], &index[axis + inner..]].concat()
 }
@@ -214,7 +214,7 @@ pub(super) fn index(node: &Node, operands: &[&Array]) -> Result<Array> {
     }
 }
 
-/// For each index of the gathered shape, in order, the index it has in the indexed tensor.
+/// For each multi-index of the gathered shape, in order, the multi-index in the indexed tensor.
 fn sources(
     code: OpCode,
     by: &Array,

@@ -1,4 +1,4 @@
-//! The values that ops have at the edges of their domains.
+//! Values of ops at the edges of their domains.
 
 use super::*;
 use crate::{AxisSet, DType, GraphBuilder, Op, TensorSpec};
@@ -12,7 +12,7 @@ fn vector(dtype: DType, elements: &[f64]) -> Array {
     Array::from_f64([elements.len()], dtype, elements)
 }
 
-/// One op on vectors.
+/// Evaluates one op on vectors.
 fn run(op: impl Into<Op>, operands: &[Array]) -> Result<Vec<f64>> {
     let mut b = GraphBuilder::default();
     let inputs: Vec<_> = operands.iter().map(|a| b.input(a.spec().clone())).collect();
@@ -20,7 +20,7 @@ fn run(op: impl Into<Op>, operands: &[Array]) -> Result<Vec<f64>> {
     Ok(evaluate(&b.finish([out]), operands)?[0].to_f64())
 }
 
-/// Compares NaN with NaN and -0 with -0.
+/// Compares by bits, so that -0 differs from 0; all NaNs are equal.
 #[track_caller]
 fn check(op: impl Into<Op>, operands: &[Array], expected: &[f64]) {
     let op = op.into();
@@ -191,8 +191,8 @@ fn complex_numbers_are_added_multiplied_and_compared() {
     assert_eq!((found[4].to_f64(), found[5].to_f64()), (vec![0.0, 0.0], vec![1.0, 1.0]));
 }
 
-/// Computes a node by its loop nest: operands read where the index maps say, folded over the
-/// reduced dimensions.
+/// Computes a node by its loop nest: reads operands by the index maps and folds over the reduced
+/// dimensions.
 fn by_index_maps(graph: &Graph, operands: &[Array]) -> Vec<f64> {
     let out = graph.outputs()[0];
     let (node, nest) = (graph.node(out), graph.iteration(out).unwrap());

@@ -1,4 +1,4 @@
-//! Golden texts of programs' factors, and programs of other sizes.
+//! Golden texts of programs' factors, and programs resized by factor.
 
 use super::*;
 use crate::{AxisSet, DType, GraphBuilder, Result};
@@ -33,7 +33,7 @@ fn factors_of_ops_are_joined() {
         let y = b.add(y, x[2])?;
         Ok(vec![b.tanh(y)?])
     });
-    // The bias would be added to each partial product.
+    // The bias would be included in each partial result.
     assert_eq!(text(&layer), "i j, j k, k -> i k; j: whole");
     assert_eq!(why(&layer, 1), "matmul reduces it before the end");
     let product = graph(&[&[5, 2, 3], &[3, 4]], |b, x| {

@@ -1,4 +1,4 @@
-//! The field of a call of a host op: its key, which names op and version.
+//! The field of a call of a custom op: its key, which contains the op's name and version.
 
 use super::{Bytes, Context, Expected, Field};
 use crate::ops::host::HostCall;

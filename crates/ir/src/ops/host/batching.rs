@@ -1,8 +1,8 @@
-//! How ops of users take a batch.
+//! How `vmap` batches custom ops.
 
 use crate::Graph;
 
-/// How a host op takes a batch, as `vmap` gives it.
+/// How `vmap` batches a custom op.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HostBatching {
@@ -19,8 +19,8 @@ pub enum HostBatching {
     Rule,
 }
 
-/// A batch of calls of an op: a graph of the operands, with the results as outputs, and which of these
-/// have the batch as their leading axis.
+/// The batched op as a graph: its inputs are the operands, its outputs the results. The marks say
+/// which results have the batch as their leading axis.
 pub type HostBatch = (Graph, Vec<bool>);
 
 impl HostBatching {

@@ -1,4 +1,4 @@
-//! The text that tells a call of a host op from all others: what keys and files hold of it.
+//! The text that identifies a call of a custom op in cache keys and files.
 
 use super::{HostBatching, HostCall, Level, registered};
 use crate::{DType, TensorSpec};
@@ -28,9 +28,9 @@ impl HostCall {
         self
     }
 
-    /// From the text of a key.
+    /// Parses a call from the text of its key.
     ///
-    /// Errors: what was expected; a name that is not registered is named.
+    /// Errors: what was expected; the name, if it is not registered.
     pub fn parse(text: &str) -> Result<HostCall, String> {
         let wrong = || format!("a call of a registered op, found '{text}'");
         let (id, batching, effect, specs, levels, settings) =
@@ -42,7 +42,8 @@ impl HostCall {
         let (name, rest) = id.rsplit_once('@').ok_or_else(wrong)?;
         let (version, identity) = rest.split_once('!').ok_or_else(wrong)?;
         let version: u32 = version.parse().map_err(|_| wrong())?;
-        // Processes tell ops of one name apart by a number of their own, which says nothing here.
+        // The identity that distinguishes unnamed callbacks is only valid in the process that wrote
+        // it.
         let op = registered(name, version).ok_or_else(|| match identity {
             "0" => format!(
                 "a registered op, found '{name}' version {version}, which is not registered; \

@@ -67,7 +67,7 @@ fn counted(code: OpCode) -> Vec<Sample> {
     vec![sample(1, 0.0), sample(0, 2.0), sample(2, 9.0)]
 }
 
-/// `(c, d) = (c * k + x, c); y = c * x` over three parts.
+/// `(c, d) = (c * k + x, c); y = c * x` over three slices.
 fn scanned(code: OpCode) -> Vec<Sample> {
     let body = region(&[vector(), vector(), vector(), vector()], |b, x| {
         let [c, _, part, k] = *x else { unreachable!("four are given") };
@@ -105,7 +105,7 @@ fn scanned(code: OpCode) -> Vec<Sample> {
     ]
 }
 
-/// `(x * sin(y), x + y)`: derived, checkpointed, isolated, and with rules of its own.
+/// `(x * sin(y), x + y)`: inlined, checkpointed, isolated, and with custom derivative rules.
 fn called(code: OpCode) -> Vec<Sample> {
     let two = [vector(), vector()];
     let body = region(&two, |b, x| {
@@ -161,7 +161,7 @@ pub(in crate::ops) fn samples(code: OpCode) -> Vec<Sample> {
     }
 }
 
-/// The op with doubles in its regions made another dtype; the op as it is where that fails.
+/// The op with f64 in its regions replaced by `dtype`; the op unchanged if that fails.
 pub(super) fn with_dtype(op: &Op, dtype: DType) -> Op {
     let Some((result, control)) = op.as_control() else { return op.clone() };
     let graphs: Result<Vec<Graph>> = control.regions.iter().map(|g| retyped(g, dtype)).collect();

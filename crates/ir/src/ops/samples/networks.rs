@@ -1,4 +1,4 @@
-//! Samples of the ops that networks are made of: windows, convolutions, poolings, norms, attention.
+//! Samples of neural network ops: windows, convolutions, poolings, norms, attention.
 
 use super::{cube, spread};
 use crate::ops::conv::{Conv, ConvDim};
@@ -32,7 +32,7 @@ pub(in crate::ops) fn windows(code: OpCode) -> Vec<Sample> {
     tables.into_iter().map(row).collect()
 }
 
-/// Stride, dilation, padding before and after, and addition to the output.
+/// Stride, dilation, padding before and after, and extra elements of the output.
 type Along = (usize, usize, usize, usize, usize);
 
 fn conv(code: OpCode, groups: usize, dims: &[Along]) -> Op {
@@ -128,7 +128,7 @@ pub(in crate::ops) fn attention(code: OpCode) -> Vec<Sample> {
         operands.push(mask);
         operands
     };
-    // The last query sees nothing.
+    // The last query sees no key.
     let seen = [1.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0];
     let seen = Array::from_f64([3, 3], DType::Bool, &seen);
     let bias = spread(&[2, 1, 3], (-0.5, 0.5));
