@@ -1,5 +1,5 @@
-//! Errors of optimisation. None is the user's program being wrong: that was found when it was
-//! recorded.
+//! Errors of optimisation. Each one is a defect of a pass or an unknown pass name; errors in the
+//! user's program are reported when it is recorded.
 
 use crate::PassFlag;
 
@@ -15,10 +15,10 @@ pub enum Error {
     Pass {
         /// The pass.
         pass: String,
-        /// What it recorded.
+        /// The error of recording the op.
         source: Box<girih_ir::Error>,
     },
-    /// A pass gave a graph that is not the same program seen from outside.
+    /// A pass changed the program's arguments or outputs.
     #[error("pass {pass} broke the program's interface: {reason}")]
     InterfaceChanged {
         /// The pass.
@@ -26,7 +26,7 @@ pub enum Error {
         /// What differs.
         reason: String,
     },
-    /// No pass of that name.
+    /// No pass with this name.
     #[error("unknown pass '{name}'; expected one of {}", known_passes())]
     UnknownPass {
         /// The name as given.

@@ -1,9 +1,9 @@
-//! Optimisation of closed graphs: passes that give an equal program that is no worse, and the
-//! manager that runs them to a fixed point.
+//! Optimisation of closed graphs: passes that return an equivalent program which is no worse, and
+//! the pass manager that runs them to a fixed point.
 //!
-//! Passes know the op registry of `girih-ir` and nothing of devices, kernels or front ends. They
-//! never change a graph they are given, so handles into it stay valid. Each pass states its laws in
-//! its module: that it never makes a program worse, why it terminates, and how exact it is.
+//! Passes depend on the op registry of `girih-ir` and not on devices, kernels or front ends. They
+//! never modify their input graph, so ids into it stay valid. Each pass states its laws in its
+//! module: it never makes a program worse, why it terminates, and how exact it is.
 #![forbid(unsafe_code)]
 
 mod error;

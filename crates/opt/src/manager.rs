@@ -1,11 +1,12 @@
-//! Runs passes to a fixed point and checks them: after each pass the outputs' specs and the
-//! arguments must be as before, and in debug builds the whole graph must verify.
+//! The pass manager runs passes to a fixed point and checks them: each pass must preserve the
+//! outputs' specs and the arguments, and in debug builds the whole graph must verify.
 //!
-//! What branches and loops run is optimised in the same way, by the same passes, at the end of each
-//! round; regions keep their arguments and results.
+//! At the end of each round, the same passes optimise the regions of branches, loops and calls.
+//! Regions keep their arguments and results.
 //!
-//! Passes keep every argument, used or not, in order. The manager drops the unused ones at the end
-//! and says which stay, so a caller need not move data that the program does not read.
+//! Passes keep every argument in order, used or not. At the end the manager removes unused
+//! arguments and reports which remain, so that a caller need not transfer data that the program
+//! does not read.
 
 use crate::{Error, OptOptions, PassFlag, Result, passes};
 use girih_ir::ops::control::Control;
@@ -14,27 +15,27 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Rounds after which a manager stops though passes still change the graph, unless it is told
-/// otherwise.
+/// Default limit on the number of rounds, after which the manager stops even if passes still change
+/// the graph.
 pub const MAX_ITERATIONS: usize = 10;
 
-/// A function from program to equal program.
+/// A function from a program to an equivalent program.
 pub trait Pass: Send + Sync {
     /// Name, as in [`OptOptions`], dumps and errors.
     fn name(&self) -> &str;
 
-    /// The improved graph, or `None` if there is nothing to improve. Outputs keep their order and
-    /// specs, arguments their order, ops and specs. Running the pass on its own result gives
-    /// `None`.
+    /// The improved graph, or `None` if nothing changes. Outputs keep their order and specs;
+    /// arguments keep their order, ops and specs. The pass must be idempotent: run on its own
+    /// result, it returns `None`.
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>>;
 }
 
-/// The graph as a pass left it.
+/// The graph after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// The pass; `"input"` for the graph before the first.
+    /// The pass; `"input"` for the graph before the first pass.
     pub pass: String,
-    /// Round of the fixed point, from 0.
+    /// Number of the round, from 0.
     pub iteration: usize,
     /// The graph's text form.
     pub text: String,
@@ -45,12 +46,13 @@ pub struct Stage {
 pub struct Optimized {
     /// The program.
     pub graph: Graph,
-    /// Which of the original graph's arguments the program still has, ascending: its argument `i`
-    /// is the original argument `kept_arguments[i]`.
+    /// The original arguments that the program still has, ascending: argument `i` of the program is
+    /// the original argument `kept_arguments[i]`.
     pub kept_arguments: Vec<usize>,
-    /// Rounds over the passes, the last of which may have been partial.
+    /// Number of rounds over the passes; the last one may be partial.
     pub iterations: usize,
-    /// The graph before and after each pass that changed it, if recording was asked for.
+    /// The input graph, and the graph after each pass that changed it; empty unless recording is
+    /// on.
     pub stages: Vec<Stage>,
 }
 
@@ -76,12 +78,12 @@ pub fn optimize(graph: &Graph, options: OptOptions) -> Result<Optimized> {
 }
 
 impl PassManager {
-    /// Without passes.
+    /// A manager without passes.
     pub fn new() -> Self {
         PassManager::default()
     }
 
-    /// The pipeline that [`PassFlag`] lists, with the passes of the given set.
+    /// The pipeline of [`PassFlag::ALL`], restricted to the given set.
     pub fn create_default(options: OptOptions) -> Self {
         let flags = PassFlag::ALL.into_iter().filter(|&flag| options.contains(flag));
         PassManager { passes: flags.map(PassFlag::pass).collect(), ..PassManager::default() }
@@ -93,28 +95,29 @@ impl PassManager {
         self
     }
 
-    /// Has these passes run once before all others, in this order: they see the whole program, as it
-    /// was recorded. They need not come to a fixed point, and regions are not given to them.
+    /// Sets passes that run once before all others, in order, on the recorded program. They need
+    /// not reach a fixed point, and are not applied to regions.
     pub fn first(&mut self, passes: Vec<Arc<dyn Pass>>) -> &mut Self {
         self.first = passes;
         self
     }
 
-    /// Ends after so many rounds at the latest ([`MAX_ITERATIONS`] unless said); after none the graph
-    /// is as the passes that run once left it.
+    /// Limits the number of rounds (default [`MAX_ITERATIONS`]). With 0, the result is the graph
+    /// after the passes that run once.
     pub fn max_iterations(&mut self, rounds: usize) -> &mut Self {
         self.max_iterations = rounds;
         self
     }
 
-    /// Records the graph's text after each pass that changes it, for dumps and explanations.
+    /// Enables recording of the graph's text after each pass that changes it, for dumps and
+    /// explanations.
     pub fn record(&mut self, record: bool) -> &mut Self {
         self.record = record;
         self
     }
 
-    /// Runs the passes in order, again and again, until none of them has anything to change or
-    /// [`PassManager::max_iterations`] rounds are done; then drops unused arguments.
+    /// Runs the passes in order and repeatedly, until no pass changes the graph or
+    /// [`PassManager::max_iterations`] rounds are done. Then removes unused arguments.
     ///
     /// Errors: as [`optimize`].
     pub fn run(&self, graph: &Graph) -> Result<Optimized> {
@@ -141,7 +144,7 @@ impl PassManager {
         for pass in &self.first {
             let name = pass.name();
             let Some(next) = pass.run(&current).map_err(|e| failed(name, e))? else { continue };
-            // A pass of a user's: its graph is checked in release builds too.
+            // This may be a user's pass, so its graph is verified in release builds too.
             next.verify().map_err(|e| failed(name, e))?;
             interface.check(name, &next)?;
             observe(name, 0, &next);
@@ -150,7 +153,7 @@ impl PassManager {
         Ok(current)
     }
 
-    /// The graph when no pass has anything to change, and the number of rounds.
+    /// The fixed point of the passes, and the number of rounds.
     fn fixed_point(
         &self,
         graph: &Graph,
@@ -160,8 +163,8 @@ impl PassManager {
         let interface = Interface::of(graph);
         let mut current = Cow::Borrowed(graph);
         let mut iterations = 0;
-        // Passes in a row that changed nothing: all of them means a fixed point, wherever in the
-        // list the last change was. The regions count as one pass, the last.
+        // Number of consecutive passes without a change. At `steps` the graph is a fixed point,
+        // wherever in the list the last change was. The regions count as the last pass.
         let (mut quiet, steps) = (0, self.passes.len() + 1);
         while iterations < self.max_iterations && quiet < steps && !self.passes.is_empty() {
             for step in 0..steps {
@@ -186,7 +189,7 @@ impl PassManager {
         Ok((current.into_owned(), iterations))
     }
 
-    /// The graph with what its branches and loops run optimised; `None` if nothing changes.
+    /// Optimises the regions of control ops; `None` if nothing changes.
     fn regions(&self, graph: &Graph, known: &mut Regions) -> Result<Option<Graph>> {
         if self.passes.is_empty() || graph.nodes().all(|(_, n)| n.op.as_control().is_none()) {
             return Ok(None);
@@ -211,7 +214,7 @@ impl PassManager {
         rewritten.map_err(|e| failed(REGIONS, e))
     }
 
-    /// The same with its regions at their fixed point; itself if they are.
+    /// The control with its regions at their fixed point; the same `Arc` if they do not change.
     fn better(&self, control: &Arc<Control>, known: &mut Regions) -> Result<Arc<Control>> {
         if let Some((_, better)) = known.0.get(&Arc::as_ptr(control)) {
             return Ok(better.clone());
@@ -239,11 +242,11 @@ impl PassManager {
     }
 }
 
-/// What optimising regions is called.
+/// Name of the region optimisation in stages and errors.
 const REGIONS: &str = "regions";
 
-/// What branches and loops run, and what it became. The first is kept so that its address is not
-/// another's.
+/// The optimised version of each control, by the address of the original. The original is kept
+/// alive so that no other control gets its address.
 #[derive(Default)]
 struct Regions(FxHashMap<*const Control, (Arc<Control>, Arc<Control>)>);
 
@@ -251,7 +254,7 @@ fn failed(pass: &str, source: girih_ir::Error) -> Error {
     Error::Pass { pass: pass.to_string(), source: Box::new(source) }
 }
 
-/// What a program is seen from outside.
+/// The interface of a program: what its callers depend on.
 struct Interface<'a> {
     arguments: Vec<(&'a Op, &'a TensorSpec)>,
     outputs: Vec<&'a TensorSpec>,
@@ -274,7 +277,7 @@ impl<'a> Interface<'a> {
             graph.verify().map_err(|e| failed(pass, e))?;
         }
         let found = Interface::of(graph);
-        // Symbolic sizes that a guard makes equal may come to be written in another way.
+        // Under a guard, equal symbolic sizes may have different expressions.
         let outputs = || self.outputs.iter().zip(&found.outputs).all(|(a, b)| a.equals(b));
         let count = self.outputs.len() == found.outputs.len();
         if found.arguments == self.arguments && count && outputs() {

@@ -1,21 +1,21 @@
-//! The default pipeline as one table: each pass's switch, name, law and place. Adding a pass is a
-//! module in [`crate::passes`] and a line here; the manager, the switches by name, the property
-//! tests and the front ends' documentation read the table.
+//! The default pipeline as one table: each pass's switch, name, law and position. To add a pass,
+//! write a module in [`crate::passes`] and add a line here. The manager, the switches by name, the
+//! property tests and the front ends' documentation all use the table.
 
 use crate::{Error, Pass, Result, passes};
 
-/// What a pass may do to numbers.
+/// How a pass may change numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Law {
-    /// Every bit of every result stays, but for the payload and sign of a NaN.
+    /// Preserves every bit of every result, except the payload and sign of a NaN.
     Exact,
-    /// Results change as the sentence says.
+    /// Changes results as the sentence says.
     Changes(&'static str),
 }
 
 macro_rules! pipeline {
     ($($(#[$doc:meta])* $flag:ident = $bit:literal, $name:literal, $default:literal, $law:expr;)*) => {
-        /// A pass of the pipeline. The number is the bit in [`OptOptions::bits`]; it is part of
+        /// A pass of the pipeline. The number is its bit in [`OptOptions::bits`]; it is part of
         /// cache keys and never reused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
@@ -25,7 +25,7 @@ macro_rules! pipeline {
         }
 
         impl PassFlag {
-            /// All of them, in the order of the pipeline.
+            /// All passes in pipeline order.
             pub const ALL: [PassFlag; [$($bit),*].len()] = [$(PassFlag::$flag),*];
 
             /// The pass's name.
@@ -33,12 +33,12 @@ macro_rules! pipeline {
                 match self { $(PassFlag::$flag => $name,)* }
             }
 
-            /// True if it runs unless switched off; false if it must be asked for.
+            /// True if the pass runs by default; false if it must be switched on.
             pub fn by_default(self) -> bool {
                 match self { $(PassFlag::$flag => $default,)* }
             }
 
-            /// What it may do to numbers.
+            /// How the pass may change numbers.
             pub fn law(self) -> Law {
                 match self { $(PassFlag::$flag => $law,)* }
             }
@@ -52,37 +52,37 @@ macro_rules! pipeline {
 }
 
 pipeline! {
-    /// Before all others, which do not keep hints.
+    /// Before all other passes, since they do not preserve hints.
     Isolate = 9, "isolate", true, Law::Exact;
-    /// First, so that no other pass works on what nothing needs.
+    /// Before the other passes, so that they do not process dead nodes.
     DeadCode = 0, "dead_code", true, Law::Exact;
-    /// Before simplification, which recognises literals.
+    /// Before simplification, which matches literals.
     Fold = 1, "fold", true, Law::Exact;
-    /// Algebra.
+    /// Algebraic simplification.
     Simplify = 2, "simplify", true, Law::Exact;
-    /// After simplification has removed what may stand between the two ops, before decomposition
-    /// hides them.
+    /// After simplification, which removes ops between the two ops of the pattern; before
+    /// decomposition, which hides the pattern.
     LogSoftmax = 3, "log_softmax", true,
         Law::Changes("log(softmax(x)) is more accurate, and finite where the softmax underflows");
-    /// Before common subexpressions, which forward programs and their gradients share as
-    /// primitives.
+    /// Before CSE, which merges the primitives that forward programs and gradients share.
     Decompose = 4, "decompose", true, Law::Exact;
-    /// After everything that makes ops alike.
+    /// After every pass that makes ops equal.
     Cse = 5, "cse", true, Law::Exact;
-    /// After folding, which makes literals.
+    /// After folding, which creates literals.
     Branch = 7, "branch", true, Law::Exact;
-    /// After what shows that results are one, or not needed.
+    /// After the passes that merge results or remove their uses.
     Prune = 8, "prune", true, Law::Exact;
-    /// After what takes from loops what nothing needs.
+    /// After the pass that removes unused values from loops.
     LoopMotion = 10, "loop_motion", true,
         Law::Changes("products of floats over all iterations of a scan round in another order");
-    /// Last: what others use is no part of a chain, and merging has shown what is.
+    /// Last: a matrix product with other users is not part of a chain, and merging determines the
+    /// users.
     MatmulChain = 6, "matmul_chain", false,
         Law::Changes("products of floats round in another order; of integers no bit changes");
 }
 
 impl PassFlag {
-    /// The pass of that name.
+    /// The pass with this name.
     ///
     /// Errors: [`Error::UnknownPass`], listing the known ones.
     pub fn parse(name: &str) -> Result<PassFlag> {
@@ -93,11 +93,11 @@ impl PassFlag {
     }
 }
 
-/// A set of passes to run; by default those that need not be asked for.
+/// A set of passes to run; the default contains the passes that run by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OptOptions(u32);
 
-/// Set in encodings that are masks over all ones: those ask for nothing.
+/// Set in encodings that are masks over the default, in which other passes cannot be switched on.
 const MASK: u32 = 1 << 31;
 
 impl Default for OptOptions {
@@ -128,8 +128,8 @@ impl OptOptions {
         self.0 >> pass as u32 & 1 == 1
     }
 
-    /// The set with that encoding; bits of no pass are ignored. With the highest bit set it is a
-    /// mask over the default, in which passes that must be asked for are off: all ones are the
+    /// Decodes a set; bits without a pass are ignored. If the highest bit is set, the encoding is a
+    /// mask over the default, and passes that are off by default stay off. All ones is thus the
     /// default.
     pub fn from_bits(bits: u32) -> Self {
         let known = |p: &PassFlag| p.by_default() || bits & MASK == 0;

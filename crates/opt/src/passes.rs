@@ -1,4 +1,4 @@
-//! The passes, one module each.
+//! The passes, one module for each.
 
 mod branch;
 mod cse;

@@ -1,5 +1,5 @@
-//! Passes of users, by number: options that are copied and compared hold a number in place of a list
-//! of passes.
+//! A registry of user passes. Options are copied and compared, so they hold the number of a pass
+//! list in place of the list.
 
 use crate::Pass;
 use girih_sync::Mutex;
@@ -7,8 +7,8 @@ use std::sync::{Arc, PoisonError};
 
 static LISTS: Mutex<Vec<Vec<Arc<dyn Pass>>>> = Mutex::new(Vec::new());
 
-/// The number of a list of passes: 0 for none, else the same for the same passes in the same order.
-/// The passes are kept as long as the process lives, as a program may be compiled again at any time.
+/// The number of a list of passes: 0 for the empty list; equal for equal passes in the same order.
+/// The passes live as long as the process, since a program may be recompiled at any time.
 pub fn register(passes: Vec<Arc<dyn Pass>>) -> u32 {
     if passes.is_empty() {
         return 0;
@@ -26,7 +26,7 @@ pub fn register(passes: Vec<Arc<dyn Pass>>) -> u32 {
     at as u32 + 1
 }
 
-/// The passes of a number that [`register`] gave; none for others.
+/// The passes of a number that [`register`] returned; empty for other numbers.
 pub fn registered(number: u32) -> Vec<Arc<dyn Pass>> {
     let lists = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = (number as usize).checked_sub(1);

@@ -1,4 +1,4 @@
-//! What passes do to branches and loops, one fact each.
+//! Tests of passes on branches and loops, one fact for each test.
 
 mod common;
 
@@ -81,7 +81,8 @@ fn loops_that_do_not_begin_give_what_they_start_from() {
 
 #[test]
 fn loops_lose_what_nothing_needs() {
-    // Of carries a (used), b (makes itself alone), k (never changes) and a captured literal.
+    // The carries are a (used), b (only its own update reads it) and k (never changes); the last
+    // operand is a captured literal.
     let body = || {
         region(5, |b, x| {
             let [a, c, k, part, half] = *x else { unreachable!("five are given") };

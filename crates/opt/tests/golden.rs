@@ -1,4 +1,4 @@
-//! What each pass does, one fact per test: program in, text out.
+//! Golden tests of each pass, one fact for each test: a program and the expected text.
 
 mod common;
 
@@ -102,7 +102,7 @@ fn what_differs_in_attributes_or_comes_from_outside_never_merges() {
             b.add(x, y)
         });
     }
-    // Equal bits, other shape or dtype.
+    // Equal bits, but another shape or dtype.
     check(Cse, "unchanged", |b| {
         let (x, y) = (splat(b, &[2], DType::F32, 0.0), splat(b, &[1], DType::F32, 0.0));
         b.add(x, y)
@@ -177,7 +177,7 @@ fn neutral_elements_go_only_where_every_bit_stays() {
     assert_eq!(with_scalar(OpCode::Mul, f, &[], -1.0), "neg[3]");
     assert_eq!(with_scalar(OpCode::Add, DType::I32, &[], 0.0), "input[3]");
     assert_eq!(with_scalar(OpCode::Mul, DType::I32, &[], 0.0), "constant[3]");
-    // The result keeps its own shape.
+    // The result keeps its shape.
     assert_eq!(with_scalar(OpCode::Mul, f, &[2, 1], 1.0), "broadcast_to[2, 3]");
     assert_eq!(with_scalar(OpCode::And, DType::Bool, &[], 1.0), "input[3]");
     assert_eq!(with_scalar(OpCode::Or, DType::U8, &[], 255.0), "constant[3]");
@@ -366,13 +366,13 @@ fn a_product_that_is_also_used_elsewhere_is_no_part_of_a_chain() {
     };
     unchanged(|_, xy, xyz| vec![xy, xyz]);
     unchanged(|b, xy, xyz| vec![b.neg(xy).unwrap(), xyz]);
-    // Equally cheap either way.
+    // Both orders have the same cost.
     check(MatmulChain, "unchanged", |b| {
         let (x, y, z) = (f32s(b, &[4, 4]), f32s(b, &[4, 4]), f32s(b, &[4, 4]));
         let yz = b.matmul(y, z)?;
         b.matmul(x, yz)
     });
-    // Longer than is looked at: no search, no deep recursion.
+    // Longer than the limit: no search and no deep recursion.
     check(MatmulChain, "unchanged", |b| {
         let mut x = f32s(b, &[100, 2]);
         for _ in 0..20_000 {
@@ -420,7 +420,7 @@ fn a_pass_sees_all_that_the_outputs_need_in_one_call() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     PassManager::new().add_pass(Spy(seen.clone())).run(&graph).unwrap();
     assert_eq!(*seen.lock().unwrap(), [before.as_str()], "one call, every node");
-    // Passes work on copies: ids into the graph given stay valid.
+    // Passes work on copies: ids into the input graph stay valid.
     optimize(&graph, OptOptions::default()).unwrap();
     assert_eq!(graph.to_string(), before);
 }

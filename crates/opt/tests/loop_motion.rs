@@ -1,5 +1,5 @@
-//! Code motion out of scans: what leaves the body, what stays, and that values stay. Values are
-//! integers where products move, since sums of integers have the same bits in any order.
+//! Code motion out of scans: what leaves the body, what stays, and that results do not change.
+//! Values are integers where matrix products move, since integer sums do not depend on the order.
 
 use girih_ir::ops::control::Control;
 use girih_ir::reference::{Array, evaluate};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const STEPS: usize = 5;
 
-/// A scan of `STEPS` iterations over operands of these shapes, which the body takes in order.
+/// A scan of `STEPS` iterations over operands of these shapes; the body takes them in order.
 struct Scan<'a> {
     carries: &'a [&'a [usize]],
     slices: &'a [&'a [usize]],
@@ -20,7 +20,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The body that `record` writes, reversed or not.
+    /// The control whose body `record` records.
     fn control(
         &self,
         reverse: bool,
@@ -36,7 +36,7 @@ impl Scan<'_> {
         Arc::new(control.with_regions(vec![b.finish(outputs)]))
     }
 
-    /// Inputs of the outer graph for all operands.
+    /// Inputs of the outer graph for all operands of the scan.
     fn operands(&self, b: &mut GraphBuilder) -> Vec<NodeId> {
         let stacked: Vec<Vec<usize>> =
             self.slices.iter().map(|s| [&[STEPS], *s].concat()).collect();
@@ -60,7 +60,7 @@ fn scan(
     b.emit(Op::control(OpCode::Scan, control.clone(), result), operands).unwrap()
 }
 
-/// Arguments of small integers, which differ.
+/// Arguments of distinct small integers.
 fn arguments(graph: &Graph) -> Vec<Array> {
     let fill = |(which, id): (usize, NodeId)| {
         let spec: &TensorSpec = graph.spec(id);
@@ -70,7 +70,7 @@ fn arguments(graph: &Graph) -> Vec<Array> {
     graph.arguments().enumerate().map(fill).collect()
 }
 
-/// The graph after the pass, whose values are the same bits, and which the pass does not change.
+/// Runs the pass; checks that the results keep their bits and that a second run changes nothing.
 #[track_caller]
 fn moved(graph: &Graph) -> Graph {
     let changed = LoopMotion.run(graph).unwrap().expect("the pass changes the graph");
@@ -82,7 +82,7 @@ fn moved(graph: &Graph) -> Graph {
     changed
 }
 
-/// How often a code is in the graph, and in the bodies of its scans.
+/// Number of ops with this code in the graph, and in the bodies of its scans.
 fn counts(graph: &Graph, code: OpCode) -> (usize, usize) {
     let of = |g: &Graph| g.nodes().filter(|(_, n)| n.op.code == code).count();
     let mut bodies: Vec<&Arc<Control>> =
@@ -121,7 +121,7 @@ fn an_invariant_value_that_is_larger_than_its_operands_stays() {
     assert_eq!(LoopMotion.run(&b.finish([last])).unwrap(), None);
 }
 
-/// A recurrent layer and a loop through it backwards that computes each step again from the history.
+/// A recurrent layer, and a backward loop that recomputes each step from the history.
 fn layer_and_its_derivative(b: &mut GraphBuilder, history: usize) -> (NodeId, NodeId, NodeId) {
     let layer = Scan {
         carries: &[&[2, 16]],
@@ -163,8 +163,8 @@ fn a_derivative_takes_the_products_of_its_loop_and_sums_those_of_weights_afterwa
     let mut b = GraphBuilder::default();
     let (last, carry, weight) = layer_and_its_derivative(&mut b, 2);
     let changed = moved(&b.finish([last, carry, weight]));
-    // Inside stay `h @ u` forward and `ct @ u.T` backward, and the carry that nobody asks for, which
-    // another pass removes.
+    // In the bodies remain `h @ u` of the forward loop and `ct @ u.T` of the backward loop, and the
+    // product of an unused carry, which another pass removes.
     assert_eq!(counts(&changed, OpCode::Matmul), (1, 3), "{changed}");
     let clean = PassFlag::Prune.pass().run(&changed).unwrap().unwrap();
     assert_eq!(counts(&clean, OpCode::Matmul), (1, 2), "{clean}");
@@ -173,7 +173,7 @@ fn a_derivative_takes_the_products_of_its_loop_and_sums_those_of_weights_afterwa
 #[test]
 fn a_loop_over_other_results_computes_its_own_products() {
     let mut b = GraphBuilder::default();
-    // The stacked results are of the same shape as the history, and are not the history.
+    // The stacked results have the shape of the history, but are not the history.
     let (last, carry, _) = layer_and_its_derivative(&mut b, 1);
     assert_eq!(LoopMotion.run(&b.finish([last, carry])).unwrap(), None);
 }
@@ -205,10 +205,10 @@ fn a_sum_that_is_read_on_the_way_stays_in_the_loop() {
     }
 }
 
-/// An op of a random body: on values by position among those there are.
+/// An op of a random body, with operands by position among the available values.
 type Choice = (u8, prop::sample::Index, prop::sample::Index);
 
-/// A body of square matrices, of which two are carries, one is a part and two are captured.
+/// A body of square matrices: two carries, one slice and two captured operands.
 fn random_body(b: &mut GraphBuilder, x: &[NodeId], choices: &[Choice]) -> Result<Vec<NodeId>> {
     let mut values = x.to_vec();
     for (op, left, right) in choices {
@@ -248,7 +248,7 @@ proptest! {
         let operands = shape.operands(&mut b);
         let mut outputs: Vec<NodeId> =
             asked.iter().map(|&r| scan(&mut b, &control, r, &operands)).collect();
-        // Another loop that takes the history of the first carry for its part, and does the same.
+        // A second loop that slices the history of the first carry, and computes the same.
         let history = scan(&mut b, &control, 3, &operands);
         let mut others = operands.clone();
         others[2] = history;

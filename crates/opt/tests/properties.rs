@@ -1,5 +1,5 @@
-//! Random well-typed programs, drawn from the op registry: optimised and unoptimised programs have
-//! the same bits.
+//! Property tests on random well-typed programs from the op registry: optimised and unoptimised
+//! programs give the same bits.
 
 use girih_ir::ops::{Attrs, AxisSet, PadDim, ScatterMode, SliceDim};
 use girih_ir::reference::{Array, evaluate};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const DTYPES: [DType; 6] = [DType::F32, DType::F32, DType::F16, DType::I32, DType::U8, DType::Bool];
 const SHAPES: [&[usize]; 7] = [&[], &[3], &[2, 3], &[1, 3], &[2, 1], &[2, 3, 1], &[0, 3]];
-/// Values at which rewrites go wrong.
+/// Edge values that often expose wrong rewrites.
 const VALUES: [f64; 12] = [
     0.0,
     -0.0,
@@ -27,10 +27,10 @@ const VALUES: [f64; 12] = [
     1e-30,
 ];
 
-/// Bytes that decide one node.
+/// Bytes that determine one node.
 type Choice = [u8; 6];
 
-/// Attributes for an op on an operand of that spec: from `bits`, not always valid.
+/// Attributes of an op for an operand of this spec, from `bits`; not always valid.
 fn attributes(code: OpCode, spec: &TensorSpec, bits: [u8; 2]) -> Attrs {
     let rank = spec.shape.rank();
     let axis = bits[0] % rank.max(1) as u8;
@@ -73,7 +73,7 @@ fn attributes(code: OpCode, spec: &TensorSpec, bits: [u8; 2]) -> Attrs {
     }
 }
 
-/// Records what the choice says, if that is well typed.
+/// Records the op that the choice encodes, if it is well typed.
 fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<NodeId> {
     let [kind, first, second, third, bits @ ..] = choice;
     let pick = |at: u8| nodes[at as usize % nodes.len()];
@@ -83,13 +83,13 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
         return Some(b.constant(value, SHAPES[second as usize % SHAPES.len()]));
     }
     let code = OpCode::ALL[kind as usize % OpCode::ALL.len()];
-    // Powers of floats are the one rewrite in the table that is not exact.
+    // Powers of floats are the only rewrite in the table that is not exact.
     let inexact = code == OpCode::Pow && b.dtype(pick(first)).is_float();
     if code.def().class == Class::Leaf || inexact {
         return None;
     }
     let mut inputs = vec![pick(first)];
-    // Further operands of the same dtype, or most ops would be refused.
+    // The other operands get the same dtype, since most ops would reject them otherwise.
     let alike: Vec<NodeId> =
         nodes.iter().copied().filter(|&n| b.dtype(n) == b.dtype(inputs[0])).collect();
     let others = [second, third].map(|at| alike[at as usize % alike.len()]);
@@ -104,7 +104,7 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
             let conditions: Vec<NodeId> = conditions.collect();
             inputs = vec![conditions[third as usize % conditions.len()], inputs[0], inputs[1]];
         }
-        // Values as indices would nearly always be out of range.
+        // Random values as indices would almost always be out of range.
         (_, Class::Index) => {
             let index = Literal::from_i64(DType::I32, -((third & 1) as i64));
             let x = b.shape(inputs[0]).clone();
@@ -126,7 +126,7 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
         }
         _ => {}
     }
-    // The sign of a computed NaN is not defined, and these ops would show it.
+    // The sign of a computed NaN is undefined, and these ops expose it.
     if matches!(code, OpCode::Copysign | OpCode::Signbit) {
         inputs = inputs.into_iter().map(|x| without_nans(b, x)).collect();
     }
@@ -139,7 +139,7 @@ fn record(b: &mut GraphBuilder, nodes: &[NodeId], choice: Choice) -> Option<Node
     b.emit(Op::new(code, attrs), &inputs).ok()
 }
 
-/// The node with ones in place of NaN.
+/// Replaces NaN by one.
 fn without_nans(b: &mut GraphBuilder, x: NodeId) -> NodeId {
     let one = b.constant(Literal::from_f64(b.dtype(x), 1.0), []);
     let number = b.emit(OpCode::Eq.into(), &[x, x]).expect("equality takes every dtype");
@@ -156,7 +156,7 @@ fn program(choices: &[Choice]) -> Graph {
     for &choice in choices {
         nodes.extend(record(&mut b, &nodes, choice));
     }
-    // Most of what nothing uses is an output; the rest is dead.
+    // Most unused nodes become outputs; the others are dead.
     let uses = b.graph().use_counts();
     let unused = nodes.into_iter().filter(|id| uses[id.index()] == 0 && id.0 % 4 > 0);
     let outputs: Vec<NodeId> = unused.collect();
@@ -178,7 +178,7 @@ fn arguments(graph: &Graph, seed: usize) -> Vec<Array> {
     graph.arguments().map(fill).collect()
 }
 
-/// Equal bits, or both NaN.
+/// Equal bits; all NaNs are equal.
 fn same(a: &[Array], b: &[Array]) -> bool {
     let bits = |x: &Array| -> Vec<u64> {
         x.elements().map(|e| if e.as_f64().is_nan() { u64::MAX } else { e.bits }).collect()
@@ -196,7 +196,7 @@ proptest! {
     ) {
         let graph = program(&choices);
         let arguments = arguments(&graph, seed);
-        // An index out of range is an error that optimisation may remove, but not cause.
+        // An index out of range is an error that optimisation may remove but not introduce.
         let Ok(expected) = evaluate(&graph, &arguments) else { return Ok(()) };
         let options = OptOptions::default().without(PassFlag::LogSoftmax);
         let optimized = optimize(&graph, options).unwrap();
@@ -256,7 +256,8 @@ proptest! {
     }
 }
 
-/// Products of matrices of the given sizes, neighbours joined in the given order, some batched.
+/// A chain of matrix products with the given sizes, multiplied in the given order; some factors are
+/// batched.
 fn chain(sizes: &[usize], batches: &[usize], joins: &[prop::sample::Index], dtype: DType) -> Graph {
     let mut b = GraphBuilder::default();
     let mut factors: Vec<NodeId> = Vec::new();
@@ -272,7 +273,7 @@ fn chain(sizes: &[usize], batches: &[usize], joins: &[prop::sample::Index], dtyp
     b.finish([factors[0]])
 }
 
-/// Integers so small that no product of eight overflows or loses a bit in a double.
+/// Integers small enough that a product of eight matrices neither overflows nor loses a bit in f64.
 fn small_arguments(graph: &Graph, seed: usize) -> Vec<Array> {
     let fill = |(position, id): (usize, NodeId)| {
         let spec: &TensorSpec = graph.spec(id);

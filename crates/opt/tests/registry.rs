@@ -1,5 +1,5 @@
-//! A walk over the op registry: the passes leave every op's samples the value they have, and what
-//! they leave is well-formed.
+//! Walks over the op registry: passes preserve the values of every op's samples, and their results
+//! are well-formed.
 
 use girih_ir::ops::Sample;
 use girih_ir::reference::evaluate;

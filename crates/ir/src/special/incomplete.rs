@@ -216,7 +216,8 @@ mod tests {
         );
     }
 
-    /// `P(1, x)`, `P(1/2, x)` and the recurrence `Q(a + 1, x) - Q(a, x) = x^a exp(-x) / gamma(a + 1)`.
+    /// `P(1, x)`, `P(1/2, x)` and the recurrence `Q(a + 1, x) - Q(a, x) = x^a exp(-x) / gamma(a +
+    /// 1)`.
     #[test]
     fn identities_hold() {
         for x in [1e-8, 0.02, 0.3, 0.7, 1.0, 1.3, 2.0, 5.5, 20.0, 80.0] {

@@ -1,9 +1,9 @@
-//! Branches and loops whose course is known, and calls: a `cond` on a literal is the branch that it
-//! takes, a `call` that is not isolated its body; a `while_loop` whose condition is the literal false
-//! gives its carries, and so does a `scan` of no parts.
+//! Inlines control ops whose execution is known at compile time. A `cond` on a literal becomes its
+//! selected branch, and a `call` that is not isolated becomes its body. A `while_loop` whose
+//! condition is the literal false becomes its carries, and so does a `scan` of length 0.
 //!
-//! Laws. Never worse: what is inlined would have been run. Terminates: each change removes a control
-//! op, and regions are finite. Exact: the same ops on the same operands.
+//! Laws. Never worse: the inlined ops would have run anyway. Terminates: each change removes a
+//! control op, and regions are finite. Exact: the same ops on the same operands.
 
 use crate::Pass;
 use girih_ir::graph::Operands;
@@ -20,7 +20,7 @@ impl Pass for Branch {
     }
 
     fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
-        // What a call has become, so that all of its results come of one copy.
+        // The inlined results of each call, so that all result nodes share one copy.
         let mut known: FxHashMap<(Op, Operands), Vec<NodeId>> = FxHashMap::default();
         let is_control = |_: &Graph, node: &Node| node.op.as_control().is_some();
         graph.rewrite_if(is_control, |b, node| {

@@ -1,12 +1,12 @@
-//! Common subexpression elimination: of nodes that compute the same, the first is kept.
+//! Common subexpression elimination: of equal nodes, the first remains.
 //!
-//! Two nodes are the same if op, attributes and operands are; for leaves also shape and dtype. The
-//! operands of commutative ops are compared in one order. Nodes whose value comes with the program's
-//! arguments (inputs, parameters, run-time scalars, random draws) are never the same, nor are calls
-//! that have an effect.
+//! Two nodes are equal if their ops, attributes and operands are, and for leaves also their shapes
+//! and dtypes. The operands of commutative ops are sorted first. Nodes whose value is an argument
+//! of the program (inputs, parameters, run-time scalars, random leaves) are never merged, nor are
+//! calls with a side effect.
 //!
-//! Laws. Never worse: only removes. Terminates: each run that changes the graph shrinks it. Exact:
-//! equal ops on equal bits give equal bits.
+//! Laws. Never worse: only removes nodes. Terminates: each run that changes the graph shrinks it.
+//! Exact: equal ops on equal bits give equal bits.
 
 use crate::Pass;
 use girih_ir::graph::Operands;
@@ -16,7 +16,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 /// See the module.
 pub struct Cse;
 
-/// What makes two nodes the same. The spec of an op follows from the rest; that of a leaf does not.
+/// The facts that make two nodes equal. The spec of an op follows from the rest; the spec of a leaf
+/// does not.
 #[derive(PartialEq, Eq, Hash)]
 struct Key<'a> {
     op: &'a Op,
@@ -25,7 +26,7 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// Of a node, when it is known which nodes stand for the operands.
+    /// The key of a node; `first` maps each operand to its representative.
     fn of(node: &'a Node, first: &[NodeId]) -> Key<'a> {
         let mut inputs = Operands::from_slice(&node.inputs);
         inputs.iter_mut().for_each(|i| *i = first[i.index()]);
@@ -57,7 +58,7 @@ impl Pass for Cse {
     }
 }
 
-/// By node, the first that is the same; nothing if no two are.
+/// By node, its representative: the first equal node. `None` if no two nodes are equal.
 fn first_of_same(graph: &Graph) -> Option<Vec<NodeId>> {
     let live = graph.live();
     let mut first: Vec<NodeId> = graph.ids().collect();

@@ -1,7 +1,7 @@
-//! Dead code elimination: nodes that no output depends on are dropped.
+//! Dead code elimination: removes nodes that no output depends on.
 //!
-//! Laws. Never worse: only removes. Terminates: each run that changes the graph shrinks it. Exact:
-//! no remaining node changes. Arguments stay, used or not, until [`drop_unused_arguments`].
+//! Laws. Never worse: only removes nodes. Terminates: each run that changes the graph shrinks it.
+//! Exact: no remaining node changes. Unused arguments remain until [`drop_unused_arguments`].
 
 use crate::Pass;
 use girih_ir::{Graph, Node, NodeId};
@@ -22,14 +22,14 @@ impl Pass for DeadCode {
     }
 }
 
-/// Drops the arguments that no output depends on. Gives the graph and which arguments are left, as
-/// positions among the original ones, ascending.
+/// Removes the arguments that no output depends on. Returns the graph, and the positions of the
+/// remaining arguments among the original ones, ascending.
 pub fn drop_unused_arguments(graph: Graph) -> (Graph, Vec<usize>) {
     let live = graph.live();
     let kept = graph.arguments().enumerate().filter(|(_, id)| live[id.index()]);
     let kept: Vec<usize> = kept.map(|(position, _)| position).collect();
     let dropped = |(id, node): (NodeId, &Node)| !live[id.index()] && node.op.takes_argument();
-    // An unused argument may have dead users while dead code elimination is switched off.
+    // An unused argument may have dead users if dead code elimination is switched off.
     let any = graph.nodes().any(dropped);
     match any {
         true => (retain(&graph, &live), kept),
@@ -37,7 +37,7 @@ pub fn drop_unused_arguments(graph: Graph) -> (Graph, Vec<usize>) {
     }
 }
 
-/// The nodes marked in `keep`, which keeps the operands of what it keeps.
+/// The graph of the nodes marked in `keep`; `keep` must contain the operands of its nodes.
 fn retain(graph: &Graph, keep: &[bool]) -> Graph {
     let mut result = graph.successor();
     let mut map = vec![NodeId(0); graph.len()];

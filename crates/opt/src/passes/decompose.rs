@@ -1,8 +1,8 @@
-//! Decomposition: every composite is replaced by its definition, down to primitives.
+//! Decomposition: replaces every composite by its definition, down to primitives.
 //!
-//! Laws. Never worse: a composite has no cost of its own, and what definitions share with the rest
-//! of the program merges afterwards. Terminates: definitions are not recursive. Exact: the
-//! definition is what the composite means.
+//! Laws. Never worse: a composite has no cost of its own, and CSE merges the subexpressions that
+//! its definition shares with the program. Terminates: definitions are not recursive. Exact: the
+//! definition is the meaning of the composite.
 
 use crate::Pass;
 use girih_ir::Graph;

@@ -1,11 +1,11 @@
-//! Constant folding on splats, the only constants that are part of a program: an op whose operands
-//! all hold one value everywhere gives one value everywhere, so shapes of any size fold at the cost
-//! of a scalar.
+//! Constant folding on splats, which are the only constants that a program embeds. An op whose
+//! operands are all splats has a splat result, so shapes of any size fold at the cost of a scalar.
 //!
-//! Laws. Never worse: a node becomes a constant. Terminates: no constant is folded again. Exact:
-//! only ops whose result IEEE 754 determines are folded (not `exp`, whose last bit is a library's
-//! choice), by the reference evaluator's arithmetic; a NaN is left to the device, since its payload
-//! is not determined, and so is the choice between two zeros.
+//! Laws. Never worse: a node becomes a constant. Terminates: a constant is never folded again.
+//! Exact: only ops whose result IEEE 754 determines are folded, by the reference evaluator's
+//! arithmetic. `exp` for instance is not folded, since its last bit depends on the library. A NaN
+//! result is not folded, since its payload is undetermined, nor is the maximum or minimum of two
+//! zeros.
 
 use crate::Pass;
 use girih_ir::ops::Attrs;
@@ -31,7 +31,7 @@ impl Pass for Fold {
     }
 }
 
-/// The value a node has everywhere.
+/// The value of all elements of a node, if it can be folded.
 fn fold(graph: &Graph, node: &Node) -> Option<Literal> {
     if node.inputs.is_empty() {
         return None;
@@ -57,10 +57,10 @@ fn fold(graph: &Graph, node: &Node) -> Option<Literal> {
     }
 }
 
-/// True if the op has exactly one right result for these operands.
+/// True if IEEE 754 or integer arithmetic determines the result for these operands.
 fn is_determined(node: &Node, operands: &[Literal]) -> bool {
     let zeros = match (node.op.code, operands) {
-        // Which of 0 and -0 is larger is the device's choice.
+        // Devices may differ on which of 0 and -0 is larger.
         (OpCode::Maximum | OpCode::Minimum, [a, b]) => a.as_f64() == b.as_f64() && a != b,
         _ => false,
     };

@@ -1,8 +1,8 @@
-//! Ops with the hint `fuse="no"` become calls that nothing is merged with, in regions too: they are
-//! computed in kernels of their own. Leaves, and ops that call or run regions, are that already.
+//! Turns ops with the hint `fuse="no"` into isolated calls, in regions too, so that they are
+//! computed in kernels of their own. Leaves, and ops that call or run regions, already are.
 //!
-//! Laws. Never worse: what it costs was asked for. Terminates: what it writes has no hint. Exact: the
-//! same ops compute the same values.
+//! Laws. Never worse: the user has requested the cost. Terminates: the new calls have no hint.
+//! Exact: the same ops compute the same values.
 
 use crate::Pass;
 use girih_ir::ops::control::{CallMode, Control};
@@ -27,7 +27,7 @@ fn isolate(graph: &Graph) -> Result<Option<Graph>> {
         return Ok(None);
     }
     let hinted: Vec<NodeId> = graph.isolated().collect();
-    // Results of one call stand together and share their regions.
+    // The results of one call are adjacent and share their regions.
     let mut last: Option<(Arc<Control>, Arc<Control>)> = None;
     graph.rewrite_nodes(|b, id, node| {
         if let Some((result, control)) = node.op.as_control() {
@@ -48,7 +48,7 @@ fn isolate(graph: &Graph) -> Result<Option<Graph>> {
     })
 }
 
-/// Whether a graph has a hinted node, its regions included.
+/// True if a node of the graph, or of a region in it, is hinted.
 fn is_hinted(graph: &Graph) -> bool {
     let within = |node: &Node| {
         let control = node.op.as_control();
@@ -63,7 +63,7 @@ fn in_regions(control: &Control) -> Result<Control> {
     Ok(control.with_regions(graphs?))
 }
 
-/// The op as a call of a region that has no other.
+/// An isolated call whose body is the single op.
 fn alone(b: &mut GraphBuilder, node: &Node) -> Result<NodeId> {
     let mut body = GraphBuilder::default();
     let inputs: Vec<NodeId> = node.inputs.iter().map(|&i| body.input(b.spec(i).clone())).collect();

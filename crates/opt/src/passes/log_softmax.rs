@@ -1,8 +1,8 @@
 //! `log(softmax(x))` becomes `log_softmax(x)`, which does not underflow to -inf.
 //!
-//! Laws. Never worse: one composite instead of a composite and a logarithm. Terminates: each rewrite
-//! removes a logarithm. Not exact, on purpose: the result is the more accurate one, so this pass
-//! has its own switch. Runs before decomposition, which hides the pattern.
+//! Laws. Never worse: one composite replaces a composite and a logarithm. Terminates: each rewrite
+//! removes a logarithm. Not exact, on purpose: the result is more accurate, so this pass has its
+//! own switch. It runs before decomposition, which hides the pattern.
 
 use crate::Pass;
 use girih_ir::{Graph, Node, Op, OpCode};
@@ -27,7 +27,7 @@ impl Pass for LogSoftmax {
     }
 }
 
-/// The softmax that a node is the logarithm of.
+/// The softmax whose logarithm the node is.
 fn softmax_of<'a>(graph: &'a Graph, node: &Node) -> Option<&'a Node> {
     let operand = graph.node(*node.inputs.first()?);
     let found = (node.op.code, operand.op.code) == (OpCode::Log, OpCode::Softmax);

@@ -1,19 +1,20 @@
-//! Code motion between scans and what surrounds them, in three rewrites.
+//! Code motion between scans and the graph around them, in three rewrites.
 //!
-//! - [`share`]: a matrix product that the scan of a derivative computes again from the history of the
-//!   scan that it belongs to is stacked by that scan (common subexpressions of two loops).
-//! - [`hoist`]: loop-invariant code leaves the body (Aho et al., *Compilers*, section 9.5).
-//! - [`sink`]: a carry that only sums products is one product of their stacked operands after the
-//!   loop.
+//! - [`share`]: the scan of a derivative recomputes matrix products from the history of its forward
+//!   scan. Instead the forward scan stacks them (common subexpression elimination across two
+//!   loops).
+//! - [`hoist`]: loop-invariant code motion out of the body (Aho et al., *Compilers*, section 9.5).
+//! - [`sink`]: a carry that only accumulates matrix products becomes one product of their stacked
+//!   operands after the loop.
 //!
-//! What moves is decided by the bodies alone and not by the results that somebody asks for, since
-//! evaluating a value early must not change a number.
+//! Only the bodies decide what moves, not which results are used, since evaluating a value early
+//! must not change its bits.
 //!
-//! Laws. Never worse: no product is computed more often; a stacked value takes memory in place of the
-//! computation, which a checkpoint of the body prevents. Terminates: each change takes an op out of a
-//! body. Not exact for floats: one product over all iterations sums in another order than the
-//! products of each, within the bound that either order has; shared and invariant values keep
-//! their bits.
+//! Laws. Never worse: no matrix product is computed more often. A stacked value trades memory for
+//! computation; a checkpoint of the body prevents it. Terminates: each change removes an op from a
+//! body. Not exact for floats: one matrix product over all iterations sums in another order than
+//! one product for each iteration, within the error bound of either order. Shared and invariant
+//! values keep their bits.
 
 mod hoist;
 mod share;
@@ -50,11 +51,11 @@ impl Pass for LoopMotion {
     }
 }
 
-/// A scan: its body, its operands and which of its results the graph has.
+/// A scan: its regions, its operands, and which of its results the graph uses.
 struct Loop {
     control: Arc<Control>,
     inputs: Operands,
-    /// Numbers of the results that live nodes are.
+    /// Indices of the results that have live nodes.
     results: Vec<usize>,
 }
 
@@ -67,12 +68,12 @@ impl Loop {
         self.control.carries as usize
     }
 
-    /// One past the last operand of which an iteration takes a part.
+    /// One past the last sliced operand.
     fn slices_end(&self) -> usize {
         self.carries() + self.control.slices as usize
     }
 
-    /// Which operand the body's argument is.
+    /// The kind of operand that an argument of the body is.
     fn kind(&self, argument: usize) -> Kind {
         match argument {
             a if a < self.carries() => Kind::Carry,
@@ -81,7 +82,7 @@ impl Loop {
         }
     }
 
-    /// The body's nodes that depend on captured operands and constants alone.
+    /// The body's nodes that depend only on captured operands and constants.
     fn invariants(&self) -> Vec<bool> {
         let body = self.body();
         let mut invariant = vec![false; body.len()];
@@ -97,7 +98,7 @@ impl Loop {
     }
 }
 
-/// How a scan takes an operand.
+/// How a scan uses an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Carry,
@@ -105,10 +106,10 @@ enum Kind {
     Captured,
 }
 
-/// The scans of a graph, by their first nodes.
+/// The scans of a graph, in the order of their first nodes.
 struct Loops {
     all: Vec<Loop>,
-    /// By node: the scan that it is a result of, and the number of the result.
+    /// By node: the scan that it is a result of, and the index of the result.
     of_node: FxHashMap<NodeId, (usize, usize)>,
 }
 
@@ -137,9 +138,8 @@ impl Loops {
         loops
     }
 
-    /// The graph with edited scans: `operands` gives the new operands of scan `at` and its edit, in
-    /// terms of the new graph; `replaced` what stands for one of its results, if it is no longer
-    /// the scan's.
+    /// Rewrites the graph with edited scans. `operand` returns new operands of a scan, as nodes of
+    /// the new graph. `replaced` returns the replacement of a result that is no longer the scan's.
     fn rewrite(
         &self,
         graph: &Graph,
@@ -177,16 +177,16 @@ impl Loops {
     }
 }
 
-/// What an edit may refer to in the new graph.
+/// The nodes of the new graph that an edit may refer to.
 struct Moved<'a> {
-    /// The old operands of the scan at hand.
+    /// The old operands of the current scan.
     old: &'a [NodeId],
     inputs: &'a [Option<Operands>],
     controls: &'a [Arc<Control>],
 }
 
 impl Moved<'_> {
-    /// A result of an edited scan, by its new number.
+    /// A result of an edited scan, by its new index.
     fn result(&self, b: &mut GraphBuilder, at: usize, number: usize) -> Result<NodeId> {
         let inputs = self.inputs[at].as_ref().expect("an edited scan comes before its users");
         b.emit(Op::control(OpCode::Scan, self.controls[at].clone(), number), inputs)
@@ -196,11 +196,11 @@ impl Moved<'_> {
 /// How the body of a scan changes.
 #[derive(Default)]
 struct Edit {
-    /// Nodes of the body that become parts of new operands, in the order of these.
+    /// Nodes of the body that become slices of new operands, in the operands' order.
     slices: Vec<NodeId>,
-    /// Nodes of the body that become new captured operands, in the order of these.
+    /// Nodes of the body that become new captured operands, in the operands' order.
     captured: Vec<NodeId>,
-    /// Nodes of the body that it gives as well, stacked.
+    /// Nodes of the body that it additionally returns, stacked.
     outputs: Vec<NodeId>,
 }
 
@@ -209,7 +209,7 @@ impl Edit {
         self.slices.is_empty() && self.captured.is_empty() && self.outputs.is_empty()
     }
 
-    /// The number of the result that stacks a node of the body; it is added if there is none.
+    /// Index of the result that stacks a node of the body; adds the result if there is none.
     fn stacks(&mut self, of: &Loop, node: NodeId) -> usize {
         let given = of.body().outputs();
         if let Some(at) = given[of.carries()..].iter().position(|&o| o == node) {
@@ -222,7 +222,7 @@ impl Edit {
         given.len() + at
     }
 
-    /// The new number of a result: histories of carries stand behind what the body gives.
+    /// The new index of a result: histories of carries follow the body's outputs.
     fn renumbered(&self, of: &Loop, result: usize) -> usize {
         let given = of.body().outputs().len();
         if result < given { result } else { result + self.outputs.len() }
@@ -252,11 +252,11 @@ impl Edit {
     }
 }
 
-/// Who uses the nodes of a body, dead nodes apart.
+/// The live users of a body's nodes.
 struct Users {
-    /// By node: its users, once for each operand.
+    /// By node: its users, once for each use as operand.
     of: Vec<Vec<NodeId>>,
-    /// By node: how often it is an output.
+    /// By node: how many outputs it is.
     outputs: Vec<usize>,
     live: Vec<bool>,
 }
@@ -276,12 +276,12 @@ impl Users {
         self.live[id.index()]
     }
 
-    /// How often the node is an operand or an output.
+    /// Number of uses of the node as operand or output.
     fn count(&self, id: NodeId) -> usize {
         self.of[id.index()].len() + self.outputs[id.index()]
     }
 
-    /// The only user, if the node is no output.
+    /// The only user, if the node is not an output.
     fn only(&self, id: NodeId) -> Option<NodeId> {
         match self.of[id.index()][..] {
             [user] if self.outputs[id.index()] == 0 => Some(user),
@@ -290,17 +290,17 @@ impl Users {
     }
 }
 
-/// Elements of a value, by the sizes that it was traced at.
+/// Number of elements of a value, at the traced sizes.
 fn elements(spec: &TensorSpec) -> usize {
     spec.shape.hints().iter().product()
 }
 
-/// True of an op that moves elements and computes nothing.
+/// True for permutations and reshapes.
 fn is_view(node: &Node) -> bool {
     matches!(node.op.code, OpCode::Permute | OpCode::Reshape)
 }
 
-/// The argument of the body that a node is a view of, by permutations and reshapes.
+/// Follows permutations and reshapes from a node to the node that it is a view of.
 fn viewed(body: &Graph, mut id: NodeId) -> NodeId {
     while is_view(body.node(id)) {
         id = body.node(id).inputs[0];
@@ -308,8 +308,8 @@ fn viewed(body: &Graph, mut id: NodeId) -> NodeId {
     id
 }
 
-/// The views of the body from an argument to `id`, of that argument's operand outside: with the axis
-/// of the iterations in front if it is a part of the operand.
+/// Applies the body's views from an argument to `id` to the argument's operand outside of the scan.
+/// If the operand is sliced, the result has the iteration axis in front.
 fn view_outside(
     b: &mut GraphBuilder,
     body: &Graph,
@@ -344,7 +344,7 @@ fn view_outside(
     Ok(value)
 }
 
-/// True of ops that are computed rather than moved, and have no effect.
+/// True for ops with arithmetic and without a side effect.
 fn is_computed(node: &Node) -> bool {
     matches!(node.op.class(), Class::Elementwise | Class::Reduction | Class::Contraction)
 }

@@ -1,17 +1,17 @@
-//! Order of matrix products: a chain `a @ b @ c …` is multiplied in the order of fewest
-//! multiplications, found over all orders by dynamic programming.
+//! Matrix chain ordering: multiplies a chain `a @ b @ c …` in the order with the fewest scalar
+//! multiplications, found by dynamic programming over all orders.
 //!
-//! A chain is a product whose operands are products that nothing else uses and that are no outputs,
-//! and so on down; batch axes broadcast as they do in each product. Costs are multiplications,
-//! batches included.
+//! A chain is a matrix product together with its operands that are matrix products without other
+//! uses, and so on recursively. Batch axes broadcast as in each product. The cost is the number of
+//! scalar multiplications, including batches.
 //!
-//! Laws. Never worse: an order is changed only where the new one multiplies less. Terminates: the
-//! number of multiplications falls. Not exact for floats: sums are rounded in another order, within
-//! the bound that either order has (`(k1 + k2) u |a| |b| |c|` for inner sizes `k1`, `k2` and unit
-//! roundoff `u`), and an intermediate that overflows in one order need not in the other. So a value
-//! would depend on whether the user also holds one of the chain's products; since evaluating early
-//! must not change a number, the pass runs only where it is asked for. Exact for integers, whose
-//! products wrap around.
+//! Laws. Never worse: the order changes only if the new one needs fewer multiplications.
+//! Terminates: the number of multiplications decreases. Not exact for floats: another order rounds
+//! differently, within the error bound of either order (`(k1 + k2) u |a| |b| |c|` for inner sizes
+//! `k1`, `k2` and unit roundoff `u`), and an intermediate may overflow in only one of the orders. A
+//! result would thus depend on whether the user also holds an intermediate product. Since
+//! evaluating a value early must not change its bits, the pass is off by default. Exact for
+//! integers, whose arithmetic wraps.
 
 use crate::Pass;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
@@ -19,7 +19,7 @@ use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
 /// See the module.
 pub struct MatmulChain;
 
-/// Longest chain looked at; the search is cubic.
+/// Longest chain that is optimised, since the search is cubic.
 const MAX_FACTORS: usize = 64;
 
 impl Pass for MatmulChain {
@@ -49,7 +49,7 @@ impl Pass for MatmulChain {
     }
 }
 
-/// Products that only one other product uses, once: parts of its chain.
+/// Matrix products whose only use is as an operand of another one: inner nodes of its chain.
 fn inner_products(graph: &Graph) -> Vec<bool> {
     let live = graph.live();
     let mut uses = vec![(0u32, 0u32); graph.len()];
@@ -65,7 +65,7 @@ fn inner_products(graph: &Graph) -> Vec<bool> {
     graph.ids().map(|id| product(id) && uses[id.index()] == (1, 1)).collect()
 }
 
-/// The factors of a chain, in order, as nodes of the graph being built.
+/// The factors of a chain in order, as nodes of the graph under construction.
 struct Chain<'g> {
     graph: &'g Graph,
     inner: &'g [bool],
@@ -73,9 +73,9 @@ struct Chain<'g> {
 }
 
 impl Chain<'_> {
-    /// Adds the factors below a product and gives the multiplications it takes as recorded; none
-    /// if the chain is too long. `inputs` are the product's operands in the graph being built,
-    /// where its inner products have been copied as they were.
+    /// Collects the factors below a matrix product, and returns the number of multiplications in
+    /// the recorded order; `None` if the chain is too long. `inputs` are the product's operands in
+    /// the graph under construction, to which the inner products have been copied unchanged.
     fn collect(
         &mut self,
         b: &GraphBuilder,
@@ -122,15 +122,15 @@ fn product_cost(b: &GraphBuilder, [x, y]: [NodeId; 2]) -> u128 {
     multiplications(&broadcast(&batch_x, &batch_y), m, k, n)
 }
 
-/// The cheapest order of every part of a chain.
+/// The cheapest order of every subchain.
 struct Order {
     len: usize,
-    /// By first and last factor: cost, and the last factor of the left part.
+    /// By first and last factor: the cost, and the last factor of the left operand.
     parts: Vec<(u128, usize)>,
 }
 
 impl Order {
-    /// Of equally cheap orders the one that splits furthest left.
+    /// Of equally cheap orders, prefers the leftmost split.
     fn best(b: &GraphBuilder, factors: &[NodeId]) -> Order {
         let len = factors.len();
         let shapes: Vec<_> = factors.iter().map(|&f| split(b.shape(f))).collect();

@@ -1,9 +1,9 @@
-//! Takes from branches and loops what nothing needs: results that nobody uses, carries that only
-//! make themselves, operands that no region reads. A carry that every iteration gives back as it is
-//! becomes a captured value, and a captured literal a constant of the regions.
+//! Removes unneeded parts of branches and loops: unused results, carries that only their own update
+//! reads, and operands that no region reads. A carry that no iteration changes becomes a captured
+//! value, and a captured literal becomes a constant in the regions.
 //!
-//! Laws. Never worse: regions only lose nodes and operands. Terminates: each change takes away a
-//! result, an operand or a carry. Exact: what is left computes what it did.
+//! Laws. Never worse: regions only lose nodes and operands. Terminates: each change removes a
+//! result, an operand or a carry. Exact: the remaining nodes compute the same values.
 
 use crate::Pass;
 use girih_ir::graph::Operands;
@@ -50,28 +50,28 @@ impl Pass for Prune {
     }
 }
 
-/// What a result has become.
+/// The replacement of a result.
 #[derive(Clone, Copy)]
 enum Became {
-    /// That result of the new call.
+    /// Result of the new call, by index.
     Result(usize),
-    /// That operand of the old call.
+    /// Operand of the old call, by index.
     Operand(usize),
-    /// The history of a carry that is that operand all along.
+    /// The history of an unchanged carry: the operand, repeated.
     Repeated(usize),
 }
 
-/// A call without what nothing needs.
+/// A call without its unneeded parts.
 struct Pruned {
     code: OpCode,
     control: Arc<Control>,
-    /// Positions of its operands among the old ones.
+    /// Positions of its operands among the old operands.
     operands: Vec<usize>,
     results: FxHashMap<usize, Became>,
 }
 
 impl Pruned {
-    /// What stands for a result; `moved` is the old call in the new graph.
+    /// The replacement of a result; `moved` is the old call in the new graph.
     fn result(&self, b: &mut GraphBuilder, moved: &Node, result: usize) -> Result<NodeId> {
         match self.results[&result] {
             Became::Operand(at) => Ok(moved.inputs[at]),
@@ -88,23 +88,23 @@ impl Pruned {
     }
 }
 
-/// Which inputs some of a region's outputs depend on.
+/// The inputs of a region that the given outputs depend on.
 fn needed_inputs(region: &Graph, outputs: impl IntoIterator<Item = usize>) -> Vec<bool> {
     let outputs: Vec<NodeId> = outputs.into_iter().map(|o| region.outputs()[o]).collect();
     let live = region.ancestors(&outputs);
     region.arguments().map(|id| live[id.index()]).collect()
 }
 
-/// The call under scrutiny.
+/// The call to prune.
 struct Call<'a> {
     code: OpCode,
     control: &'a Control,
     carries: usize,
-    /// Operands of the regions.
+    /// Number of operands of the regions.
     count: usize,
-    /// By carry: every iteration gives it back as it is.
+    /// By carry: true if no iteration changes it.
     fixed: Vec<bool>,
-    /// By operand: the literal that it is.
+    /// By operand: its literal, if it is one.
     literals: Vec<Option<Literal>>,
 }
 
@@ -113,7 +113,7 @@ impl Call<'_> {
         &self.control.regions[self.control.regions.len() - 1]
     }
 
-    /// Which results of the body, and which operands, what is asked for needs.
+    /// The body's results and the operands that the given results need.
     fn needs(&self, results: &BTreeSet<usize>) -> (BTreeSet<usize>, Vec<bool>) {
         let given = self.body().outputs().len();
         let mut outputs: BTreeSet<usize> = BTreeSet::new();
@@ -140,7 +140,7 @@ impl Call<'_> {
                 }
                 _ => mark(self.body(), &mut outputs.iter().copied()),
             }
-            // A carry that is asked for starts from its operand, whatever the body does.
+            // A needed carry needs its initial value, whatever the body does.
             (0..self.carries).filter(|c| outputs.contains(c)).for_each(|c| next[c] = true);
             outputs.extend((0..self.carries).filter(|&c| next[c]));
             if next == inputs {
@@ -150,7 +150,7 @@ impl Call<'_> {
         }
     }
 
-    /// A region with those operands in that order, literals put in for others.
+    /// A region with the given operands in order; operands that are literals become constants.
     fn region(&self, region: &Graph, operands: &[usize], outputs: &[usize]) -> Graph {
         let arguments: Vec<NodeId> = region.arguments().collect();
         let mut b = GraphBuilder::default();
@@ -173,14 +173,14 @@ impl Call<'_> {
     }
 }
 
-/// The call without what it does not need; `None` if it needs all it has.
+/// The call without its unneeded parts; `None` if it needs all of them.
 fn prune(graph: &Graph, op: &Op, inputs: &Operands, results: &BTreeSet<usize>) -> Option<Pruned> {
     let (_, control) = op.as_control().expect("ops of control have regions");
     if op.code == OpCode::Call && control.mode != CallMode::Isolated {
-        // Its body takes its place soon.
+        // It will be inlined.
         return None;
     }
-    // The operands of the regions of a branch begin behind its index.
+    // A branch's region operands follow its index operand.
     let skip = (op.code == OpCode::Cond) as usize;
     let (carries, slices) = (control.carries as usize, control.slices as usize);
     let body = &control.regions[control.regions.len() - 1];
@@ -199,7 +199,7 @@ fn prune(graph: &Graph, op: &Op, inputs: &Operands, results: &BTreeSet<usize>) -
     let mut operands: Vec<usize> =
         kept_carries.iter().chain(&kept_slices).copied().chain(kept_rest).collect();
     if operands.is_empty() && skip == 0 {
-        // There is no op without operands.
+        // Every op needs at least one operand.
         operands.push(count - 1);
         kept_slices.extend((carries..carries + slices).contains(&(count - 1)).then_some(count - 1));
     }

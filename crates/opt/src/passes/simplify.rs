@@ -1,12 +1,12 @@
-//! Algebraic simplification: a table of named rewrites, one fact each, grouped by theme.
+//! Algebraic simplification: a table of named rewrites, each one identity, grouped by topic.
 //!
 //! Laws. Never worse: each rewrite replaces an op by its operand, a constant, a view or a cheaper
-//! op. Terminates: each rewrite lowers the number of ops that are not views, or else the length of
-//! a chain of views or casts, and none raises what another lowers. Exact: results keep every bit,
-//! but for the payload and sign of a NaN and but for the rewrites marked as not exact, whose
-//! results are correctly rounded where the op's own were merely close. In particular `x + 0` stays
-//! for floats (it turns -0 into 0) and so does `x * 0` (NaN and infinities); an operand that replaces
-//! its op is first broadcast to the op's shape.
+//! op. Terminates: each rewrite decreases the number of ops that are not views, or otherwise the
+//! length of a chain of views or casts, and no rewrite increases what another decreases. Exact:
+//! results keep every bit, except the payload and sign of a NaN. Rewrites marked as not exact are
+//! an exception too: their results are correctly rounded, whereas the original op's were only
+//! close. In particular, `x + 0` is not rewritten for floats (it turns -0 into 0), and neither is
+//! `x * 0` (NaN and infinities). An operand that replaces its op is broadcast to the op's shape.
 
 mod arithmetic;
 mod choice;
@@ -18,13 +18,13 @@ use girih_sync::LazyLock;
 
 /// One rewrite.
 pub struct Rule {
-    /// What it states.
+    /// The identity.
     pub name: &'static str,
-    /// The ops it may replace; none means any.
+    /// The ops that it may replace; empty means any op.
     pub on: &'static [OpCode],
-    /// True if the result has the bits of the original.
+    /// True if the result has the same bits as the original.
     pub exact: bool,
-    /// The node that stands for the given one, whose operands are in the graph being built.
+    /// The replacement of a node whose operands are in the graph under construction.
     pub apply: fn(&mut GraphBuilder, &Node) -> Result<Option<NodeId>>,
 }
 
@@ -32,7 +32,7 @@ pub struct Rule {
 pub struct Simplify;
 
 impl Simplify {
-    /// All rewrites, in the order they are tried.
+    /// All rewrites, in the order in which they are tried.
     pub fn rules() -> impl Iterator<Item = &'static Rule> {
         arithmetic::RULES.iter().chain(choice::RULES).chain(views::RULES)
     }
@@ -48,7 +48,7 @@ impl Pass for Simplify {
     }
 }
 
-/// Applies rewrites to a node, and to what replaces it, until none applies.
+/// Rewrites a node and its replacement repeatedly, until no rewrite applies.
 fn simplify(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
     let Some(mut found) = first_match(b, node)? else { return Ok(None) };
     loop {
@@ -69,7 +69,7 @@ fn first_match(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// By op, the rewrites that may replace it, in the order they are tried.
+/// By op, the rewrites that may replace it, in the order in which they are tried.
 static RULES_OF: LazyLock<Vec<Vec<&Rule>>> = LazyLock::new(|| {
     let of = |code: &OpCode| {
         Simplify::rules().filter(|rule| rule.on.is_empty() || rule.on.contains(code)).collect()
@@ -77,18 +77,18 @@ static RULES_OF: LazyLock<Vec<Vec<&Rule>>> = LazyLock::new(|| {
     OpCode::ALL.iter().map(of).collect()
 });
 
-/// `x` broadcast to a node's shape, to stand for the node.
+/// `x` broadcast to a node's shape, as its replacement.
 fn stand_in(b: &mut GraphBuilder, x: NodeId, node: &Node) -> Result<Option<NodeId>> {
     b.broadcast_to(x, node.spec.shape.clone()).map(Some)
 }
 
-/// A constant that stands for a node.
+/// A splat constant with a node's spec, as its replacement.
 fn constant(b: &mut GraphBuilder, value: i64, node: &Node) -> Result<Option<NodeId>> {
     let value = Literal::from_i64(node.spec.dtype, value);
     Ok(Some(b.constant(value, node.spec.shape.clone())))
 }
 
-/// The operand of `x` if `x` is an op of that code.
+/// The operand of `x`, if `x` is an op `code`.
 fn operand_of(b: &GraphBuilder, x: NodeId, code: OpCode) -> Option<NodeId> {
     let node = b.graph().node(x);
     (node.op.code == code).then(|| node.inputs[0])

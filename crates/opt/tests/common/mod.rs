@@ -1,12 +1,12 @@
-//! What tests of passes share: graphs in, text out.
+//! Helpers for tests of passes: build a graph, compare its text.
 
 use girih_ir::{DType, GraphBuilder, Literal, NodeId, Result, TensorSpec};
 use girih_opt::Pass;
 use girih_opt::passes::DeadCode;
 
-/// Runs a pass and then dead code elimination on the graph that `build` records, and compares the
-/// operations of the result, without header and inputs. A pass that finds nothing to do gives
-/// `"unchanged"`. Checks that a second run finds nothing.
+/// Runs a pass and then dead code elimination on the graph that `build` records. Compares the ops
+/// of the result, without header and inputs. The text is `"unchanged"` if the pass changes nothing.
+/// Checks that a second run changes nothing.
 #[track_caller]
 pub fn check(
     pass: impl Pass,
@@ -29,17 +29,17 @@ pub fn check(
     assert_eq!(shown.join("\n"), expected, "from\n{graph}");
 }
 
-/// An input of that shape and dtype.
+/// An input of this shape and dtype.
 pub fn input(b: &mut GraphBuilder, shape: &[usize], dtype: DType) -> NodeId {
     b.input(TensorSpec::new(shape, dtype))
 }
 
-/// An input of f32s.
+/// An input of dtype f32.
 pub fn f32s(b: &mut GraphBuilder, shape: &[usize]) -> NodeId {
     input(b, shape, DType::F32)
 }
 
-/// A constant of that value everywhere.
+/// A splat constant.
 pub fn splat(b: &mut GraphBuilder, shape: &[usize], dtype: DType, value: f64) -> NodeId {
     b.constant(Literal::from_f64(dtype, value), shape)
 }

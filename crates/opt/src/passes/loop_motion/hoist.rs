@@ -1,5 +1,5 @@
-//! Loop-invariant code leaves the body of a scan: ops that depend on captured operands alone are
-//! computed once, before the loop, and their values are captured instead.
+//! Loop-invariant code motion out of a scan: ops that depend only on captured operands are computed
+//! once before the loop, and their values are captured instead.
 
 use super::{Edit, Loop, Loops, elements, is_computed, is_view};
 use girih_ir::{Graph, GraphBuilder, Node, NodeId, OpCode, Result};
@@ -18,7 +18,7 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     )
 }
 
-/// Records a node of the body and all that it is computed from; `operands` are the scan's.
+/// Copies a node of the body and everything that it depends on; `operands` are the scan's operands.
 fn outside(b: &mut GraphBuilder, of: &Loop, node: NodeId, operands: &[NodeId]) -> NodeId {
     let mut map: Vec<Option<NodeId>> = vec![None; of.body().len()];
     for (id, operand) in of.body().arguments().zip(operands) {
@@ -27,12 +27,13 @@ fn outside(b: &mut GraphBuilder, of: &Loop, node: NodeId, operands: &[NodeId]) -
     b.copy_nodes(of.body(), map, &[node])[0]
 }
 
-/// Invariant nodes that something else uses, that compute, and that are no larger than the largest
-/// captured operand.
+/// Invariant nodes with a variant user that are worth moving: they compute, and are no larger than
+/// the largest captured operand that they read.
 fn invariants(of: &Loop) -> Vec<NodeId> {
     let body = of.body();
     let (invariant, live) = (of.invariants(), body.live());
-    // An invariant node and all that it is computed from: ops without an effect, and an argument.
+    // Whether an invariant node and all its ancestors can move (no side effects), and the size of
+    // the largest argument that it reads.
     let (mut movable, mut reads) = (vec![false; body.len()], vec![0; body.len()]);
     for (id, node) in body.nodes().filter(|(id, _)| invariant[id.index()]) {
         let leaf = node.inputs.is_empty();
@@ -63,12 +64,12 @@ fn invariants(of: &Loop) -> Vec<NodeId> {
     found
 }
 
-/// True of ops that say where elements go.
+/// True for ops that only move elements.
 fn is_moved(node: &Node) -> bool {
     is_view(node) || matches!(node.op.code, OpCode::BroadcastTo | OpCode::Slice)
 }
 
-/// True if anything but views stands between a node and the arguments.
+/// True if the node depends on more than a chain of views of an argument.
 fn computes(body: &Graph, id: NodeId) -> bool {
     let node = body.node(id);
     match node.inputs.len() {

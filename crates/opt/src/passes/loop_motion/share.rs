@@ -1,6 +1,7 @@
-//! Products that two scans compute from the same parts: the derivative of a scan computes each
-//! iteration again, from the carries before it (the scan's history) and from the scan's own slices
-//! and captured operands. A product among that is stacked by the first scan and taken by the second.
+//! Shares values between a scan and the scan of its derivative. The latter recomputes each
+//! iteration from the carries before it (the history of the first scan), and from the first scan's
+//! slices and captured operands. The first scan stacks the matrix products among these, and the
+//! second scan takes them as slices.
 
 use super::{Edit, Kind, Loop, Loops, Users};
 use girih_ir::graph::Operands;
@@ -8,18 +9,19 @@ use girih_ir::ops::Class;
 use girih_ir::{Graph, Node, NodeId, Op, Result, TensorSpec};
 use rustc_hash::FxHashMap;
 
-/// Least contracted size of a product that is stacked: below it computing costs no more than moving
-/// the result to memory and back.
+/// Smallest K of a matrix product that is stacked. Below it, recomputing costs no more than writing
+/// and reading the result.
 const LEAST_CONTRACTED: usize = 16;
 
 pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     let mut edits: Vec<Edit> = loops.all.iter().map(|_| Edit::default()).collect();
-    // By scan: the scan and the result that each of its new operands is.
+    // By scan: the source of each of its new operands, as a scan and the index of its result.
     let mut taken: Vec<Vec<(usize, usize)>> = vec![Vec::new(); loops.all.len()];
     for (second, of) in loops.all.iter().enumerate() {
         let Some(first) = origin(loops, of) else { continue };
         let from = &loops.all[first];
-        // The first scan's new operands would have to be found among the second's.
+        // The first scan has new operands itself, which would have to be matched among the
+        // second's.
         if !edits[first].slices.is_empty() {
             continue;
         }
@@ -43,7 +45,7 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     )
 }
 
-/// The scan whose history a scan takes a part of.
+/// The scan whose history a scan slices.
 fn origin(loops: &Loops, of: &Loop) -> Option<usize> {
     of.inputs[of.carries()..of.slices_end()].iter().find_map(|operand| {
         let &(first, result) = loops.of_node.get(operand)?;
@@ -53,8 +55,8 @@ fn origin(loops: &Loops, of: &Loop) -> Option<usize> {
     })
 }
 
-/// What of the second scan's body the first's computes too, worth to be stacked: nodes of the second
-/// body with their counterparts in the first.
+/// The nodes of the second scan's body that the first body computes too and that are worth
+/// stacking, with their counterparts in the first body.
 fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
     let (from, of) = (&loops.all[first], &loops.all[second]);
     let same = counterparts(loops, first, second);
@@ -71,7 +73,7 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
         }
         let id = absorbed(body, &users, &same, id);
         let counterpart = same[id.index()].expect("only shared nodes absorb");
-        // An argument of the first body is there already.
+        // An argument of the first body needs no stacking.
         if !from.body().node(counterpart).op.takes_argument()
             && !found.iter().any(|(n, _)| *n == id)
         {
@@ -81,13 +83,13 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
     found
 }
 
-/// The contracted size of a product of the body.
+/// K of a matrix product in the body.
 fn contracted(body: &Graph, product: &Node) -> usize {
     body.spec(product.inputs[0]).shape.hints().last().copied().unwrap_or(0)
 }
 
-/// By node of the second body: the node of the first that has the same value in the iteration of
-/// the same parts.
+/// By node of the second body: the node of the first body with the same value in the iteration with
+/// the same slices.
 fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId>> {
     let (from, of) = (&loops.all[first], &loops.all[second]);
     let (body, original) = (of.body(), from.body());
@@ -120,8 +122,9 @@ fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId
     same
 }
 
-/// The last of the elementwise ops that follow a product one after another, each as the only user of
-/// the one before, and that are shared too: one value is stacked for `x @ w + h @ u + b`.
+/// Follows the chain of elementwise ops from a matrix product, as long as each op is the only user
+/// of the previous one and is shared too. Stacking the last one stores one value for `x @ w + h @ u
+/// + b`.
 fn absorbed(body: &Graph, users: &Users, same: &[Option<NodeId>], product: NodeId) -> NodeId {
     let mut at = product;
     while let Some(user) = users.only(at) {

@@ -1,26 +1,27 @@
-//! Sums of products that leave a scan: a carry `s` that each iteration replaces by `s + a @ b` is,
-//! after the loop, `s + A @ B` of the stacked operands, with the axis of the iterations contracted
-//! too. The gradient of a weight that a scan captures is such a carry.
+//! Moves accumulated matrix products out of a scan. A carry `s` that each iteration replaces by `s
+//! + a @ b` becomes `s + A @ B` after the loop, where `A` and `B` are the stacked operands and the
+//! product also contracts the iteration axis. The gradient of a weight that a scan captures is such
+//! a carry.
 
 use super::{Edit, Kind, Loop, Loops, Moved, Users, view_outside, viewed};
 use girih_ir::ops::Attrs;
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
 use rustc_hash::FxHashMap;
 
-/// An operand of a product, for all iterations.
+/// The stacked value of a matrix product's operand.
 #[derive(Clone, Copy)]
 enum Source {
-    /// A view of the part of that operand of the scan.
+    /// A view of the slices of operand `argument` of the scan.
     Part { node: NodeId, argument: usize },
-    /// A node that the scan stacks as that result.
+    /// A node that the scan stacks as result `number`.
     Stacked { number: usize },
 }
 
-/// The stacked value of an operand, and whether its last two axes are exchanged then: the rows of all
-/// iterations are stacked as they are computed, and their matrix is read transposed.
+/// The stacked value of an operand, and whether its last two axes are exchanged. Values are stacked
+/// in the layout in which they are computed, and the matrix is read transposed.
 type Oriented = (Source, bool);
 
-/// The products that a carry sums.
+/// The matrix products that a carry accumulates.
 type Products = Vec<[Oriented; 2]>;
 
 pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
@@ -47,7 +48,8 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     )
 }
 
-/// The products that a carry sums, if it does nothing else; what they need is stacked.
+/// The matrix products that a carry accumulates, if it does nothing else; adds their operands to
+/// the stacked outputs.
 fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Products> {
     let body = of.body();
     let users = Users::of(body);
@@ -83,23 +85,23 @@ fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Products> {
     Some(products.into_iter().map(|pair| pair.map(&mut oriented)).collect())
 }
 
-/// An operand of a product in the body.
+/// An operand of a matrix product in the body.
 #[derive(Clone, Copy)]
 struct Operand {
     /// The node, before its last two axes are exchanged.
     node: NodeId,
-    /// The argument of the body that the node is a view of, if it is of a part.
+    /// The argument of the body that the node is a view of, if that argument is a slice.
     argument: Option<usize>,
-    /// True if its last two axes are exchanged.
+    /// True if the product reads the node with its last two axes exchanged.
     transposed: bool,
 }
 
-/// Least size of either axis of a sum that leaves the loop. The rule does not ask for the contracted
-/// size, which is often the size of a batch: a program for any batch then sums as one for its size.
+/// Smallest M and N of an accumulation that leaves the loop. K is not limited: it is often the
+/// batch size, and a program for any batch size must sum in the same order as one for a fixed size.
 const LEAST_SIZE: usize = 16;
 
-/// The operands of a product, if the product is large enough for stacking them to cost little beside
-/// computing it.
+/// The operands of a matrix product, if it is large enough that stacking them costs little compared
+/// with computing it.
 fn operands(of: &Loop, product: NodeId) -> Option<[Operand; 2]> {
     let body = of.body();
     let node = body.node(product);
@@ -113,7 +115,8 @@ fn operands(of: &Loop, product: NodeId) -> Option<[Operand; 2]> {
         return None;
     }
     let found = [operand(of, a), operand(of, b)];
-    // A sum of products with an invariant operand is the product of a sum; that is left alone.
+    // With an invariant operand, the sum of the products is the product of a sum; this case is not
+    // rewritten.
     let invariant = of.invariants();
     let mut computed = found.iter().filter(|operand| operand.argument.is_none());
     if computed.any(|operand| invariant[operand.node.index()]) {
@@ -141,7 +144,7 @@ fn exchanging(rank: usize) -> impl Iterator<Item = usize> {
     (0..rank - 2).chain([rank - 1, rank - 2])
 }
 
-/// What the carry begins with, and the products over all iterations.
+/// The carry's initial value plus the matrix products over all iterations.
 fn total(
     b: &mut GraphBuilder,
     of: &Loop,
@@ -159,8 +162,8 @@ fn total(
     Ok(total)
 }
 
-/// The operand `[T, ..., m, k]` of all iterations as `[..., m, T * k]`, or `[T, ..., k, n]` as
-/// `[..., T * k, n]`.
+/// Merges the iteration axis into K: an operand `[T, ..., m, k]` becomes `[..., m, T * k]`, and
+/// `[T, ..., k, n]` becomes `[..., T * k, n]`.
 fn contracted(
     b: &mut GraphBuilder,
     of: &Loop,
@@ -177,12 +180,12 @@ fn contracted(
     };
     let shape = b.shape(value).clone();
     let rank = shape.rank();
-    // The contracted axis in the value as it is.
+    // The contracted axis of the value in its own layout.
     let along = match left != transposed {
         true => rank - 1,
         false => rank - 2,
     };
-    // The axis of the iterations goes in front of it.
+    // Move the iteration axis in front of it.
     let mut order: Vec<usize> = (1..rank).collect();
     order.insert(along - 1, 0);
     let value = match rank {

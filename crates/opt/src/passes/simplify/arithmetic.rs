@@ -24,7 +24,7 @@ pub(super) static RULES: &[Rule] = &[
     Rule { name: "not not x = x", on: &[OpCode::Not], exact: true, apply: twice },
     Rule { name: "|-x| = |x|, ||x|| = |x|", on: &[OpCode::Abs], exact: true, apply: abs_of_sign },
     Rule { name: "x^0 = 1, x^1 = x", on: &[OpCode::Pow], exact: true, apply: trivial_power },
-    // Products, quotients and roots are correctly rounded, a library's pow only nearly so.
+    // Products, quotients and roots are correctly rounded; a library's `pow` is only close.
     Rule {
         name: "x^2 = x * x, x^3 = x * x * x, x^-1 = 1 / x, x^0.5 = sqrt(x)",
         on: &[OpCode::Pow],
@@ -43,8 +43,8 @@ pub(super) static RULES: &[Rule] = &[
     Rule { name: "x ^ 0 = x", on: &[OpCode::Xor], exact: true, apply: xor_literal },
 ];
 
-// A product of complex numbers adds and subtracts zeros, which turns infinities to NaN and signs of
-// zeros about: what holds of `1`, `-1` and `-0` for real numbers does not hold there.
+// Complex multiplication adds and subtracts zeros, which turns infinities into NaN and changes the
+// signs of zeros. The identities of real numbers for `1`, `-1` and `-0` therefore do not hold.
 
 fn times_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
@@ -62,7 +62,7 @@ fn over_one(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// Only +0, whose bits are 0: `-0 - -0` is +0.
+/// Only +0, whose bits are 0, since `-0 - -0` is +0.
 fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     match b.graph().literal(node.inputs[1]) {
         Some(value) if value.bits == 0 => stand_in(b, node.inputs[0], node),
@@ -70,7 +70,7 @@ fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// Of floats only -0: `-0 + 0` is +0.
+/// For floats only -0, since `-0 + 0` is +0.
 fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     let neutral = Literal::from_f64(node.spec.dtype, -0.0);
     match with_literal(b, node) {
@@ -88,7 +88,7 @@ fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
 
 fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
-        // Not where a broadcast would have to follow: two ops for one.
+        // Not if a broadcast would have to follow, which makes two ops of one.
         Some((x, value)) if value.is(-1.0) && *b.spec(x) == node.spec => {
             if value.dtype.is_complex() { Ok(None) } else { b.neg(x).map(Some) }
         }
@@ -96,7 +96,7 @@ fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// Not of floats: NaN and infinities give NaN.
+/// Not for floats, since NaN and infinities give NaN.
 fn minus_itself(b: &mut GraphBuilder, node: &Node) -> Found {
     match node.inputs[0] == node.inputs[1] && !node.spec.dtype.is_inexact() {
         true => constant(b, 0, node),
@@ -122,7 +122,7 @@ fn minus_negative(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// The operand of the same op below.
+/// The inner operand of two applications of the same op.
 fn twice(b: &mut GraphBuilder, node: &Node) -> Found {
     Ok(operand_of(b, node.inputs[0], node.op.code))
 }
@@ -132,14 +132,14 @@ fn abs_of_sign(b: &mut GraphBuilder, node: &Node) -> Found {
     if b.graph().node(x).op.code == OpCode::Abs {
         return Ok(Some(x));
     }
-    // The negative of an unsigned integer is another number, not its opposite.
+    // The negation of an unsigned integer wraps, so its absolute value differs from the operand's.
     match operand_of(b, x, OpCode::Neg) {
         Some(x) if node.spec.dtype.is_signed() => b.abs(x).map(Some),
         _ => Ok(None),
     }
 }
 
-/// IEEE 754 has `x^0 = 1` for every x, NaN included.
+/// IEEE 754 defines `x^0 = 1` for every x, including NaN.
 fn trivial_power(b: &mut GraphBuilder, node: &Node) -> Found {
     match b.graph().literal(node.inputs[1]) {
         Some(exponent) if exponent.is(0.0) => constant(b, 1, node),
@@ -157,7 +157,7 @@ fn simple_power(b: &mut GraphBuilder, node: &Node) -> Found {
     let (is_float, is_half) = (dtype.is_float(), dtype.is_float() && dtype.size() == 2);
     match exponent.as_f64() {
         2.0 => b.mul(x, x).map(Some),
-        // The first product of halves would lose what the second needs.
+        // For half floats, rounding the first product would lose digits that the second one needs.
         3.0 if is_float && !is_half => {
             let square = b.mul(x, x)?;
             b.mul(square, x).map(Some)
@@ -171,7 +171,7 @@ fn simple_power(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// `x^0.5`, which is +0 for -0 and infinite for -inf, where the square root is -0 and NaN.
+/// `x^0.5` is +0 for -0 and infinity for -inf, whereas the square root is -0 and NaN.
 fn root(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let (least, most) = (b.scalar_like(x, f64::NEG_INFINITY), b.scalar_like(x, f64::INFINITY));
     let endless = b.eq(x, least)?;
@@ -184,7 +184,7 @@ fn idempotent(_: &mut GraphBuilder, node: &Node) -> Found {
     Ok((node.inputs[0] == node.inputs[1]).then_some(node.inputs[0]))
 }
 
-/// The value with every bit set; true for bool.
+/// True if every bit of the value is set; for bool, if it is true.
 fn is_ones(value: Literal) -> bool {
     value == Literal::from_i64(value.dtype, -1)
 }

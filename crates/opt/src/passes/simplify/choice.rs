@@ -1,4 +1,4 @@
-//! Rewrites of choices and casts.
+//! Rewrites of selects and casts.
 
 use super::{Rule, operand_of, stand_in};
 use girih_ir::DType::{self, *};
@@ -68,7 +68,7 @@ fn same_cast(b: &mut GraphBuilder, node: &Node) -> Found {
 fn cast_of_cast(b: &mut GraphBuilder, node: &Node) -> Found {
     let Some(x) = operand_of(b, node.inputs[0], OpCode::Cast) else { return Ok(None) };
     let (from, via, to) = (b.dtype(x), b.dtype(node.inputs[0]), node.spec.dtype);
-    // An integer becomes a narrower one by wrapping, but by saturating if it comes as a float.
+    // An integer cast to a narrower integer wraps, but saturates by way of a float.
     let saturates = from.is_int() && via.is_float() && to.is_int() && !holds(to, from);
     match holds(via, from) && !saturates {
         true => b.cast(x, to).map(Some),
@@ -81,7 +81,7 @@ fn bitcast_of_bitcast(b: &mut GraphBuilder, node: &Node) -> Found {
     b.emit(node.op.clone(), &[x]).map(Some)
 }
 
-/// True if `wide` has every value of `dtype`.
+/// True if `wide` can represent every value of `dtype`.
 fn holds(wide: DType, dtype: DType) -> bool {
     wide == dtype
         || match dtype {

@@ -1,4 +1,4 @@
-//! Rewrites of views and of reductions that reduce nothing.
+//! Rewrites of views, and of reductions without axes.
 
 use super::Rule;
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
@@ -85,7 +85,7 @@ fn identity(b: &mut GraphBuilder, node: &Node) -> Found {
     let same = match &node.op.attrs {
         Attrs::Shape(_) => true,
         Attrs::Perm(perm) => perm.iter().enumerate().all(|(i, &axis)| i == axis as usize),
-        // All of an axis can only be taken from its start.
+        // A slice of a whole axis must start at its beginning.
         Attrs::Slice(_) => true,
         Attrs::Axes { axes, .. } => axes.is_empty(),
         Attrs::Pad(pad) => pad.0.iter().all(|w| PadDim { interior: 0, ..*w } == PadDim::default()),
@@ -100,7 +100,7 @@ fn last_of_two(b: &mut GraphBuilder, node: &Node) -> Found {
     b.emit(node.op.clone(), &[x]).map(Some)
 }
 
-/// True if `to` is `from` with axes of size one in front.
+/// True if `to` is `from` with leading axes of size one.
 fn adds_leading_ones(from: &Shape, to: &Shape) -> bool {
     let added = to.rank().checked_sub(from.rank());
     let one = Dim::from(1);
@@ -133,7 +133,7 @@ fn slice_of_slice(b: &mut GraphBuilder, node: &Node) -> Found {
     };
     let Attrs::Slice(dims) = &inner.op.attrs else { return Ok(None) };
     let both = |(i, o): (&SliceDim, &SliceDim)| match o.size {
-        // Where nothing is taken, the start may lie outside.
+        // The start of an empty slice may lie outside the axis.
         0 => SliceDim { start: 0, size: 0, step: 1 },
         size => SliceDim { start: i.start + o.start * i.step, size, step: i.step * o.step },
     };
@@ -162,7 +162,7 @@ fn shorter_flip(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// What an operand is before a broadcast that the op would do itself.
+/// The operand of a broadcast that the op performs implicitly.
 fn unstretched(b: &GraphBuilder, x: NodeId) -> Option<NodeId> {
     let node = b.graph().node(x);
     match node.op.code {
@@ -182,7 +182,7 @@ fn implicit_broadcast(b: &mut GraphBuilder, node: &Node) -> Found {
         let Some(x) = unstretched(b, node.inputs[i]) else { continue };
         let mut inputs = node.inputs.clone();
         inputs[i] = x;
-        // Another operand must still give the result its shape.
+        // The result must keep its shape, so another operand must have it.
         let shapes = inputs.iter().map(|&i| b.shape(i));
         let shape = shapes
             .map(|s| Ok(s.clone()))
