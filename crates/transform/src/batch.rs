@@ -1,9 +1,10 @@
-//! Batching (`vmap`): writes a graph again for operands that have one more axis in front.
+//! Batching (`vmap`): rewrites a graph for operands with one more leading axis.
 //!
-//! A value either is the same for the whole batch, and is computed once, or has the batch axis
-//! first. How an op takes it follows from its definition ([`Batching`]) and from its attributes
-//! ([`Attrs::with_leading_axis`](girih_ir::Attrs)); ops that index by values, convolutions and
-//! control flow have rules here. The batch size may be symbolic, so that one program serves all.
+//! A value is either unbatched, and computed once for the whole batch, or has the batch axis first.
+//! The batching of an op follows from its definition ([`Batching`]) and from its attributes
+//! ([`Attrs::with_leading_axis`](girih_ir::Attrs)). Ops that index by values, convolutions and
+//! control flow have batching rules in this module. The batch size may be symbolic, so that one
+//! program serves all sizes.
 
 mod collective;
 mod convolution;
@@ -23,12 +24,12 @@ use girih_ir::{Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Shape};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The axis that a batch adds.
+/// The axis that `vmap` adds.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchAxis<'a> {
-    /// The number of members, which may be symbolic.
+    /// The batch size, possibly symbolic.
     pub size: Dim,
-    /// The name by which collectives refer to the axis, if it has one.
+    /// The name that collectives use for the axis, if it has one.
     pub name: Option<&'a str>,
 }
 
@@ -38,15 +39,15 @@ impl From<Dim> for BatchAxis<'_> {
     }
 }
 
-/// The graph on a batch: the arguments marked get one more axis in front, of that size, and so do
-/// the outputs that depend on them, which the marks beside the graph name.
+/// Batches a graph: the marked arguments get a leading batch axis, and so do the outputs that
+/// depend on them. The returned marks name these outputs.
 ///
-/// The new graph's outputs are those of `graph` in order. Nothing is added to its arguments.
-/// Collectives over the axis' name are replaced by ops along the axis; their operand for the index
-/// must be an argument that is marked, or follow from one.
+/// The new graph's outputs are those of `graph` in order; it has no additional arguments.
+/// Collectives over the axis's name become ops along the axis. Their index operand must be a marked
+/// argument, or depend on one.
 ///
-/// Errors: [`Error::ArgumentCount`] for fewer or more marks than arguments; [`Error::Graph`] where a
-/// batched op would be too large or of too high a rank.
+/// Errors: [`Error::ArgumentCount`] for a wrong number of marks; [`Error::Graph`] if a batched op
+/// would be too large or its rank too high.
 ///
 /// Cost: linear in the nodes.
 pub fn vmap<'a>(
@@ -84,7 +85,7 @@ pub fn vmap<'a>(
     Ok((Transformed { graph, map, added: Vec::new() }, batched))
 }
 
-/// A value: one for the batch, or with the batch axis in front.
+/// A value of the new graph: unbatched, or with the batch axis in front.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     id: NodeId,
@@ -96,7 +97,7 @@ pub(crate) fn with_batch(size: Dim, shape: &Shape) -> Shape {
     std::iter::once(size).chain(shape.dims()).collect()
 }
 
-/// Writing one graph again.
+/// The state of batching one graph.
 struct Batch<'a> {
     b: &'a mut GraphBuilder,
     graph: &'a Graph,
@@ -104,9 +105,9 @@ struct Batch<'a> {
     calls: Calls,
     /// By node.
     values: Vec<Value>,
-    /// Branches and loops that have been batched, by their first result.
+    /// Batched branches and loops, by their first result.
     done: HashMap<NodeId, regions::Batched>,
-    /// Results of ops of users that were batched by rules of their own, by call and operands.
+    /// Results of custom ops that were batched by their own rules, by call and operands.
     ruled: HashMap<(String, Vec<NodeId>), Vec<Value>>,
 }
 
@@ -179,7 +180,8 @@ impl<'a> Batch<'a> {
         match node.op.code {
             OpCode::Conv | OpCode::ConvTranspose => self.convolution(node, operands),
             OpCode::Attention => {
-                // A mask broadcasts to the scores, which follow from the others alone.
+                // The mask broadcasts to the scores, but the scores' shape follows from the other
+                // operands, so broadcast the queries to the batch.
                 let mut operands = operands.to_vec();
                 operands[0] =
                     Value { id: stretched(self.b, operands[0], self.axis.size)?, batched: true };
@@ -190,7 +192,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// A call of a host op, as it takes a batch.
+    /// Batches a call of a custom op by the call's batching rule.
     fn hosted(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
         let Some((result, call)) = node.op.as_host() else {
             return Err(girih_ir::Error::InvalidArgument {
@@ -221,12 +223,12 @@ impl<'a> Batch<'a> {
                 operands.iter().map(whole).collect::<Result<_>>()?
             }
         };
-        // The results of one call are told by it, and one kernel computes them.
+        // All results of one call get the same batched call, so that one kernel computes them.
         let batched = Arc::new(call.batched(self.axis.size, marks));
         Ok(self.b.emit(Op::host(batched, result), &inputs)?)
     }
 
-    /// The op on operands that have the batch axis.
+    /// Emits the op for operands that all have the batch axis.
     fn emit(&mut self, node: &Node, inputs: &[NodeId]) -> Result<NodeId> {
         let attrs = node.op.attrs.with_leading_axis(self.axis.size);
         Ok(self.b.emit(Op::new(node.op.code, attrs), inputs)?)
@@ -245,8 +247,9 @@ impl<'a> Batch<'a> {
         self.emit(node, &inputs?)
     }
 
-    /// One product of all rows, or columns, for a batch of matrices and one matrix: a product for each
-    /// member would read that matrix as often, and have few rows.
+    /// Merges the batch into the rows, or columns, if only one operand of a matrix product is
+    /// batched. A batch of products would read the unbatched matrix once for each member, and have
+    /// few rows.
     fn matmul(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
         let [a, m] = *operands else { unreachable!("a product has two operands") };
         if a.batched == m.batched || node.spec.shape.rank() != 2 {
@@ -268,7 +271,7 @@ impl<'a> Batch<'a> {
         Ok(b.permute(apart, &[1, 0, 2])?)
     }
 
-    /// A composite by its definition.
+    /// Batches a composite by its decomposition.
     fn decomposed(&mut self, node: &Node, operands: &[Value]) -> Result<NodeId> {
         let mut r = GraphBuilder::default();
         let inputs: Vec<NodeId> =
@@ -280,7 +283,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Writes a graph on a batch of some of its arguments and gives its outputs.
+/// Writes a graph with some arguments batched, and returns its outputs.
 fn on_batch(
     b: &mut GraphBuilder,
     graph: &Graph,
@@ -292,7 +295,7 @@ fn on_batch(
     Ok(graph.outputs().iter().map(|o| batch.values[o.index()]).collect())
 }
 
-/// The value with a batch axis: that of a value that has none is stretched.
+/// The value with a batch axis; an unbatched value is broadcast.
 fn stretched(b: &mut GraphBuilder, value: Value, size: Dim) -> Result<NodeId> {
     if value.batched {
         return Ok(value.id);
@@ -301,7 +304,8 @@ fn stretched(b: &mut GraphBuilder, value: Value, size: Dim) -> Result<NodeId> {
     Ok(b.broadcast_to(value.id, shape)?)
 }
 
-/// A batched value with axes of size one behind the batch axis, up to that rank without it.
+/// Inserts axes of size one after the batch axis of a batched value, up to rank `rank` without the
+/// batch axis.
 fn aligned(b: &mut GraphBuilder, id: NodeId, rank: usize) -> Result<NodeId> {
     let shape = b.shape(id);
     let missing = (rank + 1).saturating_sub(shape.rank());

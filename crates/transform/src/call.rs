@@ -1,5 +1,5 @@
-//! Calls under the transforms: checkpoints, whose derivative computes the body again, and functions
-//! with derivative rules of their own.
+//! Derivatives of calls: checkpoints, whose derivative recomputes the body, and functions with
+//! custom derivative rules.
 
 use crate::control::{self, Call, chosen, inputs, trimmed};
 use crate::reverse::cotangents;
@@ -9,11 +9,12 @@ use girih_ir::ops::control::{CallMode, CallRules, Control};
 use girih_ir::{Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
 use std::sync::Arc;
 
-/// A call with rules by operands that are no arguments of the function.
+/// The error for a call with custom rules if an operand that is not an argument of the function is
+/// differentiated.
 const CAPTURED: &str = "a function with its own derivative rule refers to a tensor outside that is \
                         differentiated; pass the tensor as an argument";
 
-/// Appends the cotangents of a call's operands; pairs of operand and cotangent.
+/// Appends the cotangents of a call's operands; returns pairs of operand and cotangent.
 pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     let (_, control) = call.node.op.as_control().expect("the op is one of control");
     match control.call_rules() {
@@ -31,7 +32,7 @@ fn specs(b: &GraphBuilder, ids: &[NodeId]) -> Vec<TensorSpec> {
     ids.iter().map(|&id| b.spec(id).clone()).collect()
 }
 
-/// The derivative of the body in place; both bodies become one when the graph is optimised.
+/// Differentiates the body in place. The optimiser merges the forward ops of both bodies.
 fn derived(b: &mut GraphBuilder, call: &Call, control: &Control) -> Result<Vec<(NodeId, NodeId)>> {
     let operands = &call.node.inputs;
     let (region, wanted) = derivative(b, call, control.body(), &[])?;
@@ -40,8 +41,8 @@ fn derived(b: &mut GraphBuilder, call: &Call, control: &Control) -> Result<Vec<(
     Ok(wanted.into_iter().zip(b.inline(&region, &all)?).collect())
 }
 
-/// A region that takes a call's operands, values of the body that are saved, and cotangents; it gives
-/// the cotangents of the operands that are wanted. Saved are the body's outputs of these numbers.
+/// The derivative of a body as a region. It takes the call's operands, the saved outputs of the
+/// body by index, and cotangents; it returns the cotangents of the wanted operands.
 fn derivative(
     b: &GraphBuilder,
     call: &Call,
@@ -62,7 +63,7 @@ fn derivative(
     Ok((graph, chosen(operands, &call.wanted)))
 }
 
-/// The graph with inputs in place of some of its nodes.
+/// The graph with `values` in place of the nodes `nodes`.
 fn with_values(graph: &Graph, nodes: &[NodeId], values: &[NodeId]) -> Graph {
     let mut new = Graph::new();
     let map = |id: &NodeId| {
@@ -78,7 +79,7 @@ fn with_values(graph: &Graph, nodes: &[NodeId], values: &[NodeId]) -> Graph {
     new
 }
 
-/// The derivative of a checkpoint: an isolated call that computes the body again, but for the values
+/// The derivative of a checkpoint: an isolated call that recomputes the body, except for the values
 /// that the checkpoint saves.
 fn recomputed(
     b: &mut GraphBuilder,
@@ -103,13 +104,13 @@ fn recomputed(
     wanted.into_iter().enumerate().map(emit).collect()
 }
 
-/// True if a region uses that operand.
+/// True if a region uses the operand.
 fn refers(control: &Control, operand: usize) -> bool {
     let uses = |graph: &Graph| graph.arguments().nth(operand).map(|id| graph.live()[id.index()]);
     control.regions.iter().any(|region| uses(region) == Some(true))
 }
 
-/// Positions of the operands that rules differentiate by.
+/// Positions of the operands that the rules differentiate with respect to.
 fn arguments(b: &GraphBuilder, call: &Call, control: &Control) -> Result<Vec<usize>> {
     let count = control.carries as usize;
     if (count..call.wanted.len()).any(|i| call.wanted[i] && refers(control, i)) {
@@ -118,7 +119,7 @@ fn arguments(b: &GraphBuilder, call: &Call, control: &Control) -> Result<Vec<usi
     Ok((0..count).filter(|&i| b.dtype(call.node.inputs[i]).is_inexact()).collect())
 }
 
-/// A cotangent for each inexact result of a call.
+/// A cotangent for each inexact result of a call, zeros if there is none.
 fn all_cotangents(b: &mut GraphBuilder, call: &Call, control: &Control) -> Vec<NodeId> {
     let body = control.body();
     let mut all = Vec::new();
@@ -140,7 +141,8 @@ fn all_cotangents(b: &mut GraphBuilder, call: &Call, control: &Control) -> Vec<N
     all
 }
 
-/// The second part of a reverse rule. The call runs the first, so the residuals are results of it.
+/// Applies the backward part of a VJP rule. The call runs the forward part, so its last results are
+/// the residuals.
 fn by_reverse_rule(
     b: &mut GraphBuilder,
     call: &Call,
@@ -159,7 +161,7 @@ fn by_reverse_rule(
     Ok(by.iter().map(|&i| call.node.inputs[i]).zip(found).collect())
 }
 
-/// The transpose of a forward rule.
+/// Transposes a JVP rule.
 fn by_forward_rule(
     b: &mut GraphBuilder,
     call: &Call,
@@ -182,7 +184,7 @@ fn by_forward_rule(
     if ids.by_ref().take(by.len()).any(|id| live[id.index()]) {
         return Err(NOT_LINEAR);
     }
-    // The transpose does not depend on tangents, so any values of their specs will do.
+    // The transpose does not depend on the tangents, so any values of their specs will do.
     let tangents = by.iter().map(|&i| operands[i]);
     let all: Vec<NodeId> = operands.iter().copied().chain(tangents).chain(cts).collect();
     let found = b.inline(&graph, &all)?;
@@ -195,11 +197,11 @@ const NOT_LINEAR: Error = Error::NoDerivative {
              transpose for reverse mode; write a rule whose tangents are linear, or use custom_vjp",
 };
 
-/// The call with tangents, by its forward rule: its operands with their tangents, and the control that
-/// runs the rule.
+/// Forward mode of a call by its JVP rule: the control that runs the rule, and its operands with
+/// their tangents.
 ///
-/// Errors: [`Error::NoDerivative`] for a function with a reverse rule only, and for tensors that the
-/// function refers to and that vary.
+/// Errors: [`Error::NoDerivative`] for a function with only a VJP rule, and for varying tensors
+/// that the function captures.
 pub(crate) fn forward_rule(
     b: &mut GraphBuilder,
     control: &Control,

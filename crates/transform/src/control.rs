@@ -1,11 +1,12 @@
 //! Reverse mode through branches and loops; calls are in [`crate::call`].
 //!
-//! The derivative of a branch is a branch with the derivatives of its regions, on the same
-//! predicate. The derivative of a scan is a scan the other way: each iteration computes one step of
-//! the original again, from the carries that it began with (the *history*, which is another result
-//! of the scan, so that the forward loop runs once) and from its slices, and applies reverse mode to
-//! it. It carries the cotangents of the carries and the sums of those of captured values, and gives
-//! those of the slices. Either is an ordinary op, so it can be differentiated again.
+//! The derivative of a branch is a branch on the same predicate whose regions are the derivatives.
+//! The derivative of a scan is a scan in the other direction. Each iteration recomputes one step of
+//! the forward scan from its slices and its initial carries, and applies reverse mode to the step.
+//! The initial carries come from the *history*, which is another result of the forward scan, so
+//! that the forward loop runs once. The derivative carries the cotangents of the carries and
+//! accumulates those of captured values; it returns the cotangents of the slices. Both derivatives
+//! are ordinary ops that can be differentiated again.
 
 use crate::reverse::{cotangents, depends};
 use crate::{Error, Result};
@@ -14,7 +15,7 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Results of one call, by the first of them in the graph.
+/// The results of each call, by the first of them in the graph (its leader).
 #[derive(Default)]
 pub(crate) struct Calls {
     results: HashMap<NodeId, Vec<NodeId>>,
@@ -22,7 +23,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Those of a graph.
+    /// The calls of a graph.
     pub fn of(graph: &Graph) -> Calls {
         let mut first: HashMap<(Op, &[NodeId]), NodeId> = HashMap::new();
         let mut calls = Calls::default();
@@ -34,12 +35,12 @@ impl Calls {
         calls
     }
 
-    /// The results of the call of which the node is the first result; none if it is another.
+    /// The results of the call whose leader is the node; empty if the node is not a leader.
     pub fn results(&self, leader: NodeId) -> &[NodeId] {
         self.results.get(&leader).map_or(&[], Vec::as_slice)
     }
 
-    /// The first result of the call that the node is a result of.
+    /// The leader of the call that the node is a result of.
     pub fn leader(&self, result: NodeId) -> NodeId {
         self.leaders.get(&result).copied().unwrap_or(result)
     }
@@ -48,15 +49,15 @@ impl Calls {
 /// A call with the cotangents of its results.
 pub(crate) struct Call {
     pub node: Node,
-    /// Results by number, with their cotangents.
+    /// Result indices with their cotangents.
     pub cotangents: Vec<(usize, NodeId)>,
-    /// Which operands' cotangents are used.
+    /// Which operands need a cotangent.
     pub wanted: Vec<bool>,
 }
 
-/// Appends what gives the cotangents of a call's operands; pairs of operand and cotangent.
+/// Appends the cotangents of a call's operands; returns pairs of operand and cotangent.
 ///
-/// Errors: those of the rules of what the regions do.
+/// Errors: those of the derivative rules of the regions' ops.
 pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     match call.node.op.code.control().expect("the op is one of control") {
         ControlOp::Cond => branch(b, call),
@@ -73,7 +74,7 @@ pub(crate) fn inputs(
     specs.into_iter().map(|spec| b.input(spec)).collect()
 }
 
-/// What outputs need, and the inputs.
+/// The nodes that outputs depend on, and all inputs.
 pub(crate) fn trimmed(graph: &Graph) -> Graph {
     let live = graph.live();
     let mut map = vec![NodeId(0); graph.len()];
@@ -116,13 +117,13 @@ const NO_REVERSE_WHILE: &str = "while_loop has no reverse-mode derivative, becau
      before it runs; give it max_iterations, or use scan, or fori_loop with int bounds. Forward mode \
      (jvp, jacfwd) goes through it";
 
-/// Those for which the mark is set.
+/// The elements whose mark is set.
 pub(crate) fn chosen(all: &[NodeId], marks: &[bool]) -> Vec<NodeId> {
     all.iter().zip(marks).filter(|(_, mark)| **mark).map(|(id, _)| *id).collect()
 }
 
-/// Which inputs of a loop's body carry activity: those that are active from outside, and the carries
-/// that become so on the way.
+/// Which inputs of a loop's body are active: those active from outside, and the carries that become
+/// active in an iteration.
 pub(crate) fn active_inputs(control: &Control, wanted: &[bool]) -> Vec<bool> {
     let body = control.regions.last().expect("a loop has a body");
     let mut active = wanted.to_vec();
@@ -136,13 +137,13 @@ pub(crate) fn active_inputs(control: &Control, wanted: &[bool]) -> Vec<bool> {
     }
 }
 
-/// A scan to be differentiated: its operands, by part.
+/// A scan to differentiate: its operands by kind.
 struct Parts<'a> {
     control: &'a Control,
     carries: &'a [NodeId],
     slices: &'a [NodeId],
     captured: &'a [NodeId],
-    /// By carry: it has a cotangent.
+    /// By carry: whether it has a cotangent.
     active: Vec<bool>,
     wanted_slices: &'a [bool],
     wanted_captured: &'a [bool],
@@ -189,7 +190,8 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
         ..Control::default()
     };
     let derivative = Arc::new(derivative.with_regions(vec![body]));
-    // The carries' and captured values' cotangents are carries, the slices' are stacked.
+    // Cotangents of carries and captured values are carries of the derivative; those of slices are
+    // stacked.
     let targets = active_carries.into_iter().chain(wanted).chain(chosen(slices, wanted_slices));
     let mut found = Vec::new();
     for (result, target) in targets.enumerate() {
@@ -199,7 +201,7 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     Ok(found)
 }
 
-/// One iteration of the derivative: the step again, then its cotangents.
+/// The body of the derivative: recomputes one step, then computes its cotangents.
 fn step(
     outer: &GraphBuilder,
     parts: &Parts<'_>,
@@ -232,7 +234,7 @@ fn step(
     let mut results = graph.outputs().to_vec();
     let mut r = GraphBuilder::from_graph(graph);
     for ((carry, _), ct) in histories.iter().zip(ct_histories) {
-        // An iteration's carries are what the history holds of it.
+        // The history holds the initial carries of an iteration.
         let at = parts.active[..*carry].iter().filter(|active| **active).count();
         results[at] = r.add(results[at], ct)?;
     }
@@ -242,7 +244,7 @@ fn step(
     Ok(trimmed(&r.finish(results)))
 }
 
-/// The error of an op that has no derivative though one is asked for.
+/// The error for an op without a derivative.
 pub(crate) fn refused(op: &'static str, reason: &'static str) -> Error {
     Error::NoDerivative { op, reason }
 }

@@ -1,15 +1,15 @@
-//! Errors of transforms: requests that have no meaning, with what was found and what to do.
+//! Errors of transforms: invalid requests, with what was found and what to do.
 
 use girih_ir::{DType, NodeId, Shape, TensorSpec};
 
 /// Result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a derivative cannot be taken.
+/// Why a graph cannot be transformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The gradient of something that is not one number.
+    /// The gradient of an output that is not a scalar.
     #[error(
         "grad: the output has shape {shape}; a gradient is of a scalar, so reduce the output \
          (sum, mean) or use vjp with a cotangent of that shape"
@@ -18,7 +18,7 @@ pub enum Error {
         /// The output's shape.
         shape: Shape,
     },
-    /// The gradient of something that does not vary continuously.
+    /// The gradient of an output whose dtype is not continuous.
     #[error(
         "grad: the output has dtype {dtype}; expected a floating-point dtype, so cast it first"
     )]
@@ -26,18 +26,18 @@ pub enum Error {
         /// The output's dtype.
         dtype: DType,
     },
-    /// The gradient with respect to something that does not vary continuously.
+    /// The gradient with respect to a value whose dtype is not continuous.
     #[error(
         "grad: argument {index} to differentiate by has dtype {dtype}; expected a floating-point \
          dtype, so cast it first or leave it out of argnums"
     )]
     WrtNotFloat {
-        /// Position in the list of values to differentiate by.
+        /// Position in the list of values to differentiate with respect to.
         index: usize,
         /// Its dtype.
         dtype: DType,
     },
-    /// A cotangent that does not fit its output.
+    /// A cotangent whose spec differs from its output's.
     #[error("vjp: the cotangent of output {output} is {found}; expected {expected}, as the output")]
     CotangentMismatch {
         /// The output.
@@ -47,7 +47,7 @@ pub enum Error {
         /// The cotangent's spec.
         found: TensorSpec,
     },
-    /// Cotangents that cannot be paired with the outputs.
+    /// A number of cotangents that differs from the number of outputs.
     #[error("vjp: {cotangents} cotangents for {outputs} outputs; expected one for each output")]
     CotangentCount {
         /// Outputs given.
@@ -55,7 +55,7 @@ pub enum Error {
         /// Cotangents given.
         cotangents: usize,
     },
-    /// Marks that cannot be paired with the arguments.
+    /// A number of marks that differs from the number of arguments.
     #[error("vmap: {found} marks for {expected} arguments; expected one for each argument")]
     ArgumentCount {
         /// Arguments of the graph.
@@ -71,7 +71,7 @@ pub enum Error {
         /// Nodes of the graph.
         len: usize,
     },
-    /// The derivative of an op that has none.
+    /// The derivative of an op without one.
     #[error("{reason}")]
     NoDerivative {
         /// Name of the op.
@@ -79,7 +79,7 @@ pub enum Error {
         /// Why, and what to use instead.
         reason: &'static str,
     },
-    /// The batching rule of a user's op failed.
+    /// The batching rule of a custom op failed.
     #[error("{0}")]
     Host(girih_ir::ops::host::HostFailure),
     /// A rule recorded an ill-formed op, or the result would be too large.

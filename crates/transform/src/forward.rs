@@ -1,11 +1,11 @@
-//! Forward-mode derivatives: writes a graph again, with a tangent beside each value that depends on
-//! the arguments that vary.
+//! Forward-mode derivatives: rewrites a graph with a tangent for each value that depends on the
+//! varying arguments.
 //!
-//! An op's forward rule follows from its reverse rule. That rule is linear in the cotangent, so its
-//! transpose takes tangents of the operands to the tangent of the result (Townsend 2017, "A new
-//! trick for calculating Jacobian vector products"); reverse mode itself gives the transpose, on a
-//! graph of one op. Branches and loops get a region that computes values and tangents in one pass,
-//! so a loop runs once and keeps nothing of its iterations.
+//! An op's JVP rule follows from its VJP rule. The VJP rule is linear in the cotangent, so its
+//! transpose maps the operands' tangents to the result's tangent (Townsend 2017, "A new trick for
+//! calculating Jacobian vector products"). Reverse mode itself computes the transpose, on a graph
+//! of one op. Branches and loops get regions that compute values and tangents in one pass, so that
+//! a loop runs once and saves nothing of its iterations.
 
 mod regions;
 
@@ -22,36 +22,35 @@ use std::sync::Arc;
 /// No node: see [`Transformed::map`].
 pub const DEAD: NodeId = NodeId(u32::MAX);
 
-/// A graph that a transform has written anew.
+/// A graph that a transform has rewritten.
 #[derive(Debug)]
 pub struct Transformed {
     /// The new graph.
     pub graph: Graph,
-    /// By node of the old graph: the node of the new one that holds its value; [`DEAD`] for ops that
-    /// no output needs.
+    /// By node of the old graph: the node of the new graph with its value; [`DEAD`] for ops that no
+    /// output needs.
     pub map: Vec<NodeId>,
-    /// Arguments of the new graph that the old one does not have, in the order that the transform
-    /// says.
+    /// Arguments that only the new graph has, in the order that the transform specifies.
     pub added: Vec<NodeId>,
 }
 
-/// The graph with Jacobian-vector products of its outputs: of each output the derivative along the
-/// tangents of the nodes `wrt`.
+/// The graph with the Jacobian-vector products of its outputs: for each output, the derivative
+/// along the tangents of the nodes `wrt`.
 ///
-/// The new graph's outputs are those of `graph`, then a tangent for each of them, of the output's
-/// spec; zeros where it does not depend on `wrt` or is no floating-point or complex number. Added
-/// are the tangents of `wrt` in order, inputs of these nodes' specs.
+/// The new graph's outputs are those of `graph`, then a tangent for each of them with the output's
+/// spec. The tangent is zero if the output does not depend on `wrt` or is neither floating-point
+/// nor complex. The added arguments are the tangents of `wrt` in order, with these nodes' specs.
 ///
 /// Errors: [`WrtNotFloat`](crate::Error::WrtNotFloat), [`UnknownNode`](crate::Error::UnknownNode),
 /// [`NoDerivative`](crate::Error::NoDerivative).
 ///
-/// Cost: linear in the nodes; a loop is run once.
+/// Cost: linear in the nodes; loops run once.
 pub fn jvp(graph: &Graph, wrt: &[NodeId]) -> Result<Transformed> {
     with_tangents(graph, wrt, false)
 }
 
-/// As [`jvp`], with values that do not depend on the tangents: a loop is written twice, once for its
-/// values alone, so that they need not be computed again for other tangents.
+/// As [`jvp`], but the values do not depend on the tangents. A loop appears twice, once for its
+/// values alone, so that other tangents do not require recomputing the values.
 ///
 /// Errors: as [`jvp`].
 pub fn linearize(graph: &Graph, wrt: &[NodeId]) -> Result<Transformed> {
@@ -85,26 +84,26 @@ pub(crate) fn copy_leaf(b: &mut GraphBuilder, graph: &Graph, id: NodeId) -> Node
     b.leaf(node.op.clone(), node.spec.clone())
 }
 
-/// Writing one graph again.
+/// The state of rewriting one graph.
 struct Forward<'a> {
     b: &'a mut GraphBuilder,
     graph: &'a Graph,
     calls: Calls,
     /// By node: its value.
     primals: Vec<NodeId>,
-    /// By node: its tangent; none for a node that does not vary.
+    /// By node: its tangent; `None` for a node that does not vary.
     tangents: Vec<Option<NodeId>>,
-    /// Calls of branches and loops whose regions compute tangents, by their first result.
+    /// Branches and loops whose regions compute tangents, by their first result.
     done: HashMap<NodeId, Varying>,
-    /// Whether branches and loops give their values without tangents too.
+    /// Whether branches and loops additionally compute their values without tangents.
     apart: bool,
 }
 
-/// A call whose regions compute tangents beside values.
+/// A call whose regions compute tangents in addition to values.
 struct Varying {
     control: Arc<Control>,
     operands: Vec<NodeId>,
-    /// By old result: its number now, and the number of its tangent.
+    /// By old result: its new index, and the index of its tangent.
     results: Vec<(usize, Option<usize>)>,
 }
 
@@ -115,7 +114,7 @@ impl<'a> Forward<'a> {
         Forward { b, graph, calls, primals, tangents, done, apart: false }
     }
 
-    /// Gives a node a tangent; a second one is added to the first.
+    /// Adds a tangent to a node.
     fn seed(&mut self, id: NodeId, tangent: NodeId) -> Result<()> {
         let before = self.tangents[id.index()];
         self.tangents[id.index()] = Some(match before {
@@ -125,7 +124,7 @@ impl<'a> Forward<'a> {
         Ok(())
     }
 
-    /// Writes all nodes, with these arguments.
+    /// Rewrites all nodes, with these arguments.
     fn run(&mut self, arguments: &[NodeId]) -> Result<()> {
         let (mut arguments, live) = (arguments.iter(), self.graph.live());
         for (id, node) in self.graph.nodes() {
@@ -173,7 +172,7 @@ impl<'a> Forward<'a> {
         }
     }
 
-    /// Writes a result of a branch or loop, with its tangent.
+    /// Rewrites a result of a branch or loop, with its tangent.
     fn control(&mut self, id: NodeId, node: &Node) -> Result<()> {
         let leader = self.calls.leader(id);
         if !self.done.contains_key(&leader) {
@@ -216,7 +215,7 @@ impl<'a> Forward<'a> {
     }
 }
 
-/// The tangent of an op's result by the transpose of its reverse rule.
+/// The tangent of an op's result, by the transpose of its VJP rule.
 fn transposed(
     b: &mut GraphBuilder,
     node: &Node,
@@ -230,7 +229,7 @@ fn transposed(
     let operands: Vec<NodeId> = inputs
         .iter()
         .map(|&id| match b.graph().literal(id) {
-            // Rules look at constants.
+            // Copy constants, since rules may inspect them.
             Some(value) => r.constant(value, b.shape(id).clone()),
             None => {
                 arguments.push(id);
@@ -240,7 +239,7 @@ fn transposed(
         .collect();
     let output = r.input(node.spec.clone());
     let ct = r.input(node.spec.clone());
-    // The result depends on no cotangent, so any node of its spec will do.
+    // The transpose does not depend on the cotangent, so any node of its spec will do.
     arguments.extend([value, value]);
     let wanted: Vec<bool> = tangents.iter().map(Option::is_some).collect();
     let given = rule(&mut Vjp {
@@ -272,7 +271,7 @@ fn transposed(
     Ok(Some(b.inline(&control::trimmed(&graph), &arguments)?[0]))
 }
 
-/// The tangent of a composite by those of its definition.
+/// The tangent of a composite, by its decomposition.
 fn decomposed(
     b: &mut GraphBuilder,
     node: &Node,
@@ -286,8 +285,8 @@ fn decomposed(
     Ok(along(b, &definition, inputs, tangents)?[0].1)
 }
 
-/// Writes a graph with these values and tangents of its arguments; values and tangents of its
-/// outputs.
+/// Rewrites a graph with these values and tangents of its arguments; returns the values and
+/// tangents of its outputs.
 fn along(
     b: &mut GraphBuilder,
     graph: &Graph,

@@ -1,4 +1,4 @@
-//! The reverse rule of an op of a user on a batch: the op's own rule for one member, on the batch.
+//! The VJP rule of a batched custom op: the op's own rule for one member, batched.
 
 use crate::batch::{self, vmap};
 use crate::{Error, Result};
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 type Rule = fn(&mut Vjp<'_>) -> girih_ir::Result<Cotangents>;
 
-/// The cotangents of a call's operands from that of its result, if the op is called for each member of a
-/// batch; `None` for all other nodes.
+/// The cotangents of a call's operands from the cotangent of its result, if the op is called once
+/// for each member of a batch; `None` for all other nodes.
 ///
-/// Errors: the rule's; an op without one.
+/// Errors: the rule's; an error for an op without a rule.
 pub(crate) fn cotangents(
     b: &mut GraphBuilder,
     node: &Node,
@@ -38,8 +38,8 @@ pub(crate) fn cotangents(
     Ok(Some(cotangents))
 }
 
-/// The graph from the operands of one member and the cotangent of its result to the cotangents of the
-/// operands, and the positions of these operands.
+/// The graph from the operands of one member and the cotangent of its result to the cotangents of
+/// the operands, and the positions of the operands with a cotangent.
 fn of_member(
     call: &HostCall,
     result: usize,
@@ -64,8 +64,8 @@ fn of_member(
     Ok((b.finish(outputs), positions))
 }
 
-/// The graph of one level more. The cotangent of an operand that is the same for all members is the sum of
-/// those of the members.
+/// Adds one batch level to the graph. The cotangent of an unbatched operand is the sum of the
+/// members' cotangents.
 fn on_batch(graph: &Graph, size: Dim, batched: &[bool], positions: &[usize]) -> Result<Graph> {
     let marks: Vec<bool> = batched.iter().copied().chain([true]).collect();
     let (transformed, marked) = vmap(graph, &marks, size)?;

@@ -1,8 +1,8 @@
-//! Transforms of closed graphs: programs in, programs out. Reverse-mode and
-//! forward-mode derivatives, and batching.
+//! Transforms of closed graphs: reverse-mode and forward-mode derivatives, and batching. Each maps
+//! a graph to a graph.
 //!
-//! Transforms know the op registry of `girih-ir` and nothing else: no values, devices, passes or
-//! front ends. What they write is as lazy as what they read, so they nest to any depth.
+//! Transforms depend on the op registry of `girih-ir` and not on values, devices, passes or front
+//! ends. They do not evaluate anything, so they nest to any depth.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -1,5 +1,6 @@
-//! Whether a program is linear in some of its values: what its transpose needs to exist. Follows from what
-//! the definitions of the ops say ([`OpDef::is_linear_in`](girih_ir::ops::OpDef::is_linear_in)).
+//! Checks that a program is linear in some of its values, which its transpose requires. The check
+//! uses the linearity of each op's definition
+//! ([`OpDef::is_linear_in`](girih_ir::ops::OpDef::is_linear_in)).
 
 use girih_ir::graph::Node;
 use girih_ir::ops::control::ControlOp;
@@ -7,12 +8,11 @@ use girih_ir::{Graph, NodeId, OpCode};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The first op in a program that is not linear in operands which depend on what the program is to be
-/// linear in.
+/// The first op in a program that is not linear in operands which depend on the values of interest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{op} is not linear in {}", listed(.operands))]
 pub struct NotLinear {
-    /// The node; of an op within a region, the node that runs the region.
+    /// The node. For an op within a region, the node that runs the region.
     pub node: NodeId,
     /// Name of the op.
     pub op: &'static str,
@@ -28,17 +28,17 @@ fn listed(operands: &[usize]) -> String {
     }
 }
 
-/// How a value depends on the values that the program is to be linear in.
+/// How a value depends on the values of interest.
 #[derive(Clone, Debug, PartialEq)]
 enum Dependence {
     None,
     Linear,
-    /// Not linearly, since the first op on the way is not linear.
+    /// Nonlinearly; the first nonlinear op on the path.
     Other(Arc<NotLinear>),
 }
 
 impl Dependence {
-    /// That of a value which is one of two, or of which nothing else is known.
+    /// The combined dependence of a value that may be either of two values.
     fn or(&self, other: &Dependence) -> Dependence {
         match (self, other) {
             (Dependence::Other(_), _) | (_, Dependence::None) => self.clone(),
@@ -47,13 +47,13 @@ impl Dependence {
     }
 }
 
-/// Checks that the outputs of a graph are linear in the values of the nodes `wrt` together, up to constants
-/// that are added.
+/// Checks that the outputs of a graph are jointly linear in the values of the nodes `wrt`, up to
+/// added constants.
 ///
-/// Errors: the first op that is not.
+/// Errors: the first op that is not linear.
 ///
-/// Cost: linear in the nodes; the body of a loop is gone through until what its carries depend on stays
-/// the same.
+/// Cost: linear in the nodes; the body of a loop is visited until the dependence of its carries is
+/// a fixed point.
 pub fn check_linear(graph: &Graph, wrt: &[NodeId]) -> Result<(), NotLinear> {
     let mut values = vec![Dependence::None; graph.len()];
     wrt.iter().for_each(|id| values[id.index()] = Dependence::Linear);
@@ -65,7 +65,7 @@ pub fn check_linear(graph: &Graph, wrt: &[NodeId]) -> Result<(), NotLinear> {
     Ok(())
 }
 
-/// How the outputs depend, where the values of some nodes depend as they are said to.
+/// The dependence of the outputs, given the dependence of some nodes.
 fn follow(graph: &Graph, mut values: Vec<Dependence>) -> Vec<Dependence> {
     for (id, node) in graph.nodes() {
         if values[id.index()] == Dependence::None {
@@ -99,13 +99,13 @@ fn not_linear(node: NodeId, of: &Node, operands: impl Iterator<Item = usize>) ->
     Dependence::Other(Arc::new(NotLinear { node, op, operands }))
 }
 
-/// How the result depends that a node of control is.
+/// The dependence of a result of a control op.
 fn of_control(id: NodeId, node: &Node, op: ControlOp, given: &[Dependence]) -> Dependence {
     let (number, control) = node.op.as_control().expect("an op of control has a control");
     let regions = &control.regions[..];
     let found = match op {
         ControlOp::Call => of_region(regions.last(), given)[number].clone(),
-        // A choice by integers, which nothing depends on linearly.
+        // A predicate is an integer or bool, so its dependence is never linear.
         ControlOp::Cond if given[0] != Dependence::None => given[0].clone(),
         ControlOp::Cond => {
             let branches = regions.iter().map(|branch| of_region(Some(branch), &given[1..]));
@@ -120,10 +120,10 @@ fn of_control(id: NodeId, node: &Node, op: ControlOp, given: &[Dependence]) -> D
                 _ => Dependence::None,
             };
             match condition {
-                // The number of iterations depends on the values.
+                // The number of iterations depends on the values, so the loop is not linear.
                 Dependence::Linear => not_linear(id, node, 0..carries),
                 Dependence::Other(_) => condition,
-                // A scan's last results are the values of its carries in all iterations.
+                // The last results of a scan are its carries' histories.
                 Dependence::None if number >= results.len() => {
                     carried[number - results.len()].clone()
                 }
@@ -134,7 +134,7 @@ fn of_control(id: NodeId, node: &Node, op: ControlOp, given: &[Dependence]) -> D
     };
     match found {
         Dependence::Other(_) if given.contains(&found) => found,
-        // Of the op within the region, as the node that a user recorded.
+        // Name the op within the region, but the node that the user recorded.
         Dependence::Other(cause) => {
             Dependence::Other(Arc::new(NotLinear { node: id, ..(*cause).clone() }))
         }
@@ -142,7 +142,7 @@ fn of_control(id: NodeId, node: &Node, op: ControlOp, given: &[Dependence]) -> D
     }
 }
 
-/// How the operands of a loop's body depend after any number of iterations, and its results.
+/// The dependence of a loop's body operands after any number of iterations, and of its results.
 fn of_loop(
     body: Option<&Graph>,
     carries: usize,
@@ -155,14 +155,14 @@ fn of_loop(
         for (given, result) in given[..carries].iter_mut().zip(&results) {
             *given = given.or(result);
         }
-        // Each carry changes twice at most.
+        // The dependence of each carry changes at most twice.
         if given == before {
             return (given, results);
         }
     }
 }
 
-/// How the outputs of a region depend, with its inputs as they are said to.
+/// The dependence of the outputs of a region, given that of its inputs.
 fn of_region(region: Option<&Graph>, given: &[Dependence]) -> Vec<Dependence> {
     let Some(region) = region else { return Vec::new() };
     let mut values = vec![Dependence::None; region.len()];

@@ -1,5 +1,5 @@
-//! Tensors outside that recorded rules refer to: leaves in the graphs and regions of a derivative
-//! become operands, so that regions refer to nothing outside again.
+//! Lifts captured tensors. Recorded rules refer to tensors outside by leaves; in the graphs and
+//! regions of a derivative these leaves become operands, so that regions are closed again.
 
 use girih_ir::ops::Class;
 use girih_ir::ops::control::{Control, ControlOp};
@@ -7,7 +7,7 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Tensors that regions refer to, each once, with their specs.
+/// The tensors that regions capture, each once, with their specs.
 type Keys = Vec<(u64, TensorSpec)>;
 
 fn collect(graph: &Graph, keys: &mut Keys) {
@@ -23,8 +23,9 @@ fn collect(graph: &Graph, keys: &mut Keys) {
     }
 }
 
-/// What an op with that many operands runs, with one more operand for each tensor outside that its
-/// regions refer to, and the numbers of these tensors; `None` if there are none.
+/// Lifts the captured tensors of a control op with `operands` operands. Returns the control with
+/// one more operand for each tensor that its regions capture, and the numbers of these tensors;
+/// `None` if there are none.
 pub fn lift_control(
     code: OpCode,
     control: &Control,
@@ -35,7 +36,7 @@ pub fn lift_control(
     if keys.is_empty() {
         return None;
     }
-    // Inputs of a region that are no operands, such as tangents, follow.
+    // Other inputs of a region, such as tangents, follow.
     let at = match code.control() {
         Some(ControlOp::Cond) => operands - 1,
         Some(ControlOp::WhileLoop | ControlOp::Scan | ControlOp::Call) | None => operands,
@@ -63,7 +64,7 @@ fn lift_region(graph: &Graph, at: usize, keys: &Keys) -> Graph {
     b.finish(graph.outputs().iter().map(|o| map[o.index()]))
 }
 
-/// Writes a graph again, its regions lifted; the new ids.
+/// Rewrites a graph with lifted regions; returns the new ids.
 fn copied(
     b: &mut GraphBuilder,
     graph: &Graph,
@@ -101,18 +102,18 @@ fn copied(
     map
 }
 
-/// A graph with inputs for the tensors outside that it refers to.
+/// A graph with inputs for the tensors that it captures.
 #[derive(Debug)]
 pub struct Lifted {
     /// The graph.
     pub graph: Graph,
-    /// By node of the old graph: its id.
+    /// By node of the old graph: its id in the new one.
     pub map: Vec<NodeId>,
-    /// Inputs, with the numbers of the tensors.
+    /// The added inputs, with the numbers of the tensors.
     pub outside: Vec<(NodeId, u64)>,
 }
 
-/// The graph with inputs for the tensors outside that it refers to.
+/// Replaces the tensors that a graph captures by inputs.
 pub fn lift(graph: &Graph) -> Lifted {
     let mut b = GraphBuilder::default();
     let mut found: Vec<(NodeId, u64)> = Vec::new();

@@ -1,25 +1,25 @@
-//! Cotangents of parts of a tensor, put side by side: each user of a slice sends back zeros but for
-//! its slice. Adding up what queries, keys and values got of one projection would write and read the
-//! whole of it for each of them.
+//! Joins the cotangents of slices of one tensor. Each slice's cotangent is zero outside of the
+//! slice. If queries, keys and values are slices of one projection, adding their cotangents would
+//! read and write the whole tensor for each of them; concatenating them writes it once.
 
 use crate::Result;
 use girih_ir::ops::{Attrs, PadDim};
 use girih_ir::{GraphBuilder, Literal, NodeId, OpCode};
 
-/// Part of one axis and all of the others, zeros besides.
+/// A slice of one axis, padded with zeros to the whole axis.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Piece {
     axis: usize,
     start: usize,
     end: usize,
-    /// What is between the zeros.
+    /// The slice, without zeros.
     inner: NodeId,
-    /// The node, zeros included.
+    /// The padded node.
     whole: NodeId,
 }
 
 impl Piece {
-    /// `None` for nodes that are no padding of one axis, and for sizes that are not fixed.
+    /// `None` for nodes that are not a zero padding of one axis, and for symbolic sizes.
     pub fn of(b: &GraphBuilder, whole: NodeId) -> Option<Piece> {
         let node = b.graph().node(whole);
         let (OpCode::Pad, Attrs::Pad(pad)) = (node.op.code, &node.op.attrs) else { return None };
@@ -42,7 +42,7 @@ impl Piece {
     }
 }
 
-/// The sum of pieces of one tensor: those that do not overlap are joined, not added.
+/// The sum of padded slices of one tensor. Disjoint slices are concatenated instead of added.
 pub(crate) fn sum(b: &mut GraphBuilder, pieces: &[Piece]) -> Result<Option<NodeId>> {
     let mut sets: Vec<Vec<Piece>> = Vec::new();
     for piece in pieces {
@@ -62,7 +62,7 @@ pub(crate) fn sum(b: &mut GraphBuilder, pieces: &[Piece]) -> Result<Option<NodeI
     Ok(sum)
 }
 
-/// Pieces of one axis, none of which overlap, side by side.
+/// Concatenates disjoint slices of one axis.
 fn join(b: &mut GraphBuilder, pieces: &mut [Piece]) -> Result<NodeId> {
     let &mut [Piece { axis, whole, .. }, _, ..] = pieces else { return Ok(pieces[0].whole) };
     pieces.sort_by_key(|piece| (piece.start, piece.end));

@@ -1,14 +1,14 @@
-//! Reverse-mode derivatives: walks a closed graph from its outputs back, asks each op's rule for
-//! the cotangents of its operands and adds up what reaches a node along several ways.
+//! Reverse-mode derivatives: walks a closed graph backwards from its outputs, asks each op's VJP
+//! rule for the cotangents of its operands, and sums the cotangents that reach a node on several
+//! paths.
 //!
-//! The graph is extended, never rewritten: every node keeps its id and the derivative's ops are
-//! appended. A composite that is differentiated through its decomposition gets the decomposition
-//! appended and stays; once both are decomposed, common subexpression elimination merges them.
+//! The graph is extended, never rewritten: every node keeps its id, and the derivative's ops are
+//! appended. A composite that is differentiated through its decomposition remains, and the
+//! decomposition is appended. Once both are decomposed, CSE merges them.
 //!
-//! Laws, each with a test: nothing recurses; only rules of ops that lie between what is
-//! differentiated and what it is differentiated by are asked, and only for the operands on such a
-//! way; the arguments of the graph do not change; an input that an output does not depend on gets
-//! zeros.
+//! Laws, each with a test. Nothing recurses. Rules are asked only for ops on a path from the `wrt`
+//! nodes to the outputs, and only for operands on such a path. The arguments of the graph do not
+//! change. The gradient of an input that an output does not depend on is zero.
 
 use crate::control::{self, Call, Calls};
 use crate::pieces::{self, Piece};
@@ -20,10 +20,10 @@ use smallvec::SmallVec;
 
 /// Appends the gradients of a scalar `output` with respect to the nodes `wrt`.
 ///
-/// Gives the extended graph: the nodes of `graph` under their ids, then the derivative's; the
-/// outputs of `graph`, then one gradient per entry of `wrt`, of that node's shape and dtype. A node
-/// named twice in `wrt` gets its whole gradient twice; an interior node may be named. `seed` is a
-/// node of the graph to be used as the output's cotangent instead of 1.
+/// Returns the extended graph: the nodes of `graph` with their ids, then the derivative's nodes.
+/// The outputs are those of `graph`, then one gradient for each entry of `wrt`, with that node's
+/// shape and dtype. A node that is named twice in `wrt` gets its whole gradient twice. Interior
+/// nodes are allowed. `seed` is a node of the graph that replaces 1 as the output's cotangent.
 ///
 /// Errors: [`Error::OutputNotScalar`], [`Error::OutputNotFloat`], [`Error::WrtNotFloat`],
 /// [`Error::CotangentMismatch`] for the seed, [`Error::UnknownNode`].
@@ -53,11 +53,11 @@ pub fn gradients(
     }
 }
 
-/// Appends the vector-Jacobian products of `outputs` with the nodes `cotangents`, with respect to
-/// the nodes `wrt`: for each of these, the sum over the outputs of the cotangent times the
-/// derivative. Shapes: each cotangent has its output's spec, each product the spec of its node.
-/// The result is laid out as that of [`gradients`]. Outputs of integers are skipped with their
-/// cotangents: nothing flows through them.
+/// Appends the vector-Jacobian products of `outputs` with the nodes `cotangents`. For each node in
+/// `wrt`, the product is the sum over the outputs of the cotangent times the derivative. Each
+/// cotangent has its output's spec, and each product its node's spec. The result has the layout of
+/// [`gradients`]. Integer outputs are skipped together with their cotangents, since they have no
+/// gradient.
 ///
 /// Errors: [`Error::CotangentCount`], [`Error::CotangentMismatch`], [`Error::WrtNotFloat`],
 /// [`Error::UnknownNode`].
@@ -86,7 +86,7 @@ pub fn vjp(
     Ok(graph)
 }
 
-/// As [`vjp`], of nodes that fit.
+/// As [`vjp`], for validated nodes.
 pub(crate) fn cotangents(
     graph: &Graph,
     outputs: &[NodeId],
@@ -106,14 +106,14 @@ pub(crate) fn cotangents(
     Ok(reverse.b.finish(graph.outputs().iter().copied().chain(found)))
 }
 
-/// Which outputs are floating-point or complex and depend on the arguments marked.
+/// Which outputs are floating-point or complex and depend on the marked arguments.
 pub(crate) fn depends(graph: &Graph, marked: &[bool]) -> Vec<bool> {
     let wrt = graph.arguments().zip(marked).filter(|(_, m)| **m).map(|(id, _)| id);
     let reverse = Reverse::new(graph, &wrt.collect::<Vec<_>>());
     graph.outputs().iter().map(|o| reverse.active[o.index()]).collect()
 }
 
-/// By node: a floating-point or complex value that depends on `wrt`.
+/// By node: whether it is floating-point or complex and depends on `wrt`.
 pub(crate) fn active_nodes(graph: &Graph, wrt: &[NodeId]) -> Vec<bool> {
     Reverse::new(graph, wrt).active
 }
@@ -137,7 +137,7 @@ fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result
     }
 }
 
-/// The cotangents that reached a node: the sum of most, and those that are pieces of it.
+/// The cotangents that have reached a node: padded slices, and the sum of all others.
 #[derive(Clone, Default)]
 struct Cotangent {
     sum: Option<NodeId>,
@@ -147,11 +147,11 @@ struct Cotangent {
 /// The state of one walk.
 struct Reverse {
     b: GraphBuilder,
-    /// By node: a floating-point or complex value that depends on what is differentiated by.
+    /// By node: whether it is floating-point or complex and depends on `wrt`.
     active: Vec<bool>,
-    /// By node: the cotangents that reached it so far.
+    /// By node: the cotangents that have reached it so far.
     cotangents: Vec<Cotangent>,
-    /// Results of branches and loops, which are differentiated together.
+    /// The results of each branch and loop, which are differentiated together.
     calls: Calls,
 }
 
@@ -166,7 +166,7 @@ impl Reverse {
         reverse
     }
 
-    /// Extends the marks to all nodes from `start` on: operands carry activity to their users.
+    /// Marks the active nodes from `start` on: a node is active if an operand is.
     fn activate(&mut self, start: usize) {
         self.active.resize(self.b.graph().len(), false);
         self.cotangents.resize(self.b.graph().len(), Cotangent::default());
@@ -195,7 +195,7 @@ impl Reverse {
         Ok(())
     }
 
-    /// The sum of the cotangents that reached a node so far.
+    /// The sum of the cotangents that have reached a node so far.
     fn cotangent(&mut self, id: NodeId) -> Result<Option<NodeId>> {
         let so_far = &mut self.cotangents[id.index()];
         if let Some(pieces) = pieces::sum(&mut self.b, &std::mem::take(&mut so_far.pieces))? {
@@ -207,9 +207,9 @@ impl Reverse {
         Ok(so_far.sum)
     }
 
-    /// Visits the nodes before `end` from the last to the first. The nodes of an appended
-    /// decomposition lie between a composite and its operands, so they are visited, last to first
-    /// too, before the walk goes on below the composite.
+    /// Visits the nodes before `end` in reverse order. When the decomposition of a composite is
+    /// appended, its nodes are visited, also in reverse order, before the walk continues below the
+    /// composite.
     fn walk(&mut self, end: usize) -> Result<()> {
         let (mut range, mut outer) = (0..end, Vec::new());
         loop {
@@ -278,8 +278,8 @@ impl Reverse {
         Ok(())
     }
 
-    /// Differentiates a branch or a loop, when the walk comes to the first of its results in the
-    /// graph: users of the others come later, so their cotangents are complete.
+    /// Differentiates a branch or loop when the walk reaches its leader, the first of its results
+    /// in the graph. Users of all results come later in the graph, so the cotangents are complete.
     fn control(&mut self, id: NodeId) -> Result<()> {
         let node = self.b.graph().node(id).clone();
         let mut cotangents: Vec<(usize, NodeId)> = Vec::new();
@@ -303,8 +303,8 @@ impl Reverse {
         Ok(())
     }
 
-    /// Appends a composite's definition, hands it the composite's cotangent and gives the range of
-    /// its nodes.
+    /// Appends a composite's decomposition, gives it the composite's cotangent, and returns the
+    /// range of its nodes.
     fn decompose(&mut self, id: NodeId, ct: NodeId) -> Result<std::ops::Range<usize>> {
         let node = self.b.graph().node(id).clone();
         let start = self.b.graph().len();

@@ -1,9 +1,9 @@
-//! Rules of functions with derivatives of their own, recorded where a derivative is taken.
+//! Records custom derivative rules when a derivative is taken.
 //!
-//! A call keeps its operands, its results and its id: only what it runs is replaced. Reverse mode runs
-//! the forward part of a reverse rule in place of the body ([`CallMode::Forward`]), so that a function
-//! is not computed once for its value and once more for its rule; when the derivative is written, such
-//! a call becomes a plain one ([`plain`]).
+//! A call keeps its operands, results and id; only its regions change. In reverse mode it runs the
+//! forward part of a VJP rule in place of its body ([`CallMode::Forward`]), so that the function is
+//! not computed once for its value and again for its rule. When the derivative is complete, such a
+//! call becomes a plain call ([`plain`]).
 
 use crate::batch::{BatchAxis, batched_rules};
 use crate::control::{Calls, active_inputs, refused};
@@ -15,14 +15,14 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What rules are recorded for.
+/// The kind of derivative for which rules are recorded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Forward,
     Reverse,
 }
 
-/// How deep rules that call their own function are recorded in files.
+/// Recursion limit for rules that call their own function, when they are recorded for a file.
 const FILE_DEPTH: usize = 3;
 
 pub(crate) const NO_FORWARD: &str = "a custom_vjp function has no forward-mode derivative; define it with \
@@ -36,9 +36,9 @@ fn has_rules(graph: &Graph) -> bool {
     graph.any_op(&ruled)
 }
 
-/// The graph with rules in the calls that `outputs` depend on and that depend on `wrt`. Ids stay.
+/// Records rules in the calls that `outputs` depend on and that depend on `wrt`. Ids do not change.
 ///
-/// Errors: those of the rules, and rules that take or give other values than the function.
+/// Errors: the rules' errors, and rules whose arguments or results do not match the function.
 pub(crate) fn settle<'a>(
     graph: &'a Graph,
     outputs: &[NodeId],
@@ -76,7 +76,8 @@ pub(crate) fn settle<'a>(
     Ok(Cow::Owned(new))
 }
 
-/// A region with rules in it, for a derivative by the inputs marked; `None` if nothing changes.
+/// Records rules in a region, for a derivative with respect to the marked inputs; `None` if nothing
+/// changes.
 fn region(graph: &Graph, marks: &[bool], mode: Mode) -> Result<Option<Graph>> {
     let wrt: Vec<NodeId> =
         graph.arguments().zip(marks).filter(|(_, mark)| **mark).map(|(id, _)| id).collect();
@@ -86,7 +87,7 @@ fn region(graph: &Graph, marks: &[bool], mode: Mode) -> Result<Option<Graph>> {
     }
 }
 
-/// What an op runs, with rules in it; `None` if nothing changes.
+/// Records rules in the regions of a control op; `None` if nothing changes.
 fn settled(
     code: OpCode,
     control: &Control,
@@ -132,7 +133,7 @@ fn settled(
     }
 }
 
-/// The rules at operands of these specs, on the batches that the call is in.
+/// Records the rules for operands of these specs, and batches them by the call's batch levels.
 fn recorded(later: &RulesLater, control: &Control, specs: &[TensorSpec]) -> Result<Recorded> {
     let mut of_levels = vec![specs.to_vec()];
     for level in later.levels() {
@@ -153,7 +154,7 @@ fn recorded(later: &RulesLater, control: &Control, specs: &[TensorSpec]) -> Resu
     Ok(rules)
 }
 
-/// The call with rules of regions.
+/// The call with its rules as regions.
 fn ruled(control: &Control, rules: Recorded, specs: &[TensorSpec], mode: Mode) -> Result<Control> {
     let body = control.body();
     let plain = Control { later: None, ..control.clone() };
@@ -164,12 +165,13 @@ fn ruled(control: &Control, rules: Recorded, specs: &[TensorSpec], mode: Mode) -
         }
     };
     let explicit = plain.with_regions(regions);
-    // The op's own rule says what does not fit.
+    // The op's shape rule reports mismatches.
     let specs: Vec<&TensorSpec> = specs.iter().collect();
     Op::control(OpCode::Call, Arc::new(explicit.clone()), 0).infer(&specs)?;
     match (rules, mode) {
         (Recorded::Jvp(rule), Mode::Reverse) => {
-            // Reverse mode transposes the rule, so that functions in it are differentiated by tangents.
+            // Reverse mode transposes the JVP rule, so differentiate calls in the rule with respect
+            // to the tangents.
             let count = specs.len();
             let marks: Vec<bool> = (0..rule.arguments().count()).map(|i| i >= count).collect();
             let rule = region(&rule, &marks, mode)?.unwrap_or(rule);
@@ -184,7 +186,8 @@ fn ruled(control: &Control, rules: Recorded, specs: &[TensorSpec], mode: Mode) -
     }
 }
 
-/// Makes plain calls of those that run the forward part of a rule: the derivative is written.
+/// Turns calls that run the forward part of a rule into plain calls, once the derivative is
+/// complete.
 pub(crate) fn plain(graph: &mut Graph) {
     let is_forward = |op: &Op| op.as_control().is_some_and(|(_, c)| c.mode == CallMode::Forward);
     if !graph.any_op(&is_forward) {
@@ -213,10 +216,10 @@ pub(crate) fn plain(graph: &mut Graph) {
     }
 }
 
-/// The graph with all rules in it, for a file; `None` if there are none to be recorded. A rule that
-/// calls its own function is recorded to the third order; derivatives beyond are those of the body.
+/// Records all rules in the graph, for a file; `None` if there are none. A rule that calls its own
+/// function is recorded up to the third order; higher derivatives differentiate the body.
 ///
-/// Errors: as of a derivative.
+/// Errors: those of taking a derivative.
 pub fn record_rules(graph: &Graph) -> Result<Option<Graph>> {
     let is_later = |op: &Op| op.as_control().is_some_and(|(_, c)| c.later.is_some());
     if !graph.any_op(&is_later) {
@@ -248,7 +251,7 @@ fn written(graph: &mut Graph, depth: usize) -> Result<()> {
     Ok(())
 }
 
-/// A call or loop on operands of these specs with its rules recorded, and those of its regions.
+/// Records the rules of a call or loop for operands of these specs, and the rules in its regions.
 fn written_control(
     control: &Arc<Control>,
     specs: &[TensorSpec],

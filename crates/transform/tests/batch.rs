@@ -1,4 +1,5 @@
-//! Every op on a batch of each operand, and of all, against the op on each member of the batch.
+//! Every op with each operand batched, and with all, compared with the op on each member of the
+//! batch.
 
 mod support;
 
@@ -16,12 +17,12 @@ use support::{has_forward, program};
 
 const SIZE: usize = 3;
 
-/// Three variations of an operand that stay inside an op's domain.
+/// Three variants of an operand within the op's domain.
 fn members(x: &Array) -> Vec<Array> {
     let vary = |m: usize| {
         let mut new = x.clone();
         for i in 0..x.spec().numel() {
-            // The elements in another order, so that the numbers stay what the op takes.
+            // A rotation of the elements, so that the op still accepts the numbers.
             let from = match (x.spec().dtype.is_inexact(), x.spec().shape.rank()) {
                 (true, 2..) => i,
                 _ => (i + m) % x.spec().numel(),
@@ -64,7 +65,7 @@ fn graph_of(sample: &Sample) -> Graph {
     b.finish([y])
 }
 
-/// The graph on a batch of the marked arguments, against each member alone.
+/// Compares the graph with the marked arguments batched to the graph on each member.
 #[track_caller]
 fn compare(what: &str, graph: &Graph, inputs: &[Array], marks: &[bool], tolerance: f64) {
     let (new, batched) =
@@ -103,7 +104,7 @@ fn samples() -> impl Iterator<Item = Sample> {
     OpCode::ALL.iter().filter(|c| c.def().class != Class::Leaf).flat_map(|c| c.samples())
 }
 
-/// All ways to batch some of the operands: each alone, and all.
+/// The batchings to test: each operand alone, and all.
 fn ways(count: usize) -> Vec<Vec<bool>> {
     let mut ways: Vec<Vec<bool>> =
         (0..count).map(|one| (0..count).map(|i| i == one).collect()).collect();
@@ -113,7 +114,7 @@ fn ways(count: usize) -> Vec<Vec<bool>> {
     ways
 }
 
-/// Samples whose operands may be varied: not integers that must stay what they are.
+/// True for samples whose operands have elements, so that they can be varied.
 fn is_varied(sample: &Sample) -> bool {
     sample.inputs.iter().all(|x| x.spec().numel() > 0)
 }
@@ -163,7 +164,7 @@ fn a_batch_of_batches_is_each_member_of_both() {
 
 #[test]
 fn one_program_serves_every_size_of_the_batch() {
-    // An affine layer and a solve, of a symbolic number of members.
+    // An affine layer and a solve, with a symbolic batch size.
     let mut b = GraphBuilder::default();
     let x = b.input(TensorSpec::new([4], DType::F64));
     let w = b.input(TensorSpec::new([4, 4], DType::F64));
@@ -185,7 +186,7 @@ fn one_program_serves_every_size_of_the_batch() {
     assert!(text.contains("batch"), "{text}");
 }
 
-/// Two collectives over `i` under a batch of that axis, and of another.
+/// Two collectives over `i`, batched over this axis and over another.
 #[test]
 fn collectives_become_ops_along_their_own_axis_only() {
     let axis = NamedAxis { name: AxisName::new("i").unwrap(), size: 3.into() };
@@ -211,7 +212,8 @@ fn collectives_become_ops_along_their_own_axis_only() {
     assert!(kept.iter().all(|part| other.contains(part)), "{other}");
 }
 
-/// Doubles its operand; a batch is a product with two, without the batch if `WRONG`.
+/// Doubles its operand. Its batching rule multiplies by two; if `WRONG`, the result has no batch
+/// axis.
 struct Double<const WRONG: bool>;
 
 impl<const WRONG: bool> CustomOp for Double<WRONG> {

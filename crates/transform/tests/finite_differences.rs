@@ -1,7 +1,8 @@
-//! Every derivative in the op registry against central finite differences in f64.
+//! Compares every derivative of the op registry with central finite differences in f64.
 //!
-//! The samples are the registry's; the test fails for a differentiable op without one. The derivative
-//! by a complex number is that along its real part, minus `i` times that along its imaginary part.
+//! The samples are the registry's; the test fails for a differentiable op without samples. The
+//! derivative with respect to a complex number is the derivative along its real part minus `i`
+//! times the derivative along its imaginary part.
 
 mod support;
 
@@ -46,7 +47,7 @@ fn second_derivatives_of_every_op_agree() {
     for sample in samples() {
         let (graph, wrt) = program(&sample);
         let grads = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
-        // A scalar of all first derivatives, again with weights.
+        // A scalar function of all first derivatives, with weights.
         let mut b = GraphBuilder::from_graph(grads.clone());
         let mut total = b.scalar(DType::F64, 0.0);
         for (i, &g) in grads.outputs()[1..].iter().enumerate() {
@@ -87,7 +88,7 @@ fn gradients_have_the_dtype_of_what_they_are_of() {
                 *x = Array::from_f64(x.spec().shape.clone(), dtype, &x.to_f64());
             }
             if sample.infer().is_err() {
-                // Parts of complex numbers are no halves.
+                // There are no complex half floats.
                 continue;
             }
             let (graph, wrt) = program(&sample);
@@ -118,7 +119,8 @@ fn powers_have_finite_gradients_at_zero() {
     assert_eq!(gradient_at(OpCode::Pow, &[zero.clone(), f64s(&[2.0])]), [[0.0], [0.0]]);
     assert_eq!(gradient_at(OpCode::Pow, &[zero.clone(), f64s(&[1.0])]), [[1.0], [0.0]]);
     assert_eq!(gradient_at(OpCode::Pow, &[zero, f64s(&[0.0])])[0], [0.0]);
-    // A negative base has no derivative by the exponent, and none is computed for a constant one.
+    // For a negative base, the derivative with respect to the exponent does not exist. It must not
+    // be computed for a constant exponent.
     let mut b = GraphBuilder::default();
     let x = b.input(girih_ir::TensorSpec::scalar(DType::F64));
     let two = b.scalar(DType::F64, 2.0);

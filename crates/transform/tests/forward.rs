@@ -1,4 +1,4 @@
-//! Every op's forward-mode derivative against central finite differences in f64 and against its
+//! Compares every op's forward-mode derivative with central finite differences in f64 and with its
 //! reverse-mode derivative.
 
 mod support;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use support::{has_forward, numeric, program, samples};
 
-/// Tangents of a spec's elements, no two alike.
+/// Distinct tangents of a spec's elements.
 fn tangent(spec: &TensorSpec, seed: usize) -> Array {
     let values: Vec<f64> =
         (0..spec.numel()).map(|i| 0.4 + ((i * 7 + seed * 3) % 11) as f64 / 9.0).collect();
@@ -27,7 +27,7 @@ fn tangent(spec: &TensorSpec, seed: usize) -> Array {
     array
 }
 
-/// The tangent of a scalar program, of tangents of `wrt`.
+/// The tangent of a scalar program along tangents of `wrt`, and these tangents.
 fn forward(graph: &Graph, wrt: &[NodeId], arguments: &[Array]) -> (f64, Vec<Array>) {
     let along = jvp(graph, wrt).unwrap();
     along.graph.verify().unwrap();
@@ -40,7 +40,7 @@ fn forward(graph: &Graph, wrt: &[NodeId], arguments: &[Array]) -> (f64, Vec<Arra
     (values[1].to_f64()[0], tangents)
 }
 
-/// The derivative along tangents that a gradient gives: the real part of the products' sum.
+/// The derivative along tangents from a gradient: the real part of the sum of products.
 fn paired(gradient: impl IntoIterator<Item = Complex64>, tangent: &Array) -> f64 {
     gradient.into_iter().zip(tangent.elements()).map(|(g, t)| (g * t.complex()).re).sum()
 }
@@ -133,7 +133,7 @@ fn an_output_that_does_not_vary_has_a_tangent_of_zeros() {
     assert_eq!(tangents, [vec![0.0], vec![0.0, 0.0], vec![10.0, 12.0], vec![5.0, 6.0]]);
 }
 
-/// A sine that counts how often its derivative is asked for.
+/// A sine that counts the calls of its VJP rule.
 #[derive(Default)]
 struct Counted(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! The structure of the graphs that reverse mode writes.
+//! Structure of the graphs that reverse mode creates.
 
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use girih_transform::{Error, gradients, vjp};
@@ -47,15 +47,15 @@ fn rules_are_asked_from_the_output_to_the_inputs() {
     let sum = b.sum(nodes[chain.len()], AxisSet::all(1), false).unwrap();
     let graph = b.finish([sum]);
     let grads = gradients(&graph, sum, &[x], None).unwrap();
-    // A rule of the chain refers to its operand or to its result, and to no other node of the chain; so
-    // the places where these are referred to say in which order the rules were asked.
+    // A rule refers to its op's operand or result, and to no other node of the chain. The first
+    // uses of these nodes thus give the order in which the rules ran.
     let added = || grads.nodes().skip(graph.len());
     let first_use = |at: usize| {
         let refers =
             |inputs: &[NodeId]| inputs.contains(&nodes[at]) || inputs.contains(&nodes[at + 1]);
         added().find(|(_, node)| refers(&node.inputs)).map(|(id, _)| id).unwrap()
     };
-    // Every second op: neighbours share a node.
+    // Every second op, since neighbouring ops share a node.
     let log: Vec<NodeId> = [4, 2, 0].map(first_use).into();
     assert!(log.is_sorted() && log[0] != log[2], "{log:?} in {grads}");
 }
@@ -92,7 +92,7 @@ fn several_outputs_pull_back_together_and_a_seed_replaces_the_one() {
     assert_eq!(graph.node(graph.outputs()[1]).inputs[..], [seed]);
 }
 
-/// The gradient of the sum of functions of rows of `x`, a function for each range of rows.
+/// The gradient of the sum of functions of row ranges of `x`, one function for each range.
 fn gradient_of_slices(ranges: &[(usize, usize)]) -> Graph {
     let mut b = GraphBuilder::default();
     let x = b.input(f32s(&[6, 3]));
@@ -115,7 +115,7 @@ fn gradient_of_slices(ranges: &[(usize, usize)]) -> Graph {
 
 #[test]
 fn cotangents_of_slices_are_put_side_by_side() {
-    // The last ops of the gradient.
+    // The last op of the gradient, and the ops of its operands.
     let of = |ranges: &[(usize, usize)]| {
         let grads = gradient_of_slices(ranges);
         let last = grads.node(grads.outputs()[1]);
@@ -128,11 +128,11 @@ fn cotangents_of_slices_are_put_side_by_side() {
     };
     joined(&[(0, 2), (2, 4), (4, 6)], 3);
     joined(&[(4, 6), (0, 2), (2, 4)], 3);
-    // Zeros between, before and after.
+    // Zeros between, before and after the slices.
     joined(&[(0, 2), (4, 6)], 3);
     joined(&[(1, 2), (4, 5)], 5);
     assert_eq!(of(&[(0, 2)]).0, OpCode::Pad, "a piece alone");
-    // Pieces that overlap are added.
+    // Overlapping slices are added.
     assert_eq!(of(&[(0, 3), (2, 6)]), (OpCode::Add, vec![OpCode::Pad; 2]));
     let (last, inputs) = of(&[(0, 3), (2, 4), (4, 6)]);
     assert_eq!(last, OpCode::Add);

@@ -1,4 +1,5 @@
-//! What the definitions say of linearity against the values of every op, and the check of programs.
+//! Compares the linearity of every op's definition with its values, and tests the check of
+//! programs.
 
 mod support;
 
@@ -8,7 +9,7 @@ use girih_transform::check_linear;
 use std::collections::BTreeMap;
 use support::{program, samples};
 
-/// Numbers of either sign, no two alike and none of them zero.
+/// Distinct nonzero numbers of either sign.
 fn numbers(spec: &TensorSpec, seed: usize) -> Array {
     let number = |i: usize| ((i * 37 + seed * 29 + 11) % 97) as f64 / 13.0 - 3.53;
     let values: Vec<f64> = (0..spec.numel()).map(number).collect();
@@ -20,7 +21,7 @@ fn sum(a: &Array, b: &Array) -> Array {
     Array::from_f64(a.spec().shape.clone(), a.spec().dtype, &values)
 }
 
-/// Whether `f(a + b) + f(0) = f(a) + f(b)`, for the arguments marked and several `a` and `b`.
+/// True if `f(a + b) + f(0) = f(a) + f(b)` for the marked arguments and several `a` and `b`.
 fn adds_up(f: impl Fn(&[Array]) -> Vec<f64>, arguments: &[Array], marked: &[bool]) -> bool {
     (0..3).all(|seed| {
         let with = |change: &dyn Fn(usize, &Array) -> Array| {
@@ -51,7 +52,7 @@ fn each_op_is_linear_in_what_its_definition_says_and_in_nothing_else() {
         let (graph, _) = program(&sample);
         let arguments: Vec<NodeId> = graph.arguments().collect();
         let real = |id: &NodeId| graph.spec(*id).dtype.is_float();
-        // A matrix that is not positive definite has no factor.
+        // A matrix that is not positive definite has no Cholesky factor.
         let none = || vec![f64::NAN];
         let f = |x: &[Array]| evaluate(&graph, x).map_or_else(|_| none(), |y| y[0].to_f64());
         let floats: Vec<bool> = arguments.iter().map(real).collect();
@@ -67,15 +68,15 @@ fn each_op_is_linear_in_what_its_definition_says_and_in_nothing_else() {
             let found = adds_up(f, &sample.inputs, &marked);
             assert!(found || !said, "{:?} in {marked:?}", sample.op);
             linear += usize::from(said);
-            // That a sample adds up may be by chance: the larger of `x` and minus infinity.
+            // A sample may be additive by chance, such as the maximum of `x` and minus infinity.
             let shown =
                 unsaid.entry(format!("{} in {marked:?}", sample.op.name())).or_insert(false);
             *shown |= said || !found;
         }
     }
     assert!(linear > 50, "{linear}");
-    // Nobody says of an op of a user's whether it is linear; the samples' matrices of two rows have
-    // cofactors that are linear in the matrix, larger ones have not.
+    // The linearity of custom ops is unknown. The cofactors of the samples' 2x2 matrices are linear
+    // in the matrix; those of larger matrices are not.
     let chance =
         |name: &String| name.starts_with("custom") || name.starts_with("cofactor_slopes in [true");
     let missing: Vec<_> =

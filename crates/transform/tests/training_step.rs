@@ -1,5 +1,5 @@
-//! Gradients and optimisation together: a training step computes its forward program once, and its
-//! numbers are those of the program as recorded.
+//! Gradients and optimisation together: a training step computes its forward program once, and
+//! optimisation preserves its numbers.
 
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
@@ -65,7 +65,7 @@ fn an_optimised_training_step_computes_the_forward_program_once() {
     assert_eq!(count(&graph, OpCode::Matmul), 5, "{graph}");
     assert_eq!(count(&graph, OpCode::ReduceMax), 1, "{graph}");
     assert_eq!(count(&graph, OpCode::Log), 1, "{graph}");
-    // One for the softmax, one to get the probabilities back from their logarithms.
+    // One for the softmax, and one for the probabilities from their logarithms.
     assert_eq!(count(&graph, OpCode::Exp), 2, "{graph}");
     assert_eq!(count(&graph, OpCode::BroadcastTo), 0, "elementwise ops broadcast\n{graph}");
     let graph = optimize(&step(OpCode::Gelu), OptOptions::default()).unwrap().graph;

@@ -1,5 +1,5 @@
-//! Collectives on a batch: over this batch's own axis they become ops along it; over another axis
-//! they wait for the batch of that name.
+//! Batching rules of collectives. A collective over this batch's axis becomes an op along the batch
+//! axis. A collective over another axis is kept for the `vmap` of that name.
 
 use super::{Batch, Value, stretched};
 use crate::Result;
@@ -7,7 +7,7 @@ use girih_ir::ops::SliceDim;
 use girih_ir::{AxisSet, Node, NodeId, OpCode, Shape};
 
 impl Batch<'_> {
-    /// The value of a collective; `None` for all other ops.
+    /// Batches a collective; `None` for all other ops.
     pub(super) fn collective(&mut self, node: &Node, operands: &[Value]) -> Result<Option<Value>> {
         let Some(over) = node.op.named_axis() else { return Ok(None) };
         let [x, index] = *operands else { unreachable!("a collective has two operands") };
@@ -17,14 +17,14 @@ impl Batch<'_> {
         let index = self.one_of(index)?;
         let y = self.b.emit(node.op.clone(), &[x.id, index])?;
         let id = match (node.op.code, x.batched) {
-            // The members of the other axis are in front of the batch.
+            // The other axis's members come before the batch axis.
             (OpCode::AllGather, true) => self.batch_to_front(y, 1)?,
             _ => y,
         };
         Ok(Some(Value { id, batched: x.batched }))
     }
 
-    /// The results are the same for all members, so they have no batch axis.
+    /// The result is the same for all members, so it has no batch axis.
     fn along_the_batch(&mut self, code: OpCode, x: Value) -> Result<Value> {
         let all = stretched(self.b, x, self.axis.size)?;
         let id = match code {
@@ -35,8 +35,8 @@ impl Batch<'_> {
         Ok(Value { id, batched: false })
     }
 
-    /// The index along an axis beyond the batch, which is the same for all members: a rule may have
-    /// stretched it as it stretches all operands.
+    /// The index along an axis other than the batch is the same for all members. It may
+    /// nevertheless be batched, since a rule may have broadcast all of its operands.
     fn one_of(&mut self, index: Value) -> Result<NodeId> {
         if !index.batched {
             return Ok(index.id);

@@ -1,6 +1,6 @@
-//! Batches of convolutions: a batch of images is more images; a batch of kernels is more output
-//! channels, or, of images and kernels both, more groups. The number of channels and groups is part of a
-//! program, so that kernels of a batch of any size are multiplied with windows instead.
+//! Batching rules of convolutions. Batched images become more images, batched kernels more output
+//! channels, and both together more groups. The numbers of channels and groups are constants of a
+//! program, so for a symbolic batch size batched kernels are multiplied with windows instead.
 
 use super::{Batch, Value, aligned, stretched};
 use crate::Result;
@@ -30,7 +30,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Without the bias.
+    /// The convolution without its bias.
     fn of_one_kernel(&mut self, node: &Node, x: Value, w: Value) -> Result<NodeId> {
         if x.batched {
             return self.of_images(node, &[x, w]);
@@ -51,7 +51,7 @@ impl Batch<'_> {
         Ok(self.b.reshape(y, apart.collect::<Shape>())?)
     }
 
-    /// Output channels of the kernels side by side within each group.
+    /// Concatenates the output channels of the kernels within each group.
     fn of_kernels(&mut self, node: &Node, conv: &Conv, x: Value, w: Value) -> Result<NodeId> {
         let (size, groups) = (self.axis.size, conv.groups);
         let ws = self.b.shape(w.id).clone();
@@ -72,7 +72,7 @@ impl Batch<'_> {
         Ok(self.b.reshape(y, axes.collect::<Shape>())?)
     }
 
-    /// Images and kernels of each of the batch as groups of their own.
+    /// Turns each member's images and kernel into groups of their own.
     fn in_groups(&mut self, node: &Node, conv: &Conv, x: Value, w: Value) -> Result<NodeId> {
         let size = self.axis.size;
         let x = stretched(self.b, x, size)?;
@@ -106,7 +106,7 @@ impl Batch<'_> {
     }
 }
 
-/// The first two axes exchanged.
+/// The permutation that exchanges the first two axes.
 fn order_of(rank: usize) -> Vec<usize> {
     [1, 0].into_iter().chain(2..rank).collect()
 }

@@ -1,4 +1,4 @@
-//! Ops of users whose batches are graphs of their own rules.
+//! Batching of custom ops by their own batching rules.
 
 use super::{Batch, Value, with_batch};
 use crate::{Error, Result};
@@ -6,8 +6,8 @@ use girih_ir::ops::host::{HostBatch, HostBatching, HostCall, HostFailure};
 use girih_ir::{Node, NodeId, TensorSpec};
 
 impl Batch<'_> {
-    /// A result of an op of a user by the graph that the op's rule records; `None` for all other ops.
-    /// The results of one call are one graph's.
+    /// A result of a custom op from the graph that the op's batching rule records; `None` for all
+    /// other ops. All results of one call come from one recorded graph.
     pub(super) fn by_own_rule(&mut self, node: &Node, operands: &[Value]) -> Result<Option<Value>> {
         let Some((result, call)) = node.op.as_host() else { return Ok(None) };
         if call.batching() != HostBatching::Rule {
@@ -31,7 +31,7 @@ impl Batch<'_> {
         Ok(Some(self.ruled[&key][result]))
     }
 
-    /// Fails unless a rule's graph takes the operands and gives the results.
+    /// Fails unless the rule's graph takes the operands and returns the results.
     fn check_batch(
         &self,
         call: &HostCall,

@@ -1,5 +1,5 @@
-//! Batches of gathers and scatters by index. Where each of the batch has indices of its own, batch
-//! and indexed axis become one axis, in which index `i` of member `m` is `i + m * size`.
+//! Batching rules of gathers and scatters by index. If the indices are batched, the batch axis and
+//! the indexed axis are merged, so that index `i` of member `m` becomes `i + m * size`.
 
 use super::{Batch, Value, stretched};
 use crate::Result;
@@ -31,13 +31,14 @@ impl Batch<'_> {
         let flat = self.joined(x.id, axis)?;
         let indices = self.offset(indices.id, size)?;
         let y = self.b.emit(Op::new(OpCode::Take, Attrs::Axis(0)), &[flat, indices])?;
-        // Behind the batch: the indices' axes, then those before the indexed one, then the rest.
+        // After the batch axis come the indices' axes, then the axes before the indexed one, then
+        // the rest. Exchange the first two of these groups.
         let rank = self.b.shape(y).rank();
         let order = (0..1).chain(1 + k..1 + k + axis).chain(1..1 + k).chain(1 + k + axis..rank);
         Ok(self.b.permute(y, &order.collect::<Vec<_>>())?)
     }
 
-    /// The axis `at` moved to the front.
+    /// Moves the axis `at` to the front.
     pub(super) fn batch_to_front(&mut self, y: NodeId, at: usize) -> Result<NodeId> {
         let rank = self.b.shape(y).rank();
         let order: Vec<usize> =
@@ -45,7 +46,8 @@ impl Batch<'_> {
         Ok(self.b.permute(y, &order)?)
     }
 
-    /// `[batch, before…, size, behind…]` as `[batch * size, before…, behind…]`.
+    /// Merges batch and indexed axis: `[batch, before…, size, behind…]` to `[batch * size, before…,
+    /// behind…]`.
     fn joined(&mut self, x: NodeId, axis: usize) -> Result<NodeId> {
         let shape = self.b.shape(x).clone();
         let order: Vec<usize> =
@@ -56,7 +58,7 @@ impl Batch<'_> {
         Ok(self.b.reshape(x, dims.chain(rest).collect::<Shape>())?)
     }
 
-    /// The inverse of [`Batch::joined`], to that shape.
+    /// The inverse of [`Batch::joined`], with result shape `shape`.
     fn parted(&mut self, x: NodeId, axis: usize, shape: &Shape) -> Result<NodeId> {
         let before = shape.dims().skip(1).take(axis);
         let behind = shape.dims().skip(axis + 2);
@@ -70,10 +72,10 @@ impl Batch<'_> {
         Ok(self.b.permute(x, &order)?)
     }
 
-    /// Indices into an axis of that size as indices into the axis joined with the batch.
+    /// Converts indices into an axis of size `size` to indices into the axis merged with the batch.
     fn offset(&mut self, indices: NodeId, size: Dim) -> Result<NodeId> {
         let rank = self.b.shape(indices).rank();
-        // Checks the bounds too: beyond them lies another of the batch.
+        // Also check the bounds, since an index out of bounds would address another member.
         let wrap = Op::new(OpCode::WrapIndex, Attrs::Size(size.get()));
         let indices = self.b.emit(wrap, &[indices])?;
         let ones = std::iter::repeat_n(Dim::from(1), rank - 1);
@@ -112,7 +114,7 @@ impl Batch<'_> {
         }
     }
 
-    /// A scatter of a batch at indices of its own.
+    /// A scatter with batched indices.
     fn into(
         &mut self,
         axis: usize,

@@ -1,7 +1,7 @@
-//! Batches of branches, loops and calls. A predicate that is one for the batch stays one: only the branch
-//! that it chooses runs. Of a batch of predicates all branches are computed and a choice is made
-//! element by element, and a loop runs until no member of the batch goes on, those that have ended
-//! keeping their carries.
+//! Batching rules of branches, loops and calls. With an unbatched predicate, only the selected
+//! branch runs. With a batched predicate, all branches are computed and their results are selected
+//! element by element. A loop with a batched condition runs until no member continues; finished
+//! members keep their carries.
 
 use super::{Batch, Value, aligned, on_batch, stretched};
 use crate::Result;
@@ -9,20 +9,20 @@ use girih_ir::ops::control::{CallRules, Control, ControlOp};
 use girih_ir::{AxisSet, DType, Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::sync::Arc;
 
-/// A branch or loop on a batch.
+/// A batched branch or loop.
 pub(super) enum Batched {
-    /// An op of the same kind.
+    /// An op of the same kind, and where its results have their batch axis.
     Call { code: OpCode, control: Arc<Control>, operands: Vec<NodeId>, results: Vec<Place> },
-    /// Its results, computed in place.
+    /// The results, computed in place.
     Values(Vec<Value>),
 }
 
-/// Where a result has its batch axis.
+/// The position of a result's batch axis.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Place {
     Nowhere,
     First,
-    /// Behind the axis of a scan's iterations.
+    /// After the axis of a scan's iterations.
     Second,
 }
 
@@ -37,7 +37,7 @@ impl Place {
 }
 
 impl Batch<'_> {
-    /// Writes a result of a branch or loop.
+    /// Batches a result of a branch or loop.
     pub(super) fn control(&mut self, id: NodeId, node: &Node) -> Result<Value> {
         let leader = self.calls.leader(id);
         if !self.done.contains_key(&leader) {
@@ -79,7 +79,8 @@ impl Batch<'_> {
         }
     }
 
-    /// A choice by one predicate, or a call: regions that take the operands from `first` on.
+    /// A branch on an unbatched predicate, or a call: its regions take the operands from `first`
+    /// on.
     fn regions(
         &mut self,
         code: OpCode,
@@ -106,7 +107,7 @@ impl Batch<'_> {
         Ok(Batched::Call { code, control, operands, results })
     }
 
-    /// A choice by a predicate for each of the batch: every branch is computed.
+    /// A branch on a batched predicate: computes every branch and selects.
     fn all_branches(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
         let (axis, index) = (self.axis, operands[0].id);
         let mut chosen: Vec<NodeId> = Vec::new();
@@ -120,7 +121,7 @@ impl Batch<'_> {
                 chosen = given;
                 continue;
             }
-            // An index beyond the branches takes the nearest.
+            // An index beyond the branches is clamped.
             let takes = match self.b.dtype(index) {
                 DType::Bool => index,
                 _ => {
@@ -165,8 +166,9 @@ impl Batch<'_> {
         Ok(Batched::Call { code: OpCode::WhileLoop, control, operands, results })
     }
 
-    /// A loop whose condition differs between the members. One more carry says which of them go on, so
-    /// that the condition is computed once in an iteration; the carries of the others stay.
+    /// A loop whose condition differs between members. An additional carry marks the members that
+    /// continue, so that each iteration computes the condition once. Finished members keep their
+    /// carries.
     fn masked_loop(
         &mut self,
         control: &Control,
@@ -204,7 +206,7 @@ impl Batch<'_> {
         Ok(Batched::Call { code: OpCode::WhileLoop, control, operands, results })
     }
 
-    /// The iterations stay the leading axis of slices and stacks, the batch comes second.
+    /// The iterations remain the leading axis of slices and stacks; the batch axis is second.
     fn scan(&mut self, control: &Control, mut operands: Vec<Value>) -> Result<Batched> {
         let (axis, c, x) = (self.axis, control.carries as usize, control.slices as usize);
         let body = &control.regions[0];
@@ -237,7 +239,7 @@ impl Batch<'_> {
     }
 }
 
-/// A region's inputs.
+/// A region's inputs as values.
 pub(super) fn inputs(specs: &[TensorSpec], marks: &[bool]) -> (GraphBuilder, Vec<Value>) {
     let mut r = GraphBuilder::default();
     let pairs = specs.iter().zip(marks);
@@ -246,7 +248,7 @@ pub(super) fn inputs(specs: &[TensorSpec], marks: &[bool]) -> (GraphBuilder, Vec
     (r, values)
 }
 
-/// Results with the batch axis where the marks say so.
+/// Adds the batch axis to the results that the marks name.
 pub(super) fn settled(
     r: &mut GraphBuilder,
     given: &[Value],
@@ -260,7 +262,7 @@ pub(super) fn settled(
     given.iter().zip(marks).map(one).collect()
 }
 
-/// Marks the carries that get a batch axis in an iteration or a later one.
+/// Marks the carries that become batched in any iteration.
 fn spread_carries(body: &Graph, carries: usize, marks: &mut [bool]) {
     loop {
         let given = reached(body, marks);
@@ -271,7 +273,7 @@ fn spread_carries(body: &Graph, carries: usize, marks: &mut [bool]) {
     }
 }
 
-/// Which outputs depend on the arguments marked.
+/// The outputs that depend on the marked arguments.
 fn reached(graph: &Graph, marks: &[bool]) -> Vec<bool> {
     let mut reached = vec![false; graph.len()];
     graph.arguments().zip(marks).for_each(|(id, &mark)| reached[id.index()] = mark);
@@ -281,14 +283,14 @@ fn reached(graph: &Graph, marks: &[bool]) -> Vec<bool> {
     graph.outputs().iter().map(|o| reached[o.index()]).collect()
 }
 
-/// The first two axes exchanged.
+/// Exchanges the first two axes.
 fn exchanged(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let rank = b.shape(x).rank();
     let order: Vec<usize> = [1, 0].into_iter().chain(2..rank).collect();
     Ok(b.permute(x, &order)?)
 }
 
-/// Of each of the batch one of two values.
+/// Selects one of two values for each member.
 fn select(b: &mut GraphBuilder, takes: NodeId, new: NodeId, before: NodeId) -> Result<NodeId> {
     let rank = b.shape(new).rank() - 1;
     let takes = aligned(b, takes, rank)?;

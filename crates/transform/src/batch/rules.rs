@@ -1,4 +1,4 @@
-//! Calls with derivative rules of their own on a batch.
+//! Batching of calls with custom derivative rules.
 
 use super::regions::{Batched, Place, inputs, settled};
 use super::{Batch, BatchAxis, Value, on_batch};
@@ -8,9 +8,9 @@ use girih_ir::{AxisSet, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use std::sync::Arc;
 
 impl Batch<'_> {
-    /// A call with derivative rules of its own: all results and residuals get the batch axis, and a
-    /// reverse rule sums the cotangents of operands that are one for the batch. Rules that are recorded
-    /// later are, then, for one member, and put on the batch.
+    /// Batches a call with custom derivative rules. All results and residuals get the batch axis.
+    /// The backward part of a VJP rule sums the cotangents of unbatched operands over the batch.
+    /// Rules that are recorded later are recorded for one member and then batched.
     pub(super) fn with_rules(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
         let axis = self.axis;
         let marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
@@ -52,7 +52,7 @@ impl Batch<'_> {
     }
 }
 
-/// A region on a batch of operands of these specs, and of further inputs; its outputs all on the batch.
+/// A batched region whose operands have these specs, with further inputs; all outputs are batched.
 fn region(
     graph: &Graph,
     specs: &[TensorSpec],
@@ -70,8 +70,8 @@ fn region(
     Ok((r, outputs))
 }
 
-/// Rules of a call with that many results on a batch: `specs` are those of the operands with the batch,
-/// of which the first `carries` are differentiated by.
+/// Batches the rules of a call with `results` results. `specs` are the operands' specs with the
+/// batch axis; the first `carries` operands are differentiated with respect to.
 pub(crate) fn batched_rules(
     rules: &Recorded,
     results: usize,

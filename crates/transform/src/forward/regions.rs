@@ -1,5 +1,4 @@
-//! Forward mode through branches and loops: regions that compute tangents beside values, in one
-//! pass.
+//! Forward mode of branches and loops: regions that compute values and tangents in one pass.
 
 use super::{Varying, along};
 use crate::Result;
@@ -13,7 +12,7 @@ fn active(tangents: &[Option<NodeId>]) -> Vec<bool> {
     tangents.iter().map(Option::is_some).collect()
 }
 
-/// The same branches, with the tangents of those results that vary in one of them behind the values.
+/// The same branches. The tangents of results that vary in any branch follow the values.
 pub(super) fn branch(
     b: &GraphBuilder,
     control: &Control,
@@ -23,7 +22,8 @@ pub(super) fn branch(
     choices(b, control, operands, 1, tangents)
 }
 
-/// A call with the tangents of those results that vary behind the values, by its rule if it has one.
+/// A call; the tangents of varying results follow the values. Uses the call's JVP rule if it has
+/// one.
 pub(super) fn called(
     b: &mut GraphBuilder,
     control: &Control,
@@ -31,7 +31,7 @@ pub(super) fn called(
     tangents: &[Option<NodeId>],
 ) -> Result<Varying> {
     if let CallRules::Derived = control.call_rules() {
-        // Values that a checkpoint saves for its derivative are results like others from here on.
+        // The values that a checkpoint saves for its derivative become ordinary results.
         let control = Control { saves: 0, ..control.clone() };
         return choices(b, &control, operands, 0, tangents);
     }
@@ -43,7 +43,7 @@ pub(super) fn called(
     Ok(Varying { control: Arc::new(control), operands, results })
 }
 
-/// Regions that take the operands from `first` on, each run once or not at all.
+/// A control op whose regions take the operands from `first` on and run at most once each.
 fn choices(
     b: &GraphBuilder,
     control: &Control,
@@ -77,7 +77,7 @@ fn choices(
     Ok(Varying { control: Arc::new(control.with_regions(regions)), operands, results })
 }
 
-/// Tangents of those that vary: zeros where a graph has none.
+/// The tangents of varying results; zeros if a graph has no tangent.
 fn tangents_of(
     r: &mut GraphBuilder,
     results: &[(NodeId, Option<NodeId>)],
@@ -87,7 +87,7 @@ fn tangents_of(
     moving.map(|(&(value, t), _)| t.unwrap_or_else(|| r.zeros_like(value))).collect()
 }
 
-/// Numbers of values from `start` on, and of the tangents, which follow the `count` values.
+/// Indices of `count` values from `start` on, and of the varying values' tangents, which follow.
 fn numbered(
     start: usize,
     count: usize,
@@ -101,8 +101,8 @@ fn numbered(
     })
 }
 
-/// The same loop: tangents of carries are carries behind the carries, and so with slices, captured
-/// values and results.
+/// The same loop. Tangents of carries are additional carries after the carries; likewise for
+/// slices, captured values and results.
 pub(super) fn repeated(
     b: &mut GraphBuilder,
     control: &Control,
@@ -153,17 +153,17 @@ fn count(marks: &[bool]) -> usize {
     marks.iter().filter(|mark| **mark).count()
 }
 
-/// The operands of a loop that carries tangents.
+/// The operands of a loop with tangents.
 #[derive(Default)]
 struct Layout {
-    /// In order: the number of the old operand, and whether it is that operand's tangent.
+    /// In order: the index of the old operand, and whether this is its tangent.
     places: Vec<(usize, bool)>,
-    /// By old operand: the spec that regions take.
+    /// By old operand: the spec that the regions take.
     specs: Vec<TensorSpec>,
 }
 
 impl Layout {
-    /// A region with its inputs: values, and tangents of those that vary.
+    /// A region with its inputs: values, and the tangents of varying values.
     fn inputs(&self) -> (GraphBuilder, Vec<NodeId>, Vec<Option<NodeId>>) {
         let mut r = GraphBuilder::default();
         let mut values = vec![NodeId(0); self.specs.len()];

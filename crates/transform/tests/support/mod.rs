@@ -1,5 +1,5 @@
-//! Programs for tests over all ops: a scalar of each sample's result, and its gradient by central
-//! differences.
+//! Programs for tests over all ops: a scalar function of each sample's result, and its gradient by
+//! central differences.
 
 use girih_ir::ops::control::CallRules;
 use girih_ir::ops::{Derivative, Sample};
@@ -12,20 +12,20 @@ pub fn samples() -> impl Iterator<Item = Sample> {
     OpCode::ALL.iter().filter(|c| has_reverse(**c)).flat_map(|c| c.samples())
 }
 
-/// True of ops that reverse mode differentiates: an unbounded loop has forward mode only.
+/// True for ops that reverse mode differentiates; unbounded loops have forward mode only.
 pub fn has_reverse(code: OpCode) -> bool {
     let none = matches!(code.def().derivative, Derivative::Zero(_) | Derivative::Refused(_));
     !none && code != OpCode::WhileLoop
 }
 
-/// True of samples that forward mode differentiates: not of a call with a reverse rule alone.
+/// True for samples that forward mode differentiates, which excludes calls with only a VJP rule.
 #[allow(dead_code, reason = "not every test file takes derivatives forward")]
 pub fn has_forward(sample: &Sample) -> bool {
     let rules = sample.op.as_control().map(|(_, control)| control.call_rules());
     !matches!(rules, Some(CallRules::Vjp { .. })) || sample.op.code != OpCode::Call
 }
 
-/// A graph whose output is a scalar with different weights for different elements of the sample's
+/// A graph whose output is a scalar with a different weight for each element of the sample's
 /// result, so that no two gradients cancel.
 pub fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
     let mut b = GraphBuilder::default();
@@ -46,7 +46,7 @@ pub fn program(sample: &Sample) -> (Graph, Vec<NodeId>) {
     (b.finish([sum]), wrt)
 }
 
-/// Real numbers that depend on both parts of complex ones.
+/// Real numbers that depend on both parts of complex numbers.
 pub fn in_reals(b: &mut GraphBuilder, y: NodeId) -> NodeId {
     if !b.dtype(y).is_complex() {
         return y;
