@@ -1,17 +1,17 @@
-//! Balancing: eigenvalues that can be read off are brought to the corners by exchanges, and rows and
-//! columns between them are scaled by powers of two until they are of like size, so that rounding
-//! errors are of the size of the elements they meet.
+//! Balancing of a matrix before its eigenvalues are computed. Permutations move isolated
+//! eigenvalues to the corners. The remaining rows and columns are scaled by powers of two to
+//! similar norms, so that rounding errors are relative to elements of similar size.
 //!
 //! Source: Parlett and Reinsch 1969, Balancing a matrix for calculation of eigenvalues and
 //! eigenvectors; James, Langou and Lowery 2014 for the norms.
 
 use super::{Real, Scalar, norm, two_rows};
 
-/// What was done to a matrix, so that it can be undone to its eigenvectors.
+/// The permutation and scaling of a balanced matrix, for transforming its eigenvectors back.
 pub struct Balance<R> {
-    /// Rows and columns exchanged, in order.
+    /// Exchanges of a row and column pair, in order.
     exchanges: Vec<(usize, usize)>,
-    /// What each row of the vectors is to be multiplied by.
+    /// Scale factor of each row of the eigenvectors.
     factors: Vec<R>,
 }
 
@@ -20,7 +20,7 @@ impl<R: Real> Balance<R> {
     pub fn new<T: Scalar<Real = R>>(a: &mut [T], n: usize) -> Balance<R> {
         let mut balance = Balance { exchanges: Vec::new(), factors: vec![R::ONE; n] };
         let (mut low, mut high) = (0, n);
-        // A row with nothing beside its diagonal goes down, such a column to the left.
+        // A row of zeros beside the diagonal moves to the bottom, such a column to the left.
         while let Some(i) = (low..high).rev().find(|&i| alone(a, n, i, low..high, false)) {
             high -= 1;
             balance.exchange(a, n, i, high);
@@ -75,7 +75,7 @@ impl<R: Real> Balance<R> {
         }
     }
 
-    /// Makes an eigenvector of the balanced matrix one of the matrix as it was.
+    /// Transforms an eigenvector of the balanced matrix into one of the original matrix.
     pub fn undo<C: Scalar<Real = R>>(&self, x: &mut [C]) {
         x.iter_mut().zip(&self.factors).for_each(|(x, &factor)| *x = x.scale(factor));
         self.exchanges.iter().rev().for_each(|&(i, j)| x.swap(i, j));

@@ -1,5 +1,5 @@
-//! Factors by blocks of columns: `faer` factors a panel on one thread, and what follows from it for
-//! the other columns is done to stripes of them by a [`Team`].
+//! Blocked LU and QR factorisation. `faer` factors a panel of columns on one thread; a [`Team`]
+//! updates the trailing columns in stripes.
 
 use crate::large::Both;
 use crate::team::{STRIPE, Team, stripes};
@@ -20,14 +20,14 @@ use faer::prelude::{Reborrow, ReborrowMut};
 use faer::{Accum, Conj, Mat, MatMut, MatRef, Par};
 use std::sync::{Mutex, PoisonError};
 
-/// Rows from which other columns are worth more than one thread.
+/// Number of rows from which the trailing columns are distributed over threads.
 const SHARED: usize = 192;
 
-/// Rows that exchange their places: where each goes, and where it comes from.
+/// A row permutation as pairs: destination row and source row.
 type Moves = Vec<(usize, usize)>;
 
-/// Row-pivoted triangular factors of a square matrix by columns, in its place; gives the row each row
-/// came from, and whether the number of exchanges is odd.
+/// LU factorisation with partial pivoting of a column-major square matrix, in place. Returns the
+/// source row of each row, and whether the permutation is odd.
 pub(crate) fn lu<T: Both>(a: &mut [T], n: usize, team: &dyn Team) -> (Vec<usize>, bool) {
     let width = if n < SHARED { n } else { STRIPE };
     let mut rows: Vec<usize> = (0..n).collect();
@@ -48,7 +48,7 @@ pub(crate) fn lu<T: Both>(a: &mut [T], n: usize, team: &dyn Team) -> (Vec<usize>
             solve_lower(corner, top.rb_mut(), Par::Seq);
             matmul(bottom.rb_mut(), Accum::Add, below, top.rb(), -T::ONE, Par::Seq);
             if first == 0 {
-                // The next panel, while others are at the other stripes.
+                // Factor the next panel while other threads update the other stripes (lookahead).
                 *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(panel_lu(bottom));
             }
         });
@@ -56,7 +56,7 @@ pub(crate) fn lu<T: Both>(a: &mut [T], n: usize, team: &dyn Team) -> (Vec<usize>
         exchanges += count;
         moves.push((start, moved));
     }
-    // The panels before take part in the exchanges too.
+    // Apply the later permutations to the earlier panels too.
     stripes(team, a, n, |first, mut stripe| {
         for (start, moved) in moves.iter().filter(|(start, _)| *start > first) {
             move_rows(stripe.rb_mut().get_mut(*start.., ..), moved);
@@ -65,7 +65,7 @@ pub(crate) fn lu<T: Both>(a: &mut [T], n: usize, team: &dyn Team) -> (Vec<usize>
     (rows, exchanges % 2 == 1)
 }
 
-/// Factors a panel; gives its exchanges and their number.
+/// Factors a panel; returns its row permutation and the number of exchanges.
 fn panel_lu<T: Both>(panel: MatMut<'_, T>) -> (Moves, usize) {
     let (m, n) = (panel.nrows(), panel.ncols());
     let (mut rows, mut places) = (vec![0; m], vec![0; m]);
@@ -81,7 +81,7 @@ fn panel_lu<T: Both>(panel: MatMut<'_, T>) -> (Moves, usize) {
 fn move_rows<T: Both>(a: MatMut<'_, T>, moves: &Moves) {
     let mut moved = Vec::with_capacity(moves.len());
     for column in a.col_iter_mut() {
-        // Columns of a matrix by columns.
+        // A column of a column-major matrix.
         let Some(column) = column.try_as_col_major_mut() else { continue };
         let column = column.as_slice_mut();
         moved.extend(moves.iter().map(|&(_, from)| column[from]));
@@ -89,13 +89,13 @@ fn move_rows<T: Both>(a: MatMut<'_, T>, moves: &Moves) {
     }
 }
 
-/// The inverse of the matrix whose factors [`lu`] gave, by columns too.
+/// The inverse of the matrix that [`lu`] has factored, column-major too.
 pub(crate) fn inverse<T: Both>(factors: &[T], rows: &[usize], team: &dyn Team) -> Vec<T> {
     let n = rows.len();
     let factors = MatRef::from_column_major_slice(factors, n, n);
     let mut inverse = Mat::<T>::zeros(n, n);
     stripes(team, inverse.as_mut(), n * n, |first, mut stripe| {
-        // A stripe of the identity; above it the first substitution has nothing to do.
+        // A stripe of the identity. Rows above it are zero, so the forward substitution skips them.
         (0..stripe.ncols()).for_each(|j| stripe[(first + j, j)] = T::ONE);
         solve_lower(factors.get(first.., first..), stripe.rb_mut().get_mut(first.., ..), Par::Seq);
         solve_upper(factors, stripe, Par::Seq);
@@ -108,20 +108,22 @@ pub(crate) fn inverse<T: Both>(factors: &[T], rows: &[usize], team: &dyn Team) -
     out
 }
 
-/// The reflections of one panel.
+/// The Householder reflections of one panel, in compact WY form.
 struct Panel<T> {
-    /// The first row they change.
+    /// The first row that the reflections change.
     row: usize,
-    /// Their vectors, below the diagonal.
+    /// The Householder vectors, below the diagonal.
     vectors: Mat<T>,
-    /// How they combine.
+    /// The triangular factor that combines the reflections.
     scales: Mat<T>,
 }
 
-/// The reflections whose adjoints make a matrix triangular, a panel after another.
+/// The Householder reflections of a QR factorisation, panel by panel; their adjoints make the
+/// matrix triangular.
 pub(crate) struct Reflections<T>(Vec<Panel<T>>);
 
-/// Makes a matrix of `m` by `n`, by columns, upper triangular.
+/// QR factorisation of a column-major matrix of `m` by `n`, in place: leaves the upper triangular
+/// factor.
 pub(crate) fn qr<T: Both>(a: &mut [T], m: usize, n: usize, team: &dyn Team) -> Reflections<T> {
     let width = factor::recommended_block_size::<T>(m, n).clamp(16, STRIPE);
     let (mut panels, mut row, mut column) = (Vec::new(), 0, 0);
@@ -137,7 +139,7 @@ pub(crate) fn qr<T: Both>(a: &mut [T], m: usize, n: usize, team: &dyn Team) -> R
             let (stack, vectors) = (MemStack::new(&mut memory), vectors.as_ref());
             reflect_back(vectors, scales.as_ref(), Conj::Yes, to, Par::Seq, stack);
             if first == 0 && count < stripe.nrows() {
-                // The next panel, while others are at the other stripes.
+                // Factor the next panel while other threads update the other stripes (lookahead).
                 let end = width.min(stripe.ncols());
                 let panel = panel_qr(stripe.get_mut(count.., ..end));
                 *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(panel);
@@ -150,8 +152,8 @@ pub(crate) fn qr<T: Both>(a: &mut [T], m: usize, n: usize, team: &dyn Team) -> R
     Reflections(panels)
 }
 
-/// Factors a panel: its reflections' vectors and scales, fewer than columns where those depend on
-/// each other. What is left of the panel is its triangular factor.
+/// Factors a panel: returns the reflections' vectors and scales, fewer than columns if the columns
+/// are linearly dependent. The panel then holds its triangular factor.
 fn panel_qr<T: Both>(mut panel: MatMut<'_, T>) -> (Mat<T>, Mat<T>) {
     let (m, least) = (panel.nrows(), panel.nrows().min(panel.ncols()));
     let mut scales = Mat::<T>::zeros(least, least);
@@ -169,12 +171,12 @@ fn panel_qr<T: Both>(mut panel: MatMut<'_, T>) -> (Mat<T>, Mat<T>) {
 }
 
 impl<T: Both> Reflections<T> {
-    /// `columns` columns of their product, of `m` rows, by columns.
+    /// The first `columns` columns of the product of the reflections, with `m` rows, column-major.
     pub(crate) fn product(&self, m: usize, columns: usize, team: &dyn Team) -> Vec<T> {
         let mut q = crate::eye(columns, m);
         let view = MatMut::from_column_major_slice_mut(&mut q, m, columns);
         stripes(team, view, m * m, |first, mut stripe| {
-            // On columns of the identity that lie before its rows, a panel changes nothing.
+            // A panel does not change columns of the identity that lie before its rows.
             let (width, last) = (stripe.ncols(), first + stripe.ncols());
             for panel in self.0.iter().rev().filter(|panel| panel.row < last) {
                 let size = reflect_scratch::<T>(m, panel.vectors.ncols(), width);

@@ -1,11 +1,12 @@
-//! Cofactors, which are the derivatives of determinants, and the derivatives of cofactors: of regular
-//! matrices by the inverse, of all others by singular values, without dividing by any.
+//! Cofactors, which are the derivatives of determinants, and the derivatives of cofactors. Regular
+//! matrices use the inverse; all other matrices use the singular value decomposition, without
+//! division by singular values.
 
 use super::factor::{Lu, det};
 use super::{Failure, Real, Scalar, Svd, Team, norm, subtract, svd, transpose};
 
-/// The inverse's transpose and the determinant of a matrix that is regular enough: with the condition
-/// `c`, the product of both loses `c` times the rounding error, as each has errors of its own.
+/// The transposed inverse and the determinant of a sufficiently regular matrix. With condition
+/// number `c`, their product loses `c` times the rounding error, since each has its own error.
 fn regular<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Option<(Vec<T>, T)> {
     let lu = Lu::new(a, n, team);
     if lu.zero_pivot().is_some() {
@@ -14,27 +15,27 @@ fn regular<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Option<(Vec<T>, T)>
     let inverse = lu.invert(team);
     let size = T::Real::of(n as f64);
     let bound = size * (T::Real::ONE / T::Real::EPSILON).sqrt() * T::Real::of(1.0 / 16.0);
-    // NaN is below no bound.
+    // The comparison is false for NaN.
     let fine = norm(a) * norm(&inverse) <= bound;
     let det = lu.det();
     let taken = fine && det.modulus().is_finite() && det != T::default();
     taken.then(|| (transpose(&inverse, n, n), det))
 }
 
-/// Singular values and vectors, and the product of the vectors' determinants.
+/// Singular values and vectors, and the product of the determinants of both vector matrices.
 fn turned<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Result<(Svd<T>, T), Failure> {
     let parts = svd(a, n, n, false, true)?;
     let turn = det(&parts.u, n, team) * det(&parts.vh, n, team);
     Ok((parts, turn))
 }
 
-/// The product of all singular values but those.
+/// The product of all singular values except those with an index in `but`.
 fn others<R: Real>(s: &[R], but: [usize; 2]) -> R {
     let rest = s.iter().enumerate().filter(|(i, _)| !but.contains(i));
     rest.fold(R::ONE, |product, (_, &s)| product * s)
 }
 
-/// NaN for every element: the singular values did not converge.
+/// NaN for every element, if the singular values did not converge.
 fn undefined<T: Scalar>(n: usize) -> Vec<T> {
     vec![T::real(T::Real::of(f64::NAN)); n * n]
 }
@@ -56,7 +57,7 @@ fn matmul<T: Scalar>(a: &[T], b: &[T], n: usize) -> Vec<T> {
     out
 }
 
-/// The matrix of cofactors, `det(A) A^-T`.
+/// The cofactor matrix, `det(A) A^-T`.
 pub fn cofactors<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Vec<T> {
     if let Some((inverse, det)) = regular(a, n, team) {
         return inverse.iter().map(|&x| det * x).collect();
@@ -67,10 +68,10 @@ pub fn cofactors<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Vec<T> {
     from_core(&core, &parts, n)
 }
 
-/// The gradient of the sum of cofactors times weights: with `X = A^-T`, it is
-/// `det(A) (sum(w o X) X - X w^T X)`. In the basis of the singular vectors, where `B = U^H A V` is
-/// diagonal and the weights are `M = U^H w V`, an element of the diagonal takes part in all other
-/// cofactors of the diagonal, and one beside it in the cofactor across.
+/// The gradient of the weighted sum of cofactors. With `X = A^-T` it is `det(A) (sum(w o X) X - X
+/// w^T X)`. In the basis of the singular vectors, `B = U^H A V` is diagonal and the weights are `M
+/// = U^H w V`. A diagonal element of `B` is a factor of all other diagonal cofactors. An
+/// off-diagonal element only affects the cofactor at the mirrored position.
 pub fn cofactor_slopes<T: Scalar>(a: &[T], w: &[T], n: usize, team: &dyn Team) -> Vec<T> {
     if let Some((inverse, det)) = regular(a, n, team) {
         let sum = w.iter().zip(&inverse).fold(T::default(), |sum, (&w, &x)| sum + w * x);

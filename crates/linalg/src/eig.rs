@@ -1,6 +1,7 @@
-//! Eigenvalues and eigenvectors of any square matrix: balanced, reduced by reflections to Hessenberg
-//! form, made triangular by the shifted QR algorithm (of real matrices up to blocks of two rows, the
-//! pairs of conjugate eigenvalues), and solved backwards.
+//! Eigenvalues and eigenvectors of general square matrices. The matrix is balanced, reduced to
+//! Hessenberg form by Householder reflections, and reduced to Schur form by the shifted QR
+//! algorithm (for real matrices with 2x2 blocks for pairs of conjugate eigenvalues). Back
+//! substitution gives the eigenvectors.
 //!
 //! Source: Golub and Van Loan, Matrix Computations, 7.4 to 7.6; EISPACK's balanc and hqr2; the
 //! exceptional shifts of LAPACK's dlahqr.
@@ -8,13 +9,13 @@
 use super::balance::Balance;
 use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, largest, norm, product, restore, scaled};
 
-/// Eigenvalues, and eigenvectors as columns of length one, if they were asked for.
+/// Eigenvalues, and eigenvectors as columns of length one, if requested.
 #[derive(Debug, PartialEq)]
 pub struct Eig<T: Scalar> {
-    /// In no particular order; of real matrices, conjugate ones are exactly so and side by side,
-    /// that with the positive imaginary part first.
+    /// In no particular order. Conjugate eigenvalues of real matrices are exactly conjugate and
+    /// adjacent; the one with positive imaginary part is first.
     pub values: Vec<T::Complex>,
-    /// The largest element of one that is not real is real and positive.
+    /// The largest element of a complex eigenvector is real and positive.
     pub vectors: Vec<T::Complex>,
 }
 
@@ -55,7 +56,7 @@ pub fn eig<T: Scalar>(a: &[T], n: usize, with_vectors: bool) -> Result<Eig<T>, F
     Ok(Eig { values, vectors })
 }
 
-/// Makes what is below the first subdiagonal zero; gives the product of the reflections.
+/// Reduces a matrix to Hessenberg form; returns the product of the reflections.
 fn hessenberg<T: Scalar>(h: &mut [T], n: usize, with_vectors: bool) -> Vec<T> {
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
@@ -70,7 +71,8 @@ fn hessenberg<T: Scalar>(h: &mut [T], n: usize, with_vectors: bool) -> Vec<T> {
     if with_vectors { product(&reflectors, n, n, 1) } else { Vec::new() }
 }
 
-/// Makes a Hessenberg matrix triangular; the columns of `z`, if there are any, are turned along.
+/// Reduces a Hessenberg matrix to Schur form; applies the transformations to the columns of `z`,
+/// unless it is empty.
 fn triangular<T: Scalar>(h: &mut [T], z: &mut [T], n: usize) -> Result<Vec<T::Complex>, Failure> {
     let mut values = vec![T::Complex::default(); n];
     let (mut end, mut step) = (n, 0);
@@ -85,7 +87,7 @@ fn triangular<T: Scalar>(h: &mut [T], z: &mut [T], n: usize) -> Result<Vec<T::Co
             if step == MAX_STEPS {
                 return Err(Failure::NotConverged);
             }
-            // Ones that break cycles, now and then.
+            // Use an exceptional shift every tenth step, which breaks cycles.
             let start = T::start(h, n, first, last, step % 10 == 9);
             chase(h, z, n, first, last, start);
             step += 1;
@@ -96,8 +98,8 @@ fn triangular<T: Scalar>(h: &mut [T], z: &mut [T], n: usize) -> Result<Vec<T::Co
     Ok(values)
 }
 
-/// The first row of the block that ends with row `last`: the element beside it is negligible, and
-/// made zero.
+/// The first row of the active block that ends with row `last`: sets the first negligible
+/// subdiagonal element to zero.
 fn block<T: Scalar>(h: &mut [T], n: usize, last: usize, whole: T::Real) -> usize {
     for l in (1..=last).rev() {
         let mut size = h[(l - 1) * n + l - 1].modulus() + h[l * n + l].modulus();
@@ -112,8 +114,8 @@ fn block<T: Scalar>(h: &mut [T], n: usize, last: usize, whole: T::Real) -> usize
     0
 }
 
-/// One implicit step on the rows `first..=last`, from its first column: as many rows at once as
-/// that has elements.
+/// One implicit QR step (bulge chasing) on the rows `first..=last`. `start` is its first column,
+/// whose length is the number of rows of each reflection.
 fn chase<T: Scalar>(h: &mut [T], z: &mut [T], n: usize, first: usize, last: usize, start: Vec<T>) {
     let width = start.len();
     for k in first..last {
@@ -128,15 +130,15 @@ fn chase<T: Scalar>(h: &mut [T], z: &mut [T], n: usize, first: usize, last: usiz
             rows.for_each(|i| h[i * n + k - 1] = T::default());
             h[k * n + k - 1] = T::real(beta);
         }
-        // No row further down has anything in these columns.
+        // Rows further down are zero in these columns.
         let reached = (k + width + 1).min(n);
         reflector.right(&mut h[..reached * n], n, k, 0);
         reflector.right(z, n, k, 0);
     }
 }
 
-/// Francis' double step: the first column of the product of the matrix with both eigenvalues of
-/// its last two rows taken off, divided by the first element below the diagonal.
+/// First column of Francis's double-shift step: of the product of the matrix minus either
+/// eigenvalue of its trailing 2x2 block, divided by the first subdiagonal element.
 pub(super) fn double_start<R: Real>(
     h: &[R],
     n: usize,
@@ -162,8 +164,8 @@ pub(super) fn double_start<R: Real>(
     ]
 }
 
-/// Wilkinson's single step: the first column of the matrix with that eigenvalue of its last two
-/// rows taken off that is nearer to the last element.
+/// First column of a single-shift step with Wilkinson's shift: of the matrix minus the eigenvalue
+/// of its trailing 2x2 block that is closer to the last element.
 pub(super) fn single_start<T: Scalar<Complex = T>>(
     h: &[T],
     n: usize,
@@ -200,7 +202,7 @@ fn root<T: Scalar<Complex = T>>(z: T) -> T {
     }
 }
 
-/// The eigenvalues of two rows that stand alone, which are made triangular if these are real.
+/// The eigenvalues of an isolated 2x2 block, which is made triangular if they are real.
 pub(super) fn settle_pair<R: Real>(
     h: &mut [R],
     z: &mut [R],
@@ -230,8 +232,8 @@ pub(super) fn settle_pair<R: Real>(
     (first.complex(), second.complex())
 }
 
-/// The eigenvector of a triangular matrix for its `j`-th eigenvalue, up to its last element that is
-/// not zero: the `j`-th, or one further on in a block of two rows.
+/// The eigenvector of a quasi-triangular matrix for its `j`-th eigenvalue, by back substitution, up
+/// to its last nonzero element: element `j`, or `j + 1` in a 2x2 block.
 fn backwards<T: Scalar>(h: &[T], n: usize, j: usize, value: T::Complex) -> Vec<T::Complex> {
     let at = |i: usize, k: usize| h[i * n + k].complex();
     let one = <T::Complex as Scalar>::ONE;
@@ -267,7 +269,7 @@ fn backwards<T: Scalar>(h: &[T], n: usize, j: usize, value: T::Complex) -> Vec<T
         } else {
             x[i] = rest(i, i + 1).over(away(at(i, i) - value, least));
         }
-        // Kept from overflow: only the direction counts.
+        // Rescale to prevent overflow, since only the direction matters.
         let size = norm(&x[i..]);
         if size > T::Real::ONE / T::Real::EPSILON {
             x.iter_mut().for_each(|x| *x = x.scale(T::Real::ONE / size));
@@ -276,7 +278,7 @@ fn backwards<T: Scalar>(h: &[T], n: usize, j: usize, value: T::Complex) -> Vec<T
     x
 }
 
-/// What counts as no difference from an eigenvalue.
+/// The smallest difference from an eigenvalue that back substitution divides by.
 fn least<T: Scalar>(h: &[T], value: T::Complex) -> T::Real {
     let (epsilon, whole) = (T::Real::EPSILON, norm(h));
     let whole = if whole == T::Real::default() { T::Real::ONE } else { whole };
@@ -284,12 +286,12 @@ fn least<T: Scalar>(h: &[T], value: T::Complex) -> T::Real {
     if near > tiny { near } else { tiny }
 }
 
-/// The number, or if it is smaller, a small one.
+/// `x`, or `least` if the modulus of `x` is smaller.
 fn away<C: Scalar>(x: C, least: C::Real) -> C {
     if x.modulus() < least { C::real(least) } else { x }
 }
 
-/// The columns of `z` combined.
+/// The product of `z` and the vector `x`.
 fn combined<T: Scalar>(z: &[T], n: usize, x: &[T::Complex]) -> Vec<T::Complex> {
     let sum = |row: &[T]| {
         row.iter().zip(x).fold(T::Complex::default(), |sum, (z, &x)| sum + z.complex() * x)
@@ -297,7 +299,8 @@ fn combined<T: Scalar>(z: &[T], n: usize, x: &[T::Complex]) -> Vec<T::Complex> {
     z.chunks_exact(n).map(sum).collect()
 }
 
-/// Makes a vector one of length one, its largest element real; of real vectors the sign stays.
+/// Normalises a vector to length one and a complex vector's largest element to a positive real. A
+/// real vector keeps its sign.
 fn normalize<T: Scalar>(x: &mut [T::Complex], value: T::Complex) {
     let mut length = T::Complex::real(norm(x));
     if T::COMPLEX || value.im() != T::Real::default() {

@@ -1,16 +1,16 @@
-//! Eigenvalues and eigenvectors of Hermitian matrices: reflections to a real tridiagonal matrix,
-//! then the implicit QL algorithm. Source: Golub and Van Loan, Matrix Computations, 8.3; EISPACK's
-//! imtql2.
+//! Eigenvalues and eigenvectors of Hermitian matrices: reduction to a real tridiagonal matrix by
+//! Householder reflections, then the implicit QL algorithm. Source: Golub and Van Loan, Matrix
+//! Computations, 8.3; EISPACK's imtql2.
 
 use super::{
     Failure, MAX_STEPS, Real, Reflector, Scalar, Team, adjoint, dot, from, is_large, product,
     restore, rotate, scaled, subtract, transpose,
 };
 
-/// Eigenvalues and vectors.
+/// Eigenvalues and eigenvectors.
 type Spectrum<T> = (Vec<<T as Scalar>::Real>, Vec<T>);
 
-/// Ascending eigenvalues, and eigenvectors as columns if they are asked for (else nothing). Only
+/// Eigenvalues in ascending order, and eigenvectors as columns if requested (otherwise empty). Only
 /// one triangle of `a` is read.
 ///
 /// Errors: [`Failure::NotConverged`].
@@ -31,7 +31,7 @@ pub fn eigh<T: Scalar>(
     Ok((values, vectors))
 }
 
-/// As [`eigh`], of a matrix whose triangles are both there.
+/// As [`eigh`], for a matrix with both triangles.
 fn small<T: Scalar>(mut a: Vec<T>, n: usize, with_vectors: bool) -> Result<Spectrum<T>, Failure> {
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
@@ -44,7 +44,7 @@ fn small<T: Scalar>(mut a: Vec<T>, n: usize, with_vectors: bool) -> Result<Spect
     let mut values: Vec<T::Real> = (0..n).map(|i| a[i * n + i].re()).collect();
     let mut beside: Vec<T::Real> = (1..n).map(|i| a[i * n + i - 1].re()).collect();
     beside.push(T::Real::default());
-    // Vectors as rows: rotations then run through memory in order.
+    // Store vectors as rows, so that rotations access contiguous memory.
     let mut vectors = match with_vectors {
         true => transpose(&product(&reflectors, n, n, 1), n, n),
         false => Vec::new(),
@@ -60,7 +60,8 @@ fn small<T: Scalar>(mut a: Vec<T>, n: usize, with_vectors: bool) -> Result<Spect
     Ok((sorted, (0..n * n).map(column).collect()))
 }
 
-/// `H^H A H` for the Hermitian matrix in rows of `n` from column `first` on: `A - w v^H - v w^H`.
+/// `H^H A H` for the Hermitian matrix in the columns from `first` on of rows of `n` elements, as
+/// the rank-2 update `A - w v^H - v w^H`.
 fn both_sides<T: Scalar>(reflector: &Reflector<T>, a: &mut [T], n: usize, first: usize) {
     let (v, tau) = (&reflector.v, reflector.tau);
     if tau == T::default() {
@@ -78,7 +79,7 @@ fn both_sides<T: Scalar>(reflector: &Reflector<T>, a: &mut [T], n: usize, first:
     }
 }
 
-/// The whole matrix from one of its triangles.
+/// Completes a Hermitian matrix from one of its triangles.
 fn hermitian<T: Scalar>(a: &[T], n: usize, upper: bool) -> Vec<T> {
     let (mut out, other) = (a.to_vec(), adjoint(a, n, n));
     for i in 0..n {
@@ -89,8 +90,8 @@ fn hermitian<T: Scalar>(a: &[T], n: usize, upper: bool) -> Vec<T> {
     out
 }
 
-/// Makes a real tridiagonal matrix diagonal; `e[i]` is beside `d[i]` and `d[i + 1]`. The rows of
-/// `z`, if there are any, are rotated along.
+/// Diagonalises a real tridiagonal matrix; `e[i]` couples `d[i]` and `d[i + 1]`. Applies the
+/// rotations to the rows of `z`, unless it is empty.
 fn ql<T: Scalar>(d: &mut [T::Real], e: &mut [T::Real], z: &mut [T]) -> Result<(), Failure> {
     let n = d.len();
     let columns = if z.is_empty() { 0 } else { n };

@@ -1,20 +1,20 @@
-//! Triangular factors, what is solved with them, and orthogonal factors.
+//! Cholesky, LU and QR factorisations, and solvers that use them.
 
 use super::large::Triangle;
 use super::{
     Failure, Real, Reflector, Scalar, Team, eye, from, is_large, product, restore, scaled, subtract,
 };
 
-/// The lower triangular `L` with `A = L L^H`, or with `upper` its adjoint. Only that triangle of
-/// `a` is read.
+/// Cholesky factor: the lower triangular `L` with `A = L L^H`, or its adjoint with `upper`. Only
+/// that triangle of `a` is read.
 ///
 /// Errors: [`Failure::NotPositiveDefinite`].
 pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Failure> {
     if is_large(a, n, from::CHOLESKY) {
         return T::cholesky(a, n, upper).map_err(Failure::NotPositiveDefinite);
     }
-    // The upper triangle by rows: each step subtracts multiples of one row from those below it, whose
-    // elements are side by side.
+    // Factor the upper triangle: each step subtracts multiples of one row from the rows below it,
+    // and rows are contiguous in memory.
     let mut u = a.to_vec();
     if !upper {
         reflect(&mut u, n, |above, below| *above = below.conj());
@@ -23,7 +23,7 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
         let (above, below) = u.split_at_mut((k + 1) * n);
         let row = &mut above[k * n..];
         let square = row[k].re();
-        // NaN is not positive either.
+        // The comparison also rejects NaN.
         if square.partial_cmp(&T::Real::default()) != Some(std::cmp::Ordering::Greater) {
             return Err(Failure::NotPositiveDefinite(k + 1));
         }
@@ -41,7 +41,7 @@ pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Fai
     Ok(u)
 }
 
-/// Calls `f` with each element above the diagonal and the one across the diagonal.
+/// Calls `f` with each element above the diagonal and its mirrored element.
 fn reflect<T>(a: &mut [T], n: usize, f: impl Fn(&mut T, &mut T)) {
     for i in 0..n {
         let (row, below) = a[i * n..].split_at_mut(n);
@@ -51,19 +51,19 @@ fn reflect<T>(a: &mut [T], n: usize, f: impl Fn(&mut T, &mut T)) {
     }
 }
 
-/// Triangular factors in one matrix, and whether the number of exchanges is odd.
+/// The LU factors in one matrix, and whether the permutation is odd.
 pub(super) struct Lu<T> {
     factors: Vec<T>,
-    /// The row each row came from, or column each column.
+    /// The source row of each row, or the source column of each column.
     origins: Vec<usize>,
     odd: bool,
-    /// Columns were exchanged, as the library does, and the upper factor has ones on its diagonal;
-    /// else rows, and the lower factor.
+    /// True if columns were permuted, as by the library; the upper factor then has a unit diagonal.
+    /// Otherwise rows were permuted, and the lower factor has a unit diagonal.
     by_columns: bool,
 }
 
-/// A number near one in size, and of which power of the dtype's epsilon the number is that many
-/// times the inverse. Zero, NaN and infinities as they are.
+/// Scales `x` by a power of epsilon to a modulus near one. Returns `y` and `p` with `x = y *
+/// EPSILON^-p`. Zero, NaN and infinities are returned unchanged.
 fn moderate<T: Scalar>(mut x: T) -> (T, i32) {
     let (unit, back) = (T::Real::EPSILON, T::Real::ONE / T::Real::EPSILON);
     let (mut size, mut power) = (x.modulus(), 0);
@@ -85,7 +85,7 @@ impl<T: Scalar> Lu<T> {
             let mut factors = a.to_vec();
             let (origins, odd) = T::lu(&mut factors, n, team);
             let lu = Lu { factors, origins, odd, by_columns: true };
-            // It divides by any pivot.
+            // The library divides by every pivot.
             let divides = |k: usize| T::ONE.over(lu.pivot(k)).modulus().is_finite();
             if (0..n).all(divides) {
                 return lu;
@@ -133,7 +133,7 @@ impl<T: Scalar> Lu<T> {
         (0..self.origins.len()).find(|&k| self.pivot(k) == T::default())
     }
 
-    /// The product of the pivots, kept from overflow on the way.
+    /// The product of the pivots, without intermediate overflow.
     pub(super) fn det(&self) -> T {
         let sign = if self.odd { -T::ONE } else { T::ONE };
         let times = |(product, power): (T, i32), k: usize| {
@@ -154,7 +154,7 @@ impl<T: Scalar> Lu<T> {
         self.zero_pivot().map_or(Ok(()), |k| Err(Failure::Singular(k)))
     }
 
-    /// The `X` with `A X = B`; infinite or NaN for a singular matrix.
+    /// Solves `A X = B`; infinite or NaN for a singular matrix.
     fn divide(&self, b: &[T], columns: usize, team: &dyn Team) -> Vec<T> {
         let n = self.origins.len();
         let row = |i: usize| i * columns..(i + 1) * columns;
@@ -186,7 +186,7 @@ impl<T: Scalar> Lu<T> {
     }
 }
 
-/// Solves with one triangle of a matrix by rows, in place.
+/// Substitution with one triangle of a row-major matrix, in place.
 fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize) {
     let Triangle { a, n, upper, unit } = triangle;
     if columns == 0 {
@@ -212,15 +212,15 @@ fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize)
     }
 }
 
-/// Both triangular factors of a square matrix in one, the lower's ones on the diagonal left out, and
-/// for each of their rows the number of the row it came from: rows are exchanged for the largest
-/// pivot. A singular matrix has a zero on the diagonal.
+/// LU factorisation with partial pivoting: both factors in one matrix, without the unit diagonal of
+/// the lower factor, and the source row of each row as real numbers. A singular matrix has a zero
+/// on the diagonal.
 pub fn lu<T: Scalar>(a: &[T], n: usize) -> (Vec<T>, Vec<T::Real>) {
     let Lu { factors, origins, .. } = Lu::by_rows(a, n);
     (factors, origins.into_iter().map(|i| T::Real::of(i as f64)).collect())
 }
 
-/// The `X` with `A X = B`, for `columns` columns of `b`.
+/// Solves `A X = B` for the `columns` columns of `b`.
 ///
 /// Errors: [`Failure::Singular`].
 pub fn solve<T: Scalar>(
@@ -235,7 +235,8 @@ pub fn solve<T: Scalar>(
     Ok(lu.divide(b, columns, team))
 }
 
-/// The inverse; with `any`, of a singular matrix too, infinite or NaN.
+/// The inverse. With `any`, the inverse of a singular matrix is infinite or NaN instead of an
+/// error.
 ///
 /// Errors: [`Failure::Singular`].
 pub fn inv<T: Scalar>(a: &[T], n: usize, any: bool, team: &dyn Team) -> Result<Vec<T>, Failure> {
@@ -246,7 +247,7 @@ pub fn inv<T: Scalar>(a: &[T], n: usize, any: bool, team: &dyn Team) -> Result<V
     Ok(lu.invert(team))
 }
 
-/// The `X` with `T X = B`, of one triangle `T`.
+/// Solves `T X = B` for one triangle `T`.
 ///
 /// Errors: [`Failure::Singular`].
 pub fn solve_triangular<T: Scalar>(
@@ -273,7 +274,7 @@ pub fn det<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> T {
     Lu::new(a, n, team).det()
 }
 
-/// The determinant's sign (or direction) and the logarithm of its absolute value; zero and minus
+/// The sign (or phase) of the determinant and the logarithm of its absolute value; zero and minus
 /// infinity for a singular matrix.
 pub fn slogdet<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (T, T::Real) {
     let lu = Lu::new(a, n, team);
@@ -292,13 +293,14 @@ pub fn slogdet<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (T, T::Real) {
 
 /// `A = Q R`, with orthonormal columns in `q` and an upper triangular `r`.
 pub struct Qr<T> {
-    /// `m` by `k`, if it was asked for.
+    /// `m` by `k`; empty unless requested.
     pub q: Vec<T>,
     /// `k` by `n`.
     pub r: Vec<T>,
 }
 
-/// Factors a matrix of `m` by `n`; `k` is `m`, or the smaller of both unless `complete`.
+/// QR factorisation of a matrix of `m` by `n`; `k` is `m` if `complete`, otherwise the smaller of
+/// `m` and `n`.
 pub fn qr<T: Scalar>(
     a: &[T],
     [m, n]: [usize; 2],
@@ -315,7 +317,7 @@ pub fn qr<T: Scalar>(
     out
 }
 
-/// As [`qr`], by one reflection after the other.
+/// As [`qr`], by unblocked Householder reflections.
 fn reflected<T: Scalar>(mut r: Vec<T>, [m, n]: [usize; 2], complete: bool, with_q: bool) -> Qr<T> {
     let k = if complete { m } else { m.min(n) };
     let mut reflectors = Vec::with_capacity(m.min(n));

@@ -1,11 +1,11 @@
-//! Large matrices: blocked algorithms and divide and conquer, by the `faer` crate. Here is what lies
-//! between its matrices by columns and ours by rows.
+//! Factorisations of large matrices by the `faer` crate, with blocked and divide-and-conquer
+//! algorithms. This module converts between its column-major and our row-major matrices.
 //!
-//! Its routines run on one thread each. What is worth several is cut up here and in `blocked`, by sizes
-//! only, and all adds in an order fixed by sizes and processor: the bits are the same however many
-//! threads there are. It asks the processor itself for its instructions, fused
-//! multiply-adds among them, so that other processors' bits may differ, and `GIRIH_ISA` does not
-//! reach it.
+//! Each `faer` routine runs on one thread. Work that is worth several threads is partitioned here
+//! and in `blocked`, by sizes only. The order of every sum depends only on sizes and the processor,
+//! so the bits do not depend on the number of threads. `faer` detects the processor's instructions
+//! itself, including fused multiply-add. Its bits may therefore differ between processors, and
+//! `GIRIH_ISA` has no effect on it.
 
 use crate::team::{Team, stripes};
 use crate::{Failure, Qr, Real, Scalar, Svd, blocked, transpose};
@@ -23,29 +23,30 @@ use faer::traits::{ComplexField, Conjugate};
 use faer::{Auto, Conj, Mat, MatMut, MatRef, Par};
 use num_complex::Complex;
 
-/// Rows from which divide and conquer cuts no further.
+/// Matrix size below which divide and conquer stops dividing.
 const WHOLE: usize = 64;
 
-/// Real eigenvalues or singular values, and vectors.
+/// Real eigenvalues or singular values, and their vectors.
 type Spectrum<T> = (Vec<<T as Scalar>::Real>, Vec<T>);
 
-/// The routines, compiled in this crate once for each kind of number.
+/// The library's routines, compiled in this crate once for each type of number.
 pub trait Large: Sized {
-    /// Triangular factors, in the matrix's place: a lower one, and an upper one with ones on its
-    /// diagonal; of each column, the column it came from, and whether the number of exchanges is odd.
-    /// After a pivot of zero, or one with no finite reciprocal, they are not to be used.
+    /// LU factorisation in place: a lower factor, and an upper factor with unit diagonal. Returns
+    /// the source column of each column, and whether the permutation is odd. The factors are
+    /// invalid after a zero pivot, or a pivot without a finite reciprocal.
     fn lu(a: &mut [Self], n: usize, team: &dyn Team) -> (Vec<usize>, bool);
-    /// Solves with one triangle of a matrix in place; with `unit`, as if its diagonal were ones.
+    /// Substitution with one triangle of a matrix, in place; with `unit`, its diagonal is taken as
+    /// ones.
     fn substitute(a: Triangle<'_, Self>, x: &mut [Self], columns: usize, team: &dyn Team);
-    /// The inverse, from the factors and the columns' origins.
+    /// The inverse, from the LU factors and the columns' sources.
     fn inverse(factors: &[Self], columns: &[usize], team: &dyn Team) -> Vec<Self>;
-    /// The lower triangular factor, or with `upper` its adjoint.
+    /// The lower Cholesky factor, or its adjoint with `upper`.
     ///
     /// Errors: the order of a leading minor that is not positive.
     fn cholesky(a: &[Self], n: usize, upper: bool) -> Result<Vec<Self>, usize>;
     /// As [`crate::qr`].
     fn qr(a: &[Self], size: [usize; 2], complete: bool, with_q: bool, team: &dyn Team) -> Qr<Self>;
-    /// As [`crate::eigh`], of a matrix whose triangles are both there.
+    /// As [`crate::eigh`], for a matrix with both triangles.
     fn eigh(
         a: &[Self],
         n: usize,
@@ -66,22 +67,22 @@ pub trait Large: Sized {
         Self: Scalar;
 }
 
-/// One triangle of a square matrix by rows.
+/// One triangle of a row-major square matrix.
 pub struct Triangle<'a, T> {
     /// The matrix.
     pub a: &'a [T],
-    /// Its rows.
+    /// Number of rows.
     pub n: usize,
-    /// The upper triangle.
+    /// True for the upper triangle, false for the lower one.
     pub upper: bool,
-    /// Its diagonal counts as ones.
+    /// True if the diagonal is taken as ones.
     pub unit: bool,
 }
 
 macro_rules! large {
     ($($ty:ty),*) => {
         $(impl Large for $ty {
-            // What lies by rows is the transpose by columns.
+            // A row-major matrix is the transpose in column-major order.
             fn lu(a: &mut [$ty], n: usize, team: &dyn Team) -> (Vec<usize>, bool) {
                 blocked::lu(a, n, team)
             }
@@ -132,7 +133,7 @@ macro_rules! large {
 
 large!(f32, f64, Complex<f32>, Complex<f64>);
 
-/// What both `faer` and the routines beside take.
+/// Numbers that both `faer` and this crate's routines accept.
 pub(crate) trait Both: Scalar + ComplexField + Conjugate<Canonical = Self> {}
 
 impl<T: Scalar + ComplexField + Conjugate<Canonical = T>> Both for T {}
@@ -151,7 +152,8 @@ fn substitute<T: Both>(a: Triangle<'_, T>, x: &mut [T], columns: usize, team: &d
 }
 
 fn cholesky<T: Both>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, usize> {
-    // Only a lower triangle by columns is read: that of the transpose lies there already.
+    // `faer` reads a lower triangle in column-major order, which is the upper triangle in row-major
+    // order.
     let mut l = if upper { a.to_vec() } else { transpose(a, n, n) };
     (0..n).for_each(|i| l[i * n + i] = T::real(l[i * n + i].re()));
     let mut memory =
@@ -188,7 +190,7 @@ fn qr<T: Both>(
     Qr { q: transpose(&q, if with_q { k } else { 0 }, m), r }
 }
 
-/// Makes the diagonal of `r` real, as LAPACK's is; `q` lies by columns.
+/// Makes the diagonal of `r` real, as LAPACK does; `q` is column-major.
 fn turn<T: Scalar>(q: &mut [T], r: &mut [T], m: usize, n: usize, least: usize) {
     for i in 0..least {
         let row = &mut r[i * n + i..(i + 1) * n];
@@ -242,7 +244,7 @@ fn eigh<T: Both>(
     if !with_vectors {
         return Ok((values, vectors));
     }
-    // Back from the tridiagonal matrix's vectors to those of the whole.
+    // Transform the tridiagonal matrix's eigenvectors back to those of the original matrix.
     let view = MatMut::from_column_major_slice_mut(&mut vectors, n, n);
     let basis = reduced.get(1.., ..n - 1);
     stripes(team, view, n * n, |_, stripe| {
@@ -287,7 +289,7 @@ fn svd<T: Both>(
         params.into(),
     )
     .map_err(|singular::SvdError::NoConvergence| Failure::NotConverged)?;
-    // What lies by columns is the transpose by rows.
+    // A column-major matrix is the transpose in row-major order.
     v.iter_mut().for_each(|v| *v = Scalar::conj(*v));
     let s = s.iter().map(|s| s.re()).collect();
     Ok(Svd { u: transpose(&u, left, m), s, vh: v })

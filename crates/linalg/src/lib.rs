@@ -1,10 +1,11 @@
-//! Dense linear algebra on row-major slices: what the ops on matrices compute. The reference
-//! evaluator and the executors call the same functions: factors are not unique, so that two
-//! programs could only agree on what defines them. Tests check that, and compare with LAPACK.
+//! Dense linear algebra on row-major slices: the routines of the ops on matrices. The reference
+//! evaluator and the executors call the same functions, because factors are not unique, so
+//! independent implementations would only agree on the factors' defining properties. Tests check
+//! these properties and compare with LAPACK.
 //!
-//! Real and complex numbers share the code. Small matrices are factored here, in sums whose order is
-//! fixed by the sizes, without fused multiply-adds, so that their bits are the same everywhere;
-//! large ones by a library (`large`).
+//! Real and complex numbers share the code. Small matrices are factored here. Their sums have an
+//! order that depends only on the sizes and use no fused multiply-add, so that their bits are equal
+//! on all machines. Large matrices are factored by a library (`large`).
 #![forbid(unsafe_code)]
 
 mod balance;
@@ -29,7 +30,7 @@ pub use team::{Alone, Team};
 
 use std::borrow::Cow;
 
-/// What a matrix has that an algorithm cannot take.
+/// Why an algorithm cannot process a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// A zero pivot.
@@ -41,18 +42,18 @@ pub enum Failure {
     /// NaN or an infinity.
     #[error("the matrix has NaN or infinite elements")]
     NotFinite,
-    /// An iteration that goes on for too long, as it does for NaN.
+    /// An iteration that does not converge, for instance because of NaN.
     #[error(
         "the iteration for eigenvalues or singular values does not converge; look for NaN and infinities"
     )]
     NotConverged,
 }
 
-/// Most steps for one eigenvalue or singular value; a handful is usual.
+/// Maximum number of steps for one eigenvalue or singular value; a few are typical.
 const MAX_STEPS: usize = 75;
 
-/// Sizes (of rows or columns, whichever are fewer) from which the library's routines take less time, or
-/// no more for any kind of number. Below, their preparations cost more than they save.
+/// Sizes (the smaller of rows and columns) from which the library's routines are at least as fast
+/// for every type of number. Below them, the routines' setup costs more than they save.
 mod from {
     pub const LU: usize = 40;
     pub const CHOLESKY: usize = 24;
@@ -61,8 +62,9 @@ mod from {
     pub const SVD: usize = 96;
 }
 
-/// True if a matrix of that size is for the library, whose threshold is `from`: its elements are
-/// finite, and so are sums of their squares. What becomes of others, the routines here say.
+/// True if the library should process a matrix of this size, with threshold `from`: its elements
+/// must be finite, and so must sums of their squares. This crate's routines process all other
+/// matrices.
 fn is_large<T: Scalar>(a: &[T], size: usize, from: usize) -> bool {
     size >= from && {
         let largest = largest(a);
@@ -70,7 +72,7 @@ fn is_large<T: Scalar>(a: &[T], size: usize, from: usize) -> bool {
     }
 }
 
-/// The largest absolute value of a real or imaginary part; NaN if one is.
+/// The largest absolute value of a real or imaginary part; NaN if any part is NaN.
 fn largest<T: Scalar>(a: &[T]) -> T::Real {
     const LANES: usize = 16;
     let zero = T::Real::default();
@@ -80,7 +82,7 @@ fn largest<T: Scalar>(a: &[T]) -> T::Real {
             let (re, im) = (x.re().modulus(), x.im().modulus());
             *lane = if re > *lane { re } else { *lane };
             *lane = if im > *lane { im } else { *lane };
-            // Zero but for NaN and infinities, of which the latter are the largest.
+            // Zero for finite numbers, NaN for NaN and infinities. Infinities are also the largest.
             *nan = *nan + re * zero + im * zero;
         }
     }
@@ -92,16 +94,17 @@ fn largest<T: Scalar>(a: &[T]) -> T::Real {
     }
 }
 
-/// True if squares of elements the largest of which is that, or sums of them, may overflow or lose
-/// digits at the lower end: LAPACK's bounds.
+/// True if squares of elements of magnitude up to `largest`, or sums of these squares, may overflow
+/// or underflow: LAPACK's bounds.
 fn is_extreme<R: Real>(largest: R) -> bool {
     let (above, below) = (largest / R::EPSILON, largest * R::EPSILON);
     let extreme = !(above * above).is_finite() || below * below * R::EPSILON == R::default();
     extreme && largest.is_finite() && largest != R::default()
 }
 
-/// The matrix divided by a power of two near its largest element, and that power: exact, and free of
-/// overflow in what follows. Nothing is copied, and the power is one, where it needs none.
+/// Divides the matrix by a power of two near its largest element, and returns that power. The
+/// division is exact and prevents overflow. If scaling is unnecessary, nothing is copied and the
+/// power is one.
 fn scaled<T: Scalar>(a: &[T]) -> (Cow<'_, [T]>, T::Real) {
     let (one, half) = (T::Real::ONE, T::Real::of(0.5));
     let (largest, mut power) = (largest(a), one);
@@ -111,7 +114,7 @@ fn scaled<T: Scalar>(a: &[T]) -> (Cow<'_, [T]>, T::Real) {
     while power + power <= largest {
         power = power + power;
     }
-    // Never so small that its reciprocal overflows.
+    // The reciprocal of the power must not overflow.
     while power > largest && (one / (power * half)).is_finite() {
         power = power * half;
     }
@@ -119,7 +122,7 @@ fn scaled<T: Scalar>(a: &[T]) -> (Cow<'_, [T]>, T::Real) {
     (a.iter().map(|x| x.scale(reciprocal)).collect(), power)
 }
 
-/// Each number times the power that [`scaled`] gave.
+/// Multiplies by the power that [`scaled`] returned.
 fn restore<T: Scalar>(values: &mut [T], power: T::Real) {
     if power != T::Real::ONE {
         values.iter_mut().for_each(|x| *x = x.scale(power));
@@ -142,7 +145,7 @@ fn adjoint<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
     out
 }
 
-/// The transpose of a matrix of `rows` by `columns`, tile by tile.
+/// The transpose of a matrix of `rows` by `columns`, in tiles.
 fn transpose<T: Scalar>(a: &[T], rows: usize, columns: usize) -> Vec<T> {
     const TILE: usize = 8;
     let mut out = vec![T::default(); rows * columns];
@@ -170,7 +173,7 @@ fn subtract<T: Scalar>(to: &mut [T], factor: T, from: &[T]) {
     to.iter_mut().zip(from).for_each(|(to, &from)| *to = *to - factor * from);
 }
 
-/// The sum of products, in eight sums that run side by side.
+/// The sum of products, in eight independent partial sums.
 fn dot<T: Scalar>(a: &[T], b: &[T]) -> T {
     let mut sums = [T::default(); 8];
     let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -184,14 +187,14 @@ fn dot<T: Scalar>(a: &[T], b: &[T]) -> T {
     sums.into_iter().fold(rest, |sum, x| sum + x)
 }
 
-/// Two rows of a matrix at once.
+/// Mutable slices of two rows of a matrix.
 fn two_rows<T>(a: &mut [T], columns: usize, i: usize, j: usize) -> (&mut [T], &mut [T]) {
     debug_assert!(i < j);
     let (head, tail) = a.split_at_mut(j * columns);
     (&mut head[i * columns..(i + 1) * columns], &mut tail[..columns])
 }
 
-/// `(x, y)` becomes `(c x + s y, c y - s x)`, for two rows.
+/// Rotates two rows: `(x, y)` becomes `(c x + s y, c y - s x)`.
 fn rotate<T: Scalar>(a: &mut [T], columns: usize, i: usize, j: usize, c: T::Real, s: T::Real) {
     if columns == 0 {
         return;
@@ -204,15 +207,15 @@ fn rotate<T: Scalar>(a: &mut [T], columns: usize, i: usize, j: usize, c: T::Real
     }
 }
 
-/// An elementary reflection `I - tau v v^H`.
+/// A Householder reflection `I - tau v v^H`.
 struct Reflector<T> {
     v: Vec<T>,
     tau: T,
 }
 
 impl<T: Scalar> Reflector<T> {
-    /// The reflection whose adjoint makes `x` a multiple of the first unit vector, and that
-    /// (real) multiple. LAPACK's choice of signs.
+    /// The reflection whose adjoint maps `x` to a real multiple of the first unit vector, and that
+    /// multiple. The sign is LAPACK's.
     fn new(mut x: Vec<T>) -> (Reflector<T>, T::Real) {
         let alpha = x[0];
         let rest = norm(&x[1..]);
@@ -256,8 +259,8 @@ impl<T: Scalar> Reflector<T> {
     }
 }
 
-/// The product of reflections, the first from row `first` on, the next from one further on:
-/// `columns` columns of it.
+/// The first `columns` columns of the product of reflections; reflection `i` acts from row `first +
+/// i` on.
 fn product<T: Scalar>(
     reflectors: &[Reflector<T>],
     rows: usize,
@@ -271,7 +274,7 @@ fn product<T: Scalar>(
     q
 }
 
-/// The Euclidean norm, without overflow.
+/// The Euclidean norm without overflow.
 fn norm<T: Scalar>(x: &[T]) -> T::Real {
     let largest = x.iter().fold(T::Real::default(), |m, x| {
         let x = x.modulus();

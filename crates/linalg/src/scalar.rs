@@ -1,4 +1,4 @@
-//! The numbers that matrices are made of.
+//! The number types of matrices.
 
 use super::eig::{double_start, settle_pair, single_start};
 use super::large::Large;
@@ -20,15 +20,15 @@ pub trait Scalar:
     + Neg<Output = Self>
     + 'static
 {
-    /// The dtype of its absolute value.
+    /// The type of the absolute value.
     type Real: Real<Complex = Self::Complex>;
-    /// The complex numbers of that precision.
+    /// The complex type of the same precision.
     type Complex: Scalar<Real = Self::Real, Complex = Self::Complex>;
     /// One.
     const ONE: Self;
     /// True for complex numbers.
     const COMPLEX: bool;
-    /// A real number.
+    /// Converts a real number.
     fn real(value: Self::Real) -> Self;
     /// The real part.
     fn re(self) -> Self::Real;
@@ -38,40 +38,40 @@ pub trait Scalar:
     fn conj(self) -> Self;
     /// The absolute value, without overflow.
     fn modulus(self) -> Self::Real;
-    /// Times a real number.
+    /// The product with a real number.
     fn scale(self, by: Self::Real) -> Self;
-    /// The quotient, without overflow on the way.
+    /// The quotient without intermediate overflow.
     fn over(self, by: Self) -> Self;
-    /// As a complex number.
+    /// Converts to a complex number.
     fn complex(self) -> Self::Complex;
-    /// The first column of a step of the QR algorithm on the rows `first..=last` of a Hessenberg
-    /// matrix of `n` columns, at least three of real numbers and two of complex ones.
+    /// The first column of a QR step on the rows `first..=last` of a Hessenberg matrix with `n`
+    /// columns. The step has at least three rows for real numbers, and two for complex numbers.
     fn start(h: &[Self], n: usize, first: usize, last: usize, exceptional: bool) -> Vec<Self>;
-    /// The eigenvalues of two rows of a Hessenberg matrix that stand alone, made triangular if they
-    /// can be. Never called for complex numbers, of which rows are brought to stand alone.
+    /// The eigenvalues of an isolated 2x2 block of a Hessenberg matrix; makes the block triangular
+    /// if possible. Not called for complex numbers, whose rows all become isolated.
     fn settle(h: &mut [Self], z: &mut [Self], n: usize, i: usize)
     -> (Self::Complex, Self::Complex);
 }
 
 /// A real number.
 pub trait Real: Scalar<Real = Self> + PartialOrd {
-    /// Twice the relative error of rounding.
+    /// Machine epsilon: twice the relative rounding error.
     const EPSILON: Self;
     /// The square root.
     fn sqrt(self) -> Self;
     /// True for NaN.
     fn is_nan(self) -> bool;
-    /// True for what is neither NaN nor infinite.
+    /// True unless the number is NaN or infinite.
     fn is_finite(self) -> bool;
     /// The natural logarithm.
     fn ln(self) -> Self;
-    /// The length of `(self, other)`, without overflow.
+    /// `sqrt(self^2 + other^2)` without overflow.
     fn hypot(self, other: Self) -> Self;
-    /// The absolute value with another's sign.
+    /// The absolute value with the sign of `of`.
     fn with_sign(self, of: Self) -> Self;
-    /// The complex number with that imaginary part.
+    /// The complex number with imaginary part `im`.
     fn with_imag(self, im: Self) -> Self::Complex;
-    /// The number nearest to one in double precision.
+    /// Rounds to this type.
     fn of(value: f64) -> Self;
 }
 
@@ -209,7 +209,7 @@ macro_rules! reals {
                 Complex::new(self.re * by, self.im * by)
             }
 
-            /// Smith's: the larger part of the divisor is divided by first.
+            /// Smith's method: divides by the larger part of the divisor first.
             #[inline]
             fn over(self, by: Complex<$ty>) -> Complex<$ty> {
                 if by.im == 0.0 {
@@ -254,7 +254,8 @@ macro_rules! reals {
     };
 }
 
-// The library's own functions give the same bits on every machine; the system's do not.
+// The functions of the `libm` crate give the same bits on every machine; those of the system do
+// not.
 reals! {
     f32 libm::hypotf, libm::logf;
     f64 libm::hypot, libm::log;

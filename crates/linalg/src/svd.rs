@@ -1,6 +1,6 @@
-//! Singular values and vectors: reflections to a real bidiagonal matrix, then the implicit QR
-//! algorithm. Source: Golub and Reinsch 1970, Singular value decomposition and least squares
-//! solutions.
+//! Singular value decomposition: reduction to a real bidiagonal matrix by Householder reflections,
+//! then the implicit QR algorithm. Source: Golub and Reinsch 1970, Singular value decomposition and
+//! least squares solutions.
 
 use super::{
     Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, product, restore, rotate,
@@ -9,11 +9,11 @@ use super::{
 
 /// `A = U diag(s) V^H`.
 pub struct Svd<T: Scalar> {
-    /// Left vectors as columns, `m` by `k`, or by `m` for the full decomposition.
+    /// Left singular vectors as columns: `m` by `k`, or `m` by `m` for the full decomposition.
     pub u: Vec<T>,
-    /// The `k` singular values, descending.
+    /// The `k` singular values in descending order.
     pub s: Vec<T::Real>,
-    /// Right vectors as rows, conjugated: `k` by `n`, or `n` by `n`.
+    /// Right singular vectors as rows, conjugated: `k` by `n`, or `n` by `n`.
     pub vh: Vec<T>,
 }
 
@@ -36,7 +36,7 @@ pub fn svd<T: Scalar>(
     Ok(out)
 }
 
-/// As [`svd`], for elements whose squares can be computed with.
+/// As [`svd`], for elements whose squares neither overflow nor underflow.
 fn oriented<T: Scalar>(
     a: &[T],
     m: usize,
@@ -55,16 +55,17 @@ fn oriented<T: Scalar>(
     Ok(Svd { u: adjoint(&vh, m, m), s, vh: adjoint(&u, n, k) })
 }
 
-/// A bidiagonal matrix on its way to a diagonal one. `e[i]` is above `d[i]`, and `e[0]` zero.
+/// A bidiagonal matrix that is being diagonalised. `e[i]` is above `d[i]`, and `e[0]` is zero.
 struct Bidiagonal<T: Scalar> {
     d: Vec<T::Real>,
     e: Vec<T::Real>,
-    /// Left vectors as rows of `m`; right vectors as rows of `n`. Both empty if not asked for.
+    /// Left vectors as rows of `m` elements and right vectors as rows of `n`. Both are empty unless
+    /// requested.
     u: Vec<T>,
     v: Vec<T>,
     m: usize,
     n: usize,
-    /// What counts as zero.
+    /// Threshold below which an element counts as zero.
     small: T::Real,
 }
 
@@ -120,14 +121,14 @@ impl<T: Scalar> Bidiagonal<T> {
         rotate(&mut self.v, columns, i, j, c, s);
     }
 
-    /// Iterates until the `k`-th value stands alone.
+    /// Iterates until the `k`-th value is isolated.
     fn find(&mut self, k: usize) -> Result<(), Failure> {
         for step in 0.. {
             let l = self.block(k);
             if l == k {
                 if self.d[k] < T::Real::default() {
                     self.d[k] = -self.d[k];
-                    // No rows if the vectors are not asked for.
+                    // There are no rows if the vectors are not requested.
                     let row = self.v.chunks_exact_mut(self.n).nth(k);
                     row.into_iter().flatten().for_each(|v| *v = -*v);
                 }
@@ -141,8 +142,8 @@ impl<T: Scalar> Bidiagonal<T> {
         Ok(())
     }
 
-    /// The first row of the block that ends with row `k`: what is above is apart. A zero on the
-    /// diagonal sets the block apart too, once its row is rotated away.
+    /// The first row of the unreduced block that ends with row `k`. A zero on the diagonal splits
+    /// the block too, after rotations have zeroed its row.
     fn block(&mut self, k: usize) -> usize {
         let mut l = k;
         loop {
@@ -169,7 +170,8 @@ impl<T: Scalar> Bidiagonal<T> {
         l
     }
 
-    /// One implicit step on the rows `l..=k`, shifted by an eigenvalue of the last two.
+    /// One implicit QR step on the rows `l..=k`, shifted by an eigenvalue of the trailing 2x2
+    /// block.
     fn step(&mut self, l: usize, k: usize) {
         let one = T::Real::ONE;
         let (mut x, mut y, z) = (self.d[l], self.d[k - 1], self.d[k]);
@@ -190,7 +192,7 @@ impl<T: Scalar> Bidiagonal<T> {
             self.rotate_right(j, i, c, s);
             z = f.hypot(h);
             self.d[j] = z;
-            // A zero leaves the rotation free.
+            // If `z` is zero, any rotation will do.
             if z != T::Real::default() {
                 (c, s) = (f / z, h / z);
             }
@@ -202,7 +204,7 @@ impl<T: Scalar> Bidiagonal<T> {
         self.d[k] = x;
     }
 
-    /// Puts the values in descending order, and the vectors along.
+    /// Sorts the values in descending order, together with the vectors.
     fn finish(self, columns: usize, with_vectors: bool) -> Svd<T> {
         let Bidiagonal { d, u, v, m, n, .. } = self;
         let mut order: Vec<usize> = (0..n).collect();

@@ -1,17 +1,17 @@
-//! Whose threads do the work of one matrix.
+//! Threads that share the work of one matrix.
 
 use faer::MatMut;
 use std::sync::{Mutex, PoisonError};
 
-/// Threads that share the work of one matrix. What its parts are depends on sizes only, and each part
-/// is done by one thread: the bits are the same for any number of threads.
+/// Threads that share the work of one matrix. The partition depends on sizes only, and one thread
+/// processes each part, so the bits do not depend on the number of threads.
 pub trait Team: Sync {
-    /// Calls the job once with each number below `parts`, in any order and on any threads; that many
-    /// nanoseconds is the rough time of all on one thread.
+    /// Calls the job once for each number below `parts`, in any order and on any threads. `cost_ns`
+    /// is the approximate time of all parts on one thread, in nanoseconds.
     fn share(&self, parts: usize, cost_ns: u64, job: &(dyn Fn(usize) + Sync));
 }
 
-/// The calling thread.
+/// A team of only the calling thread.
 pub struct Alone;
 
 impl Team for Alone {
@@ -20,14 +20,14 @@ impl Team for Alone {
     }
 }
 
-/// Multiply-adds that one thread does in a nanosecond, roughly and rather too few.
+/// Multiply-adds of one thread in a nanosecond; a rough, low estimate.
 const PER_NS: usize = 16;
 
-/// Columns of a stripe.
+/// Number of columns of a stripe.
 pub(crate) const STRIPE: usize = 64;
 
-/// Has a matrix worked on stripe by stripe: `work` is called with each one's first column and the
-/// stripe. `each` is the number of multiply-adds per column.
+/// Processes a matrix in stripes: calls `work` with each stripe's first column and the stripe.
+/// `each` is the number of multiply-adds for one column.
 pub(crate) fn stripes<T: Send>(
     team: &dyn Team,
     mut whole: MatMut<'_, T>,

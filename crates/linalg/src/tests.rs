@@ -1,4 +1,4 @@
-//! What defines each factor, for real and complex matrices of all shapes.
+//! The defining properties of each factorisation, for real and complex matrices of all shapes.
 
 use super::*;
 use num_complex::Complex;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 type C = Complex<f64>;
 
-/// Numbers that are neither equal nor evenly spaced.
+/// Distinct numbers that are not evenly spaced.
 fn numbers(count: usize) -> impl Iterator<Item = f64> {
     (0..count).map(|i| ((i as f64 + 0.7) * 0.618_033_988_75).fract() * 4.0 - 2.0)
 }
@@ -172,7 +172,7 @@ fn what_cannot_be_done_is_a_failure() {
     assert!(eigh(&nan, 2, false, true, &Alone).is_err());
 }
 
-/// What defines eigenvectors, for a matrix whose elements are about one.
+/// Checks the defining property of eigenvectors, for a matrix with elements of about one.
 #[track_caller]
 fn check_eig<T: Scalar<Real = f64>>(a: &[T], n: usize) -> Vec<T::Complex> {
     let Eig { values, vectors } = eig(a, n, true).unwrap();
@@ -196,7 +196,7 @@ fn check_eigs<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
         let sum = values.iter().fold(T::Complex::default(), |sum, &v| sum + v);
         let trace = (0..n).fold(T::default(), |sum, i| sum + a[i * n + i]).complex();
         assert!((sum - trace).modulus() < 1e-11);
-        // Triangles have their eigenvalues on the diagonal, to the bit.
+        // The eigenvalues of triangular matrices are exactly the diagonal.
         for lower in [false, true] {
             let kept = |at: usize| (at / n >= at % n) == lower || at / n == at % n;
             let triangle: Vec<T> =
@@ -228,12 +228,13 @@ fn eigenvalues_of_defective_repeated_and_rotating_matrices_are_found() {
     for n in [2, 3, 5, 8] {
         for below in [false, true] {
             assert_eq!(check_eig(&shift(n, below, 0.0), n), vec![C::new(0.0, 0.0); n]);
-            // Roots of one, which unshifted steps would never tell apart.
+            // Roots of unity, on which unshifted steps never converge.
             let roots = check_eig(&shift(n, below, 1.0), n);
             assert!(roots.iter().all(|r| (r.powu(n as u32) - 1.0).norm() < 1e-12), "{roots:?}");
         }
     }
-    // Conjugate pairs are exactly so, that with the positive part first, and repeated here.
+    // Conjugate pairs are exactly conjugate, with the positive imaginary part first, also when
+    // repeated.
     let (n, mut turns) = (6, vec![0.0; 36]);
     for i in 0..3 {
         (turns[i * n + i + 3], turns[(i + 3) * n + i]) = (2.0, -2.0);
@@ -274,13 +275,13 @@ fn cofactors_are_there_for_matrices_of_any_rank() {
     assert!(inv(&[1.0, 2.0, 2.0, 4.0], 2, true, &Alone).unwrap().iter().all(|x| !x.is_finite()));
 }
 
-/// A product of two factors of that rank, dense.
+/// A dense product of two factors, with rank `rank`.
 fn deficient<T: Scalar>(make: fn(usize, usize) -> Vec<T>, n: usize, rank: usize) -> Vec<T> {
     times(&make(n, rank), &make(rank, n), n, rank, n)
 }
 
 fn check_deficient<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
-    // Several panels, and the first has all there is.
+    // There are several panels, and the first contains the whole column space.
     let n = from::SVD.max(from::QR) + 103;
     let a = deficient(make, n, 5);
     let Qr { q, r } = qr(&a, [n, n], false, true, &Alone);
@@ -306,7 +307,7 @@ fn diagonals_of_triangular_factors_are_real() {
     for n in [7, from::QR] {
         let r = qr(&complex(n, n), [n, n], false, true, &Alone).r;
         assert!((0..n).all(|i| r[i * n + i].im == 0.0));
-        // What is imaginary on the diagonal is not read.
+        // Imaginary parts of the diagonal are not read.
         let dominant =
             (0..n * n).map(|at| if at % (n + 1) == 0 { C::new(3.0, 1.0) } else { C::ZERO });
         let l = cholesky(&dominant.collect::<Vec<_>>(), n, true).unwrap();
@@ -321,7 +322,7 @@ fn diagonals_of_triangular_factors_are_real() {
 fn what_cannot_be_done_to_large_matrices_is_the_same_failure() {
     let n = from::LU.max(from::EIGH).max(from::SVD) + 3;
     let mut a = real(n, n);
-    // Two columns of one direction: no pivot is left for the second, exactly.
+    // Two parallel columns: the second has exactly zero pivot.
     (0..n).for_each(|i| a[i * n + 7] = if i == 0 { 2.0 } else { 0.0 });
     (0..n).for_each(|i| a[i * n + 9] = a[i * n + 7] * 2.0);
     let Err(Failure::Singular(pivot)) = inv(&a, n, false, &Alone) else { panic!("singular") };
@@ -364,7 +365,7 @@ fn factors_neither_overflow_nor_vanish_on_the_way() {
     let n = 5;
     for scale in [3e153, 1e300, 1e-160, 1e-300, 1e-312] {
         let relative = |values: &[f64]| values.iter().map(|v| v / scale).collect::<Vec<_>>();
-        // Denormal numbers have few digits.
+        // Subnormal numbers have few digits.
         let near = |x: f64, y: f64| assert!((x - y).abs() < 1e-9, "{x} and {y} at {scale}");
         let a = vec![scale; n * n];
         let Svd { u, s, vh } = svd(&a, n, n, true, true).unwrap();
@@ -386,7 +387,7 @@ fn factors_neither_overflow_nor_vanish_on_the_way() {
         near(log, 2.0 * scale.ln());
         assert_eq!(det(&[scale, 0.0, 0.0, 0.25 / scale], 2, &Alone).is_finite(), scale > 1e-308);
     }
-    // Whatever the order of large and small pivots.
+    // The order of large and small pivots must not matter.
     let pivots = [1e200, 1e200, 1e-200, 1e-200];
     let d = det(&diagonal::<f64>(&pivots, 4, 4), 4, &Alone);
     assert!((d - 1.0).abs() < 1e-14, "{d}");
@@ -403,14 +404,15 @@ fn cofactors_of_nearly_singular_matrices_keep_their_digits() {
     let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0 + 1e-15];
     let expected = [-3.0, 6.0, -3.0, 6.0, -12.0, 6.0, -3.0, 6.0, -3.0];
     same(&cofactors(&a, 3, &Alone), &expected);
-    // Of two rows they are linear, so that their slopes are the cofactors of the weights.
+    // Cofactors of 2x2 matrices are linear, so their slopes are the cofactors of the weights.
     let w = [0.5, -1.0, 2.0, 3.0];
     for a in [[1.0, 2.0, 2.0, 4.0], [0.0; 4], [1.0, 2.0, 3.0, 4.0]] {
         same(&cofactor_slopes(&a, &w, 2, &Alone), &cofactors(&w, 2, &Alone));
     }
 }
 
-/// Threads that take parts from the last to the first, beside the caller's from first to last.
+/// A team whose other threads take parts from last to first, and the calling thread from first to
+/// last.
 struct Crowd(usize);
 
 impl Team for Crowd {
@@ -445,8 +447,8 @@ fn check_teams<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>, n: usize
     }
 }
 
-/// Routines shared by several threads give the bits that one gives alone, and so do routines that
-/// several threads run at once.
+/// Routines on several threads give the same bits as on one, and so do routines that several
+/// threads run at the same time.
 #[test]
 fn bits_do_not_depend_on_threads() {
     check_teams(real, 201);
@@ -461,7 +463,7 @@ fn bits_do_not_depend_on_threads() {
     });
 }
 
-/// The transpose, and the largest element with NaN and infinities, at sizes of whole tiles and others.
+/// The transpose, and the largest element with NaN and infinities, for whole and partial tiles.
 #[test]
 fn every_element_is_looked_at() {
     for (rows, columns) in [(0, 3), (8, 8), (17, 9), (7, 24)] {
