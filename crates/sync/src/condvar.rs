@@ -1,5 +1,5 @@
-//! A condition variable whose waiting threads are in no section. The standard library's takes the
-//! mutex again before its caller knows of it, outside any section, where a fork may come between.
+//! A condition variable whose waiting threads are outside of sections. The standard library's locks
+//! the mutex again before it returns, outside of any section, and a fork may occur at that point.
 
 use crate::{Mutex, MutexGuard, in_section};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -18,25 +18,25 @@ struct Waiter {
     thread: Thread,
 }
 
-/// Whether a wait ended because its time was over.
+/// Whether a wait ended by timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTimeout(bool);
 
 impl WaitTimeout {
-    /// True if it did.
+    /// True if the wait ended by timeout.
     pub fn timed_out(self) -> bool {
         self.0
     }
 }
 
 impl Condvar {
-    /// A condition that nobody waits for.
+    /// A condition variable without waiting threads.
     pub const fn new() -> Condvar {
         Condvar { waiting: Mutex::new(Vec::new()) }
     }
 
-    /// Frees the mutex until the next notification, which may come too early. It must be the only
-    /// lock the thread holds.
+    /// Releases the mutex until the next notification; wake-ups may be spurious. The mutex must be
+    /// the only lock that the thread holds.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
         self.wait_until(guard, None).map(|(guard, _)| guard).map_err(|poisoned| {
             let (guard, _) = poisoned.into_inner();
@@ -44,7 +44,7 @@ impl Condvar {
         })
     }
 
-    /// As [`Condvar::wait`], for so long at most.
+    /// As [`Condvar::wait`], with a time limit.
     pub fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -59,7 +59,7 @@ impl Condvar {
         end: Option<Instant>,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeout)> {
         let waiter = Arc::new(Waiter { woken: AtomicBool::new(false), thread: thread::current() });
-        // While the mutex is held, so that no notification from here on is missed.
+        // Register while the mutex is held, so that no later notification is missed.
         self.lock().push(waiter.clone());
         let mutex = guard.mutex;
         drop(guard);
@@ -81,7 +81,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         for waiter in std::mem::take(&mut *self.lock()) {
             waiter.woken.store(true, Release);

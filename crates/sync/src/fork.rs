@@ -1,5 +1,6 @@
-//! Forks of the process. Threads do not survive one, so what the parent's were doing never ends in
-//! the child: who waits for another thread compares the count of forks with the one it began with.
+//! Counts forks of the process. Threads do not survive a fork, so work of the parent's other
+//! threads never finishes in the child. A thread that waits for another thread compares the count
+//! with its value at the start of the wait.
 
 #[cfg(unix)]
 use crate::section;
@@ -8,17 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// How often this process is the child of a fork, since a thread first entered a section.
+/// Number of forks between this process and the process in which a thread first entered a section.
 pub fn count() -> u64 {
     FORKS.load(Relaxed)
 }
 
-/// Has the system call the handlers below around each fork.
+/// Registers the handlers below with `pthread_atfork`.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     #[cfg(unix)]
     ONCE.call_once(|| {
-        // SAFETY: the handlers touch atomics only, and wait.
+        // SAFETY: the handlers only use atomics and wait.
         unsafe {
             libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child));
         }

@@ -1,14 +1,16 @@
-//! Locks that are free when the process forks, and the count of forks.
+//! Locks that are free when the process forks, and a count of forks.
 //!
-//! The child of a fork has one thread and a copy of all memory: a lock that another thread held is
-//! held for ever, and what it guards may be half changed. So a thread says when it is in a *section*,
-//! and a fork waits until no other thread is in one; threads that want to enter a section meanwhile
-//! wait until the fork is over. Every lock here is held within a section. In the child each of them
-//! is therefore free, but for those of the thread that forked, and guards whole data.
+//! The child of a fork has one thread and a copy of all memory. A lock that another thread held
+//! stays held forever, and the data it guards may be inconsistent. Therefore a thread marks a
+//! *section*: a fork waits until no other thread is in a section, and threads that want to enter a
+//! section wait until the fork is over. Every lock of this crate is held within a section. In the
+//! child each lock is thus free and guards consistent data, except for the locks of the forking
+//! thread.
 //!
-//! The law that keeps a fork from waiting for ever: a section waits for nothing but other sections.
-//! In particular not for Python's interpreter, which the thread that forks holds, and not for a
-//! condition (`Condvar::wait` leaves the section meanwhile, so that its lock must be the only one).
+//! To avoid deadlock, a section may wait only for other sections. In particular it must not wait
+//! for Python's interpreter lock, which the forking thread holds, nor for a condition.
+//! `Condvar::wait` leaves the section while it waits, so its mutex must be the only lock of the
+//! thread.
 
 mod condvar;
 pub mod fork;
@@ -30,7 +32,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::time::Duration;
 
-    /// The exit status of a child that runs `f`; none if it does not end.
+    /// The exit status of a child that runs `f`; `None` if it does not end in time.
     fn in_child(f: impl FnOnce() -> bool) -> Option<i32> {
         // SAFETY: the child touches memory of its own and ends by `_exit`.
         let pid = unsafe { libc::fork() };
@@ -55,7 +57,8 @@ mod tests {
 
     #[test]
     fn a_child_finds_every_lock_free_and_what_it_guards_whole() {
-        // Forks are noticed once a thread has been in a section; the threads below may start late.
+        // Handlers are registered when a thread first enters a section; the threads below may start
+        // late.
         drop(Section::enter());
         let pair = Arc::new((Mutex::new((0u64, 0u64)), Mutex::new(()), Condvar::new()));
         let stop = Arc::new(AtomicBool::new(false));

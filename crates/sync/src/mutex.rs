@@ -1,28 +1,28 @@
-//! The standard library's mutex, held within a section.
+//! A mutex that is held within a section.
 
 use crate::Section;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
-/// As [`std::sync::Mutex`], and free in the child of a fork.
+/// As [`std::sync::Mutex`], but free in the child of a fork.
 #[derive(Default)]
 pub struct Mutex<T: ?Sized>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A mutex that nobody holds.
+    /// An unlocked mutex.
     pub const fn new(value: T) -> Mutex<T> {
         Mutex(std::sync::Mutex::new(value))
     }
 
-    /// What it guards.
+    /// The guarded value.
     pub fn into_inner(self) -> LockResult<T> {
         self.0.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until nobody holds it.
+    /// Locks the mutex; blocks while another thread holds it.
     #[inline]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let section = Section::enter();
@@ -35,7 +35,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// Holds it if nobody does.
+    /// Locks the mutex if no thread holds it.
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         let section = Section::enter();
@@ -50,7 +50,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// What it guards, which nobody else can reach.
+    /// The guarded value, without locking, since the borrow is exclusive.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()
     }
@@ -62,9 +62,9 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     }
 }
 
-/// Holds a [`Mutex`] while it lives.
+/// Keeps a [`Mutex`] locked while it lives.
 pub struct MutexGuard<'a, T: ?Sized> {
-    // Dropped in this order: the section ends when the lock is free.
+    // Fields drop in this order: the section ends after the lock is released.
     guard: std::sync::MutexGuard<'a, T>,
     pub(crate) mutex: &'a Mutex<T>,
     _section: Section,

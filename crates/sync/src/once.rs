@@ -1,10 +1,10 @@
-//! Values made when first needed, within a section: the child of a fork would wait for ever for
-//! another thread to finish making one.
+//! Values that are initialised on first use, within a section. Otherwise the child of a fork could
+//! wait forever for another thread to finish the initialisation.
 
 use crate::Section;
 use std::ops::Deref;
 
-/// As [`std::sync::OnceLock`]. What makes the value obeys the law of sections.
+/// As [`std::sync::OnceLock`]. The initialiser must obey the rule of sections.
 #[derive(Debug)]
 pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
@@ -15,24 +15,24 @@ impl<T> Default for OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// Nothing yet.
+    /// An uninitialised cell.
     pub const fn new() -> OnceLock<T> {
         OnceLock(std::sync::OnceLock::new())
     }
 
-    /// The value, if it was made.
+    /// The value, if it is initialised.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         self.0.get()
     }
 
-    /// Sets the value, unless there is one: then it comes back.
+    /// Sets the value; returns it as an error if there is one already.
     pub fn set(&self, value: T) -> Result<(), T> {
         let _section = Section::enter();
         self.0.set(value)
     }
 
-    /// The value, made by `make` if need be.
+    /// The value; initialises it with `make` on first use.
     #[inline]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         match self.0.get() {
@@ -45,14 +45,14 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// As [`std::sync::LazyLock`], made by a function.
+/// As [`std::sync::LazyLock`], initialised by a function pointer.
 pub struct LazyLock<T> {
     value: OnceLock<T>,
     make: fn() -> T,
 }
 
 impl<T> LazyLock<T> {
-    /// To be made by that function.
+    /// A value that `make` initialises on first use.
     pub const fn new(make: fn() -> T) -> LazyLock<T> {
         LazyLock { value: OnceLock::new(), make }
     }

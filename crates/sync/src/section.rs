@@ -1,4 +1,4 @@
-//! Sections: what a fork does not cut in two.
+//! Sections: code during which no other thread can fork the process.
 
 use crate::fork;
 use std::cell::Cell;
@@ -7,7 +7,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 use std::time::Duration;
 
-/// Of one thread: how many sections it is in. On a line of its own; reused, never freed.
+/// The section depth of one thread. Each slot has its own cache line; slots are reused and never
+/// freed.
 #[repr(align(64))]
 struct Slot {
     depth: AtomicU32,
@@ -15,12 +16,12 @@ struct Slot {
     next: AtomicPtr<Slot>,
 }
 
-/// All slots there ever were.
+/// All slots that were ever created.
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
-/// Threads that are forking: nobody else enters a section.
+/// Number of threads that are forking; while it is nonzero, no other thread enters a section.
 static CLOSED: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives the slot back when its thread ends.
+/// Releases the slot when its thread ends.
 struct Own(Cell<Option<&'static Slot>>);
 
 impl Drop for Own {
@@ -35,7 +36,8 @@ thread_local! {
     static OWN: Own = const { Own(Cell::new(None)) };
 }
 
-/// The slot of this thread; a nameless one of its own for what runs after its locals are gone.
+/// The slot of this thread. Code that runs after the thread-local storage is destroyed claims a new
+/// slot at each call.
 fn own() -> &'static Slot {
     OWN.try_with(|own| match own.0.get() {
         Some(slot) => slot,
@@ -76,23 +78,24 @@ fn claim() -> &'static Slot {
     }
 }
 
-/// While it lives the process does not fork on another thread. Sections nest.
+/// While it lives, no other thread forks the process. Sections nest.
 pub struct Section {
     slot: &'static Slot,
-    /// It belongs to its thread.
+    /// Not `Send`, since a section belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Section {
-    /// Enters a section; waits while another thread forks, unless this one is in a section already.
+    /// Enters a section. Waits while another thread forks, unless this thread is in a section
+    /// already.
     #[inline]
     pub fn enter() -> Section {
         let slot = own();
         if slot.depth.load(Relaxed) > 0 {
             slot.depth.store(slot.depth.load(Relaxed) + 1, Relaxed);
         } else {
-            // Either the fork sees this, or this sees the fork: both are written before read, in one
-            // order for all.
+            // Sequential consistency (as in Dekker's algorithm): both sides write before they read,
+            // so either the fork sees the depth, or this thread sees the fork.
             slot.depth.swap(1, SeqCst);
             if CLOSED.load(SeqCst) > 0 {
                 wait(slot);
@@ -109,12 +112,12 @@ impl Drop for Section {
     }
 }
 
-/// True if this thread is in a section, where it may not wait for anything but other sections.
+/// True if this thread is in a section and may only wait for other sections.
 pub fn in_section() -> bool {
     own().depth.load(Relaxed) > 0
 }
 
-/// Stays out of the section until no fork is under way.
+/// Leaves the section until no fork is in progress.
 #[cold]
 fn wait(slot: &Slot) {
     loop {
@@ -130,7 +133,7 @@ fn wait(slot: &Slot) {
     }
 }
 
-/// Lets others run, ever longer.
+/// Yields to other threads, then sleeps.
 fn pause(turns: &mut u32) {
     *turns += 1;
     match *turns {
@@ -139,12 +142,12 @@ fn pause(turns: &mut u32) {
     }
 }
 
-/// Waits until no other thread is in a section; none enters one until [`open`].
+/// Waits until no other thread is in a section; no thread enters one until [`open`].
 pub(crate) fn close() {
     let own = ptr::from_ref(own());
     CLOSED.fetch_add(1, SeqCst);
     let mut at = SLOTS.load(SeqCst);
-    // SAFETY: slots are leaked. Those that come later find the sections closed.
+    // SAFETY: slots are leaked. A slot that is added later finds the sections closed.
     while let Some(slot) = unsafe { at.as_ref() } {
         let mut turns = 0;
         while !ptr::eq(slot, own) && slot.depth.load(SeqCst) > 0 {
@@ -154,12 +157,12 @@ pub(crate) fn close() {
     }
 }
 
-/// The fork is over.
+/// Reopens the sections after the fork.
 pub(crate) fn open() {
     CLOSED.fetch_sub(1, SeqCst);
 }
 
-/// In the child of a fork: this thread is all there is.
+/// Reopens the sections in the child of a fork, whose only thread is this one.
 #[cfg(unix)]
 pub(crate) fn open_in_child() {
     CLOSED.store(0, SeqCst);

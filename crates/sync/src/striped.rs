@@ -1,17 +1,17 @@
-//! Values that threads have copies of, so that threads which write often do not share a cache line.
+//! Values with a copy for each thread, so that frequent writers do not share a cache line.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Number of copies. More threads than this share them.
+/// Number of copies. With more threads, threads share copies.
 const STRIPES: usize = 16;
 
 thread_local! {
-    /// The stripe of this thread; [`STRIPES`] before it is asked for.
+    /// The stripe of this thread; [`STRIPES`] until it is assigned.
     static STRIPE: Cell<usize> = const { Cell::new(STRIPES) };
 }
 
-/// Threads that have asked for a stripe so far.
+/// Number of threads with a stripe.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 #[inline]
@@ -25,18 +25,18 @@ fn stripe() -> usize {
     stripe
 }
 
-/// A copy of `T` for each thread, on cache lines of its own. Threads beyond the sixteenth share copies,
-/// so `T` has to be safe to share.
+/// A copy of `T` for each thread, on separate cache lines. Threads beyond the sixteenth share
+/// copies, so `T` must be thread-safe.
 #[derive(Debug, Default)]
 pub struct Striped<T>([Line<T>; STRIPES]);
 
-/// Two lines of 64 bytes, since processors fetch lines in pairs.
+/// Aligned to two 64-byte lines, since processors prefetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line<T>(T);
 
 impl<T> Striped<T> {
-    /// Copies that `make` makes.
+    /// Creates each copy by `make`.
     pub fn new(mut make: impl FnMut() -> T) -> Striped<T> {
         Striped(std::array::from_fn(|_| Line(make())))
     }
@@ -53,7 +53,7 @@ impl<T> Striped<T> {
     }
 }
 
-/// A count that many threads add to. Adding is quick, reading is not.
+/// A counter that many threads increment. Incrementing is fast, reading is slow.
 #[derive(Debug, Default)]
 pub struct Counter(Striped<AtomicU64>);
 
@@ -64,7 +64,7 @@ impl Counter {
         self.0.mine().fetch_add(number, Relaxed);
     }
 
-    /// The sum of what was added so far, which may miss what other threads add meanwhile.
+    /// The current sum, which may miss concurrent additions of other threads.
     pub fn get(&self) -> u64 {
         self.0.iter().map(|copy| copy.load(Relaxed)).sum()
     }
