@@ -2,9 +2,9 @@
 //! product of factors, as in `i j, j k -> i k; j: add` for a matrix product. Batching and sharding
 //! assign an axis to a factor, and the factor's role says what the assignment means.
 //!
-//! The notation is einsum's with the compound factors of Shardy: `(i j)` is an axis with index `i *
-//! size of j + j`, `1` an axis of one element without a factor, and `()` a tensor without axes.
-//! After `;` come the roles and sizes that do not follow from the axes.
+//! The notation is einsum's with the compound factors of Shardy: `(i j)` is an axis with index
+//! `i * size of j + j`, `1` an axis of one element without a factor, and `()` a tensor without
+//! axes. After `;` come the roles and sizes that do not follow from the axes.
 
 mod parse;
 mod program;

@@ -19,8 +19,8 @@ pub fn philox(mut c: [u32; 4], mut k: [u32; 2]) -> [u32; 4] {
 /// key and a seed with equal bits share no block.
 const STREAM: u32 = 3;
 
-/// The 64 random bits of a key at a counter: the first two words of the block of the key `(key mod
-/// 2^32, key >> 32)` at the counter `(counter mod 2^32, counter >> 32, 3, 0)`.
+/// The 64 random bits of a key at a counter: the first two words of the block of the key
+/// `(key mod 2^32, key >> 32)` at the counter `(counter mod 2^32, counter >> 32, 3, 0)`.
 #[inline(always)]
 pub fn word(key: u64, counter: u64) -> u64 {
     let counter = [counter as u32, (counter >> 32) as u32, STREAM, 0];

@@ -68,10 +68,10 @@ pub fn cofactors<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Vec<T> {
     from_core(&core, &parts, n)
 }
 
-/// The gradient of the weighted sum of cofactors. With `X = A^-T` it is `det(A) (sum(w o X) X - X
-/// w^T X)`. In the basis of the singular vectors, `B = U^H A V` is diagonal and the weights are `M
-/// = U^H w V`. A diagonal element of `B` is a factor of all other diagonal cofactors. An
-/// off-diagonal element only affects the cofactor at the mirrored position.
+/// The gradient of the weighted sum of cofactors. With `X = A^-T` it is
+/// `det(A) (sum(w o X) X - X w^T X)`. In the basis of the singular vectors, `B = U^H A V` is
+/// diagonal and the weights are `M = U^H w V`. A diagonal element of `B` is a factor of all other
+/// diagonal cofactors. An off-diagonal element only affects the cofactor at the mirrored position.
 pub fn cofactor_slopes<T: Scalar>(a: &[T], w: &[T], n: usize, team: &dyn Team) -> Vec<T> {
     if let Some((inverse, det)) = regular(a, n, team) {
         let sum = w.iter().zip(&inverse).fold(T::default(), |sum, (&w, &x)| sum + w * x);

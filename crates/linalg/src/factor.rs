@@ -62,8 +62,8 @@ pub(super) struct Lu<T> {
     by_columns: bool,
 }
 
-/// Scales `x` by a power of epsilon to a modulus near one. Returns `y` and `p` with `x = y *
-/// EPSILON^-p`. Zero, NaN and infinities are returned unchanged.
+/// Scales `x` by a power of epsilon to a modulus near one. Returns `y` and `p` with
+/// `x = y * EPSILON^-p`. Zero, NaN and infinities are returned unchanged.
 fn moderate<T: Scalar>(mut x: T) -> (T, i32) {
     let (unit, back) = (T::Real::EPSILON, T::Real::ONE / T::Real::EPSILON);
     let (mut size, mut power) = (x.modulus(), 0);

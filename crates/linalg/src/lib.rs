@@ -259,8 +259,8 @@ impl<T: Scalar> Reflector<T> {
     }
 }
 
-/// The first `columns` columns of the product of reflections; reflection `i` acts from row `first +
-/// i` on.
+/// The first `columns` columns of the product of reflections; reflection `i` acts from row
+/// `first + i` on.
 fn product<T: Scalar>(
     reflectors: &[Reflector<T>],
     rows: usize,

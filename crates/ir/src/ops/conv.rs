@@ -204,8 +204,8 @@ fn product(sizes: &[usize]) -> usize {
     sizes.iter().product()
 }
 
-/// One matrix product for each group: kernels `[groups, out, in * kernel]` times patches `[n,
-/// groups, in * kernel, positions]`.
+/// One matrix product for each group: kernels `[groups, out, in * kernel]` times patches
+/// `[n, groups, in * kernel, positions]`.
 fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (conv, x, w) = (conv_attrs(d.op), d.inputs[0], d.inputs[1]);
     let (xs, ws) = (d.b.shape(x).clone(), d.b.shape(w).clone());
@@ -273,8 +273,8 @@ fn with_bias(d: &mut Decomposition<'_>, y: NodeId) -> Result<NodeId> {
     d.b.add(y, bias)
 }
 
-/// The transpose of the convolution: from `y`, which has the shape of its result, to `[n, c,
-/// extents…]`.
+/// The transpose of the convolution: from `y`, which has the shape of its result, to
+/// `[n, c, extents…]`.
 fn transposed(
     b: &mut GraphBuilder,
     y: NodeId,
@@ -426,8 +426,8 @@ pub static CONV: OpDef = OpDef {
     precision: Precision::Half,
     ..OpDef::BLANK
 };
-/// The transpose of [`CONV`] with respect to its operand: `[n, in, …]` and kernels `[in, out /
-/// groups, …]`.
+/// The transpose of [`CONV`] with respect to its operand: `[n, in, …]` and kernels
+/// `[in, out / groups, …]`.
 pub static CONV_TRANSPOSE: OpDef = OpDef {
     linear: Linearity::In(&[&[0, 2], &[1, 2]]),
     factors: Factoring::Rule(factoring::conv_transpose),

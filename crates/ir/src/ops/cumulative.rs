@@ -79,8 +79,8 @@ fn begins(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     v.b.eq(index, first)
 }
 
-/// `d x_i = E_i R_i`, where `E_i` is the product of the elements before and `R_i = ct_i + x_(i+1)
-/// R_(i+1)`. Nothing is divided by an element, since it may be 0.
+/// `d x_i = E_i R_i`, where `E_i` is the product of the elements before and
+/// `R_i = ct_i + x_(i+1) R_(i+1)`. Nothing is divided by an element, since it may be 0.
 fn cumprod_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = v.inputs[0];
     let (zero, one, begins) = (v.b.scalar_like(x, 0.0), v.b.scalar_like(x, 1.0), begins(v, x)?);

@@ -18,8 +18,8 @@ const LARGE: f64 = 1e6;
 /// Limit on the number of terms; no order below [`LARGE`] needs as many.
 const TERMS: usize = 100_000;
 
-/// `P(a, x)`, the integral of `t^(a - 1) exp(-t)` from 0 to `x`, divided by `gamma(a)`, for `a >=
-/// 0` and `x >= 0`; NaN elsewhere.
+/// `P(a, x)`, the integral of `t^(a - 1) exp(-t)` from 0 to `x`, divided by `gamma(a)`, for
+/// `a >= 0` and `x >= 0`; NaN elsewhere.
 pub fn igamma(a: f64, x: f64) -> f64 {
     match at_edges(a, x) {
         Some(p) => p,
@@ -216,8 +216,8 @@ mod tests {
         );
     }
 
-    /// `P(1, x)`, `P(1/2, x)` and the recurrence `Q(a + 1, x) - Q(a, x) = x^a exp(-x) / gamma(a +
-    /// 1)`.
+    /// `P(1, x)`, `P(1/2, x)` and the recurrence
+    /// `Q(a + 1, x) - Q(a, x) = x^a exp(-x) / gamma(a + 1)`.
     #[test]
     fn identities_hold() {
         for x in [1e-8, 0.02, 0.3, 0.7, 1.0, 1.3, 2.0, 5.5, 20.0, 80.0] {

@@ -46,8 +46,8 @@ impl Batch<'_> {
         Ok(self.b.permute(y, &order)?)
     }
 
-    /// Merges batch and indexed axis: `[batch, before…, size, behind…]` to `[batch * size, before…,
-    /// behind…]`.
+    /// Merges batch and indexed axis: `[batch, before…, size, behind…]` to
+    /// `[batch * size, before…, behind…]`.
     fn joined(&mut self, x: NodeId, axis: usize) -> Result<NodeId> {
         let shape = self.b.shape(x).clone();
         let order: Vec<usize> =

@@ -89,9 +89,9 @@ fn slopes(
     Ok(Slopes { exp, ds: b.mul(exp, dp)? })
 }
 
-/// With weights `exp / total` and `ct` divided by `total`, the cotangent of the scores is `ds = exp
-/// * (ct v^T - sum(ct * y))`. The cotangents are `ds k` for the queries, `ds^T q` for the keys,
-/// both times the scale, `exp^T ct` for the values, and `ds` for an additive mask.
+/// With weights `exp / total` and `ct` divided by `total`, the cotangent of the scores is
+/// `ds = exp * (ct v^T - sum(ct * y))`. The cotangents are `ds k` for the queries, `ds^T q` for the
+/// keys, both times the scale, `exp^T ct` for the values, and `ds` for an additive mask.
 pub(super) fn attention(v: &mut Vjp<'_>) -> Result<Cotangents> {
     let x = Operands::new(v.b, &v.op, v.inputs)?;
     if x.has_no_keys(v.b) {

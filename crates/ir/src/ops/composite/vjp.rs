@@ -198,8 +198,8 @@ pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
 }
 
 /// `ct * (x - y) / (x (1 - x))`, with a divisor of at least 1e-12. This is 0 where a saturated
-/// probability is right, and large but finite where it is wrong. The targets get `ct * (log(1 - x)
-/// - log(x))`.
+/// probability is right, and large but finite where it is wrong. The targets get
+/// `ct * (log(1 - x) - log(x))`.
 pub(super) fn binary_cross_entropy(v: &mut Vjp<'_>) -> Rule {
     let dtype = v.b.dtype(v.inputs[0]);
     let (x, y) = (v.b.widen(v.inputs[0])?, v.b.widen(v.inputs[1])?);

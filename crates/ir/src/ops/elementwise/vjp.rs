@@ -76,8 +76,8 @@ pub(super) fn abs(v: &mut Vjp<'_>) -> Rule {
     only(v.b.mul(ct, conj)?)
 }
 
-/// Zero for real numbers; for complex numbers, with `s = z / |z|`, `(ct - real(ct * s) * conj(s)) /
-/// |z|`, 0 at 0.
+/// Zero for real numbers; for complex numbers, with `s = z / |z|`,
+/// `(ct - real(ct * s) * conj(s)) / |z|`, 0 at 0.
 pub(super) fn sign(v: &mut Vjp<'_>) -> Rule {
     let z = v.inputs[0];
     let dtype = v.b.dtype(z);
@@ -99,9 +99,9 @@ pub(super) fn sign(v: &mut Vjp<'_>) -> Rule {
     only(v.b.select(is_zero, zero, ct)?)
 }
 
-// Complex cotangents follow JAX's convention: a cotangent pairs with a change `dz` as `real(ct *
-// dz)`. The derivative of a holomorphic function is thus a plain factor, and the gradient of a real
-// function of `x + iy` is `df/dx - i df/dy`.
+// Complex cotangents follow JAX's convention: a cotangent pairs with a change `dz` as
+// `real(ct * dz)`. The derivative of a holomorphic function is thus a plain factor, and the
+// gradient of a real function of `x + iy` is `df/dx - i df/dy`.
 
 pub(super) fn real(v: &mut Vjp<'_>) -> Rule {
     let zero = v.scalar(0.0);

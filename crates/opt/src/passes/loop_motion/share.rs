@@ -123,8 +123,8 @@ fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId
 }
 
 /// Follows the chain of elementwise ops from a matrix product, as long as each op is the only user
-/// of the previous one and is shared too. Stacking the last one stores one value for `x @ w + h @ u
-/// + b`.
+/// of the previous one and is shared too. Stacking the last one stores one value for
+/// `x @ w + h @ u + b`.
 fn absorbed(body: &Graph, users: &Users, same: &[Option<NodeId>], product: NodeId) -> NodeId {
     let mut at = product;
     while let Some(user) = users.only(at) {

@@ -1,7 +1,7 @@
-//! Moves accumulated matrix products out of a scan. A carry `s` that each iteration replaces by `s
-//! + a @ b` becomes `s + A @ B` after the loop, where `A` and `B` are the stacked operands and the
-//! product also contracts the iteration axis. The gradient of a weight that a scan captures is such
-//! a carry.
+//! Moves accumulated matrix products out of a scan. A carry `s` that each iteration replaces by
+//! `s + a @ b` becomes `s + A @ B` after the loop, where `A` and `B` are the stacked operands and
+//! the product also contracts the iteration axis. The gradient of a weight that a scan captures is
+//! such a carry.
 
 use super::{Edit, Kind, Loop, Loops, Moved, Users, view_outside, viewed};
 use girih_ir::ops::Attrs;
