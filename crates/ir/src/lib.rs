@@ -1,10 +1,9 @@
-//! Girih's graph layer: what a value is ([`TensorSpec`]), what can be done to it ([`Op`], defined
-//! once each in [`ops`]), and closed [`Graph`]s of such ops with their canonical encoding, verifier
-//! and text form.
+//! Girih's graph layer: values ([`TensorSpec`]), ops ([`Op`], each defined once in [`ops`]), and
+//! closed [`Graph`]s of ops with their canonical encoding, verifier and text form.
 //!
-//! This crate knows nothing of memory, devices, kernels or front ends: a graph never holds data.
-//! Only the [`mod@reference`] evaluator computes, to say what the ops mean, with [`complex`],
-//! [`special`], [`random`] and [`linalg`], which it shares with the executors.
+//! This crate does not depend on memory, devices, kernels or front ends, and a graph never holds
+//! data. Only the [`mod@reference`] evaluator computes: it defines the meaning of the ops, with
+//! [`complex`], [`special`], [`random`] and [`linalg`], which the executors use as well.
 #![forbid(unsafe_code)]
 
 pub mod agreement;

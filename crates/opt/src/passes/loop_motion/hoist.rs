@@ -27,8 +27,8 @@ fn outside(b: &mut GraphBuilder, of: &Loop, node: NodeId, operands: &[NodeId]) -
     b.copy_nodes(of.body(), map, &[node])[0]
 }
 
-/// Invariant nodes with a variant user that are worth moving: they compute, and are no larger than
-/// the largest captured operand that they read.
+/// Invariant nodes that are outputs or have a variant user, and that are worth moving: they
+/// compute, and are no larger than the largest captured operand that they read.
 fn invariants(of: &Loop) -> Vec<NodeId> {
     let body = of.body();
     let (invariant, live) = (of.invariants(), body.live());
