@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
 from ._girih import Program, Tensor
 from .compiled import CompiledFunction
+from .devices import device as device_scope
 from .errors import InvalidArgumentError
 from .lazy import _some_tensors
 from .names import dotted, output_names
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import TypeAlias
 
+    from .devices import Device
     from .nn import Module
     from .tree import PyTree
 
@@ -258,7 +261,7 @@ def savez(file: _Path, *tensors: Any, **named: Any) -> None:
     save(file, {**numbered, **named})
 
 
-def load(file: _Path, like: PyTree = None) -> Any:
+def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None) -> Any:
     """Reads a file of tensors: ``.npy``, ``.npz`` or ``.safetensors``.
 
     Data that lie aligned and uncompressed are used where they are: the file is mapped, and must not
@@ -268,16 +271,19 @@ def load(file: _Path, like: PyTree = None) -> Any:
         file: The file.
         like: A pytree as it was saved; its structure comes back with the file's tensors. A module
             comes back as a copy; ``like`` stays as it is.
+        device: The device that the tensors are put on; the current one if None.
 
     Returns:
         A tensor for ``.npy``, else a dict of tensors by name; with ``like`` a pytree like it.
 
     Raises:
         FormatError: The file is not what its suffix says.
+        DeviceError: There is no such device.
         InvalidArgumentError: Another suffix, or the file lacks a tensor of ``like``.
         OSError: It cannot be read.
     """
-    tensors = dict(_girih.load_tensors(os.fspath(file)))
+    with nullcontext() if device is None else device_scope(device):
+        tensors = dict(_girih.load_tensors(os.fspath(file)))
     if like is None:
         return tensors[""] if list(tensors) == [""] else tensors
     names = [dotted(path) for path, _ in tree.flatten_with_path(like)]

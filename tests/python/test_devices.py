@@ -181,6 +181,21 @@ CREATED = {
 }
 
 
+def test_files_are_loaded_to_a_device(tmp_path):
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(2, np.float32)}
+    for name in ["x.npz", "x.safetensors"]:
+        gr.save(tmp_path / name, {key: gr.asarray(value) for key, value in arrays.items()})
+        found = gr.load(tmp_path / name, device="mock")
+        assert {key: x.device for key, x in found.items()} == {"a": "mock", "b": "mock"}
+        for key, x in found.items():
+            np.testing.assert_array_equal(x.numpy(), arrays[key])
+        assert gr.load(tmp_path / name)["a"].device == "cpu"
+        like = gr.load(tmp_path / name, like={"b": 0, "a": 0}, device=gr.devices()[0])
+        assert like["a"].device == "cpu"
+    with pytest.raises(gr.DeviceError, match="nope"):
+        gr.load(tmp_path / "x.npz", device="nope")
+
+
 def seeded(draw):
     gr.manual_seed(5)
     return draw()

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -161,6 +162,24 @@ def test_the_page_holds_the_trace(tmp_path: Path) -> None:
         prof.export_html(tmp_path / "t.json")
 
 
+def drawn_by_a_browser(page: Path, folder: Path) -> tuple[list[str], set[str], str]:
+    """The kinds of the spans that a headless browser draws, the names of rows, and the whole DOM."""
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    done = subprocess.run(
+        [*command, f"--user-data-dir={folder / 'profile'}", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    spans = re.findall(
+        r'<div class="span (\w+)" title="[^"]*" style="left: [\d.e-]+px', done.stdout
+    )
+    rows = re.findall(r'<div class="row"><b>([^<]*)</b>', done.stdout)
+    return sorted(spans), set(rows), done.stdout
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
 def test_a_browser_draws_each_span_of_the_trace(tmp_path: Path) -> None:
     side = gr.Stream()
@@ -170,18 +189,22 @@ def test_a_browser_draws_each_span_of_the_trace(tmp_path: Path) -> None:
             gr.eval(chain(35))
     path = tmp_path / "t.html"
     prof.export_html(path)
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    done = subprocess.run(
-        [*command, f"--user-data-dir={tmp_path / 'profile'}", path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    drawn = re.findall(
-        r'<div class="span (\w+)" title="([^"]*)" style="left: ([\d.e-]+)px', done.stdout
-    )
-    assert sorted(kind for kind, _, _ in drawn) == sorted(span.kind for span in prof.spans)
-    rows = re.findall(r'<div class="row"><b>([^<]*)</b>', done.stdout)
-    assert {f"girih cpu, stream {side.index}", "girih mock, stream 0"} <= set(rows)
-    assert f"{len(prof.spans)} spans" in done.stdout
+    drawn, rows, dom = drawn_by_a_browser(path, tmp_path)
+    assert drawn == sorted(span.kind for span in prof.spans)
+    assert {f"girih cpu, stream {side.index}", "girih mock, stream 0"} <= rows
+    assert f"{len(prof.spans)} spans" in dom
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+def test_a_browser_draws_the_page_of_the_command_line(tmp_path: Path) -> None:
+    model, page = tmp_path / "model.pfgb", tmp_path / "t.html"
+    gr.save_graph(model, chain(37))
+    command = [sys.executable, "-m", "girih", "trace", str(model), "-n", "3", "-o", str(page)]
+    subprocess.run(command, check=True, capture_output=True)
+    inside = page.read_text().partition('id="trace">')[2].partition("</script>")[0]
+    spans = [e for e in json.loads(inside)["traceEvents"] if e["ph"] == "X"]
+    drawn, rows, dom = drawn_by_a_browser(page, tmp_path)
+    assert drawn == sorted(e["cat"] for e in spans)
+    assert drawn.count("launch") >= 3
+    assert "girih cpu, stream 0" in rows
+    assert f"{len(spans)} spans" in dom
