@@ -1,5 +1,5 @@
-//! One thread's piece of a product: tiles of some rows and panels, block by block of the shared
-//! dimension, and the body on them.
+//! The loops of one chunk: blocks of K, slabs of panels, row tiles, and the epilogue on their
+//! results.
 
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
@@ -12,23 +12,23 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Bytes of a line of the caches.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Where the operands of a block of a chunk's shared indices are.
+/// The operands of one block of K of a chunk.
 pub(super) struct Block<'a> {
     pub chunk: &'a Chunk,
     pub shared: Range<usize>,
-    /// The end of the chunk's shared indices.
+    /// The end of the chunk's range of K.
     pub end: usize,
-    /// The right operand's first element of the chunk's batch.
+    /// The first element of B in the chunk's entry of the batch.
     pub start: *const u8,
     pub left: Left,
-    /// Packed panels of a slab.
+    /// The packed panels of a slab.
     pub panels: *mut f32,
-    /// All panels, if they are kept; there is no slab then.
+    /// Prepacked B, if there is one; no slab is packed then.
     pub right: Option<Right>,
-    /// Where the vectors of the panel are that was computed last, if they are read where they lie.
+    /// The addresses of the last panel's vectors, if B is read through an indirection.
     pub places: Cell<Option<Places>>,
 }
 
@@ -48,8 +48,8 @@ impl Product {
         let (rows, columns) = (self.rows_of(&chunk.tiles), self.columns_of(&chunk.panels));
         let body = self.out.is_none() && cut.parts == 1;
         let of_tile = cut.rows_of(0) * cut.slab * cut.width();
-        // The body follows some tiles at a time, whose products are in the first cache, if these are
-        // complete.
+        // If one block completes the sums, run the epilogue on a few tiles at a time, while their
+        // results are in the L1 cache.
         let grouped = body && cut.block == self.k;
         let together = match self.packs_ahead() {
             _ if !grouped => usize::MAX,
@@ -120,7 +120,7 @@ impl Product {
         panels.start * width..(panels.end * width).min(self.n)
     }
 
-    /// The slabs of a chunk, packed ahead of their tiles unless the first of these do it.
+    /// The slabs of a chunk. Each is packed before its tiles run, unless the first tile packs it.
     ///
     /// # Safety
     /// As [`Product::run_chunk`]; the block's panels have room for a slab.
@@ -137,8 +137,8 @@ impl Product {
         })
     }
 
-    /// Tiles and panels in the order in which they are computed: where columns are read where they lie,
-    /// those that share a panel follow one another.
+    /// Tiles and panels in the order of computation. If B is read in memory, all tiles of a panel
+    /// are consecutive.
     fn pairs(
         &self,
         tiles: &Range<usize>,
@@ -151,26 +151,26 @@ impl Product {
         })
     }
 
-    /// A block of a slab of all tiles of a chunk, whose result begins at the target.
+    /// One block of K of a slab, for all tiles of a chunk; the result begins at the target.
     ///
     /// # Safety
-    /// As [`Product::run_chunk`]; the block's panels hold the slab, unless the first tiles pack it.
+    /// As [`Product::run_chunk`]; the block's panels hold the slab, unless the first tile packs it.
     pub(super) unsafe fn slab(&self, block: &Block<'_>, slab: &Range<usize>, target: Target) {
         let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
         for (tile, p) in self.pairs(tiles, slab) {
             let down = (self.cut.row(tile) - self.cut.row(tiles.start)) as isize;
             let across = ((p - panels.start) * self.cut.width()) as isize;
             let start = target.start.wrapping_offset(down * target.pitch + across);
-            // SAFETY: the caller's promise; the result is this chunk's.
+            // SAFETY: the caller's promise; no other chunk writes this part of the result.
             unsafe { self.tile(block, slab, tile, p, Target { start, ..target }) };
         }
     }
 
-    /// All tiles of a chunk whose shared dimension is one block, and the body on some of them at a
-    /// time. What it reads is asked for before each tile, which takes the time that memory takes.
+    /// All tiles of a chunk whose K is one block. The epilogue runs on `together` tiles at a time.
+    /// Before each tile, the memory that its epilogue reads is prefetched.
     ///
     /// # Safety
-    /// As [`Product::packed_slabs`]; there is room for the products of so many tiles by a slab.
+    /// As [`Product::packed_slabs`]; `products` has room for `together` tiles by a slab.
     unsafe fn groups(
         &self,
         prepared: &Prepared,
@@ -181,7 +181,7 @@ impl Product {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let (cut, batch, all) = (&self.cut, block.chunk.batch, &block.chunk.tiles);
-        // SAFETY: the caller's promise; products are complete when the body takes them.
+        // SAFETY: the caller's promise; the sums are complete when the epilogue reads them.
         unsafe {
             for slab in self.packed_slabs(block) {
                 let columns = self.columns_of(&slab);
@@ -207,8 +207,8 @@ impl Product {
         Ok(())
     }
 
-    /// A tile of the result, from its packed panel; or of the first rows of a chunk where the right
-    /// operand lies, which packs the panel for the others.
+    /// Runs the micro-kernel of one tile on its packed panel. If the first tile of a chunk reads B
+    /// in memory, its micro-kernel packs the panel for the other tiles.
     ///
     /// # Safety
     /// As [`Product::slab`].
@@ -244,7 +244,7 @@ impl Product {
         };
         let tall = tile < self.cut.taller;
         if let Some(strewn) = &self.strewn {
-            // SAFETY: the left operand's tile is packed.
+            // SAFETY: the caller's promise; the tile of A is packed.
             return unsafe { strewn.tile(self, block, p, tall, call) };
         }
         let number = tile - block.chunk.tiles.start;
@@ -271,12 +271,12 @@ impl Product {
         }
         let last = p + 1 == self.cut.panels;
         let function = &direct.unwrap_or(&self.packed)[last as usize][tall as usize];
-        // SAFETY: all of the panel is in memory, and of the left operand's tile.
+        // SAFETY: the panel and the tile of A are in memory.
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
     }
 
-    /// What a tile asks for while it reads its packed panel: that line of the rows of the panel that
-    /// comes next, by its number, first shared index and line in the row.
+    /// What a tile prefetches while it reads its packed panel, as panel, first index of K and line
+    /// within the row: one cache line per row of the next panel, a different one for each tile.
     fn next_line(&self, block: &Block<'_>, line: usize, p: usize) -> Option<(usize, usize, usize)> {
         let panels = &block.chunk.panels;
         if line * LINE >= self.cut.width() * self.rhs.stored.size() {
@@ -329,10 +329,10 @@ impl Product {
         }
     }
 
-    /// Runs the body on a part whose products lie in `tile`, and are lost.
+    /// Runs the epilogue on a part of the result whose sums are in `tile`, and overwrites the sums.
     ///
     /// # Safety
-    /// As [`Prepared::run_body`] for the part's points; `tile` holds their products.
+    /// As [`Prepared::run_body`] for the part's points; `tile` holds their sums.
     pub(super) unsafe fn body(
         &self,
         prepared: &Prepared,
@@ -341,14 +341,14 @@ impl Product {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        // SAFETY: the caller's promise; the products are not needed as they are.
+        // SAFETY: the caller's promise; the 32-bit sums are not read again.
         unsafe { integers::narrow(tile, (rows.len(), columns.len()), self.core_bytes) };
         let part = self.body_part((batch, rows, columns), tile);
         // SAFETY: the caller's promise.
         unsafe { prepared.run_body(&part, bindings, scratch) }
     }
 
-    /// A part of the result, whose products lie in `tile`.
+    /// The part of the result whose sums are in `tile`, as the epilogue takes it.
     fn body_part(
         &self,
         (batch, rows, columns): (usize, Range<usize>, Range<usize>),

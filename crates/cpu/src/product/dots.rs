@@ -1,5 +1,5 @@
-//! Products of a few rows with a right operand whose columns lie along the shared dimension, such as
-//! the weights of linear layers: sums of products in vectors, without packing the columns.
+//! GEMM of a few rows by a column-major B, such as the weights of linear layers. It computes dot
+//! products along K without packing B.
 
 use super::pack::add_lanes;
 use super::{PANEL, Product, STRIPS, Strip, Target};
@@ -9,16 +9,16 @@ use crate::kernel::with_memory;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
 
-/// Rows beyond which packing pays.
+/// The most rows; beyond them packing pays.
 const ROWS: usize = 6;
-/// Shared indices below which the vectors' sums cost more than packing.
+/// The least K; below it the horizontal sums cost more than packing.
 const SHARED: usize = 64;
-/// Multiplications that a chunk should hold.
+/// Multiplications that a chunk should have.
 const CHUNK: usize = 1 << 18;
 
-/// The functions of such a product.
+/// The micro-kernels and chunks of a GEMM by dot products.
 pub(super) struct DotProducts {
-    /// Columns of a call, and what is left of them.
+    /// Columns of a call of `full`; `rest` computes the remaining columns.
     columns: usize,
     full: Option<Function<DotsCall>>,
     rest: Option<Function<DotsCall>>,
@@ -28,7 +28,7 @@ pub(super) struct DotProducts {
 }
 
 impl DotProducts {
-    /// `None` for products that are not of this kind.
+    /// `None` if dot products do not apply or do not pay.
     pub fn new(product: &Product) -> Option<DotProducts> {
         let (rhs, n) = (&product.rhs, product.n);
         let fits = product.m <= ROWS && product.k >= SHARED && rhs.shared.step() == Some(1);
@@ -45,20 +45,20 @@ impl DotProducts {
         Some(DotProducts { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
     }
 
-    /// Its functions.
+    /// Its micro-kernels.
     pub fn functions(&self) -> impl Iterator<Item = &Function<DotsCall>> {
         self.full.iter().chain(&self.rest)
     }
 
-    /// Chunks of one batch.
+    /// Chunks of one entry of the batch.
     pub fn chunks(&self) -> usize {
         self.chunks
     }
 
-    /// Runs one chunk of a batch, and the kernel's body on it.
+    /// Runs one chunk of an entry of the batch, and the kernel's epilogue on it.
     ///
     /// # Safety
-    /// As [`Product::run`]; no other thread has this chunk.
+    /// As [`Product::run`]; no other thread runs this chunk.
     pub unsafe fn run(
         &self,
         product: &Product,
@@ -110,10 +110,10 @@ impl DotProducts {
         })
     }
 
-    /// Adds up the chains of `width` columns.
+    /// Adds the 16 partial sums of each element of `width` columns.
     ///
     /// # Safety
-    /// `chains` holds them; the target's elements are valid.
+    /// `chains` holds the partial sums; the target's elements are valid.
     unsafe fn finish(
         &self,
         product: &Product,
@@ -134,10 +134,10 @@ impl DotProducts {
         }
     }
 
-    /// The left operand as `[k / 16][rows][16]`.
+    /// Packs A as `[k / 16][rows][16]`.
     ///
     /// # Safety
-    /// As [`DotProducts::run`]; `to` has room for it.
+    /// As [`DotProducts::run`]; `to` has room for A.
     unsafe fn pack_left(
         &self,
         product: &Product,
@@ -163,10 +163,10 @@ impl DotProducts {
     }
 }
 
-/// The rows of a left operand that starts there, as [`DotProducts::pack_left`].
+/// Packs the rows of an A that begins at `start`, as [`DotProducts::pack_left`].
 ///
 /// # Safety
-/// As there.
+/// As [`DotProducts::pack_left`].
 unsafe fn pack_rows(product: &Product, start: *const u8, to: *mut f32) {
     let (lhs, m, k) = (&product.lhs, product.m, product.k);
     let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
@@ -187,7 +187,7 @@ unsafe fn pack_rows(product: &Product, start: *const u8, to: *mut f32) {
     }
 }
 
-/// An element as it is packed: as f32, or the bits of 32 of an integer.
+/// An element in its packed form: an f32, or the bits of a 32-bit integer.
 ///
 /// # Safety
 /// The element is valid for reads.

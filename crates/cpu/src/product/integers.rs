@@ -1,5 +1,5 @@
-//! What is particular to products of integers: they are summed in 32 bits, modulo 2^32, and bodies
-//! of narrower ones take up the low bits.
+//! GEMM of integers: sums have 32 bits, modulo 2^32. An epilogue of narrower integers reads the low
+//! bits.
 
 use super::Target;
 use super::pack::lanes;
@@ -7,7 +7,7 @@ use crate::jit::tile::LANES;
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;
 
-/// Bytes of what the body of a product takes up; none for those whose sums need more than 32 bits.
+/// Bytes of an element as the epilogue of a GEMM reads it. `None` for sums of more than 32 bits.
 pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
     let Core::Matmul { dtype, .. } = kernel.core else { return None };
     if !dtype.is_int() {
@@ -16,7 +16,7 @@ pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
     Some(dtype.size()).filter(|&size| size <= 4)
 }
 
-/// Makes rows of sums ones of their low bytes, each from where the row began.
+/// Narrows rows of 32-bit sums in place to their low `bytes` bytes; each row keeps its address.
 ///
 /// # Safety
 /// The rows are valid; the machine has AVX-512 F and BW.

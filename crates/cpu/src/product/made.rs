@@ -1,4 +1,5 @@
-//! Operands that are computed as they are packed: strips of them, in memory of the thread's own.
+//! Fused operands (prologues): A or B is computed strip by strip as it is packed, in memory of the
+//! thread.
 
 use super::operand::{Side, along};
 use crate::dims::Dims;
@@ -8,29 +9,29 @@ use girih_kernel::{Bindings, Kernel, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Elements of a strip of the right operand, at most, unless a few rows have more: it stays in the
-/// second cache until it is packed.
+/// the L2 cache until it is packed.
+/// least one line of K.
 pub(super) const STRIP: usize = 1 << 17;
 
-/// The same of the left operand, unless the rows of a tile have more.
+/// The most elements of a strip of A, unless one tile of rows has more.
 pub(super) const LEFT_STRIP: usize = 1 << 14;
 
-/// What computes an operand, and how its elements follow one another.
+/// A prologue and the order of the elements that it computes.
 pub(super) struct Made {
     points: Points,
-    /// Where the operand would lie, were it in memory: its elements are numbered as the points.
+    /// The layout that the operand would have in memory; points of the map are numbered like it.
     place: Side,
-    /// Lines of a strip go along the shared dimension, not along rows or columns.
+    /// Lines of a strip run along K, not along rows or columns.
     along_shared: bool,
-    /// Points from a line to the next one.
+    /// Points between consecutive lines.
     step: usize,
-    /// Rows or columns of the operand, and shared indices.
+    /// Rows or columns of the operand, and K.
     sizes: [usize; 2],
-    /// Elements from a line of a strip to the next one.
+    /// Elements between consecutive lines of a strip.
     pitch: usize,
 }
 
-/// Some rows or columns of an operand, and some of their shared indices.
+/// A range of rows or columns of an operand, and a range of K.
 pub(super) struct Strip {
     pub batch: usize,
     pub outer: Range<usize>,
@@ -38,8 +39,9 @@ pub(super) struct Strip {
 }
 
 impl Made {
-    /// What computes the operand at that place, of so many rows or columns and shared indices, if one
-    /// of the maps does, and lines of it can be computed; the maps are those of a [`Rows::product`].
+    /// The prologue of the operand at `place`, whose `sizes` are rows or columns, and K. `None`
+    /// unless one of the maps computes the operand in lines. The maps are those of a
+    /// [`Rows::product`].
     ///
     /// [`Rows::product`]: girih_kernel::Rows::product
     pub fn new(maps: &[Kernel], place: &Side, sizes: [usize; 2]) -> Option<Made> {
@@ -53,18 +55,18 @@ impl Made {
         Some(Made { points, place: place.clone(), along_shared, step, sizes, pitch: 0 })
     }
 
-    /// Where the operand would lie.
+    /// The layout that the operand would have in memory.
     pub fn place(&self) -> &Side {
         &self.place
     }
 
-    /// True if lines of strips go along the shared dimension.
+    /// True if lines of strips run along K.
     pub fn along_shared(&self) -> bool {
         self.along_shared
     }
 
-    /// Has strips with lines that far apart; says where elements of a strip lie, which is to begin at
-    /// [`Made::fill`]'s result.
+    /// Sets the elements between lines of a strip. Returns the layout of a strip as an operand that
+    /// begins at the result of [`Made::fill`].
     pub fn in_strips(&mut self, pitch: usize) -> Side {
         self.pitch = pitch;
         let of = |size: usize, step: usize| Dims::new([(size, step as isize)].into_iter());
@@ -74,17 +76,17 @@ impl Made {
         Side { outer, shared, batch, offset: 0, ..self.place.clone() }
     }
 
-    /// Bytes of a strip of so many rows or columns and shared indices.
+    /// Bytes of a strip of `outer` rows or columns and `shared` indices of K.
     pub fn bytes(&self, outer: usize, shared: usize) -> usize {
         let lines = if self.along_shared { outer } else { shared };
         lines * self.pitch * self.place.stored.size()
     }
 
-    /// Computes a strip; says where the operand would begin if all of it lay like this.
+    /// Computes a strip. Returns the address at which an operand of this layout would begin.
     ///
     /// # Safety
-    /// The bindings are the product's; the strip lies in the operand, whose batches have these
-    /// extents, and there is room for it.
+    /// The bindings are those of the GEMM; the strip lies in the operand, whose batch has these
+    /// extents; `to` has room for the strip.
     pub unsafe fn fill(
         &self,
         strip: &Strip,
@@ -116,7 +118,7 @@ impl Made {
         to.wrapping_sub((lines.start * self.pitch + line.start) * size)
     }
 
-    /// Its machine code.
+    /// The machine code of the prologue.
     pub fn code(&self) -> Vec<Vec<u8>> {
         self.points.machine_code()
     }

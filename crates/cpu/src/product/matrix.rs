@@ -1,9 +1,8 @@
-//! Products of bfloat16 and of bytes in the processor's matrix unit, or of bytes in vectors that
-//! multiply four at a time; of left operands that lie row after row and right ones that lie row after
-//! row or column after column.
+//! GEMM of bfloat16 and of bytes on AMX, or of bytes with AVX-512 VNNI. A is row-major; B is
+//! row-major or column-major.
 //!
-//! The left operand is read where it lies, unless the shared indices do not fill tiles; panels of the
-//! right one are packed. An element's sum is taken in the same order whatever the cut.
+//! A is read in memory unless K does not fill whole blocks; B is packed into panels. The order in
+//! which an element's sum is accumulated does not depend on the blocking.
 
 use super::panel::{Columns, Lie};
 use super::{LEFT, Memory, PANEL as MEMORY, Product, Strip, Target};
@@ -15,53 +14,55 @@ use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
 
-/// Rows of a chunk.
+/// The most rows of a chunk.
 const CHUNK_ROWS: usize = 512;
-/// Bytes of shared indices from which on the unit pays.
+/// The fewest bytes of K for which AMX pays.
 const SHARED: usize = 128;
-/// Multiplications that a chunk should hold: some ten microseconds.
+/// Multiplications that a chunk should have: about ten microseconds.
 const CHUNK: usize = 1 << 22;
-/// Bytes of panels that are packed together, and stay in the second cache while all rows pass.
+/// Bytes of the panels that are packed before all rows use them; they stay in the L2 cache.
 const PACKED: usize = 1 << 19;
-/// The most chunks of a part of the rows.
+/// The most chunks along the columns.
 const CHUNKS: usize = 16;
 
-/// Rows of a left operand that are computed at a time.
+/// Rows of A that one task computes, if A has a prologue.
 const MADE_ROWS: usize = 32;
 
-/// What multiplies.
+/// The instruction set of the micro-kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// The matrix unit.
+    /// AMX.
     Unit,
-    /// Vectors, of bytes only.
+    /// AVX-512 VNNI, for bytes only.
     Vectors,
 }
 
-/// The functions of such a product, and how it is cut.
+/// The micro-kernels of a GEMM on AMX or VNNI, and its blocking.
 pub(super) struct MatrixProduct {
-    /// For so many rows at a time, and for what is left of them; none if that is nothing.
+    /// Rows of a call of `tall`; `short` computes the remaining rows, and is `None` if there are
+    /// none.
     at_once: usize,
     tall: Option<Function<UnitCall>>,
     short: Option<Function<UnitCall>>,
-    /// For [`Engine::Vectors`], which add to what is there: by what the sum of a left operand's row is
-    /// multiplied to begin with. Unless that is 0, the highest bits of the right one are flipped.
+    /// For [`Engine::Vectors`], whose micro-kernels add to the result: the factor by which the sum
+    /// of a row of A initialises the result. Unless the factor is 0, the highest bit of each byte
+    /// of B is flipped.
     begin: Option<i32>,
-    /// Bytes of an element of the operands.
+    /// Bytes of an element of A and B.
     size: usize,
     lie: Lie,
     rows: usize,
     columns: usize,
 }
 
-/// A part of one batch's product.
+/// A range of rows and columns of one GEMM of the batch.
 struct Part {
     batch: usize,
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-/// Rows of the left operand: the first one, and bytes to the next.
+/// Rows of A: the address of the first one, and bytes to the next.
 #[derive(Clone, Copy)]
 struct Rows {
     start: *const u8,
@@ -69,7 +70,7 @@ struct Rows {
 }
 
 impl MatrixProduct {
-    /// `None` for products that are not of this kind, and on other machines.
+    /// `None` for other operands and machines.
     pub fn new(product: &Product) -> Option<MatrixProduct> {
         let multiply = Multiply::of(product.lhs.stored, product.rhs.stored)?;
         let engine = match multiply {
@@ -80,7 +81,7 @@ impl MatrixProduct {
         MatrixProduct::with(product, engine)
     }
 
-    /// By what the machine must have.
+    /// Chooses the engine `engine`, which the machine must have.
     pub fn with(product: &Product, engine: Engine) -> Option<MatrixProduct> {
         let (lhs, rhs, [m, n, k]) = (&product.lhs, &product.rhs, [product.m, product.n, product.k]);
         let multiply = Multiply::of(lhs.stored, rhs.stored)?;
@@ -95,7 +96,7 @@ impl MatrixProduct {
             return None;
         }
         let rows = m.div_ceil(m.div_ceil(CHUNK_ROWS)).next_multiple_of(SIDE);
-        // A part of few rows mostly packs its columns.
+        // A part of few rows mostly spends its time packing columns.
         let pieces = (m.clamp(SIDE, rows) * n * k / CHUNK).clamp(1, CHUNKS);
         let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
         let columns = n.div_ceil(pieces).next_multiple_of(Columns::together(size));
@@ -115,12 +116,12 @@ impl MatrixProduct {
         Some(MatrixProduct { at_once, tall, short, begin, size, lie, rows, columns })
     }
 
-    /// Its functions.
+    /// All micro-kernels.
     pub fn functions(&self) -> impl Iterator<Item = &Function<UnitCall>> {
         self.tall.iter().chain(&self.short)
     }
 
-    /// Runs the product and the kernel's body.
+    /// Runs the GEMM and the kernel's epilogue.
     ///
     /// # Safety
     /// As [`Product::run`].
@@ -155,7 +156,7 @@ impl MatrixProduct {
         })
     }
 
-    /// Computes the left operand, if the product is to: all rows, each with zeros up to whole blocks.
+    /// Computes all rows of A if A has a prologue, each padded with zeros to whole blocks.
     ///
     /// # Safety
     /// As [`Product::run`]; the memory has room for them.
@@ -175,7 +176,7 @@ impl MatrixProduct {
             let (batch, row) = (i / pieces, i % pieces * MADE_ROWS);
             let rows = row..(row + MADE_ROWS).min(product.m);
             let to = (to.get() as *mut u8).wrapping_add((batch * product.m + row) * bytes);
-            // SAFETY: the caller's promise; each piece has rows of its own.
+            // SAFETY: the caller's promise; the pieces have different rows.
             unsafe {
                 for i in 0..rows.len() {
                     to.add(i * bytes + taken).write_bytes(0, bytes - taken);
@@ -254,28 +255,28 @@ impl MatrixProduct {
         })
     }
 
-    /// Columns that are packed together.
+    /// Columns of the panels that are packed before all rows use them.
     fn group(&self, k_bytes: usize) -> usize {
         let together = Columns::together(self.size);
         (PACKED / k_bytes / together).max(1) * together
     }
 
-    /// Bytes of a row of the left operand with what fills its last block.
+    /// Bytes of a row of A, padded to whole blocks.
     fn padded(&self, product: &Product) -> usize {
         (product.k * self.size).next_multiple_of(BLOCK)
     }
 
-    /// True if the left operand is read where it lies: all shared indices fill tiles.
+    /// True if A is read in memory, because K fills whole blocks.
     fn in_place(&self, product: &Product) -> bool {
         self.padded(product) == product.k * self.size
     }
 
-    /// Elements between rows of the left operand, if it is computed.
+    /// Elements between rows of A, if A has a prologue.
     pub fn pitch(&self, product: &Product) -> usize {
         self.padded(product) / self.size
     }
 
-    /// A part's rows of the left operand: where they lie, or copied with zeros up to whole blocks.
+    /// A part's rows of A: in memory, or copied with zeros up to whole blocks.
     ///
     /// # Safety
     /// As [`MatrixProduct::run_part`]; `to` has room for them unless they are read in place.
@@ -294,7 +295,7 @@ impl MatrixProduct {
         }
         let (bytes, taken) = (self.padded(product), product.k * self.size);
         for i in 0..part.rows.len() {
-            // SAFETY: the caller's promise; each row has its place.
+            // SAFETY: the caller's promise; rows do not overlap.
             unsafe {
                 let to = to.add(i * bytes);
                 to.copy_from_nonoverlapping(start.wrapping_offset(i as isize * step), taken);
@@ -304,7 +305,7 @@ impl MatrixProduct {
         Rows { start: to, step: bytes as isize }
     }
 
-    /// Some columns of the right operand, which starts there.
+    /// Some columns of a B that begins at `start`.
     fn right(&self, product: &Product, start: *const u8, columns: Range<usize>) -> Columns {
         let (rhs, size) = (&product.rhs, self.size as isize);
         let along = if self.lie == Lie::Rows { &rhs.shared } else { &rhs.outer };
@@ -315,11 +316,11 @@ impl MatrixProduct {
         Columns { start, step, lie, size, columns: columns.len(), k: product.k }
     }
 
-    /// All rows of a part times packed panels, of which there are so many.
+    /// Multiplies all rows of a part by packed panels.
     ///
     /// # Safety
-    /// `left` are so many rows of so many blocks, the panels are packed of as many; the target has
-    /// room for the rows.
+    /// `left` has `rows` rows of `blocks` blocks; `panels` panels of as many blocks are packed at
+    /// `b`; the target has room for the rows.
     unsafe fn panels(
         &self,
         rows: usize,
@@ -355,7 +356,8 @@ impl MatrixProduct {
     }
 }
 
-/// Sets columns of a result to the sums of the left operand's rows, of `k` bytes each, times a factor.
+/// Sets each row of a result to the sum of the corresponding row of A, of `k` bytes, times a
+/// factor.
 ///
 /// # Safety
 /// The rows are valid for reads, the result for writes.
@@ -382,7 +384,7 @@ unsafe fn begin(
     }
 }
 
-/// Whether packing pays, by the rows, the columns and the bytes of shared indices.
+/// True if packing pays for a GEMM of m rows, n columns and `shared` bytes of K.
 fn pays(multiply: Multiply, m: usize, n: usize, shared: usize) -> bool {
     match multiply {
         Multiply::BF16 => m >= ROWS && n >= SIDE && (SHARED..128 * SHARED).contains(&shared),

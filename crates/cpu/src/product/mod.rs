@@ -1,22 +1,23 @@
-//! Matrix products in generated inner loops, for f32, halves and integers of up to 32 bits on
-//! machines with AVX-512.
+//! GEMM in generated micro-kernels, for f32, halves and integers of up to 32 bits, on machines with
+//! AVX-512.
 //!
-//! Columns are taken in panels. The right operand's part of some panels, a slab, is packed into the
-//! second cache, where all tiles of rows use it; where those are few, the first one reads it where it
-//! lies. Weights that are given again and again are kept packed (`weights`). The left operand is
-//! packed once for all, or read where it lies if there are few columns. Operands may have any number of
-//! strided dimensions for their rows, columns and shared indices: the windows of a convolution are
-//! packed straight from the image, or where few rows are multiplied with them read there (`strewn`).
-//! Or operands are computed strip by strip as they are packed (`made`).
+//! The columns of B are divided into panels. Several panels form a slab, which is packed into the
+//! L2 cache and used by all row tiles. If a chunk has few row tiles, the first tile reads B in
+//! memory and packs it for the others. Weights that many runs share stay packed (`weights`). A is
+//! packed once for all chunks, or read in memory if there are few columns. The rows, the columns
+//! and K of an operand may each have any number of strided dimensions, so a convolution is a GEMM
+//! over windows of the image: the windows are packed from the image without im2col, or read through
+//! an indirection if A has few rows (`strewn`). A fused operand (prologue) is computed strip by
+//! strip as it is packed (`made`).
 //!
-//! Halves become f32 as they are read, are summed in f32 and rounded once. (The dot products of
-//! bfloat16 in vectors that some processors have would flush subnormals and round twice per pair; on
-//! Sapphire Rapids they have half the rate of these multiply-adds.) An element is one chain of
-//! multiply-adds whatever the cut, so that neither threads nor neighbours change its bits; in products
-//! of few rows with many weights, one chain of each of their `parts`. Integers are summed modulo
-//! 2^32, whatever the dtypes of operands and result. Products of many rows of bfloat16, and all but
-//! the smallest of bytes, go to the matrix unit (`matrix`) where there is one, which is several times
-//! as fast.
+//! Halves are widened to f32 when they are read, accumulated in f32 and rounded once. (The bfloat16
+//! dot-product instructions would flush subnormals and round twice per pair, and on Sapphire Rapids
+//! they have half the throughput of these multiply-adds.) Each element is one chain of
+//! multiply-adds for any blocking, so neither the number of threads nor the position of the element
+//! changes its bits. With split-K (`parts`), each element has one chain per part. Integers are
+//! accumulated modulo 2^32 for every operand and result dtype. GEMMs of bfloat16 with many rows,
+//! and all but the smallest of bytes, run on AMX (`matrix`) if the machine has it, which is several
+//! times as fast.
 
 mod chunk;
 mod dots;
@@ -52,30 +53,30 @@ use std::cell::Cell;
 use std::ops::Range;
 use weights::Right;
 
-/// Elements of a left operand that is packed for all threads ahead of the product.
+/// The most elements of A for which all of A is packed before any chunk runs.
 const PACKED_FOR_ALL: usize = 1 << 22;
-/// Elements of a left operand from which on threads share its packing.
+/// Elements of A from which on several threads pack it.
 const PACKED_BY_ALL: usize = 1 << 17;
-/// Columns up to which a left operand whose rows lie along the shared dimension is read where it
-/// lies: packing it would take as long as using it.
+/// The most columns for which a row-major A is read in memory: packing it would take as long as
+/// using it.
 const READ_APART: usize = 256;
-/// Rows of a tile whose elements may share a place in the first cache: most of its ways.
+/// Rows of a tile whose elements may map to the same set of the L1 cache: most of its ways.
 const ALIASED: usize = 8;
-/// Bytes after which addresses share a place in the first cache.
+/// Bytes between addresses that map to the same set of the L1 cache.
 const CACHE_STEP: usize = 4096;
-/// Multiplications that take as long as packing an element of the right operand.
+/// The cost of packing an element of B, in multiplications.
 const PACKING: usize = 24;
-/// Multiplications of the products of a batch that share a chunk.
+/// Multiplications of a task: small GEMMs of a batch are run by the same task.
 const BATCHED: usize = 1 << 19;
-/// Tiles of rows from which on columns are packed before all of them: the first of fewer tiles reads
-/// the columns where they lie, and packs them for the others, which ask for the next ones meanwhile.
+/// Row tiles of a chunk from which on a slab is packed before any tile runs. With fewer, the first
+/// tile reads B in memory and packs it for the others, which prefetch the next rows meanwhile.
 const PACKED_AHEAD: usize = 16;
-/// Shared indices of a block whose columns are read where they lie: those of a panel should stay in
-/// the second cache, in which rows that lie a page apart share few places.
+/// The most K of a block (kc) if B is read in memory: a panel's rows should stay in the L2 cache,
+/// in which rows that are a page apart map to few sets.
 const DIRECT_BLOCK: usize = 256;
-/// Products that are computed before the body takes them.
+/// Elements of a GEMM's result that are computed before the epilogue reads them.
 const GROUP: usize = 1 << 12;
-/// Rows of the right operand that are asked for ahead.
+/// The prefetch distance in rows of B.
 const AHEAD: isize = 10;
 
 thread_local! {
@@ -85,10 +86,10 @@ thread_local! {
     static STRIPS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
-/// The functions of full and of last panels, for tall and for other tiles.
+/// Micro-kernels, indexed by `[last panel][tall tile]`.
 type Functions = [[Option<Function<TileCall>>; 2]; 2];
 
-/// A product made ready.
+/// A GEMM that is ready to run: blocking, operands and generated code.
 pub(crate) struct Product {
     batch: SmallVec<[usize; 4]>,
     batches: usize,
@@ -97,25 +98,25 @@ pub(crate) struct Product {
     k: usize,
     lhs: Side,
     rhs: Side,
-    /// Computes the left and the right operand, which then lie in strips.
+    /// The prologues that compute A and B (`[A, B]`), whose results are then read from strips.
     made: [Option<Made>; 2],
     out: Option<Out>,
-    /// Bytes of what the body takes up.
+    /// Bytes of an element as the epilogue reads it.
     core_bytes: usize,
     cut: Cut,
-    /// Bytes between the left operand's rows, if they are read where they lie.
+    /// Bytes between the rows of A, if it is read in memory.
     apart: Option<isize>,
-    /// Tiles over packed columns.
+    /// Micro-kernels for packed panels.
     packed: Functions,
-    /// Tiles over columns where they lie, if they are used so.
+    /// Micro-kernels that read B in memory, if the first tile of a chunk does.
     direct: Option<Functions>,
-    /// The right operand, if all tiles read it where it lies.
+    /// The indirection to B, if all tiles read B in memory.
     strewn: Option<strewn::Columns>,
     dots: Option<DotProducts>,
     matrix: Option<MatrixProduct>,
 }
 
-/// A piece of one batch's product: its part of the shared dimension, tiles and panels.
+/// The work of one task: a split-K part of one GEMM of the batch, its row tiles and its panels.
 struct Chunk {
     batch: usize,
     part: usize,
@@ -123,18 +124,17 @@ struct Chunk {
     panels: Range<usize>,
 }
 
-/// Where the left operand is.
+/// Where A is.
 #[derive(Clone, Copy)]
 enum Left {
-    /// Packed: the first of its tiles and shared indices that is there, and how many shared indices
-    /// each tile has.
+    /// Packed from row `row` and index `k` of the K dimension on; each tile has `depth` indices.
     Packed { start: *const f32, row: usize, k: usize, depth: usize },
-    /// Where it lies: its first row, and bytes to the next.
+    /// In memory: its first row, and bytes between rows.
     Apart { start: *const u8, step: isize },
 }
 
 impl Left {
-    /// Where a tile of so many rows begins at a shared index, and bytes to its next row.
+    /// The address of a tile of `rows` rows at the index `shared` of K, and bytes between its rows.
     fn tile(&self, first: usize, rows: usize, shared: usize) -> (*const f32, isize) {
         match *self {
             Left::Packed { start, row, k, depth } => {
@@ -148,17 +148,17 @@ impl Left {
     }
 }
 
-// SAFETY: what it points to is complete before threads share it, and only read then.
+// SAFETY: the operand is complete before threads share the pointer, and is only read then.
 unsafe impl Sync for Left {}
 
-/// What is packed ahead of all chunks.
+/// The operands that are packed before all chunks run.
 #[derive(Clone, Copy)]
 struct Ahead {
     left: Option<Left>,
     right: Option<Right>,
 }
 
-/// Memory that threads write to in different places.
+/// Memory that several threads write, each at different addresses.
 #[derive(Clone, Copy)]
 struct Memory(*mut f32);
 // SAFETY: each chunk of the packing writes its own tiles; they are read after all of it.
@@ -171,8 +171,8 @@ impl Memory {
 }
 
 impl Product {
-    /// Of operands that maps compute, or that are in memory. `None` for dtypes and machines that have
-    /// no generated loops, and for other kernels.
+    /// A GEMM whose operands are in memory or computed by `maps` (prologues). `None` for dtypes and
+    /// machines without generated micro-kernels, and for kernels of other forms.
     pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Product> {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
@@ -210,7 +210,7 @@ impl Product {
         Some(product)
     }
 
-    /// Decides on the strips of operands that are computed; none if these would be too narrow.
+    /// Decides the sizes of the strips of fused operands. `None` if the strips would be too narrow.
     fn take_strips(&mut self) -> Option<()> {
         let across = self.made[1].as_ref().is_some_and(|made| !made.along_shared());
         if across && self.matrix.is_some() {
@@ -236,7 +236,7 @@ impl Product {
         Some(())
     }
 
-    /// One that packs all columns, cut by its rows, columns, shared indices and right operand.
+    /// A GEMM that packs all columns; `cut` gives its blocking by M, N, K and B.
     fn with_cut(
         kernel: &Kernel,
         lhs: &Access,
@@ -275,7 +275,7 @@ impl Product {
         })
     }
 
-    /// Generates its functions.
+    /// Generates the micro-kernels.
     fn compile(&mut self) -> Option<()> {
         if self.strewn.is_some() {
             return Some(());
@@ -288,7 +288,7 @@ impl Product {
         Some(())
     }
 
-    /// Bytes between the left operand's rows, if they are better read where they lie.
+    /// Bytes between the rows of A, if reading A in memory is faster than packing it.
     fn rows_apart(&self) -> Option<isize> {
         let lhs = &self.lhs;
         let columns = if self.same_left() { self.n * self.batches } else { self.n };
@@ -302,18 +302,18 @@ impl Product {
         (aliased <= ALIASED).then_some(step)
     }
 
-    /// True if columns are packed before all tiles.
+    /// True if a slab is packed before any tile of the chunk runs.
     fn packs_ahead(&self) -> bool {
         self.direct.is_none() && self.strewn.is_none()
     }
 
-    /// True if all entries of the batch have the same left operand.
+    /// True if all GEMMs of the batch have the same A.
     fn same_left(&self) -> bool {
         let lhs = self.made[0].as_ref().map_or(&self.lhs, Made::place);
         lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1)
     }
 
-    /// The machine code of its tiles.
+    /// The machine code of the micro-kernels and prologues.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
         let tiles = tiles.chain(self.strewn.iter().flat_map(strewn::Columns::functions));
@@ -324,11 +324,11 @@ impl Product {
         products.chain(self.made.iter().flatten().flat_map(Made::code)).collect()
     }
 
-    /// Runs the product, and the body of the kernel it was made from. `keep` may have its right
-    /// operand packed.
+    /// Runs the GEMM and the epilogue of its kernel. `keep` may hold B prepacked.
     ///
     /// # Safety
-    /// `prepared` is of the same kernel; the bindings fulfil their contract but for the workspace.
+    /// `prepared` is of the same kernel; the bindings fulfil their contract except for the
+    /// workspace.
     pub unsafe fn run(
         &self,
         prepared: &Prepared,
@@ -367,20 +367,20 @@ impl Product {
         })
     }
 
-    /// True if the left operand is packed ahead of all chunks.
+    /// True if A is packed before all chunks run.
     fn packs_left_for_all(&self) -> bool {
         let packed = self.apart.is_none() && self.dots.is_none();
         packed && self.same_left() && self.m * self.k <= PACKED_FOR_ALL
     }
 
-    /// Rough time on one core: of multiplications and packing, or of reading the right operand.
+    /// Rough time on one core in nanoseconds: the larger of arithmetic with packing, and reading B.
     fn cost_ns(&self) -> u64 {
         let elements = self.n.saturating_mul(self.k).saturating_mul(self.batches);
         let reading = elements.saturating_mul(self.rhs.stored.size()) / 25;
         (elements.saturating_mul(self.element_work()) / 80).max(reading) as u64
     }
 
-    /// Multiplications with an element of the right operand, and those that packing it is worth.
+    /// Multiplications per element of B, including the cost of packing the element.
     fn element_work(&self) -> usize {
         let packed = self.packs_ahead() && self.dots.is_none() && self.matrix.is_none();
         self.m + if packed { PACKING } else { 0 }
@@ -403,14 +403,14 @@ impl Product {
             let tiles = i * each..((i + 1) * each).min(self.cut.tiles);
             let first = self.cut.row(tiles.start);
             let to = memory.get().wrapping_add(first * self.k);
-            // SAFETY: the caller's promise; each piece has tiles of its own.
+            // SAFETY: the caller's promise; the pieces have different tiles.
             unsafe { self.fill_left(shared.get(), (0, first), tiles, 0..self.k, to, scratch) };
             Ok(())
         })
     }
 
-    /// Packs tiles of the left operand, one after the other, which is computed if it is not in memory;
-    /// the first of them begins at a row of an entry of the batch.
+    /// Packs consecutive tiles of A, or computes A first if it has a prologue. `(batch, first)` are
+    /// the entry of the batch and the row at which the first tile begins.
     ///
     /// # Safety
     /// As [`Product::run`]; `to` has room for them.
@@ -448,8 +448,8 @@ impl Product {
         });
     }
 
-    /// Where the right operand would begin if all of it lay as a part of it does: where it lies, or in
-    /// a strip that is computed first.
+    /// The address at which B would begin if all of B had the layout of the given part: B in
+    /// memory, or a strip that is computed first.
     ///
     /// # Safety
     /// As [`Made::fill`].
@@ -467,7 +467,7 @@ impl Product {
         }
     }
 
-    /// Packs tiles of a left operand that starts there; the first of them begins at that row.
+    /// Packs tiles of an A that begins at `start`; the first tile begins at row `first`.
     ///
     /// # Safety
     /// As [`Product::fill_left`].
@@ -498,7 +498,8 @@ impl Product {
         }
     }
 
-    /// Runs all chunks; if there are parts, they go to `parts` and the body is not run.
+    /// Runs all chunks. With split-K, the partial results go to `parts` and the epilogue is not
+    /// run.
     ///
     /// # Safety
     /// As [`Product::run`]; `parts` has room for all parts.
@@ -544,7 +545,7 @@ impl Product {
     }
 }
 
-/// The functions of a cut's tiles.
+/// The micro-kernels of a blocking.
 fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool, apart: bool) -> Option<Functions> {
     let last = (n - (cut.panels - 1) * cut.width()).div_ceil(LANES);
     let keep = direct && cut.chunk_tiles() > 1;

@@ -1,4 +1,4 @@
-//! Where the matrices of a product lie.
+//! The memory layout of the matrices of a GEMM.
 
 use crate::dims::Dims;
 use crate::jit::tile::{LANES, Stored};
@@ -7,14 +7,14 @@ use girih_kernel::{Access, Bindings, Inst, Kernel, MatmulDims};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// An operand.
+/// An operand, A or B.
 #[derive(Clone)]
 pub(super) struct Side {
     pub buffer: usize,
     pub stored: Stored,
     pub offset: isize,
     pub batch: SmallVec<[isize; 4]>,
-    /// Rows of the left operand, columns of the right one.
+    /// Rows of A, columns of B.
     pub outer: Dims,
     pub shared: Dims,
 }
@@ -43,21 +43,21 @@ impl Side {
         })
     }
 
-    /// Where a batch's matrix starts.
+    /// The address at which the matrix of an entry of the batch begins.
     pub fn start(&self, bindings: &Bindings<'_>, extents: &[usize], batch: usize) -> *const u8 {
         let element = self.offset + along(extents, &self.batch, batch);
         let size = self.stored.size() as isize;
         (bindings.buffers[self.buffer] as *const u8).wrapping_offset(element * size)
     }
 
-    /// True if it is better packed by following the shared dimension.
+    /// True if packing should read along K, because consecutive elements along K are contiguous.
     pub fn along_shared(&self) -> bool {
         let run = self.shared.inner_step() == 1 && self.shared.inner_extent() >= LANES;
         run && self.outer.inner_step() != 1
     }
 }
 
-/// The distance of a batch's matrix from the first one.
+/// Elements from the first matrix of a batch to the matrix of an entry.
 pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
     let mut element = 0;
     for (&extent, &stride) in extents.iter().zip(strides).rev() {
@@ -67,15 +67,15 @@ pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> i
     element
 }
 
-/// A matrix being computed: its first element and the elements between rows, of 32 bits each: f32,
-/// or in place of them integers.
+/// The result of a GEMM: its first element, and elements between rows. Elements have 32 bits: f32,
+/// or the bits of an integer.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     pub start: *mut f32,
     pub pitch: isize,
 }
 
-/// Where the product itself goes, if there is nothing to compute from it: columns side by side.
+/// The destination of a GEMM that has no epilogue; its columns are contiguous.
 pub(super) struct Out {
     buffer: usize,
     offset: isize,

@@ -1,5 +1,5 @@
-//! Copies of parts of operands, as f32 or integers of 32 bits and in the order in which the inner
-//! loops read them.
+//! Packing: copies a part of an operand as f32 or 32-bit integers, in the order in which the
+//! micro-kernels read it.
 
 use crate::dims::Dims;
 use crate::jit::tile::{LANES, Stored};
@@ -7,23 +7,23 @@ use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows that are asked for ahead. (More that lie a page apart would share few places in the cache.)
+/// The prefetch distance in rows. (More rows that are a page apart would map to few cache sets.)
 const AHEAD: isize = 8;
 
-/// A part of an operand: where that starts, its dimensions of rows or columns and which of them
-/// there are, and the distances of the part's shared indices, in elements.
+/// A part of an operand: its address, the dimensions of its rows or columns and the range of them,
+/// and the distances of its indices of K in elements.
 pub(super) struct Part<'a> {
     pub start: *const u8,
     pub stored: Stored,
     pub outer: &'a Dims,
     pub indices: Range<usize>,
     pub shared: &'a [isize],
-    /// Elements mostly follow one another along the shared dimension.
+    /// True if elements are mostly contiguous along K.
     pub along_shared: bool,
 }
 
 impl Part<'_> {
-    /// The distances of at most a vector of its columns.
+    /// The distances of at most one vector of columns.
     fn offsets<'b>(&self, columns: Range<usize>, to: &'b mut [isize; LANES]) -> &'b [isize] {
         let offsets = &mut to[..columns.len()];
         self.outer.fill(columns.start, offsets);
@@ -51,7 +51,7 @@ pub(super) unsafe fn pack(part: &Part<'_>, to: *mut f32, width: usize) {
     }
 }
 
-/// Rows that lie side by side in memory, to be cut into panels.
+/// Rows with contiguous columns, which are to be packed into panels.
 pub(super) struct Rows {
     /// The first element of the first row, and bytes to the next one.
     pub start: *const u8,
@@ -59,13 +59,13 @@ pub(super) struct Rows {
     pub stored: Stored,
     pub rows: usize,
     pub columns: usize,
-    /// Columns of a panel.
+    /// Columns of a panel (nr).
     pub width: usize,
 }
 
 impl Rows {
-    /// Writes the rows panel by panel, as [`pack`] would each of them: whole lines of memory are read
-    /// where they lie together, since columns of a large matrix may share few places of the caches.
+    /// Packs the rows panel by panel, as [`pack`] would pack each panel. It reads whole rows,
+    /// because columns of a large matrix may map to few cache sets.
     ///
     /// # Safety
     /// The rows are valid for reads, `to` for the panels. The machine has AVX-512 F, BW and VL.
@@ -90,7 +90,8 @@ impl Rows {
     unsafe fn pack_as<const S: u8>(&self, to: *mut f32) {
         for k in 0..self.rows {
             let row = self.start.wrapping_offset(k as isize * self.step);
-            // Rows are short and far apart: no processor follows them.
+            // The hardware prefetcher does not follow rows that are short and far apart, so
+            // prefetch them explicitly.
             let next = row.wrapping_offset(AHEAD * self.step);
             for line in (0..self.columns as isize * size(S)).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(line).cast());
@@ -113,7 +114,7 @@ impl Rows {
     }
 }
 
-/// The lanes of a vector.
+/// The mask of the first `n` lanes.
 pub(super) fn lanes(n: usize) -> u16 {
     ((1u32 << n.min(LANES)) - 1) as u16
 }
@@ -127,8 +128,8 @@ const fn size(stored: u8) -> isize {
     }
 }
 
-/// Elements in these lanes, which follow one another in memory, as f32 or integers of 32 bits; zeros
-/// in the others.
+/// Loads the elements of the lanes in `mask`, which are contiguous in memory, as f32 or 32-bit
+/// integers. The other lanes are zero.
 ///
 /// # Safety
 /// Elements in these lanes are valid for reads.
@@ -178,11 +179,11 @@ unsafe fn pack_as<const S: u8>(part: &Part<'_>, to: *mut f32, width: usize) {
     }
 }
 
-/// Most pieces that are cheaper than a gather of the columns.
+/// The most pieces for which merging them is cheaper than a gather.
 const PIECES: usize = 5;
 
-/// Columns of a vector that lie evenly: their lanes, the elements of two vectors in memory that hold
-/// them, and where lane 0 would be.
+/// Columns of a vector with a constant stride: their lanes, a mask of the elements of two vectors
+/// in memory that hold them, and the distance of lane 0.
 #[derive(Clone, Copy)]
 struct Piece {
     lanes: u16,
@@ -190,7 +191,7 @@ struct Piece {
     origin: isize,
 }
 
-/// A vector's columns as pieces at the innermost step of their dimensions, 1 or 2.
+/// The columns of a vector as pieces; the stride within a piece, the innermost step, is 1 or 2.
 fn pieces(part: &Part<'_>, columns: &Range<usize>) -> SmallVec<[Piece; LANES]> {
     let mut pieces: SmallVec<[Piece; LANES]> = SmallVec::new();
     let step = part.outer.inner_step();
@@ -203,7 +204,7 @@ fn pieces(part: &Part<'_>, columns: &Range<usize>) -> SmallVec<[Piece; LANES]> {
     pieces
 }
 
-/// A vector of columns, most of which lie evenly.
+/// Packs a vector of columns, by merging pieces if they are few.
 ///
 /// # Safety
 /// As [`pack`], for these columns.
@@ -229,8 +230,8 @@ unsafe fn vectors<const S: u8>(
     }
 }
 
-/// A vector of columns merged of pieces, `STEP` elements apart each. The few there mostly are have
-/// a loop without branches for each number.
+/// Packs a vector of columns that is merged from pieces with stride `STEP`. The most frequent
+/// numbers of pieces have an unrolled loop without branches each.
 ///
 /// # Safety
 /// As [`pack`], for the pieces' columns.
@@ -264,7 +265,7 @@ unsafe fn merged<const S: u8, const STEP: usize>(
     }
 }
 
-/// A vector with a piece's lanes from memory.
+/// Replaces a piece's lanes in a vector with the elements in memory.
 ///
 /// # Safety
 /// The piece's elements, counted from `start`, are valid for reads.
@@ -289,7 +290,7 @@ unsafe fn merge<const S: u8, const STEP: usize>(
     }
 }
 
-/// A vector of columns that lie apart.
+/// Packs a vector of columns with irregular distances by a gather.
 ///
 /// # Safety
 /// As [`pack`], for these columns.
@@ -316,8 +317,7 @@ unsafe fn gathered<const S: u8>(
     let index = unsafe { _mm512_loadu_si512(index.as_ptr().cast()) };
     for (k, &shared) in part.shared.iter().enumerate() {
         let start = part.start.wrapping_offset((shared + origin) * size(S));
-        // SAFETY: lanes of the mask are elements of the part, as are those of the pieces; the store
-        // stays within the width.
+        // SAFETY: lanes of the mask are elements of the part; the store stays within the width.
         unsafe {
             let mut vector = _mm512_setzero_ps();
             if near {
@@ -333,7 +333,7 @@ unsafe fn gathered<const S: u8>(
     }
 }
 
-/// A vector of columns whose elements follow one another along the shared dimension.
+/// Packs a vector of columns whose elements are contiguous along K.
 ///
 /// # Safety
 /// As [`pack`], for these columns.
@@ -356,7 +356,8 @@ unsafe fn transposed<const S: u8>(
         // SAFETY: `run` elements from here on are the column's; stores stay within the width.
         unsafe {
             for (row, &column) in rows.iter_mut().zip(offsets) {
-                // Columns may be many and far apart: more streams than the processor follows.
+                // The columns can be more streams than the hardware prefetcher follows, so prefetch
+                // them explicitly.
                 let ahead = start.wrapping_offset((column + 2 * LANES as isize) * size(S));
                 _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                 *row = load::<S>(start.wrapping_offset(column * size(S)), lanes(run));
@@ -370,7 +371,7 @@ unsafe fn transposed<const S: u8>(
     }
 }
 
-/// Rows become columns.
+/// Transposes 16 by 16 elements.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn transpose(rows: &mut [__m512; LANES]) {
@@ -389,7 +390,7 @@ pub(super) fn transpose(rows: &mut [__m512; LANES]) {
             quads[i + 2 * j + 1] = single(_mm512_unpackhi_pd(a, b));
         }
     }
-    // quads[4 i + j], part p of 128 bits: rows 4 i.. of column 4 p + j.
+    // quads[4 i + j], 128-bit lane p: rows 4 i.. of column 4 p + j.
     for j in 0..4 {
         let (a, b, c, d) = (quads[j], quads[4 + j], quads[8 + j], quads[12 + j]);
         let (ab, ab2) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
@@ -401,10 +402,10 @@ pub(super) fn transpose(rows: &mut [__m512; LANES]) {
     }
 }
 
-/// The sum of the lanes of each vector of sixteen, floats always in the same order.
+/// The sums of the lanes of vectors of sixteen; floats are added in a fixed order.
 ///
 /// # Safety
-/// `chains` is valid for sixteen lanes per sum, `sums` for that many. The machine has AVX-512 F.
+/// `chains` is valid for sixteen lanes per sum. The machine has AVX-512 F.
 #[target_feature(enable = "avx512f")]
 pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: bool) {
     for (i, sum) in sums.iter_mut().enumerate() {
@@ -439,7 +440,7 @@ mod tests {
             (Stored::U16, words[2..].as_ptr().cast()),
             (Stored::U8, bytes[2..].as_ptr()),
         ];
-        // Dense, transposed, steps of two, rows of seven.
+        // Dense, transposed, strides of two, rows of seven.
         let outers: [&[(usize, isize)]; 8] = [
             &[(64, 1)],
             &[(64, 150)],
@@ -455,7 +456,7 @@ mod tests {
             for (columns, width) in [(1, 1), (8, 8), (9, 9), (16, 16), (37, 48), (48, 48), (14, 14)]
             {
                 let outer = Dims::new(outer.iter().copied());
-                // Not from the first one on, as in panels but the first.
+                // Start after the first column, as panels except the first do.
                 let indices = 3..3 + columns;
                 for k in [1, 5, 16, 21] {
                     let shared: Vec<isize> = (0..k).map(shared).collect();

@@ -1,24 +1,24 @@
-//! Panels of right operands for the matrix unit: per block of shared indices two tiles of 16 columns,
-//! whose rows hold pairs of words or quadruples of bytes that follow one another along the shared
-//! dimension; zeros beyond the operand.
+//! Packing of B for AMX and VNNI. A panel has two tiles of 16 columns per block of K. A row of a
+//! tile holds, for each column, a pair of 16-bit words or a group of four bytes that are
+//! consecutive along K; zeros fill the panel beyond the operand.
 
 use super::pack::transpose;
 use crate::jit::unit::{BLOCK, PANEL, ROWS, SIDE};
 use std::arch::x86_64::*;
 
-/// How the elements of a right operand lie.
+/// The order of the elements of B in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lie {
-    /// Those of a row beside each other.
+    /// Row-major.
     Rows,
-    /// Those of a column.
+    /// Column-major.
     Columns,
 }
 
-/// Some columns of a right operand.
+/// Some columns of B.
 #[derive(Clone, Copy)]
 pub(super) struct Columns {
-    /// The first element, and bytes to the next row, or the next column.
+    /// The first element, and bytes to the next row (row-major) or column (column-major).
     pub start: *const u8,
     pub step: isize,
     pub lie: Lie,
@@ -29,7 +29,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// Columns of which a row takes a line of memory.
+    /// Columns whose elements of one row fill a cache line.
     pub fn together(size: usize) -> usize {
         BLOCK.div_ceil(size).max(SIDE)
     }
@@ -39,7 +39,7 @@ impl Columns {
         (self.k * self.size).div_ceil(BLOCK) * PANEL
     }
 
-    /// Packs them, panel after panel.
+    /// Packs the columns, panel after panel.
     ///
     /// # Safety
     /// The elements are valid for reads, `to` for the panels. The machine has AVX-512 F, BW and VL.
@@ -54,12 +54,12 @@ impl Columns {
         }
     }
 
-    /// The element at a row and column of bytes.
+    /// The address of byte `byte` of row (or column) `row`.
     fn at(&self, row: usize, byte: usize) -> *const u8 {
         self.start.wrapping_offset(row as isize * self.step).wrapping_add(byte)
     }
 
-    /// Where a row of the tiles of a panel goes.
+    /// The address of a row of a panel's tiles.
     fn place(&self, to: *mut u8, panel: usize, row: usize) -> *mut u8 {
         to.wrapping_add(panel * self.panel_bytes() + row / ROWS * PANEL + row % ROWS * BLOCK)
     }
@@ -68,7 +68,8 @@ impl Columns {
     /// As [`Columns::pack`].
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn pairs(&self, to: *mut u8) {
-        // Word 2 i of a result is word i of the first row, word 2 i + 1 that of the second.
+        // Word 2 i of a result is word i of the first row, word 2 i + 1 is word i of the second
+        // row.
         let order = |first: i16| {
             let mut words = [0; 32];
             for (i, word) in words.iter_mut().enumerate() {
@@ -103,15 +104,16 @@ impl Columns {
     /// As [`Columns::pack`], for bytes.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn quadruples(&self, to: *mut u8) {
-        // Of words that are pairs of rows 0 and 1 of 16 columns, then of rows 2 and 3: both of each
-        // column.
+        // Permutes words that are pairs of rows 0 and 1 of 16 columns, followed by pairs of rows 2
+        // and 3, so that both pairs of each column are adjacent.
         let mut order = [0i16; 32];
         for (i, word) in order.iter_mut().enumerate() {
             *word = (i / 16 * 8 + i % 2 * 16 + i % 16 / 2) as i16;
         }
         // SAFETY: an array of 32 words; the caller's promise.
         unsafe {
-            // The compiler must not know the order: it would make dozens of shuffles of these four.
+            // `black_box` hides the order from the compiler, which would otherwise emit dozens of
+            // shuffles in place of these four.
             let order = _mm512_loadu_si512(std::hint::black_box(&order).as_ptr().cast());
             for quad in 0..self.k.next_multiple_of(BLOCK) / 4 {
                 let whole = 4 * quad + 4 <= self.k;
@@ -141,8 +143,8 @@ impl Columns {
         }
     }
 
-    /// Of columns that lie along the shared dimension: each has the words of 32 bits that the tiles'
-    /// rows hold.
+    /// Packs column-major bytes or words: each column already has the 32-bit words of the tiles'
+    /// rows, which are transposed.
     ///
     /// # Safety
     /// As [`Columns::pack`].
@@ -156,7 +158,7 @@ impl Columns {
                 let columns = first..self.columns.min(first + ROWS);
                 for (row, column) in rows.iter_mut().zip(columns) {
                     let from = self.at(column, done).cast();
-                    // SAFETY: bytes of the mask are the column's.
+                    // SAFETY: the mask has only bytes of the column.
                     *row = _mm512_castsi512_ps(unsafe { _mm512_maskz_loadu_epi8(there, from) });
                 }
                 transpose(&mut rows);
@@ -173,12 +175,12 @@ impl Columns {
     }
 }
 
-/// The columns of a panel.
+/// The mask of a panel's columns.
 fn mask(columns: usize) -> u32 {
     u32::MAX >> SIDE.saturating_sub(columns)
 }
 
-/// A vector of two halves.
+/// A 512-bit vector from its two halves.
 #[target_feature(enable = "avx512f")]
 fn both(low: __m256i, high: __m256i) -> __m512i {
     _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high)

@@ -1,9 +1,9 @@
-//! Products of few rows with many weights, where reading the weights takes the time.
+//! Split-K for GEMMs of few rows with many weights, whose time is that of reading the weights.
 //!
-//! The shared dimension is cut into parts, whose products are added at the end: then each thread
-//! reads consecutive memory, the same of the same weights every time, and its own caches may hold
-//! it. (Were only columns cut, a thread would have the same half of every page, which is half of the
-//! places in its caches.)
+//! K is divided into parts whose partial results are added at the end. Each thread then reads
+//! consecutive memory, the same weights in every run, so its own caches may hold them. (If only the
+//! columns were divided, a thread would read the same half of every page, which maps to half of the
+//! cache sets.)
 
 use super::operand::{Side, Target};
 use super::{Memory, Product};
@@ -12,16 +12,16 @@ use crate::kernel::Shared;
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared};
 
-/// Rows beyond which the multiplications take longer than the weights.
+/// The most rows: beyond them arithmetic takes longer than reading the weights.
 const ROWS: usize = 32;
-/// Bytes of weights that are worth a part.
+/// The fewest bytes of weights of a part.
 const BYTES: usize = 1 << 18;
-/// The fewest shared indices of a part.
+/// The fewest K of a part.
 const SHARED: usize = 128;
 /// The most parts.
 const PARTS: usize = 4;
 
-/// The number of parts of a product of `m` rows: a power of two.
+/// The number of split-K parts of a GEMM of `m` rows: a power of two.
 pub(super) fn parts(m: usize, n: usize, k: usize, rhs: &Side) -> usize {
     let rows_lie_together = rhs.outer.step() == Some(1) && rhs.shared.step().is_some();
     if m > ROWS || n < LANES || !rows_lie_together {
@@ -29,26 +29,25 @@ pub(super) fn parts(m: usize, n: usize, k: usize, rhs: &Side) -> usize {
     }
     let worth = (n.saturating_mul(k).saturating_mul(rhs.stored.size()) / BYTES).min(k / SHARED);
     let worth = worth.clamp(1, PARTS);
-    // Down to a power of two.
     1 << worth.ilog2()
 }
 
-/// The sum of two integers whose bits these are.
+/// The f32 with the bits of the sum of two integers that are given by their bits as f32.
 fn add_bits(a: f32, b: f32) -> f32 {
     f32::from_bits(a.to_bits().wrapping_add(b.to_bits()))
 }
 
 impl Product {
-    /// Where a part's product goes.
+    /// The address of a part's partial result from a row and column on.
     pub(super) fn part(&self, parts: *mut f32, part: usize, row: usize, column: usize) -> Target {
         let start = parts.wrapping_add((part * self.m + row) * self.n + column);
         Target { start, pitch: self.n as isize }
     }
 
-    /// Adds the parts, pair by pair, and runs the body.
+    /// Adds the partial results as a binary tree, and runs the epilogue.
     ///
     /// # Safety
-    /// As [`Product::run`]; `parts` holds all parts' products.
+    /// As [`Product::run`]; `parts` holds the partial results.
     pub(super) unsafe fn add_parts(
         &self,
         parts: Memory,
@@ -64,7 +63,7 @@ impl Product {
             let mut gap = 1;
             while gap < self.cut.parts {
                 for part in (0..self.cut.parts).step_by(2 * gap) {
-                    // SAFETY: lines of two parts; each row is one call's.
+                    // SAFETY: rows of two different parts; no other call has this row.
                     let (to, from) = unsafe {
                         let (to, from) = (line(part).start, line(part + gap).start);
                         let to = std::slice::from_raw_parts_mut(to, self.n);
@@ -82,7 +81,7 @@ impl Product {
             match &self.out {
                 Some(out) => {
                     let to = out.target(bindings, &self.batch, 0, row, 0).start;
-                    // SAFETY: the result's row, and that of the first part, which is not in it.
+                    // SAFETY: a row of the result and one of the first part, which do not overlap.
                     unsafe { to.copy_from_nonoverlapping(sum.start, self.n) };
                     Ok(())
                 }

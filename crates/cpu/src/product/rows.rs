@@ -1,5 +1,5 @@
-//! Products of kernels over rows: some rows of an entry of the batch at a time, with the right
-//! operand packed once for all that follow one another.
+//! GEMMs of kernels over rows: they run on a few rows of an entry of the batch at a time, and reuse
+//! the packed B for consecutive rows.
 
 use super::chunk::Block;
 use super::{Chunk, Left, PANEL, Product, Target, with_memory};
@@ -11,18 +11,18 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Elements of a result that is taken up by a body: they stay in the second cache until then.
+/// The most elements of a result that an epilogue reads: they stay in the L2 cache until then.
 const TILE: usize = 1 << 16;
 
-/// A product of a kernel over rows made ready.
+/// A GEMM of a kernel over rows that is ready to run.
 pub(crate) struct RowsProduct {
-    /// One for each number of rows that it is run on; they differ in nothing else.
+    /// One GEMM per number of rows that it is run on; they differ only in that number.
     products: SmallVec<[(usize, Product); 2]>,
 }
 
 impl RowsProduct {
-    /// `None` for dtypes and machines that have no generated loops. The first number of rows is the
-    /// most frequent.
+    /// `None` for dtypes and machines without generated micro-kernels. `rows` are the numbers of
+    /// rows, the most frequent one first.
     pub fn new(kernel: &Kernel, rows: &[usize]) -> Option<RowsProduct> {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let mut products: SmallVec<[(usize, Product); 2]> = SmallVec::new();
@@ -53,7 +53,7 @@ impl RowsProduct {
 }
 
 impl Product {
-    /// The same with one panel, if the left operand may then be read where it lies.
+    /// The same GEMM with one panel, if A can then be read in memory.
     fn used_once(mut self) -> Product {
         let cut = self.cut.clone();
         if let Some(one) = cut.in_one_panel(self.n) {
@@ -65,13 +65,13 @@ impl Product {
         self
     }
 
-    /// Columns with those that fill the last vector.
+    /// N rounded up to whole vectors.
     fn padded(&self) -> usize {
         self.n.next_multiple_of(LANES)
     }
 
-    /// Panels whose products are there before the body takes them up: all, if they are not done at
-    /// once.
+    /// Panels whose sums are complete before the epilogue runs: all, if the GEMM has no epilogue or
+    /// K takes several blocks.
     fn panels_at_once(&self, rows: usize) -> usize {
         let panels = self.cut.panels;
         match self.out.is_none() && self.k <= self.cut.block {
@@ -80,12 +80,11 @@ impl Product {
         }
     }
 
-    /// Some panels of some rows of an entry, whose right operand is packed from `right` on, or to be
-    /// packed there; the left one is packed with the first panels, or read where it lies.
+    /// Computes some panels for some rows of an entry. B is packed from address `right` on; if
+    /// `first` is true, this call packs it. A is packed with the first panels, or read in memory.
     ///
     /// # Safety
-    /// As [`RowProduct::run`]; `packed` has room for a block of the rows' left operand, `target` for
-    /// the result.
+    /// As [`RowProduct::run`]; `packed` has room for a block of A's rows, `target` for the result.
     unsafe fn run_panels(
         &self,
         (batch, row): (usize, usize),

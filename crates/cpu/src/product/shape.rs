@@ -1,74 +1,75 @@
-//! How a product is cut: into tiles that fit the registers, blocks that fit the caches, and chunks
-//! that are one thread's work at a time. All of it follows from sizes, chunks from the machine's
-//! processors too; no cut changes a result.
+//! The blocking of a GEMM: tiles that fit the registers, blocks that fit the caches, and chunks,
+//! the tasks of the threads. The blocking follows from sizes, the number of chunks also from the
+//! number of processors. No blocking changes a result.
 
 use crate::jit::tile::LANES;
 use girih_sync::OnceLock;
 
-/// Multiplications that a chunk should hold: some ten microseconds.
+/// Multiplications that a chunk should have: about ten microseconds.
 const CHUNK: usize = 1 << 20;
-/// The most chunks that a product is cut into for the sake of threads, for each processor: each packs
-/// its columns, and reads all of the left operand for a slab of them.
+/// The most chunks per processor that a GEMM is divided into for parallelism: each chunk packs its
+/// columns, and reads all of A for each slab.
 const CHUNKS: usize = 4;
-/// Shared indices of a block: few enough that panels and a tile's part of the left operand stay in
-/// the second cache, many enough that most results are written once.
+/// kc: the most K of a block. It is small enough that panels and a tile's part of A stay in the L2
+/// cache, and large enough that most results are written once.
 const BLOCK: usize = 2048;
-/// Elements of the panels of a slab, which stay in the second cache while all tiles of rows pass.
+/// Elements of a slab, which stays in the L2 cache while all row tiles use it.
 const SLAB: usize = 1 << 17;
-/// The most vectors of a panel that has all columns: tiles of fewer rows than with these read the
-/// right operand too often.
+/// The most vectors of a panel that has all columns: wider panels leave registers for so few rows
+/// that B is read too often.
 const ONE_PANEL: usize = 4;
-/// Rows of a chunk.
+/// The most rows of a chunk (mc).
 const ROWS: usize = 1024;
-/// Columns of a chunk.
+/// The most columns of a chunk (nc).
 const COLUMNS: usize = 1024;
 
-/// How a product is cut.
+/// The blocking of a GEMM.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cut {
-    /// Parts of the shared dimension that are computed for themselves, and shared indices of each
-    /// but the last, which may have fewer. The rest says how a part is cut.
+    /// Split-K: the number of parts of K that are accumulated independently, and the K of each
+    /// part; the last part may have fewer. The other fields describe one part.
     pub parts: usize,
     pub depth: usize,
-    /// Row tiles: the first `taller` have one row more than `rows`.
+    /// Row tiles: the first `taller` tiles have `rows + 1` rows, the others `rows`.
     pub tiles: usize,
     pub rows: usize,
     pub taller: usize,
-    /// Vectors of a panel of columns; the last one may have fewer.
+    /// Vectors of a panel; the last panel may have fewer.
     pub vectors: usize,
     pub panels: usize,
-    /// Shared indices of a block; the last one may have fewer.
+    /// K of a block (kc); the last block may have fewer.
     pub block: usize,
-    /// Panels of a slab, which are packed together; a chunk's last one may have fewer.
+    /// Panels of a slab; the last slab of a chunk may have fewer.
     pub slab: usize,
-    /// Chunks along the rows and along the columns, of nearly as many tiles and panels each.
+    /// Chunks along the rows and along the columns, with nearly equal numbers of tiles and panels.
     pub down: usize,
     pub across: usize,
 }
 
-/// The machine's processors, two at least.
+/// The number of processors of the machine, at least two.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     let count = || std::thread::available_parallelism().map_or(1, |n| n.get());
     (*PROCESSORS.get_or_init(count)).max(2)
 }
 
-/// The most chunks of a product, but for its size.
+/// The most chunks that parallelism asks for.
 fn most_chunks() -> usize {
     CHUNKS * processors()
 }
 
-/// So many chunks of some pieces: an even number keeps two, four, ... threads equally busy.
+/// The number of chunks for so many pieces, made even so that two, four, ... threads have equal
+/// work.
 fn even(chunks: usize, pieces: usize) -> usize {
     if chunks > 1 { chunks.next_multiple_of(2).min(pieces) } else { 1 }
 }
 
-/// The most rows that a tile of so many vectors can have.
+/// The most rows (mr) of a tile of so many vectors.
 fn most_rows(vectors: usize) -> usize {
     [16, 14, 9, 6, 5, 4, 3, 2][vectors.clamp(1, 8) - 1]
 }
 
-/// The vectors of a panel for tiles of so many rows.
+/// The most vectors (nr / 16) of a panel for tiles of so many rows.
 fn most_vectors(rows: usize) -> usize {
     match rows {
         1 | 2 => 8,
@@ -82,7 +83,7 @@ fn most_vectors(rows: usize) -> usize {
 }
 
 impl Cut {
-    /// A product of `m` by `k` with `k` by `n`.
+    /// The blocking of an `m` by `k` matrix times a `k` by `n` matrix.
     pub fn new(m: usize, n: usize, k: usize) -> Cut {
         let wanted = n.div_ceil(LANES);
         let panels = wanted.div_ceil(most_vectors(m));
@@ -92,31 +93,31 @@ impl Cut {
         let (rows, taller) = (m / tiles, m % tiles);
         let block = k.div_ceil(k.div_ceil(BLOCK));
         let work = m.saturating_mul(n).saturating_mul(k);
-        // Each chunk packs its columns for itself: rows are not cut for the sake of small chunks.
+        // Each chunk packs its own columns, so do not cut rows to get more chunks.
         let (long, wide) = (m.div_ceil(ROWS).min(tiles), n.div_ceil(COLUMNS));
         let pieces = (work / CHUNK).min(most_chunks()).max(wide * long);
         let across = even(pieces.div_ceil(long), panels);
-        // Few columns and many rows.
+        // Few columns and many rows: cut the rows after all.
         let down = if pieces / across > long { even(pieces / across, tiles) } else { long };
         let slab = (SLAB / (block * vectors * LANES)).clamp(1, panels.div_ceil(across));
         Cut { parts: 1, depth: k, tiles, rows, taller, vectors, panels, block, slab, down, across }
     }
 
-    /// The same in parts.
+    /// The blocking for split-K into `parts`.
     pub fn in_parts(m: usize, n: usize, k: usize, parts: usize) -> Cut {
         Cut { parts, ..Cut::new(m, n, k.div_ceil(parts)) }
     }
 
-    /// The same with blocks of so many shared indices at most.
+    /// The same blocking with a kc of at most `most`.
     pub fn with_block(&self, most: usize) -> Cut {
         let block = self.depth.div_ceil(self.depth.div_ceil(most));
         let slab = (SLAB / (block * self.width())).clamp(1, self.panels.div_ceil(self.across));
         Cut { block, slab, ..self.clone() }
     }
 
-    /// The same with a chunk of the rows for each processor, if there are too few panels to give
-    /// all the same to do. Each packs all columns for itself: what another one packed would come
-    /// from its caches, which takes as long.
+    /// The same blocking with one chunk of rows per processor, if there are too few panels to give
+    /// all processors equal work. Each chunk packs all columns: reading the panels that another
+    /// core packed from the caches of that core takes as long.
     pub fn along_rows(&self) -> Cut {
         let down = processors();
         if self.panels > most_chunks() || self.down * self.across == 1 || self.tiles < 2 * down {
@@ -129,22 +130,22 @@ impl Cut {
         Cut { tiles, rows, taller, down, across: 1, slab, ..self.clone() }
     }
 
-    /// A product of few rows at a time in one chunk.
+    /// The blocking of `m` rows in one chunk, for kernels over rows.
     pub fn of_rows(m: usize, n: usize, k: usize) -> Cut {
         let cut = Cut::new(m, n, k);
         let slab = (SLAB / (cut.block * cut.width())).clamp(1, cut.panels);
         Cut { across: 1, slab, ..cut }.with_rows(m)
     }
 
-    /// The same with all columns in one panel, if tiles of some rows have registers for them: then
-    /// each element of the left operand is used once.
+    /// The same blocking with all columns in one panel, if the registers suffice for it: then each
+    /// element of A is read once.
     pub fn in_one_panel(&self, n: usize) -> Option<Cut> {
         let vectors = n.div_ceil(LANES);
         let cut = Cut { vectors, panels: 1, slab: 1, ..self.clone() };
         (vectors <= ONE_PANEL).then(|| cut.with_rows(self.row(self.tiles)))
     }
 
-    /// The same columns for another number of rows, in one chunk.
+    /// The same columns for `m` rows, in one chunk along the rows.
     pub fn with_rows(&self, m: usize) -> Cut {
         let tiles = m.div_ceil(most_rows(self.vectors));
         Cut { tiles, rows: m / tiles, taller: m % tiles, down: 1, ..self.clone() }
@@ -160,12 +161,12 @@ impl Cut {
         self.rows + (tile < self.taller) as usize
     }
 
-    /// Columns of a panel that is not the last.
+    /// Columns of a panel except the last (nr).
     pub fn width(&self) -> usize {
         self.vectors * LANES
     }
 
-    /// The most tiles of a chunk.
+    /// The most row tiles of a chunk.
     pub fn chunk_tiles(&self) -> usize {
         self.tiles.div_ceil(self.down)
     }

@@ -1,5 +1,6 @@
-//! Right operands that all tiles read where they lie, vector by vector: windows of an image, where so
-//! few rows are multiplied with them that packing them would take longer.
+//! Indirect convolution (without im2col): all tiles read the windows of the image in memory, vector
+//! by vector through an indirection. It is used if A has so few rows that packing the windows would
+//! take longer.
 
 use super::chunk::Block;
 use super::shape::Cut;
@@ -9,10 +10,11 @@ use crate::jit::strewn::{AHEAD, Strewn, VECTORS};
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use std::ops::Range;
 
-/// Multiplications that take as long as loading a vector from two places instead of one.
+/// The cost of loading a vector from two addresses instead of one, in multiplications.
 const SPLIT: usize = 2;
 
-/// The functions of panels that differ neither in vectors nor in where these are split.
+/// The micro-kernels of panels with the same number of vectors and the same split vectors. `split`
+/// has bit `v` set if vector `v` is split, that is, its lanes are in two runs.
 struct Kind {
     vectors: usize,
     split: u8,
@@ -20,22 +22,23 @@ struct Kind {
     functions: [Option<Function<TileCall>>; 2],
 }
 
-/// A right operand that is read so.
+/// A B that is read through an indirection.
 pub(super) struct Columns {
-    /// Bytes from a column's first element to that of each shared index, and the last for some more.
+    /// Bytes from a column's first element to its element at each index of K; the last one is
+    /// repeated for the prefetch beyond the end.
     rows: Vec<isize>,
     kinds: Vec<Kind>,
 }
 
-/// Where a panel's vectors lie in one entry of the batch.
+/// The addresses of a panel's vectors in one entry of the batch.
 pub(super) struct Places {
     panel: usize,
     kind: usize,
     strewn: Strewn,
 }
 
-/// The vectors of some columns that lie in runs of so many, and which of them begin in one run and
-/// end in the next; none if a run is shorter than a vector.
+/// The number of vectors of some columns that are in contiguous runs of `run` columns, and a mask
+/// of the vectors that begin in one run and end in the next. `None` if a vector spans three runs.
 fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
     let mut bits = 0;
     for (v, first) in columns.clone().step_by(LANES).enumerate() {
@@ -46,14 +49,14 @@ fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
     Some((columns.len().div_ceil(LANES), bits))
 }
 
-/// True if indices lie in runs of consecutive elements, each behind the one before.
+/// True if the columns are contiguous runs, at ascending addresses that do not overlap.
 fn ascending(dims: &Dims) -> bool {
     let (run, step) = (dims.inner_extent() as isize, dims.inner_step());
     step == 1 && dims.outer_steps().all(|step| step >= run)
 }
 
 impl Columns {
-    /// `None` if the columns are better packed, or code cannot be generated.
+    /// `None` if packing the columns is faster, or code cannot be generated.
     pub fn new(product: &Product) -> Option<Columns> {
         let (rhs, cut) = (&product.rhs, &product.cut);
         let [_, made] = &product.made;
@@ -63,7 +66,7 @@ impl Columns {
             return None;
         }
         let run = rhs.outer.inner_extent();
-        // Where panels are split comes again after so many.
+        // The splits of panels repeat with a period of at most `run` panels.
         let mut kinds: Vec<(usize, u8)> = vec![];
         let (mut vectors, mut splits) = (0, 0);
         for panel in (0..cut.panels.min(run)).chain([cut.panels - 1]) {
@@ -84,10 +87,10 @@ impl Columns {
         Some(Columns { rows, kinds })
     }
 
-    /// A tile of a panel.
+    /// Runs the micro-kernel of a tile of a panel.
     ///
     /// # Safety
-    /// As [`Product::slab`]; the call says all but where the columns are.
+    /// As [`Product::slab`]; the call is complete except for the address of the columns.
     pub unsafe fn tile(
         &self,
         product: &Product,
@@ -107,7 +110,7 @@ impl Columns {
         block.places.set(Some(places));
     }
 
-    /// Where the vectors of a panel lie in the entry of the batch that starts there.
+    /// The addresses of a panel's vectors in the entry of the batch that begins at `start`.
     fn places(&self, product: &Product, start: *const u8, panel: usize) -> Places {
         let (outer, columns) = (&product.rhs.outer, product.columns_of(&(panel..panel + 1)));
         let of_panel = split(&columns, outer.inner_extent());
@@ -132,7 +135,7 @@ impl Columns {
         Places { panel, kind, strewn }
     }
 
-    /// All functions.
+    /// All micro-kernels.
     pub fn functions(&self) -> impl Iterator<Item = &Function<TileCall>> {
         self.kinds.iter().flat_map(|kind| kind.functions.iter().flatten())
     }

@@ -1,4 +1,4 @@
-//! Products against plain sums in f64, over sizes, layouts, dtypes and threads.
+//! GEMM against plain sums in f64, over sizes, layouts, dtypes and numbers of threads.
 
 mod integers;
 mod made;
@@ -13,31 +13,31 @@ use proptest::prelude::*;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// How an operand lies in memory.
+/// The layout of an operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lie {
-    /// Row after row, with a gap.
+    /// Row-major, with a gap.
     Rows,
-    /// Column after column, with a gap.
+    /// Column-major, with a gap.
     Columns,
-    /// Every other element, backwards.
+    /// With stride -2.
     Apart,
 }
 
 #[derive(Clone, Debug)]
 struct Case {
-    /// Of the operands, and what is computed in.
+    /// The dtypes of the operands, and the dtype of the sums.
     operands: [DType; 2],
     dtype: DType,
-    /// Batch, rows, columns, shared.
+    /// Batch, M, N, K.
     sizes: [usize; 4],
     lies: [Lie; 2],
-    /// The left operand is the same for all of the batch.
+    /// All entries of the batch have the same A.
     shared_left: bool,
     body: bool,
 }
 
-/// Has every form made.
+/// Prepacks every time.
 struct Always;
 
 impl Keep for Always {
@@ -66,7 +66,7 @@ fn place(lie: Lie, batch: usize, rows: usize, columns: usize) -> (usize, [isize;
 }
 
 impl Case {
-    /// Of floats.
+    /// A case of floats.
     fn new(dtype: DType, sizes: [usize; 4], lies: [Lie; 2]) -> Case {
         Case { operands: [dtype; 2], dtype, sizes, lies, shared_left: false, body: false }
     }
@@ -113,7 +113,7 @@ impl Case {
         (kernel, [left_size, right_size, n, b * m * n])
     }
 
-    /// Operands of few bits, so that sums are exact whatever their order.
+    /// Runs the kernel on operands of few bits, so that sums are exact in any order.
     fn run(&self, threads: usize, keep: Option<&dyn Keep>) -> (Vec<Vec<f64>>, Vec<f64>) {
         let (kernel, sizes) = self.kernel();
         let size = self.dtype.size();
@@ -240,7 +240,7 @@ fn first_tiles_pack_for_the_others_block_by_block() {
 
 #[test]
 fn few_columns_meet_rows_where_these_lie_on_each_thread() {
-    // The last one's rows share a place in the cache.
+    // The rows of the last case map to the same cache set.
     for sizes in [
         [1, 300, 60, 500],
         [1, 130, 200, 2100],

@@ -1,5 +1,5 @@
-//! Right operands that are the same in one run after another, as weights are: packed once and kept
-//! with what they were made of.
+//! Prepacked weights: a B that is the same in many runs is packed once and stored with the buffer
+//! that it was packed from.
 
 use super::{Memory, Product};
 use crate::jit::tile::{LANES, Stored};
@@ -8,18 +8,18 @@ use crate::kernel::Shared;
 use crate::pool::Pool;
 use girih_kernel::Bindings;
 
-/// Elements of a right operand that is worth keeping: fewer are packed in no time.
+/// The fewest elements of a B that is worth prepacking: fewer are packed in negligible time.
 const LEAST: usize = 1 << 12;
 
-/// The right operand, all panels packed, each with all of its shared indices.
+/// Prepacked B: all panels, each with all of K.
 #[derive(Clone, Copy)]
 pub(super) struct Right(pub *const f32);
 
-// SAFETY: it is complete before threads share it, and only read then.
+// SAFETY: the panels are complete before threads share the pointer, and are only read then.
 unsafe impl Sync for Right {}
 
 impl Product {
-    /// The buffer of the right operand, if it would rather read that packed.
+    /// The buffer of B, if the GEMM can read B prepacked.
     pub fn weights(&self) -> Option<usize> {
         let plain = self.rhs.outer.step().is_some() && self.rhs.shared.step().is_some();
         let others = self.dots.is_some() || self.matrix.is_some() || self.made[1].is_some();
@@ -28,7 +28,7 @@ impl Product {
         (plain && one && worth && !others).then_some(self.rhs.buffer)
     }
 
-    /// The right operand as it is kept, packed now if it is time.
+    /// Prepacked B; `keep` decides whether to pack it now.
     ///
     /// # Safety
     /// As [`Product::run`].
@@ -57,7 +57,7 @@ impl Product {
         })
     }
 
-    /// The element of a right operand that is kept where a panel's shared indices from `k` on begin.
+    /// The offset in prepacked B, in elements, of a panel at index `k` of K.
     pub(super) fn panel(&self, panel: usize, k: usize) -> usize {
         panel * self.cut.width() * self.k + k * self.width_of(panel)
     }

@@ -1,4 +1,4 @@
-//! Products of integers against the portable executor: the same bits, whatever overflows.
+//! GEMM of integers against the portable executor: the same bits, with any overflow.
 
 use super::{Case, Lie, lie};
 use crate::jit::quads;
@@ -9,7 +9,7 @@ use girih_ir::{DType, Literal};
 use girih_kernel::{Bindings, Kernel, Prepared, Scratch};
 use proptest::prelude::*;
 
-/// Elements of a buffer: the ends of the dtype's range among others.
+/// The words of a buffer, whose elements include both ends of the dtype's range.
 fn draw(dtype: DType, n: usize, seed: usize) -> Vec<u64> {
     let size = dtype.size();
     let (low, high) = dtype.int_range().expect("an integer");
@@ -27,17 +27,17 @@ fn draw(dtype: DType, n: usize, seed: usize) -> Vec<u64> {
     words
 }
 
-/// What computes a product.
+/// The implementation that computes a GEMM.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Portable,
-    /// What the machine has, on so many threads.
+    /// The best one on this machine, on so many threads.
     Threads(usize),
-    /// Vectors of bytes, though there may be a matrix unit.
+    /// AVX-512 VNNI, even if the machine has AMX.
     Vectors(usize),
 }
 
-/// What a kernel writes.
+/// The result of a kernel.
 fn run(kernel: &Kernel, dtypes: [DType; 4], sizes: [usize; 4], way: Way) -> Vec<u64> {
     let mut buffers: Vec<Vec<u64>> =
         (0..4).map(|i| draw(dtypes[i], sizes[i], if i == 3 { 0 } else { i })).collect();

@@ -1,9 +1,9 @@
-//! Products that compute their operands: the bits of the same maps and product one after another.
+//! GEMMs with fused operands: the same bits as the maps and the GEMM run one after another.
 
 use super::*;
 use girih_kernel::{Local, Rows, Val};
 
-/// Buffers: two operands' sources, a scale for each column, the result, the operands.
+/// Buffers: the sources of the two operands, a scale per column, the result, the operands.
 const X: u32 = 0;
 const W: u32 = 1;
 const SCALE: u32 = 2;
@@ -14,9 +14,9 @@ const RIGHT: u32 = 5;
 #[derive(Clone, Copy, Debug)]
 struct Made {
     dtype: DType,
-    /// Batch, rows, columns, shared.
+    /// Batch, M, N, K.
     sizes: [usize; 4],
-    /// Columns of the right operand lie one after the other.
+    /// B is column-major.
     transposed: bool,
     /// Which operands are computed.
     computed: [bool; 2],
@@ -33,7 +33,7 @@ fn op(body: &mut Block, code: OpCode, args: &[Val], dtype: DType) -> Val {
 }
 
 impl Made {
-    /// The left operand: twice the numbers.
+    /// A: twice the source.
     fn left(&self) -> Kernel {
         let [b, m, _, k] = self.sizes;
         let mut body = Block::default();
@@ -51,7 +51,7 @@ impl Made {
         }
     }
 
-    /// The right operand: bytes with a scale for each column, as they lie.
+    /// B: bytes times a scale per column, in the order of B.
     fn right(&self) -> Kernel {
         let [b, _, n, k] = self.sizes;
         let mut body = Block::default();
@@ -75,7 +75,7 @@ impl Made {
         }
     }
 
-    /// The maps, and the product of what they compute.
+    /// The maps, and the GEMM of their results.
     fn parts(&self) -> Vec<Kernel> {
         let [b, m, n, k] = self.sizes;
         let mut body = Block::default();
@@ -109,7 +109,7 @@ impl Made {
         [b * m * k, b * k * n, n, b * m * n, b * m * k, b * k * n]
     }
 
-    /// One kernel of all parts, whose locals are the operands that are computed.
+    /// One kernel of all parts, whose locals are the computed operands.
     fn fused(&self) -> Kernel {
         let all = [LEFT, RIGHT].into_iter().zip(self.computed).filter(|(_, computed)| *computed);
         let local = |(buffer, _): (u32, bool)| {
@@ -128,7 +128,7 @@ impl Made {
         }
     }
 
-    /// What the buffers hold after these kernels.
+    /// The contents of the buffers after these kernels.
     fn run(&self, kernels: &[Kernel], threads: usize) -> Vec<Vec<u64>> {
         let mut buffers: Vec<Vec<u64>> = vec![];
         for (id, n) in self.elements().into_iter().enumerate() {
@@ -156,7 +156,7 @@ impl Made {
         for threads in 1..=3 {
             let got = self.run(&[self.fused()], threads);
             assert!(got[OUT as usize] == want[OUT as usize], "{threads} threads, {self:?}");
-            // What is computed as it is packed has no memory.
+            // An operand that is computed as it is packed has no memory.
             let untouched = self.run(&[], 1);
             for buffer in [LEFT, RIGHT].map(|id| id as usize) {
                 assert!(got[buffer] == untouched[buffer], "{self:?}");

@@ -1,10 +1,10 @@
-//! Products with the windows of images, against plain sums.
+//! Convolutions as GEMMs over windows of images, against plain sums.
 
 use super::*;
 use crate::product::Product;
 
-/// A product of `rows` by the channels of a kernel of `side` by `side` with its windows in `batch`
-/// images of `channels`, which are `image` high and wide.
+/// A GEMM of `rows` filters of `side` by `side` taps and `channels` channels with the windows of
+/// `batch` images. `image` is an image's height and width.
 struct Windows {
     rows: usize,
     batch: usize,
@@ -58,7 +58,7 @@ impl Windows {
         }
     }
 
-    /// The operands, of few bits, so that sums are exact, and what the kernel makes of them.
+    /// The operands, of few bits so that sums are exact, and the kernel's result.
     fn run(&self, threads: usize) -> [Vec<f32>; 4] {
         let [down, across] = self.positions();
         let pixels = self.image[0] * self.image[1];
@@ -82,7 +82,7 @@ impl Windows {
         buffers
     }
 
-    /// True if the columns are read where they lie; none where there is no generated code.
+    /// True if the columns are read through the indirection; `None` without generated code.
     fn strewn(&self) -> Option<bool> {
         Some(Product::new(&self.kernel(), &[])?.strewn.is_some())
     }
@@ -112,18 +112,18 @@ impl Windows {
 #[test]
 fn windows_are_read_where_they_lie_by_few_rows_and_packed_for_many() {
     for (rows, channels, side, image, strewn) in [
-        // Rows of 20 positions, of a vector, and of one more.
+        // Rows of 20 positions, of one vector, and of one more.
         (14, 5, 3, [17, 22], Some(true)),
         (40, 3, 3, [21, 18], Some(true)),
         (9, 4, 2, [23, 18], Some(true)),
         // In blocks.
         (10, 240, 3, [16, 22], Some(true)),
-        // Shorter ones than a vector, but no vector lies in three; then some do.
+        // Rows shorter than a vector, where no vector spans three rows; then some do.
         (30, 3, 3, [25, 16], Some(true)),
         (30, 3, 3, [45, 11], Some(false)),
         // All in one row.
         (12, 3, 3, [3, 300], Some(true)),
-        // As the machine has it.
+        // As the machine decides.
         (700, 2, 3, [17, 22], None),
     ] {
         for (batch, body) in [(1, false), (3, true)] {
