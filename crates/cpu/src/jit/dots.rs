@@ -1,13 +1,13 @@
-//! Inner loops of matrix products for operands that both lie along the shared dimension, for AVX-512:
-//! each element is summed in 16 chains of fused multiply-adds.
+//! Micro-kernels for AVX-512 of GEMMs whose operands are both contiguous along K: each element is
+//! accumulated in 16 chains of fused multiply-adds, one per lane.
 
 use super::asm::{Condition, Gpr, Masking, Mem, Source};
 use super::tile::{COUNT, Emitter, Function, LANES, LOAD, MASK, STORE, Stored, TABLE, at, enabled};
 
-/// The register in which the sums of [`Dots`] of integers get their products.
+/// The register for the products of integers.
 const SPARE: u8 = 31;
 
-/// `rows` by `columns` elements of the result, of operands that lie along the shared dimension.
+/// The shape of a micro-kernel: `rows` by `columns` elements of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Dots {
     pub rows: usize,
@@ -15,24 +15,24 @@ pub(crate) struct Dots {
     pub stored: Stored,
 }
 
-/// What the function of [`Dots`] is called with. `k` is at least 1.
+/// The arguments of the micro-kernel of [`Dots`]. `k` is at least 1.
 #[repr(C)]
 pub(crate) struct DotsCall {
-    /// Left operand, `[k / 16][rows][16]`, with zeros at the end.
+    /// Packed A, `[k / 16][rows][16]`, padded with zeros.
     pub a: *const f32,
-    /// First column of the right operand, and bytes to the next one.
+    /// The first column of B, and bytes to the next one.
     pub b: *const u8,
     pub b_step: isize,
-    /// The 16 chains of each element, `[rows][columns][16]`.
+    /// The 16 partial sums of each element, `[rows][columns][16]`.
     pub out: *mut f32,
     pub k: usize,
 }
 
 impl Dots {
-    /// Columns that have a register for their address.
+    /// The registers for the columns' addresses.
     const COLUMNS: [Gpr; 8] = [Gpr(2), Gpr(8), Gpr(9), Gpr(11), Gpr(0), Gpr(3), Gpr(12), Gpr(13)];
 
-    /// Its function; none where code cannot be generated.
+    /// Generates the micro-kernel; `None` if code cannot be generated.
     pub fn compile(&self) -> Option<Function<DotsCall>> {
         if !enabled() {
             return None;
@@ -84,7 +84,7 @@ impl Dots {
         e.asm.finish(&[])
     }
 
-    /// Sixteen elements of all rows and columns.
+    /// Multiplies sixteen indices of K of all rows and columns.
     fn block(&self, e: &mut Emitter, a: Gpr, index: Gpr, masking: Masking) {
         let first = self.rows * self.columns;
         for (j, &base) in Self::COLUMNS[..self.columns].iter().enumerate() {

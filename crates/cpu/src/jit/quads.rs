@@ -1,15 +1,15 @@
-//! The inner loop of products of bytes in vectors (AVX-512 VNNI), of what the matrix unit would be
-//! given: rows of the left operand along the shared dimension, and packed panels of the right one.
+//! Micro-kernels for AVX-512 VNNI: GEMM of bytes, with the same operands as AMX: rows of A along K,
+//! and packed panels of B. `quads` are VNNI groups of four int8 values.
 //!
-//! One factor of the instruction has a sign, the other has none: it takes operands of different
-//! signs as they are. Of equal signs, the right one is to be packed with its highest bit flipped, and
-//! the result is to begin with what that changes.
+//! VNNI multiplies unsigned by signed bytes, so it takes operands of different signedness as they
+//! are. For operands of equal signedness, B must be packed with its highest bit flipped, and the
+//! result must be initialised with the correction for that.
 
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
 use super::tile::{Function, at, enabled};
 use super::unit::{BLOCK, PANEL, ROWS as QUADS, UnitCall};
 
-/// The most rows of a function, whose sums fit the registers.
+/// The most rows of a micro-kernel, so that the accumulators fit the registers.
 pub(crate) const ROWS: usize = 8;
 
 const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
@@ -18,29 +18,29 @@ const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
 const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
 const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
-/// `dst += a * b` of four bytes each, those of `a` without a sign and those of `b` with one.
+/// `dst += a * b` of four bytes each; those of `a` are unsigned, those of `b` signed.
 const MULTIPLY_ADD: VectorOp = op(Map::M0F38, Prefix::P66, 0x50);
 
-/// Registers of a quadruple of an element's row, and of those of two vectors of columns.
+/// The registers of a group of four elements of A, and of two vectors of B.
 const LEFT: u8 = 31;
 const RIGHT: [u8; 2] = [29, 30];
 
-/// True if the machine has the instruction.
+/// True if the machine has the instruction and generated code is not disabled.
 pub(crate) fn available() -> bool {
     enabled() && is_x86_feature_detected!("avx512vnni")
 }
 
-/// A function of so many rows at a time, at most [`ROWS`], times two vectors of columns. It adds to
-/// what the result holds.
+/// A micro-kernel of `rows` rows, at most [`ROWS`], by two vectors of columns. It adds to the
+/// result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quads {
     pub rows: usize,
-    /// Whether bytes of the left operand have a sign, which those of the packed one then have not.
+    /// True if A is signed; packed B is then unsigned.
     pub signed: bool,
 }
 
 impl Quads {
-    /// Its function; none where code cannot be generated.
+    /// Generates the micro-kernel; `None` if code cannot be generated.
     pub fn compile(&self) -> Option<Function<UnitCall>> {
         Function::install(&self.emit(), &format!("bytes {} by 32", self.rows))
     }
@@ -66,7 +66,7 @@ impl Quads {
         asm.bind(panel);
         asm.copy(walks[0], walk_c);
         self.sums(&mut asm, LOAD, walks[0], c_step);
-        // The rows' addresses, three by three.
+        // The addresses of every third row.
         asm.copy(walks[0], a);
         for pair in walks.windows(2) {
             asm.copy(pair[1], pair[0]);
@@ -89,7 +89,7 @@ impl Quads {
         asm.add(walk_c, 2 * BLOCK as i32);
         asm.sub(panels, 1);
         asm.jump_if(Condition::NotEqual, panel);
-        // The next rows of both.
+        // Advance both A and C to the next rows.
         (0..self.rows).for_each(|_| asm.add_reg(a, a_step));
         (0..self.rows).for_each(|_| asm.add_reg(c, c_step));
         asm.sub(tiles, 1);
@@ -99,7 +99,7 @@ impl Quads {
         asm.finish(&[])
     }
 
-    /// Loads or stores all sums, whose address goes on to the next rows.
+    /// Loads or stores all accumulators; the address advances to the next rows.
     fn sums(&self, asm: &mut Assembler, op: VectorOp, c: Gpr, c_step: Gpr) {
         for row in 0..self.rows {
             for half in 0..2 {
@@ -110,7 +110,7 @@ impl Quads {
         }
     }
 
-    /// Four shared indices of all rows, from where these addresses of every third row are.
+    /// Multiplies four indices of K for all rows; `walks` are the addresses of every third row.
     fn quad(&self, asm: &mut Assembler, walks: [Gpr; 3], step: Gpr, b: Gpr) {
         let plain = |asm: &mut Assembler, op: VectorOp, dst: u8, a: u8, source: Source| {
             asm.evex(op, dst, a, source, Masking::default(), None);
@@ -157,9 +157,9 @@ mod tests {
             let count = |name| all.iter().filter(|i| i.mnemonic() == name).count();
             assert_eq!(count(Mnemonic::INVALID), 0);
             assert_eq!((count(Mnemonic::Vpdpbusd), count(Mnemonic::Vbroadcastss)), (16, 8));
-            // The panel's, and the sums before and after.
+            // The panel's vectors, and the accumulators before and after.
             assert_eq!(count(Mnemonic::Vmovups), 2 + 2 * 16);
-            // The factor without a sign comes first.
+            // The unsigned factor comes first.
             let dot = all.iter().find(|i| i.mnemonic() == Mnemonic::Vpdpbusd).expect("counted");
             let first = if signed { Register::ZMM29 } else { Register::ZMM31 };
             assert_eq!(dot.op1_register(), first);

@@ -1,6 +1,6 @@
-//! What the operands of products are stored as.
+//! The data types of GEMM operands.
 
-/// What an operand is stored as. Packed, floats are f32 and integers have 32 bits.
+/// The data type of an operand in memory. In packed form, floats are f32 and integers have 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stored {
     F32,
@@ -10,7 +10,7 @@ pub(crate) enum Stored {
     U8,
     I16,
     U16,
-    /// With or without a sign: the sums are the same.
+    /// Signed or unsigned: the sums have the same bits.
     I32,
 }
 
@@ -23,12 +23,12 @@ impl Stored {
         }
     }
 
-    /// True for integers, whose sums are taken modulo 2^32.
+    /// True for integers, which are accumulated modulo 2^32.
     pub fn is_integer(self) -> bool {
         !matches!(self, Stored::F32 | Stored::F16 | Stored::BF16)
     }
 
-    /// What it is once packed.
+    /// The data type in packed form.
     pub fn packed(self) -> Stored {
         if self.is_integer() { Stored::I32 } else { Stored::F32 }
     }

@@ -1,44 +1,44 @@
-//! Right operands of tiles whose vectors lie each for itself, as the windows of an image do.
+//! Micro-kernels of indirect convolution: the vectors of B are at addresses of their own, as the
+//! windows of an image are.
 
 use super::asm::{Gpr, Masking, Mem, Source};
 use super::tile::{Emitter, LOAD, MASK, Tile};
 
-/// The most vectors of a panel: each has two places, and a mask.
+/// The most vectors of a panel: each needs two registers for addresses, and a mask.
 pub(crate) const VECTORS: usize = 3;
 
-/// Rows that are asked for ahead: an image may come from the third cache.
+/// The prefetch distance in rows: an image may come from the L3 cache.
 pub(crate) const AHEAD: usize = 18;
 
-/// Where the vectors are: what [`TileCall::b`](super::tile::TileCall::b) points to. A vector's first
-/// lanes may lie elsewhere than the others; both are said by where lane 0 would be.
+/// The indirection: what [`TileCall::b`](super::tile::TileCall::b) points to. The first lanes of a
+/// vector may be at another address than its other lanes. Both addresses are those of lane 0.
 #[repr(C)]
 pub(crate) struct Strewn {
-    /// Bytes from the places to each row, and to [`AHEAD`] more, of which nothing but the lines are
-    /// asked for.
+    /// Bytes from the addresses to each row, and to [`AHEAD`] more rows, which are only prefetched.
     pub rows: *const isize,
     pub others: [*const u8; VECTORS],
     pub first: [*const u8; VECTORS],
-    /// The number of the first lanes.
+    /// The number of first lanes.
     pub lanes: [usize; VECTORS],
 }
 
 const OTHERS: [Gpr; VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
 const FIRST: [Gpr; VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
-/// The masks of first lanes, one after the other.
+/// The masks of first lanes, in consecutive registers.
 const FIRST_LANES: u8 = MASK + 1;
-/// Where the distance of the next row is, and the distance.
+/// The pointer to the next row's distance, and the distance.
 const ROWS: Gpr = Gpr(1);
 const ROW: Gpr = Gpr(2);
-/// Registers that the caller keeps something in.
+/// The callee-saved registers that the micro-kernel uses.
 pub(super) const SAVED: [Gpr; 2 * VECTORS] = [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
 
 impl Tile {
-    /// True if a vector's first lanes lie elsewhere.
+    /// True if a vector's first lanes are at another address.
     fn split(&self, vector: usize) -> bool {
         self.strewn.is_some_and(|split| split >> vector & 1 == 1)
     }
 
-    /// Reads where the vectors are; two registers are lost.
+    /// Loads the addresses of the vectors; two registers are clobbered.
     pub(super) fn find_vectors(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
         if self.strewn.is_none() {
             return;
@@ -56,7 +56,7 @@ impl Tile {
         e.asm.load(ROWS, ROW, 0);
     }
 
-    /// Loads the vectors of the row that comes after `step` others of the iteration.
+    /// Loads the vectors of the row that comes `step` rows after the first of the iteration.
     pub(super) fn load_vectors(&self, e: &mut Emitter, step: usize) {
         e.asm.load(ROW, ROWS, 8 * step as i32);
         let at = |base| Source::Mem(Mem::Indexed { base, index: ROW, scale: 1, displacement: 0 });
@@ -69,13 +69,13 @@ impl Tile {
             }
         }
         if self.strewn == Some(0) {
-            // A tile that loads more would wait for these.
+            // A tile with split vectors would wait for these additional loads.
             e.asm.load(ROW, ROWS, 8 * (step + AHEAD) as i32);
             (0..=self.vectors).for_each(|v| e.asm.prefetch_at(OTHERS[0], ROW, 1, 64 * v as i32));
         }
     }
 
-    /// Goes on to the rows after so many.
+    /// Advances by `rows` rows.
     pub(super) fn next_vectors(&self, e: &mut Emitter, rows: usize) {
         e.asm.add(ROWS, 8 * rows as i32);
     }
@@ -87,12 +87,13 @@ mod tests {
     use super::super::tile::{LANES, Stored, TileCall};
     use super::*;
 
-    /// The first of a vector's other lanes, and of its first lanes, and the number of these.
+    /// The offset of a vector's other lanes, the offset of its first lanes, and the number of first
+    /// lanes.
     const OTHER: usize = 60;
     const FIRST: usize = 20;
     const SPLIT: usize = 5;
 
-    /// Runs a tile over `k` rows at uneven distances, with so many lanes of the last vector.
+    /// Runs a tile over `k` rows at irregular distances, with `lanes` lanes in the last vector.
     fn run(tile: Tile, k: usize, lanes: usize) {
         let Some(function) = tile.compile() else { return };
         let (a, data) = (draw(k * tile.rows, 1), draw(300 * VECTORS + 400, 2));

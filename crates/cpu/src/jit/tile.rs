@@ -1,10 +1,9 @@
-//! Inner loops of matrix products for AVX-512: a tile of the result stays in registers while the
-//! shared dimension passes by.
+//! GEMM micro-kernels for AVX-512: a tile of the result (mr rows by nr columns) stays in registers
+//! while the loop runs over K.
 //!
-//! An element of the result is one chain of fused multiply-adds in the order of the shared
-//! dimension, whatever the tile and wherever the chain is interrupted: tiles of all shapes give the
-//! same bits.
-//! Integers are summed modulo 2^32, which no order changes.
+//! An element of the result is one chain of fused multiply-adds in the order of K, for any tile and
+//! any division of K into calls: tiles of all shapes give the same bits. Integers are accumulated
+//! modulo 2^32, where the order does not matter.
 
 use super::arena::{self, Code};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
@@ -16,18 +15,18 @@ use girih_kernel::Isa;
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
 
-/// Rows of a packed right operand that are asked for ahead: it comes from the second cache.
+/// The prefetch distance in rows of packed B, which comes from the L2 cache.
 const AHEAD: usize = 8;
 
-/// Accumulators, a row's vectors of the right operand and an element of the left one must fit.
+/// The registers must hold the accumulators, the vectors of a row of B and an element of A.
 const REGISTERS: usize = 32;
 
 pub(super) const MASK: u8 = 1;
 pub(super) const TABLE: Gpr = Gpr(7);
 pub(super) const COUNT: Gpr = Gpr(10);
-/// Where the left operand is; where its rows lie apart, every third row's place.
+/// The address of A, or, for an A that is read in memory, the addresses of every third row.
 const LEFT: [Gpr; 6] = [Gpr(6), Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14)];
-/// Bytes between rows that lie apart.
+/// Bytes between the rows of A in memory.
 const LEFT_STEP: Gpr = Gpr(15);
 
 const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
@@ -36,7 +35,7 @@ const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
 pub(super) const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
 pub(super) const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
-/// Words and bytes to 32 bits, with zeros or with the sign.
+/// Words and bytes to 32 bits, with zero extension or sign extension.
 const WIDEN: VectorOp = op(Map::M0F38, Prefix::P66, 0x33);
 const EXTEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x23);
 const WIDEN_BYTES: VectorOp = op(Map::M0F38, Prefix::P66, 0x31);
@@ -46,73 +45,74 @@ const XOR: VectorOp = op(Map::M0F, Prefix::P66, 0xef);
 const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
 /// `dst += a * b`, rounded once.
 const MULTIPLY_ADD: VectorOp = op(Map::M0F38, Prefix::P66, 0xb8);
-/// Of integers, the low half of the product.
+/// The low half of a product of integers.
 const MULTIPLY: VectorOp = op(Map::M0F38, Prefix::P66, 0x40);
 const ADD: VectorOp = op(Map::M0F, Prefix::P66, 0xfe);
 
-/// A tile of the result: `rows` by `vectors` of 16 columns, the last of which is masked.
+/// The shape and operands of a micro-kernel: `rows` rows by `vectors` vectors of 16 columns. The
+/// last vector is masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tile {
     pub rows: usize,
     pub vectors: usize,
     pub stored: Stored,
-    /// The right operand comes from afar, and its lines are asked for where the call says; else it
-    /// is packed, and what is asked for there is a line per row of what comes next.
+    /// True if B is read in memory (not packed), and the call gives the address that is prefetched
+    /// for each row. Otherwise B is packed, and one line per row is prefetched from what the call
+    /// gives.
     pub prefetch: bool,
-    /// The right operand's vectors are also written to memory, as it is packed, row after row.
+    /// The micro-kernel also writes the vectors of B to memory, in packed form.
     pub keep: bool,
-    /// The left operand, of f32, is read where it lies, row by row along the shared dimension; else
-    /// it is packed.
+    /// A is f32 and is read in memory, each row along K; otherwise A is packed.
     pub apart: bool,
-    /// The right operand, of f32, has vectors that lie each for itself; where the bit is set, in two
-    /// places.
+    /// B is f32 and its vectors are read through an indirection. A set bit marks a vector whose
+    /// lanes are at two addresses.
     pub strewn: Option<u8>,
 }
 
-/// What a tile's function is called with. `k` is at least 1.
+/// The arguments of a micro-kernel. `k` is at least 1.
 #[repr(C)]
 pub(crate) struct TileCall {
-    /// Left operand, `[k][rows]`, or its first row.
+    /// Packed A, `[k][rows]`, or the first row of A in memory.
     pub a: *const f32,
-    /// First row of the right operand, and bytes to the next one; or of one that is strewn, where its
-    /// vectors are ([`Strewn`](super::strewn::Strewn)).
+    /// The first row of B, and bytes between rows; or, for an indirection, the addresses of the
+    /// vectors ([`Strewn`](super::strewn::Strewn)).
     pub b: *const u8,
     pub b_step: isize,
-    /// Result, and bytes to its next row.
+    /// The result, and bytes between its rows.
     pub c: *mut f32,
     pub c_step: isize,
     pub k: usize,
     /// Columns of the last vector, 1 to 16.
     pub lanes: usize,
-    /// 1 to add to what the result holds, 0 to begin.
+    /// 1 to add to the result, 0 to overwrite it.
     pub add: usize,
-    /// Where the right operand's vectors go.
+    /// Where the vectors of B are written in packed form.
     pub keep: *mut f32,
-    /// Where the rows to ask for ahead begin, and bytes to the next one.
+    /// The first row to prefetch, and bytes between those rows.
     pub ahead: *const u8,
     pub ahead_step: isize,
-    /// Bytes to the left operand's next row, where that is not packed.
+    /// Bytes between the rows of A, if A is not packed.
     pub a_step: isize,
 }
 
-/// The function of a tile.
+/// A generated function and its code.
 pub(crate) struct Function<Call> {
-    /// Before the code: a debugger forgets the name before the memory is gone.
+    /// Declared before the code, so that a debugger forgets the name before the memory is freed.
     _symbol: Symbol,
     code: Code,
     call: std::marker::PhantomData<fn(&Call)>,
 }
 
 impl<Call> Function<Call> {
-    /// Runs the loop.
+    /// Calls the function.
     ///
     /// # Safety
-    /// The pointers of the call are valid for what the shape this was made of reads and writes.
+    /// The pointers of the call are valid for what the shape of this function reads and writes.
     #[inline]
     pub unsafe fn call(&self, call: &Call) {
         type Entry<Call> = unsafe extern "sysv64" fn(*const Call);
-        // SAFETY: the address is that of a function written for this machine with this signature,
-        // which keeps the calling convention; the code lives as long as `self`.
+        // SAFETY: the address is that of a function generated for this machine with this signature,
+        // which follows the calling convention; the code lives as long as `self`.
         unsafe {
             let run: Entry<Call> = std::mem::transmute(self.code.address());
             run(call);
@@ -131,7 +131,7 @@ impl<Call> Function<Call> {
     }
 }
 
-/// True if the machine has these loops' instructions, and they are wanted.
+/// True if the machine has the instructions of these micro-kernels and they are not disabled.
 pub(super) fn enabled() -> bool {
     super::function::enabled() && Isa::best() >= Isa::Avx512
 }
@@ -144,7 +144,7 @@ impl Tile {
         self.rows * self.vectors + self.vectors < REGISTERS && apart && strewn
     }
 
-    /// Its function; none where code cannot be generated.
+    /// Generates the micro-kernel; `None` if code cannot be generated.
     pub fn compile(&self) -> Option<Function<TileCall>> {
         if !enabled() {
             return None;
@@ -152,17 +152,17 @@ impl Tile {
         Function::install(&self.emit(), &format!("tile {} by {}", self.rows, LANES * self.vectors))
     }
 
-    /// Rows of the right operand per iteration: enough to hide the loop itself.
+    /// Rows of B per iteration: enough to hide the loop overhead.
     fn unrolled(&self) -> usize {
         if self.apart { 1 } else { (24 / (self.rows * self.vectors)).clamp(1, 4) }
     }
 
-    /// The registers for the left operand's places.
+    /// The registers for the addresses of A.
     fn left(&self) -> &'static [Gpr] {
         if self.apart { &LEFT[..self.rows.div_ceil(3)] } else { &LEFT[..1] }
     }
 
-    /// Registers that the caller keeps something in.
+    /// The callee-saved registers that the micro-kernel uses.
     fn saved(&self) -> impl DoubleEndedIterator<Item = Gpr> + use<> {
         let step = self.apart.then_some(LEFT_STEP);
         let places: &[Gpr] = if self.strewn.is_some() { &strewn::SAVED } else { &[] };
@@ -212,7 +212,7 @@ impl Tile {
         e.asm.finish(&[])
     }
 
-    /// The places of rows that lie apart.
+    /// Computes the addresses of every third row of A.
     fn find_rows(&self, e: &mut Emitter) {
         if !self.apart {
             return;
@@ -224,7 +224,7 @@ impl Tile {
         }
     }
 
-    /// Where a row's element of the left operand is, by the step of the iteration.
+    /// The address of a row's element of A, at a step of the iteration.
     fn element(&self, row: usize, step: usize) -> Mem {
         if !self.apart {
             let displacement = (4 * (step * self.rows + row)) as i32;
@@ -254,7 +254,7 @@ impl Tile {
         }
     }
 
-    /// Accumulators from the result, or zero.
+    /// Loads the accumulators from the result, or clears them.
     fn start(&self, e: &mut Emitter, c: Gpr, c_step: Gpr, walk: Gpr) {
         let (begin, ready) = (e.asm.label(), e.asm.label());
         e.asm.load(walk, TABLE, 56);
@@ -275,7 +275,7 @@ impl Tile {
         e.asm.bind(ready);
     }
 
-    /// A row of the right operand.
+    /// Loads a row of B.
     fn load_row(&self, e: &mut Emitter, b: Gpr) {
         let size = self.stored.size();
         for v in 0..self.vectors {
@@ -292,7 +292,7 @@ impl Tile {
         }
     }
 
-    /// Goes on to the next row of the right operand.
+    /// Advances to the next row of B.
     fn next_row(&self, e: &mut Emitter, [b, step]: [Gpr; 2], ahead: [Gpr; 2], keep: Gpr) {
         e.asm.add_reg(b, step);
         if !self.prefetch {
@@ -304,7 +304,7 @@ impl Tile {
         }
     }
 
-    /// One row of the right operand and the elements of the left one that meet it.
+    /// Multiplies one row of B by the elements of A at the same index of K.
     fn row(&self, e: &mut Emitter, b: Gpr, step: usize) {
         match self.strewn {
             Some(_) => self.load_vectors(e, step),
@@ -330,7 +330,7 @@ impl Tile {
     }
 }
 
-/// Memory at a distance in bytes.
+/// The operand in memory at a distance in bytes.
 pub(super) fn at(base: Gpr, bytes: usize) -> Source {
     Source::Mem(Mem::Offset { base, displacement: bytes as i32 })
 }
@@ -349,7 +349,7 @@ impl Emitter {
         self.plain(XOR, reg, reg, Source::Reg(reg));
     }
 
-    /// Elements as they are packed.
+    /// Loads elements in packed form: as f32 or 32-bit integers.
     pub(super) fn widen(&mut self, stored: Stored, out: u8, from: Source, masking: Masking) {
         let op = match stored {
             Stored::F32 | Stored::I32 => LOAD,
@@ -365,7 +365,7 @@ impl Emitter {
         }
     }
 
-    /// `sum += a * b`; of integers with the product in `spare`.
+    /// `sum += a * b`; for integers, `spare` is clobbered by the product.
     pub(super) fn multiply_add(&mut self, stored: Stored, sum: u8, a: u8, b: Source, spare: u8) {
         if !stored.is_integer() {
             return self.plain(MULTIPLY_ADD, sum, a, b);
@@ -374,7 +374,7 @@ impl Emitter {
         self.plain(ADD, sum, sum, Source::Reg(spare));
     }
 
-    /// `COUNT` times the body, several of them per iteration; at least once.
+    /// Emits a loop of `COUNT` repetitions of the body, `unrolled` per iteration; at least one.
     fn counted(&mut self, unrolled: usize, body: impl Fn(&mut Emitter, usize)) {
         let (main, rest, one, done) =
             (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
@@ -407,7 +407,7 @@ pub(super) mod tests {
     pub(in crate::jit) const STORED: [Stored; 3] = [Stored::F32, Stored::F16, Stored::BF16];
 
     pub(in crate::jit) fn draw(n: usize, seed: usize) -> Vec<f32> {
-        // Few bits: the same in every format.
+        // Few bits, so that the values are exact in every format.
         (0..n).map(|i| ((i * 7919 + seed * 104_729) % 251) as f32 / 32.0 - 4.0).collect()
     }
 
@@ -421,13 +421,13 @@ pub(super) mod tests {
         values.iter().flat_map(of).collect()
     }
 
-    /// Runs a tile over `k` rows of which a part is done in a second call.
+    /// Runs a tile over `k` rows of B, some of them in a second call.
     fn run(tile: Tile, k: usize, lanes: usize) {
         let Some(function) = tile.compile() else { return };
         let columns = (tile.vectors - 1) * LANES + lanes;
         let pitch = columns + 3;
         let a = draw(k * tile.rows, 1);
-        // The same with each row along the shared dimension.
+        // The same A with each row along K.
         let rows: Vec<f32> = (0..a.len()).map(|i| a[i % k * tile.rows + i / k]).collect();
         let b: Vec<f32> = draw(k * pitch, 2).iter().map(|x| x.round()).collect();
         let stored = bytes(&b, tile.stored);

@@ -1,33 +1,32 @@
-//! The inner loop of products of bfloat16 and of bytes in the processor's matrix unit (Intel AMX):
-//! 32 by 32 elements of the result stay in four of its tiles while the shared dimension passes by.
+//! Micro-kernels for the tile matrix unit (Intel AMX): GEMM of bfloat16 and of bytes. 32 by 32
+//! elements of the result stay in four AMX tiles while the loop runs over K.
 //!
-//! Of bfloat16, the unit takes subnormal numbers for zeros and rounds each pair's sum to nearest. Sums
+//! For bfloat16, AMX treats subnormal numbers as zeros and rounds each pair's sum to nearest. Sums
 //! of bytes are exact modulo 2^32.
 
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Mem, Prefix, Source, VectorOp};
 use super::tile::{Function, Stored, enabled};
 
-/// Rows and columns of the result that a pass over the shared dimension computes.
+/// Rows and columns of the result that one pass over K computes.
 pub(crate) const SIDE: usize = 32;
-/// Rows of a tile of the unit.
+/// Rows of an AMX tile.
 pub(crate) const ROWS: usize = 16;
-/// Bytes of shared indices that one instruction takes: a block.
+/// Bytes of K that one instruction multiplies: a block.
 pub(crate) const BLOCK: usize = 64;
 /// Bytes of a packed panel per block.
 pub(crate) const PANEL: usize = SIDE * BLOCK;
 
-/// What the unit multiplies.
+/// The data types that AMX multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Multiply {
-    /// Pairs of bfloat16, in f32.
+    /// Pairs of bfloat16, accumulated in f32.
     BF16,
-    /// Quadruples of bytes, in 32 bits; whether those of the left and of the right operand have a
-    /// sign.
+    /// Groups of four bytes, accumulated in 32 bits; whether A and B are signed.
     Bytes(bool, bool),
 }
 
 impl Multiply {
-    /// For operands that are stored so; none if the unit does not multiply them.
+    /// For operands of these data types; `None` if AMX does not multiply them.
     pub fn of(left: Stored, right: Stored) -> Option<Multiply> {
         let byte = |stored| matches!(stored, Stored::I8 | Stored::U8);
         match (left, right) {
@@ -39,7 +38,7 @@ impl Multiply {
         }
     }
 
-    /// Its instruction, of tiles as rows and columns say it.
+    /// The instruction for this data type.
     fn op(self) -> VectorOp {
         match self {
             Multiply::BF16 => op(Prefix::PF3, 0x5c),
@@ -50,13 +49,13 @@ impl Multiply {
         }
     }
 
-    /// True if the machine has the unit and the system lets this process use it.
+    /// True if the machine has AMX and the operating system permits this process to use it.
     pub fn available(self) -> bool {
         static PERMITTED: girih_sync::OnceLock<bool> = girih_sync::OnceLock::new();
         enabled() && self.on_machine() && *PERMITTED.get_or_init(permitted)
     }
 
-    /// Whether the processor has tiles and this multiply-add (Intel SDM volume 2, CPUID).
+    /// True if the processor has AMX tiles and this multiply-add (Intel SDM volume 2, CPUID).
     fn on_machine(self) -> bool {
         const TILES: u32 = 1 << 24;
         let wanted = TILES
@@ -71,7 +70,7 @@ impl Multiply {
     }
 }
 
-/// What the unit is told about its tiles (Intel SDM volume 1, 18.2): here all of rows of 64 bytes.
+/// The tile configuration (Intel SDM volume 1, 18.2): all tiles have rows of 64 bytes.
 #[repr(C, align(64))]
 pub(crate) struct Shape {
     palette: u8,
@@ -82,7 +81,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Tiles of the result and of the left operand have so many rows, at most 16.
+    /// Tiles of the result and of A have `taken` rows, at most 16.
     pub fn of(taken: usize) -> Shape {
         let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
         for tile in 0..8 {
@@ -94,29 +93,29 @@ impl Shape {
     }
 }
 
-/// Tiles of the left operand, rows below rows, and of the right one, columns beside columns; before
-/// them come those of the result.
+/// The tiles of A, one below the other, and of B, side by side; tiles 0 to 3 are those of the
+/// result.
 const LEFT: [u8; 2] = [4, 5];
 const RIGHT: [u8; 2] = [6, 7];
 
-/// What the function is called with. `blocks`, `tiles` and `panels` are at least 1.
+/// The arguments of the micro-kernel. `blocks`, `tiles` and `panels` are at least 1.
 #[repr(C)]
 pub(crate) struct UnitCall {
-    /// Left operand: rows along the shared dimension, and bytes to the next one.
+    /// A: rows along K, and bytes between rows.
     pub a: *const u8,
     pub a_step: isize,
-    /// Packed panels, one after the other: per block two tiles of 16 columns, whose rows are of pairs or
-    /// quadruples of shared indices.
+    /// Consecutive packed panels: per block two tiles of 16 columns, whose rows hold groups of two
+    /// or four indices of K.
     pub b: *const u8,
-    /// Result, and bytes to its next row.
+    /// The result, and bytes between its rows.
     pub c: *mut f32,
     pub c_step: isize,
-    /// Blocks of shared indices.
+    /// Blocks of K.
     pub blocks: usize,
-    /// Times [`SIDE`] rows; 1 if the function is not a tall one.
+    /// The number of groups of [`SIDE`] rows; 1 if the function is not `tall`.
     pub tiles: usize,
     pub shape: *const Shape,
-    /// Panels, whose columns of the result lie beside each other.
+    /// The number of panels, whose columns of the result are side by side.
     pub panels: usize,
 }
 
@@ -128,7 +127,7 @@ const CLEAR: VectorOp = op(Prefix::PF2, 0x49);
 const LOAD: VectorOp = op(Prefix::PF2, 0x4b);
 const STORE: VectorOp = op(Prefix::PF3, 0x4b);
 
-/// Asks the system for the tiles' state, which it keeps only for processes that did.
+/// Requests permission for the AMX tile state, which Linux saves only for processes that have it.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const REQUEST: libc::c_int = 0x1023;
@@ -142,7 +141,8 @@ fn permitted() -> bool {
     false
 }
 
-/// A function: of [`SIDE`] rows at a time if it is tall, else of as many as its shape says.
+/// The parameters of a micro-kernel: `tall` ones compute [`SIDE`] rows at a time, others as many as
+/// the tile configuration says.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     pub multiply: Multiply,
@@ -150,13 +150,13 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// Its function; none where code cannot be generated.
+    /// Generates the micro-kernel; `None` if code cannot be generated.
     pub fn compile(&self) -> Option<Function<UnitCall>> {
         let rows = if self.tall { SIDE } else { ROWS };
         Function::install(&self.emit(), &format!("matrix unit {rows} by {SIDE}"))
     }
 
-    /// Tiles of rows.
+    /// The number of tiles in the direction of rows.
     fn down(&self) -> u8 {
         1 + self.tall as u8
     }
@@ -175,7 +175,7 @@ impl Unit {
         for (reg, at) in [(a, 0), (a_step, 8), (b, 16), (c, 24), (c_step, 32), (tiles, 48)] {
             asm.load(reg, call, at);
         }
-        // Sixteen rows further down.
+        // The distance of sixteen rows of A.
         asm.copy(low_a, a_step);
         (0..4).for_each(|_| asm.add_reg(low_a, low_a));
         asm.zero(row);
@@ -205,20 +205,20 @@ impl Unit {
         asm.add(walk_c, 2 * BLOCK as i32);
         asm.sub(panels, 1);
         asm.jump_if(Condition::NotEqual, panel);
-        // The next rows of both.
+        // Advance both A and C to the next rows.
         (0..self.down()).for_each(|_| asm.add_reg(a, low_a));
         (0..ROWS * self.down() as usize).for_each(|_| asm.add_reg(c, c_step));
         asm.sub(tiles, 1);
         asm.jump_if(Condition::NotEqual, next);
-        // Tiles are released: the system need not keep them.
+        // Release the tiles, so that the system need not save them.
         asm.vex(CONFIGURE, 0, 0, Source::Reg(0), None);
         saved.iter().rev().for_each(|&reg| asm.pop(reg));
         asm.leave();
         asm.finish(&[])
     }
 
-    /// A block of shared indices of tiles of rows (address, distance to the second one, row step)
-    /// and of columns (address, scratch, row step); both addresses go on to the next block.
+    /// Multiplies a block of K, of tiles of A (address, distance to the second tile, row step) and
+    /// of B (address, scratch register, row step); both addresses advance to the next block.
     fn block(&self, asm: &mut Assembler, [a, low, a_step]: [Gpr; 3], [b, high, row]: [Gpr; 3]) {
         asm.vex(LOAD, LEFT[0], 0, strided(a, a_step), None);
         asm.vex(LOAD, RIGHT[0], 0, strided(b, row), None);
@@ -238,7 +238,7 @@ impl Unit {
     }
 }
 
-/// Rows of a tile in memory.
+/// The rows of a tile in memory.
 fn strided(base: Gpr, index: Gpr) -> Source {
     Source::Mem(Mem::Indexed { base, index, scale: 1, displacement: 0 })
 }
