@@ -1,39 +1,39 @@
-//! Registers for the values of a program: one pass over the straight line, in which the value
-//! needed latest gives way (Belady 1966).
+//! Register allocation: one pass over the straight-line program, which evicts the value whose next
+//! use is furthest (Belady 1966).
 //!
-//! Constants are taken from memory by the instructions that use them, or sit in registers that
-//! nothing else needs. What is the same in all iterations is set up before the loop.
+//! Instructions take constants from memory, unless unused registers can hold them. Loop-invariant
+//! values are set up before the loop.
 
 use super::ir::{Inst, Lane, Program, Value};
 use smallvec::SmallVec;
 
-/// What registers there are.
+/// The registers that are available.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
-    /// Vector registers that values may have, from 0 on.
+    /// Vector registers for values, from 0 on.
     pub vectors: u8,
-    /// Mask registers that values may have; none if masks are vectors.
+    /// Mask registers for values; empty if masks are vectors.
     pub masks: std::ops::Range<u8>,
-    /// Most of them for what is the same in all iterations; the rest is in memory.
+    /// The most registers for loop-invariant values; the others are spilled.
     pub invariants: usize,
 }
 
-/// Where an operand is.
+/// The location of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Place {
-    /// In a register: vector or mask, as the value is.
+    /// In a register: vector or mask, as the value requires.
     Reg(u8),
-    /// In the stack frame, at that many vectors from its start.
+    /// In the stack frame, at that offset in vectors.
     Slot(u16),
-    /// Among the constants.
+    /// In the constant pool.
     Constant(u16),
-    /// The fold's register of this part of the iteration, beyond those that values may have.
+    /// The accumulator of this part of the iteration, which is not among the registers for values.
     Accumulator,
-    /// The register of the lanes to be combined with it.
+    /// The register of the lanes to be combined with the accumulator.
     Other,
 }
 
-/// A register that is saved.
+/// A register to be saved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Reg {
     Vector(u8),
@@ -43,17 +43,17 @@ pub(super) enum Reg {
 /// One step of the allocated program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
-    /// An instruction of the program with its operands' places and its result's register.
+    /// An instruction of the program with its operands' locations and its result's register.
     Inst { at: u32, out: u8, operands: [Place; 3] },
-    /// Saves a register.
+    /// Spills a register.
     Spill { reg: Reg, slot: u16 },
-    /// Takes a value back.
+    /// Reloads a value.
     Reload { reg: Reg, slot: u16 },
-    /// Puts a constant into a register.
+    /// Loads a constant into a register.
     Constant { reg: u8, number: u16 },
 }
 
-/// A program with registers.
+/// A program after register allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Allocated {
     /// Before the loop.
@@ -62,7 +62,7 @@ pub(super) struct Allocated {
     pub body: Vec<Step>,
     /// Each combination of lanes after the loop.
     pub combine: Vec<Step>,
-    /// What instructions take from memory.
+    /// The constant pool.
     pub constants: Vec<(Lane, u64)>,
     /// Vectors in the stack frame.
     pub slots: u16,
@@ -72,13 +72,13 @@ pub(super) struct Allocated {
 const NONE: u8 = u8::MAX;
 
 impl Registers {
-    /// Those that are left beside accumulators.
+    /// The registers that are left beside accumulators.
     pub fn without(&self, accumulators: u8) -> Registers {
         Registers { vectors: self.vectors - accumulators, ..self.clone() }
     }
 }
 
-/// Allocates registers; none if there are not enough for what must have one.
+/// Allocates registers; `None` if there are too few for the values that need one.
 pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Allocated> {
     let constants = Constants::of(program);
     let mut first = Allocator::new(program, registers, &constants, 0);
@@ -87,14 +87,14 @@ pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Alloc
     if first.out.slots > 0 || free == 0 || constants.words.is_empty() {
         return Some(first.finish(&constants));
     }
-    // Registers that stay free all the time hold the constants used most.
+    // Registers that are never used hold the most frequent constants.
     let pinned = free.min(constants.words.len());
     let mut second = Allocator::new(program, registers, &constants, pinned);
     second.run()?;
     Some(second.finish(&constants))
 }
 
-/// The distinct constants of a program, those used most first.
+/// The distinct constants of a program, the most frequent first.
 struct Constants {
     words: Vec<(Lane, u64)>,
     /// By value: the number of its constant.
@@ -130,13 +130,13 @@ struct Allocator<'a> {
     program: &'a Program,
     registers: &'a Registers,
     constants: &'a Constants,
-    /// Constants that have registers, from `pins` on.
+    /// The number of constants that have registers, from `pins` on.
     pinned: usize,
     pins: u8,
     homes: Vec<Home>,
     /// By value: positions of its uses, the next one last.
     uses: Vec<SmallVec<[u32; 4]>>,
-    /// Who is in each register.
+    /// The value in each register.
     vectors: Vec<Option<Value>>,
     masks: Vec<Option<Value>>,
     most_used: usize,
@@ -200,7 +200,7 @@ impl<'a> Allocator<'a> {
         Some(())
     }
 
-    /// Sets up what is the same in all iterations. Its last use never comes.
+    /// Sets up a loop-invariant value. Its last use is at the end of the loop.
     fn invariant(&mut self, value: Value, count: &mut usize) -> Option<()> {
         self.uses[value.0 as usize].insert(0, u32::MAX);
         let at = value.0;
@@ -218,7 +218,7 @@ impl<'a> Allocator<'a> {
         Some(())
     }
 
-    /// True if the value's register is one for masks.
+    /// True if the value is in a mask register.
     fn in_mask(&self, value: Value) -> bool {
         self.lane(value) == Lane::Mask && !self.masks.is_empty()
     }
@@ -234,7 +234,7 @@ impl<'a> Allocator<'a> {
 
     fn inst(&mut self, i: usize, inst: &Inst) -> Option<()> {
         let operands: SmallVec<[Value; 3]> = inst.uses().collect();
-        // The last operand of these may be in memory.
+        // The last operand of these instructions may be in memory.
         let in_memory = match inst {
             Inst::Binary(..) | Inst::Compare(..) => Some(1),
             Inst::Select { .. } => Some(1),
@@ -271,7 +271,7 @@ impl<'a> Allocator<'a> {
         }
         let out = match (early, inst.lane()) {
             (Some(out), _) => out,
-            // Operands still needed must not give way to the result's register: they are read.
+            // The result's register must not evict operands that are still to be read.
             (None, Some(_)) => self.take(Value(i as u32), &operands)?,
             (None, None) => NONE,
         };
@@ -300,7 +300,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Counts a use; gives the register back after the last.
+    /// Records a use; frees the register after the last use.
     fn used(&mut self, value: Value, at: u32) {
         let uses = &mut self.uses[value.0 as usize];
         while uses.last() == Some(&at) {
@@ -318,7 +318,7 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Who is in the register of that number, of the kind that the value needs.
+    /// The value in the register `reg` of the kind that the value needs.
     fn holder(&mut self, value: Value, reg: u8) -> &mut Option<Value> {
         match self.register(value, reg) {
             Reg::Mask(reg) => &mut self.masks[(reg - self.registers.masks.start) as usize],
@@ -330,7 +330,7 @@ impl<'a> Allocator<'a> {
         if self.in_mask(value) { Reg::Mask(reg) } else { Reg::Vector(reg) }
     }
 
-    /// A register for a value, which is its home from then on.
+    /// Allocates a register for a value.
     fn take(&mut self, value: Value, keep: &[Value]) -> Option<u8> {
         let reg = self.free(self.in_mask(value), keep)?;
         *self.holder(value, reg) = Some(value);
@@ -338,7 +338,7 @@ impl<'a> Allocator<'a> {
         Some(reg)
     }
 
-    /// A free register, made so if need be; not one of the values to be kept.
+    /// A free register, after an eviction if necessary; values in `keep` are not evicted.
     fn free(&mut self, mask: bool, keep: &[Value]) -> Option<u8> {
         let all = if mask { &self.masks } else { &self.vectors };
         let first = if mask { self.registers.masks.start } else { 0 };
@@ -356,7 +356,7 @@ impl<'a> Allocator<'a> {
         let evictable = |(reg, holder): (usize, &Option<Value>)| {
             let value = (*holder)?;
             let constant = self.constants.of[value.0 as usize].is_some();
-            // The next iteration finds what the loop does not change where this one did.
+            // The next iteration expects an invariant without a slot in the same register.
             let splat = matches!(self.program.insts[value.0 as usize], Inst::Splat(..));
             let fixed = splat && self.homes[value.0 as usize].slot.is_none();
             (!constant && !fixed && !keep.contains(&value)).then_some((

@@ -1,6 +1,6 @@
-//! Memory for generated code that is never writable and executable at once: one anonymous file
-//! mapped twice, once to write, once to run. Writing a kernel is then a copy, without a call of the
-//! system. An arena is unmapped when the last of its functions is gone.
+//! Memory for generated code that is never writable and executable at the same time: an anonymous
+//! file that is mapped twice, once writable and once executable. Writing a kernel is then a copy
+//! without a system call. An arena is unmapped when the last of its functions is dropped.
 
 use girih_sync::Mutex;
 use memmap2::{Mmap, MmapMut, MmapOptions};
@@ -21,7 +21,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The function's address, valid as long as this is.
+    /// The function's address, valid as long as this lives.
     pub fn address(&self) -> *const u8 {
         self.bytes().as_ptr()
     }
@@ -37,18 +37,19 @@ struct Open {
     write: MmapMut,
     run: Arc<Mmap>,
     used: usize,
-    /// Whose it is: a child of a fork shares the file and must not write where its parent does.
+    /// The process that mapped it: a child of a fork shares the file and must not write where its
+    /// parent does.
     process: u32,
 }
 
 static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
-/// Makes code executable; none where the system does not let us.
+/// Makes code executable; `None` if the system does not permit it.
 pub(super) fn install(code: &[u8]) -> Option<Code> {
     if code.len() > ARENA {
         return None;
     }
-    // Each critical section leaves the arena whole, also when it unwinds.
+    // Each critical section leaves the arena consistent, also when it unwinds.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let fits = |o: &Open| o.process == std::process::id() && o.used + code.len() <= ARENA;
     if !open.as_ref().is_some_and(fits) {
@@ -64,7 +65,7 @@ pub(super) fn install(code: &[u8]) -> Option<Code> {
 fn map() -> Option<Open> {
     let file = anonymous_file()?;
     file.set_len(ARENA as u64).ok()?;
-    // SAFETY: the file has no name: nobody else can change or shorten it.
+    // SAFETY: the file has no name, so no other process can change or shorten it.
     let (write, run) = unsafe {
         let write = MmapOptions::new().len(ARENA).map_mut(&file).ok()?;
         (write, MmapOptions::new().len(ARENA).map_exec(&file).ok()?)
@@ -76,7 +77,7 @@ fn map() -> Option<Open> {
 fn anonymous_file() -> Option<File> {
     use rustix::fs::MemfdFlags;
     let flags = MemfdFlags::CLOEXEC;
-    // Kernels since 6.3 want to be told that the file is to be run; older ones know no such flag.
+    // Linux since 6.3 wants to be told that the file is executable; older versions reject the flag.
     let file = rustix::fs::memfd_create("girih-code", flags | MemfdFlags::EXEC)
         .or_else(|_| rustix::fs::memfd_create("girih-code", flags));
     file.ok().map(File::from)

@@ -1,4 +1,4 @@
-//! Instructions that compute, as far as the instruction sets have them in common.
+//! Arithmetic instructions that the instruction sets have in common.
 
 use super::asm::{Map, Prefix, Source, VectorOp};
 use super::emitter::{Emitter, Encoder, FROM_HALF, LOAD, TO_HALF, op};
@@ -16,7 +16,7 @@ impl<'a, M> Emitter<'a, M>
 where
     Emitter<'a, M>: Encoder,
 {
-    /// `out = a * b + c`; the instruction writes over one of its operands.
+    /// `out = a * b + c`; the instruction overwrites one of its operands.
     pub fn fma(&mut self, lane: Lane, out: u8, [a, b]: [u8; 2], c: Source) {
         const TIMES: VectorOp = op(Map::M0F38, Prefix::P66, 0xa8);
         const PLUS: VectorOp = op(Map::M0F38, Prefix::P66, 0xb8);
@@ -79,7 +79,7 @@ where
             (F32, U64) | (F64, U64) => (Prefix::P66, 0x78),
             _ => return self.resize(from, to, out, a),
         };
-        // The wider of both says how much of the registers is used, the source W.
+        // The wider type determines the vector width, the source type bit W.
         let wide = from.lane() == Lane::Wide;
         let bits = if wide || to.lane() == Lane::Wide { Self::BITS } else { self.words };
         let op = VectorOp { map: Map::M0F, prefix, opcode, wide, bits };
@@ -107,7 +107,7 @@ where
             self.on(lane, op(Map::M0F, Prefix::P66, if wide { double } else { word }))
         };
         let other = |opcode| self.on(lane, op(Map::M0F38, Prefix::P66, opcode));
-        // The sign of the result is that of what is compared: bit 2.
+        // Bit 2: the sign of the result is that of the compared value.
         let range = |which: u8| (self.on(lane, op(Map::M0F3A, Prefix::P66, 0x50)), Some(4 | which));
         let plain = match binary {
             Binary::LeastF => return range(0),

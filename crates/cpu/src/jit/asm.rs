@@ -1,9 +1,9 @@
-//! Machine code of x86-64, as far as generated kernels need it: a few instructions on pointers and
-//! counts, and vector instructions in VEX form (Intel SDM volume 2, 2.3: registers 0 to 15) and in
-//! EVEX form (2.7: registers 0 to 31, masks, broadcasts from memory).
+//! An x86-64 assembler with the instructions that generated kernels need: a few on pointers and
+//! counts, and vector instructions in VEX encoding (Intel SDM volume 2, 2.3: registers 0 to 15) and
+//! in EVEX encoding (2.7: registers 0 to 31, masks, broadcasts from memory).
 //!
-//! Bytes are appended as they are asked for; jumps and references to constants are filled in once
-//! their targets are known.
+//! Bytes are appended in order; jumps and references to constants are patched once their targets
+//! are known.
 
 /// A general register by its number: `rax` 0, `rcx` 1, `rdx` 2, `rbx` 3, `rsp` 4, `rbp` 5, `rsi` 6,
 /// `rdi` 7, then `r8` to `r15`.
@@ -17,11 +17,11 @@ pub(super) enum Mem {
     Indexed { base: Gpr, index: Gpr, scale: u8, displacement: i32 },
     /// `[base + displacement]`.
     Offset { base: Gpr, displacement: i32 },
-    /// The word at `[base + displacement]`, in all lanes.
+    /// The 32-bit element at `[base + displacement]`, broadcast to all lanes.
     Broadcast { base: Gpr, displacement: i32 },
-    /// The constant of that number, in all lanes.
+    /// The constant with that number, in all lanes.
     Constant(u16),
-    /// The constant of that number, once: for instructions that broadcast it themselves.
+    /// The constant with that number, as a single element: for instructions that broadcast it.
     Single(u16),
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Prefix {
     PF2 = 3,
 }
 
-/// Bits of vectors, with the numbers that prefixes have for them.
+/// Vector widths, with their encodings in prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bits {
     B128 = 0,
@@ -59,15 +59,15 @@ pub(super) enum Bits {
     B512 = 2,
 }
 
-/// What a vector instruction is, but for its operands.
+/// The encoding of a vector instruction without its operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct VectorOp {
     pub map: Map,
     pub prefix: Prefix,
     pub opcode: u8,
-    /// The bit W: mostly, that lanes have 64 bits.
+    /// Bit W: usually, that lanes have 64 bits.
     pub wide: bool,
-    /// How much of the registers it uses.
+    /// The vector width.
     pub bits: Bits,
 }
 
@@ -76,11 +76,11 @@ pub(super) struct VectorOp {
 pub(super) struct Masking {
     /// The mask register; 0 for none.
     pub mask: u8,
-    /// Lanes that are off become zero; else they stay.
+    /// Masked-off lanes become zero; otherwise they are unchanged.
     pub zero: bool,
 }
 
-/// A place in the code that jumps go to.
+/// A target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Label(usize);
 
@@ -100,10 +100,10 @@ pub(super) struct Assembler {
     code: Vec<u8>,
     /// Targets of the labels, once bound.
     labels: Vec<Option<usize>>,
-    /// Where 32-bit distances to labels are to be filled in.
+    /// Where 32-bit distances to labels are to be patched.
     jumps: Vec<(usize, Label)>,
-    /// Where 32-bit distances to constants are, and where the instruction ends that they count
-    /// from.
+    /// Where 32-bit distances to constants are, and the end of the instruction, from which they
+    /// count.
     references: Vec<(usize, usize, u16)>,
 }
 
@@ -112,13 +112,13 @@ impl Assembler {
         self.code.extend_from_slice(bytes);
     }
 
-    /// A label to be bound.
+    /// A label that is to be bound.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Binds a label to this place.
+    /// Binds a label to the current position.
     pub fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
@@ -130,7 +130,7 @@ impl Assembler {
         self.bytes(&[0; 4]);
     }
 
-    /// Pads with no-operations, as few as can be, to a multiple of that many bytes.
+    /// Pads with as few no-operations as possible to a multiple of that many bytes.
     pub fn align(&mut self, to: usize) {
         // Forms of one to nine bytes (Intel SDM volume 2B, NOP).
         const FORMS: [&[u8]; 9] = [
@@ -180,7 +180,7 @@ impl Assembler {
         self.op_imm(0, to, value);
     }
 
-    /// `to -= value`; below if that was more.
+    /// `to -= value`; the condition is below if `value` was more than `to`.
     pub fn sub(&mut self, to: Gpr, value: i32) {
         self.op_imm(5, to, value);
     }
@@ -190,25 +190,25 @@ impl Assembler {
         self.op_rr(0x01, to, by);
     }
 
-    /// Brings the line at `[base + displacement]` nearer, wherever that is.
+    /// Prefetches the line at `[base + displacement]` into all cache levels.
     pub fn prefetch(&mut self, base: Gpr, displacement: i32) {
         self.bytes(&[Self::rex(0, base.0), 0x0f, 0x18]);
-        // The hint's number, 1, is that of the nearest cache.
+        // The hint with number 1 is `prefetcht0`.
         self.address(1, Mem::Offset { base, displacement }, 0);
     }
 
-    /// As [`Self::prefetch`] the line at `[base + index * scale + displacement]`.
+    /// Prefetches the line at `[base + index * scale + displacement]`.
     pub fn prefetch_at(&mut self, base: Gpr, index: Gpr, scale: u8, displacement: i32) {
         self.bytes(&[0x40 | (index.0 >> 3) << 1 | base.0 >> 3, 0x0f, 0x18]);
         self.indexed(1, base, index, scale, displacement);
     }
 
-    /// `to -= by`; equal if nothing is left.
+    /// `to -= by`; the condition is equal if the result is 0.
     pub fn sub_reg(&mut self, to: Gpr, by: Gpr) {
         self.op_rr(0x29, to, by);
     }
 
-    /// Compares: below if `a < b`, unsigned.
+    /// Compares; the condition is below if `a < b`, unsigned.
     pub fn compare(&mut self, a: Gpr, b: Gpr) {
         self.op_rr(0x39, a, b);
     }
@@ -242,7 +242,7 @@ impl Assembler {
         self.address(to.0, Mem::Offset { base, displacement }, 0);
     }
 
-    /// Calls the function at that address; `rax` is lost.
+    /// Calls the function at that address; `rax` is clobbered.
     pub fn call(&mut self, address: usize) {
         self.bytes(&[0x48, 0xb8]);
         self.bytes(&(address as u64).to_le_bytes());
@@ -261,7 +261,7 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x93, 0xc0 | to.0 << 3 | mask]);
     }
 
-    /// Equal if none of the mask's 16 bits is set.
+    /// The condition is equal if none of the mask's 16 bits is set.
     pub fn mask_test(&mut self, mask: u8) {
         self.bytes(&[0xc5, 0xf8, 0x98, 0xc0 | mask << 3 | mask]);
     }
@@ -283,12 +283,13 @@ impl Assembler {
         self.op_rr(0x89, to, from);
     }
 
-    /// Equal if the register is 0.
+    /// The condition is equal if the register is 0.
     pub fn test(&mut self, reg: Gpr) {
         self.op_rr(0x85, reg, reg);
     }
 
-    /// `to = [base + index * bytes]` of that many bytes, 1, 2, 4 or 8; others of `to` stay or go.
+    /// `to = [base + index * bytes]` of 1, 2, 4 or 8 bytes; the other bytes of `to` are
+    /// unspecified.
     pub fn load_element(&mut self, to: Gpr, from: Mem, bytes: u8) {
         self.element(if bytes == 1 { 0x8a } else { 0x8b }, to, from, bytes);
     }
@@ -327,7 +328,7 @@ impl Assembler {
         self.bytes(&displacement.to_le_bytes());
     }
 
-    /// What was written past the caches is seen by others before what is written from here on.
+    /// Orders non-temporal stores before this point before all later stores.
     pub fn store_fence(&mut self) {
         self.bytes(&[0x0f, 0xae, 0xf8]);
     }
@@ -337,7 +338,7 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x77]);
     }
 
-    /// The `n` lowest of 32 bits of the mask register set, all if `n` is more.
+    /// Sets the `n` lowest of 32 bits of the mask register, all if `n` is more.
     pub fn low_bits(&mut self, mask: u8, n: Gpr, scratch: Gpr) {
         // mov scratch, -1 (sign-extended); bzhi scratch, scratch, n; kmovd mask, scratch
         self.bytes(&[Self::rex(0, scratch.0), 0xc7, 0xc0 | scratch.0 & 7, 0xff, 0xff, 0xff, 0xff]);
@@ -356,7 +357,7 @@ impl Assembler {
         self.bytes(&[0x50 | reg.0 & 7]);
     }
 
-    /// Takes a register back from the stack.
+    /// Restores a register from the stack.
     pub fn pop(&mut self, reg: Gpr) {
         if reg.0 > 7 {
             self.bytes(&[0x41]);
@@ -364,7 +365,7 @@ impl Assembler {
         self.bytes(&[0x58 | reg.0 & 7]);
     }
 
-    /// `rbp = rsp`, and room of that many bytes below, aligned to 64.
+    /// `rbp = rsp`, and allocates that many bytes below, aligned to 64.
     pub fn enter_frame(&mut self, bytes: i32) {
         self.bytes(&[0x48, 0x89, 0xe5]);
         self.op_imm(5, Gpr(4), bytes);
@@ -384,8 +385,8 @@ impl Assembler {
 
     // Vectors.
 
-    /// As [`Assembler::evex`] in VEX form, of registers 0 to 15. A constant in memory is a whole
-    /// vector.
+    /// As [`Assembler::evex`] in VEX encoding, with registers 0 to 15. A constant in memory is a
+    /// whole vector.
     pub fn vex(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>) {
         let (x, low) = match b {
             Source::Reg(reg) => (0, reg >> 3),
@@ -404,8 +405,8 @@ impl Assembler {
         self.code.extend(imm);
     }
 
-    /// `dst = op(a, b)`; `dst` or `a` may be extensions of the opcode where the instruction says
-    /// so, and `a` is 0 where it has none.
+    /// `dst = op(a, b)`; `dst` or `a` may be opcode extensions where the instruction requires it,
+    /// and `a` is 0 if it has no such operand.
     pub fn evex(
         &mut self,
         op: VectorOp,
@@ -449,7 +450,7 @@ impl Assembler {
             Mem::Indexed { base, index, scale, displacement } => {
                 let scale = scale.trailing_zeros() as u8;
                 let sib = scale << 6 | (index.0 & 7) << 3 | base.0 & 7;
-                // A base of the number 5 has no form without displacement.
+                // A base register with number 5 has no encoding without displacement.
                 if displacement != 0 || base.0 & 7 == 5 {
                     self.bytes(&[0x80 | reg | 4, sib]);
                     self.bytes(&displacement.to_le_bytes());
@@ -493,11 +494,11 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x44, 0xc0 | to << 3 | a]);
     }
 
-    /// The code, followed by the constants: little-endian bytes, each aligned to their number.
+    /// The code, followed by the constants: little-endian bytes, each aligned to its size.
     ///
     /// Panics: if a label that is jumped to was not bound.
     pub fn finish(mut self, constants: &[Vec<u8>]) -> Vec<u8> {
-        // The larger first, so that little is lost to alignment.
+        // Larger constants first, to reduce padding.
         let mut order: Vec<usize> = (0..constants.len()).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(constants[i].len()));
         let mut places = vec![0; constants.len()];

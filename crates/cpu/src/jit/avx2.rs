@@ -1,9 +1,9 @@
-//! Loops for x86-64 with AVX2, F16C and BMI: of 8 lanes, or of 4 if any value has 64 bits; words
-//! then take half of a register.
+//! Loops for x86-64 with AVX2, F16C and BMI: of 8 lanes, or of 4 if any value has 64-bit lanes;
+//! 32-bit lanes then use half of a register.
 //!
-//! Masks are vectors of all ones or zeros, as wide as the widest values. The last, partial iteration
-//! runs on copies in the stack frame, so nothing beyond the elements given is touched. The code
-//! calls nothing but for single lanes, and leaves the control registers as they are.
+//! Masks are vectors of all ones or zeros, as wide as the widest values. The last, partial
+//! iteration runs on copies in the stack frame, so no memory beyond the given elements is touched.
+//! The code calls only functions for single lanes, and does not change the control registers.
 
 use super::allocate::{Allocated, Place, Registers, Step};
 use super::arithmetic::Shift;
@@ -15,11 +15,11 @@ use super::emitter::{
 use super::ir::{At, Binary, Compare, Element, Inst, Lane, Logic, Program};
 use girih_kernel::exec::ChainFold;
 
-/// For a moment each.
+/// Temporaries.
 const COUNTER: Gpr = Gpr(1);
 const DATA: Gpr = Gpr(10);
-/// The number of an element of the last iteration; then, where masks of the elements that there are
-/// begin.
+/// The index of an element of the last iteration; then the address of the masks for the elements
+/// that are left.
 const BUFFER: Gpr = Gpr(11);
 
 const UPPER_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x39);
@@ -35,7 +35,7 @@ const PACK_SIGNED_16: VectorOp = short(Map::M0F, Prefix::P66, 0x63);
 const PACK_UNSIGNED_16: VectorOp = short(Map::M0F, Prefix::P66, 0x67);
 const ABS_8: VectorOp = short(Map::M0F38, Prefix::P66, 0x1c);
 
-/// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
+/// Emits the loop as a function `(table of pointers, number of elements)`; `None` if there are more
 /// pointers than registers.
 pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> {
     let machine = Avx2 { streams: vec![], frame: Frame::default(), tail: None };
@@ -55,18 +55,18 @@ pub(super) fn registers(program: &Program) -> Registers {
 struct Stream {
     at: At,
     element: Element,
-    /// Elements from one to the next.
+    /// The stride, in elements.
     step: u8,
     stored: bool,
 }
 
-/// Where in the stack frame things are, and the bytes of all.
+/// The layout of the stack frame, and its bytes.
 #[derive(Clone, Copy, Default)]
 struct Frame {
-    /// The copies of the last iteration, of so many bytes each.
+    /// The copies of the last iteration, of `buffer` bytes each.
     buffers: i32,
     buffer: i32,
-    /// Truths of all lanes of a fold, then as many falsehoods.
+    /// All ones for all lanes of a reduction, followed by as many zeros.
     masks: i32,
     bytes: i32,
 }
@@ -74,7 +74,7 @@ struct Frame {
 pub(super) struct Avx2 {
     streams: Vec<Stream>,
     frame: Frame,
-    /// The last iteration is being written: the number of its part.
+    /// If the last iteration is being emitted, the number of its part.
     tail: Option<i32>,
 }
 
@@ -95,8 +95,8 @@ impl Encoder for Emitter<'_, Avx2> {
         self.machine.frame.bytes
     }
 
-    /// What the iteration loads is copied to the frame, zeros behind it, and what it stores from
-    /// there.
+    /// Copies the elements that the iteration loads to the frame, padded with zeros, and copies the
+    /// elements that it stores from the frame.
     fn rest(&mut self, body: &[Step], done: Label) {
         self.asm.compare(INDEX, COUNT);
         self.asm.jump_if(Condition::Equal, done);
@@ -167,7 +167,7 @@ impl Encoder for Emitter<'_, Avx2> {
             Element::Brain => self.on_words(widen(2, false)),
             Element::Short { signed } => self.on_words(widen(2, signed)),
             Element::Byte { signed } => self.on_words(widen(1, signed)),
-            // To lanes as wide as masks: of bytes to 64 bits is next to that to 32.
+            // Widen to lanes as wide as masks: the opcode for 64 bits follows the one for 32.
             Element::Bool if self.is_wide() => op(Map::M0F38, Prefix::P66, 0x32),
             Element::Bool => widen(1, false),
         };
@@ -185,10 +185,11 @@ impl Encoder for Emitter<'_, Avx2> {
         }
     }
 
-    /// Every second element is of two vectors, the first of which ends where the second begins: of that,
-    /// elements at odd places are taken. Each half of a register has those of the first, then those of
-    /// the second. Other elements are each of a vector of its own, which begins so far before that the
-    /// element is in its lane: none of these reaches beyond the first and the last element.
+    /// A stride of two takes two vectors, of which the second begins where the first ends; its
+    /// elements at odd positions are taken. Each half of a register holds elements of the first
+    /// vector, then elements of the second. For other strides, each element is taken from a vector
+    /// of its own, which begins so early that the element is in its lane. No vector reaches beyond
+    /// the first and the last element.
     fn load_every(&mut self, at: At, element: Element, step: u8, out: u8) {
         if self.machine.tail.is_some() {
             // The copies are consecutive.
@@ -258,7 +259,7 @@ impl Encoder for Emitter<'_, Avx2> {
     }
 
     fn test_mask(&mut self, mask: u8) {
-        // movmsk of words or wide ones
+        // movmskps or movmskpd
         let prefix = if self.is_wide() { Prefix::P66 } else { Prefix::None };
         self.plain(op(Map::M0F, prefix, 0x50), COUNTER.0, 0, Source::Reg(mask));
         self.asm.test(COUNTER);
@@ -279,7 +280,7 @@ fn bytes(lane: Lane) -> i32 {
 }
 
 impl Emitter<'_, Avx2> {
-    /// True if any value has 64 bits: so have masks, then.
+    /// True if any value, and therefore each mask, has 64-bit lanes.
     fn is_wide(&self) -> bool {
         self.words == Bits::B128
     }
@@ -305,7 +306,7 @@ impl Emitter<'_, Avx2> {
         Frame { buffers, buffer, masks, bytes: masks + 2 * fold }
     }
 
-    /// The elements of this iteration, or of the last one the copy.
+    /// The elements of this iteration, or their copy in the last one.
     fn elements(&self, at: At, element: Element, stored: bool) -> Source {
         let Some(part) = self.machine.tail else { return self.element(at, element) };
         let of = |s: &Stream| (s.at, s.element, s.stored) == (at, element, stored);
@@ -314,21 +315,21 @@ impl Emitter<'_, Avx2> {
         Source::Mem(Mem::Offset { base: RSP, displacement })
     }
 
-    /// Where the copy of a stream is in the frame.
+    /// The offset of the copy of a stream in the frame.
     fn copied(&self, stream: usize) -> i32 {
         let Frame { buffers, buffer, .. } = self.machine.frame;
         buffers + buffer * stream as i32
     }
 
-    /// Fills so many bytes of the frame with vectors.
+    /// Fills `bytes` bytes of the frame with a vector.
     fn fill(&mut self, with: u8, at: i32, bytes: i32) {
         for displacement in (at..at + bytes).step_by(Self::VECTOR as usize) {
             self.plain(STORE, with, 0, Source::Mem(Mem::Offset { base: RSP, displacement }));
         }
     }
 
-    /// Has [`BUFFER`] say where as many truths follow as there are elements left, for a fold. The
-    /// scratch register is 0.
+    /// Sets [`BUFFER`] to the address from which the masks are all ones for as many lanes as
+    /// elements are left, for a reduction. The scratch register is 0.
     fn set_masks(&mut self) {
         let Some(fold) = self.program.fold else { return };
         let (each, at) = (bytes(fold.lane), self.machine.frame.masks);
@@ -344,14 +345,14 @@ impl Emitter<'_, Avx2> {
     /// `out = mask ? then : other`.
     fn blend(&mut self, lane: Lane, out: u8, mask: u8, then: Source, other: u8) {
         let opcode = if lane == Lane::Wide { 0x4b } else { 0x4a };
-        // Without W, whatever the lane.
+        // Without bit W for any lane type.
         let bits = self.on(lane, LOAD).bits;
         let blend = VectorOp { bits, ..op(Map::M0F3A, Prefix::P66, opcode) };
         self.vector(blend, out, other, then, Some(mask << 4));
     }
 
-    /// Copies the elements from the index to the count: what is loaded to the frame, or what is stored
-    /// from there.
+    /// Copies the elements from the index to the count: loaded elements to the frame, stored
+    /// elements from the frame.
     fn copy(&mut self, stored: bool) {
         let next = self.asm.label();
         self.asm.copy(COUNTER, INDEX);
@@ -385,12 +386,12 @@ impl Emitter<'_, Avx2> {
         self.asm.jump_if(Condition::Below, next);
     }
 
-    /// Words that 16 bits hold, as such in the lower half of the scratch register.
+    /// Packs 32-bit values that fit 16 bits into the lower half of the scratch register.
     fn pack(&mut self, value: u8, pack: VectorOp) {
         if self.is_wide() {
             self.plain(pack, Self::SCRATCH, value, Source::Reg(value));
         } else if value == Self::SCRATCH {
-            // Both halves of the register pack their own words; then the right ones are taken.
+            // Packing works on each half of the register; then gather the packed halves.
             self.plain(
                 VectorOp { bits: Bits::B256, ..pack },
                 Self::SCRATCH,
@@ -421,7 +422,7 @@ impl Emitter<'_, Avx2> {
         self.plain(if self.is_wide() { STORE_32 } else { STORE_64 }, Self::SCRATCH, 0, to);
     }
 
-    /// The instruction and its predicate. Those of floats signal nothing for quiet NaNs.
+    /// The instruction and its predicate. Comparisons of floats do not signal for quiet NaNs.
     fn comparison(&self, compare: Compare, lane: Lane) -> (VectorOp, Option<u8>) {
         let float = self.on_floats(lane, op(Map::M0F, Prefix::None, 0xc2));
         let (equal, greater) = match lane {

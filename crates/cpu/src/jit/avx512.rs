@@ -1,9 +1,9 @@
 //! Loops for x86-64 with AVX-512 F, DQ, BW and VL, and BMI2: of 16 lanes, or of 8 if any value has
-//! 64 bits; words then take half of a register.
+//! 64-bit lanes; 32-bit lanes then use half of a register.
 //!
-//! The function walks whole vectors, then does the rest under a mask. It touches no memory beyond
-//! the elements it is given, calls nothing but for single lanes, and leaves the control registers as
-//! they are.
+//! The function processes whole vectors, then the rest under a mask. It touches no memory beyond
+//! the given elements, calls only functions for single lanes, and does not change the control
+//! registers.
 
 use super::allocate::{Allocated, Place, Registers, Step};
 use super::arithmetic::Shift;
@@ -17,12 +17,12 @@ use smallvec::SmallVec;
 
 /// The mask of the last, partial iteration.
 const TAIL: u8 = 1;
-/// In the last iteration, the elements to be read of the two vectors of which every second one is
-/// taken. Programs that do so have no values there.
+/// In the last iteration, the elements to be loaded of the two vectors of a load with stride two.
+/// Programs with such loads have no values in these masks.
 const NEAR: u8 = 2;
 const FAR: u8 = 3;
-/// In the last iteration, the lanes of an element and of those after it, where they are read one by
-/// one. Programs that do so have no values there.
+/// In the last iteration, the lanes from an element on, for strided elements that are loaded one by
+/// one. Programs with such loads have no values in this mask.
 const ONWARD: u8 = 4;
 
 const STREAM: VectorOp = op(Map::M0F, Prefix::None, 0x2b);
@@ -34,13 +34,14 @@ const MASK_TO_WORDS: VectorOp = op(Map::M0F38, Prefix::PF3, 0x38);
 const PERMUTE_TWO: VectorOp = op(Map::M0F38, Prefix::P66, 0x7f);
 const BLEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x65);
 const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
-/// Conjunction of masks.
+/// The conjunction of masks.
 const MASK_AND: u8 = 0x41;
 
-/// Writes the loop as a function `(table of pointers, number of elements)`; none if there are more
+/// Emits the loop as a function `(table of pointers, number of elements)`; `None` if there are more
 /// pointers than registers.
 ///
-/// `streams` writes whole vectors past the caches: outputs have to start with a line.
+/// `streams` selects non-temporal stores of whole vectors; outputs must then be aligned to cache
+/// lines.
 pub(super) fn emit(program: &Program, allocated: &Allocated, streams: bool) -> Option<Vec<u8>> {
     let machine = Avx512 { streams, mask: 0, orders: orders(program), steps: vec![] };
     let emitter = Emitter::new(program, allocated, machine)?;
@@ -60,16 +61,16 @@ pub(super) fn registers(program: &Program) -> Registers {
     Registers { masks, ..registers.without(orders.len() as u8) }
 }
 
-/// A vector of the elements of which every so many-th one is read: how many elements behind the first
-/// it begins, and which elements of the vectors before it and of itself, which count from the number of
-/// lanes on, the lanes then are.
+/// A vector of a strided load. `begin` is the offset of the vector from the first element. `lanes`
+/// selects, for each lane, an element of the vectors before (below the number of lanes) or of this
+/// vector (from the number of lanes on).
 #[derive(Debug, PartialEq)]
 struct Taken {
     begin: usize,
     lanes: Vec<u64>,
 }
 
-/// The vectors that have so many elements, `step` apart. None reaches beyond the last of them.
+/// The vectors that hold `lanes` elements with stride `step`. None reaches beyond the last element.
 fn taken(step: usize, lanes: usize) -> Vec<Taken> {
     let mut vectors: Vec<Taken> = vec![];
     let mut done = 0;
@@ -84,8 +85,7 @@ fn taken(step: usize, lanes: usize) -> Vec<Taken> {
     vectors
 }
 
-/// The orders in which a program permutes two vectors to have every second element: of words, of
-/// wide ones, of both, or none.
+/// The lane types for which a program permutes two vectors in a load with stride two.
 fn orders(program: &Program) -> SmallVec<[Lane; 2]> {
     let read = |lane: Lane| {
         let reads = |i: &Inst| matches!(i, Inst::LoadEvery(_, e, 2) if e.lane() == lane);
@@ -95,18 +95,18 @@ fn orders(program: &Program) -> SmallVec<[Lane; 2]> {
 }
 
 pub(super) struct Avx512 {
-    /// Whole vectors are stored past the caches.
+    /// Whole vectors are stored by non-temporal stores.
     streams: bool,
     /// The mask of memory accesses: none, or the tail's.
     mask: u8,
-    /// Of permutations; each has a register after those for values.
+    /// The permutations for stride two; each has a register after those for values.
     orders: SmallVec<[Lane; 2]>,
-    /// Constants of what is read in other steps than two, found by these.
+    /// Permutation constants of loads with other strides, by lane type, stride and vector.
     steps: Vec<(Lane, u8, usize, Vec<u8>)>,
 }
 
 impl Encoder for Emitter<'_, Avx512> {
-    /// Of masks, 0 means none and 1 is the loop's.
+    /// Mask 0 means no mask, mask 1 is the tail's.
     const REGISTERS: Registers = Registers { vectors: 31, masks: 2..8, invariants: 12 };
     const POINTERS: &'static [Gpr] = &[
         Gpr(2),
@@ -152,7 +152,7 @@ impl Encoder for Emitter<'_, Avx512> {
         self.machine.mask = 0;
     }
 
-    /// Places of the elements: the second vector begins where the first ends.
+    /// Positions of the elements: the second vector begins where the first ends.
     fn constants(&self) -> Vec<Vec<u8>> {
         let lanes = self.lanes as u64;
         let place = |i: u64| if 2 * i < lanes { 2 * i } else { 2 * i + 1 };
@@ -302,14 +302,14 @@ impl Encoder for Emitter<'_, Avx512> {
 }
 
 impl Emitter<'_, Avx512> {
-    /// The register of an order, and its number.
+    /// The register of a permutation, and its number.
     fn order(&self, lane: Lane) -> (u8, u16) {
         let number = self.machine.orders.iter().position(|&o| o == lane);
         let number = number.expect("programs have the orders of what they read");
         (self.accumulators().start - 1 - number as u8, number as u16)
     }
 
-    /// Reads whole vectors, of each of which the elements that are wanted go to their lanes.
+    /// Loads whole vectors and permutes the wanted elements of each into their lanes.
     fn load_by_vectors(&mut self, at: At, element: Element, step: u8, out: u8) {
         let (lane, base, size) = (element.lane(), self.base(at.pointer), element.size());
         let (load, permute) = (self.on_floats(lane, LOAD), self.on_floats(lane, PERMUTE_TWO));
@@ -317,7 +317,8 @@ impl Emitter<'_, Avx512> {
             let displacement = at.bytes + (vector.begin * size) as i32;
             let from = Source::Mem(Mem::Offset { base, displacement });
             if i == 0 {
-                // Its first element is in its lane; the others, by the permutation with itself.
+                // The first element is in its lane; permuting the vector with itself gives the
+                // others.
                 self.plain(load, out, 0, from);
             }
             let order = self.order_of_step(lane, step, i, &vector);
@@ -326,7 +327,7 @@ impl Emitter<'_, Avx512> {
         }
     }
 
-    /// The constant of the order of a vector's elements.
+    /// The constant of a vector's permutation.
     fn order_of_step(&mut self, lane: Lane, step: u8, i: usize, vector: &Taken) -> u16 {
         let steps = &mut self.machine.steps;
         let at = steps.iter().position(|s| (s.0, s.1, s.2) == (lane, step, i));
@@ -339,8 +340,8 @@ impl Emitter<'_, Avx512> {
         (self.constants.len() + self.machine.orders.len() + at) as u16
     }
 
-    /// Reads the elements that there are into their lanes: each goes to all lanes from its own on, and
-    /// those after it then to theirs.
+    /// Loads the existing elements one by one: each is broadcast to all lanes from its own on, and
+    /// the next element overwrites the lanes after it.
     fn load_one_by_one(&mut self, at: At, element: Element, step: u8, out: u8) {
         let (lane, base) = (element.lane(), self.base(at.pointer));
         let wide = lane == Lane::Wide;
@@ -361,8 +362,8 @@ impl Emitter<'_, Avx512> {
         }
     }
 
-    /// Makes the masks of what is read to have every second element for as many lanes as there are
-    /// elements left: of `n`, the first `2 n - 1`.
+    /// Sets the masks of a load with stride two for the elements that are left: for `n` elements,
+    /// the first `2 n - 1`.
     fn mask_even(&mut self) {
         if self.machine.orders.is_empty() {
             return;
@@ -374,7 +375,7 @@ impl Emitter<'_, Avx512> {
         self.asm.pop(COUNT);
     }
 
-    /// The instruction and its predicate. Those of floats signal nothing for quiet NaNs.
+    /// The instruction and its predicate. Comparisons of floats do not signal for quiet NaNs.
     fn comparison(&self, compare: Compare, lane: Lane) -> (VectorOp, u8) {
         let float = self.on_floats(lane, op(Map::M0F, Prefix::None, 0xc2));
         let signed = self.on(lane, op(Map::M0F3A, Prefix::P66, 0x1f));
@@ -398,7 +399,7 @@ impl Emitter<'_, Avx512> {
 mod tests {
     use super::*;
 
-    /// What the permutations of two vectors, one after the other, make of elements numbered from 0.
+    /// The result of the permutations of consecutive vectors for elements numbered from 0.
     fn read(step: usize, lanes: usize) -> Vec<usize> {
         let mut out: Vec<usize> = vec![];
         for vector in taken(step, lanes) {

@@ -1,5 +1,5 @@
-//! What the encoders share: the function around a program's loop, and the instructions that the
-//! instruction sets have in common, which differ in their form alone.
+//! The part of the encoders that does not depend on the instruction set: the function around a
+//! program's loop, and the instructions that differ only in VEX or EVEX encoding.
 
 use super::allocate::{Allocated, Place, Reg, Registers, Step};
 use super::arithmetic::Shift;
@@ -10,21 +10,21 @@ use girih_kernel::exec::ChainFold;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The first element of the iteration, and before the loop for a moment each pointer of a splat.
+/// The index of the iteration's first element; before the loop, temporarily the pointer of a splat.
 pub(super) const INDEX: Gpr = Gpr(0);
-/// Of elements: all, or those left.
+/// The number of elements: all, or those that are left.
 pub(super) const COUNT: Gpr = Gpr(6);
 /// The table of pointers.
 pub(super) const TABLE: Gpr = Gpr(7);
 pub(super) const RSP: Gpr = Gpr(4);
 const RBP: Gpr = Gpr(5);
 
-/// An instruction on 256 bits, which [`Emitter::on`] and its like make as wide as they should be.
+/// An instruction on 256 bits; [`Emitter::on`] and similar functions set the actual width.
 pub(super) const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
     VectorOp { map, prefix, opcode, wide: false, bits: Bits::B256 }
 }
 
-/// As `op` on 128 bits.
+/// As `op`, on 128 bits.
 pub(super) const fn short(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
     VectorOp { bits: Bits::B128, ..op(map, prefix, opcode) }
 }
@@ -38,10 +38,10 @@ pub(super) const TO_HALF: VectorOp = op(Map::M0F3A, Prefix::P66, 0x1d);
 pub(super) const SPLAT_8: VectorOp = op(Map::M0F38, Prefix::P66, 0x78);
 const SPLAT_16: VectorOp = op(Map::M0F38, Prefix::P66, 0x79);
 const SPLAT_32: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
-/// Its bit W is one thing in VEX and another in EVEX form.
+/// Bit W has different meanings in its VEX and EVEX forms.
 pub(super) const SPLAT_64: VectorOp = op(Map::M0F38, Prefix::P66, 0x19);
 
-/// From bytes or halves of words to words.
+/// Widens bytes or 16-bit values to 32 bits.
 pub(super) const fn widen(bytes: usize, signed: bool) -> VectorOp {
     op(Map::M0F38, Prefix::P66, (if signed { 0x20 } else { 0x30 }) | (bytes as u8 * 2 - 1))
 }
@@ -56,83 +56,85 @@ pub(super) struct Call {
     of: u8,
 }
 
-/// Writes a program's loop; `M` is what an instruction set keeps for itself.
+/// Emits a program's loop; `M` is the state of an instruction set.
 pub(super) struct Emitter<'a, M> {
     pub asm: Assembler,
     pub program: &'a Program,
-    /// By pointer: the register that holds it.
+    /// By pointer: its register.
     pub bases: Vec<Option<Gpr>>,
-    /// Of pointers to elements that do not follow each other: the register, and the bytes from one to
-    /// the next. They go on by themselves.
+    /// Pointers of strided loads: the register, and the bytes between elements. These registers are
+    /// advanced each iteration.
     pub going: SmallVec<[(Gpr, i32); 2]>,
     pub constants: &'a [(Lane, u64)],
-    /// How much of a register words take.
+    /// The part of a register that 32-bit lanes use.
     pub words: Bits,
-    /// Elements per iteration, or part of it.
+    /// Elements per iteration, or per part of an iteration.
     pub lanes: i32,
-    /// The accumulator of the part of an iteration that is being written.
+    /// The accumulator of the part of an iteration that is being emitted.
     pub accumulator: u8,
-    /// After the loop: the register of the lanes that are combined with it.
+    /// After the loop: the register of the lanes that are combined with the accumulator.
     other: u8,
-    /// Calls to be written after the function.
+    /// Calls that are to be emitted after the function.
     calls: Vec<Call>,
-    /// The instruction set's own state.
+    /// The state of the instruction set.
     pub machine: M,
 }
 
 /// An instruction set.
 pub(super) trait Encoder: Sized {
-    /// Registers for values. The next vector register is the encoder's own.
+    /// Registers for values. The next vector register is the encoder's scratch register.
     const REGISTERS: Registers;
-    /// Registers for pointers, the caller's last.
+    /// Registers for pointers, callee-saved ones last.
     const POINTERS: &'static [Gpr];
-    /// How many of those need not be saved.
+    /// The number of those that are caller-saved.
     const CALLER_SAVED: usize;
-    /// A whole register.
+    /// The full width of a register.
     const BITS: Bits;
-    /// Instructions take whole vectors from the constants: there are such; else, single ones.
+    /// True if constants in memory are whole vectors; otherwise they are single elements.
     const WHOLE_CONSTANTS: bool;
-    /// A wide element in all lanes.
+    /// Broadcasts a 64-bit element.
     const SPLAT_WIDE: VectorOp;
 
-    /// Writes an instruction on all lanes.
+    /// Emits an instruction on all lanes.
     fn vector(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>);
     /// Bytes of the stack frame.
     fn frame(&self, allocated: &Allocated) -> i32;
-    /// Writes the last, partial iteration, which ends at `done`.
+    /// Emits the last, partial iteration, which ends at `done`.
     fn rest(&mut self, body: &[Step], done: Label);
-    /// Constants of the encoder's own, after the program's.
+    /// Constants of the encoder, after the program's.
     fn constants(&self) -> Vec<Vec<u8>> {
         vec![]
     }
-    /// Writes what is to be done before the loop.
+    /// Emits the code before the loop.
     fn start(&mut self) {}
-    /// Writes what is to be done after the loop.
+    /// Emits the code after the loop.
     fn finish(&mut self) {}
-    /// Writes an instruction that is another on each instruction set: on masks, or giving one.
+    /// Emits an instruction that is specific to the instruction set: one on masks, or one that
+    /// gives a mask.
     fn own(&mut self, inst: Inst, out: u8, operands: [Place; 3]);
-    /// Makes a register the accumulator's value, where there are elements.
+    /// Sets the accumulator to a register, in the lanes that have elements.
     fn accumulate(&mut self, lane: Lane, from: u8);
-    /// Reads elements at the loop's index.
+    /// Loads elements at the loop's index.
     fn load(&mut self, at: At, element: Element, out: u8);
-    /// Reads every `step`-th element, from where the pointer has gone to.
+    /// Loads every `step`-th element, from the advanced pointer.
     fn load_every(&mut self, at: At, element: Element, step: u8, out: u8);
-    /// Writes elements at the loop's index.
+    /// Stores elements at the loop's index.
     fn store(&mut self, pointer: u16, element: Element, value: u8);
-    /// The mask of the lanes that are not 0 in the scratch register, where one byte is in all
-    /// places or has a word to itself.
+    /// The mask of the nonzero lanes of the scratch register, in which a single byte is broadcast
+    /// or zero-extended to 32 bits.
     fn mask_of_bytes(&mut self, out: u8);
-    /// The lower halves of wide lanes, as words.
+    /// The lower halves of 64-bit lanes, as 32-bit lanes.
     fn lower_words(&mut self, out: u8, a: u8);
-    /// Not equal if the mask has any lane.
+    /// Sets the condition not-equal if the mask has any lane.
     fn test_mask(&mut self, mask: u8);
     /// `to = ` the lanes that the test found, as bits.
     fn tested(&mut self, to: Gpr, mask: u8);
-    /// Saves or takes back a mask register.
+    /// Saves or restores a mask register.
     fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool);
 }
 
-/// Elements per iteration of a program in registers of so many bytes, or part of it.
+/// Elements per iteration of a program with registers of `bytes` bytes, or per part of an
+/// iteration.
 fn lanes(program: &Program, bytes: i32) -> i32 {
     bytes / if program.is_wide() { 8 } else { 4 }
 }
@@ -148,21 +150,21 @@ where
 {
     /// Bytes of a register.
     pub const VECTOR: i32 = bytes(Self::BITS);
-    /// The encoder's own vector register.
+    /// The encoder's scratch vector register.
     pub const SCRATCH: u8 = Self::REGISTERS.vectors;
 
-    /// The registers for a program's values: accumulators have the last ones.
+    /// The registers for a program's values; accumulators take the last ones.
     pub fn registers(program: &Program) -> Registers {
         Self::REGISTERS.without(Self::accumulators_of(program))
     }
 
-    /// The registers of a program's fold. An iteration has a part for each.
+    /// The number of accumulators of a program's reduction. An iteration has a part for each.
     fn accumulators_of(program: &Program) -> u8 {
         let each = lanes(program, Self::VECTOR);
         program.fold.map_or(0, |_| (ChainFold::LANES as i32 / each) as u8)
     }
 
-    /// None if there are more pointers than registers.
+    /// `None` if there are more pointers than registers.
     pub fn new(program: &'a Program, allocated: &'a Allocated, machine: M) -> Option<Self> {
         let mut bases = vec![None; program.pointers as usize];
         let mut free = Self::POINTERS.iter();
@@ -241,7 +243,7 @@ where
         self.asm.finish(&constants)
     }
 
-    /// A constant as instructions take it.
+    /// A constant in the form that instructions take.
     fn constant(&(lane, bits): &(Lane, u64)) -> Vec<u8> {
         let single = match lane {
             Lane::Wide => bits.to_le_bytes().to_vec(),
@@ -254,7 +256,7 @@ where
         }
     }
 
-    /// The loop: iterations over whole vectors, then the rest.
+    /// Emits the loop: iterations over whole vectors, then the rest.
     fn walk(&mut self, body: &[Step]) {
         let parts = self.parts();
         let (tail, main, done) = (self.asm.label(), self.asm.label(), self.asm.label());
@@ -275,7 +277,7 @@ where
         self.asm.bind(done);
     }
 
-    /// Goes on to the elements of the next part.
+    /// Advances to the elements of the next part.
     pub fn go_on(&mut self) {
         self.asm.add(INDEX, self.lanes);
         for &(reg, bytes) in &self.going {
@@ -283,23 +285,23 @@ where
         }
     }
 
-    /// Parts of an iteration: each combines into an accumulator of its own.
+    /// The number of parts of an iteration; each has its own accumulator.
     pub fn parts(&self) -> i32 {
         self.accumulators().len().max(1) as i32
     }
 
-    /// A part of an iteration.
+    /// Emits a part of an iteration.
     pub fn part(&mut self, part: i32, body: &[Step]) {
         self.accumulator = self.accumulators().start + part as u8;
         self.steps(body);
     }
 
-    /// The registers of the fold.
+    /// The accumulators of the reduction.
     pub fn accumulators(&self) -> Range<u8> {
         Self::SCRATCH - Self::accumulators_of(self.program)..Self::SCRATCH
     }
 
-    /// Gives accumulators their first value.
+    /// Initialises the accumulators.
     fn start_fold(&mut self) {
         const WORD: VectorOp = short(Map::M0F, Prefix::P66, 0x6e);
         let Some(Fold { lane, identity, .. }) = self.program.fold else { return };
@@ -311,7 +313,7 @@ where
         }
     }
 
-    /// Combines accumulators, then the lanes of the one left, in halves, and stores the last.
+    /// Combines the accumulators pairwise, then the halves of the last one, and stores the result.
     fn finish_fold(&mut self, combine: &[Step]) {
         let Some(Fold { pointer, lane, .. }) = self.program.fold else { return };
         let first = self.accumulators().start;
@@ -338,7 +340,7 @@ where
         self.steps(steps);
     }
 
-    /// The upper of two halves of so many bytes as the lower.
+    /// Moves the upper of two halves of `bytes` bytes to the lower half.
     fn take_upper(&mut self, to: u8, from: u8, bytes: i32) {
         const HALF_OF_64: VectorOp =
             VectorOp { wide: true, bits: Bits::B512, ..op(Map::M0F3A, Prefix::P66, 0x1b) };
@@ -387,7 +389,7 @@ where
         self.plain(self.whole(op), out, 0, from);
     }
 
-    /// A slot of the stack frame.
+    /// The address of a slot of the stack frame.
     pub fn slot(slot: u16) -> Source {
         Source::Mem(Mem::Offset { base: RSP, displacement: Self::VECTOR * slot as i32 })
     }
@@ -397,12 +399,12 @@ where
         VectorOp { bits: Self::BITS, ..op }
     }
 
-    /// An instruction on words: on as much of the registers as they take.
+    /// An instruction on 32-bit lanes: on the part of the registers that they use.
     pub fn on_words(&self, op: VectorOp) -> VectorOp {
         VectorOp { bits: self.words, ..op }
     }
 
-    /// An instruction on values of a lane, given as the one on words.
+    /// An instruction on values of a lane type, given as the one on 32-bit lanes.
     pub fn on(&self, lane: Lane, op: VectorOp) -> VectorOp {
         match lane {
             Lane::Wide => VectorOp { wide: true, ..self.whole(op) },
@@ -410,13 +412,13 @@ where
         }
     }
 
-    /// As [`Self::on`] an instruction on floats, whose implied prefix says their bits too.
+    /// As [`Self::on`] for an instruction on floats, whose implied prefix also gives the lane size.
     pub fn on_floats(&self, lane: Lane, op: VectorOp) -> VectorOp {
         let prefix = if lane == Lane::Wide { Prefix::P66 } else { op.prefix };
         self.on(lane, VectorOp { prefix, ..op })
     }
 
-    /// An instruction without immediate.
+    /// An instruction without an immediate.
     pub fn plain(&mut self, op: VectorOp, dst: u8, a: u8, b: Source) {
         self.vector(op, dst, a, b, None);
     }
@@ -468,7 +470,7 @@ where
         }
     }
 
-    /// Jumps to a call if any lane is to be repaired.
+    /// Emits a jump to a call if any lane is to be repaired.
     fn repair(&mut self, function: Scalar, lane: Lane, out: u8, operands: [Place; 3]) {
         let [mask, value, of] = operands.map(|place| self.reg(place));
         self.plain(self.whole(LOAD), out, 0, Source::Reg(value));
@@ -479,7 +481,8 @@ where
         self.calls.push(Call { at, back, address: function.address(lane), mask, out, of });
     }
 
-    /// Saves all that a function may change, calls it on a register in memory, and takes all back.
+    /// Saves all registers that a function may change, calls it on a register in memory, and
+    /// restores them.
     fn call(&mut self, call: Call) {
         const RDX: Gpr = Gpr(2);
         const RSI: Gpr = Gpr(6);
@@ -526,7 +529,7 @@ where
     }
 
     fn splat(&mut self, at: At, element: Element, out: u8) {
-        // Before the loop, which clears the index.
+        // This is before the loop, which clears the index.
         self.asm.load(INDEX, TABLE, 8 * at.pointer as i32);
         let from = Source::Mem(Mem::Offset { base: INDEX, displacement: at.bytes });
         let bytes = self.whole(if element.size() == 1 { SPLAT_8 } else { SPLAT_16 });

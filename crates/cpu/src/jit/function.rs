@@ -1,4 +1,4 @@
-//! A chain compiled: from a program of the vector IR to a function that can be called.
+//! Compiles a chain to a callable function.
 
 use super::allocate::allocate;
 use super::lower::lower;
@@ -10,27 +10,28 @@ use girih_sync::{Mutex, OnceLock};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError};
 
-/// Rough time of one instruction on one element, in picoseconds.
+/// Rough time of one instruction per element, in picoseconds.
 const INST_PS: usize = 25;
 
 /// A compiled loop.
 struct Function {
-    /// Before the code: a debugger forgets the name before the memory is gone.
+    /// Declared before the code, so that a debugger forgets the name before the memory is freed.
     _symbol: Symbol,
     code: arena::Code,
-    /// The same with stores past the caches, for outputs that start with a line and are no inputs.
+    /// The same loop with non-temporal stores, for outputs that are aligned to cache lines and are
+    /// not inputs.
     streaming: Option<arena::Code>,
     /// The number of inputs.
     inputs: usize,
     cost_ps: usize,
 }
 
-/// A function, and whoever else has it.
+/// A compiled function, shared with the cache and other chains.
 #[derive(Clone)]
 pub(super) struct Shared(Arc<Function>);
 
 impl Function {
-    /// Compiles a chain; none if it is too much for the encoder, or memory cannot be had.
+    /// Compiles a chain; `None` if it exceeds the encoder's limits, or memory cannot be had.
     fn new(chain: &Chain, name: &str) -> Option<Function> {
         let program = &lower(chain)?;
         let mut streaming = None;
@@ -55,16 +56,16 @@ impl Function {
 }
 
 impl Function {
-    /// True if outputs may be written past the caches: by whole lines, and none is in them for being
-    /// an input.
+    /// True if outputs may be written by non-temporal stores: they are aligned to cache lines, and
+    /// none of them is an input and therefore in the caches.
     fn may_stream(&self, pointers: &[*mut u8]) -> bool {
         let (inputs, outputs) = pointers.split_at(self.inputs);
         outputs.iter().all(|p| p.addr().is_multiple_of(64) && !inputs.contains(p))
     }
 }
 
-/// Functions kept for chains that come again: programs update many parameters in one way, and
-/// repeat their layers. All are forgotten when there are more.
+/// The most functions in the cache. Programs update many parameters in the same way and repeat
+/// their layers. The cache is emptied when it is full.
 const MOST_KEPT: usize = 1024;
 
 type Kept = FxHashMap<Chain, (Isa, Shared)>;
@@ -72,20 +73,20 @@ type Kept = FxHashMap<Chain, (Isa, Shared)>;
 static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
 
 fn with_kept<T>(f: impl FnOnce(&mut Kept) -> T) -> T {
-    // Each critical section leaves the table whole, also when it unwinds.
+    // Each critical section leaves the table consistent, also when it unwinds.
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     f(kept.get_or_insert_default())
 }
 
-/// Forgets the functions that are kept.
+/// Clears the cache.
 pub(super) fn forget() {
-    // Outside the lock: functions go with the names that a debugger knows them by.
+    // Outside the lock, because dropping a function also unregisters its name.
     let kept = with_kept(std::mem::take);
     drop(kept);
 }
 
-/// The function of a chain: one kept, under the name of the kernel that it was made for first, or a
-/// new one.
+/// The function of a chain: a cached one, under the name of the kernel that it was first compiled
+/// for, or a new one.
 pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
     let kept = with_kept(|kept| kept.get(chain).filter(|k| k.0 == level()).map(|k| k.1.clone()));
     if kept.is_some() {
@@ -104,9 +105,9 @@ pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
 impl Compiled for Shared {
     unsafe fn run(&self, pointers: &[*mut u8], n: usize) {
         type Loop = unsafe extern "sysv64" fn(*const *mut u8, usize);
-        // SAFETY: the address is that of a function the encoder wrote for this machine with this
-        // signature; it keeps the calling convention, and the code lives as long as `self`. What
-        // it loads and stores is what the chain does, for which the caller vouches.
+        // SAFETY: the address is that of a function generated for this machine with this signature;
+        // it follows the calling convention, and the code lives as long as `self`. Its loads and
+        // stores are those of the chain, for which the caller vouches.
         unsafe {
             let code = self.0.streaming.as_ref().filter(|_| self.0.may_stream(pointers));
             let run: Loop = std::mem::transmute(code.unwrap_or(&self.0.code).address());
@@ -123,17 +124,17 @@ impl Compiled for Shared {
     }
 }
 
-/// True if kernels are to be compiled on this machine.
+/// True if chains are compiled on this machine.
 pub(super) fn enabled() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
-        // A value that says neither is refused before: every way computes the same.
+        // `check_environment` rejects other values earlier; either choice computes the same.
         let wanted = girih_runtime::env::flag(&["GIRIH_JIT"]).ok().flatten().unwrap_or(true);
         wanted && Isa::best() >= Isa::Avx2
     })
 }
 
-/// The level that code is generated for.
+/// The instruction set level that code is generated for.
 pub(super) fn level() -> Isa {
     #[cfg(test)]
     if let Some(isa) = super::tests::LEVEL.get() {

@@ -1,49 +1,49 @@
-//! The vector IR: straight-line programs over lanes, in single-assignment form, that the encoders
-//! turn into the body of a loop. It knows neither registers nor a machine's vector width.
+//! The vector IR: straight-line programs over lanes in SSA form, which the encoders turn into the
+//! body of a loop. The IR does not know registers or a machine's vector width.
 //!
-//! Every instruction computes what one IEEE or integer operation does, in each lane by itself, so a
-//! program gives the same bits on every machine that runs it. Masks are values too: one truth per
+//! Every instruction is one IEEE or integer operation in each lane independently, so a program
+//! gives the same bits on every machine that runs it. Masks are values too, with one boolean per
 //! lane.
 
 use super::scalar::Scalar;
 use girih_kernel::Isa;
 use std::cell::RefCell;
 
-/// What a lane of a value holds.
+/// The type of a value's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Lane {
-    /// 32 bits: a float or an integer, as its users say.
+    /// 32 bits: a float or an integer, depending on the instruction that uses the value.
     Word,
     /// 64 bits, likewise.
     Wide,
-    /// A truth.
+    /// A boolean.
     Mask,
 }
 
-/// How elements lie in memory.
+/// The format of elements in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Element {
-    /// Four bytes, a word as it is.
+    /// Four bytes, loaded unchanged.
     Word,
-    /// Eight bytes, a wide one as it is.
+    /// Eight bytes, loaded unchanged.
     Wide,
-    /// One or two bytes; a word holds the integer.
+    /// One byte (`Byte`) or two (`Short`), widened to a 32-bit integer.
     Byte {
         signed: bool,
     },
     Short {
         signed: bool,
     },
-    /// IEEE half precision; a word holds the f32.
+    /// IEEE half precision, widened to f32.
     Half,
-    /// The upper half of an f32.
+    /// bfloat16, the upper half of an f32, widened to f32.
     Brain,
     /// A byte 0 or 1; a mask.
     Bool,
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Bytes of one element.
     pub fn size(self) -> usize {
         match self {
             Element::Wide => 8,
@@ -53,7 +53,7 @@ impl Element {
         }
     }
 
-    /// What a value loaded from it holds.
+    /// The type of the lanes that a load of this format gives.
     pub fn lane(self) -> Lane {
         match self {
             Element::Bool => Lane::Mask,
@@ -63,7 +63,7 @@ impl Element {
     }
 }
 
-/// What a lane's bits stand for, where a conversion has to know.
+/// The number type of a lane, which conversions need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Number {
     F32,
@@ -75,7 +75,7 @@ pub(super) enum Number {
 }
 
 impl Number {
-    /// The lanes that hold it.
+    /// The lanes that hold numbers of this type.
     pub fn lane(self) -> Lane {
         match self {
             Number::F32 | Number::I32 | Number::U32 => Lane::Word,
@@ -94,10 +94,10 @@ pub(super) enum Binary {
     /// `a < b ? a : b`, and `a > b ? a : b`.
     MinF,
     MaxF,
-    /// The smaller and the larger number, -0 being less than +0; of a NaN and a number, the number.
+    /// The minimum and the maximum, where -0 is less than +0; of a NaN and a number, the number.
     LeastF,
     GreatestF,
-    /// The first times two to the integral second, rounded once.
+    /// The first operand times two to the power of the second, an integral float, rounded once.
     ScaleF,
     AddI,
     SubI,
@@ -105,23 +105,23 @@ pub(super) enum Binary {
     And,
     Or,
     Xor,
-    /// Shifts; by more than there are bits, all go out.
+    /// Shifts; a shift by the number of bits or more shifts all bits out.
     Left,
     Right,
     RightSigned,
-    /// Of wide ones: the product of the lower 32 bits, without signs.
+    /// For 64-bit lanes: the product of the lower 32 bits, unsigned.
     MulLow,
 }
 
 impl Binary {
-    /// True if operands may be exchanged. (Of two NaNs another may then stay: their payloads are
-    /// nobody's business.)
+    /// True if operands may be exchanged. (The payload of a NaN may then differ, which is
+    /// unspecified.)
     pub fn commutes(self) -> bool {
         use Binary::*;
         matches!(self, AddF | MulF | AddI | MulI | MulLow | And | Or | Xor)
     }
 
-    /// The result on constants of a lane.
+    /// The result for constant operands.
     fn fold(self, lane: Lane, a: u64, b: u64) -> u64 {
         let wide = lane == Lane::Wide;
         let float = |single: fn(f32, f32) -> f32, double: fn(f64, f64) -> f64| match wide {
@@ -160,21 +160,21 @@ impl Binary {
     }
 }
 
-/// Operations on one word, or wide one.
+/// Operations on one 32-bit or 64-bit value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unary {
     Sqrt,
-    /// To an integral float: to nearest even, down, up, toward zero.
+    /// Rounds to an integral float: to nearest even, down, up, toward zero.
     Round(Rounding),
-    /// Shifts by a constant: left, right filling with zeros, right filling with the sign.
+    /// Shifts by a constant: left, logical right, arithmetic right.
     Left(u8),
     Right(u8),
     RightSigned(u8),
-    /// Of a word: to half precision and back, to nearest even.
+    /// For 32-bit lanes: rounds an f32 to half precision, to nearest even, and converts it back.
     RoundHalf,
 }
 
-/// Directions of rounding, with the numbers x86 has for them.
+/// Rounding modes, with their encodings on x86.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Rounding {
     Nearest = 0,
@@ -183,14 +183,14 @@ pub(super) enum Rounding {
     Zero = 3,
 }
 
-/// Comparisons of two words, or two wide ones, that give a mask.
+/// Comparisons that give a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Compare {
     /// Of floats; false if either is NaN.
     EqF,
     LtF,
     LeF,
-    /// Either is NaN.
+    /// True if either is NaN.
     Unordered,
     EqI,
     /// Of signed integers.
@@ -214,31 +214,31 @@ pub(super) enum Logic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Value(pub u32);
 
-/// Where elements begin: so many bytes behind the pointer of that number.
+/// The address of elements: `bytes` after the pointer with the number `pointer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct At {
     pub pointer: u16,
     pub bytes: i32,
 }
 
-/// One instruction. Lanes are those of its operands.
+/// One instruction. Its lane type is that of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Inst {
     /// The same bits in all lanes.
     Const(Lane, u64),
     /// Consecutive elements.
     Load(At, Element),
-    /// Every so many-th element, at least every second one: words or wide ones.
+    /// Elements with a stride of at least two: words or 64-bit elements.
     LoadEvery(At, Element, u8),
     /// One element in all lanes.
     Splat(At, Element),
     Binary(Binary, Lane, Value, Value),
     Unary(Unary, Lane, Value),
-    /// The product of two floats plus a third, rounded once.
+    /// The product of two floats plus a third, rounded once (fused multiply-add).
     Fma(Lane, Value, Value, Value),
-    /// From one kind of number to another: integers keep their low bits, integers become the
-    /// nearest float, floats the nearest float or the integer toward zero. Where that integer is
-    /// none of its kind, the result is whatever the machine gives.
+    /// Converts numbers: integers are truncated to their low bits or extended; integers become the
+    /// nearest float; floats become the nearest float, or an integer by rounding toward zero. If
+    /// that integer is out of range, the result is whatever the machine gives.
     Convert(Number, Number, Value),
     Compare(Compare, Lane, Value, Value),
     Logic(Logic, Value, Value),
@@ -250,7 +250,7 @@ pub(super) enum Inst {
         then: Value,
         other: Value,
     },
-    /// `value`, but where the mask is set the function of `of`.
+    /// `value`, except that lanes in the mask are replaced by the function of `of`.
     Repair {
         function: Scalar,
         lane: Lane,
@@ -258,18 +258,18 @@ pub(super) enum Inst {
         value: Value,
         of: Value,
     },
-    /// Writes consecutive elements from the pointer of that number on. Defines nothing.
+    /// Stores consecutive elements from the pointer with that number on. Defines no value.
     Store(u16, Element, Value),
-    /// What the program's fold has in these lanes so far.
+    /// The current value of the program's accumulator.
     Accumulator(Lane),
-    /// What it has from here on. Defines nothing. The first one ends the loop.
+    /// Sets the accumulator. Defines no value. The first one ends the loop.
     Accumulate(Value),
-    /// After the loop: what other lanes have, to be combined with these.
+    /// After the loop: lanes of the accumulator that are to be combined with the others.
     Other(Lane),
 }
 
 impl Inst {
-    /// The values it uses.
+    /// The operands.
     pub fn uses(&self) -> impl Iterator<Item = Value> {
         let (a, b, c) = match *self {
             Inst::Const(..)
@@ -290,7 +290,7 @@ impl Inst {
         [a, b, c].into_iter().flatten()
     }
 
-    /// The same instruction on other values.
+    /// The same instruction with renamed operands.
     fn renamed(self, at: impl Fn(Value) -> Value) -> Inst {
         match self {
             Inst::Binary(op, lane, a, b) => Inst::Binary(op, lane, at(a), at(b)),
@@ -317,7 +317,7 @@ impl Inst {
         }
     }
 
-    /// What the value it defines holds; none for what defines nothing.
+    /// The lane type of the value that the instruction defines; `None` if it defines none.
     pub fn lane(&self) -> Option<Lane> {
         match *self {
             Inst::Compare(..) | Inst::Logic(..) | Inst::Not(_) => Some(Lane::Mask),
@@ -337,35 +337,36 @@ impl Inst {
     }
 }
 
-/// A loop body, and what is the same in all its iterations.
+/// A loop body. It includes the loop-invariant instructions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Program {
-    /// In order; operands precede their users.
+    /// In order; definitions precede their uses.
     pub insts: Vec<Inst>,
-    /// Pointers it takes.
+    /// The number of pointers that the program takes.
     pub pointers: u16,
-    /// What becomes of its accumulator.
+    /// The reduction of the program, if it has one.
     pub fold: Option<Fold>,
 }
 
-/// An accumulator, of [`ChainFold::LANES`](girih_kernel::exec::ChainFold::LANES) lanes.
+/// The accumulator of a reduction, of [`ChainFold::LANES`](girih_kernel::exec::ChainFold::LANES)
+/// lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fold {
-    /// Where what they are combined to goes after the loop.
+    /// The pointer at which the reduced value is stored after the loop.
     pub pointer: u16,
     pub lane: Lane,
-    /// What each starts with.
+    /// The initial value of each lane.
     pub identity: u64,
 }
 
 impl Program {
-    /// Instructions of the loop; the others come after it.
+    /// The number of instructions of the loop; the others come after it.
     pub fn looped(&self) -> usize {
         let last = self.insts.iter().position(|inst| matches!(inst, Inst::Accumulate(_)));
         last.map_or(self.insts.len(), |last| last + 1)
     }
 
-    /// About how many instructions an iteration takes.
+    /// A rough number of machine instructions per iteration.
     pub fn work(&self) -> usize {
         let of = |inst: &Inst| match inst {
             Inst::LoadEvery(_, _, step) if *step > 2 => 8,
@@ -374,13 +375,14 @@ impl Program {
         self.insts[..self.looped()].iter().map(of).sum()
     }
 
-    /// True if any value is wide.
+    /// True if any value has 64-bit lanes.
     pub fn is_wide(&self) -> bool {
         self.insts.iter().any(|inst| inst.lane() == Some(Lane::Wide))
     }
 }
 
-/// Writes programs for a level: equal instructions are written once, constants are computed.
+/// Builds a program for an instruction set level. Equal instructions are merged, and operations on
+/// constants are folded.
 pub(super) struct Builder {
     state: RefCell<State>,
     isa: Isa,
@@ -404,12 +406,12 @@ impl Builder {
         Builder { state: RefCell::default(), isa }
     }
 
-    /// True if what AVX2 has no instruction for is to be written in others.
+    /// True if operations that AVX2 lacks are to be expanded into others.
     pub fn narrow(&self) -> bool {
         self.isa < Isa::Avx512
     }
 
-    /// Appends an instruction, unless the same is there.
+    /// Appends an instruction, unless an equal one exists.
     pub fn push(&self, inst: Inst) -> Value {
         let mut state = self.state.borrow_mut();
         if let Some(&value) = state.known.get(&inst) {
@@ -417,22 +419,22 @@ impl Builder {
         }
         let value = Value(state.program.insts.len() as u32);
         state.program.insts.push(inst);
-        // Memory may change between two loads; within a body nothing does so before the stores.
+        // Merging equal loads is valid because a body has no stores between its loads.
         state.known.insert(inst, value);
         value
     }
 
-    /// A constant word.
+    /// A constant 32-bit lane.
     pub fn word(&self, bits: u32) -> Value {
         self.constant(Lane::Word, bits as u64)
     }
 
-    /// A constant of a lane.
+    /// A constant of a lane type.
     pub fn constant(&self, lane: Lane, bits: u64) -> Value {
         self.push(Inst::Const(lane, bits))
     }
 
-    /// What a value's lanes hold.
+    /// A value's lane type.
     pub fn lane(&self, value: Value) -> Lane {
         self.inst(value).lane().expect("stores define nothing")
     }
@@ -449,7 +451,7 @@ impl Builder {
         state.program.pointers - 1
     }
 
-    /// Makes the program combine a value over all iterations, lane by lane, and then the lanes.
+    /// Reduces a value over all iterations, lane by lane, and then over the lanes.
     pub fn fold(
         &self,
         value: Value,
@@ -459,7 +461,7 @@ impl Builder {
         let lane = self.lane(value);
         let accumulator = || self.push(Inst::Accumulator(lane));
         self.push(Inst::Accumulate(combine(accumulator(), value)?));
-        // What the loop computed is not there after it.
+        // Values of the loop are not available after it, except constants.
         let constant = |inst: &Inst, _: &mut Value| matches!(inst, Inst::Const(..));
         self.state.borrow_mut().known.retain(constant);
         let other = self.push(Inst::Other(lane));
@@ -469,7 +471,7 @@ impl Builder {
         Some(())
     }
 
-    /// The bits of a constant.
+    /// The bits of a constant; `None` for other values.
     pub fn known(&self, value: Value) -> Option<u64> {
         match self.inst(value) {
             Inst::Const(_, bits) => Some(bits),
@@ -477,13 +479,13 @@ impl Builder {
         }
     }
 
-    /// A binary operation; of constants, the result.
+    /// A binary operation; folded if both operands are constants.
     pub fn binary(&self, op: Binary, a: Value, b: Value) -> Value {
         let lane = self.lane(a);
         debug_assert_eq!(lane, self.lane(b), "{op:?}");
         match (self.known(a), self.known(b)) {
             (Some(a), Some(b)) => self.constant(lane, op.fold(lane, a, b)),
-            // The constant second: encoders take it from memory there.
+            // Put the constant second, since encoders can take the second operand from memory.
             (Some(_), None) if op.commutes() => self.binary(op, b, a),
             _ => {
                 let legal = if self.narrow() { self.legal_binary(op, a, b) } else { None };
@@ -512,12 +514,12 @@ impl Builder {
         legal.unwrap_or_else(|| self.push(Inst::Compare(op, self.lane(a), a, b)))
     }
 
-    /// A mask of two masks.
+    /// An operation on two masks.
     pub fn logic(&self, op: Logic, a: Value, b: Value) -> Value {
         self.push(Inst::Logic(op, a, b))
     }
 
-    /// The opposite mask.
+    /// The complement of a mask.
     pub fn not(&self, a: Value) -> Value {
         self.push(Inst::Not(a))
     }
@@ -527,14 +529,14 @@ impl Builder {
         self.push(Inst::Fma(self.lane(a), a, b, c))
     }
 
-    /// A choice by lanes.
+    /// A lane-wise select.
     pub fn select(&self, mask: Value, then: Value, other: Value) -> Value {
         let lane = self.lane(then);
         debug_assert_eq!(lane, self.lane(other));
         if then == other {
             return then;
         }
-        // The smaller or larger of what was compared is one instruction.
+        // Selecting the smaller or larger of the compared values is a single instruction.
         if let Inst::Compare(Compare::LtF, _, a, b) = self.inst(mask) {
             match (then, other) {
                 _ if (then, other) == (a, b) => return self.binary(Binary::MinF, a, b),
@@ -545,7 +547,7 @@ impl Builder {
         self.push(Inst::Select { lane, mask, then, other })
     }
 
-    /// The program, without what its stores do not need.
+    /// The program, without dead instructions.
     pub fn finish(self) -> Program {
         let program = self.state.into_inner().program;
         let mut live = vec![false; program.insts.len()];

@@ -1,10 +1,10 @@
-//! What AVX2 has no instruction for, in those that it has.
+//! Legalisation for AVX2: expands operations without an instruction into others.
 //!
-//! Integers of 64 bits are the most of it: they are multiplied, shifted and converted by parts.
+//! Most of them are on 64-bit integers, which are multiplied, shifted and converted in parts.
 
 use super::ir::{Binary, Builder, Compare, Lane, Number, Rounding, Unary, Value};
 
-/// 2^52 and 2^84, in whose last bits 32-bit parts become floats.
+/// 2^52 and 2^84, in whose mantissas 32-bit parts become floats.
 const LOW: u64 = 0x4330_0000_0000_0000;
 const HIGH: u64 = 0x4530_0000_0000_0000;
 const SIGN: u64 = 1 << 63;
@@ -22,7 +22,7 @@ impl Builder {
         self.constant(lane, if lane == Lane::Wide { SIGN } else { SIGN >> 32 })
     }
 
-    /// The operation in others; none if it is an instruction.
+    /// The expansion of the operation; `None` if it is an instruction.
     pub(super) fn legal_binary(&self, op: Binary, a: Value, b: Value) -> Option<Value> {
         if self.lane(a) != Lane::Wide {
             return None;
@@ -79,7 +79,7 @@ impl Builder {
         use Number::*;
         Some(match (from, to) {
             (U32, F32) => {
-                // The upper half is exact, and so is its multiple: only the sum rounds.
+                // The upper half is exact, and so is its multiple; only the sum rounds.
                 let float = |x| self.convert(I32, F32, x);
                 let upper = float(self.unary(Unary::Right(16), a));
                 let lower = float(self.binary(Binary::And, a, self.word(0xffff)));
@@ -103,7 +103,7 @@ impl Builder {
         })
     }
 
-    /// A 64-bit integer as the nearest f64: its halves are exact, only their sum rounds.
+    /// A 64-bit integer to the nearest f64: the halves are exact, only their sum rounds.
     fn wide_to_float(&self, a: Value, signed: bool) -> Value {
         let (flip, bias) = match signed {
             true => (HIGH | 1 << 31, f64::from_bits(HIGH | 1 << 31)),
@@ -117,8 +117,8 @@ impl Builder {
         self.binary(Binary::AddF, upper, lower)
     }
 
-    /// A 64-bit integer of more than 53 bits made one of 53, whose last bit says whether any was
-    /// lost: rounded to f32, it gives the same.
+    /// Reduces a 64-bit integer of more than 53 bits to 53 with a sticky bit, which is set if any
+    /// lost bit was set: rounding to f32 gives the same result.
     fn sticky(&self, a: Value, signed: bool) -> Value {
         const LOST: u64 = (1 << 11) - 1;
         let lost = self.binary(Binary::And, a, self.wide(LOST));
@@ -135,7 +135,8 @@ impl Builder {
         self.select(self.compare(Compare::LtU, moved, limit), a, kept)
     }
 
-    /// A float from 0 to 2^32 toward zero: from 2^31 on less that, and the sign's bit instead.
+    /// A float from 0 to 2^32 toward zero: subtracts 2^31 from larger values, and then sets the
+    /// sign bit.
     fn float_to_unsigned(&self, a: Value, from: Number, half: Value) -> Value {
         let above = self.compare(Compare::LeF, half, a);
         let rest = self.select(above, self.binary(Binary::SubF, a, half), a);
@@ -144,7 +145,7 @@ impl Builder {
         self.select(above, flipped, integer)
     }
 
-    /// An f64 toward zero, as a 64-bit integer: its upper half, then the rest.
+    /// An f64 toward zero, as a 64-bit integer: first the upper half, then the rest.
     fn float_to_wide(&self, a: Value) -> Value {
         const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
         let whole = self.unary(Unary::Round(Rounding::Zero), a);

@@ -1,6 +1,6 @@
-//! From a chain of the executor's loops to a program of the vector IR.
+//! Lowers a chain of the executor's loops to a program of the vector IR.
 //!
-//! Chains have only ops that [`knows`] says are known; the others stay the executor's.
+//! Chains have only ops for which [`knows`] is true; the executor computes the others.
 
 use super::ir::{At, Builder, Inst, Program, Value};
 use super::ops::{Ops, element};
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
-/// True if chains may have the op: if there is a program of it.
+/// True if chains may have the op, that is, if it can be lowered.
 pub(super) fn knows(op: ChainOp) -> bool {
     thread_local! {
         static KNOWN: RefCell<FxHashMap<ChainOp, bool>> = RefCell::default();
@@ -18,7 +18,7 @@ pub(super) fn knows(op: ChainOp) -> bool {
     KNOWN.with_borrow_mut(|known| *known.entry(op).or_insert_with(|| alone(op).is_some()))
 }
 
-/// An op on operands from memory.
+/// The program of a single op on operands from memory.
 fn alone(op: ChainOp) -> Option<Value> {
     let lower = Lower::default();
     let load = |dtype| {
@@ -39,7 +39,7 @@ fn alone(op: ChainOp) -> Option<Value> {
     lower.apply(op, &args)
 }
 
-/// The program of a chain: a pointer for each input, then for each output, then for the fold.
+/// The program of a chain: a pointer for each input, then for each output, then for the reduction.
 pub(super) fn lower(chain: &Chain) -> Option<Program> {
     let mut lower = Lower::default();
     for def in &chain.defs {
@@ -62,7 +62,7 @@ pub(super) fn lower(chain: &Chain) -> Option<Program> {
 #[derive(Default)]
 struct Lower {
     b: Builder,
-    /// Of the chain's values so far.
+    /// The chain's values so far.
     values: Vec<Value>,
 }
 

@@ -1,14 +1,14 @@
-//! Code generation at run time: loops over vectors, compiled in microseconds.
+//! The JIT compiler: generates vector loops at run time, in microseconds each.
 //!
-//! The executor of `girih-kernel` hands over chains of loops ([`Chain`]). Each becomes a
-//! straight-line program of the vector IR (`ir`); elementary functions write themselves into it
-//! (`trace`). A linear pass gives its values registers (`allocate`), an encoder (`emitter`, with
-//! `avx512` or `avx2`) writes the loop around it, and the code goes to memory that is never writable
-//! and executable at once (`arena`).
+//! The executor of `girih-kernel` passes chains of loops ([`Chain`]). `lower` turns each into a
+//! straight-line program of the vector IR (`ir`); elementary functions are traced into it
+//! (`trace`). A linear pass allocates registers (`allocate`), an encoder (`emitter`, with `avx512`
+//! or `avx2`) emits the loop around the program, and the code is placed in memory that is never
+//! writable and executable at the same time (`arena`).
 //!
-//! Generated code computes what the executor's own loops compute, to the bit (but for payloads of
-//! NaNs): the same operations in the same order, nothing contracted. What the generator does not
-//! know, and machines it does not know, are left to those. `GIRIH_JIT=0` leaves them all.
+//! Generated code computes the same bits as the executor's own loops (except for payloads of NaNs):
+//! the same operations in the same order, without contraction. The executor's loops run where the
+//! generator does not support an op or the machine. `GIRIH_JIT=0` disables generated code.
 
 #[cfg(target_arch = "x86_64")]
 mod allocate;
@@ -59,7 +59,7 @@ use girih_kernel::Kernel;
 use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler, RowProduct};
 use girih_runtime::env::flag;
 
-/// The compiler of this machine's code.
+/// The compiler of chains for this machine.
 pub(crate) struct Generator;
 
 #[cfg(target_arch = "x86_64")]
@@ -77,7 +77,7 @@ impl Compiler for Generator {
     }
 }
 
-/// Other machines have no generator.
+/// There is no generator for other machines.
 #[cfg(not(target_arch = "x86_64"))]
 impl Compiler for Generator {
     fn knows(&self, _: ChainOp) -> bool {
@@ -93,14 +93,14 @@ impl Compiler for Generator {
     }
 }
 
-/// Forgets the functions that are kept for chains that come again; those in use stay.
+/// Clears the cache of compiled functions; functions in use remain valid.
 pub(crate) fn forget() {
     #[cfg(target_arch = "x86_64")]
     function::forget();
 }
 
-/// Errors: [`girih_runtime::Error::Configuration`] if a variable that generated code heeds says
-/// nothing usable.
+/// Errors: [`girih_runtime::Error::Configuration`] if an environment variable of the code generator
+/// has an invalid value.
 pub(crate) fn check_environment() -> girih_runtime::Result<()> {
     ["GIRIH_JIT", "GIRIH_PERF_MAP", "GIRIH_GDB"].iter().try_for_each(|&v| flag(&[v]).map(drop))
 }

@@ -1,10 +1,10 @@
-//! Functions of single lanes, called by generated code for the few arguments that a straight line
-//! does not serve.
+//! Functions on single lanes, which generated code calls for the few arguments that straight-line
+//! code does not handle.
 
 use super::ir::Lane;
 use girih_kernel::math::{self, wide};
 
-/// A function that is called.
+/// A function that generated code can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Scalar {
     Sin,
@@ -13,7 +13,7 @@ pub(super) enum Scalar {
 }
 
 /// `(results, arguments, lanes)`: each result whose bit is set in `lanes` becomes the function of
-/// the argument in the same place. It keeps to the calling convention and never unwinds.
+/// the argument at the same position. It follows the calling convention and never unwinds.
 type Call = unsafe extern "sysv64" fn(*mut u8, *const u8, u32);
 
 impl Scalar {

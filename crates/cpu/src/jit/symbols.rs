@@ -1,8 +1,9 @@
 //! Names of generated functions, for profilers and debuggers.
 //!
 //! `GIRIH_PERF_MAP=1` writes them to `/tmp/perf-PID.map`, which `perf report` reads (Linux,
-//! tools/perf/Documentation/jit-interface.txt). `GIRIH_GDB=1` tells them a debugger through GDB's
-//! JIT interface (GDB manual, 30): a list of small ELF files in memory, with a symbol each.
+//! tools/perf/Documentation/jit-interface.txt). `GIRIH_GDB=1` registers them with a debugger
+//! through GDB's JIT interface (GDB manual, 30): a list of small ELF files in memory, each with one
+//! symbol.
 
 use super::arena::Code;
 use girih_runtime::env::flag;
@@ -12,18 +13,18 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::PoisonError;
 
-/// A symbol that a debugger knows as long as this lives.
+/// A symbol that a debugger knows until this is dropped.
 pub(super) struct Symbol(Option<usize>);
 
-/// The switches.
+/// The two switches: perf map, debugger.
 fn wanted() -> (bool, bool) {
     static WANTED: OnceLock<(bool, bool)> = OnceLock::new();
-    // Values that say neither are refused before.
+    // `check_environment` rejects other values earlier.
     let on = |name| flag(&[name]).ok().flatten().unwrap_or(false);
     *WANTED.get_or_init(|| (on("GIRIH_PERF_MAP"), on("GIRIH_GDB")))
 }
 
-/// Makes a function known to whoever wants to know.
+/// Announces a function to the enabled profilers and debuggers.
 pub(super) fn announce(code: &Code, name: &str) -> Symbol {
     let (map, debugger) = wanted();
     if !map && !debugger {
@@ -37,8 +38,8 @@ pub(super) fn announce(code: &Code, name: &str) -> Symbol {
     Symbol(debugger.then(|| register(elf(code, &name))))
 }
 
-/// One line, written at once: `address size name`, in hexadecimal. Failure leaves a hole in a
-/// profile, no more.
+/// Writes one line at once: `address size name`, in hexadecimal. A failure only leaves a gap in a
+/// profile.
 fn write_to_map(code: &Code, name: &str) {
     static MAP: Mutex<Option<(u32, File)>> = Mutex::new(None);
     let mut map = MAP.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +55,7 @@ fn write_to_map(code: &Code, name: &str) {
     }
 }
 
-/// An ELF file of a section where the code is, a symbol for it, and the names of both.
+/// An ELF file with a section at the address of the code, a symbol for it, and the names of both.
 fn elf(code: &Code, name: &str) -> Vec<u8> {
     const HEADER: u64 = 64;
     const SECTION: u64 = 64;
@@ -78,7 +79,7 @@ fn elf(code: &Code, name: &str) -> Vec<u8> {
         put(&mut out, &[(4, name), (4, kind), (8, flags), (8, address), (8, offset), (8, size)]);
         put(&mut out, &[(4, link), (4, info), (8, align), (8, entry)]);
     };
-    // Code that lies elsewhere (8: no bits here), allocated and executable; names; symbols.
+    // Code at another address (8: no bits here), allocated and executable; names; symbols.
     section(1, 8, 6, [address, 0, len], [0, 0, 16, 0]);
     section(7, 3, 0, [0, strings_at, strings.len() as u64], [0, 0, 1, 0]);
     section(15, 2, 0, [0, symbols_at, 2 * SYMBOL], [2, 1, 8, SYMBOL]);
@@ -89,7 +90,7 @@ fn elf(code: &Code, name: &str) -> Vec<u8> {
     out
 }
 
-/// Little-endian numbers of so many bytes.
+/// Appends little-endian numbers of the given bytes.
 fn put(out: &mut Vec<u8>, numbers: &[(usize, u64)]) {
     numbers.iter().for_each(|&(bytes, number)| out.extend(&number.to_le_bytes()[..bytes]));
 }
@@ -103,7 +104,7 @@ struct Entry {
     len: u64,
 }
 
-/// What the debugger looks at.
+/// The data structure that the debugger reads.
 #[repr(C)]
 pub struct Descriptor {
     version: u32,
@@ -112,7 +113,7 @@ pub struct Descriptor {
     first: *mut Entry,
 }
 
-/// The debugger finds it by its name.
+/// The debugger finds this descriptor by its name.
 #[unsafe(no_mangle)]
 static mut __jit_debug_descriptor: Descriptor = Descriptor {
     version: 1,
@@ -121,19 +122,19 @@ static mut __jit_debug_descriptor: Descriptor = Descriptor {
     first: std::ptr::null_mut(),
 };
 
-/// The debugger stops here and looks at the descriptor.
+/// The debugger sets a breakpoint here and reads the descriptor.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn __jit_debug_register_code() {
-    // Something that is not optimised away, so that there is a place to stop.
+    // The `asm!` is not optimised away, so that the function has code for the breakpoint.
     // SAFETY: no memory is touched.
     unsafe { std::arch::asm!("", options(nomem, nostack, preserves_flags)) }
 }
 
-/// Who may change the list.
+/// Guards the list.
 static LIST: Mutex<()> = Mutex::new(());
 
-/// Adds a file to the list; gives its entry's address.
+/// Adds a file to the list; returns its entry's address.
 fn register(file: Vec<u8>) -> usize {
     let _guard = LIST.lock().unwrap_or_else(PoisonError::into_inner);
     let file = Box::leak(file.into_boxed_slice());
@@ -161,8 +162,8 @@ impl Drop for Symbol {
         let Some(entry) = self.0.take() else { return };
         let _guard = LIST.lock().unwrap_or_else(PoisonError::into_inner);
         let (entry, descriptor) = (entry as *mut Entry, &raw mut __jit_debug_descriptor);
-        // SAFETY: as in `register`; the entry and its file came from boxes, and only this takes
-        // them back.
+        // SAFETY: as in `register`; the entry and its file came from boxes, and only this function
+        // reclaims them.
         unsafe {
             match (*entry).prev.is_null() {
                 true => (*descriptor).first = (*entry).next,

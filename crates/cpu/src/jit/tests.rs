@@ -38,7 +38,7 @@ fn at_each_level(test: impl Fn()) {
     LEVEL.set(None);
 }
 
-/// A kernel being made, over `[rows, row]` points.
+/// A kernel under construction, over `[rows, row]` points.
 struct Maker {
     kernel: Kernel,
     /// Elements of each buffer.
@@ -46,13 +46,13 @@ struct Maker {
     dtypes: Vec<DType>,
 }
 
-/// How a load walks the space.
+/// The access pattern of a load.
 #[derive(Clone, Copy, Debug)]
 enum Walk {
     Dense,
     /// Every second element of a row.
     Even,
-    /// One row for all.
+    /// One row for all rows.
     Row,
     /// One element per row.
     Column,
@@ -134,7 +134,7 @@ impl Maker {
     }
 }
 
-/// Elements that ops find hard, then pseudo-random ones.
+/// Special values of the dtype, then pseudo-random ones.
 fn element(dtype: DType, i: usize, seed: u64) -> u64 {
     let word = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ seed.rotate_left(17);
     let word = (word ^ word >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -190,7 +190,7 @@ fn element(dtype: DType, i: usize, seed: u64) -> u64 {
         _ if word.is_multiple_of(3) => {
             let unused = 64 - 8 * dtype.size() as u32;
             let pick = integers[(word >> 8) as usize % integers.len()];
-            // Of the extremes, those of the dtype.
+            // Shift extreme values to those of the dtype.
             if pick >> 62 == 0 || pick == u64::MAX { pick } else { (pick as i64 >> unused) as u64 }
         }
         _ if narrow => word >> 56,
@@ -198,7 +198,7 @@ fn element(dtype: DType, i: usize, seed: u64) -> u64 {
     }
 }
 
-/// Runs a kernel and gives the bytes of what it stores, NaNs made one.
+/// Runs a kernel and returns the bytes that it stores, with a single NaN for all NaNs.
 fn outputs(
     kernel: &Kernel,
     buffers: &[(DType, usize)],
@@ -234,7 +234,7 @@ fn generated(kernel: &Kernel) -> Prepared {
     Prepared::compiled(kernel, &Generator, false)
 }
 
-/// The code of a kernel that is one function.
+/// The code of a kernel that has a single function.
 fn code_of(kernel: &Kernel) -> Vec<u8> {
     let prepared = generated(kernel);
     let [function] = prepared.functions()[..] else { panic!("one function for\n{kernel}") };
@@ -268,7 +268,7 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
             }
         }
     });
-    // As in the body of a loop, and by a single call where one is enough.
+    // As in the body of a loop, and by a single call if one suffices.
     let often = Prepared::compiled(&maker.kernel, &Generator, true);
     let bytes = often.workspace_bytes();
     let in_a_loop = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
@@ -403,7 +403,7 @@ fn every_length_and_alignment_writes_what_it_should_and_no_more() {
     at_each_level(|| {
         for row in 0..70 {
             for offset in [0, 1, 3] {
-                // What is one point is the same at all points: no loop.
+                // A single point is invariant, so no loop is generated.
                 let row = row.max(2);
                 let mut maker = Maker::new(1, row);
                 let x = maker.load(DType::F32, Walk::Dense, offset);
@@ -453,7 +453,7 @@ fn more_values_than_registers_are_kept_in_memory() {
                 values.push(maker.op(code, &[x, p], DType::F32));
             }
         }
-        // Used in another order than made, so that all are alive at once.
+        // Use the values in another order, so that all are live at once.
         let mut sum = values[0];
         for i in 0..values.len() {
             sum = maker.op(OpCode::Add, &[sum, values[i * 37 % values.len()]], DType::F32);
@@ -487,7 +487,7 @@ fn what_the_generator_does_not_know_is_left() {
     }));
 }
 
-/// Programs of random ops on what is there.
+/// A kernel of random ops on earlier values.
 fn random(choices: &[(u8, u8, u8, u8)], rows: usize, row: usize) -> Maker {
     let mut maker = Maker::new(rows, row);
     let walks = [Walk::Dense, Walk::Row, Walk::Column, Walk::Point, Walk::Dense, Walk::Even];
@@ -508,7 +508,7 @@ fn random(choices: &[(u8, u8, u8, u8)], rows: usize, row: usize) -> Maker {
         let (code, operands, to) = &known[(op as usize * 7 + c as usize * 1792) % known.len()];
         let mut args = vec![];
         for (&d, pick) in operands.iter().zip([a, b, c]) {
-            // The sign of a NaN that was computed is nobody's business: these would show it.
+            // The sign of a computed NaN is unspecified, and these ops would expose it.
             let shows_sign = matches!(code, OpCode::Copysign | OpCode::Signbit | OpCode::Bitcast);
             let loaded = |v: u32| matches!(maker.kernel.body.inst(Val(v)), Inst::Load(_));
             let found: Vec<u32> = (0..maker.dtypes.len() as u32)
@@ -582,7 +582,7 @@ fn a_chain_that_comes_again_is_the_same_function_until_it_is_forgotten() {
             let prepared = generated(&random(&choices, 2, 40).kernel);
             prepared.functions().first().map(|f| f.code().as_ptr() as usize)
         };
-        // Another test may have the table full, and emptied, in between.
+        // Another test may have filled the table and emptied it in between.
         assert!(address().is_some() && (0..3).any(|_| address() == address()));
         let before = address();
         super::forget();

@@ -1,11 +1,11 @@
-//! Floats and integers that write a program as they are computed with: with these, the elementary
-//! functions of [`girih_kernel::math`] become vector code.
+//! Tracing: floats and integers whose operators append instructions to a program. With them, the
+//! elementary functions of [`girih_kernel::math`] become vector code.
 
 use super::ir::{Binary, Builder, Compare, Lane, Logic, Number, Unary, Value};
 use girih_kernel::math::{self, Bits, Double, Float, Mask, Single};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A word of a program being written, or a constant that is not in it yet.
+/// A value of the program being built, or a constant that is not in it yet.
 #[derive(Clone, Copy)]
 pub(super) enum Word<'a> {
     Constant(Lane, u64),
@@ -28,7 +28,7 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// Two words with the program that one of them belongs to.
+    /// Two words, with the program that at least one of them belongs to.
     fn both(self, other: Word<'a>) -> (&'a Builder, Value, Value) {
         let builder = self.builder().or(other.builder());
         let builder = builder.expect("functions compute with their argument");
@@ -68,7 +68,7 @@ impl<'a> Word<'a> {
     }
 }
 
-/// A mask of a program being written.
+/// A mask of the program being built.
 #[derive(Clone, Copy)]
 pub(super) struct Truth<'a>(pub &'a Builder, pub Value);
 
@@ -86,7 +86,7 @@ impl Mask for Truth<'_> {
     }
 }
 
-/// The float and the integer of a lane.
+/// The float and the integer type of a lane.
 macro_rules! traced {
     ($float:ident $item:ident, $bits:ident $signed:ident, $lane:expr) => {
         /// A word that is a float.

@@ -3,8 +3,9 @@
 use super::*;
 
 impl Ops<'_> {
-    /// A value of one dtype as one of another's compute type. To a half, from what has more bits than
-    /// f32, it is rounded to odd, so that the rounding that follows is as if it were the only one.
+    /// Converts a value to the compute type of another dtype. A conversion to a half from a type
+    /// with more bits than f32 rounds to odd, so that the following rounding to the half has the
+    /// same result as a single rounding.
     pub fn cast(&self, x: Value, from: DType, to: DType) -> Option<Value> {
         let b = self.b;
         if from == to {
@@ -36,7 +37,7 @@ impl Ops<'_> {
         })
     }
 
-    /// An integer of 32 bits made one of the dtype's bits.
+    /// Wraps a 32-bit integer to the dtype's bits.
     pub(super) fn wrapped(&self, x: Value, dtype: DType) -> Value {
         let b = self.b;
         let unused = match dtype {
@@ -50,7 +51,7 @@ impl Ops<'_> {
         }
     }
 
-    /// A float toward zero, to the integer's nearest where it is beyond its range, NaN to 0.
+    /// A float toward zero; values out of range saturate, and NaN becomes 0.
     fn to_integer(&self, x: Value, from: Number, to: DType) -> Option<Value> {
         let (b, lane) = (self.b, from.lane());
         let bits = 8 * to.size() as i32;
@@ -72,7 +73,7 @@ impl Ops<'_> {
         Some(b.select(above, self.integer(target.lane(), most), integer))
     }
 
-    /// An f64 as f32: where it is none, the neighbour with an odd last bit.
+    /// An f64 to f32, rounded to odd: if it is not exact, the neighbour with an odd last bit.
     fn to_odd(&self, x: Value) -> Value {
         let b = self.b;
         let magnitude = |v| b.binary(Binary::And, v, b.constant(Lane::Wide, i64::MAX as u64));
@@ -86,7 +87,7 @@ impl Ops<'_> {
         b.select(exact, near, odd)
     }
 
-    /// An f32 rounded to a half, if `dtype` is one.
+    /// Rounds an f32 to a half, if `dtype` is one.
     pub fn round(&self, x: Value, dtype: DType) -> Value {
         let b = self.b;
         match dtype {
@@ -103,13 +104,13 @@ impl Ops<'_> {
         }
     }
 
-    /// An f32 in `[0, 1)` down to a half, if `dtype` is one.
+    /// Rounds an f32 in `[0, 1)` down to a half, if `dtype` is one.
     pub fn round_down(&self, x: Value, dtype: DType) -> Value {
         let b = self.b;
         match dtype {
             DType::F16 => {
                 let normal = b.binary(Binary::And, x, b.word(!0x1fff));
-                // Below 2^-14 halves lie 2^-24 apart.
+                // Below 2^-14, halves have a spacing of 2^-24.
                 let float = |x| self.float(Lane::Word, x);
                 let steps = b.binary(Binary::MulF, x, float(16_777_216.0));
                 let steps = b.unary(Unary::Round(Rounding::Down), steps);

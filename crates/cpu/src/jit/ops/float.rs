@@ -15,7 +15,7 @@ impl Ops<'_> {
         F64(Word::Value(self.b, x))
     }
 
-    /// The sign's bit, in all lanes.
+    /// The sign bit, in all lanes.
     fn sign_bit(&self, lane: Lane) -> Value {
         self.integer(lane, if lane == Lane::Wide { i64::MIN } else { i32::MIN as i64 })
     }
@@ -55,7 +55,8 @@ impl Ops<'_> {
         })
     }
 
-    /// The elementary functions: the portable executor's, with this program's values.
+    /// The elementary functions, which are the portable executor's traced with this program's
+    /// values.
     fn elementary(&self, code: OpCode, x: Value) -> Option<Value> {
         macro_rules! functions {
             ($($code:ident $name:ident),*) => {
@@ -76,7 +77,7 @@ impl Ops<'_> {
         Some(result.value(self.b))
     }
 
-    /// Sine, cosine and tangent: large arguments are reduced one by one.
+    /// Sine, cosine and tangent; a scalar function reduces large arguments.
     fn circular(&self, code: OpCode, x: Value) -> Option<Value> {
         let b = self.b;
         let lane = b.lane(x);
@@ -146,11 +147,11 @@ impl Ops<'_> {
         b.binary(Binary::Or, self.magnitude(x), sign)
     }
 
-    /// The larger float: NaN if either is; of zeros +0, unless both are -0.
+    /// The maximum: NaN if either is; of zeros +0, unless both are -0.
     fn maximum(&self, x: Value, y: Value) -> Value {
         let b = self.b;
         for (bound, x) in [(x, y), (y, x)] {
-            // The instruction gives its second operand if that is NaN, or equal.
+            // The instruction returns its second operand if that is NaN or both are equal.
             match self.bound(bound) {
                 Some(0.0) if !self.is_negative(bound) => {
                     return b.binary(Binary::AddF, b.binary(Binary::MaxF, bound, x), bound);
@@ -165,7 +166,7 @@ impl Ops<'_> {
         self.or_nan(b.binary(Binary::GreatestF, x, y), x, y)
     }
 
-    /// The smaller float: NaN if either is; of zeros -0, unless both are +0.
+    /// The minimum: NaN if either is; of zeros -0, unless both are +0.
     fn minimum(&self, x: Value, y: Value) -> Value {
         let b = self.b;
         for (bound, x) in [(x, y), (y, x)] {
@@ -180,7 +181,7 @@ impl Ops<'_> {
         self.or_nan(b.binary(Binary::LeastF, x, y), x, y)
     }
 
-    /// A constant that is a number.
+    /// The value of a constant that is a number.
     fn bound(&self, value: Value) -> Option<f64> {
         let bits = self.b.known(value)?;
         let number = match self.b.lane(value) {
@@ -196,7 +197,7 @@ impl Ops<'_> {
         self.b.known(value).is_some_and(|bits| bits >> sign & 1 == 1)
     }
 
-    /// The larger or smaller float without instructions that know zeros' signs.
+    /// The minimum or maximum, with instructions that do not distinguish the signs of zeros.
     fn extremum(&self, first: Value, of_equal: Binary, x: Value, y: Value) -> Value {
         let b = self.b;
         let r = b.select(first, x, y);
@@ -204,14 +205,14 @@ impl Ops<'_> {
         self.or_nan(b.select(equal, b.binary(of_equal, x, y), r), x, y)
     }
 
-    /// The value, but NaN where an operand is.
+    /// The value, but NaN if an operand is NaN.
     fn or_nan(&self, value: Value, x: Value, y: Value) -> Value {
         let b = self.b;
         let nan = b.compare(Compare::Unordered, x, y);
         b.select(nan, b.binary(Binary::AddF, x, y), value)
     }
 
-    /// The next float toward `y`, by the bits: those of one sign are in the order of magnitudes.
+    /// The next float toward `y`, by its bits, which are ordered by magnitude for each sign.
     fn next_after(&self, x: Value, y: Value) -> Value {
         let b = self.b;
         let lane = b.lane(x);
@@ -225,7 +226,7 @@ impl Ops<'_> {
         b.select(b.compare(Compare::Unordered, x, y), b.binary(Binary::AddF, x, y), next)
     }
 
-    /// The length of two f32s: their squares are exact in f64.
+    /// The length of two f32 values, whose squares are exact in f64.
     fn hypot(&self, x: Value, y: Value) -> Value {
         let b = self.b;
         let square = |v| {

@@ -65,11 +65,12 @@ impl Ops<'_> {
         Some(self.wrapped(result, dtype))
     }
 
-    /// Quotient, rounded down, and remainder, with the divisor's sign; both 0 for a divisor 0.
+    /// The quotient, rounded down, and the remainder, with the divisor's sign; both are 0 for a
+    /// divisor 0.
     ///
-    /// There is no vector instruction for it. A float of more bits than the integers rounds their
-    /// quotient to no integer that it is not: it lies at least `1 / y` from the next one, and the
-    /// rounding error is smaller.
+    /// There is no vector instruction for integer division. Dividing as floats with more bits than
+    /// the integers gives the exact floor: the quotient is at least `1 / y` from the next integer,
+    /// and the rounding error is smaller.
     fn divide(&self, x: Value, y: Value, dtype: DType) -> Option<(Value, Value)> {
         let b = self.b;
         let kind = number(dtype)?;
@@ -84,7 +85,7 @@ impl Ops<'_> {
         let float = |v| b.convert(kind, wide, v);
         let quotient = b.binary(Binary::DivF, float(x), float(divisor));
         let quotient = b.unary(Unary::Round(Rounding::Down), quotient);
-        // The one quotient beyond the range, that of the least integer by -1, wraps to the least.
+        // Only the quotient of the minimum by -1 is out of range; it wraps to the minimum.
         let quotient = b.convert(wide, kind, quotient);
         let product = b.binary(Binary::MulI, quotient, divisor);
         let rest = b.binary(Binary::SubI, x, product);

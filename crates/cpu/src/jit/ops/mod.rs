@@ -1,9 +1,9 @@
-//! What ops compute, as instructions of the vector IR: the same as the portable executor's loops, to
-//! the bit.
+//! Lowers ops to instructions of the vector IR, with the same bits as the portable executor's
+//! loops.
 //!
-//! A value of a dtype lies in lanes so: floats of 16 bits as the f32 they stand for; integers of 8
-//! and 16 bits as the 32-bit integer of the same value; truths as masks; all else as it is.
-//! Complex numbers are not known, nor are a few ops that have no vector instructions.
+//! The lanes of a dtype: floats of 16 bits are widened to f32; integers of 8 and 16 bits are
+//! widened to 32 bits; booleans are masks; all other dtypes are unchanged. Complex numbers are not
+//! supported, nor are a few ops that have no vector instructions.
 
 mod cast;
 mod float;
@@ -12,7 +12,7 @@ mod integer;
 use super::ir::{Binary, Builder, Compare, Element, Lane, Logic, Number, Rounding, Unary, Value};
 use girih_ir::{DType, OpCode};
 
-/// How values of a dtype lie in memory, if they are known here.
+/// The memory format of a dtype's elements, if the dtype is supported.
 pub(super) fn element(dtype: DType) -> Option<Element> {
     Some(match dtype {
         DType::F64 | DType::I64 | DType::U64 => Element::Wide,
@@ -26,7 +26,7 @@ pub(super) fn element(dtype: DType) -> Option<Element> {
     })
 }
 
-/// What lanes of a dtype's values stand for; none for truths and what is not known.
+/// The number type of a dtype's lanes; `None` for booleans and unsupported dtypes.
 fn number(dtype: DType) -> Option<Number> {
     Some(match dtype {
         DType::F32 | DType::F16 | DType::BF16 => Number::F32,
@@ -39,20 +39,20 @@ fn number(dtype: DType) -> Option<Number> {
     })
 }
 
-/// Writes ops into a program.
+/// Appends ops to a program.
 pub(super) struct Ops<'a> {
     pub b: &'a Builder,
 }
 
 impl Ops<'_> {
-    /// The result of an op (not `Cast`) on operands of `dtype`; for `Where`, of the branches' dtype.
-    /// Results of halves are not rounded yet. None if it is not known.
+    /// The result of an op (not `Cast`) on operands of `dtype`; for `Where`, the dtype of the
+    /// branches. Results of halves are not rounded yet. `None` if the op is not supported.
     pub fn op(&self, code: OpCode, args: &[Value], dtype: DType) -> Option<Value> {
         if let (OpCode::Where, &[mask, then, other]) = (code, args) {
             return Some(self.choose(mask, then, other));
         }
         if let (OpCode::Bitcast, &[x]) = (code, args) {
-            // Lanes of narrower dtypes hold other bits.
+            // Lanes of narrower dtypes hold the widened bits.
             return matches!(dtype.size(), 4 | 8).then_some(x);
         }
         match dtype {

@@ -1,10 +1,10 @@
-//! Loads of every second element.
+//! Loads with stride two.
 
 use super::*;
 use girih_kernel::ReduceOp;
 use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
 
-/// Sums of what is read dense and what is not, in each dtype, and of numbers of 64 bits and less.
+/// Sums of dense and strided loads in each dtype, and of dtypes of different sizes.
 fn sums(rows: usize, row: usize) -> Vec<Maker> {
     let mut makers = vec![];
     for dtype in FLOATS.into_iter().chain(INTEGERS) {
@@ -48,7 +48,7 @@ fn folds_of_every_second_element_have_the_bits_of_the_executor() {
     });
 }
 
-/// Twice every second element.
+/// Doubles every second element.
 fn doubled(dtype: DType) -> Chain {
     let op = ChainOp::Op(OpCode::Add, dtype);
     let defs = vec![
@@ -82,7 +82,7 @@ fn nothing_is_read_beyond_the_last_element() {
                     // SAFETY: bytes of the results and of the elements before the page.
                     let (found, low) =
                         unsafe { (*out.add(byte), *start.add(2 * element * size + at)) };
-                    // No byte's double carries.
+                    // Doubling a byte does not carry.
                     assert_eq!(found, 2 * low, "{dtype} {n} {byte}");
                 }
             }

@@ -1,16 +1,16 @@
-//! Folds in generated code: reductions along rows, against the portable executor.
+//! Reductions along rows in generated code, against the portable executor.
 
 use super::*;
 use girih_kernel::ReduceOp;
 
-/// What is folded.
+/// The values that are reduced.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Folded {
-    /// Elements as they lie in memory, hard ones among them.
+    /// Elements as in memory, with special values.
     Loaded,
-    /// Every second one.
+    /// Every second element.
     Every2nd,
-    /// Small integers divided by three, so that every order of adding has its own bits.
+    /// Small integers divided by three, so that each order of addition gives different bits.
     Thirds,
     /// Zeros of both signs.
     Zeros,
@@ -59,7 +59,7 @@ fn reductions_along_rows_have_the_bits_of_the_executor() {
             for dtype in FLOATS {
                 for op in OPS {
                     for folded in [Folded::Loaded, Folded::Thirds, Folded::Zeros] {
-                        // Enough of short ones to be worth a function.
+                        // Enough short rows to be worth a function.
                         let rows = (1 + i % 5 * 9).max(5000 / row);
                         let maker = reduction(dtype, op, folded, rows, row);
                         check_bits(&maker, row as u64);
@@ -77,10 +77,10 @@ fn a_fold_is_part_of_the_loop() {
         for dtype in [DType::F32, DType::F64] {
             let maker = reduction(dtype, ReduceOp::Sum, Folded::Loaded, 4, 1024);
             let text = form::iteration(&code_of(&maker.kernel));
-            // Each of the lanes is added to in a register.
+            // Each accumulator is added to in a register.
             let registers = 32 * dtype.size() / bytes;
             assert_eq!(text.matches("vaddp").count(), registers, "{text}");
-            // Processors follow consecutive elements by themselves.
+            // The hardware prefetcher follows consecutive elements.
             assert!(!text.contains("prefetch"), "{text}");
         }
     });
@@ -89,7 +89,7 @@ fn a_fold_is_part_of_the_loop() {
 #[test]
 fn long_rows_are_a_tree_of_blocks() {
     at_each_level(|| {
-        // Cut into parts, and whole rows of more blocks than are folded at once.
+        // Split into parts, and whole rows of more blocks than are reduced at once.
         for (rows, blocks) in [(2, 3), (1, 512), (2, 513), (16, 600)] {
             let maker = reduction(DType::F32, ReduceOp::Sum, Folded::Thirds, rows, blocks * 512);
             assert!(check_bits(&maker, blocks as u64) > 0);

@@ -1,9 +1,9 @@
-//! The form of generated code, by a disassembler: instructions are those of the level, and a few
-//! loops are as they should be.
+//! Checks generated code by disassembly: instructions are those of the level, and a few loops have
+//! the expected instructions.
 
 use super::*;
 
-/// The instructions before the constants, one a line, checked to be of the level.
+/// The instructions before the constants, one per line; checks that they belong to the level.
 pub(super) fn disassembly(code: &[u8]) -> String {
     let mut text = String::new();
     for (inst, line) in crate::disassembly::x86::disassemble(code) {
@@ -17,7 +17,7 @@ pub(super) fn disassembly(code: &[u8]) -> String {
     text
 }
 
-/// The instructions of whole iterations.
+/// The instructions of a whole iteration.
 pub(super) fn iteration(code: &[u8]) -> String {
     let text = disassembly(code);
     let lines: Vec<&str> = text.lines().collect();
@@ -30,7 +30,7 @@ pub(super) fn iteration(code: &[u8]) -> String {
     loop_.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// True if every machine of a level has instructions of the feature.
+/// True if every machine of a level has the feature.
 fn allowed(isa: Isa, feature: iced_x86::CpuidFeature) -> bool {
     use iced_x86::CpuidFeature::*;
     let avx2 = matches!(
@@ -168,7 +168,7 @@ fn every_instruction_of_every_op_decodes() {
             let y = maker.op(code, &args, to);
             maker.store(y);
             let text = disassembly(&code_of(&maker.kernel));
-            // The caller's registers come back, and slow transitions to SSE code are avoided.
+            // The callee-saved registers are restored, and transitions to SSE code are not slow.
             assert!(text.contains("vzeroupper"), "{text}");
         }
     });

@@ -1,24 +1,23 @@
-//! Reductions over a few elements in generated code, and what they read: elements that do not follow
-//! each other.
+//! Reductions over few elements in generated code, and their strided loads.
 
 use super::*;
 use girih_kernel::ReduceOp;
 use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
 
-/// How what is reduced lies.
+/// The memory layout of the reduced rows.
 #[derive(Clone, Copy, Debug)]
 enum Lies {
-    /// The elements of a row one after the other.
+    /// Row-major.
     Rows,
-    /// Rows of a longer matrix, behind its first column.
+    /// Rows of a longer matrix, after its first column.
     Sliced,
-    /// The elements of a column one after the other.
+    /// Column-major.
     Columns,
-    /// Rows backwards.
+    /// Row-major, each row backwards.
     Flipped,
 }
 
-/// A reduction of `rows` rows, of elements times themselves or as they are, plus an operand.
+/// A reduction of `rows` rows, of squares or of the elements themselves, plus an operand.
 fn reduction(dtype: DType, op: ReduceOp, lies: Lies, rows: usize, row: usize) -> Maker {
     let mut maker = Maker::new(rows, row);
     let (r, n) = (row as isize, rows as isize);
@@ -87,7 +86,7 @@ fn a_short_row_is_read_from_one_address() {
     });
 }
 
-/// Twice every so many-th element.
+/// Sums of each `step`-th element and its neighbour.
 fn doubled(dtype: DType, step: u8) -> Chain {
     let op = ChainOp::Op(OpCode::Add, dtype);
     let defs = vec![
@@ -125,7 +124,7 @@ fn no_step_reads_beyond_the_last_element() {
                     let from = start.wrapping_add(step * element * size + at);
                     // SAFETY: bytes of the results and of the elements before the page.
                     let (found, sum) = unsafe { (*out.add(byte), *from + *from.add(size)) };
-                    // No byte's sum carries.
+                    // The sum of two bytes does not carry.
                     assert_eq!(found, sum, "{dtype} {step} {n} {byte}");
                 }
             }
@@ -138,12 +137,12 @@ fn steps_on_avx512_are_permutations_and_of_the_rest_broadcasts() {
     if !super::super::function::enabled() {
         return;
     }
-    // The code is looked at, not run: machines with AVX2 have it too.
+    // The code is inspected, not run, so machines with AVX2 can check it too.
     LEVEL.set(Some(Isa::Avx512));
     let function = Generator.compile(&doubled(DType::F32, 3), "doubled").unwrap();
     let text = form::disassembly(function.code());
     LEVEL.set(None);
-    // Of two inputs, three vectors each: no more than there are elements between the lanes.
+    // Three vectors for each of two inputs: no more than elements between the lanes.
     assert_eq!(text.matches("vpermt2ps").count(), 6, "{text}");
     assert_eq!(text.matches("kshiftlw k4,").count(), 30, "{text}");
     assert_eq!(text.matches("vbroadcastss").count(), 32, "{text}");

@@ -1,4 +1,4 @@
-//! Stores past the caches.
+//! Non-temporal stores.
 
 use super::super::{allocate::allocate, avx512, lower::lower};
 use super::*;
@@ -23,7 +23,7 @@ fn stores_past_the_caches_store_the_same_wherever_the_results_lie() {
     for n in [0, 1, 15, 16, 17, 64, 1000] {
         for (input, output) in [(0, 0), (0, 4), (1, 0), (4, 4)] {
             let mut memory = vec![vec![0f32; n + 32]; 4];
-            // From the start of a line.
+            // From the start of a cache line.
             let start = |m: &mut Vec<f32>, at: usize| {
                 let line = m.as_ptr().align_offset(64);
                 m[line + at..].as_mut_ptr()
@@ -31,11 +31,11 @@ fn stores_past_the_caches_store_the_same_wherever_the_results_lie() {
             let [x, y, sum, product] = [(0, input), (1, input), (2, output), (3, output)]
                 .map(|(i, at)| start(&mut memory[i], at));
             for i in 0..n {
-                // SAFETY: each has room for `n` elements behind the offset.
+                // SAFETY: each has room for `n` elements after the offset.
                 unsafe { (*x.add(i), *y.add(i)) = (i as f32 * 0.3, 7.0 - i as f32) };
             }
             let function = Generator.compile(&sums(DType::F32, true), "sums").unwrap();
-            // SAFETY: as above; all are aligned to their elements and apart.
+            // SAFETY: as above; all are aligned to their elements and do not overlap.
             unsafe {
                 function.run(&[x, y, sum, product].map(|p| p.cast()), n);
                 for i in 0..n {
