@@ -1,5 +1,5 @@
-//! Builds the program of a plan: its kernels, consumers first, then its buffers in the order in
-//! which they are written.
+//! Builds the program of a plan: first its kernels, consumers first, then its buffers in the order
+//! in which they are written.
 
 use super::kernel::{Builder, Redo};
 use super::memo::Memo;
@@ -10,12 +10,12 @@ use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routi
 use girih_ir::{Class, DType, Graph, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 
-/// A program and how it came about.
+/// A program, the nodes of its kernels, and the refusals.
 pub(super) struct Built {
     pub program: Program,
     /// The nodes that each kernel computes.
     pub nodes: Vec<Vec<NodeId>>,
-    /// If they are recorded.
+    /// The refusals, if they are recorded.
     pub refusals: Refusals,
 }
 
@@ -31,8 +31,8 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
         nodes.push(computed);
     };
     let mut groups = std::mem::take(&mut plan.groups).into_iter().peekable();
-    // Nodes the plan fused and building did not come by this descending order too: a kernel only
-    // moves to memory what precedes its root.
+    // This descending order also meets nodes that the plan fused and the builder moved to memory: a
+    // kernel moves only nodes to memory that precede its root.
     for id in graph.ids().rev() {
         if !plan.memory[id.index()] || is_argument(graph, id) || graph.spec(id).numel() == 0 {
             continue;
@@ -49,9 +49,9 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
             let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
             push(build(&mut builder, &mut memo, &group), &mut kernels);
         }
-        // Results of a routine but the first are computed by its kernel.
+        // Further results of a routine are computed by the kernel of the first one.
         if !planned && !matches!(graph.node(id).op.class(), Class::Library | Class::Control) {
-            // It may be that a kernel built before stores it on the way: once is enough.
+            // A kernel that was built before may store the node as well: remove that store.
             for kernel in &mut kernels {
                 kernel.stores.retain(|s| s.access.buffer.0 != id.0);
             }
@@ -66,8 +66,8 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
     Built { program, nodes, refusals: plan.refusals }
 }
 
-/// The kernels of a routine, a branch, a loop, or an op of a user, the last one first. Buffers that no
-/// node has are added to `extra`, and numbered behind the nodes.
+/// The kernels of a routine, a branch, a loop, or a custom op, the last one first. Buffers that
+/// belong to no node are added to `extra`, and numbered after the nodes.
 fn called(
     graph: &Graph,
     group: &Group,
@@ -103,8 +103,9 @@ fn called(
     kernels
 }
 
-/// Builds a kernel and says which nodes it computes, again and again while something it needs had to change. It ends: each time,
-/// another value moved to memory or a dimension was split into proper factors.
+/// Builds a kernel and returns it with the nodes that it computes. Starts again whenever something
+/// that the kernel needs had to change. This terminates, since each time another value moves to
+/// memory or a dimension is split into proper factors.
 fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Kernel, Vec<NodeId>) {
     let mut splits: SmallVec<[(usize, usize); 2]> = SmallVec::new();
     loop {
@@ -117,7 +118,8 @@ fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Ke
     }
 }
 
-/// The kernel of a library routine: its batch is what no operand or result has apart.
+/// The kernel of a library routine: its batch is the dimensions that are in no operand's or
+/// result's item.
 fn library(graph: &Graph, group: &Group) -> Kernel {
     let root = graph.node(group.root);
     let rank = root.op.def().item_rank;
@@ -150,7 +152,7 @@ fn library(graph: &Graph, group: &Group) -> Kernel {
     }
 }
 
-/// The position of each node among the graph's arguments; meaningless for others.
+/// The position of each node among the graph's arguments; meaningless for other nodes.
 pub(super) fn argument_positions(graph: &Graph) -> Vec<u32> {
     let mut next = 0;
     let position = |(_, node): (NodeId, &girih_ir::Node)| {
@@ -164,9 +166,9 @@ fn is_argument(graph: &Graph, id: NodeId) -> bool {
     matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
 }
 
-/// Buffers are numbered as they first occur: arguments, then results in the order of writing.
-/// Until here a buffer was known by the node it holds.
-/// Those behind the nodes are of no node: workspaces, and what kernels of users compute on the way.
+/// Numbers the buffers in order of first occurrence: arguments, then results in the order of
+/// writing. Before this, a buffer has the number of the node that it holds. Numbers after the nodes
+/// belong to no node: workspaces, and temporaries of custom kernels.
 fn assign_buffers(
     graph: &Graph,
     arguments: &[u32],
@@ -202,7 +204,7 @@ fn assign_buffers(
     Program { buffers, kernels, outputs }
 }
 
-/// The node whose memory a value is in: reshapes share their operand's.
+/// The node that has a value's memory: reshapes share the memory of their operand.
 pub(super) fn base(graph: &Graph, mut id: NodeId) -> NodeId {
     while graph.node(id).op.class() == Class::Reshape {
         id = graph.node(id).inputs[0];

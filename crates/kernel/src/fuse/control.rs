@@ -1,7 +1,7 @@
 //! Lowers branches and loops: their regions become programs inside one kernel.
 //!
-//! An operand that is one constant everywhere is that constant inside the regions, be it a literal
-//! or a run-time scalar, so that it takes no memory; a carry starts from it.
+//! An operand that is the same constant at every point, a literal or a run-time scalar, is a
+//! constant inside the regions too, so that it takes no memory; a carry starts from it.
 
 use super::build::{argument_positions, base};
 use super::plan::Group;
@@ -12,7 +12,7 @@ use girih_ir::ops::control::ControlOp;
 use girih_ir::{Graph, Node, NodeId, OpCode, TensorSpec};
 use smallvec::smallvec;
 
-/// Operands of the regions: of a branch, the index is none.
+/// The operands of the regions: those of a branch do not include the index.
 fn operands(node: &Node) -> &[NodeId] {
     match node.op.code {
         OpCode::Cond => &node.inputs[1..],
@@ -20,7 +20,7 @@ fn operands(node: &Node) -> &[NodeId] {
     }
 }
 
-/// Operands that iterations replace: none of a call.
+/// The number of operands that iterations replace: none for a call.
 fn carries_of(node: &Node) -> usize {
     match node.op.as_control() {
         Some((_, control)) if node.op.code != OpCode::Call => control.carries as usize,
@@ -28,22 +28,22 @@ fn carries_of(node: &Node) -> usize {
     }
 }
 
-/// True for values that need no memory to be an operand.
+/// True for values that need no memory as operands.
 pub(super) fn is_constant(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).op.code == OpCode::Constant
 }
 
-/// What must be in memory for a control op.
+/// The operands of a control op that must be in memory.
 pub(super) fn in_memory<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<Item = NodeId> + 'a {
     let index = (node.op.code == OpCode::Cond).then(|| node.inputs[0]);
     let rest = operands(node).iter().copied().filter(|&id| !is_constant(graph, id));
     index.into_iter().chain(rest)
 }
 
-/// The programs of an op's regions. Their buffers' arguments are numbered as the operands, their
-/// scalars' as the graph's arguments.
+/// The programs of an op's regions. Arguments of buffers are numbered as the op's operands, those
+/// of scalars as the graph's arguments.
 ///
-/// Errors: [`LowerError::Composite`], if a region has one; [`LowerError::Region`] where operands and
+/// Errors: [`LowerError::Composite`] if a region has one; [`LowerError::Region`] if operands and
 /// regions do not fit.
 pub(super) fn programs(
     graph: &Graph,
@@ -52,7 +52,7 @@ pub(super) fn programs(
 ) -> Result<Vec<Program>, LowerError> {
     let node = graph.node(id);
     let (_, control) = node.op.as_control().expect("the op is one of control");
-    // The kernel goes by the regions' sizes and writes to memory of the graph's.
+    // The kernel relies on the regions' sizes when it writes to the graph's memory.
     let specs: Vec<&TensorSpec> = node.inputs.iter().map(|&i| graph.spec(i)).collect();
     let fits = node.op.infer(&specs).map(drop);
     fits.map_err(|source| LowerError::Region { node: id, source: Box::new(source) })?;
@@ -82,12 +82,12 @@ pub(super) fn programs(
         program.renumber_arguments(&scalar, &|k| kept[k]);
         Ok(program)
     };
-    // The rules of a call are not run.
+    // Regions with the derivative rules of a call are not run.
     let skipped = if node.op.code == OpCode::Call { control.regions.len() - 1 } else { 0 };
     control.regions.iter().skip(skipped).map(program).collect()
 }
 
-/// What a carry or captured value is fed from.
+/// The source of a carry or captured value.
 fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32]) -> Feed {
     let spec = graph.spec(id);
     let value = match graph.literal(id) {
@@ -103,7 +103,7 @@ fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32]) -> Feed {
     }
 }
 
-/// The kernel that computes the results of a control op that are asked for. `workspace` stands for
+/// The kernel that computes the demanded results of a control op. `workspace` is a placeholder for
 /// its workspace until buffers are numbered.
 pub(super) fn kernel(
     graph: &Graph,

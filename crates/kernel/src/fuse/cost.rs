@@ -1,23 +1,24 @@
-//! What recomputing a value costs: the one estimate on which fusion decides to compute a value in
-//! several places rather than keep it in memory.
+//! The cost of recomputing a value: the estimate by which fusion decides to compute a value in
+//! several kernels rather than store it.
 
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
-/// Cost of one op at one point, in units of an addition.
+/// Cost of an expensive op at one point, in units of an addition.
 pub(super) const HEAVY: u32 = 16;
 
-/// Cost up to which a value is recomputed by every kernel that needs it.
+/// The highest cost of a value that every kernel recomputes.
 pub(super) const CHEAP: u32 = 4;
 
-/// Cost up to which a reduction recomputes its operand: one transcendental (softmax's exponential)
-/// costs less than the memory traffic of keeping it.
+/// The highest cost of an operand that a reduction recomputes: one transcendental (softmax's
+/// exponential) costs less than the memory traffic of storing the operand.
 pub(super) const CHEAP_IN_REDUCTION: u32 = HEAVY + CHEAP;
 
-/// Bytes from which on a value that two kernels use is no longer in cache when the second one runs.
+/// Bytes from which on a value that two kernels use is no longer in the cache when the second one
+/// runs.
 pub(super) const LARGE_BYTES: usize = 1 << 20;
 
-/// Cost up to which such a value is computed twice: a logistic function takes half the time of a
-/// line's way to memory and back.
+/// The highest cost of such a value that both kernels compute: a logistic function takes half the
+/// time of storing and loading a cache line.
 pub(super) const LESS_THAN_MEMORY: u32 = HEAVY + 2 * CHEAP;
 
 /// Cost of one op at one point.
@@ -26,12 +27,12 @@ pub(super) fn of(code: OpCode) -> u32 {
     match code {
         Exp | Expm1 | Exp2 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
         | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => HEAVY,
-        // Never recomputed: ten rounds of integer products, and a transcendental on top.
+        // Never recomputed: ten rounds of integer products, and a transcendental.
         RandomUniform | RandomNormal | RandomBits | Philox => 4 * HEAVY,
         Erfc | Erfinv | Lgamma | Digamma | Polygamma | Igamma | Igammac | IgammaGradA | I0 | I1 => {
             4 * HEAVY
         }
-        // It can fail, so that no loop is run ahead of it: once for a label, not for each class.
+        // It can fail, so no loop may run it speculatively: once per label, not once per class.
         CheckLabel => 4 * HEAVY,
         Div | FloorDivide | Remainder | Fmod | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,
         code if code.def().class == Class::Elementwise => 1,
@@ -39,17 +40,17 @@ pub(super) fn of(code: OpCode) -> u32 {
     }
 }
 
-/// Estimate for one value with the producers that would be computed along with it.
+/// The estimate for one value, including the producers that would be computed with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chain {
     /// Cost of all ops.
     pub cost: u32,
-    /// Full-size operands read.
+    /// The number of full-size operands that are loaded.
     pub loads: u32,
-    /// Longest path of ops and views.
+    /// The longest path of ops and views.
     pub depth: u32,
-    /// True if it runs through the results of a reduction or product in order, and is all that
-    /// consumes them: computed in that kernel, it costs no memory beyond what they would.
+    /// True if it consumes the results of a reduction or matrix product in order and is their only
+    /// consumer: computed in that kernel, it needs no memory beyond that of those results.
     pub epilogue: bool,
 }
 
@@ -65,7 +66,7 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
     let in_order = matches!(node.op.class(), Class::Elementwise | Class::Reshape);
     let numel = node.spec.numel();
     for (at, &input) in node.inputs.iter().enumerate() {
-        // What an op has twice is computed once.
+        // An operand that occurs twice is computed once.
         if node.inputs[..at].contains(&input) {
             continue;
         }

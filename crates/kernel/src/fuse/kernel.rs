@@ -1,5 +1,5 @@
-//! Builds one kernel of a plan: asks for its root's value at a point of the space and follows
-//! operands, through composed maps, down to what is in memory.
+//! Builds one kernel of a plan: starts from its root's value at a point of the space and follows
+//! operands, through composed maps, down to values in memory.
 
 mod access;
 
@@ -16,7 +16,7 @@ use girih_ir::ops::ScatterMode;
 use girih_ir::{Attrs, Class, Graph, IndexMap, Iteration, Literal, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 
-/// What kernels are built from.
+/// The input of the builder.
 pub(super) struct Inputs<'a> {
     pub graph: &'a Graph,
     pub plan: &'a mut Plan,
@@ -24,7 +24,7 @@ pub(super) struct Inputs<'a> {
     pub arguments: &'a [u32],
 }
 
-/// Why a kernel must be built anew.
+/// Why a kernel must be built again.
 pub(super) enum Redo {
     /// A dimension is to be split into an outer one and one of `inner` points.
     Split { dim: usize, inner: usize },
@@ -38,19 +38,19 @@ pub(super) struct Builder<'b, 'a> {
     graph: &'a Graph,
     memo: &'b mut Memo,
     group: &'b Group,
-    /// The reduction or product it contains, and its loop nest.
+    /// Its reduction or matrix product, with the loop nest.
     core: Option<(NodeId, Iteration)>,
     layout: Layout,
     /// Distinct maps, by number.
     maps: Vec<Map>,
-    /// The map through which the core yields its value.
+    /// The map of the core's value.
     core_map: u32,
     accesses: Vec<Access>,
     prologue: Block,
     body: Block,
-    /// Loads so far, to load nothing twice.
+    /// Loads so far, to avoid duplicates.
     loads: SmallVec<[(bool, AccessId, Val); 8]>,
-    /// Ops in order of computation, for the name; the view passed last, if there is no op.
+    /// Ops in order of computation, for the name; `view` is the last view, for kernels without ops.
     ops: SmallVec<[NodeId; 8]>,
     view: Option<NodeId>,
 }
@@ -63,7 +63,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         splits: &[(usize, usize)],
     ) -> Self {
         let graph = inputs.graph;
-        // A core moved to memory is no longer part of its consumer's kernel.
+        // A core that was moved to memory is no longer part of its consumer's kernel.
         let core = group.core.filter(|&c| c == group.root || !inputs.plan.memory[c.index()]);
         let core = core.map(|c| (c, graph.iteration(c).expect("cores have loop nests")));
         let mut space = space::of_kernel(graph, group, core.as_ref());
@@ -86,7 +86,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    /// Builds the kernel and says which nodes it computes, or why that must start anew.
+    /// Builds the kernel and returns it with the nodes that it computes, or the reason to build it
+    /// again.
     pub fn build(mut self) -> Result<(Kernel, Vec<NodeId>), Redo> {
         let (value, map) = self.start()?;
         let core = self.build_core()?;
@@ -116,7 +117,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             return Ok((value, self.intern(map)));
         };
         let (core, parallel) = (*core, nest.parallel);
-        // Kept axes in order are the result's but for axes of one element.
+        // The parallel axes in order are the axes of the result, except for axes of one element.
         let kept = Map(axes[..parallel].iter().cloned().collect());
         let shape = &self.graph.spec(core).shape;
         let result = kept.reshape(&nest.extents[..parallel], shape, &self.layout.extents);
@@ -133,7 +134,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    /// The literal a kernel stores everywhere, if it is of that kind.
+    /// The literal that the kernel stores at every point, if it only fills.
     fn fill_value(&self) -> Option<Literal> {
         let node = self.graph.node(self.group.root);
         let dtype = node.spec.dtype;
@@ -206,7 +207,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         space::indexed_axes(self.graph, node).expect("scatters carry an axis")
     }
 
-    /// An epilogue that never came by its core: something between them went to memory.
+    /// Fails if the epilogue never reached its core, because a value between them is in memory.
     fn check_core_used(&mut self) -> Result<(), Redo> {
         let Some((core, _)) = self.core else { return Ok(()) };
         if self.memo.of(core).next().is_some() {
@@ -223,7 +224,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         Store { access: self.make_access(node, offset, strides), value: val }
     }
 
-    /// The store of the kernel's value to its place in the root.
+    /// The store of the kernel's value into its part of the root.
     fn root_store(&mut self, map: u32, val: Val) -> Store {
         let root = self.group.root;
         let node = self.graph.node(root);
@@ -258,7 +259,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         self.store(root, place, val)
     }
 
-    /// Stores outputs computed on the way. One that was not met gets a kernel of its own.
+    /// Stores further outputs. An output that the kernel did not compute gets a kernel of its own.
     fn extra_stores(&mut self, stores: &mut SmallVec<[Store; 2]>) {
         for &node in &self.group.stores {
             let met = self.memo.of(node).find(|e| !e.at.prologue).copied();
@@ -271,12 +272,12 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    /// Number of dimensions of a block's points.
+    /// The number of dimensions of a block's points.
     fn dims(&self, prologue: bool) -> usize {
         if prologue { self.layout.extents.len() } else { self.layout.parallel }
     }
 
-    /// The number of a map; equal maps have equal numbers.
+    /// The number of a map; equal maps have the same number.
     fn intern(&mut self, map: Map) -> u32 {
         let known = self.maps.iter().position(|m| *m == map);
         known.unwrap_or_else(|| {
@@ -295,7 +296,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         base
     }
 
-    /// True if a node's value is to be loaded here.
+    /// True if the kernel loads a node's value.
     fn in_memory(&self, node: NodeId) -> bool {
         let (root, plan) = (self.group.root, &self.inputs.plan);
         let own = node == root && self.group.role == Purpose::Value;
@@ -309,7 +310,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             if let Some(val) = self.memo.get(node, at) {
                 return Ok(val);
             }
-            // Reshapes of reshapes are passed in one step: what lies between does not matter.
+            // Consecutive reshapes are followed in one step.
             let (n, bottom) = (self.graph.node(node), base(self.graph, node));
             if self.in_memory(bottom) {
                 return Ok(self.load(node, at));
@@ -337,7 +338,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         map.through(&nest.operands[0], &self.graph.spec(self.graph.node(view).inputs[0]).shape)
     }
 
-    /// The map of a reshape's operand; none if that was moved to memory instead.
+    /// The map of a reshape's operand; `None` if the operand was moved to memory instead.
     fn through_reshape(&mut self, node: &Node, input: NodeId, at: At) -> Result<Option<Map>, Redo> {
         let (from, to) = (&node.spec.shape, &self.graph.spec(input).shape);
         match self.maps[at.map as usize].reshape(from, to, &self.layout.extents) {
@@ -441,8 +442,8 @@ impl<'b, 'a> Builder<'b, 'a> {
             index.map = self.intern(map);
         }
         let index = self.pull(indices, index)?;
-        // The index is one more dimension while the address is worked out: its stride is the
-        // distance between the slices.
+        // The index is an additional dimension of the address; its stride is the distance between
+        // slices.
         place.0[axis] = if size == 1 { Axis::zero() } else { Axis::dim(self.layout.extents.len()) };
         let (from, offset, mut strides) = self.address(data, place, Reach::Indexed(size))?;
         let stride = strides.pop().expect("the index has a dimension");
@@ -451,8 +452,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         Ok(Inst::Gather { access: self.add_access(access), index, stride, size })
     }
 
-    /// The core's value, or the constant that stands for a reduction over nothing; none if it is
-    /// another kernel's and was moved to memory.
+    /// The core's value, or the constant of a reduction over no elements; `None` if the node is the
+    /// core of another kernel and was moved to memory.
     fn core_value(&mut self, node: NodeId, n: &Node, at: At) -> Option<Inst> {
         let dtype = n.spec.dtype;
         if plan::is_empty_reduction(self.graph, n) {
@@ -517,7 +518,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         (kernel, self.ops.into_vec())
     }
 
-    /// What was fused; of a kernel that computes nothing, what it copies. Completes the list of ops.
+    /// The name from the fused ops; for a kernel without ops, from the view that it copies.
+    /// Completes the list of ops.
     fn name(&mut self) -> String {
         match self.group.role {
             Purpose::Fill => {

@@ -1,6 +1,6 @@
 //! Maps from a kernel's iteration space to the indices of a tensor, and their composition through
-//! views and reshapes. Unlike the graph's index maps, an axis may follow several dimensions at
-//! once: that is what a reshape which merges axes does.
+//! views and reshapes. Unlike in the graph's index maps, an index may depend on several dimensions,
+//! as after a reshape that merges axes.
 
 use girih_ir::IndexMap;
 use smallvec::{SmallVec, smallvec};
@@ -8,8 +8,8 @@ use smallvec::{SmallVec, smallvec};
 /// Sizes of an iteration space's dimensions, or strides along them.
 pub(super) type Dims<T> = SmallVec<[T; 6]>;
 
-/// Index along one axis: `offset + sum(step * i[dim])`. Terms are sorted by dimension, none has
-/// step zero, so that equal maps compare equal.
+/// The index along one axis: `offset + sum(step * i[dim])`. Terms are sorted by dimension and have
+/// nonzero steps, so that equal maps compare equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Axis {
     pub offset: isize,
@@ -17,7 +17,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Always the first element.
+    /// The constant index 0.
     pub fn zero() -> Axis {
         Axis { offset: 0, terms: SmallVec::new() }
     }
@@ -52,14 +52,14 @@ impl Axis {
     }
 }
 
-/// Index along every axis of a tensor.
+/// The index along every axis of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Map(pub SmallVec<[Axis; 4]>);
 
-/// Why a map cannot pass a reshape.
+/// Why a map cannot be composed with a reshape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoMap {
-    /// It would, were the dimension two: an outer one and one of `inner` points.
+    /// It could if the dimension were split into an outer one and one of `inner` points.
     Split { dim: u32, inner: usize },
     /// The indices are not affine in the dimensions.
     NotAffine,
@@ -67,7 +67,7 @@ pub(super) enum NoMap {
 
 impl Map {
     /// The map of an operand's indices, given those of the result (`self`) and the op's index map
-    /// of the operand. Axes of size one of the operand always are at their only element.
+    /// of the operand. The index along an axis of size one is always 0.
     pub fn through(&self, inner: &IndexMap, sizes: &[usize]) -> Map {
         let axis = |(a, &size): (&girih_ir::index_map::AxisIndex, &usize)| {
             if size == 1 {
@@ -93,9 +93,9 @@ impl Map {
         (offset, out)
     }
 
-    /// The map of `to`'s indices where `self` maps those of `from`, a reshape of it: both count
-    /// the same elements in the same order. Axes are matched in the smallest groups of equal
-    /// product; a group's linear index is taken apart again digit by digit.
+    /// The map of the indices of `to`, given that `self` maps those of `from`, where one shape is a
+    /// reshape of the other: both count the same elements in the same order. Axes are matched in
+    /// the smallest groups of equal product; a group's linear index is split into digits.
     pub fn reshape(&self, from: &[usize], to: &[usize], extents: &[usize]) -> Result<Map, NoMap> {
         let mut out = Map(SmallVec::new());
         let (mut i, mut j) = (0, 0);
@@ -132,8 +132,8 @@ impl Map {
     }
 }
 
-/// Takes a linear index apart into indices along axes of the given sizes, if no combination of
-/// the dimensions carries from one into the next.
+/// Splits a linear index into indices along axes of the given sizes, if no combination of the
+/// dimensions carries from one axis into the next.
 fn digits(
     linear: &Axis,
     sizes: &[usize],
@@ -146,7 +146,7 @@ fn digits(
     }
     let first = out.len();
     let last = |dim: u32| extents[dim as usize] as isize - 1;
-    // Digits are those of the smallest index; what each axis has left bounds its movement.
+    // The digits are those of the smallest index; the rest of each axis bounds its movement.
     let down = |&(dim, step): &(u32, isize)| step.min(0) * last(dim);
     let mut rest = linear.offset + linear.terms.iter().map(down).sum::<isize>();
     let mut places: SmallVec<[(isize, isize); 4]> = SmallVec::new();
@@ -177,7 +177,7 @@ fn digits(
     Ok(())
 }
 
-/// A dimension that moves `by` per step along an axis of `size` and carries into the one before.
+/// A dimension that moves `by` per step along an axis of `size`, and carries into the axis before.
 fn carry(dim: u32, by: isize, size: usize, extent: usize) -> NoMap {
     let by = by.unsigned_abs();
     let inner = size / by;

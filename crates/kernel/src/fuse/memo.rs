@@ -1,17 +1,17 @@
-//! What a kernel under construction has computed already.
+//! The values that a kernel under construction has computed.
 
 use crate::ir::Val;
 use girih_ir::NodeId;
 
-/// Values of the kernel under construction, by node, map and block. Kept from kernel to kernel for
-/// its memory.
+/// Values of the kernel under construction, by node, map and block. Its memory is reused from
+/// kernel to kernel.
 pub(super) struct Memo {
-    /// Latest entry of each node.
+    /// The latest entry of each node.
     heads: Vec<u32>,
     entries: Vec<Entry>,
 }
 
-/// A value that was computed.
+/// A computed value.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub node: NodeId,
@@ -23,10 +23,10 @@ pub(super) struct Entry {
 /// The end of a node's entries.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// Where a value is computed: which block, and through which map.
+/// Where a value is computed: in which block, and through which map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// In the prologue, not the body.
+    /// In the prologue, not in the body.
     pub prologue: bool,
     /// Number of the map.
     pub map: u32,
@@ -45,18 +45,18 @@ impl Memo {
         }
     }
 
-    /// Every place a node was computed at.
+    /// All entries of a node.
     pub fn of(&self, node: NodeId) -> impl Iterator<Item = &Entry> {
         let entry = |i: u32| self.entries.get(i as usize);
         std::iter::successors(entry(self.heads[node.index()]), move |e| entry(e.next))
     }
 
-    /// The value of a node at a place.
+    /// The value of a node at `at`.
     pub fn get(&self, node: NodeId, at: At) -> Option<Val> {
         self.of(node).find(|e| e.at == at).map(|e| e.val)
     }
 
-    /// Remembers a value.
+    /// Adds a value.
     pub fn put(&mut self, node: NodeId, at: At, val: Val) {
         let next = std::mem::replace(&mut self.heads[node.index()], self.entries.len() as u32);
         self.entries.push(Entry { node, at, val, next });

@@ -1,10 +1,10 @@
-//! Fusion: a closed graph of primitives becomes a program of kernels.
+//! Fusion: lowers a closed graph of primitives to a program of kernels.
 //!
-//! A plan (in `plan`) decides, consumers first, which values live in memory and which kernels
-//! compute the others on the way. Kernels are then built (in `build`), again consumers first, by
-//! asking for the root's value at a point and following operands through composed index maps. What
-//! turns out not to be expressible there is moved to memory after all, so a plan can be optimistic
-//! but never wrong. Fusing changes no bit of any result.
+//! A plan (in `plan`) decides, visiting consumers first, which values are in memory and which
+//! kernels compute the others without storing them (vertical fusion). Kernels are then built (in
+//! `build`), again consumers first: the builder starts from the root's value at a point and follows
+//! operands through composed index maps. A value that cannot be expressed there is moved to memory
+//! after all, so a plan may be optimistic but never wrong. Fusion changes no bit of any result.
 
 mod build;
 mod control;
@@ -29,7 +29,7 @@ use girih_ir::{Graph, NodeId};
 
 pub use refusal::{Refusal, Refused};
 
-/// Which fusions are made. Each can be switched off alone; none changes a result.
+/// The fusions that are allowed. Each can be switched off separately; none changes a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FusionOptions {
     /// Elementwise and gathering ops are computed by the kernels that consume them.
@@ -42,11 +42,11 @@ pub struct FusionOptions {
     pub reduction_epilogue: bool,
     /// Elementwise consumers of a matrix product are computed by its kernel.
     pub matmul_epilogue: bool,
-    /// Kernels that hand rows to each other run as one, a few rows after another. Nothing without
-    /// `elementwise`.
+    /// Kernels that pass rows to each other run as one kernel, a few rows at a time. No effect
+    /// without `elementwise`.
     pub rows: bool,
-    /// Operands of a matrix product are computed by its kernel, as it packs them. Nothing without
-    /// `elementwise`.
+    /// Operands of a matrix product are computed by its kernel as it packs them (a GEMM prologue).
+    /// No effect without `elementwise`.
     pub matmul_prologue: bool,
 }
 
@@ -79,7 +79,7 @@ impl FusionOptions {
         matmul_prologue: false,
     };
 
-    /// The names of the options; the position is the bit in [`FusionOptions::bits`].
+    /// The names of the options; the index of a name is its bit in [`FusionOptions::bits`].
     pub const NAMES: [&str; 7] = [
         "elementwise",
         "views",
@@ -90,7 +90,7 @@ impl FusionOptions {
         "matmul_prologue",
     ];
 
-    /// The options with that encoding; bits of no option are ignored.
+    /// The options with that encoding; unknown bits are ignored.
     pub fn from_bits(bits: u32) -> FusionOptions {
         let on = |bit: u32| bits >> bit & 1 == 1;
         FusionOptions {
@@ -104,7 +104,8 @@ impl FusionOptions {
         }
     }
 
-    /// The options as bits, for keys of compiled programs. Stable: a bit keeps its meaning.
+    /// The options as bits, for keys of compiled programs. Stable: the meaning of a bit never
+    /// changes.
     pub fn bits(self) -> u32 {
         self.elementwise as u32
             | (self.views as u32) << 1
@@ -120,7 +121,7 @@ impl FusionOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LowerError {
-    /// A composite, which only its decomposition says how to compute.
+    /// A composite, which can only be computed by its decomposition.
     #[error("{node} = {op} is a composite; decompose the graph before lowering it")]
     Composite {
         /// The node.
@@ -128,30 +129,30 @@ pub enum LowerError {
         /// Its op.
         op: &'static str,
     },
-    /// A branch or loop whose regions do not take what it has, or an op of a user whose kernels do not.
+    /// A branch or loop whose regions do not fit its operands, or a custom op whose kernels do not.
     #[error("{node}: {source}")]
     Region {
         /// The node.
         node: NodeId,
-        /// What is wrong.
+        /// The error.
         source: Box<girih_ir::Error>,
     },
 }
 
-/// A program and what was not fused on the way to it.
+/// A program, and the fusions that were refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     /// The program.
     pub program: Program,
-    /// The nodes that each kernel computes, in order of computation; of one that only copies, the
-    /// view it copies.
+    /// The nodes that each kernel computes, in order of computation; for a kernel that only copies,
+    /// the view that it copies.
     pub nodes: Vec<Vec<NodeId>>,
-    /// Values that were kept in memory though something consumes them, with the reason; in node
+    /// Values that are stored in memory although an op consumes them, with the reason; in node
     /// order.
     pub refusals: Vec<Refused>,
 }
 
-/// Refusals recorded so far, if they are asked for.
+/// The refusals so far, if they are recorded.
 type Refusals = Option<Vec<(NodeId, Refusal)>>;
 
 /// Lowers a closed graph of primitives to kernels.
@@ -161,7 +162,7 @@ pub fn lower(graph: &Graph, options: FusionOptions) -> Result<Program, LowerErro
     Ok(run(graph, options, None)?.program)
 }
 
-/// Like [`lower`], and says what was not fused and why.
+/// Like [`lower`]; also returns the refused fusions with their reasons.
 ///
 /// Errors: [`LowerError::Composite`].
 pub fn lower_explained(graph: &Graph, options: FusionOptions) -> Result<Explained, LowerError> {

@@ -1,14 +1,13 @@
-//! Kernel names: what was fused, for people who read programs and profiles. A kernel of several ops
-//! is `fused_` and their names in order of computation, the reduction or product among them where
-//! it is computed: `fused_matmul_add_relu`, `fused_mul_reduce_sum`.
+//! Kernel names: the fused ops, for people who read programs and profiles. A kernel of several ops
+//! is `fused_` and their names in order of computation, including its reduction or matrix product:
+//! `fused_matmul_add_relu`, `fused_mul_reduce_sum`.
 
 use girih_ir::{Graph, NodeId, OpCode};
 
-/// Longest name before the rest is counted instead of listed.
+/// The longest name before the remaining ops are counted instead of listed.
 const MAX_LEN: usize = 64;
 
-/// Sequences of primitives that people know under one name, of ops each of which uses the one
-/// before it or the first.
+/// Sequences of primitives that have a common name; each op uses the one before it or the first.
 const IDIOMS: &[(&[OpCode], &str)] = {
     use OpCode::*;
     &[
@@ -18,7 +17,7 @@ const IDIOMS: &[(&[OpCode], &str)] = {
     ]
 };
 
-/// What an addition to a product is called. Its rounding is that of the two ops.
+/// The name of a product followed by an addition. Each of the two ops is rounded.
 const FMA: &str = "fma";
 
 /// The name of a kernel that computes `ops` in this order; `fallback` if there are none.
@@ -39,7 +38,7 @@ pub(super) fn of(graph: &Graph, ops: &[NodeId], fallback: &str) -> String {
         last = word;
     }
     match words {
-        // One idiom is nothing fused.
+        // A single idiom is not called fused.
         0 | 1 if last != FMA => last.to_string(),
         _ => name,
     }

@@ -1,12 +1,12 @@
-//! The plan of fusion: which values live in memory, and which kernels there will be.
+//! The fusion plan: which values are in memory, and which kernels there will be.
 //!
-//! Nodes are visited consumers first. Each consumer leaves with its operands what it asks of them
-//! (a [`Demand`]); when a node's turn comes, all that is asked of it is known, and it either joins
-//! the kernels that consume it or gets memory and a kernel of its own. Between the two is a value
-//! that the first kernel to need it computes on its way and stores for the others.
+//! Nodes are visited consumers first. Each consumer adds its requirements to its operands (a
+//! [`Demand`]). When a node is visited, its demand is complete: the node either joins the kernels
+//! that consume it, or gets memory and a kernel of its own. A third case is a value that the first
+//! kernel to need it computes and stores for the others.
 //!
-//! Kernels run by ascending root, and a kernel needs only what precedes its root: so there are no
-//! cycles to look for, and the first consumer is the one of the smallest root.
+//! Kernels run by ascending root, and a kernel needs only nodes that precede its root. So there are
+//! no cycles, and the first consumer is the kernel with the smallest root.
 
 mod again;
 mod library;
@@ -18,13 +18,13 @@ use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// Most nodes computed by one kernel: bounds code size and the depth of recursion while building.
+/// The most nodes of a kernel: bounds code size and the recursion depth of the builder.
 const MAX_NODES: u32 = 128;
 
-/// Longest chain of ops that several kernels each compute for themselves.
+/// The longest chain of ops that several kernels may each compute.
 const MAX_SHARED_DEPTH: u32 = 16;
 
-/// What a kernel computes for its root.
+/// The part of its root that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The root's value.
@@ -40,7 +40,7 @@ pub(super) enum Role {
     Fill,
     /// A scatter's updates, added into the root.
     Scatter,
-    /// The results of a library routine, a branch or a loop, of which the root is the first in the
+    /// The results of a library routine, a branch or a loop. The root is the first of them in the
     /// graph.
     Library,
 }
@@ -50,13 +50,13 @@ pub(super) enum Role {
 pub(super) struct Group {
     /// The node whose memory it writes.
     pub root: NodeId,
-    /// What it computes of it.
+    /// The part of the root that it computes.
     pub role: Role,
-    /// The reduction or product it contains.
+    /// Its reduction or matrix product.
     pub core: Option<NodeId>,
-    /// Further outputs that it stores on the way.
+    /// Further nodes that it stores.
     pub stores: SmallVec<[NodeId; 1]>,
-    /// Number of nodes it computes.
+    /// The number of nodes that it computes.
     nodes: u32,
 }
 
@@ -67,7 +67,7 @@ impl Group {
     }
 }
 
-/// The kernels that consume a value, as far as it matters.
+/// `homes`: the set of kernels that compute a value inline, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum Homes {
     #[default]
@@ -97,59 +97,59 @@ impl Homes {
     }
 }
 
-/// The first to run of the kernels that consume a value, on the way or from memory. Kernels are
-/// planned in reverse: it is the one of the largest number.
+/// The first kernel to run of those that consume a value, inline or from memory. Kernels are
+/// planned in reverse, so it is the one with the largest number.
 #[derive(Clone, Copy, Debug)]
 struct First {
     home: u32,
-    /// True if it needs each element once, in order, in its body.
+    /// True if the kernel needs each element once, in order, in its body.
     in_order: bool,
 }
 
-/// What the consumers of a node ask of it, together.
+/// The combined requirements of a node's consumers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
-    /// Kernels that need its value on the way.
+    /// Kernels that compute the value inline.
     homes: Homes,
-    /// True if something needs it at all.
+    /// True if any consumer needs it.
     wanted: bool,
     /// True if a consumer reads it from memory.
     memory: bool,
-    /// True if a consumer needs it dense and in order: a view of something will not do.
+    /// True if a consumer needs it dense and in order, so that a view does not suffice.
     dense: bool,
     /// True if it is an output of the graph.
     output: bool,
-    /// True if some kernel needs it at points that do not run through it in order, once each.
+    /// True if a kernel does not need it at each point once and in order.
     scattered: bool,
     /// True if a reduction's prologue needs it.
     prologue: bool,
-    /// True if anything but a reduction's prologue needs it.
+    /// True if anything else than a reduction's prologue needs it.
     body: bool,
-    /// Most points at which one kernel needs it.
+    /// The largest number of points at which one kernel needs it.
     points: usize,
     /// The first kernel that consumes it.
     first: Option<First>,
 }
 
 impl Demand {
-    /// What a kernel asks of the value its body ends with.
+    /// The demand of a kernel on the value that its body ends with.
     fn of_root(home: u32, points: usize) -> Demand {
         let (homes, first) = (Homes::One(home), Some(First { home, in_order: true }));
         Demand { homes, wanted: true, body: true, points, first, ..Demand::default() }
     }
 
-    /// What a kernel asks that reads memory.
+    /// The demand of a kernel that reads memory.
     fn memory(home: u32) -> Demand {
         let first = Some(First { home, in_order: false });
         Demand { wanted: true, memory: true, first, ..Demand::default() }
     }
 
-    /// What a library routine asks of its operands.
+    /// The demand of a library routine on its operands.
     fn dense(home: u32) -> Demand {
         Demand { dense: true, ..Demand::memory(home) }
     }
 
-    /// The same, of a value that is not run through in order.
+    /// The same demand, but out of order.
     fn scattered(mut self) -> Demand {
         self.scattered = true;
         if let Some(first) = &mut self.first {
@@ -183,18 +183,19 @@ impl Demand {
 
 /// The finished plan.
 pub(super) struct Plan {
-    /// What may be fused.
+    /// The fusions that are allowed.
     pub options: FusionOptions,
     /// Kernels, by descending root.
     pub groups: Vec<Group>,
-    /// Which nodes have memory of their own. A reshape never has: it shares its operand's.
+    /// The nodes that have memory of their own. A reshape never has: it shares the memory of its
+    /// operand.
     pub memory: Vec<bool>,
-    /// The root of the kernel that stores a node's value on its way. Kernels of later roots find
-    /// it in memory.
+    /// The root of the kernel that stores a node's value although it computes another one. Kernels
+    /// of later roots load it.
     pub stored: Vec<Option<NodeId>>,
-    /// What the kernels of branches and loops run, by their roots.
+    /// The programs of branches and loops, by the root of their kernel.
     pub programs: FxHashMap<NodeId, Vec<Program>>,
-    /// Where refusals are recorded, if asked for.
+    /// The recorded refusals, if they are recorded.
     pub refusals: Refusals,
 }
 
@@ -245,7 +246,7 @@ struct Planner<'g> {
     plan: Plan,
     /// By result of a library routine: the first result of the same call.
     leaders: FxHashMap<NodeId, NodeId>,
-    /// Results that are asked for, whose leaders have not been visited.
+    /// Demanded results whose leaders have not been visited.
     results: Vec<NodeId>,
 }
 
@@ -265,9 +266,9 @@ impl Planner<'_> {
             Class::Composite => {
                 return Err(LowerError::Composite { node: id, op: node.op.name() });
             }
-            // A reshape is its operand under another shape: whatever is asked of it.
+            // A reshape is its operand with another shape, so it passes its demand on.
             Class::Reshape => self.demands[node.inputs[0].index()].merge(demand),
-            // Nothing is computed, and nothing asked of the operands.
+            // Nothing is computed, so the operands are not needed.
             _ if node.spec.numel() == 0 => self.plan.memory[id.index()] = true,
             Class::Leaf => self.leaf(id, node, demand),
             Class::View => self.view(id, node, demand),
@@ -282,7 +283,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Gives a node memory and starts its kernel.
+    /// Gives a node memory and adds its kernel.
     fn root(&mut self, id: NodeId, role: Role) -> u32 {
         self.plan.memory[id.index()] = true;
         self.plan.groups.push(Group::new(id, role, None));
@@ -290,7 +291,7 @@ impl Planner<'_> {
     }
 
     fn refuse(&mut self, id: NodeId, demand: Demand, reason: Refusal) {
-        // An output that nothing consumes is no missed fusion.
+        // An output without consumers is not a missed fusion.
         if demand.homes != Homes::None || demand.memory {
             self.plan.refuse(id, reason);
         }
@@ -312,9 +313,9 @@ impl Planner<'_> {
         }
     }
 
-    /// The kernel that computes and stores a value which others load, though not all can compute
-    /// it on their way: the first to need it, if that runs through it in order. No other can need
-    /// to run before that one.
+    /// The kernel that computes and stores a value which other kernels load because not all can
+    /// compute it inline: the first kernel to need it, if that needs it in order. No other kernel
+    /// needs it earlier.
     fn stored_on_the_way(
         &mut self,
         id: NodeId,
@@ -354,7 +355,7 @@ impl Planner<'_> {
         self.demands[operand].merge(demand.scattered());
     }
 
-    /// Whether a value is computed by the kernels that consume it.
+    /// Decides whether the kernels that consume a value compute it.
     fn joins(&self, id: NodeId, node: &Node, demand: Demand) -> Result<(), Refusal> {
         let options = self.plan.options;
         if demand.memory {
@@ -424,8 +425,8 @@ impl Planner<'_> {
                 self.demands[input.index()].merge(Demand::memory(home));
                 continue;
             }
-            // An operand of as many elements is broadcast along axes of size one at most: it is
-            // run through in the same order.
+            // An operand with as many elements is broadcast at most along axes of size one, so the
+            // order is the same.
             let in_order = !is_gather(node) && self.graph.spec(input).numel() == numel;
             let points = asked.points.max(numel);
             let asked = Demand { points, ..asked };
@@ -433,7 +434,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether a reduction or product is computed by the kernel of its consumers.
+    /// Decides whether a reduction or matrix product is computed by the kernel of its consumers.
     fn becomes_core(&self, node: &Node, demand: Demand) -> Result<u32, Refusal> {
         let options = self.plan.options;
         let on = match node.op.class() {
@@ -456,7 +457,7 @@ impl Planner<'_> {
         let empty = is_empty_reduction(self.graph, node);
         let home = match self.becomes_core(node, demand) {
             Ok(home) if !empty => {
-                // Others load what the first kernel to need it stores on its way.
+                // Other kernels load the value, which the first kernel to need it stores.
                 let alone = demand.homes == Homes::One(home) && !demand.scattered;
                 if demand.output || demand.memory || !alone {
                     let group = &mut self.plan.groups[home as usize];
@@ -465,7 +466,7 @@ impl Planner<'_> {
                 }
                 home
             }
-            // The identity of a reduction over nothing is a constant.
+            // The identity of a reduction over no elements is a constant.
             _ if empty && !demand.memory && !demand.output => return,
             verdict => {
                 if let Err(reason) = verdict {
@@ -499,7 +500,7 @@ impl Planner<'_> {
             _ => 0,
         };
         let mut start: usize = node.inputs.iter().map(|&i| along(i)).sum();
-        // Kernels are built in reverse: the last is the first to run.
+        // Kernels are built in reverse, so the last one runs first.
         for (operand, &input) in node.inputs.iter().enumerate().rev() {
             let numel = self.graph.spec(input).numel();
             start -= along(input);
@@ -518,7 +519,7 @@ impl Planner<'_> {
         self.refuse(id, demand, Refusal::Parts);
         let Scattered { onto, indices, updates } = scattered(node);
         let numel = self.graph.spec(updates).numel();
-        // Kernels are built in reverse: a tensor scattered into is stored before the updates are.
+        // Kernels are built in reverse: the tensor scattered into is stored before the updates are.
         if numel > 0 || onto.is_none() {
             let home = self.root(id, Role::Scatter);
             if numel > 0 {
@@ -534,7 +535,7 @@ impl Planner<'_> {
     }
 }
 
-/// How many operands of live nodes, and outputs, refer to each node.
+/// The number of uses of each node: as an operand of a live node, or as an output.
 fn live_uses(graph: &Graph) -> Vec<u32> {
     let live = graph.live();
     let mut uses = vec![0; graph.len()];
@@ -547,7 +548,7 @@ fn live_uses(graph: &Graph) -> Vec<u32> {
 
 /// The operands of a scatter.
 pub(super) struct Scattered {
-    /// What the updates are combined with; zeros if it is none.
+    /// The tensor that the updates are combined with; `None` for zeros.
     pub onto: Option<NodeId>,
     pub indices: NodeId,
     pub updates: NodeId,
@@ -572,7 +573,7 @@ fn is_gather(node: &Node) -> bool {
     node.op.class() == Class::Index && node.inputs.len() == 2 && !is_scatter(node)
 }
 
-/// True for a reduction or product that combines no elements though it has results.
+/// True for a reduction or matrix product that has results but combines no elements.
 pub(super) fn is_empty_reduction(graph: &Graph, node: &Node) -> bool {
     node.spec.numel() > 0 && graph.spec(node.inputs[0]).numel() == 0
 }

@@ -1,8 +1,10 @@
-//! Operands that products compute as they pack them: a cast of weights, a scale that turns small
-//! integers into numbers, an activation, a mask. The operand is then never in memory as a whole.
+//! Fuses prologues into matrix products: operands that the GEMM computes as it packs them, such as
+//! a cast of weights, a scale of quantised weights, an activation, a mask. The operand is then
+//! never in memory as a whole.
 //!
-//! The map that computes it and the product become one kernel over a single row, and the operand a
-//! local of it. A map may run as late as its only reader, so that nothing between them matters.
+//! The map that computes the operand and the GEMM become one kernel over a single row, and the
+//! operand a local of it. A map may run as late as its only reader, so kernels in between do not
+//! matter.
 
 use super::build::Built;
 use super::cost;
@@ -12,18 +14,19 @@ use girih_ir::{DType, Graph, NodeId};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Elements of an operand up to which a product is sure to compute each only once.
+/// The most elements of an operand for which a GEMM is sure to compute each element only once.
 const ONCE: usize = 1 << 22;
 
-/// Rows beyond which a right operand would be computed again, and costs little in any case.
+/// The most rows: with more, B would be computed several times, and storing B costs little
+/// relatively.
 const MOST_ROWS: usize = 512;
-/// Rows from which on products of bfloat16 are worth packing for matrix units.
+/// The fewest rows of a bfloat16 GEMM for which packing for AMX pays.
 const GROUPED_ROWS: usize = 16;
 
-/// The kernels that compute operands of one, by position.
+/// The kernels that compute operands of one GEMM, by position.
 type Makers = SmallVec<[usize; 2]>;
 
-/// Has the products of a program compute their operands.
+/// Fuses maps into the GEMMs of a program that read their results.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
     let products = products(&built.program);
     if products.is_empty() {
@@ -63,7 +66,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
     }
 }
 
-/// The products that may compute operands, with the kernels that do it now.
+/// The GEMMs that may compute operands, with the kernels that compute these operands now.
 fn products(program: &Program) -> Vec<(usize, Makers)> {
     if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Matmul { .. })) {
         return vec![];
@@ -84,14 +87,14 @@ fn products(program: &Program) -> Vec<(usize, Makers)> {
     products.collect()
 }
 
-/// True for dtypes whose products pack their operands.
+/// True for dtypes whose GEMMs pack their operands.
 fn is_packed(dtype: DType) -> bool {
     let number = dtype.is_int() || matches!(dtype, DType::F16 | DType::BF16 | DType::F32);
     number && dtype.size() <= 4
 }
 
-/// True if an operand may be computed by strips: of runs of elements that follow one another in
-/// memory, and none of it twice.
+/// True if an operand may be computed in strips: in contiguous runs of elements, and each element
+/// only once.
 fn in_strips(product: &Kernel, access: &Access, left: bool) -> bool {
     let Some(dims) = product.matmul_dims() else { return false };
     let outer = if left { &dims.rows } else { &dims.columns };
@@ -101,8 +104,8 @@ fn in_strips(product: &Kernel, access: &Access, left: bool) -> bool {
     let along_shared = shared == 1 && (lines == 1 || outer >= k as isize);
     let along_lines = outer == 1 && (k == 1 || shared >= lines as isize);
     let apart = |d: usize| access.strides[d] != 0 || product.extents[d] == 1;
-    // Rows are packed side by side: those that lie side by side would be computed in short runs. And
-    // all are packed ahead, if these are not too many.
+    // Packing puts the rows of A side by side, so a column-major A would be computed in short runs.
+    // All of A is packed before the GEMM runs, if it is not too large.
     let fits = match left {
         true => along_shared && lines * k <= ONCE,
         false => {
@@ -113,8 +116,8 @@ fn in_strips(product: &Kernel, access: &Access, left: bool) -> bool {
     fits && dims.batch.into_iter().all(apart)
 }
 
-/// True for products in instructions that multiply groups of shared indices, of many columns of which
-/// little is computed at a time where these lie side by side.
+/// True for GEMMs with instructions that multiply groups of K indices (AMX, VNNI). They pack many
+/// columns at a time, of which only short strips would be computed if B is row-major.
 fn is_multiplied_in_groups(dtype: DType, product: &Kernel) -> bool {
     let rows = product.matmul_dims().map_or(0, |dims| product.size(&dims.rows));
     match dtype {
@@ -123,8 +126,8 @@ fn is_multiplied_in_groups(dtype: DType, product: &Kernel) -> bool {
     }
 }
 
-/// The step of an access from each point of some dimensions to the next one, if it is the same for
-/// all; 1 for a single point.
+/// The stride of an access over some dimensions, if it is the same from each point to the next; 1
+/// for a single point.
 fn step(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Option<isize> {
     let mut along = dims.clone().rev().filter(|&d| kernel.extents[d] > 1);
     let Some(last) = along.next() else { return Some(1) };
@@ -136,7 +139,7 @@ fn step(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Option<isize> 
     Some(access.strides[last])
 }
 
-/// How often kernels name each buffer, and the last that writes it.
+/// The number of uses of each buffer by kernels, and the last kernel that writes it.
 struct Names(Vec<(u32, Option<usize>)>);
 
 impl Names {
@@ -152,8 +155,8 @@ impl Names {
         names
     }
 
-    /// The kernel that computes a buffer for the one that reads it and for nothing else, if it is a
-    /// map whose points are the buffer's elements.
+    /// The kernel that computes a buffer only for the kernel that reads it, if it is a map whose
+    /// points are the buffer's elements.
     fn maker(&self, program: &Program, buffer: BufferId) -> Option<usize> {
         let of = &program.buffers[buffer.0 as usize];
         let (count, writer) = self.0[buffer.0 as usize];
@@ -163,7 +166,8 @@ impl Names {
     }
 }
 
-/// True for a map of so many points that can be run at any of them, and computes something.
+/// True for a map of so many points that can run at any of them in any order, and computes
+/// something.
 fn makes(kernel: &Kernel, numel: usize) -> bool {
     let computes = kernel.body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
     kernel.fills_in_order().is_some()
@@ -172,7 +176,7 @@ fn makes(kernel: &Kernel, numel: usize) -> bool {
         && (numel <= ONCE || is_cheap(&kernel.body))
 }
 
-/// True if it may be computed again for other parts of the product.
+/// True if it may be recomputed for other parts of the GEMM.
 fn is_cheap(body: &Block) -> bool {
     body.insts.iter().all(|inst| match inst {
         Inst::Op { code, .. } => cost::of(*code) < cost::HEAVY,

@@ -1,37 +1,37 @@
-//! Why something was not fused: one reason per code, a sentence for each, and the consumer that
-//! would have had it.
+//! The reasons for refused fusions, with a code and a sentence each, and the consumer that was not
+//! fused.
 
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
-/// Why a value was kept in memory rather than fused into its consumer.
+/// Why a value is stored in memory rather than fused into its consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
     /// The fusion is switched off.
     Disabled,
-    /// It is an output that other kernels, or a kernel over another space, consume too.
+    /// The value is an output that other kernels, or a kernel over another space, consume too.
     Output,
-    /// Its consumer addresses it freely: a matrix product's operand, a gather's data, a scatter's
+    /// Its consumer needs random access: a matrix product's operand, a gather's data, a scatter's
     /// indices, the operand of a library routine, a branch or a loop.
     Memory,
-    /// It is made in parts, by several kernels or with sums in between: a concat, a pad, a scatter.
+    /// It is written in parts, by several kernels or by accumulation: a concat, a pad, a scatter.
     Parts,
-    /// Several kernels consume it, and computing it in each costs more than keeping it.
+    /// Several kernels consume it, and computing it in each costs more than storing it.
     Shared,
-    /// Its consumer would compute an expensive op again for each element it is broadcast to.
+    /// Its consumer would recompute an expensive op for each element that it is broadcast to.
     Broadcast,
     /// One kernel reads an expensive value through two different views.
     TwoViews,
-    /// A reduction or product is consumed at other points than it yields.
+    /// A reduction or matrix product is consumed at other points than those of its result.
     Space,
-    /// The consuming kernel computes another reduction, product or scatter already.
+    /// The consuming kernel already computes another reduction, matrix product or scatter.
     CoreTaken,
-    /// A library routine computes it, which gives dense memory.
+    /// A library routine computes it, whose results are dense in memory.
     Library,
     /// A branch or a loop computes it.
     Control,
     /// A reshape between it and its consumer has no affine index map.
     Reshape,
-    /// The kernel has grown to its largest size.
+    /// The kernel has reached its maximum size.
     KernelSize,
 }
 
@@ -72,7 +72,7 @@ impl Refusal {
         }
     }
 
-    /// The reason in words; `{value}` and `{user}` stand for the two nodes.
+    /// The reason as a sentence; `{value}` and `{user}` stand for the two nodes.
     pub fn sentence(self) -> &'static str {
         match self {
             Refusal::Disabled => "the fusion of {value} into {user} is switched off",
@@ -122,15 +122,15 @@ impl Refusal {
     }
 }
 
-/// A fusion that was not made.
+/// A fusion that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// The value that was kept in memory.
+    /// The value that is stored in memory.
     pub node: NodeId,
-    /// Why.
+    /// The reason.
     pub reason: Refusal,
-    /// An op that would have had the value, behind views of it: of several, one to which the reason
-    /// applies. None if only a view of it is wanted.
+    /// An op that would have been fused with the value, possibly through views: if there are
+    /// several, one to which the reason applies. `None` if only a view of the value is consumed.
     pub consumer: Option<NodeId>,
 }
 
@@ -151,7 +151,7 @@ pub(super) fn complete(graph: &Graph, mut refusals: Vec<(NodeId, Refusal)>) -> V
 }
 
 fn consumer(graph: &Graph, users: &[Vec<NodeId>], node: NodeId, reason: Refusal) -> Option<NodeId> {
-    // Consumers behind views, nearest first, and whether a reshape lies between.
+    // Consumers through views, nearest first, and whether there is a reshape in between.
     let mut found: Vec<(NodeId, bool)> = Vec::new();
     let mut next = vec![(node, false)];
     let mut at = 0;

@@ -1,13 +1,14 @@
-//! Kernels that hand rows to each other become one kernel over rows: a softmax, a norm, a loss and
-//! their gradients read their operand once and keep what is between in cache. Products whose results
-//! are larger than what they are made of (the scores of an attention) are part of it, and those that
-//! make little of such results again, so that these never are in memory as a whole. Padding is filled
-//! row by row with what it surrounds.
+//! Row-wise fusion: kernels that pass rows to each other become one kernel over rows. A softmax, a
+//! norm, a loss and their gradients then read their operand once and hold intermediate rows in the
+//! cache. Matrix products whose results are larger than their operands (the scores of an attention)
+//! can join, as can matrix products that reduce such results again, so that the large results are
+//! never in memory as a whole. Padding is filled row by row with the elements that it surrounds.
 //!
-//! Kernels are taken in order of execution. One starts a group; later ones join if they share what
-//! is written or read, if nothing between keeps them from running earlier, and if there is a number
-//! of rows for which every part stays within its row of what the others write. What only the group
-//! uses then exists row by row.
+//! Kernels are visited in order of execution. A kernel starts a group. Later kernels join it if
+//! they share a buffer that is written or read, if no dependency on a kernel in between prevents
+//! them from running earlier, and if there is a number of rows for which every part stays within
+//! its row of the buffers that other parts write. Buffers that only the group uses then exist row
+//! by row (as locals).
 
 use super::build::Built;
 use super::name;
@@ -18,29 +19,29 @@ use crate::verify::{along_rows, apart, keeps_to_rows};
 use girih_ir::{Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
-/// How many kernels after a group's first one may join it.
+/// How many kernels after a group's first one are considered.
 const HORIZON: usize = 32;
-/// Most parts of a kernel.
+/// The most parts of a kernel.
 const MAX_PARTS: usize = 16;
-/// Elements of a row, at most: what is handed on should stay in the second-level cache.
+/// The most elements of a row: intermediate rows should stay in the L2 cache.
 const MAX_ROW: usize = 1 << 16;
-/// With fewer rows than this there is nothing to share among threads...
+/// With fewer rows than this there is no parallelism over rows...
 const FEW_ROWS: usize = 16;
 /// ... which matters if there are more elements than this.
 const MUCH: usize = 1 << 15;
-/// A product is wide if its result has at least so many times the elements of its operands: then it
-/// is cheaper to read the right one again for every few rows than to keep the result in memory.
+/// A matrix product is wide if its result has at least this many times the elements of its
+/// operands. Reading B once per few rows is then cheaper than storing the result.
 const WIDE: usize = 2;
-/// Elements of a right operand, at most: it is read again for every few rows.
+/// The most elements of B: it is read once per few rows.
 const MAX_RIGHT: usize = 1 << 22;
 
-/// A kernel, the nodes it computes, and the buffers it names.
+/// A kernel, the nodes that it computes, and the buffers that it uses.
 pub(super) struct Part {
     pub kernel: Kernel,
     nodes: Vec<NodeId>,
     reads: SmallVec<[BufferId; 8]>,
     pub writes: SmallVec<[BufferId; 4]>,
-    /// Those that it does not write the whole of.
+    /// Buffers that it writes in part.
     pub pieces: SmallVec<[BufferId; 2]>,
 }
 
@@ -62,12 +63,12 @@ impl Part {
     }
 }
 
-/// Puts the kernels of a program together that hand rows to each other.
+/// Fuses the kernels of a program that pass rows to each other.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
     regroup(graph, built, grow);
 }
 
-/// Puts kernels together: `grow` makes a group of one and those after it that are to join it.
+/// Fuses kernels: `grow` makes a group of a first kernel and of following ones that join it.
 pub(super) fn regroup(
     graph: &Graph,
     built: &mut Built,
@@ -81,7 +82,7 @@ pub(super) fn regroup(
     }
 }
 
-/// The kernels of a program, which then has none, and how often each buffer is named.
+/// Takes the kernels out of a program, and counts the uses of each buffer.
 fn parts(built: &mut Built) -> (Vec<Option<Part>>, Uses) {
     let kernels = std::mem::take(&mut built.program.kernels).into_iter();
     let kernels = kernels.zip(built.nodes.drain(..));
@@ -91,7 +92,7 @@ fn parts(built: &mut Built) -> (Vec<Option<Part>>, Uses) {
     (parts, uses)
 }
 
-/// The kernel with those of the following that join it.
+/// Makes a group of the kernel and of following ones that join it.
 fn grow(program: &Program, following: &mut [Option<Part>], start: Part) -> Group {
     let mut group = Group::new(program, start);
     if group.rows.is_empty() {
@@ -137,13 +138,13 @@ impl Buffers {
 /// Numbers of rows.
 type RowCounts = SmallVec<[usize; 4]>;
 
-/// Kernels that will be one.
+/// Kernels that will be fused.
 pub(super) struct Group {
     pub parts: Vec<Part>,
-    /// Over how many rows they can be.
+    /// The numbers of rows over which they can be fused.
     pub rows: RowCounts,
     pub named: Named,
-    /// Written, but not as a whole by one part.
+    /// Buffers that are written, but not as a whole by one part.
     pieces: Buffers,
     /// Elements of the largest part.
     elements: usize,
@@ -155,7 +156,7 @@ impl Group {
         Group { rows, ..Group::of_one(program, start) }
     }
 
-    /// A kernel as a single row.
+    /// A group of one kernel, over a single row.
     pub fn of_one(program: &Program, start: Part) -> Group {
         let mut group = Group { rows: smallvec![1], ..Group::empty(program) };
         group.extend([start]);
@@ -181,8 +182,9 @@ impl Group {
         }
     }
 
-    /// True if a kernel can be a part and reads what the group reads or writes, or stores into what
-    /// the group filled. (A copy that it stores into may turn out to be nothing to do.)
+    /// True if a kernel can be a part and reads a buffer that the group reads or writes, or stores
+    /// into a buffer that the group filled. (Not if the group has a copy: buffer donation may elide
+    /// a copy that is stored into.)
     fn meets(&self, part: &Part) -> bool {
         let touches = |&id: &BufferId| self.named.contains(id);
         let copies = || self.parts.iter().any(|p| copied(&p.kernel).is_some());
@@ -196,8 +198,8 @@ impl Group {
         }
     }
 
-    /// True if a product takes up what the group computes: a wide one, or one that makes little of
-    /// the rows of a wide one's.
+    /// True if a matrix product consumes a result of the group and is wide, or reduces the rows of
+    /// a wide product of the group.
     fn goes_on_with(&self, part: &Part) -> bool {
         let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
         let narrow = || {
@@ -208,7 +210,7 @@ impl Group {
             && part.reads.iter().any(|&id| self.named.written.contains(id))
     }
 
-    /// Over how many rows the group and a kernel can be one.
+    /// The numbers of rows over which the group and a kernel can be fused.
     fn rows_with(&self, program: &Program, part: &Part) -> RowCounts {
         let Part { kernel, reads, writes, pieces, .. } = part;
         let parts = self.parts.iter().map(|part| &part.kernel).chain([kernel]);
@@ -217,7 +219,8 @@ impl Group {
             let in_pieces = self.pieces.contains(id) || pieces.contains(&id);
             written && !(in_pieces && apart(program, parts.clone(), id))
         };
-        // What holds for the parts holds on, unless they share more with the kernel.
+        // The condition still holds for the parts, unless they share further buffers with the
+        // kernel.
         let new = |id: &BufferId| !self.named.contains(*id);
         let apart = writes.iter().all(new) && reads.iter().all(|id| !self.pieces.contains(*id));
         let elements = self.elements.max(elements(kernel));
@@ -234,7 +237,7 @@ impl Group {
     }
 }
 
-/// Elements that a part works on; of a product, those that it hands on.
+/// Elements that a part processes; for a matrix product, those of its result.
 pub(super) fn elements(kernel: &Kernel) -> usize {
     match kernel.core {
         Core::Matmul { .. } => kernel.points(),
@@ -242,7 +245,7 @@ pub(super) fn elements(kernel: &Kernel) -> usize {
     }
 }
 
-/// Elements of one product's left operand, right operand and result.
+/// Elements of A, B and the result of one entry of the batch.
 fn sizes(kernel: &Kernel) -> Option<[usize; 3]> {
     let dims = kernel.matmul_dims()?;
     let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
@@ -253,7 +256,7 @@ fn is_wide(kernel: &Kernel) -> bool {
     sizes(kernel).is_some_and(|[lhs, rhs, out]| out >= WIDE * (lhs + rhs) && rhs <= MAX_RIGHT)
 }
 
-/// Numbers of rows that a kernel may be cut into.
+/// Numbers of rows that a kernel may be divided into.
 fn candidates(kernel: &Kernel) -> RowCounts {
     let mut rows = RowCounts::new();
     let end = match kernel.core {
@@ -271,14 +274,14 @@ fn candidates(kernel: &Kernel) -> RowCounts {
     rows
 }
 
-/// What some kernels read and write.
+/// The buffers that some kernels read and write.
 pub(super) struct Named {
     read: Buffers,
     written: Buffers,
 }
 
 impl Named {
-    /// By no kernel yet.
+    /// Of no kernels.
     pub fn none(program: &Program) -> Named {
         Named { read: Buffers::none(program), written: Buffers::none(program) }
     }
@@ -292,19 +295,19 @@ impl Named {
         self.read.contains(id) || self.written.contains(id)
     }
 
-    /// True if a kernel that comes after them cannot run before or with them.
+    /// True if a later kernel depends on these kernels, so that it cannot run before or with them.
     pub fn hinder(&self, part: &Part) -> bool {
         part.reads.iter().any(|&id| self.written.contains(id))
             || part.writes.iter().any(|&id| self.contains(id))
     }
 }
 
-/// True if rows are short enough for the cache and many enough for the threads.
+/// True if rows are short enough for the cache and numerous enough for the threads.
 fn pays(elements: usize, rows: usize) -> bool {
     elements / rows <= MAX_ROW && (rows >= FEW_ROWS || elements <= MUCH)
 }
 
-/// How often each buffer is named, as a result of the program or by a kernel.
+/// The number of uses of each buffer, as an output of the program or by a kernel.
 struct Uses(Vec<u32>);
 
 impl Uses {
@@ -315,14 +318,14 @@ impl Uses {
         uses
     }
 
-    /// By buffer, how often others than these kernels name it.
+    /// The uses of each buffer by anything else than these kernels.
     fn besides(&self, parts: &[Part]) -> Uses {
         let mut others = self.0.clone();
         parts.iter().flat_map(Part::named).for_each(|id| others[id.0 as usize] -= 1);
         Uses(others)
     }
 
-    /// True of a buffer that is named; one made since is not.
+    /// True of a buffer that is used; false for buffers that were added later.
     fn contains(&self, id: BufferId) -> bool {
         self.0.get(id.0 as usize).is_some_and(|&count| count > 0)
     }
@@ -341,7 +344,7 @@ fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
     built.nodes.push(nodes);
 }
 
-/// The kernel of several parts, and the nodes it computes.
+/// Fuses the parts of a group into one kernel; returns also the nodes that it computes.
 fn together(
     graph: &Graph,
     program: &mut Program,
@@ -363,7 +366,7 @@ fn together(
     over_rows(graph, rows, (parts, nodes), locals)
 }
 
-/// A kernel over so many rows of parts, each with the nodes it computes.
+/// A kernel over `rows` rows of parts, each with the nodes that it computes.
 pub(super) fn over_rows(
     graph: &Graph,
     rows: usize,

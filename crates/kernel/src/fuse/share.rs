@@ -1,5 +1,5 @@
-//! What a reduction of a group over rows computes on its way and a later part computes again is
-//! kept for it, if it is expensive: the exponentials of a softmax.
+//! Reuse of intermediates: if a reduction of a group over rows computes an expensive value that a
+//! later part computes too, such as the exponentials of a softmax, the reduction stores the value.
 
 use super::cost;
 use crate::ir::{
@@ -9,8 +9,8 @@ use girih_ir::{DType, Literal, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// What a value is, whatever the kernel: equal keys at equal points are equal values. Operands are
-/// the numbers of their keys.
+/// The identity of a value across kernels: equal keys at equal points are equal values. Operands
+/// are the numbers of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Load(Access),
@@ -18,16 +18,16 @@ enum Key {
     Literal(Literal),
     Scalar(usize, DType),
     Iota(isize, SmallVec<[isize; 6]>, DType),
-    /// Not compared: a key of its own.
+    /// A unique key, for values that are not compared.
     Only(usize),
 }
 
-/// Numbers keys.
+/// Numbers the keys.
 #[derive(Default)]
 struct Keys(FxHashMap<Key, u32>);
 
 impl Keys {
-    /// The number of each value of a block.
+    /// The key number of each value of a block.
     fn number(&mut self, kernel: &Kernel, block: &Block) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::with_capacity(block.insts.len());
         for inst in &block.insts {
@@ -50,7 +50,7 @@ impl Keys {
     }
 }
 
-/// Keeps what later parts would compute again.
+/// Stores the values that later parts would compute too.
 pub(super) fn share(program: &mut Program, parts: &mut [Kernel]) {
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
@@ -89,7 +89,7 @@ fn keep(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
     sweep(map);
 }
 
-/// By value: whether an expensive op is among what it is computed from.
+/// By value: true if it depends on an expensive op.
 fn expensive(block: &Block) -> Vec<bool> {
     let mut heavy: Vec<bool> = Vec::with_capacity(block.insts.len());
     for inst in &block.insts {
@@ -115,7 +115,7 @@ fn uses(inst: &Inst, value: usize) -> bool {
     operands(inst).iter().any(|a| a.0 as usize == value)
 }
 
-/// Where a reduction stores a value of its prologue; a new place, unless it has one.
+/// The store of a value of a reduction's prologue; adds a buffer if there is no store.
 fn kept(program: &mut Program, reduction: &mut Kernel, value: Val) -> Access {
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, reduction.extents.len());
     for d in (1..strides.len()).rev() {
@@ -138,7 +138,7 @@ fn kept(program: &mut Program, reduction: &mut Kernel, value: Val) -> Access {
     access
 }
 
-/// Removes what a map's stores do not need.
+/// Removes instructions that a map's stores do not need.
 fn sweep(map: &mut Kernel) {
     let mut live = vec![false; map.body.insts.len()];
     map.stores.iter().for_each(|s| live[s.value.0 as usize] = true);
@@ -146,7 +146,7 @@ fn sweep(map: &mut Kernel) {
         .rev()
         .filter(|v| matches!(map.body.insts[*v], Inst::Gather { .. } | Inst::Wrap { .. }))
     {
-        // An index that is out of bounds is an error whoever needs it.
+        // An index out of bounds is an error even if its value is not used.
         live[v] = true;
     }
     for v in (0..live.len()).rev() {

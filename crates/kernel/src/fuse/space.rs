@@ -1,5 +1,5 @@
 //! The iteration space of a kernel under construction: axes of a tensor, split where a reshape
-//! needs it, laid out as dimensions; and the merging of dimensions that need not be apart.
+//! needs it, laid out as dimensions; and the merging of adjacent dimensions.
 
 use super::map::{Axis, Dims};
 use super::plan::{Group, Role as Purpose, scattered};
@@ -7,18 +7,19 @@ use girih_ir::{Attrs, Class, Graph, Iteration, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// What may merge with what: dimensions of equal role, and a batch dimension into rows.
+/// The role of a dimension. Dimensions of equal role may merge, and a batch dimension may merge
+/// into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Parallel, or a batch dimension of a product.
+    /// Parallel, or a batch dimension of a matrix product.
     Parallel,
-    /// Rows of a product.
+    /// Rows (M) of a matrix product.
     Rows,
-    /// Columns of a product.
+    /// Columns (N) of a matrix product.
     Columns,
-    /// Reduced, or the shared axis of a product.
+    /// Reduced, or the K of a matrix product.
     Reduced,
-    /// A scatter's dimension along which elements may collide.
+    /// A scatter's dimension along which updates may collide.
     Colliding,
 }
 
@@ -30,7 +31,8 @@ struct SpaceAxis {
 }
 
 impl SpaceAxis {
-    /// Axes of one element have no dimension, but that products name their axes by position.
+    /// Axes of one element have no dimension, except in matrix products, whose axes are identified
+    /// by position.
     fn dropped(&self) -> bool {
         let named = matches!(self.role, Role::Rows | Role::Columns | Role::Reduced);
         !named && self.factors.as_slice() == [1]
@@ -57,24 +59,24 @@ pub(super) struct Layout {
 }
 
 impl Space {
-    /// All axes parallel.
+    /// A space whose axes are all parallel.
     pub fn parallel(sizes: &[usize]) -> Space {
         Space::with_roles(sizes, |_| Role::Parallel)
     }
 
-    /// Axes with their roles.
+    /// A space whose axes have the given roles.
     pub fn with_roles(sizes: &[usize], role: impl Fn(usize) -> Role) -> Space {
         let axis =
             |(i, &size): (usize, &usize)| SpaceAxis { role: role(i), factors: smallvec![size] };
         Space { axes: sizes.iter().enumerate().map(axis).collect() }
     }
 
-    /// Leading axes parallel, the others reduced. There is at least one reduced dimension, so that
-    /// a reduction over a single element still combines it with the identity.
+    /// Leading axes are parallel, the others reduced. There is at least one reduced dimension, so
+    /// that a reduction over a single element still combines it with the identity.
     pub fn reduce(sizes: &[usize], parallel: usize) -> Space {
         let mut space = Space::parallel(&sizes[..parallel]);
         let reduced = sizes[parallel..].iter().filter(|&&size| size != 1);
-        // Axes of one element keep their place in the list and get no dimension.
+        // Axes of one element stay in the list but get no dimension.
         let role = |&size: &usize| if size == 1 { Role::Parallel } else { Role::Reduced };
         for size in &sizes[parallel..] {
             space.axes.push(SpaceAxis { role: role(size), factors: smallvec![*size] });
@@ -109,7 +111,7 @@ impl Space {
                 let mut step: usize = axis.factors.iter().product();
                 for &factor in &axis.factors {
                     step /= factor;
-                    // A dimension of one point moves nothing.
+                    // A dimension of one point contributes nothing.
                     if factor != 1 {
                         index.add_term(out.extents.len() as u32, step as isize);
                     }
@@ -164,7 +166,7 @@ pub(super) fn of_kernel(graph: &Graph, group: &Group, core: Option<&(NodeId, Ite
     })
 }
 
-/// The axes of a scatter's updates along which they are addressed by the indices.
+/// The axes of a scatter's updates that its indices address.
 pub(super) fn indexed_axes(graph: &Graph, node: &Node) -> Option<Range<usize>> {
     let (Attrs::Scatter { axis, .. } | Attrs::ScatterInto { axis, .. }) = node.op.attrs else {
         return None;
@@ -176,9 +178,9 @@ pub(super) fn indexed_axes(graph: &Graph, node: &Node) -> Option<Range<usize>> {
     Some(axis as usize..axis as usize + rank)
 }
 
-/// Merges neighbouring dimensions wherever all strides allow it. Shorter strides are over the
-/// leading dimensions. `rhs` is the position of a product's right operand, which may not move
-/// along what becomes rows.
+/// Merges adjacent dimensions wherever all strides permit it. Strides with fewer dimensions are
+/// over the leading ones. `rhs` is the index of B in `strides`; B must not move along dimensions
+/// that become rows.
 pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rhs: Option<usize>) {
     for outer in (0..layout.extents.len().saturating_sub(1)).rev() {
         let inner = outer + 1;
@@ -208,7 +210,7 @@ pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rh
         layout.parallel -= (a != Role::Reduced) as usize;
     }
     let Some(rhs) = rhs else { return };
-    // Others become rows of their own.
+    // Other batch dimensions along which B does not move become rows.
     for at in (0..layout.parallel).rev() {
         match layout.roles[at] {
             Role::Parallel if strides[rhs][at] == 0 => layout.roles[at] = Role::Rows,

@@ -1,8 +1,8 @@
-//! Kernels that become one because there are many of them: the updates of an optimiser, whose
-//! elements are then shared among threads as those of one kernel, and small kernels (of biases,
-//! losses, metrics), each of which costs more to launch than to run.
+//! Horizontal fusion: independent kernels become one. It applies to the updates of an optimiser,
+//! whose elements are then distributed among threads as those of one kernel, and to small kernels
+//! (of biases, losses, metrics), which cost more to launch than to run.
 //!
-//! They are the parts of a kernel over a single row.
+//! The kernels become the parts of a kernel over a single row.
 
 use super::build::Built;
 use super::rows::{Group, Named, Part, elements, regroup};
@@ -10,16 +10,17 @@ use crate::ir::{Core, Program};
 use crate::place::copied;
 use girih_ir::Graph;
 
-/// How many kernels after a group's first one may join it.
+/// How many kernels after a group's first one are considered.
 const HORIZON: usize = 128;
-/// Most parts of a kernel.
+/// The most parts of a kernel.
 const MAX_PARTS: usize = 64;
-/// Elements of a small kernel, at most: about what a thread computes while it would hand work over.
+/// The most elements of a small kernel: about as many as one thread computes in the time that it
+/// takes to start others.
 const SMALL: usize = 1 << 12;
-/// Elements of small kernels that become one, at most.
+/// The most elements of small kernels that are fused.
 const SMALL_TOGETHER: usize = 1 << 15;
 
-/// Puts the updates and the small kernels of a program together.
+/// Fuses the updates and the small kernels of a program.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
     regroup(graph, built, |program, following, start| {
         let mut group = Group::of_one(program, start);
@@ -39,7 +40,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
     });
 }
 
-/// Adds to a group those of the following that `join` it.
+/// Adds to a group those of the following kernels for which `join` holds.
 fn grow(
     program: &Program,
     following: &mut [Option<Part>],
@@ -60,7 +61,7 @@ fn grow(
     }
 }
 
-/// True for a map that only computes results of the program.
+/// True for a map that only computes outputs of the program.
 fn is_update(program: &Program, part: &Part) -> bool {
     matches!(part.kernel.core, Core::Map)
         && is_whole(part)
@@ -74,8 +75,8 @@ fn is_small(part: &Part) -> bool {
         && elements(&part.kernel) <= SMALL
 }
 
-/// False for what makes a buffer together with others: pieces of it, or the copy that they replace
-/// parts of, for which there may be nothing to do.
+/// False for a kernel that writes a buffer together with others: a part of the buffer, or the copy
+/// into which others store, which buffer donation may elide.
 fn is_whole(part: &Part) -> bool {
     part.pieces.is_empty() && copied(&part.kernel).is_none()
 }

@@ -1,4 +1,4 @@
-//! Where a kernel under construction finds values in memory: addresses through views and reshapes.
+//! Memory accesses of a kernel under construction: addresses through views and reshapes.
 
 use super::Builder;
 use crate::fuse::Refusal;
@@ -10,15 +10,15 @@ use crate::fuse::operand;
 use crate::ir::{Access, AccessId, BufferId, Inst, Val};
 use girih_ir::{Class, NodeId};
 
-/// How an address comes about.
+/// How an address is composed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Through views.
     Views,
-    /// As well over one more dimension, of so many points, which cannot be split for a reshape on
-    /// the way.
+    /// Through views, with an additional dimension of so many points (a gather's index), which
+    /// cannot be split for a reshape.
     Indexed(usize),
-    /// Through views and through casts that a product makes of its operands.
+    /// Through views, and through casts that a matrix product applies to its operands.
     Operand,
 }
 
@@ -38,8 +38,8 @@ impl Builder<'_, '_> {
         })
     }
 
-    /// Follows views down to memory, moving there what is not; gives the node whose memory it is,
-    /// the offset and the strides.
+    /// Follows views down to a value in memory, moving the last one there if necessary. Returns the
+    /// node that has the memory, the offset and the strides.
     pub(super) fn address(
         &mut self,
         mut node: NodeId,
@@ -68,7 +68,7 @@ impl Builder<'_, '_> {
                 continue;
             }
             if node == bottom {
-                // A cast: the product makes it.
+                // A cast that the matrix product applies.
                 if !self.ops.contains(&node) {
                     self.ops.push(node);
                 }
@@ -80,7 +80,7 @@ impl Builder<'_, '_> {
                 Err(NoMap::Split { dim, inner }) if !matches!(reach, Reach::Indexed(_)) => {
                     return Err(Redo::Split { dim: dim as usize, inner });
                 }
-                // The loop comes round to find the value in memory.
+                // The next iteration finds the value in memory.
                 Err(_) => {
                     self.keep(bottom, Refusal::Reshape);
                 }

@@ -1,24 +1,24 @@
-//! Large values that two kernels need, as the forward and the backward half of a training step do:
-//! whether both compute them.
+//! Rematerialisation: decides whether two kernels both compute a large value that both need, as the
+//! forward and the backward half of a training step do.
 
 use super::{Demand, Homes, Planner};
 use crate::fuse::cost;
 use girih_ir::{Class, Node, NodeId};
 use smallvec::SmallVec;
 
-/// What a kernel would do to compute a value.
+/// The work of a kernel that computes a value.
 struct Work {
     home: u32,
     /// Elements of the value.
     numel: usize,
     cost: u32,
-    /// Nodes that are counted.
+    /// Nodes that are already counted.
     seen: SmallVec<[NodeId; 16]>,
 }
 
 impl Planner<'_> {
-    /// True if the later kernel has all that the value is made of at hand, and computing it is less
-    /// work than writing it and reading it again.
+    /// True if the later kernel reads all operands of the value anyway, and computing the value is
+    /// cheaper than storing and loading it.
     pub(super) fn costs_less_than_memory(&self, id: NodeId, node: &Node, demand: Demand) -> bool {
         let Homes::Two(a, b) = demand.homes else { return false };
         let numel = node.spec.numel();
@@ -31,8 +31,8 @@ impl Planner<'_> {
         self.add_work(id, &mut work)
     }
 
-    /// Adds what a kernel does for a value; false if that is too much or needs memory that the
-    /// kernel does not read anyway.
+    /// Adds the work of a node; false if it exceeds the limit, or needs memory that the kernel does
+    /// not read anyway.
     fn add_work(&self, id: NodeId, work: &mut Work) -> bool {
         let node = self.graph.node(id);
         work.cost += cost::of(node.op.code);
@@ -53,7 +53,7 @@ impl Planner<'_> {
             || self.is_broadcast(id, work.numel)
     }
 
-    /// True for a view of something much smaller.
+    /// True for a view of a much smaller value.
     fn is_broadcast(&self, id: NodeId, numel: usize) -> bool {
         let node = self.graph.node(id);
         let small = |operand: NodeId| self.graph.spec(operand).numel() <= numel / 16;

@@ -1,4 +1,5 @@
-//! Library routines, branches and loops in a plan: kernels of their own, each of all results of a call.
+//! Library routines, branches and loops in a plan: each call is a kernel of its own that computes
+//! all its results.
 
 use super::{Demand, Planner, Role};
 use crate::custom;
@@ -8,12 +9,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 impl Planner<'_> {
-    /// Nothing is fused with a routine, a branch or a loop: it takes and gives dense memory. All
-    /// results of one call that anything asks for are computed by one kernel, which runs in the place
-    /// of the first.
+    /// Plans a routine, a branch or a loop. Nothing is fused with it, because its operands and
+    /// results are dense in memory. All demanded results of one call are computed by one kernel,
+    /// which runs at the position of the first result.
     ///
-    /// Errors: [`LowerError::Composite`] in a region; [`LowerError::Region`] for kernels of a user that do
-    /// not fit their operands.
+    /// Errors: [`LowerError::Composite`] in a region; [`LowerError::Region`] for kernels of a
+    /// custom op that do not fit their operands.
     pub(super) fn library(
         &mut self,
         id: NodeId,
@@ -55,7 +56,7 @@ impl Planner<'_> {
             if let Some(program) = custom::program_of(call, &operands) {
                 let region = |source| LowerError::Region { node: id, source: Box::new(source) };
                 let mut program = program.map_err(region)?;
-                // What nobody reads is not written: neither by these kernels nor for them.
+                // Results that nothing reads are removed, and the kernels that only compute them.
                 custom::prune(&mut program, |number| needed.contains(&Some(number)));
                 for position in custom::operands_of(&program) {
                     self.demands[node.inputs[position].index()].merge(dense);
@@ -69,8 +70,8 @@ impl Planner<'_> {
     }
 }
 
-/// For each live result of a library routine, a branch or a loop that has elements, the first such
-/// result of the same call: of the same op, settings and operands.
+/// For each live, nonempty result of a library routine, a branch or a loop: the first such result
+/// of the same call, that is, of the same op, attributes and operands.
 pub(super) fn leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
     let mut leaders = FxHashMap::default();
     // The first result of the last call of that op, and its results so far.
@@ -87,7 +88,7 @@ pub(super) fn leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
             let key = (node.op.with_result(0), node.inputs.as_slice());
             let (leader, results) = calls.entry(key).or_insert_with(|| (id, SmallVec::new()));
             if results.contains(&&node.op) {
-                // The same once more, which nothing has merged: another call.
+                // The same result again, which no pass has merged, belongs to another call.
                 (*leader, *results) = (id, SmallVec::new());
             }
             results.push(&node.op);

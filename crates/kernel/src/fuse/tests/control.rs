@@ -1,5 +1,5 @@
-//! Branches and loops: what becomes of their operands, results and constants, that they compute what
-//! the reference says, and that the verifier sees what is wrong with them.
+//! Branches and loops: their operands, results and constants, their results against the reference,
+//! and the errors that the verifier finds.
 
 use super::eval::Data;
 use super::executed::run;
@@ -70,7 +70,7 @@ fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
     let control = control_of(&program);
     assert_eq!(control.flow, Flow::Scan { length: 3, reverse: false });
     assert!(control.results.len() == 2 && control.results.iter().all(Option::is_some));
-    // Of the carry's two places one is the result's.
+    // One of the carry's two buffers is the result.
     assert_eq!(control.layout().bytes, 128, "{program}");
     let text = program.to_string();
     assert!(
@@ -97,14 +97,14 @@ fn constants_are_no_operands_and_a_carry_starts_from_one() {
     assert_eq!(program.kernels.len(), 1, "{program}");
     let feeds = &control_of(&program).operands;
     assert!(matches!(feeds[..], [Feed::Splat { numel: 2, .. }, Feed::Nothing, Feed::Nothing]));
-    // The scalars are those of the graph's arguments.
+    // The scalars are the graph's arguments.
     let found = run(&program, &[vec![3.0], vec![2.0]]);
     let values: Vec<f64> = found.concat().into_iter().map(f64::from_bits).collect();
     let stack = [3.5, 3.5, 6.5, 6.5, 12.5, 12.5, 24.5, 24.5];
     assert_eq!(values, [&[48.0, 48.0][..], &stack].concat());
 }
 
-/// A loop that sets elements of its carry to a value: at one index per iteration.
+/// A loop that sets elements of its carry to a value, at one index per iteration.
 fn setting(keep: bool) -> Graph {
     let wide = || TensorSpec::new([40], DType::F64);
     let (at, value) = (TensorSpec::new([1], DType::I64), TensorSpec::new([1], DType::F64));
@@ -159,7 +159,7 @@ fn iterations_copy_nothing_of_a_carry_that_stays_in_its_place() {
         unsafe { prepared[kernel].run(bindings, &mut scratch) }
     };
     let hooks = Hooks { run: &mut launch, steady: &mut |_, _| None, proceed: &mut || Ok(()) };
-    // SAFETY: the buffers are as long as the program says, and this thread's alone.
+    // SAFETY: the buffers have the program's sizes, and only this thread uses them.
     unsafe { Driver::new(control).run(&bindings, hooks) }.unwrap();
     assert_eq!((done, ran), (3, 3), "the copy is done, the element is set");
 }
@@ -318,7 +318,7 @@ proptest! {
         limit in 0i64..5,
         swap: bool,
     ) {
-        // A counter, and five carries of the random body; in pairs they may change places.
+        // A counter, and five carries of the random body, which may be permuted.
         let inner = random_body(&choices, &outputs);
         let mut specs = vec![spec(); 6];
         specs.insert(0, TensorSpec::scalar(DType::I64));

@@ -1,5 +1,5 @@
-//! The obvious evaluators that lowering is tested against: one of graphs, one of programs. Every
-//! value is an f64, every loop is written out, nothing is fast.
+//! Naive evaluators against which lowering is tested: one for graphs, one for programs. Every value
+//! is an f64, and every loop is explicit.
 
 use crate::ir::{Access, Block, BufferKind, Core, Inst, Kernel, Program, ReduceOp, Store, Val};
 use girih_ir::{Attrs, Class, Graph, Literal, Node, NodeId, OpCode};
@@ -25,7 +25,7 @@ fn at(offset: isize, strides: &[isize], point: &[usize]) -> usize {
     usize::try_from(offset + moved).expect("accesses stay inside")
 }
 
-/// Any function of leaf and position does for a random draw.
+/// Any function of leaf and position can stand for a random draw.
 fn draw(argument: usize, position: usize) -> f64 {
     ((position * 7919 + argument * 104_729) % 1000) as f64 / 1000.0
 }
@@ -138,7 +138,8 @@ impl Run<'_> {
         }
     }
 
-    /// Elements written: buffer, element, value, and what combines it with what is there.
+    /// The elements written: buffer, element, value, and the op that combines it with the old
+    /// value.
     fn writes(&self) -> Vec<(usize, usize, f64, Option<OpCode>)> {
         let mut out = Vec::new();
         if let Core::Reduce { prologue, stores, .. } = &self.kernel.core {
@@ -228,7 +229,7 @@ fn leaf(graph: &Graph, id: NodeId, argument: usize, arguments: &[Data]) -> Data 
     }
 }
 
-/// Ops with a loop nest: elementwise, views, reductions, products.
+/// Ops with a loop nest: elementwise, views, reductions, matrix products.
 fn nest(graph: &Graph, id: NodeId, values: &[Data]) -> Data {
     let node = graph.node(id);
     let nest = graph.iteration(id).unwrap();
@@ -280,7 +281,7 @@ fn combine(graph: &Graph, node: &Node, values: &[Data]) -> Data {
                     let moved = |(a, i): (usize, &usize)| i + before * (a == axis) as usize;
                     point.iter().enumerate().map(moved).collect()
                 }
-                // The tensor itself, then the part.
+                // First the tensor itself, then the slice.
                 Attrs::Slice(_) if input == node.inputs[0] => point.clone(),
                 Attrs::Slice(dims) => {
                     let moved = |(i, d): (&usize, &girih_ir::ops::SliceDim)| d.start + i * d.step;

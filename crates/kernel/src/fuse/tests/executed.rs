@@ -1,6 +1,7 @@
-//! Fused and unfused programs on the portable executor: the same bits. Graphs with sums are left
-//! out: the executor's order of summation still depends on how a prologue reads its operands (a
-//! strided load sums down columns, a computed prologue by lanes), against what `Core::Reduce` says.
+//! Fused and unfused programs on the portable executor give the same bits. Graphs with sums are
+//! excluded: the executor's order of summation still depends on how a prologue reads its operands
+//! (a strided load sums down columns, a computed prologue by lanes), in contradiction to the
+//! documentation of `Core::Reduce`.
 
 use super::eval::Data;
 use super::random::{options, random_graph};
@@ -10,7 +11,7 @@ use crate::ir::{BufferKind, Program};
 use girih_ir::Literal;
 use proptest::prelude::*;
 
-/// Runs a program of f64 and i64 arguments; gives the words of its outputs.
+/// Runs a program with f64 and i64 arguments; returns the words of its outputs.
 pub(super) fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
     let words = |b: &crate::ir::Buffer| -> Vec<u64> {
         match b.kind {
@@ -22,7 +23,7 @@ pub(super) fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
     };
     let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(words).collect();
     let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
-    // A scalar's bits, or a random leaf's key: any will do.
+    // A scalar's bits, or a random leaf's key: any value will do.
     let scalar = |a: &Data| [a.first().copied().unwrap_or(0.0).to_bits(), 0];
     let scalars: Vec<[u64; 2]> = arguments.iter().map(scalar).collect();
     let mut scratch = Scratch::new();
@@ -33,8 +34,8 @@ pub(super) fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
         let start = workspace.as_mut_ptr().cast::<u8>();
         let workspace = start.wrapping_add(start.align_offset(64));
         let bindings = Bindings { buffers: &buffers, arguments: &scalars, workspace };
-        // SAFETY: the buffers are as long as the program says and 8-aligned, distinct, and used by
-        // this thread alone; the workspace is long enough from its first aligned byte on.
+        // SAFETY: the buffers have the program's sizes, are 8-aligned and distinct, and only this
+        // thread uses them; the workspace is long enough from its first aligned byte on.
         unsafe { prepared.run(&bindings, &mut scratch) }.expect("all indices are in range");
     }
     program.outputs.iter().map(|o| memory[o.0 as usize].clone()).collect()

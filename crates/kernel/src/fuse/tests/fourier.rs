@@ -1,4 +1,4 @@
-//! Fourier transforms as kernels: the sums that define them, whatever algorithm a length is for.
+//! Fourier transforms as kernels against the sums that define them, for lengths of every algorithm.
 
 use super::registry::run;
 use super::*;
@@ -17,7 +17,7 @@ fn spread(rows: usize, len: usize, dtype: DType) -> Array {
     Array::new(TensorSpec::new([rows, len], dtype), (0..rows * len).map(number))
 }
 
-/// Compares a kernel with the reference by what the sums are of: `n` numbers of at most 2.
+/// Compares a kernel with the reference; the tolerance is for sums of `n` numbers of at most 2.
 fn check(op: &Op, data: Array, n: usize, epsilon: f64) {
     let g = graph(|b| {
         let x = b.input(data.spec().clone());
@@ -37,7 +37,7 @@ fn check(op: &Op, data: Array, n: usize, epsilon: f64) {
 #[test]
 fn transforms_of_any_length_are_the_sums_that_define_them() {
     for n in (1..30).chain([31, 64, 97, 100, 128]) {
-        // Enough rows for several chunks, the last of them shorter.
+        // Enough rows for several chunks, the last one shorter.
         let rows = if n == 5 { 2003 } else { 3 };
         for (real, complex, epsilon) in
             [(DType::F32, DType::C64, 6e-8), (DType::F64, DType::C128, 2.3e-16)]

@@ -1,4 +1,4 @@
-//! How programs read: one small graph per fact.
+//! The text of programs: one small graph per fact.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Library routines: what becomes of their results and operands, and that they compute what the
-//! reference says.
+//! Library routines: their results and operands in programs, and their values against the
+//! reference.
 
 use super::eval::Data;
 use super::executed::run;

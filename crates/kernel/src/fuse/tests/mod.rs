@@ -1,5 +1,5 @@
-//! Tests of lowering: what becomes one kernel, what is refused and why, how programs read, and that
-//! no fusion changes a result.
+//! Tests of lowering: which kernels result, which fusions are refused and why, the text of
+//! programs, and that no fusion changes a result.
 
 mod control;
 mod eval;
@@ -18,7 +18,7 @@ mod together;
 use super::*;
 use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSpec};
 
-/// Every fusion of a kernel, none of kernels with each other.
+/// Fusion within kernels, but not of kernels with each other.
 const APART: FusionOptions =
     FusionOptions { rows: false, matmul_prologue: false, ..FusionOptions::ALL };
 
@@ -27,7 +27,7 @@ fn input<const N: usize>(b: &mut GraphBuilder, shape: [usize; N]) -> NodeId {
     b.input(TensorSpec::new(shape, DType::F32))
 }
 
-/// The graph of outputs that `record` gives.
+/// The graph of the outputs of `record`.
 fn graph<const N: usize>(record: impl FnOnce(&mut GraphBuilder) -> Result<[NodeId; N]>) -> Graph {
     let mut b = GraphBuilder::default();
     let outputs = record(&mut b).expect("the test's graph is well-formed");
@@ -92,7 +92,7 @@ fn parameter(b: &mut GraphBuilder) -> NodeId {
     b.leaf(OpCode::Constant.into(), TensorSpec::scalar(DType::F32))
 }
 
-/// Names of the kernels of the fully fused program, in order.
+/// The names of the kernels of the fully fused program, in order.
 fn names(graph: &Graph) -> Vec<String> {
     let program = lower(graph, APART).expect("the graph is primitive");
     program.kernels.into_iter().map(|k| k.name).collect()

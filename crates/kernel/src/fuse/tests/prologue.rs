@@ -1,4 +1,4 @@
-//! Products that compute their operands.
+//! Matrix products with fused operands.
 
 use super::eval::Data;
 use super::executed;
@@ -10,7 +10,7 @@ fn names(graph: &Graph) -> Vec<String> {
     program.kernels.into_iter().map(|k| k.name).collect()
 }
 
-/// `x` by a matrix of bytes with a scale for each column.
+/// `x` by a matrix of bytes with a scale per column.
 fn scaled_weights(b: &mut GraphBuilder) -> Result<NodeId> {
     let (w, scale) = (b.input(TensorSpec::new([4, 6], DType::I8)), input(b, [6]));
     let wide = b.cast(w, DType::F32)?;
@@ -45,15 +45,15 @@ fn an_operand_that_others_need_or_that_is_no_map_is_in_memory() {
         Ok([b.matmul(x, w)?, x])
     });
     assert_eq!(names(&g), ["relu", "matmul"]);
-    // Both products read it, or one twice.
+    // Two matrix products read it, or one reads it twice.
     let g = graph(|b| {
         let (x, w) = (input(b, [4, 4]), input(b, [4, 6]));
         let x = relu(b, x)?;
         Ok([b.matmul(x, w)?, b.matmul(x, x)?])
     });
     assert_eq!(names(&g), ["relu", "matmul", "matmul"]);
-    // An index may be out of range, and rows of a left operand that lie side by side are computed
-    // in runs as short as a tile.
+    // The index may be out of range; and the rows of a column-major A are computed in runs as short
+    // as a tile.
     let g = graph(|b| {
         let (table, w) = (input(b, [9, 4]), input(b, [4, 6]));
         let ids = b.input(TensorSpec::new([8], DType::I32));
@@ -77,7 +77,7 @@ fn operands_are_computed_where_views_of_them_are_read() {
         Ok([b.matmul(x, w)?])
     });
     assert_eq!(names(&g), ["fused_relu_relu_matmul"]);
-    // Words of 64 bits: of these elements of 32, each second one is zero.
+    // Buffers have words of 64 bits: every second of these 32-bit elements is zero.
     let numbers = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
     let data: Vec<Data> = vec![numbers(48), numbers(48)];
     let run = |options| executed::run(&lower(&g, options).unwrap(), &data);

@@ -1,4 +1,5 @@
-//! Random graphs: lowered with every set of options they compute what the graph says, bit for bit.
+//! Random graphs: programs with every set of options compute the bits that the graph's evaluator
+//! does.
 
 use super::eval::{self, Data};
 use crate::fuse::{FusionOptions, lower};
@@ -25,7 +26,7 @@ impl Choices<'_> {
     }
 }
 
-/// Shapes with so many elements, some with axes of one.
+/// A shape with so many elements, possibly with axes of one.
 fn shapes_of(numel: usize, c: &mut Choices<'_>) -> Vec<usize> {
     let mut shape = Vec::new();
     let mut rest = numel;
@@ -49,7 +50,7 @@ fn indexed(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId, index: NodeId) 
     match c.below(7) {
         0 => b.emit(Op::new(OpCode::Take, along), &[x, index]).ok(),
         6 => {
-            // What is scattered is computed from what it is scattered into.
+            // The updates are computed from the tensor that they are scattered into.
             let iota = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
             let i = b.leaf(iota, TensorSpec::new(shape, DType::I64));
             let n = b.op(OpCode::Neg, &[i]).ok()?;
@@ -135,7 +136,7 @@ fn view(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId) -> Option<NodeId> 
 }
 
 fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) -> Option<NodeId> {
-    // Mostly what was made last, so that graphs grow deep.
+    // Mostly recent nodes, so that graphs grow deep.
     let recent = &nodes[nodes.len() - 4..];
     let mut pick = || if c.below(3) == 0 { c.of(nodes) } else { c.of(recent) };
     let (x, y) = (pick(), pick());
@@ -171,7 +172,7 @@ fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) 
 /// A graph and its arguments.
 pub fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
     let mut mixed: Vec<u16> = choices.to_vec();
-    // A few hundred choices from a few: shrinking stays fast.
+    // Derive a few hundred choices from a few, so that shrinking stays fast.
     for i in 0..600 {
         mixed.push(mixed[i].wrapping_mul(40_503).wrapping_add(12_345).rotate_left(5));
     }
@@ -189,7 +190,7 @@ pub fn random_graph(choices: &[u16]) -> (Graph, Vec<Data>) {
         if let Some(node) = step(b, c, &nodes, index) {
             nodes.push(node);
         }
-        // A step that fails may have recorded operands that are fine but unused.
+        // A failed step may have recorded valid operands that are unused.
         if nodes.len() > before && b.spec(nodes[before]).numel() > MAX_NUMEL {
             nodes.pop();
         }

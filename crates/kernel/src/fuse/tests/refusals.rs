@@ -1,4 +1,4 @@
-//! One graph per reason for which something is not fused.
+//! One graph per reason for a refused fusion.
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn the_first_of_several_kernels_stores_what_it_computes_in_order() {
     });
     check(&g, &[]);
     assert_eq!(names(&g), ["fused_exp_neg", "abs"]);
-    // The pre-activation that the gradient needs is stored by the layer's own kernel.
+    // The layer's kernel stores the pre-activation that the gradient needs.
     let g = graph(|b| {
         let (x, w, bias) = (input(b, [8, 4]), input(b, [4, 6]), input(b, [6]));
         let y = b.matmul(x, w)?;
@@ -211,7 +211,7 @@ fn a_refusal_names_the_op_that_would_have_had_the_value() {
         let name = |id: Option<NodeId>| id.map(|id| g.node(id).op.name());
         refusals.iter().map(|r| (name(Some(r.node)), name(r.consumer))).collect::<Vec<_>>()
     };
-    // Behind a view, and past one that could have had it.
+    // Through a view, and past a consumer that could have fused it.
     let g = graph(|b| {
         let x = input(b, [4, 4]);
         let e = b.exp(x)?;

@@ -1,5 +1,5 @@
-//! A walk over the op registry: every op on its samples, in every dtype it takes, lowers with and
-//! without fusion, and the portable executor computes what the reference evaluator says.
+//! A walk over the op registry: every op, on its samples in every dtype it takes, lowers with and
+//! without fusion, and the portable executor agrees with the reference evaluator.
 
 use super::*;
 use crate::exec::{Bindings, Prepared, Scratch};
@@ -8,7 +8,7 @@ use girih_ir::Class;
 use girih_ir::ops::Sample;
 use girih_ir::reference::{Array, Element, evaluate};
 
-/// Bytes of a part, and parts, of an element.
+/// The bytes of a real part of an element, and the number of parts.
 fn parts(dtype: DType) -> (usize, usize) {
     (dtype.real().size(), 1 + dtype.is_complex() as usize)
 }
@@ -54,14 +54,14 @@ pub(super) fn run(program: &Program, arguments: &[Array], spec: &TensorSpec) -> 
         let start = workspace.as_mut_ptr().cast::<u8>();
         let workspace = start.wrapping_add(start.align_offset(64));
         let bindings = Bindings { buffers: &buffers, arguments: &[], workspace };
-        // SAFETY: the buffers are as long as the program says and 8-aligned, distinct, and used by
-        // this thread alone; the workspace is long enough from its first aligned byte on.
+        // SAFETY: the buffers have the program's sizes, are 8-aligned and distinct, and only this
+        // thread uses them; the workspace is long enough from its first aligned byte on.
         unsafe { prepared.run(&bindings, &mut scratch) }.expect("samples' indices are in range");
     }
     unpack(&memory[program.outputs[0].0 as usize], spec)
 }
 
-/// Relative and absolute slack: a few units in the last place, sums included.
+/// Relative and absolute tolerance: a few units in the last place, including sums.
 fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 4e-3,

@@ -1,4 +1,4 @@
-//! Kernels over rows: what becomes one, and what does not.
+//! Row-wise fusion: which kernels are fused and which are not.
 
 use super::*;
 use super::{eval, executed};
@@ -8,7 +8,7 @@ fn kernels(graph: &Graph) -> Program {
     lower(graph, FusionOptions::ALL).expect("the graph is primitive")
 }
 
-/// Parts and locals of the only kernel.
+/// The parts and locals of the only kernel.
 #[track_caller]
 fn one(graph: &Graph) -> (usize, usize) {
     let program = kernels(graph);
@@ -24,7 +24,7 @@ fn a_softmax_a_norm_and_a_loss_are_one_kernel_each() {
         let x = input(b, [32, 40]);
         Ok([softmax(b, x)?])
     });
-    // The exponentials are kept too.
+    // The exponentials are stored too.
     assert_eq!(one(&g), (3, 3));
     let g = graph(|b| {
         let (x, w, bias) = (input(b, [32, 40]), input(b, [40]), input(b, [40]));
@@ -148,7 +148,7 @@ fn the_scores_of_an_attention_exist_for_a_few_queries() {
         let operands = [input(b, [2, 32, 4]), input(b, [2, 40, 4]), input(b, [2, 40, 4])];
         Ok([attention(b, operands)?])
     });
-    // Scores, largest, exponentials, sums and weights.
+    // Scores, maxima, exponentials, sums and weights.
     assert_eq!(one(&g), (5, 5));
     let text = kernels(&g).to_string();
     assert!(text.contains("over [64]\n"), "{text}");
@@ -165,7 +165,7 @@ fn pieces_of_a_concatenation_belong_to_kernels_over_rows() {
     });
     let program = kernels(&g);
     assert_eq!(program.kernels.len(), 1, "{program}");
-    // What is read by rows has to be written by rows.
+    // An operand that is read by rows must be written by rows.
     let g = graph(|b| {
         let x = input(b, [16, 4]);
         let (y, z) = (b.exp(x)?, b.tanh(x)?);
@@ -186,7 +186,7 @@ fn products_with_large_operands_stay_apart() {
         Ok([b.matmul(hidden, v)?])
     });
     assert_eq!(kernels(&g).kernels.len(), 2, "weights would be read again and again");
-    // All keys are made before the first scores, unless the scores of an entry are few.
+    // All keys are computed before the first scores, unless an entry has few scores.
     let made = |length: usize| {
         let g = graph(|b| {
             let [q, k, v] = [(); 3].map(|()| input(b, [2, length, 4]));
@@ -200,7 +200,7 @@ fn products_with_large_operands_stay_apart() {
 
 #[test]
 fn attention_by_rows_has_the_bits_of_its_parts() {
-    // Rows that make up one group, several, and groups of two sizes.
+    // Rows that make up one group, several groups, and groups of two sizes.
     for (batch, queries, keys) in [(1, 40, 33), (3, 200, 150), (2, 131, 3000)] {
         let g = graph(|b| {
             let shapes = [[batch, queries, 3], [batch, keys, 3], [batch, keys, 2]];
@@ -221,7 +221,7 @@ fn attention_by_rows_has_the_bits_of_its_parts() {
 
 #[test]
 fn a_row_may_be_a_whole_product() {
-    // Outer products of rows, which the largest of each matrix divides.
+    // Outer products of rows, divided by the maximum of each matrix.
     let g = graph(|b| {
         let spec = |shape: [usize; 3]| TensorSpec::new(shape, DType::F64);
         let (x, y) = (b.input(spec([50, 6, 1])), b.input(spec([50, 1, 6])));

@@ -1,4 +1,4 @@
-//! What becomes one kernel.
+//! Which ops are fused into one kernel.
 
 use super::*;
 use crate::ir::{BufferKind, Core};
@@ -90,7 +90,7 @@ fn a_product_and_its_activation_are_one_kernel_named_after_both() {
         g.decomposed().unwrap().unwrap()
     };
     check(&activated(OpCode::Relu, Attrs::None), &["fused_matmul_relu"]);
-    // The exact form, by erf, and the approximate one, by tanh, are each what was asked for.
+    // The exact form (by erf) and the approximate one (by tanh) are not interchanged.
     check(&activated(OpCode::Gelu, Attrs::Approximate(false)), &["fused_matmul_gelu"]);
     check(&activated(OpCode::Gelu, Attrs::Approximate(true)), &["fused_matmul_gelu"]);
 }
@@ -110,7 +110,8 @@ fn a_cast_of_integers_is_part_of_the_products_that_widen_them() {
     };
     check(&of(DType::I8, DType::I32, false), &["fused_cast_matmul"]);
     check(&of(DType::U8, DType::I16, false), &["fused_cast_matmul"]);
-    // What narrows, or changes the kind, is done before; and what is wanted anyway is read.
+    // Casts that narrow or change the kind of number run before; so do casts whose result is an
+    // output.
     check(&of(DType::I32, DType::I8, false), &["cast", "matmul"]);
     check(&of(DType::U8, DType::I8, false), &["cast", "matmul"]);
     check(&of(DType::BF16, DType::F32, false), &["cast", "matmul"]);
@@ -130,8 +131,8 @@ fn a_layout_is_changed_only_where_strides_cannot_say_it() {
         }),
         &["matmul"],
     );
-    // ... and one whose rows and columns are run together, if the dimensions can be split: here
-    // twelve shared indices into two by six.
+    // ... as is one whose rows and columns are merged, if the dimensions can be split: here twelve
+    // K indices into two by six.
     check(
         &graph(|b| {
             let (x, y) = (input(b, [6, 8]), input(b, [12, 5]));
@@ -141,7 +142,7 @@ fn a_layout_is_changed_only_where_strides_cannot_say_it() {
         }),
         &["matmul"],
     );
-    // Without a common grid it has no strides: one copy, of that operand alone.
+    // Without a common split, the operand has no strides: one copy, of that operand only.
     check(
         &graph(|b| {
             let (x, y) = (input(b, [6, 8]), input(b, [8, 5]));
@@ -162,7 +163,7 @@ fn batches_of_a_linear_layer_become_rows() {
     });
     let program = lower(&g, APART).unwrap();
     assert_eq!(program.kernels[0].extents.as_slice(), &[16, 6, 4]);
-    // The same through explicit reshapes, as front ends write it.
+    // The same with explicit reshapes, as front ends write it.
     let g = graph(|b| {
         let (x, w) = (input(b, [2, 8, 4]), input(b, [4, 6]));
         let (bias, rest) = (input(b, [6]), input(b, [2, 8, 6]));
@@ -428,7 +429,7 @@ fn windows_are_strides_of_what_they_are_of() {
 
 #[test]
 fn a_large_value_that_two_kernels_need_is_computed_by_both_if_all_it_needs_is_at_hand() {
-    // A gate in the forward half of a step, and in the backward half with what it is made of.
+    // A gate in the forward half of a step, and in the backward half with all its operands.
     let exponentials = |rows: usize, whole: bool| {
         let g = graph(|b| {
             let (x, w, ct) = (input(b, [rows, 8]), input(b, [8, 512]), input(b, [rows, 8]));

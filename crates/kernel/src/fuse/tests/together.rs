@@ -1,4 +1,4 @@
-//! Many kernels that become one: updates of an optimiser, and small kernels.
+//! Horizontal fusion: updates of an optimiser, and small kernels.
 
 use super::*;
 use super::{eval, executed};
@@ -9,7 +9,7 @@ fn kernels(graph: &Graph) -> Program {
     lower(graph, FusionOptions::ALL).expect("the graph is primitive")
 }
 
-/// Numbers of parts of each kernel; 0 of one that has none.
+/// The number of parts of each kernel; 0 for a kernel without parts.
 fn parts(program: &Program) -> Vec<usize> {
     let of = |kernel: &Kernel| match &kernel.core {
         Core::Rows(rows) => rows.parts.len(),
@@ -45,7 +45,7 @@ fn updates_of_many_parameters_are_one_kernel() {
     let sizes = shapes.iter().flat_map(|[m, n]| [m * n; 3]);
     let arguments: Vec<eval::Data> = sizes.map(numbers).collect();
     assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
-    // Each takes the place of what it updates.
+    // Each result is written in place of the operand that it updates.
     assert_eq!(takeovers(&fused).len(), 10, "{fused}");
 }
 
@@ -58,7 +58,7 @@ fn an_operand_of_two_updates_is_not_overwritten() {
         let (y, z) = (b.exp(t).unwrap(), b.neg(x).unwrap());
         let program = kernels(&b.finish(if both { vec![y, z] } else { vec![z] }));
         assert_eq!(parts(&program), [if both { 2 } else { 0 }], "{program}");
-        // The two run at the same time, so none may write where the other one reads.
+        // The two parts run concurrently, so none may overwrite an operand of the other.
         assert_eq!(takeovers(&program).len(), !both as usize, "{program}");
     }
 }
