@@ -2,10 +2,10 @@
 //! iteration space.
 //!
 //! A kernel iterates over `extents`. Its leading `parallel` dimensions are independent of each
-//! other; the rest are reduced by the kernel's [`Core`]. At each parallel point the core yields one
-//! value (none for [`Core::Map`]), the `body` turns it and further operands into results, and the
-//! stores write those. A value computed at a point depends on nothing but that point, so kernels
-//! may be split along parallel dimensions at will.
+//! other; the other dimensions are reduced by the kernel's [`Core`]. At each parallel point the
+//! core yields one value (none for [`Core::Map`]), the `body` (epilogue) computes results from that
+//! value and further operands, and the stores write the results. A value at a point depends on
+//! nothing but that point, so kernels may be split along parallel dimensions.
 
 use crate::control::{Control, Feed, Splat};
 use girih_ir::ops::ScatterMode;
@@ -22,9 +22,9 @@ pub struct BufferId(pub u32);
 /// Where a buffer's memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BufferKind {
-    /// The program's argument of that position (position among the graph's arguments). Read only.
+    /// The program's argument with that position among the graph's arguments. Read-only.
     Argument(usize),
-    /// Written by a kernel of the program before any reads.
+    /// Written by a kernel of the program before any kernel reads it.
     Computed,
 }
 
@@ -51,8 +51,8 @@ impl Buffer {
 pub struct Program {
     /// All buffers.
     pub buffers: Vec<Buffer>,
-    /// Kernels, in an order that respects their data dependencies. A later one may write over part
-    /// of what an earlier one wrote (a pad: the filling, then the operand).
+    /// Kernels, in an order that respects their data dependencies. A later kernel may overwrite
+    /// part of the result of an earlier one (a pad: first the fill value, then the operand).
     pub kernels: Vec<Kernel>,
     /// The buffer of each graph output. Outputs may share a buffer (a value and its reshape) and
     /// may be an argument's buffer (a reshape of an argument).
@@ -78,8 +78,9 @@ pub struct Access {
     pub dtype: DType,
     /// Element at the origin.
     pub offset: isize,
-    /// Elements moved per step of each dimension. Loads of a reduction's prologue and of a matmul
-    /// have one per dimension of `extents`; all others one per parallel dimension.
+    /// Elements moved per step of each dimension. Loads of a reduction's prologue and operands of a
+    /// matmul have one stride per dimension of `extents`; all others have one per parallel
+    /// dimension.
     pub strides: SmallVec<[isize; 6]>,
 }
 
@@ -90,29 +91,31 @@ pub enum ReduceOp {
     Sum,
     /// Product, identity 1. Halves accumulate in f32 and are rounded once.
     Prod,
-    /// Largest, NaN if any is.
+    /// Maximum, NaN if any is NaN.
     Max,
-    /// Smallest, NaN if any is.
+    /// Minimum, NaN if any is NaN.
     Min,
     /// Disjunction of bool, identity false.
     Any,
     /// Conjunction of bool, identity true.
     All,
-    /// Index (i64, row-major over the reduced dimensions) of the first largest; a NaN is largest.
+    /// Index (i64, row-major over the reduced dimensions) of the first maximum; a NaN counts as
+    /// maximal.
     ArgMax,
-    /// Index (i64, row-major over the reduced dimensions) of the first smallest; a NaN is smallest.
+    /// Index (i64, row-major over the reduced dimensions) of the first minimum; a NaN counts as
+    /// minimal.
     ArgMin,
 }
 
-/// What yields the value a kernel's body starts from.
+/// The source of the value that a kernel's body starts from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Core {
     /// Nothing: all dimensions are parallel.
     Map,
     /// `value` of the prologue, combined over the reduced dimensions, of which there is at least
     /// one. Yields the prologue value's dtype, or i64 for the arg reductions. The order of
-    /// combination depends on the number of elements alone and takes them row-major: neither how
-    /// they are split into dimensions nor how they are reached may change a bit of the result.
+    /// combination depends only on the number of elements, which are taken in row-major order:
+    /// neither their split into dimensions nor their strides may change a bit of the result.
     Reduce {
         /// Computed at every point of the whole space.
         prologue: Block,
@@ -120,39 +123,39 @@ pub enum Core {
         value: Val,
         /// How it is combined.
         op: ReduceOp,
-        /// Values of the prologue that are kept, over the whole space.
+        /// Values of the prologue that are stored, over the whole space.
         stores: Vec<Store>,
     },
-    /// A matrix product. The space is `[batch…, rows…, columns… | shared…]` with at least one
-    /// dimension of each but the batch; strides of `lhs` are zero along columns and those of `rhs`
-    /// along rows. Several dimensions count as one in row-major order: so the windows of an image are
-    /// columns, and the elements inside a window shared, with no window in memory. Halves are
-    /// accumulated in f32.
+    /// A matrix product (GEMM). The space is `[batch…, M…, N… | K…]` with at least one dimension
+    /// each of M, N and K. The strides of `lhs` (A) are zero along N, those of `rhs` (B) along M.
+    /// Several dimensions count as one in row-major order. So a convolution is a GEMM whose columns
+    /// are the windows of an image and whose K is the elements of a window, without storing the
+    /// windows (no im2col). Halves are accumulated in f32.
     Matmul {
-        /// Left operand.
+        /// A.
         lhs: Access,
-        /// Right operand.
+        /// B.
         rhs: Access,
-        /// What it is computed in and yields: the operands' dtype. Operands of integers may be
-        /// narrower ones, which are extended as they are read.
+        /// The dtype of the computation and of the result. Integer operands may be narrower; they
+        /// are extended when they are read.
         dtype: DType,
-        /// Number of dimensions that are rows.
+        /// Number of M dimensions.
         rows: usize,
-        /// Number of dimensions that are columns, the last of the parallel ones.
+        /// Number of N dimensions, the last of the parallel ones.
         columns: usize,
     },
     /// Combines the body's single result with the elements of a buffer at positions given by an
-    /// integer operand, in row-major order of the space so that the result does not depend on
-    /// threads. The buffer is set to zero first, or has been written by a kernel before. The kernel
+    /// integer operand, in row-major order of the space, so that the result does not depend on
+    /// threads. The buffer is set to zero first, or an earlier kernel has written it. The kernel
     /// has exactly one store: its access gives the position without the index, and `index * stride`
-    /// is added to it. All dimensions count as parallel in `extents`, but only those in
-    /// `independent` never write the same element from two points.
+    /// is added to it. All dimensions count as parallel in `extents`, but two points may write the
+    /// same element unless they differ along a dimension in `independent`.
     Scatter {
-        /// How a result meets the element it falls on.
+        /// How a result is combined with the element that it is written to.
         mode: ScatterMode,
         /// The buffer is set to zero first.
         zeroed: bool,
-        /// The index: an integer access, negative values count from the end.
+        /// The index: an integer access; negative values count from the end.
         index: Access,
         /// Elements moved per unit of the index.
         stride: isize,
@@ -161,9 +164,9 @@ pub enum Core {
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
     },
-    /// Maps, reductions and products that run on a row after another: each on a few rows, then the
-    /// next one on the same rows. The space is one parallel dimension, the rows; there is no body,
-    /// and the parts store their own results.
+    /// Maps, reductions and matrix products that run a few rows at a time: each part on these rows,
+    /// then the next part on the same rows. The space is one parallel dimension, the rows. There is
+    /// no body, and the parts store their own results.
     Rows(Box<Rows>),
     /// A library routine on whole rows or matrices. The space is one parallel dimension, the
     /// batch; there is no body, and the routine stores its own results.
@@ -173,29 +176,29 @@ pub enum Core {
     Control(Box<Control>),
 }
 
-/// The dimensions of a matrix product's space, by what they are.
+/// The dimensions of a matrix product's space, by role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatmulDims {
-    /// One product for each of their points.
+    /// One matrix product for each point.
     pub batch: Range<usize>,
-    /// Along which the left operand moves, and not the right one.
+    /// M: `lhs` moves along them, `rhs` does not.
     pub rows: Range<usize>,
-    /// Along which the right operand moves, and not the left one.
+    /// N: `rhs` moves along them, `lhs` does not.
     pub columns: Range<usize>,
-    /// Summed over.
+    /// K: summed over.
     pub shared: Range<usize>,
 }
 
 /// The parts of a kernel over rows. The points of each part are those of the first row, then those
-/// of the next, equally many per row; a part reads of what others write only its own row. So the
-/// rows of a product's left operand may come from other parts, and its result go to them: the scores
-/// of an attention exist for a few queries at a time.
+/// of the next, with equally many per row. A part reads results of other parts only in its own row.
+/// So the rows of A of a matrix product may come from other parts, and its result may go to them:
+/// the scores of an attention exist for a few queries at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
-    /// Maps, reductions and products, in order.
+    /// Maps, reductions and matrix products, in order.
     pub parts: Vec<Kernel>,
-    /// Buffers that only the parts use: they hold the rows being worked on, and have no memory
-    /// besides.
+    /// Buffers that only the parts use. They hold the rows that are being computed, and have no
+    /// other memory.
     pub locals: Vec<Local>,
 }
 
@@ -204,14 +207,15 @@ pub struct Rows {
 pub struct Local {
     /// The buffer.
     pub buffer: BufferId,
-    /// Bytes of a row of it.
+    /// Bytes of one row.
     pub row_bytes: usize,
 }
 
 impl Rows {
-    /// Maps that compute operands of a product, and the product, if the parts are these: nothing else
-    /// reads what a map computes, which is a local, in the order of its points. Over a single row, the
-    /// operands need not exist as a whole.
+    /// If the parts are maps that compute operands of a matrix product (prologues), followed by
+    /// that matrix product: the maps and the matrix product. Each map's result is a local in the
+    /// order of its points, which nothing else reads. Over a single row, the operands need not
+    /// exist as a whole.
     pub fn product(&self) -> Option<(&[Kernel], &Kernel)> {
         let (product, maps) = self.parts.split_last()?;
         let Core::Matmul { lhs, rhs, .. } = &product.core else { return None };
@@ -223,8 +227,8 @@ impl Rows {
         maps.iter().all(makes).then_some((maps, product))
     }
 
-    /// True if the parts are maps of which none reads or writes what another one writes: they may run
-    /// at the same time.
+    /// True if the parts are maps none of which reads or writes a buffer that another one writes:
+    /// they may run concurrently.
     pub fn are_apart(&self) -> bool {
         let mut writers = FxHashMap::default();
         for (at, part) in self.parts.iter().enumerate() {
@@ -241,26 +245,26 @@ impl Rows {
         self.locals.iter().any(|l| l.buffer == id)
     }
 
-    /// Buffers that come from outside, repeats included.
+    /// Buffers that the kernel reads from outside, repeats included.
     fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
         let own: Vec<BufferId> = self.parts.iter().flat_map(Kernel::writes).collect();
         self.parts.iter().flat_map(Kernel::reads).filter(move |id| !own.contains(id))
     }
 
-    /// Buffers that are there afterwards, repeats included.
+    /// Buffers that outlive the kernel, repeats included.
     fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.parts.iter().flat_map(Kernel::writes).filter(|id| !self.is_local(*id))
     }
 }
 
-/// A dense, row-major operand or result of a routine: one item after the other.
+/// A dense, row-major operand or result of a routine: the items of a batch, one after another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Item {
-    /// The buffer, which holds the items of all batches and nothing else.
+    /// The buffer, which holds exactly the items of all batches.
     pub buffer: BufferId,
     /// Its element type.
     pub dtype: DType,
-    /// Sizes of one item: of a row, or of a matrix.
+    /// Sizes of one item: a row or a matrix.
     pub dims: SmallVec<[usize; 2]>,
 }
 
@@ -281,9 +285,9 @@ impl Item {
 pub struct Routine {
     /// The op, of class library, with the number of its first result.
     pub op: Op,
-    /// What it reads.
+    /// The operands.
     pub operands: SmallVec<[Item; 2]>,
-    /// What it writes: by number of the result, those that are needed.
+    /// The results by number; `None` for results that are not needed.
     pub results: SmallVec<[Option<Item>; 3]>,
 }
 
@@ -292,7 +296,7 @@ pub struct Routine {
 pub enum Inst {
     /// A constant.
     Literal(Literal),
-    /// A run-time scalar: the program's argument of that position.
+    /// A run-time scalar: the program's argument with that position.
     Scalar {
         /// Position among the graph's arguments.
         argument: usize,
@@ -301,10 +305,10 @@ pub enum Inst {
     },
     /// A load from memory.
     Load(AccessId),
-    /// A load at `access + index * stride`; a negative index counts from the end of an axis of
-    /// `size` elements, one outside it stops the program with an error.
+    /// A load at `access + index * stride`. A negative index counts from the end of an axis of
+    /// `size` elements; an index out of bounds stops the program with an error.
     Gather {
-        /// Position without the index.
+        /// The position without the index.
         access: AccessId,
         /// The index, of an integer dtype.
         index: Val,
@@ -313,33 +317,33 @@ pub enum Inst {
         /// Size of the indexed axis.
         size: usize,
     },
-    /// The index as an i64, counted from the front of an axis of `size` elements; one outside it
-    /// stops the program with an error.
+    /// The index as an i64, counted from the front of an axis of `size` elements; an index out of
+    /// bounds stops the program with an error.
     Wrap {
         /// The index, of an integer dtype.
         index: Val,
         /// Size of the indexed axis.
         size: usize,
-        /// The index is a class label: none is negative.
+        /// The index is a class label, which must not be negative.
         label: bool,
     },
     /// `offset + sum(strides[d] * i[d])` converted to `dtype`: iota read through a view.
     Iota {
-        /// At the origin.
+        /// The value at the origin.
         offset: isize,
         /// Per dimension of the space.
         strides: SmallVec<[isize; 6]>,
         /// The result's dtype.
         dtype: DType,
     },
-    /// The random leaf's element at linear position `offset + sum(strides[d] * i[d])`, drawn from
-    /// the key of the program's argument of that position.
+    /// The random leaf's element at linear position `offset + sum(strides[d] * i[d])`, drawn with
+    /// the key that is the program's argument with that position.
     Random {
-        /// Which leaf op: `RandomUniform`, `RandomNormal` or `RandomBits`.
+        /// The leaf op: `RandomUniform`, `RandomNormal` or `RandomBits`.
         code: OpCode,
         /// Position among the graph's arguments.
         argument: usize,
-        /// At the origin.
+        /// The position at the origin.
         offset: isize,
         /// Per dimension of the space.
         strides: SmallVec<[isize; 6]>,
@@ -351,9 +355,9 @@ pub enum Inst {
         /// Its dtype.
         dtype: DType,
     },
-    /// An elementwise op on values of equal dtype (but for the condition of `Where`); `Cast` and
-    /// `Bitcast` take their target from `dtype`. Halves are computed in f32 and rounded after every instruction, so
-    /// fusing ops changes no bit.
+    /// An elementwise op on values of equal dtype (except for the condition of `Where`); `Cast` and
+    /// `Bitcast` convert to `dtype`. Halves are computed in f32 and rounded after every
+    /// instruction, so fusing ops changes no bit.
     Op {
         /// The op, of class elementwise.
         code: OpCode,
@@ -364,7 +368,7 @@ pub enum Inst {
     },
 }
 
-/// A straight-line program in single-assignment form; instruction `i` defines `Val(i)`.
+/// A straight-line program in SSA form; instruction `i` defines `Val(i)`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// The instructions.
@@ -384,29 +388,30 @@ impl Block {
     }
 }
 
-/// A write of one of the body's values. Stores of one kernel never overlap, and each element is
-/// written once (but for scatters).
+/// A store of one of the body's values. Stores of one kernel never overlap, and each element is
+/// written once (except by scatters).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Store {
-    /// Where, over the parallel dimensions.
+    /// The address, over the parallel dimensions.
     pub access: Access,
-    /// What.
+    /// The value.
     pub value: Val,
 }
 
-/// One fused unit of work.
+/// One fused kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// What was fused, for people: `fused_add_relu`, `reduce_sum`, `fused_matmul_relu`.
+    /// A name for people, from the fused ops: `fused_add_relu`, `reduce_sum`, `fused_matmul_relu`.
     pub name: String,
     /// Sizes of the iteration space. None is zero: empty results need no kernel, and reductions
-    /// over nothing are lowered to maps of their identity. Without dimensions it is one point.
+    /// over no elements are lowered to maps of their identity. A kernel without dimensions has one
+    /// point.
     pub extents: SmallVec<[usize; 6]>,
-    /// Leading dimensions that are parallel; the rest are reduced by the core.
+    /// The number of leading dimensions that are parallel; the core reduces the others.
     pub parallel: usize,
-    /// Operands that `Load` and `Gather` name, of the prologue and of the body.
+    /// The access table of `Load` and `Gather`, of the prologue and of the body.
     pub accesses: Vec<Access>,
-    /// Yields the value the body starts from.
+    /// Yields the value that the body starts from.
     pub core: Core,
     /// Computed at each parallel point.
     pub body: Block,
@@ -415,7 +420,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The buffers that the kernel names, to be numbered anew.
+    /// The buffers that the kernel names, for renumbering.
     pub fn buffers_mut(&mut self) -> Box<dyn Iterator<Item = &mut BufferId> + '_> {
         let mut core: SmallVec<[&mut BufferId; 4]> = SmallVec::new();
         match &mut self.core {
@@ -440,7 +445,7 @@ impl Kernel {
         Box::new(stores.chain(self.accesses.iter_mut().map(|a| &mut a.buffer)).chain(core))
     }
 
-    /// Numbers anew the arguments of scalars and random leaves, those of programs inside included.
+    /// Renumbers the arguments of scalars and random leaves, including those of nested programs.
     pub(crate) fn renumber_scalars(&mut self, scalar: &dyn Fn(usize) -> usize) {
         let prologue = match &mut self.core {
             Core::Reduce { prologue, .. } => Some(prologue),
@@ -480,7 +485,7 @@ impl Kernel {
         self.extents[dims.clone()].iter().product()
     }
 
-    /// The dimensions of a matrix product; none if its core is another.
+    /// The dimensions of a matrix product; `None` for other cores.
     pub fn matmul_dims(&self) -> Option<MatmulDims> {
         let Core::Matmul { rows, columns, .. } = self.core else { return None };
         let columns = self.parallel.checked_sub(columns)?..self.parallel;
@@ -489,8 +494,8 @@ impl Kernel {
         Some(MatmulDims { batch: 0..rows.start, rows, columns, shared })
     }
 
-    /// The buffer of a map whose only result has an element for each of its points, in their order,
-    /// and which looks up no index, so that it cannot fail.
+    /// The buffer of a map whose only result has one element per point, in the order of the points,
+    /// and which reads no index, so that it cannot fail.
     pub(crate) fn fills_in_order(&self) -> Option<BufferId> {
         let (Core::Map, [store]) = (&self.core, self.stores.as_slice()) else { return None };
         let mut next = 1;
@@ -509,7 +514,7 @@ impl Kernel {
         &self.accesses[id.0 as usize]
     }
 
-    /// The operands of a product.
+    /// The operands of a matrix product.
     pub(crate) fn operands(&self) -> impl Iterator<Item = &Access> {
         let (lhs, rhs) = match &self.core {
             Core::Matmul { lhs, rhs, .. } => (Some(lhs), Some(rhs)),
@@ -518,7 +523,7 @@ impl Kernel {
         lhs.into_iter().chain(rhs)
     }
 
-    /// The stores of its blocks.
+    /// All stores, including those of the prologue.
     pub(crate) fn all_stores(&self) -> impl Iterator<Item = &Store> {
         let prologue = match &self.core {
             Core::Reduce { stores, .. } => &stores[..],
@@ -527,7 +532,7 @@ impl Kernel {
         prologue.iter().chain(&self.stores)
     }
 
-    /// Buffers the kernel reads, repeats included.
+    /// Buffers that the kernel reads, repeats included.
     pub fn reads(&self) -> impl Iterator<Item = BufferId> + use<> {
         let mut ids: SmallVec<[BufferId; 16]> = SmallVec::new();
         self.accesses.iter().for_each(|a| ids.push(a.buffer));
@@ -542,7 +547,7 @@ impl Kernel {
         ids.into_iter()
     }
 
-    /// Buffers the kernel writes, repeats included.
+    /// Buffers that the kernel writes, repeats included.
     pub fn writes(&self) -> impl Iterator<Item = BufferId> + use<> {
         let mut ids: SmallVec<[BufferId; 8]> = SmallVec::new();
         self.stores.iter().for_each(|s| ids.push(s.access.buffer));

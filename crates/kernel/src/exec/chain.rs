@@ -1,9 +1,9 @@
-//! Chains: runs of loops over a block that a code generator makes one loop.
+//! Chains: sequences of loops over a block that a code generator compiles to one loop.
 //!
-//! A block made ready is a list of steps. Those that combine elements point by point are known by
-//! what they compute ([`ChainOp`]), so that whoever can generate code ([`Compiler`]) may be handed
-//! as many of them as stand together ([`Chain`]) and give back one function that keeps what is
-//! between them in registers. It computes the same bits.
+//! A prepared block is a list of steps. Elementwise steps record what they compute ([`ChainOp`]),
+//! so a code generator ([`Compiler`]) can take as many consecutive ones as possible (a [`Chain`])
+//! and return one function that holds intermediate values in registers. The function computes the
+//! same bits.
 
 use super::cast::{cast, load_half, round_half, round_half_down, store_half};
 use super::isa::{BlockFn, Isa};
@@ -14,27 +14,27 @@ use girih_ir::{DType, OpCode};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What one loop computes. Halves in memory have their dtype; computed with they are f32.
+/// The operation of one loop. Halves in memory have their own dtype; in computations they are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChainOp {
-    /// An elementwise op (not `Cast`) on operands of that dtype (of `Where`, the branches'). Halves
-    /// are not rounded; of `Bitcast` they are as in memory.
+    /// An elementwise op (not `Cast`) on operands of that dtype (for `Where`, that of the
+    /// branches). Results of halves are not rounded; `Bitcast` takes halves as in memory.
     Op(OpCode, DType),
-    /// From a dtype to another's compute type; from f32 and integers to a half, to f32 that is
-    /// rounded to odd where it has to be.
+    /// From a dtype to the compute type of another. A cast from f32 or an integer to a half gives
+    /// f32, rounded to odd where necessary.
     Cast(DType, DType),
-    /// f32 to the nearest number of a half dtype, as f32.
+    /// f32 to the nearest value of a half dtype, as f32.
     Round(DType),
-    /// f32 in `[0, 1)` down to a number of a half dtype, as f32.
+    /// f32 in `[0, 1)` rounded down to a value of a half dtype, as f32.
     RoundDown(DType),
     /// A half in memory to f32.
     LoadHalf(DType),
-    /// An f32 that is a half's number to a half in memory.
+    /// An f32 that is a value of a half dtype to a half in memory.
     StoreHalf(DType),
 }
 
 impl ChainOp {
-    /// The loop; `None` if the op takes no such dtype.
+    /// The loop; `None` if the op does not take that dtype.
     pub(crate) fn run(self, isa: Isa) -> Option<BlockFn> {
         Some(match self {
             ChainOp::Op(code, dtype) => op(code, dtype, isa)?,
@@ -56,30 +56,30 @@ impl ChainOp {
     }
 }
 
-/// A value of a chain: its number is its position.
+/// A value of a chain; its number is its position.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Def {
-    /// Elements from memory on. A half dtype is a half in memory, which only `LoadHalf` takes.
+    /// Elements in memory. A half dtype is a half in memory, which only `LoadHalf` takes.
     Input {
-        /// How an element lies there.
+        /// The format of the elements.
         dtype: DType,
-        /// Elements from one point's to the next one's: 1; 0, if all have the first; or more, of
-        /// elements of four or eight bytes.
+        /// The stride in elements from each point to the next: 1; 0 if all points have the first
+        /// element; or more, for elements of four or eight bytes.
         step: u8,
-        /// It has no address of its own: it begins so many bytes behind another input, an earlier value
-        /// of the same dtype and step that has one.
+        /// The input has no address of its own: it begins so many bytes after another input, an
+        /// earlier value of the same dtype and step that has an address.
         beside: Option<(u16, i32)>,
     },
-    /// The same number at every point: the bits of its compute type.
+    /// The same number at every point, as the bits of its compute type.
     Constant {
         /// The compute type.
         dtype: DType,
         /// The bits, in the low bytes.
         bits: u64,
     },
-    /// An op on values before it.
+    /// An op on earlier values.
     Op {
-        /// What is computed.
+        /// The operation.
         op: ChainOp,
         /// Its operands.
         args: SmallVec<[u16; 3]>,
@@ -104,23 +104,24 @@ impl Def {
 pub struct Chain {
     /// Its values.
     pub defs: Vec<Def>,
-    /// Values written to consecutive elements; each is an op's.
+    /// Values that are written to consecutive elements; each is the result of an op.
     pub outputs: Vec<u16>,
-    /// What is combined over all points.
+    /// A reduction over all points.
     pub fold: Option<ChainFold>,
-    /// Outputs are parts of more than caches hold: they are better written past them.
+    /// The outputs are parts of buffers larger than the caches, so non-temporal stores are better.
     pub streamed: bool,
 }
 
-/// A value of a chain combined over the points of a run: point `i` goes to lane `i mod` [`LANES`], each
-/// lane starting from the identity; then lanes are combined in halves, until there is one.
+/// A reduction of a chain's value over the points of a run. Point `i` is combined into lane `i mod`
+/// [`LANES`], each lane starting from the identity; then the upper half of the lanes is combined
+/// into the lower half until one lane is left.
 ///
 /// [`LANES`]: ChainFold::LANES
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChainFold {
-    /// The value: of f32 or f64.
+    /// The value, of f32 or f64.
     pub value: u16,
-    /// What combines a lane, its first operand, with a value or a later lane.
+    /// The op that combines a lane (its first operand) with a value or an upper lane.
     pub op: OpCode,
     /// The bits of the identity.
     pub identity: u64,
@@ -130,7 +131,7 @@ impl ChainFold {
     /// The lanes of a fold.
     pub const LANES: usize = super::fold::LANES;
 
-    /// That of a reduction on a compute type; its value is the chain's first.
+    /// The fold of a reduction on a compute type; its value is the chain's first.
     pub(crate) fn of(op: ReduceOp, dtype: DType) -> Option<ChainFold> {
         let (op, identity) = match op {
             ReduceOp::Sum => (OpCode::Add, 0.0),
@@ -148,35 +149,36 @@ impl ChainFold {
     }
 }
 
-/// Makes functions of chains.
+/// A code generator for chains.
 pub trait Compiler: Sync {
     /// True if chains may have that op.
     fn knows(&self, op: ChainOp) -> bool;
 
-    /// A function that runs the chain, for people of that name; `None` if the chain is too much
-    /// for it.
+    /// Compiles a chain to a function, with a name for profilers; `None` if the chain exceeds the
+    /// compiler's limits.
     fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>>;
 
-    /// The product of a matmul kernel, which is to be run on these numbers of rows at a time; `None`
-    /// if the executor's loops are as good.
+    /// Compiles the GEMM of a matmul kernel, which will run on these numbers of rows at a time;
+    /// `None` if the executor's loops are as fast.
     fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>>;
 }
 
-/// A matrix product, row by row.
+/// A GEMM that runs on some rows at a time.
 pub trait RowProduct: Send + Sync {
-    /// Bytes of memory for what it keeps of an entry of the batch from one call to the next.
+    /// Bytes of memory that carry data about an entry of the batch (packed B) from call to call.
     fn kept_bytes(&self) -> usize;
 
-    /// Runs product and body at some rows, counted through the batch, of one of its entries; as many
-    /// as this was made for. `kernel` is the kernel that this was made from, made ready.
+    /// Runs the GEMM and the body on some rows of one entry of the batch. Rows are counted through
+    /// the whole batch, and their number is one that this was made for. `kernel` is the prepared
+    /// form of the kernel that this was made from.
     ///
     /// Errors: as [`Prepared::run_body`].
     ///
     /// # Safety
-    /// The bindings fulfil [`Bindings`]' contract for these rows; of the left operand and the
-    /// results nothing but these rows is used. `kept` is valid for [`RowProduct::kept_bytes`] and
-    /// aligned to 64; unless `first`, the call before with this memory was for the same entry, of
-    /// which the right operand has not changed since.
+    /// The bindings fulfil [`Bindings`]' contract for these rows; of A and the results only these
+    /// rows are accessed. `kept` is valid for [`RowProduct::kept_bytes`] and aligned to 64. Unless
+    /// `first` is true, the previous call with this memory was for the same entry of the batch, and
+    /// B has not changed since.
     unsafe fn run(
         &self,
         kernel: &Prepared,
@@ -187,37 +189,38 @@ pub trait RowProduct: Send + Sync {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError>;
 
-    /// The machine code, function by function, for people.
+    /// The machine code, one entry per function, for inspection.
     fn code(&self) -> Vec<Vec<u8>>;
 }
 
-/// A chain as a function.
+/// A compiled chain.
 pub trait Compiled: Send + Sync {
     /// Runs the chain at `n` points.
     ///
     /// # Safety
-    /// `pointers` holds the address of each input that has one in order, then of each output, then of the fold's
-    /// result. An input is valid for reads of the points' `n` elements, an output for writes of `n`, the
-    /// fold's result for one, all aligned to their dtypes. An output may start where an input of its
-    /// size and of step 1 starts; otherwise outputs overlap nothing.
+    /// `pointers` holds the address of each input that has one, in order, then of each output, then
+    /// of the fold's result. An input is valid for reads at `n` points, an output for writes of `n`
+    /// elements, the fold's result for one, and all are aligned to their dtypes. An output may
+    /// start at the address of an input of the same size with step 1; otherwise outputs overlap
+    /// nothing.
     unsafe fn run(&self, pointers: &[*mut u8], n: usize);
 
-    /// Rough time of one element in picoseconds, memory aside.
+    /// Rough time of one element in picoseconds, without memory.
     fn cost_ps(&self) -> usize;
 
-    /// The machine code with its constants, for people.
+    /// The machine code with its constants, for inspection.
     fn code(&self) -> &[u8];
 }
 
-/// For whom a kernel is made ready.
+/// The options with which a kernel is prepared.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     /// The loops' instruction set.
     pub isa: Isa,
-    /// Who makes chains functions; nobody in the portable executor.
+    /// The code generator; `None` in the portable executor.
     pub compiler: Option<&'a dyn Compiler>,
-    /// What the kernel stores is read by nobody soon, if it is large.
+    /// Large results are not read soon, so non-temporal stores are better.
     pub streams: bool,
-    /// It runs often, as in the body of a loop: functions pay for a single point too.
+    /// The kernel runs often, as in the body of a loop, so functions pay even for a single point.
     pub often: bool,
 }

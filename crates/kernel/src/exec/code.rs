@@ -1,9 +1,9 @@
-//! A block of the kernel IR made ready to run: registers placed, loops chosen, loads classified.
+//! A prepared block of the kernel IR: registers are placed, loops are chosen, loads are classified.
 //!
-//! A register is the address of a value's elements for the current range of points. Values live in
-//! slots of the scratch memory; a dense load of a compute type is not copied but addressed where it
-//! lies, and a value stored densely is computed where it goes. What does not depend on the point
-//! is set up once per chunk.
+//! A register is the address of a value's elements for the current range of points. Values are in
+//! slots of the scratch memory. A dense load of a compute type is not copied but read in memory,
+//! and a value that is stored densely is computed directly into its destination. Loop-invariant
+//! values are set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
 use super::copy::{check_label, gather, prefetch, read, splat, wrap_index, write};
@@ -19,12 +19,12 @@ pub(crate) type Reg = u16;
 /// No register.
 pub(crate) const NONE: Reg = Reg::MAX;
 
-/// Where a register's elements are.
+/// The location of a register's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
-    /// At that byte of the code's slots.
+    /// At that byte of the slots.
     Slot(u32),
-    /// At that word of the code's constants.
+    /// At that word of the constants.
     Const(u32),
     /// Set for each range of points: a dense load or the core's value.
     Outside,
@@ -33,7 +33,7 @@ pub(crate) enum Place {
 /// Fills a slot with random elements `start, start + stride, ...`.
 pub(crate) type RandomFn = unsafe fn(*mut u8, RandomKey, isize, isize, usize);
 
-/// Where a value that is the same at all points comes from.
+/// The source of a loop-invariant value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     /// A run-time scalar.
@@ -50,7 +50,7 @@ pub(crate) enum Step {
     Splat { source: Source, size: u8, out: Reg },
     /// Copies strided elements into the block.
     Read { buffer: u32, walk: Walk, size: u8, out: Reg },
-    /// The elements' numbers along a walk, as i64.
+    /// The positions of a walk, as i64.
     Positions { walk: Walk, out: Reg },
     /// Elements at `position + index * stride` (both i64), the index checked against `limit`.
     Gather {
@@ -66,12 +66,12 @@ pub(crate) enum Step {
     Wrap { index: Reg, limit: usize, label: bool, out: Reg },
     /// Random draws along a walk.
     Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
-    /// A chain made one function.
+    /// A compiled chain.
     Fused(Box<Fused>),
 }
 
 impl Step {
-    /// The register the step defines; [`NONE`] of a chain, which may define several.
+    /// The register that the step defines; [`NONE`] for a chain, which may define several.
     pub fn out(&self) -> Reg {
         match *self {
             Step::Call { out, .. }
@@ -120,7 +120,7 @@ fn registers(streams: &[Stream]) -> Registers {
     streams.iter().filter_map(of).collect()
 }
 
-/// A dense load, addressed in place.
+/// A dense load that is read in memory.
 pub(crate) struct Direct {
     pub reg: Reg,
     pub buffer: u32,
@@ -128,17 +128,17 @@ pub(crate) struct Direct {
     pub size: u8,
 }
 
-/// A write of a register's elements.
+/// A store of a register's elements.
 pub(crate) struct Write {
     pub reg: Reg,
     pub buffer: u32,
     pub walk: Walk,
     pub size: u8,
-    /// The register may be computed where it is stored.
+    /// The register may be computed directly into the destination.
     pub forward: bool,
 }
 
-/// A block made ready to run.
+/// A prepared block.
 pub(crate) struct Code {
     pub places: Vec<Place>,
     /// Constants, one block each, in words of eight bytes.
@@ -147,15 +147,15 @@ pub(crate) struct Code {
     pub steps: Vec<Step>,
     pub directs: Vec<Direct>,
     pub writes: Vec<Write>,
-    /// Buffers read, for the check that a forwarded write does not alias them.
+    /// Buffers read, to check that a forwarded write does not alias them.
     pub reads: Vec<u32>,
     /// The register of the core's value; [`NONE`] without one.
     pub core: Reg,
-    /// The register of the result of each segment's fold, if a chain folds what was asked for.
+    /// The register of the results of each segment's fold, if a chain computes the requested fold.
     pub total: Option<Reg>,
-    /// Most points that are computed at once.
+    /// The most points per call of the steps.
     pub block: usize,
-    /// What is the same at all points is read as one element, never as a block.
+    /// Loop-invariant values are read as one element, never as a block.
     pub narrow: bool,
     /// Bytes of slots.
     pub slot_bytes: usize,
@@ -164,7 +164,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// The functions made for it.
+    /// The generated functions.
     pub fn functions(&self) -> impl Iterator<Item = &dyn Compiled> {
         self.steps.iter().filter_map(|step| match step {
             Step::Fused(fused) => Some(&*fused.function),
@@ -172,8 +172,8 @@ impl Code {
         })
     }
 
-    /// Has the memory that [`Frame::run_rows`] reaches brought into the caches, but for what is the
-    /// same in each row. Rows that are short and far apart are followed by no processor.
+    /// Prefetches the memory that [`Frame::run_rows`] accesses, except data that is the same in
+    /// each row. The hardware prefetcher does not follow rows that are short and far apart.
     pub fn ask_for(
         &self,
         p: usize,
@@ -188,7 +188,7 @@ impl Code {
             let Stream::Memory { buffer, walk, size } = stream else { continue };
             let size = *size as isize;
             let start = bindings.buffers[*buffer as usize].wrapping_offset(walk.at(p) * size);
-            // What is updated in place is read and written.
+            // A buffer that is updated in place is both read and written.
             if step == 0 || asked.contains(&start) {
                 continue;
             }
@@ -200,7 +200,7 @@ impl Code {
     }
 }
 
-/// A code's registers while it runs over one chunk.
+/// The registers of a code while it runs over one chunk.
 pub(crate) struct Frame<'a> {
     code: &'a Code,
     regs: *mut *mut u8,
@@ -209,7 +209,7 @@ pub(crate) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Places the registers and runs the setup for blocks of at most `n` points.
+    /// Sets the registers and runs the setup for blocks of at most `n` points.
     ///
     /// # Safety
     /// `slots` is valid for `code.slot_bytes` bytes, aligned to 64, and `regs` for a pointer per
@@ -256,7 +256,7 @@ impl<'a> Frame<'a> {
         unsafe { *self.regs.add(reg as usize) }
     }
 
-    /// Hands the block the core's value.
+    /// Sets the address of the core's value for the next block.
     ///
     /// # Safety
     /// `value` is valid for reads of the next block's elements.
@@ -314,9 +314,9 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Computes and stores `n` points of each of some rows, from point `p` on, if one function does
-    /// all that there is to do; says whether it does. The core's value of the first row lies at the
-    /// first address, that of the next row so many bytes further.
+    /// Computes and stores `n` points of each of some rows, from point `p` on, if a single function
+    /// does everything; returns whether it does. `core` and `core_step` are the address of the
+    /// core's value for the first row, and bytes to that of the next row.
     ///
     /// # Safety
     /// As [`Frame::run`] for each row; the points of a row are neighbours in all walks.
@@ -343,9 +343,9 @@ impl<'a> Frame<'a> {
         true
     }
 
-    /// Computes and stores `n` points of each of some lines, from point `p` on, if one function does
-    /// all that there is to do; says whether it does. What goes to that buffer goes on by so many
-    /// bytes from each line to the next, not by those of `line` points.
+    /// Computes and stores `n` points of each of some lines, from point `p` on, if a single
+    /// function does everything; returns whether it does. In the buffer `buffer`, lines are `pitch`
+    /// bytes apart instead of the bytes of `line` points.
     ///
     /// # Safety
     /// As [`Frame::run_rows`]; the buffer is only written.
@@ -372,10 +372,10 @@ impl<'a> Frame<'a> {
         true
     }
 
-    /// Runs a function over `n` points of each of some rows, from a point on.
+    /// Runs a function over `n` points of each of some rows, from point `p` on.
     ///
     /// # Safety
-    /// As [`Frame::run`] for each row, to which the streams go on by these steps.
+    /// As [`Frame::run`] for each row; the streams advance by these steps from row to row.
     unsafe fn follow(&self, fused: &Fused, (p, n): (usize, usize), rows: usize, steps: &[isize]) {
         let mut pointers = Pointers::new();
         // SAFETY: the caller's promise; accesses stay inside their buffers.
@@ -390,8 +390,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Says where the streams of a chain are at a point, before which that many points and segments
-    /// of the run are done.
+    /// Sets `pointers` to the addresses of a chain's streams at a point; `done` points and
+    /// `segments` segments of the run precede it.
     ///
     /// # Safety
     /// As [`Frame::step`].

@@ -1,26 +1,26 @@
-//! Runs control kernels: binds the buffers of their programs, iteration by iteration, and leaves
-//! running the programs' kernels to whoever knows threads.
+//! Runs control kernels (branches and loops): binds the buffers of their programs for each
+//! iteration, and runs the programs' kernels through hooks, which know about threads.
 
 use super::{Bindings, ExecError, Prepared, Scratch};
 use crate::control::{Bound, Control, Feed, Flow, Layout, Splat, Table};
 use crate::ir::{BufferId, Kernel};
 use girih_ir::DType;
 
-/// A control kernel made ready, but for the kernels of its programs.
+/// A prepared control kernel, without the kernels of its programs.
 pub struct Driver {
     control: Control,
     layout: Layout,
-    /// Bytes of each operand's element of one iteration.
+    /// Bytes of each operand's element in one iteration.
     taken: Vec<usize>,
-    /// Whether each carry stays in one place, parts of which are replaced.
+    /// Whether each carry is updated in place.
     updated: Vec<bool>,
-    /// Whether each carry is given back as it is taken.
+    /// Whether each carry is returned unchanged.
     fixed: Vec<bool>,
 }
 
-/// Iterations of a scan between its first and its last. Their addresses need not be computed one by
-/// one: carries alternate between two places, and slices, stacks and histories move by the same
-/// distance each time, so that each address is that of two iterations before, plus a distance.
+/// Iterations of a scan between the first and the last. Their addresses need no computation of
+/// their own: carries alternate between two buffers, and slices, stacks and histories advance by a
+/// constant distance. So each address is that of two iterations before, plus a distance.
 pub struct Steady<'a> {
     /// Addresses of the program's buffers in the next iteration, and in the one after it.
     pub tables: [&'a mut [*mut u8]; 2],
@@ -30,36 +30,36 @@ pub struct Steady<'a> {
     pub count: usize,
 }
 
-/// The outcome of iterations that were run; `None` if none was.
+/// The outcome of the iterations; `None` if they were not run.
 pub type Ran = Option<Result<(), ExecError>>;
 
-/// What a driver has others do.
+/// Callbacks of a driver.
 pub struct Hooks<'a> {
-    /// Runs a kernel: of which program, and which of it.
+    /// Runs a kernel, given the number of its program and its number in the program.
     pub run: &'a mut dyn FnMut(usize, usize, &Bindings<'_>) -> Result<(), ExecError>,
-    /// Runs iterations of a scan whose body is one kernel, asking to proceed before each; `None` if
-    /// it has no faster way than to run the kernel once an iteration.
+    /// Runs iterations of a scan whose body is one kernel, calling `proceed` before each; `None` if
+    /// there is no faster implementation than running the kernel once per iteration.
     pub steady: &'a mut dyn FnMut(&mut Steady<'_>, &Bindings<'_>) -> Ran,
-    /// Asked before each iteration; an error ends the loop.
+    /// Called before each iteration; an error ends the loop.
     pub proceed: &'a mut dyn FnMut() -> Result<(), ExecError>,
 }
 
-/// Addresses while a control kernel runs.
+/// The state of a control kernel that is running.
 struct Run<'a, 'h> {
     driver: &'a Driver,
     bindings: &'a Bindings<'a>,
     hooks: &'a mut Hooks<'h>,
     workspace: *mut u8,
-    /// By operand.
+    /// By operand: its address.
     operands: Vec<*mut u8>,
-    /// By result of the body; null for what has no place.
+    /// By result of the body: its address; null for results without a buffer.
     results: Vec<*mut u8>,
-    /// By buffer of the program that runs.
+    /// By buffer of the running program: its address.
     table: Vec<*mut u8>,
 }
 
 impl Driver {
-    /// Makes a verified kernel's control ready.
+    /// Prepares the control of a verified kernel.
     pub fn new(control: &Control) -> Driver {
         let taken = (0..control.operands.len()).map(|i| control.taken_bytes(i)).collect();
         let updated = (0..control.carries).map(|c| control.is_updated(c)).collect();
@@ -67,19 +67,19 @@ impl Driver {
         Driver { layout: control.layout(), control: control.clone(), taken, updated, fixed }
     }
 
-    /// Number of iterations, where it is known.
+    /// The number of iterations, if it is known.
     pub fn trips(&self) -> Option<usize> {
         self.control.trips()
     }
 
-    /// Runs all of it.
+    /// Runs the control kernel.
     ///
     /// Errors: those of the hooks.
-    /// Cost: some small allocations, however many iterations.
+    /// Cost: a few small allocations, independent of the number of iterations.
     ///
     /// # Safety
-    /// The bindings fulfil [`Bindings`]' contract, and `hooks.run` does nothing but run the kernel
-    /// it is asked to run on the bindings it is given.
+    /// The bindings fulfil [`Bindings`]' contract, and `hooks.run` does nothing but run the given
+    /// kernel on the given bindings.
     pub unsafe fn run(
         &self,
         bindings: &Bindings<'_>,
@@ -113,7 +113,7 @@ impl Driver {
 }
 
 /// # Safety
-/// Both are valid for that many bytes, if it is any, and do not overlap unless they are one.
+/// Both are valid for `bytes` bytes unless that is 0, and do not overlap unless they are equal.
 unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     if bytes > 0 && from != to {
         // SAFETY: the caller's promise.
@@ -121,7 +121,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     }
 }
 
-/// The integer at an address, within the range of an i64.
+/// The integer at an address, saturated to the range of an i64.
 ///
 /// # Safety
 /// The address is valid for an element of the dtype and aligned to it.
@@ -141,16 +141,16 @@ unsafe fn integer(at: *const u8, dtype: DType) -> i64 {
     }
 }
 
-/// All of these functions are unsafe for one reason: they run on addresses, which the bindings'
-/// contract, the verifier's rules and the layout make valid, aligned and apart.
+/// All of these functions are unsafe for one reason: they use addresses that the bindings'
+/// contract, the verifier's rules and the layout make valid, aligned and disjoint.
 impl Run<'_, '_> {
-    /// The place of a result; null if it is not needed.
+    /// The address of a result; null if the result is not needed.
     fn result(&self, number: usize) -> *mut u8 {
         let id = self.driver.control.results.get(number).copied().flatten();
         id.map_or(std::ptr::null_mut(), |id| self.bindings.buffers[id.0 as usize])
     }
 
-    /// Sets the addresses of a program's buffers to those of the present operands and results.
+    /// Sets the addresses of a program's buffers to those of the current operands and results.
     fn fill_table(&mut self, number: usize) {
         self.table.clear();
         for bound in &self.driver.layout.programs[number].bound {
@@ -172,7 +172,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Runs a program on the present operands into the present results.
+    /// Runs a program on the current operands into the current results.
     unsafe fn program(&mut self, number: usize) -> Result<(), ExecError> {
         self.fill_table(number);
         let table = std::mem::take(&mut self.table);
@@ -182,8 +182,8 @@ impl Run<'_, '_> {
         ran?;
         let Table { copies, result_bytes, .. } = &self.driver.layout.programs[number];
         for &(result, from) in copies {
-            // SAFETY: results have places apart from temporaries, and from operands or theirs, as large
-            // as they.
+            // SAFETY: the memory of results does not overlap that of temporaries or operands, and
+            // is as large as the source.
             unsafe {
                 copy(self.table[from.0 as usize], self.results[result], result_bytes[result]);
             }
@@ -207,7 +207,7 @@ impl Run<'_, '_> {
         unsafe { self.program(program) }
     }
 
-    /// One of the two places of a carry.
+    /// One of the two buffers of a carry.
     fn slot(&self, carry: usize, second: bool) -> *mut u8 {
         match self.driver.layout.slots[carry][second as usize] {
             Some(offset) => self.workspace.wrapping_add(offset),
@@ -215,14 +215,14 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Has the carries that are one value everywhere start in a place that iteration 0 does not
-    /// write, and those that stay in one place there.
+    /// Initialises carries that start as one value everywhere, in a buffer that iteration 0 does
+    /// not write, and copies carries that are updated in place to their buffer.
     unsafe fn start(&mut self, first_is_second: bool) {
         for carry in 0..self.driver.control.carries {
             let Feed::Splat { value, numel } = self.driver.control.operands[carry] else {
                 if self.driver.updated[carry] {
                     let at = self.slot(carry, false);
-                    // SAFETY: the place is as large as the carry, and no operand's.
+                    // SAFETY: the buffer is as large as the carry, and not an operand's.
                     unsafe { copy(self.operands[carry], at, self.driver.taken[carry]) };
                     self.operands[carry] = at;
                 }
@@ -234,19 +234,19 @@ impl Run<'_, '_> {
                 Splat::Literal(literal) => literal.bits,
                 Splat::Scalar { argument, .. } => self.bindings.arguments[argument][0],
             };
-            // Of a complex number the bits are those of its real part.
+            // The bits of a complex number are those of its real part.
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&bits.to_le_bytes());
             let size = value.dtype().size();
             for i in 0..numel {
-                // SAFETY: the place is as large as the carry.
+                // SAFETY: the buffer is as large as the carry.
                 unsafe { copy(bytes.as_ptr(), at.wrapping_add(i * size), size) };
             }
             self.operands[carry] = at;
         }
     }
 
-    /// The carries of the next iteration are what this one gave.
+    /// Makes the results of this iteration the carries of the next one.
     fn advance(&mut self) {
         for carry in 0..self.driver.control.carries {
             if !self.driver.fixed[carry] {
@@ -255,12 +255,12 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Puts carries where they are asked for.
+    /// Copies carries to their results.
     unsafe fn finish(&self) {
         for carry in 0..self.driver.control.carries {
             let to = self.result(carry);
             if !to.is_null() {
-                // SAFETY: the carry's present place is the result's, or apart from it.
+                // SAFETY: the carry's current buffer is that of the result, or does not overlap it.
                 unsafe { copy(self.operands[carry], to, self.driver.taken[carry]) };
             }
         }
@@ -317,20 +317,21 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Copies the carries whose values are all kept to the first places of their histories.
+    /// Copies carries whose values are all stored (histories) to the first element of their
+    /// history.
     unsafe fn start_histories(&mut self, scan: &Scan) {
         for (carry, history) in scan.histories.iter().enumerate() {
             if let (Some(history), 1..) = (history, scan.length) {
                 let bytes = self.driver.taken[carry];
                 let first = history.wrapping_add(scan.position(0) * bytes);
-                // SAFETY: histories have a place for each iteration's carry.
+                // SAFETY: histories have an element for each iteration's carry.
                 unsafe { copy(self.operands[carry], first, bytes) };
                 self.operands[carry] = first;
             }
         }
     }
 
-    /// Where iteration `t` writes a carry.
+    /// The address to which iteration `t` writes a carry.
     fn carried(&self, scan: &Scan, carry: usize, t: usize) -> *mut u8 {
         match scan.histories[carry] {
             Some(history) if t + 1 < scan.length => {
@@ -362,7 +363,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Runs all iterations but the first and the last, of five at least.
+    /// Runs all iterations except the first and the last; there are at least five in total.
     unsafe fn steady(&mut self, scan: &Scan) -> Result<(), ExecError> {
         let mut table_of = |t| {
             self.bind(scan, t);
@@ -395,15 +396,15 @@ impl Run<'_, '_> {
     }
 }
 
-/// The addresses of a scan that do not change from iteration to iteration.
+/// The addresses of a scan that are the same in all iterations.
 struct Scan {
     length: usize,
     reverse: bool,
-    /// Of the slices' operands.
+    /// The operands of the slices.
     origins: Vec<*mut u8>,
-    /// Of the results; those of carries are not used.
+    /// The results; those of carries are not used.
     stacks: Vec<*mut u8>,
-    /// By carry, where all its values are kept.
+    /// By carry: its history, if all its values are stored.
     histories: Vec<Option<*mut u8>>,
 }
 
@@ -421,19 +422,19 @@ impl Scan {
         }
     }
 
-    /// The place of iteration `t` in slices and stacks.
+    /// The index of iteration `t` in slices and stacks.
     fn position(&self, t: usize) -> usize {
         if self.reverse { self.length - 1 - t } else { t }
     }
 
-    /// Whether iteration `t` writes the second places of the carries: the last one writes the first,
-    /// which is the result's own.
+    /// True if iteration `t` writes the second buffer of each carry: the last iteration writes the
+    /// first, which is the result's.
     fn second(&self, t: usize) -> bool {
         (self.length - 1 - t) % 2 == 1
     }
 }
 
-/// A control kernel that runs on the thread it is called on.
+/// A control kernel that runs on the calling thread.
 pub(super) struct Portable {
     driver: Driver,
     kernels: Vec<Vec<Prepared>>,

@@ -1,17 +1,17 @@
 //! The portable executor: runs kernels of the IR on any machine, block by block.
 //!
-//! A [`Prepared`] kernel holds every decision: which loop runs each instruction on the present
-//! instruction set, which loads are read in place, where values live, how the space is cut into
-//! chunks. Running it is then a walk through that table over blocks of [`BLOCK`] points that stay
-//! in the first-level cache.
+//! A [`Prepared`] kernel holds every decision: which loop runs each instruction on the machine's
+//! instruction set, which loads are read in place, where values are stored, how the space is
+//! divided into chunks. Running it executes these decisions over blocks of [`BLOCK`] points that
+//! stay in the L1 cache.
 //!
-//! A kernel runs in phases, each of independent chunks; all chunks of a phase are run before the
-//! next phase starts. Phases and chunks follow from the kernel alone, never from the number of
-//! threads, and no result depends on the instruction set: the bits are the same everywhere (but for
-//! payload and sign of NaNs).
+//! A kernel runs in phases of independent chunks; all chunks of a phase are run before the next
+//! phase starts. Phases and chunks depend only on the kernel, never on the number of threads, and
+//! no result depends on the instruction set: the bits are the same everywhere (except for payload
+//! and sign of NaNs).
 //!
-//! Dtypes: halves are f32 within a block and rounded after every instruction; a bool is a byte 0
-//! or 1; integers wrap; a complex number is its real part, then its imaginary part.
+//! Dtypes: halves are f32 within a block and rounded after every instruction; a bool is a byte 0 or
+//! 1; integers wrap; a complex number is its real part followed by its imaginary part.
 
 mod cast;
 mod chain;
@@ -65,81 +65,83 @@ fn chunk_ps() -> usize {
 /// Why a kernel stopped. Its outputs are then unspecified.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExecError {
-    /// An index lies outside the axis it indexes.
+    /// An index is out of bounds for its axis.
     #[error("index {index} is out of bounds for an axis of size {size}")]
     IndexOutOfBounds {
-        /// The index as the program gave it.
+        /// The index before wrapping.
         index: i64,
         /// Size of the axis.
         size: usize,
     },
-    /// A label names no class.
+    /// A label is not the number of a class.
     #[error("class label {label} is not in 0..{classes}")]
     LabelOutOfRange {
-        /// The label as the program gave it.
+        /// The label.
         label: i64,
         /// Number of classes.
         classes: usize,
     },
-    /// A matrix that a routine of linear algebra cannot take.
+    /// A linear algebra routine cannot process a matrix.
     #[error("{op}: {reason}")]
     Linalg {
         /// The op.
         op: &'static str,
-        /// What is wrong with it, and with which of a batch.
+        /// The reason, with the position of the matrix in the batch.
         reason: String,
     },
-    /// An op of a user that failed.
+    /// A custom op failed.
     #[error("{0}")]
     Host(girih_ir::ops::host::HostFailure),
-    /// The run was stopped from outside.
+    /// The run was cancelled.
     #[error("the run was stopped")]
     Stopped,
-    /// A kernel panicked: a defect of the executor, never of the program.
+    /// A kernel panicked: a defect of the executor, not of the program.
     #[error("a kernel panicked (a defect in Girih): {0}")]
     Panicked(String),
 }
 
-/// Addresses and values a kernel runs on.
+/// The addresses and values that a kernel runs on.
 ///
 /// # Safety contract
-/// Whoever runs a kernel with bindings promises: `buffers[id]` of every buffer the kernel names is
-/// valid for the buffer's elements and aligned to their dtype; no one else writes what the kernel
-/// reads or uses what it writes while it runs; two buffers overlap only if they start at the same
-/// address and the kernel then reads each element only at the point that overwrites it.
-/// `workspace` is valid for [`Prepared::workspace_bytes`] and aligned to 64.
+/// The caller who runs a kernel with bindings promises: `buffers[id]` of every buffer that the
+/// kernel names is valid for the buffer's elements and aligned to their dtype; while the kernel
+/// runs, nobody else writes a buffer that it reads or uses a buffer that it writes; two buffers
+/// overlap only if they start at the same address, and the kernel then reads each element only at
+/// the point that overwrites it. `workspace` is valid for [`Prepared::workspace_bytes`] and aligned
+/// to 64.
 #[derive(Clone, Copy, Debug)]
 pub struct Bindings<'a> {
-    /// Start of each buffer, by [`crate::BufferId`]. Buffers the kernel does not name are not used.
+    /// Start of each buffer, by [`crate::BufferId`]. Buffers that the kernel does not name are not
+    /// used.
     pub buffers: &'a [*mut u8],
     /// Value of each program argument that is a run-time scalar (first word: the bits of its
     /// [`girih_ir::Literal`]) or a random key (`[key, offset]`), by argument number.
     pub arguments: &'a [[u64; 2]],
-    /// Memory for partial results, shared by all chunks of a run.
+    /// Memory for partial results, which all chunks of a run share.
     pub workspace: *mut u8,
 }
 
-/// 64 bytes at a cache line's alignment.
+/// 64 bytes, aligned to a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// A thread's scratch memory. It grows to what the kernels run on it need and is kept.
+/// A thread's scratch memory. It grows to the size that its kernels need and is reused.
 #[derive(Default)]
 pub struct Scratch {
     lines: Vec<Line>,
     regs: Vec<*mut u8>,
-    /// Of kernels over rows, whose parts use the rest.
+    /// For the locals of kernels over rows, whose parts use the other memory.
     locals: Vec<Line>,
 }
 
 impl Scratch {
-    /// No memory yet.
+    /// Allocates no memory yet.
     pub fn new() -> Scratch {
         Scratch::default()
     }
 
-    /// At least that much memory, to be given back.
+    /// At least that much memory, which the caller gives back.
     fn take_locals(&mut self, bytes: usize) -> Vec<Line> {
         let mut locals = std::mem::take(&mut self.locals);
         let lines = bytes.div_ceil(64);
@@ -176,30 +178,32 @@ enum Form {
     Control(Box<control::Portable>),
 }
 
-/// A kernel made ready to run; see the module's description.
+/// A kernel that is ready to run; see the module's description.
 pub struct Prepared {
     form: Form,
-    /// Chunks of each phase; no phase has none.
+    /// The number of chunks of each phase; 0 for a phase that does not exist.
     chunks: [usize; 2],
-    /// The buffers of a kernel that does nothing but copy elements to where they were.
+    /// If the kernel only copies elements to the same positions of another buffer: the source and
+    /// the destination.
     copied: Option<(BufferId, BufferId)>,
 }
 
 impl Prepared {
     /// Prepares a verified kernel for the best instruction set of this machine.
     ///
-    /// Panics: if the kernel is not well formed (an op on a dtype it does not take).
+    /// Panics: if the kernel is not well formed (an op on an unsupported dtype).
     pub fn new(kernel: &Kernel) -> Prepared {
         Prepared::with_isa(kernel, Isa::best())
     }
 
-    /// Prepares for a given level, which must be among [`Isa::available`].
+    /// Prepares for the given level, which must be among [`Isa::available`].
     pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
         Prepared::target(kernel, Target { isa, compiler: None, streams: true, often: false })
     }
 
-    /// Prepares for the best level, with functions for as many of its loops as that compiler knows.
-    /// `often` says that the kernel runs many times in a run of the program, as in the body of a loop.
+    /// Prepares for the best level, and generates functions for the loops that the compiler
+    /// supports. `often` means that the kernel runs many times per run of the program, as in the
+    /// body of a loop.
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler, often: bool) -> Prepared {
         let compiler = Some(compiler);
         Prepared::target(kernel, Target { isa: Isa::best(), compiler, streams: true, often })
@@ -258,7 +262,7 @@ impl Prepared {
         Prepared { form, chunks, copied: copied(kernel) }
     }
 
-    /// The functions of chains that were made for the kernel, in the order they run.
+    /// The generated functions of the kernel's chains, in the order in which they run.
     pub fn functions(&self) -> Vec<&dyn Compiled> {
         let codes: Vec<&code::Code> = match &self.form {
             Form::Map(m) => m.codes(),
@@ -271,7 +275,7 @@ impl Prepared {
         codes.into_iter().flat_map(code::Code::functions).collect()
     }
 
-    /// The machine code that was made for the kernel, function by function, constants included.
+    /// The generated machine code of the kernel, one entry per function, including constants.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let chains = self.functions().into_iter().map(|f| f.code().to_vec());
         let products: Vec<Vec<u8>> = match &self.form {
@@ -293,7 +297,7 @@ impl Prepared {
         self.chunks[phase]
     }
 
-    /// Bytes of shared workspace a run needs; often 0.
+    /// Bytes of shared workspace that a run needs; often 0.
     pub fn workspace_bytes(&self) -> usize {
         match &self.form {
             Form::Reduce(r) => r.workspace_bytes(),
@@ -316,13 +320,13 @@ impl Prepared {
         ps as u64 / 1000
     }
 
-    /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once. The team does
-    /// what a chunk has to do to a large matrix.
+    /// Runs one chunk. Chunks of a phase may run on any threads in any order, each once. The team
+    /// runs the parallel work within a chunk, on large matrices.
     ///
     /// Errors: [`ExecError::IndexOutOfBounds`], [`ExecError::LabelOutOfRange`],
     /// [`ExecError::Linalg`].
-    /// Cost: no allocation once the scratch memory has grown to the kernel's needs, but for library
-    /// routines.
+    /// Cost: no allocation once the scratch memory has grown to the kernel's needs, except in
+    /// library routines.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract; `phase` and `chunk` are in range; all chunks of
@@ -350,8 +354,8 @@ impl Prepared {
         }
     }
 
-    /// Runs all of it if that is one call of one function, with neither scratch memory nor threads; says
-    /// whether it does.
+    /// Runs the whole kernel if that is a single call of one function without scratch memory or
+    /// threads; returns false, having done nothing, if it is not.
     ///
     /// # Safety
     /// As [`Prepared::run`].
@@ -364,9 +368,9 @@ impl Prepared {
         }
     }
 
-    /// Runs iterations of a loop of which this is all the body, if each is one call of one function;
-    /// `None`, and nothing done, if not. `proceed` is asked before each iteration, and an error of
-    /// it ends the loop.
+    /// Runs iterations of a loop whose whole body is this kernel, if each iteration is a single
+    /// call of one function; returns `None`, having done nothing, otherwise. `proceed` is called
+    /// before each iteration, and its error ends the loop.
     ///
     /// # Safety
     /// As [`Prepared::run`] for each iteration, with the buffers at that iteration's addresses.
@@ -385,7 +389,8 @@ impl Prepared {
         }
     }
 
-    /// True if there is nothing to do: what it would copy has the copy's place.
+    /// True if the kernel would copy a buffer to itself (after buffer donation), so nothing is to
+    /// be done.
     pub fn is_done(&self, bindings: &Bindings<'_>) -> bool {
         let place = |id: BufferId| bindings.buffers[id.0 as usize];
         self.copied.is_some_and(|(from, to)| place(from) == place(to))
@@ -413,13 +418,13 @@ impl Prepared {
         Ok(())
     }
 
-    /// For a matmul kernel whose product the caller computes: runs only the body and its stores at
+    /// For a matmul kernel whose GEMM the caller computes: runs only the body and its stores at
     /// some of the points (row-major over the parallel dimensions).
     ///
     /// # Safety
-    /// The kernel's core is a matmul; the part's points lie in its space, and each row in one row of
-    /// columns; its products are valid for reads, and no store overwrites them; the bindings fulfil
-    /// [`Bindings`]' contract.
+    /// The kernel's core is a matmul; the part's points lie in its space, and each of its rows in
+    /// one row of the result; its sums are valid for reads, and no store overwrites them; the
+    /// bindings fulfil [`Bindings`]' contract.
     pub unsafe fn run_body(
         &self,
         part: &BodyPart,
@@ -431,8 +436,8 @@ impl Prepared {
         unsafe { m.run_body(part, bindings, scratch) }
     }
 
-    /// Has what [`Prepared::run_body`] will reach in memory at a part brought into the caches, where
-    /// that is known to help; the products are not looked at.
+    /// Prefetches the memory that [`Prepared::run_body`] will access for a part, where that is
+    /// known to help; does not prefetch the sums.
     pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
         if let Form::Matmul(m) = &self.form {
             m.ask_for(part, bindings);
@@ -440,8 +445,8 @@ impl Prepared {
     }
 }
 
-/// Chunks of about [`chunk_ps`] over `points` of that cost each: points per chunk, a multiple of
-/// `grain` unless all fit one chunk.
+/// The points per chunk for chunks of about [`chunk_ps`], given the cost of a point: a multiple of
+/// `grain` unless a single chunk has all points.
 fn chunk_points(points: usize, cost_ps: usize, grain: usize) -> usize {
     let target = (chunk_ps() / cost_ps.max(1)).clamp(1, 1 << 22);
     if points <= target + target / 2 { points } else { target.next_multiple_of(grain) }
