@@ -1,4 +1,4 @@
-//! Conversions: between compute types, and between halves' storage and the f32 they compute in.
+//! Conversions between compute types, and between the storage of halves and f32.
 //!
 //! Float to integer truncates and saturates, NaN to 0; integers wrap; anything to bool is
 //! `x != 0`. Halves round to nearest even, from f64 and from wide integers in one rounding.
@@ -7,7 +7,7 @@ use super::isa::{BlockFn, Isa, Loop, select};
 use girih_ir::DType;
 use std::marker::PhantomData;
 
-/// The dtype a value of `dtype` has within a block: halves compute in f32.
+/// The dtype in which a value of `dtype` is computed: f32 for halves.
 pub(crate) fn compute(dtype: DType) -> DType {
     if is_half(dtype) { DType::F32 } else { dtype }
 }
@@ -59,7 +59,8 @@ pub(crate) fn f32_to_bf16(x: f32) -> u16 {
     (if bits & 0x7fff_ffff > 0x7f80_0000 { nan } else { rounded }) as u16
 }
 
-/// f64 to f32 rounded to odd: a following rounding to a half is as if made from the f64.
+/// f64 to f32 rounded to odd, so that a following rounding to a half has the result of a single
+/// rounding.
 #[inline(always)]
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
@@ -177,7 +178,7 @@ macro_rules! casts {
         }
     )* };
 }
-// From an integer, the result's bits do not depend on the sign of an integer it becomes.
+// For casts from integers, the result's bits do not depend on the signedness of the target.
 casts! {
     u8 => u8 u16 u32 u64 f32 f64;
     u16 => u8 u16 u32 u64 f32 f64;
@@ -243,8 +244,8 @@ where
     }
 }
 
-/// Conversion between compute types. To a half, the result still needs [`round_half`]; to a complex
-/// dtype, a real number is converted to its parts' dtype before.
+/// The conversion between compute types. For a half, the result still needs [`round_half`]; for a
+/// complex dtype, a real number is first converted to the dtype of the parts.
 pub(crate) fn cast(from: DType, to: DType, isa: Isa) -> BlockFn {
     if from.is_complex() || to.is_complex() {
         return super::complex::cast(from, to);

@@ -1,6 +1,6 @@
-//! Complex numbers as block loops. Arithmetic is in the parts' own precision; functions are
-//! [`girih_ir::complex`]'s, called one number at a time, so these loops are compiled for one
-//! instruction-set level only; but for absolute values of `Complex<f32>`, of several numbers at once.
+//! Complex numbers as block loops. Arithmetic is in the precision of the parts. Functions are those
+//! of [`girih_ir::complex`], called one number at a time, so these loops are compiled for a single
+//! instruction-set level; except absolute values of `Complex<f32>`, which are vectorised.
 
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Binary, Hypot, Map1, Map2, Unary, choose, slice, slice_mut};
@@ -70,7 +70,7 @@ binary! {
     Pow -> complex, a b => Part::narrow(complex::pow(Part::widen(a), Part::widen(b)));
     Eq -> bool, a b => (a == b) as u8;
     Ne -> bool, a b => (a != b) as u8;
-    // A product for reductions: starting from 1 leaves infinities and signs of zeros as they are.
+    // The product of reductions: starting from 1 preserves infinities and signs of zeros.
     Prod -> complex, a b => if is_one(a) { b } else if is_one(b) { a } else { a * b };
 }
 
@@ -80,7 +80,7 @@ fn is_one<T: Part>(z: Complex<T>) -> bool {
     z.re == 1.0 && z.im.to_bits() == 0
 }
 
-/// A real and an imaginary part put together.
+/// Joins a real and an imaginary part.
 struct Join;
 macro_rules! join {
     ($($t:ident)*) => { $(impl Binary<$t> for Join {
@@ -93,7 +93,7 @@ macro_rules! join {
 }
 join!(f32 f64);
 
-/// Between the complex types, and from their parts' types.
+/// Conversions between the complex types, and from the types of their parts.
 struct Widen;
 struct Narrow;
 struct FromReal;
@@ -126,7 +126,7 @@ impl Unary<f64> for FromReal {
     }
 }
 
-/// A function of `girih_ir::complex`, which is a value there and must be a type here.
+/// A function of `girih_ir::complex` as a type.
 trait Function {
     fn eval(z: Complex64) -> Complex64;
 }
@@ -170,7 +170,7 @@ fn function(code: OpCode, dtype: DType) -> Option<BlockFn> {
     })
 }
 
-/// The loop of an elementwise op on complex operands, or for `Complex` on their parts.
+/// The loop of an elementwise op on complex operands; for `Complex`, on the parts.
 pub(super) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
     macro_rules! of {
         ($map:ident $op:ident) => {
@@ -206,8 +206,8 @@ pub(super) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
     })
 }
 
-/// The loop of a conversion to or from a complex dtype. A real number must be of the parts' dtype;
-/// a complex number becomes no real one but bool.
+/// The loop of a conversion to or from a complex dtype. A real number must have the dtype of the
+/// parts; a complex number cannot be converted to a real one, except to bool.
 pub(super) fn cast(from: DType, to: DType) -> BlockFn {
     let isa = Isa::Baseline;
     match (from, to) {

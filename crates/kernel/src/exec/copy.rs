@@ -1,10 +1,10 @@
-//! Moves elements between memory and blocks, whatever their dtype: strided, transposed, gathered.
+//! Copies elements of any dtype between memory and blocks: strided, transposed, gathered.
 
 use super::ExecError;
 use super::walk::Walk;
 use std::mem::MaybeUninit;
 
-/// Calls `$f::<T>` for a type of that many bytes.
+/// Calls `$f::<T>` for a type of `$size` bytes.
 macro_rules! by_size {
     ($size:expr, $f:ident($($arg:expr),*)) => {
         match $size {
@@ -28,8 +28,7 @@ pub(super) unsafe fn splat(out: *mut u8, from: *const u8, size: u8, n: usize) {
     unsafe { by_size!(size, fill(out, from, n)) }
 }
 
-/// Asks for `n` elements from an address on to be brought into the caches, where machines can be
-/// asked.
+/// Prefetches `n` elements from an address on, on machines that support it.
 #[inline(always)]
 pub(super) fn prefetch<T>(at: *const T, n: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -42,9 +41,9 @@ pub(super) fn prefetch<T>(at: *const T, n: usize) {
     let _ = (at, n);
 }
 
-/// Columns of `from` to rows of `to`: element `[i, j]` of `to` is element `[j, i]` of `from`, whose
-/// rows, as those of `to`, lie so many elements apart. Whole lines of the cache are read and written
-/// at a time, as rows that lie powers of two apart share few places in it.
+/// Transposes: element `[i, j]` of `to` is element `[j, i]` of `from`. The strides are elements
+/// between rows. Whole cache lines are read and written at a time, because rows with power-of-two
+/// strides map to few cache sets.
 ///
 /// # Safety
 /// `to` is valid for `rows` rows of `columns` elements and `from` for `columns` rows of `rows`; they
@@ -59,7 +58,8 @@ unsafe fn transpose<T: Copy>(
 ) {
     const SIDE: usize = 16;
     for j in (0..columns).step_by(SIDE) {
-        // Rows of `from` are short and far apart: what comes next would be waited for line by line.
+        // The hardware prefetcher does not follow rows of `from`, which are short and far apart, so
+        // prefetch the next ones.
         for next in j + SIDE..(j + 2 * SIDE).min(columns) {
             prefetch(from.wrapping_offset(next as isize * from_stride), rows);
         }
@@ -92,7 +92,7 @@ unsafe fn transpose<T: Copy>(
     }
 }
 
-/// Copies runs of a few elements to consecutive ones.
+/// Copies runs of a few elements to a contiguous destination.
 ///
 /// # Safety
 /// `to` is valid for the elements of all runs, and the runs lie in memory valid for reads.
@@ -114,10 +114,10 @@ unsafe fn runs_of<T: Copy>(
     }
 }
 
-/// [`runs_of`] a length that is known, the more usual strides by loops of their own.
+/// [`runs_of`] a constant length, with loops of their own for the most frequent strides.
 ///
 /// # Safety
-/// As there.
+/// As [`runs_of`].
 unsafe fn short_runs<T: Copy, const LEN: usize>(
     to: *mut T,
     from: *const T,
@@ -178,7 +178,7 @@ pub(super) unsafe fn read(
                 match stride {
                     1 => std::ptr::copy_nonoverlapping(from, to, len),
                     0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
-                    // A loop of its own, as it becomes one of vectors.
+                    // A separate loop, so that it is vectorised.
                     2 => {
                         for i in 0..len {
                             *to.add(i) = *from.add(2 * i);
@@ -239,7 +239,7 @@ pub(super) unsafe fn write(
     unsafe { by_size!(size, copy(base, walk, from, p, n)) }
 }
 
-/// An index, wrapped from the end when negative and checked.
+/// A checked index; negative indices count from the end.
 #[inline(always)]
 pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
     let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
@@ -250,7 +250,7 @@ pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
     }
 }
 
-/// A class label, checked.
+/// A checked class label.
 pub(crate) fn check_label(label: i64, classes: usize) -> Result<isize, ExecError> {
     match (label as u64) < classes as u64 {
         true => Ok(label as isize),

@@ -1,10 +1,11 @@
-//! Combining elements: the loops of reductions, and the cascade that shapes them into a tree.
+//! Folds: the loops that combine elements in reductions, and the cascade that combines blocks as a
+//! tree.
 //!
-//! The tree is fixed by the number of elements alone, so that no bit depends on how they are laid
-//! out, split or reached. Each block of [`BLOCK`](super::BLOCK) consecutive elements is folded by
-//! lanes: element `i` goes to lane `i mod` [`LANES`], each lane starting from the identity, and the
-//! lanes are combined in halves. Blocks are combined pairwise by a [`Cascade`]. Cutting the
-//! sequence at a power of two of blocks leaves the tree as it is.
+//! The tree depends only on the number of elements, so no bit depends on their layout, split or
+//! access. Each block of [`BLOCK`](super::BLOCK) consecutive elements is folded by lanes: element
+//! `i` is combined into lane `i mod` [`LANES`], each lane starting from the identity, and then the
+//! upper half of the lanes is combined into the lower half repeatedly. Blocks are combined pairwise
+//! by a [`Cascade`]. Splitting the sequence at a power of two of blocks preserves the tree.
 
 use super::complex;
 use super::isa::{BlockFn, Isa, Loop, select};
@@ -14,16 +15,17 @@ use girih_ir::DType;
 use num_complex::Complex;
 use std::marker::PhantomData;
 
-/// Lanes of a block's fold: enough for two vectors of f32 to be added to independently.
+/// Lanes of a block's fold: enough for two independent accumulator vectors of f32.
 pub(crate) const LANES: usize = 32;
 
 /// Loops of one reduction on one compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct Fold {
-    /// `(out, x, len as an address, _, rows)`: folds `rows` rows of `len` elements each, the number
-    /// passed in place of an operand's address.
+    /// `(out, x, len as an address, _, rows)`: folds `rows` rows of `len` elements each; the number
+    /// is passed in place of an operand's address.
     pub rows: BlockFn,
-    /// `(out, x, blocks, _, rows)`: as `rows`, of elements that are results of blocks each.
+    /// `(out, x, blocks, _, rows)`: like `rows`, for elements that are the results of one block
+    /// each.
     pub blocks: BlockFn,
     /// `(acc, x, _, _, n)`: `acc[i] = acc[i] op x[i]`; does not overlap.
     pub combine: BlockFn,
@@ -63,10 +65,10 @@ macro_rules! complex_monoid {
 }
 complex_monoid!(f32 f64);
 
-/// One row of at most a block, by lanes.
+/// Folds one row of at most a block by lanes.
 #[inline(always)]
 fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
-    // Every lane index is a constant, so that the lanes live in registers.
+    // Every lane index is a constant, so the lanes are in registers.
     let mut lanes = [M::IDENTITY; LANES];
     let mut parts = x.chunks_exact(LANES);
     for part in &mut parts {
@@ -83,8 +85,8 @@ fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
             lanes[i] = M::eval(lanes[i], last[i]);
         }
     }
-    // Through memory: the compiler would shape the vectors of the loop above by the pairs below, and
-    // use an eighth of each.
+    // Through memory: otherwise the compiler would shape the vectors of the loop above by the pairs
+    // below, and use an eighth of each vector.
     let lanes = std::hint::black_box(&mut lanes);
     let mut width = LANES / 2;
     while width > 0 {
@@ -96,7 +98,7 @@ fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
     lanes[0]
 }
 
-/// Rows whose lanes are combined together: vectors of what remains of them stay full.
+/// The number of rows whose lanes are reduced at once, so that vectors stay full.
 const TOGETHER: usize = LANES / 2;
 
 /// Combines the two halves of each row of `2 * W` values.
@@ -110,13 +112,13 @@ fn halve<T: Copy, M: Monoid<T>, const W: usize>(x: &[T], out: &mut [T]) {
     }
 }
 
-/// What [`row`] gives for [`TOGETHER`] rows that are lanes already.
+/// Computes [`row`] for [`TOGETHER`] rows that consist of one element per lane.
 #[inline(always)]
 fn lanes<T: Copy, M: Monoid<T>>(x: &[T], out: &mut [T]) {
     let mut a = [M::IDENTITY; TOGETHER * LANES / 2];
     let mut b = [M::IDENTITY; TOGETHER * LANES / 4];
-    // Through memory after each step, or the compiler would take the last step's pairs for its
-    // vectors in all of them.
+    // Through memory after each step: otherwise the compiler would shape the vectors of all steps
+    // by the pairs of the last one.
     halve::<T, M, 16>(x, &mut a);
     halve::<T, M, 8>(std::hint::black_box(&a), &mut b);
     halve::<T, M, 4>(std::hint::black_box(&b), &mut a);
@@ -142,7 +144,7 @@ impl<T: Copy, M: Monoid<T>> Loop for Rows<M, T> {
     }
 }
 
-/// What a [`Cascade`] makes of a sequence.
+/// The combination of a sequence in the order of a [`Cascade`].
 fn tree<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
     if let [one] = x {
         return *one;
@@ -235,7 +237,7 @@ pub(crate) fn fold(op: ReduceOp, dtype: DType, isa: Isa) -> Fold {
 }
 
 /// Pairwise combination of a sequence of vectors, in space logarithmic in its length: a binary
-/// counter whose bit `i` says that level `i` holds the combination of `2^i` vectors.
+/// counter, whose bit `i` is set if level `i` holds the combination of `2^i` vectors.
 pub(crate) struct Cascade {
     levels: *mut u8,
     level_bytes: usize,
@@ -246,7 +248,7 @@ pub(crate) struct Cascade {
 }
 
 impl Cascade {
-    /// Levels needed for that many vectors.
+    /// The number of levels that so many vectors need.
     pub fn levels(count: usize) -> usize {
         (usize::BITS - count.leading_zeros()) as usize
     }
@@ -272,7 +274,7 @@ impl Cascade {
         self.levels.wrapping_add(i * self.level_bytes)
     }
 
-    /// Adds a vector, outside the levels, at the sequence's end.
+    /// Appends a vector, which is not in the levels.
     ///
     /// # Safety
     /// `x` is valid for `n` elements and does not overlap the levels.
@@ -293,7 +295,7 @@ impl Cascade {
         self.count += 1;
     }
 
-    /// The combination of all vectors pushed, at least one.
+    /// The combination of all vectors, at least one.
     ///
     /// # Safety
     /// As for [`Cascade::new`].
@@ -316,14 +318,14 @@ impl Cascade {
 /// Loops of an arg reduction on one compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct ArgFold {
-    /// Continues the search of one row: `(state, x, base index, n)`. The state is a value and the
-    /// index at which it stands, -1 before the first element.
+    /// Continues the search of one row: `(state, x, base index, n)`. The state is a value and its
+    /// index, which is -1 before the first element.
     pub scan: unsafe fn(*mut ArgState, *const u8, i64, usize),
     /// Continues `n` searches by one element each: `(values, indices, x, index, n)`.
     pub step: unsafe fn(*mut u8, *mut i64, *const u8, i64, usize),
 }
 
-/// Best element of a row so far.
+/// The best element of a row so far.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct ArgState {
@@ -337,16 +339,16 @@ impl ArgState {
     pub const START: ArgState = ArgState { value: 0, index: -1 };
 }
 
-/// Which of two elements an arg reduction takes.
+/// The order of an arg reduction.
 trait Better<T> {
-    /// True if `x` takes the place of `best`, which comes earlier.
+    /// True if `x` replaces `best`, which comes earlier.
     fn better(x: T, best: T) -> bool;
 }
 struct Largest;
 struct Smallest;
 macro_rules! better {
     ($($t:ident)*) => { $(
-        // `x != x` is false for integers; a NaN is better than all but an earlier NaN.
+        // `x != x` is false for integers; a NaN is better than anything but an earlier NaN.
         #[allow(clippy::eq_op)]
         impl Better<$t> for Largest {
             #[inline(always)]

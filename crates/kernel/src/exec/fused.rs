@@ -1,10 +1,10 @@
-//! Makes runs of loops one function each.
+//! Compiles sequences of loops to one function each.
 //!
-//! Steps are put in order by units: first those no function can do (strided reads, gathers, draws),
-//! as far as they depend on nothing computed, then all loops that depend on nothing else, then
-//! again. The loops of a unit are a [`Chain`]. Its function reads loads where they lie and writes
-//! where values go, where elements are consecutive for long enough; so a block of loops alone needs
-//! no memory of its own.
+//! Steps are sorted into units. A unit begins with the steps that no function can do (strided
+//! reads, gathers, draws) and whose operands are available, followed by all loops whose operands
+//! are then available. The loops of a unit are a [`Chain`]. Its function reads loads in memory and
+//! writes results to their destination wherever elements are contiguous for long enough. So a block
+//! that consists of loops needs no memory of its own.
 
 use super::BLOCK;
 use super::chain::{Chain, ChainFold, ChainOp, Compiler, Def};
@@ -14,57 +14,57 @@ use super::stream::{Fused, Stream};
 use super::walk::Walk;
 use smallvec::SmallVec;
 
-/// Consecutive elements, of all that a function would follow, that are worth a call of their own;
-/// fewer are copied together.
+/// The fewest elements, over all streams that a function would follow, that are worth a call of
+/// their own; fewer elements are copied first.
 const WORTH: usize = 64;
 
-/// Most elements from one that a function reads to the next one.
+/// The largest stride, in elements, that a function reads.
 const FURTHEST: isize = 64;
 
-/// Most ops of one chain.
+/// The most ops of one chain.
 const LONGEST: usize = 400;
 
-/// A fold that a chain is asked for.
+/// A fold that a chain is to compute.
 #[derive(Clone, Copy)]
 pub(super) struct FoldOf {
-    /// How; its value is not known yet.
+    /// The fold; its value is not known yet.
     pub fold: ChainFold,
     /// The register to be folded.
     pub value: Reg,
     /// The register of the results.
     pub total: Reg,
-    /// Consecutive points that are folded together. The code is asked for some rows, or if they are
-    /// longer than a block for one at a time, and of such that are no number of blocks for at most a
-    /// block.
+    /// The number of consecutive points of a fold. A run of the code has several whole rows; if
+    /// rows are longer than a block, one row; and if such rows do not consist of whole blocks, at
+    /// most a block.
     pub row: usize,
 }
 
-/// The shortest of these runs that is worth a call with all those that are not shorter.
+/// The shortest of these runs for which a call for all runs that are at least as long pays.
 fn shortest_worth(mut runs: SmallVec<[usize; 8]>) -> Option<usize> {
     runs.sort_unstable();
     let worth = |&(i, run): &(usize, usize)| run.saturating_mul(runs.len() - i) >= WORTH;
     runs.iter().copied().enumerate().find(worth).map(|(_, run)| run)
 }
 
-/// What is known of the steps while their loops are made functions.
+/// The state while the loops of a code are compiled.
 pub(super) struct Fuse<'a> {
-    /// The kernel's.
+    /// The kernel's name.
     name: &'a str,
     regs: &'a [Register],
     directs: &'a mut Vec<Direct>,
     writes: &'a mut Vec<Write>,
     keep: &'a [Reg],
     fold: Option<FoldOf>,
-    /// What is stored is large.
+    /// The stores are large.
     pub streamed: bool,
-    /// True once a chain has the fold: its value is not kept.
+    /// True once a chain computes the fold, so that its value is not stored.
     folded: bool,
     /// By register: the steps that read it.
     users: Vec<SmallVec<[u32; 2]>>,
-    /// By step: its unit, if it is a loop that may be part of a chain.
+    /// By step: its unit, if it is a loop that a chain may include.
     units: Vec<Option<u32>>,
     segment: usize,
-    /// Reads whose walk a function follows, by the register they defined.
+    /// Reads that a function follows, by the register that they defined.
     walks: Vec<(Reg, u32, Walk)>,
 }
 
@@ -95,8 +95,8 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    /// The steps, in an order that respects their dependencies, and the register of the results
-    /// if one of them folds.
+    /// The steps, in an order that respects their dependencies, and the register of the fold's
+    /// results, if a step computes the fold.
     pub fn run(mut self, compiler: &dyn Compiler, steps: Vec<Step>) -> (Vec<Step>, Option<Reg>) {
         for (i, step) in steps.iter().enumerate() {
             step.uses().iter().for_each(|&r| self.users[r as usize].push(i as u32));
@@ -133,9 +133,10 @@ impl<'a> Fuse<'a> {
         (out, total)
     }
 
-    /// When each step can run, and which are loops the compiler knows.
+    /// Computes the unit of each step, and the loops that the compiler supports.
     fn rank(&mut self, compiler: &dyn Compiler, steps: &[Step]) -> Vec<u32> {
-        // By register: from which unit on loops, and from which on other steps can read it.
+        // By register: the first unit whose loops, and the first unit whose other steps, can read
+        // it.
         let mut ready = vec![(0u32, 0u32); self.regs.len()];
         let mut ranks = Vec::with_capacity(steps.len());
         for step in steps {
@@ -167,7 +168,8 @@ impl<'a> Fuse<'a> {
         !self.folded && self.keep.contains(&reg)
     }
 
-    /// Cuts the space so that as many reads and writes as may be are consecutive within a piece.
+    /// Chooses a segment length such that as many reads and writes as possible are contiguous
+    /// within a segment.
     fn choose_segment(&mut self, steps: &[Step]) {
         let dense = |walk: &Walk| walk.inner().0 > 1 && walk.inner().1 == 1;
         let follows = |walk: &Walk, size: u8| match walk.inner() {
@@ -193,8 +195,8 @@ impl<'a> Fuse<'a> {
         self.walks = found;
     }
 
-    /// Cuts rows of whole blocks by blocks, and rows of less than a block from each other, so that a
-    /// run over several folds each; gives the fold up if the segments would cut what is folded.
+    /// Splits rows of whole blocks into blocks, and separates rows shorter than a block, so that a
+    /// run over several of them folds each. Gives the fold up if the segments would split it.
     fn cut_for_fold(&mut self) {
         let Some(FoldOf { row, .. }) = self.fold else { return };
         let whole = |of: usize| self.segment == usize::MAX || self.segment.is_multiple_of(of);
@@ -206,7 +208,7 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    /// True for a read that functions follow by themselves.
+    /// True for a read that functions follow.
     fn follows(&self, step: &Option<Step>) -> bool {
         matches!(step, Some(Step::Read { out, .. }) if self.walk(*out).is_some())
     }
@@ -215,7 +217,8 @@ impl<'a> Fuse<'a> {
         self.walks.iter().find(|w| w.0 == reg)
     }
 
-    /// Appends the functions of a unit's loops; where the compiler refuses, of either half of them.
+    /// Appends the functions of a unit's loops; if the compiler refuses, those of either half of
+    /// the loops.
     fn unit(
         &mut self,
         compiler: &dyn Compiler,
@@ -234,7 +237,7 @@ impl<'a> Fuse<'a> {
             return out.push(Step::Fused(Box::new(fused)));
         }
         if members.len() == 1 {
-            // What the function would have followed is read after all.
+            // The read that the function would have followed is needed after all.
             let step = slots[members[0]].take().expect("each step is taken once");
             for &reg in &step.uses() {
                 self.read_after_all(reg, slots, out);
@@ -256,7 +259,7 @@ impl<'a> Fuse<'a> {
         self.walks.retain(|w| w.0 != reg);
     }
 
-    /// The function of some loops of a unit; none if the compiler refuses.
+    /// The function of some loops of a unit; `None` if the compiler refuses.
     fn chain(
         &mut self,
         compiler: &dyn Compiler,
@@ -303,7 +306,7 @@ impl<'a> Fuse<'a> {
         chain.streamed = self.streamed && streams[inputs..].iter().all(in_memory);
         let function = match compiler.compile(&chain, self.name) {
             None if chain.fold.is_some() => {
-                // Without the fold, then.
+                // Try again without the fold.
                 self.fold = None;
                 return if members.is_empty() {
                     None
@@ -319,8 +322,8 @@ impl<'a> Fuse<'a> {
         Some(Fused::new(function, streams, inputs, self.segment))
     }
 
-    /// The number of the value to be folded, if these are the ops that compute it; or if there are
-    /// none: then it is a load, which the chain takes.
+    /// The number of the value to be folded, if these ops compute it; or, if there are no ops, that
+    /// of the load, which is added to the chain.
     fn folded_by(
         &self,
         pending: &[(Reg, u16)],
@@ -364,8 +367,8 @@ impl<'a> Fuse<'a> {
         number
     }
 
-    /// Where a value of the chain goes: into a register, if others read it; into memory, if it is
-    /// stored where nothing is read any more.
+    /// The destinations of a chain's value: a register, if other steps read it; memory, if it is
+    /// stored and no step of the code reads it later.
     #[expect(clippy::too_many_arguments, reason = "the parts of a chain being made")]
     fn outputs(
         &self,
@@ -402,7 +405,7 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    /// Loads that functions read by themselves need no register.
+    /// Drops loads that only functions read.
     fn drop_unused(&mut self, steps: &[Step]) {
         let read = |reg: Reg| steps.iter().any(|s| s.uses().contains(&reg));
         let kept: Vec<bool> =
@@ -412,8 +415,8 @@ impl<'a> Fuse<'a> {
     }
 }
 
-/// The input of a chain whose elements lie as those of another stream do, and how many bytes before: the
-/// windows of a pooling and the elements of a short row need one address together.
+/// An input of the chain with the same walk as the stream, and the bytes from that input to the
+/// stream: the windows of a pooling and the elements of a short row then share one address.
 fn beside(stream: &Stream, chain: &Chain, streams: &[Stream]) -> Option<(u16, i32)> {
     let Stream::Memory { buffer, walk, size } = stream else { return None };
     let owns = |def: &Def| matches!(def, Def::Input { beside: None, .. });

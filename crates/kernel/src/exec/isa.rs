@@ -9,7 +9,7 @@ use girih_sync::OnceLock;
 /// An instruction-set level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the target guarantees: SSE2 on x86-64, NEON on aarch64.
+    /// The baseline of the target: SSE2 on x86-64, NEON on aarch64.
     Baseline,
     /// 256-bit vectors of x86-64.
     Avx2,
@@ -30,7 +30,7 @@ impl Isa {
     }
 
     /// The level to use: the machine's, or the lower one that the environment variable
-    /// [`Isa::VARIABLE`] names. A value that names none limits nothing; [`Isa::from_env`] tells.
+    /// [`Isa::VARIABLE`] names. An invalid value is ignored here; [`Isa::from_env`] reports it.
     pub fn best() -> Isa {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| match Isa::from_env() {
@@ -39,7 +39,7 @@ impl Isa {
         })
     }
 
-    /// What [`Isa::VARIABLE`] calls it.
+    /// The level's name in [`Isa::VARIABLE`].
     pub fn name(self) -> &'static str {
         match self {
             Isa::Baseline => "baseline",
@@ -51,12 +51,12 @@ impl Isa {
     /// The environment variable that limits the level.
     pub const VARIABLE: &str = "GIRIH_ISA";
 
-    /// What it may be.
+    /// The valid values of the variable.
     pub const EXPECTED: &str = "baseline, avx2 or avx512";
 
     /// The level that the environment names, if any.
     ///
-    /// Errors: the variable's value, if it names none.
+    /// Errors: the variable's value, if it is invalid.
     pub fn from_env() -> Result<Option<Isa>, String> {
         let Some(value) = std::env::var_os(Isa::VARIABLE).filter(|value| !value.is_empty()) else {
             return Ok(None);
@@ -89,12 +89,12 @@ impl Isa {
     }
 }
 
-/// A loop over a block: `(out, a, b, c, n)`. What it reads and writes is said by the [`Loop`].
+/// A loop over a block: `(out, a, b, c, n)`. The [`Loop`] defines what it reads and writes.
 pub(crate) type BlockFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, usize);
 
 /// A loop to be compiled per level.
 pub(crate) trait Loop {
-    /// Runs it. Implementations are `#[inline(always)]`.
+    /// Runs the loop. Implementations are `#[inline(always)]`.
     ///
     /// # Safety
     /// The operands the implementation uses must be valid for `n` elements of its types and

@@ -1,4 +1,4 @@
-//! Library kernels: a routine called for each item of a batch, some items to a chunk.
+//! Library kernels: a routine that is called for each item of a batch, several items per chunk.
 
 use super::{Bindings, ExecError, chunk_ps};
 use crate::ir::{Item, Kernel, Routine};
@@ -9,7 +9,7 @@ use girih_ir::{DType, TensorSpec};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
-/// A routine made ready.
+/// A prepared routine.
 pub(super) struct Library {
     routine: Routine,
     batches: usize,
@@ -20,7 +20,7 @@ pub(super) struct Library {
 impl Library {
     pub fn new(kernel: &Kernel, routine: &Routine) -> Library {
         if routine.op.as_host().is_some() {
-            // Nothing is known of how long it takes: it is worth a thread.
+            // The time of a host op is unknown; assume that it is worth a thread.
             let cost_ps = chunk_ps();
             return Library { routine: routine.clone(), batches: 1, per_chunk: 1, cost_ps };
         }
@@ -78,7 +78,7 @@ impl Library {
     }
 }
 
-/// Runs a host op; results that nothing needs go to memory of their own.
+/// Runs a host op; results that are not needed are written to temporary memory.
 ///
 /// # Safety
 /// As [`super::Prepared::run_chunk`].
@@ -112,8 +112,8 @@ unsafe fn run_host(
                 spec.size_bytes(),
             ),
         };
-        // SAFETY: the result fills its buffer, which nothing else uses; or the memory is ours, which
-        // stays as it is until the op has run.
+        // SAFETY: the result fills its buffer, which nothing else uses; or the temporary memory is
+        // not changed until the op has run.
         HostViewMut { spec: spec.clone(), bytes: unsafe { &mut *bytes } }
     };
     let room = call.results().iter().zip(&mut spares).enumerate();

@@ -1,5 +1,5 @@
-//! From a block of the kernel IR to [`Code`]: picks loops, inserts the conversions of halves,
-//! hoists what does not depend on the point, places registers.
+//! Lowers a block of the kernel IR to [`Code`]: chooses loops, inserts the conversions of halves,
+//! hoists loop-invariant values, places registers.
 
 mod halves;
 
@@ -17,12 +17,12 @@ use crate::tuning::tuning;
 use girih_ir::{DType, Literal, OpCode};
 use halves::Raw;
 
-/// A dimension of the order in which a code walks its space, or a part of one.
+/// A dimension, or a part of one, of the order in which a code walks its space.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Dim {
-    /// Index into the kernel's extents.
+    /// The index into the kernel's extents.
     pub of: usize,
-    /// Number of steps.
+    /// The number of steps.
     pub extent: usize,
     /// Points of the kernel's dimension per step.
     pub step: usize,
@@ -44,12 +44,12 @@ pub(crate) fn walk(order: &Order, offset: isize, strides: &[isize]) -> Walk {
     Walk::new(offset, order.iter().map(|d| (d.extent, stride(d))))
 }
 
-/// What is known of a register.
+/// The properties of a register.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Register {
-    /// The dtype of its elements: of a half, if they are as in memory; else the compute type.
+    /// The dtype of its elements: a half if they are as in memory; otherwise the compute type.
     pub dtype: DType,
-    /// The same at all points.
+    /// Loop-invariant: the same at all points.
     pub invariant: bool,
     /// The bits of each element, if they are known.
     pub constant: Option<u64>,
@@ -60,8 +60,7 @@ pub(crate) struct Lower<'a> {
     kernel: &'a Kernel,
     order: &'a Order,
     target: Target<'a>,
-    /// Points that may be computed at a time where functions and reads across the rows do
-    /// everything.
+    /// The most points per call, if functions and reads across the rows do everything.
     pub tile: usize,
     regs: Vec<Register>,
     places: Vec<Option<Place>>,
@@ -70,9 +69,9 @@ pub(crate) struct Lower<'a> {
     reads: Vec<u32>,
     core: Reg,
     cost: usize,
-    /// Register of each value of the block.
+    /// The register of each value of the block.
     vals: Vec<Reg>,
-    /// Of values that were moved only, the 16 bits.
+    /// The 16 bits of values that are only moved.
     raws: Vec<Option<Raw<'a>>>,
 }
 
@@ -121,7 +120,7 @@ impl<'a> Lower<'a> {
         self.regs.len() as Reg - 1
     }
 
-    /// A loop over registers, whose result has that dtype.
+    /// Appends a loop over registers, whose result has that dtype.
     fn call(&mut self, op: ChainOp, dtype: DType, args: &[Reg]) -> Reg {
         let Some(run) = op.run(self.target.isa) else {
             panic!("{op:?} reached the executor: the graph's rules forbid it")
@@ -153,7 +152,7 @@ impl<'a> Lower<'a> {
                 let from = self.kernel.dtype(block, *index);
                 let index = self.convert(self.val(*index), from, DType::I64);
                 self.cost += 600;
-                // Not set up ahead, even where it is the same at all points: it can fail.
+                // Not hoisted even if invariant, because it can fail.
                 let out = self.reg(DType::I64, None, false);
                 self.steps.push(Step::Wrap { index, limit: *size, label: *label, out });
                 out
@@ -233,7 +232,7 @@ impl<'a> Lower<'a> {
         self.loaded(out, dtype)
     }
 
-    /// A register of storage elements as compute elements.
+    /// Converts a register of storage elements to compute elements.
     fn loaded(&mut self, reg: Reg, dtype: DType) -> Reg {
         if !is_half(dtype) {
             return reg;
@@ -314,14 +313,15 @@ impl<'a> Lower<'a> {
         self.positions(walk(self.order, access.offset, &access.strides))
     }
 
-    /// Adds the writes of a kernel's stores and finishes. Registers in `keep` stay valid after the
+    /// Adds the writes of a kernel's stores and finishes. Registers in `keep` are valid after the
     /// steps.
     pub fn finish(self, stores: &[Store], keep: &[Reg]) -> Code {
         self.finish_folding(stores, keep, None)
     }
 
-    /// As [`Self::finish`], for rows of which a register is to be folded and nothing else kept: if a
-    /// chain can do that, the code says where the results are, else the register is kept.
+    /// As [`Self::finish`], for rows over which a single register is folded: if a chain can compute
+    /// the fold, the code has the register of the results; otherwise the register itself is valid
+    /// after the steps.
     pub fn finish_fold(mut self, stores: &[Store], value: Reg, op: ReduceOp, row: usize) -> Code {
         let dtype = self.regs[value as usize].dtype;
         let fold = ChainFold::of(op, dtype).filter(|_| self.target.compiler.is_some());
@@ -341,7 +341,7 @@ impl<'a> Lower<'a> {
             writes.push(Write { reg, buffer: access.buffer.0, walk, size, forward: false });
         }
         self.drop_unread(&writes, keep);
-        // Of a single point all is the same at all points; only loads are left to the setup.
+        // For a single point, everything is invariant; then only loads are hoisted.
         let one = self.target.often && self.target.compiler.is_some() && self.kernel.points() == 1;
         let of = |step: &Step| {
             let invariant = self.regs[step.out() as usize].invariant;
@@ -402,8 +402,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Marks the writes whose register can be computed where it is stored: dense ones of a value
-    /// that a loop computes. (If the memory stored to is also read, the frame does not use this.)
+    /// Marks the writes whose register can be computed directly into the destination: dense ones of
+    /// a value that a loop computes. (The frame does not use this if the destination is also read.)
     fn forward(&self, writes: &mut [Write], steps: &[Step], keep: &[Reg]) {
         for i in 0..writes.len() {
             let reg = writes[i].reg;
@@ -412,12 +412,13 @@ impl<'a> Lower<'a> {
             let free = !taken && !keep.contains(&reg) && writes[i].walk.is_dense();
             writes[i].forward = free && steps.iter().any(computed);
         }
-        // Loads addressed in place are stored before another store overwrites their memory.
+        // Stores of loads that are read in place come before other stores overwrite the loads'
+        // memory.
         writes.sort_by_key(|w| !self.directs.iter().any(|d| d.reg == w.reg));
     }
 
-    /// Gives constants memory: one element, if nothing reads a block of what is the same at all
-    /// points; says whether that is so.
+    /// Gives constants memory: one element each, if nothing reads a block of invariant values;
+    /// returns whether that is the case.
     fn constants(
         &mut self,
         setup: &[Step],
@@ -444,7 +445,8 @@ impl<'a> Lower<'a> {
                 // The real part; the imaginary part is 0.
                 16 => consts.extend([bits, 0].repeat(points)),
                 _ => {
-                    // 8, 4, 2 or 1 in a word, by a product without carries.
+                    // Repeats the element 8, 4, 2 or 1 times in a word, by a product without
+                    // carries.
                     let ones = [u64::MAX / 0xff, u64::MAX / 0xffff, u64::MAX / 0xffff_ffff, 1];
                     let word = bits.wrapping_mul(ones[size.trailing_zeros() as usize]);
                     consts.resize(start + (points * size).div_ceil(8), word);
@@ -455,8 +457,8 @@ impl<'a> Lower<'a> {
         (consts, narrow)
     }
 
-    /// Gives every register without a place a slot of a block; slots of dead registers are used
-    /// again.
+    /// Gives every register without a place a slot of one block; slots of dead registers are
+    /// reused.
     fn place(
         &mut self,
         setup: &[Step],
@@ -485,7 +487,8 @@ impl<'a> Lower<'a> {
         }
         for (i, step) in steps.iter().enumerate() {
             let (outs, mut done) = (step.outs(), step.uses());
-            // The results' slots are taken before the operands' are given back: they never overlap.
+            // Slots of results are taken before the operands' slots are freed, so they never
+            // overlap.
             for &out in &outs {
                 let size = self.regs[out as usize].dtype.size();
                 let slot = free[size].pop().unwrap_or_else(|| fresh(size));

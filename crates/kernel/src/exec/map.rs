@@ -8,9 +8,10 @@ use super::{BLOCK, Bindings, ExecError, Ran, Scratch, Steady, chunk_points};
 use crate::ir::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
 
-/// A map made ready.
+/// A prepared map.
 pub(super) struct Map {
-    /// One, or the whole tiles and what is left beside them; of each of several maps.
+    /// One part; or whole tiles and the remainders beside them; for several maps, those of each
+    /// map.
     parts: SmallVec<[Part; 1]>,
 }
 
@@ -19,23 +20,23 @@ pub(super) fn parallel_order(kernel: &Kernel) -> Order {
     kernel.extents[..kernel.parallel].iter().enumerate().map(Dim::whole).collect()
 }
 
-/// Lines of a tile, and most elements along one: what a tile reads stays in the second-level cache,
-/// and lines are long enough to be worth a call.
+/// Lines of a tile, and the most elements of a line: a tile's operands stay in the L2 cache, and
+/// lines are long enough to be worth a call.
 const LINES: usize = 64;
 const LINE: usize = 512;
-/// The blocks of a tile, where it is not computed as a whole: 16 lines of 32 elements.
+/// The blocks of a tile that is not computed as a whole: 16 lines of 32 elements.
 const BLOCK_SIDES: (usize, usize) = (16, BLOCK / 16);
 
-/// Two dimensions to be walked by tiles, and the length of a tile's lines, which go along the last
-/// one.
+/// Two dimensions to be tiled, and the length of a tile's lines, which run along the last
+/// dimension.
 struct Tiles {
     other: usize,
     line: usize,
 }
 
 impl Tiles {
-    /// If the kernel reads or writes across the rows: where something moves by one element along
-    /// another dimension than the last, which most do not, whole tiles are in cache.
+    /// Tiles if the kernel reads or writes across the rows: an operand has unit stride along
+    /// another dimension than the last. Tiling keeps its cache lines in the cache.
     fn of(kernel: &Kernel) -> Option<Tiles> {
         let last = kernel.extents.len().checked_sub(1)?;
         let accesses = || kernel.accesses.iter().chain(kernel.stores.iter().map(|s| &s.access));
@@ -46,12 +47,12 @@ impl Tiles {
         };
         let other = accesses().find_map(across)?;
         let extent = kernel.extents[last];
-        // Lines of equal length, as far as blocks allow.
+        // Lines of equal length, rounded to blocks.
         let line = extent / extent.div_ceil(LINE);
         (extent >= LINES).then_some(Tiles { other, line: line - line % BLOCK_SIDES.1 })
     }
 
-    /// The kernel's parts with whole tiles and without.
+    /// The kernel of whole tiles, and the kernels of the remainders.
     fn cut(&self, kernel: &Kernel) -> (Kernel, Vec<Kernel>) {
         let (mut whole, mut rest) = (kernel.clone(), vec![]);
         let last = kernel.extents.len() - 1;
@@ -62,8 +63,8 @@ impl Tiles {
         (whole, rest)
     }
 
-    /// The order of tiles, each of which goes on where the one before ended along the other
-    /// dimension: on the same pages of what is read across. `inside` is the order within one.
+    /// The order of tiles. Each tile continues the previous one along the other dimension, on the
+    /// same pages of the operand that is read across. `inside` is the order within a tile.
     fn order(&self, kernel: &Kernel, inside: impl IntoIterator<Item = Dim>) -> Order {
         let last = kernel.extents.len() - 1;
         let mut order = parallel_order(kernel);
@@ -74,14 +75,14 @@ impl Tiles {
         order
     }
 
-    /// The order by lines.
+    /// The order with tiles computed line by line.
     fn by_lines(&self, kernel: &Kernel) -> Order {
         let last = kernel.extents.len() - 1;
         let part = |of: usize, extent: usize| Dim { of, extent, step: 1 };
         self.order(kernel, [part(self.other, LINES), part(last, self.line)])
     }
 
-    /// The order by blocks.
+    /// The order with tiles computed block by block.
     fn by_blocks(&self, kernel: &Kernel) -> Order {
         let last = kernel.extents.len() - 1;
         let part = |of: usize, extent: usize, step: usize| Dim { of, extent, step };
@@ -91,8 +92,8 @@ impl Tiles {
         self.order(kernel, blocks.into_iter().chain(within))
     }
 
-    /// A code for whole tiles: of all of a tile's points at a time, if functions do what there is
-    /// to do; else of blocks.
+    /// The code for whole tiles: all points of a tile per call, if functions do everything;
+    /// otherwise block by block.
     fn code(&self, kernel: &Kernel, target: Target<'_>) -> Code {
         let order = self.by_lines(kernel);
         let mut lower = Lower::new(kernel, &kernel.body, &order, target);
@@ -106,7 +107,8 @@ impl Tiles {
     }
 }
 
-/// Keeps of a map the points before `at` along a dimension and returns those from there on, if any.
+/// Restricts a map to the points before `at` along a dimension, and returns the map of the other
+/// points, if there are any.
 fn split_off(kernel: &mut Kernel, dim: usize, at: usize) -> Option<Kernel> {
     let extent = kernel.extents[dim];
     if at == extent {
@@ -128,12 +130,12 @@ fn split_off(kernel: &mut Kernel, dim: usize, at: usize) -> Option<Kernel> {
     Some(rest)
 }
 
-/// Points of a map that are walked in one order.
+/// Points of a map that are computed in one order.
 struct Part {
     code: Code,
     points: usize,
     chunk: usize,
-    /// If the function of the whole part can be called without a frame.
+    /// Set if the function of the whole part can be called without a frame.
     single: Option<SingleCall>,
 }
 
@@ -146,7 +148,7 @@ impl Part {
         Part { code, points, chunk, single }
     }
 
-    /// In the order of its dimensions.
+    /// A part in the order of its dimensions.
     fn plain(kernel: &Kernel, target: Target<'_>) -> Part {
         let order = parallel_order(kernel);
         let code = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
@@ -187,12 +189,12 @@ impl Map {
         Map { parts }
     }
 
-    /// Several maps that may run at the same time.
+    /// Several maps that may run concurrently.
     pub fn of_all(kernels: &[Kernel], target: Target<'_>) -> Map {
         Map { parts: kernels.iter().flat_map(|kernel| Map::new(kernel, target).parts).collect() }
     }
 
-    /// What runs at its points.
+    /// The codes of all parts.
     pub fn codes(&self) -> Vec<&Code> {
         self.parts.iter().map(|p| &p.code).collect()
     }
@@ -206,7 +208,7 @@ impl Map {
         costs.fold(0, usize::saturating_add)
     }
 
-    /// Runs all of it if one call of a function does it; says whether it does.
+    /// Runs the map if it is a single call of one function; returns whether it is.
     ///
     /// # Safety
     /// As [`super::Prepared::run`].
@@ -250,7 +252,7 @@ impl Map {
     }
 }
 
-/// Runs a frame over `[start, end)` by blocks.
+/// Runs a frame over `[start, end)` block by block.
 ///
 /// # Safety
 /// As [`Frame::run`] for these points; the frame was made for blocks of that size.

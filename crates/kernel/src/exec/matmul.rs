@@ -1,5 +1,5 @@
-//! Matrix products by plain loops: every dtype, any strides. The oracle of faster products, and
-//! the path of integers that those do not take.
+//! Matrix products by plain loops, for every dtype and any strides. They are the oracle of the
+//! generated GEMM, and the fallback for integers that it does not support.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32};
 use super::chain::Target;
@@ -17,7 +17,7 @@ use num_complex::Complex;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// One operand: where it starts at a point, and how it moves along the shared dimensions.
+/// An operand: its position at a point, and its walk along K.
 struct Operand {
     buffer: usize,
     dtype: DType,
@@ -26,37 +26,37 @@ struct Operand {
     shared: Walk,
 }
 
-/// A part of a product's result, at which the kernel's body is to run: rows of neighbouring points.
+/// A part of a GEMM's result on which the kernel's body is to run: rows of adjacent points.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyPart {
-    /// The first point, and the points of a whole row of the result, from which on the next one
-    /// follows.
+    /// The first point.
     pub point: usize,
-    /// See `point`.
+    /// The number of points of a whole row of the result, that is, from a row of the part to the
+    /// next.
     pub row: usize,
     /// Number of rows.
     pub rows: usize,
-    /// Points of each, at most a whole row.
+    /// Points of each row, at most `row`.
     pub columns: usize,
-    /// The products of the first row, side by side, in the compute type (f32 for halves, rounded by
-    /// the body).
+    /// The sums of the first row, contiguous, in the compute type (f32 for halves, which the body
+    /// rounds).
     pub core: *const u8,
-    /// Elements from a row's products to the next one's.
+    /// Elements between the sums of consecutive rows.
     pub pitch: isize,
 }
 
-/// A matmul made ready.
+/// A prepared matmul.
 pub(super) struct Matmul {
     body: Code,
     lhs: Operand,
     rhs: Operand,
-    /// Elements between columns of the right operand, along the last of their dimensions.
+    /// Elements between columns of B, along the last dimension of columns.
     n_stride: isize,
     /// `acc[j] += a * b[j]` of `n` elements: `(acc, a, b, stride of b as an address, n)`.
     axpy: BlockFn,
-    /// An operand is narrower than the product: `a` is 64 bits then.
+    /// An operand is narrower than the result's dtype; `a` then has 64 bits.
     extends: bool,
-    /// Bytes of an accumulator, of the compute type.
+    /// Bytes of an accumulator in the compute type.
     acc_size: usize,
     points: usize,
     /// Points along the last dimension of columns.
@@ -78,7 +78,7 @@ fn operand(kernel: &Kernel, order: &Order, access: &Access) -> Operand {
 }
 
 impl Operand {
-    /// An integer with its sign, if it has one, in all of 64 bits.
+    /// An integer, extended to 64 bits.
     ///
     /// # Safety
     /// `from` is an element of the operand, of integers.
@@ -131,7 +131,7 @@ impl Matmul {
         }
     }
 
-    /// What runs at its points.
+    /// The code of the body.
     pub fn code(&self) -> &Code {
         &self.body
     }
@@ -229,7 +229,7 @@ impl Matmul {
         Ok(())
     }
 
-    /// The products at the points `[p, p + n)`, row segment by row segment.
+    /// The sums at the points `[p, p + n)`, one row segment at a time.
     ///
     /// # Safety
     /// `out` is valid for `n` elements of any dtype; the points lie in the space; bindings as
@@ -247,7 +247,7 @@ impl Matmul {
                 let (a, b) = (self.lhs.walk.at(point), self.rhs.walk.at(point));
                 let acc = out.add(done * size);
                 acc.write_bytes(0, len * size);
-                // Runs of shared indices along which both operands have one step.
+                // Runs of K indices along which both operands have a constant stride.
                 self.lhs.shared.runs(0, self.k, |k, a_first, a_step, n| {
                     self.rhs.shared.runs(k, n, |k, b_first, b_step, n| {
                         let mut a = a + a_first + k as isize * a_step;
@@ -267,14 +267,14 @@ impl Matmul {
     }
 }
 
-/// Storage elements as the numbers they are multiplied as.
+/// The conversion of storage elements to the type in which they are multiplied.
 trait Factor<S> {
     type Acc: Copy;
     type Left: Copy;
     fn mul_add(acc: Self::Acc, a: Self::Left, b: S) -> Self::Acc;
 }
 struct Plain;
-/// Of integers, extended to the accumulator's size.
+/// Integers, extended to the accumulator's size.
 struct Extend<A>(PhantomData<A>);
 struct F16;
 struct Bf16;
@@ -372,7 +372,7 @@ fn axpy(dtype: DType, isa: Isa) -> BlockFn {
     }
 }
 
-/// Of a right operand that is as wide as the product or narrower, both of integers.
+/// For integers, with an rhs that is as wide as the result or narrower.
 fn extending_axpy(rhs: DType, product: DType, isa: Isa) -> BlockFn {
     match product.size() {
         2 => match rhs {

@@ -1,8 +1,8 @@
 //! Elementwise ops as block loops: what each op computes on one element, per compute type.
 //!
-//! Halves are not seen here: they come as f32, and the caller rounds. Bool is a byte 0 or 1. Where
-//! signed and unsigned integers of a width have the same bits as results, one loop serves both.
-//! Complex numbers are [`super::complex`]'s.
+//! Halves do not occur here: they are passed as f32, and the caller rounds. A bool is a byte 0 or
+//! 1. If results of signed and unsigned integers of a width have the same bits, one loop serves
+//! both. Complex numbers are in [`super::complex`].
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_half};
 use super::isa::{BlockFn, Isa, Loop, select};
@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 pub(super) trait Unary<T> {
     type Out: Copy;
     fn eval(x: T) -> Self::Out;
-    /// Elements for which `eval` gives no valid result, and how to get one.
+    /// Recomputes the elements for which `eval` gives no valid result.
     #[inline(always)]
     fn repair(_: &mut [Self::Out], _: &[T]) {}
 }
@@ -141,7 +141,7 @@ unary_ops! {
     Acosh { x: f32 => math::acosh(x); x: f64 => wide::acosh(x); }
     Atanh { x: f32 => math::atanh(x); x: f64 => wide::atanh(x); }
     Erf { x: f32 => math::erf(x); x: f64 => wide::erf(x); }
-    // Of f32 as of f64, rounded once.
+    // For f32 computed in f64, and rounded once.
     Erfc { x: f32 => special::erfc(x as f64) as f32; x: f64 => special::erfc(x); }
     Erfinv { x: f32 => special::erfinv(x as f64) as f32; x: f64 => special::erfinv(x); }
     Lgamma { x: f32 => special::lgamma(x as f64) as f32; x: f64 => special::lgamma(x); }
@@ -156,7 +156,8 @@ predicates! {
     Signbit: x => x.is_sign_negative();
 }
 
-/// Circular functions: the fast reduction everywhere, then the few large arguments again.
+/// Circular functions: the fast argument reduction for all elements, then the full one for the few
+/// large arguments.
 macro_rules! circular {
     ($($name:ident, $fast:ident, $full:ident;)*) => { $(
         struct $name;
@@ -187,11 +188,11 @@ circular! {
     Tan, tan_fast, tan;
 }
 
-/// Floats by their bits.
+/// Bit operations on floats.
 trait BitPair {
-    /// Conjunction of two floats' bits.
+    /// The conjunction of two floats' bits.
     fn both(a: Self, b: Self) -> Self;
-    /// Disjunction of two floats' bits.
+    /// The disjunction of two floats' bits.
     fn either(a: Self, b: Self) -> Self;
 }
 macro_rules! bit_pair {
@@ -204,13 +205,13 @@ macro_rules! bit_pair {
 }
 bit_pair!(f32 f64);
 
-/// Bits of an integer's type.
+/// The number of bits of an integer type.
 #[inline(always)]
 fn bits<T>(_: T) -> u64 {
     8 * size_of::<T>() as u64
 }
 
-/// The next float of the type, by its bits: those of one sign are in the order of the magnitudes.
+/// The next float of the type, by its bits, which are ordered by magnitude for each sign.
 macro_rules! next_after {
     ($t:ty, $a:ident, $b:ident) => {{
         let up = ($b > $a) == ($a > 0.0);
@@ -244,7 +245,7 @@ binary_ops! {
     FloorDivide -> same {
         a, b: u8 u16 u32 u64 => a.checked_div(b).unwrap_or(0);
         a, b: i8 i16 i32 i64 => {
-            // The divisor 1 stands in for 0, whose quotient is 0.
+            // The divisor 0, whose quotient is 0, is replaced by 1.
             let d = if b == 0 { 1 } else { b };
             let q = a.wrapping_div(d);
             let down = (a.wrapping_rem(d) != 0) & ((a < 0) != (d < 0));
@@ -389,7 +390,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
             }
         };
     }
-    // Of integers whose sign does not matter.
+    // For integers, if the sign does not matter.
     macro_rules! bits {
         ($map:ident $op:ident) => {
             match dtype {
@@ -519,7 +520,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
     })
 }
 
-/// `Nextafter` of halves, which lie in f32 within a block: a step of the half's own bits.
+/// `Nextafter` of halves, which are f32 within a block: a step of the half's bits.
 fn next_half(dtype: DType) -> BlockFn {
     struct F16;
     struct Bf16;
@@ -558,7 +559,8 @@ pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
     }
 }
 
-/// True if the op's result on values of a half is a value of that half, with nothing to round.
+/// True if the op's result on values of a half dtype is a value of that dtype, so that it needs no
+/// rounding.
 pub fn exact_on_halves(code: OpCode) -> bool {
     use OpCode::*;
     matches!(

@@ -1,5 +1,5 @@
-//! Maps that are run at some of their points at a time, in the order of their dimensions: parts of
-//! kernels over rows, and operands of products.
+//! Maps that run on ranges of their points, in the order of their dimensions: parts of kernels over
+//! rows, and fused operands of matrix products.
 
 use super::chain::Target;
 use super::code::{Code, Frame};
@@ -10,30 +10,30 @@ use crate::ir::Kernel;
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Points of a map whose result goes to other places than it says: lines of as many points each.
+/// Points of a map whose result is redirected: lines with an equal number of points.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines {
     /// The first point.
     pub first: usize,
     /// Points of each line.
     pub points: usize,
-    /// How many lines.
+    /// The number of lines.
     pub lines: usize,
-    /// Points from the beginning of a line to that of the next one.
+    /// Points between the starts of consecutive lines.
     pub step: usize,
-    /// Where the first line's results go.
+    /// The destination of the first line's results.
     pub to: *mut u8,
-    /// Bytes from there to those of the next line.
+    /// Bytes between the destinations of consecutive lines.
     pub pitch: usize,
 }
 
-/// A map made ready to run at any of its points.
+/// A map that is prepared to run on any range of its points.
 pub struct Points(Code);
 
 impl Points {
-    /// For results that are read soon.
+    /// Prepares a map whose results are read soon, so that they should stay in the cache.
     ///
-    /// Panics: if the kernel is not well formed, or no map.
+    /// Panics: if the kernel is not well formed, or not a map.
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler) -> Points {
         Points::new(
             kernel,
@@ -47,18 +47,18 @@ impl Points {
         Points(lower.finish(&kernel.stores, &[]))
     }
 
-    /// What runs at a point.
+    /// The code of the map.
     pub(super) fn code(&self) -> &Code {
         &self.0
     }
 
-    /// Runs a map whose only result, of elements of `size` bytes in a buffer, is in the order of its
-    /// points; it goes where the lines say instead.
+    /// Runs a map whose only result is in the order of its points, in a buffer with elements of
+    /// `size` bytes; the result is written to the destinations of the lines instead.
     ///
     /// Errors: as [`Points::run`].
     ///
     /// # Safety
-    /// As [`Points::run`] for all lines; there is room for what goes where.
+    /// As [`Points::run`] for all lines; the destinations are valid for writes.
     pub unsafe fn run_lines(
         &self,
         lines: &Lines,
@@ -74,7 +74,7 @@ impl Points {
         let code = &self.0;
         for line in 0..lines.lines {
             let first = lines.first + line * lines.step;
-            // Such that the line's results lie there.
+            // Set the buffer's address such that the line's results are at their destination.
             table[buffer] = lines.to.wrapping_add(line * lines.pitch).wrapping_sub(first * size);
             let bindings = Bindings { buffers: &table, ..*bindings };
             // SAFETY: the caller's promise; scratch memory of the sizes asked for.
@@ -93,14 +93,14 @@ impl Points {
         Ok(())
     }
 
-    /// The machine code that was made for it, function by function, constants included.
+    /// The generated machine code, one entry per function, including constants.
     pub fn machine_code(&self) -> Vec<Vec<u8>> {
         self.0.functions().map(|f| f.code().to_vec()).collect()
     }
 
-    /// Runs it at points that follow each other, numbered in row-major order.
+    /// Runs the map at consecutive points, numbered in row-major order.
     ///
-    /// Errors: [`ExecError::IndexOutOfBounds`], if the map has an index.
+    /// Errors: [`ExecError::IndexOutOfBounds`], if the map reads an index.
     ///
     /// # Safety
     /// The points lie in the space; the bindings fulfil [`Bindings`]' contract at these points.

@@ -1,12 +1,13 @@
 //! Reductions.
 //!
-//! Two orders of the work, chosen by the strides of what the prologue reads:
+//! There are two orders of the work, chosen by the strides of the prologue's operands:
 //! * *inner*: the reduced dimensions vary fastest; a row is folded block by block;
 //! * *outer*: the parallel dimensions vary fastest; whole rows of points are combined elementwise.
 //!
-//! Both build the one tree that [`fold`] describes, so the choice changes no bit. Neither does the
-//! split of a long reduction with few points: its first phase leaves one partial result per point
-//! and part in the workspace, the second combines them; parts are a power of two of blocks.
+//! Both compute the one tree that [`fold`] describes, so the choice changes no bit. Neither does
+//! the split of a long reduction with few points: its first phase stores one partial result per
+//! point and part in the workspace, and the second phase combines them; a part is a power of two of
+//! blocks.
 
 use super::cast::compute;
 use super::chain::Target;
@@ -18,12 +19,12 @@ use super::{BLOCK, Bindings, ExecError, MAX_SIZE, Scratch, chunk_ps};
 use crate::ir::{Core, Inst, Kernel, ReduceOp};
 use std::ops::Range;
 
-/// Bytes of a row of points that an outer reduction works on: long enough for memory to be read in
-/// runs, its lanes in cache.
+/// Bytes of a row of points of an outer reduction: long enough for contiguous reads, and short
+/// enough for its lanes to stay in the cache.
 const ROW_BYTES: usize = 2048;
 
-/// The shortest row that is worth a function's call, and the elements of rows of at most half a block
-/// that are worth making the function.
+/// The shortest row that is worth a function call, and the fewest elements for which a function is
+/// worth compiling if rows have at most half a block.
 const SHORTEST: usize = 64;
 const WORTH: usize = 1 << 12;
 
@@ -33,7 +34,7 @@ enum Kind {
     Arg(ArgFold),
 }
 
-/// A reduction made ready.
+/// A prepared reduction.
 pub(super) struct Reduce {
     prologue: Code,
     value: Reg,
@@ -52,17 +53,17 @@ pub(super) struct Reduce {
     parts: usize,
 }
 
-/// What a chunk works with: the prologue's frame and its own memory.
+/// The prologue's frame and the memory of a chunk.
 struct Work<'a> {
     prologue: Frame<'a>,
-    /// One block for the values of an arg reduction.
+    /// One block for the best values of an arg reduction.
     best: *mut u8,
     /// A row of results for each lane (inner: one result).
     lanes: *mut u8,
     levels: *mut u8,
 }
 
-/// True if most of what the prologue reads lies closer together along the parallel dimensions than
+/// True if most operands of the prologue have smaller strides along the parallel dimensions than
 /// along the reduced ones.
 fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
     let closest = |strides: &[isize], dims: Range<usize>| {
@@ -75,7 +76,7 @@ fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
     for inst in &prologue.insts {
         if let Inst::Load(id) = inst {
             let strides = &kernel.access(*id).strides;
-            // What is small next to the space does not decide.
+            // Operands that are small relative to the space do not count.
             let reach = kernel.extents.iter().zip(strides).filter(|(_, s)| **s != 0);
             let reach: usize = reach.map(|(e, _)| e).product();
             if reach.saturating_mul(8) < kernel.points().saturating_mul(kernel.reduced()) {
@@ -134,11 +135,11 @@ impl Reduce {
         reduce
     }
 
-    /// Cuts the space into chunks: over the points where there are enough of them, else over the
+    /// Divides the space into chunks: over the points if there are enough of them, else over the
     /// reduced range too.
     fn split(&mut self, arg: bool) {
         let pieces = (self.cost_ps() / chunk_ps()).max(1);
-        // An outer reduction wants runs in memory, an inner one whole points.
+        // An outer reduction needs contiguous runs, an inner one whole points.
         let long = self.reduced >= 2 * BLOCK && self.points >= 2 * BLOCK;
         let grain = if self.outer { if long { self.points_at_once() } else { 64 } } else { 1 };
         let by_points = self.points.div_ceil(grain).min(pieces);
@@ -153,7 +154,7 @@ impl Reduce {
         self.parts = self.reduced.div_ceil(self.part);
     }
 
-    /// What runs at its points: the prologue and the body.
+    /// The code of the prologue and of the body.
     pub fn codes(&self) -> [&Code; 2] {
         [&self.prologue, &self.body]
     }
@@ -173,7 +174,7 @@ impl Reduce {
         if self.parts > 1 { self.parts * self.points * self.size } else { 0 }
     }
 
-    /// Points whose results are computed together.
+    /// Points whose results are computed at once.
     fn points_at_once(&self) -> usize {
         if self.outer { BLOCK.min(ROW_BYTES / self.size) } else { BLOCK }
     }
@@ -203,7 +204,7 @@ impl Reduce {
         }
     }
 
-    /// Reduces some points whole, and runs the body there.
+    /// Reduces some points completely, and runs the body on them.
     ///
     /// # Safety
     /// The points lie in the space; the bindings fulfil their contract.
@@ -217,7 +218,7 @@ impl Reduce {
         unsafe { self.run_part(None, points, bindings, scratch) }
     }
 
-    /// The second phase: a block of points, whose partial results are complete.
+    /// The second phase: combines the partial results of a block of points.
     ///
     /// # Safety
     /// As [`Reduce::run_chunk`].
@@ -239,8 +240,8 @@ impl Reduce {
         }
     }
 
-    /// Reduces a part of the range at some points and leaves partial results; or, without one, all of
-    /// it, and runs the body.
+    /// Reduces a part of the range at some points and stores partial results; without a part,
+    /// reduces the whole range and runs the body.
     ///
     /// # Safety
     /// As [`Reduce::run_chunk`].
@@ -296,8 +297,8 @@ impl Reduce {
         Ok(())
     }
 
-    /// Combines all parts' partial results of the points `[start, start + n)`; gives the result's
-    /// address.
+    /// Combines the partial results of all parts for the points `[start, start + n)`; returns the
+    /// address of the results.
     ///
     /// # Safety
     /// The workspace holds the partial results of all parts.
@@ -384,7 +385,7 @@ impl Reduce {
         Ok(())
     }
 
-    /// Reduces rows of at most a block: several to a run, of whose results there is room for a block.
+    /// Reduces rows of at most a block, several per run; there is room for a block of results.
     ///
     /// # Safety
     /// As [`Reduce::reduce`], of the whole range.
@@ -415,14 +416,14 @@ impl Reduce {
         Ok(())
     }
 
-    /// True if a run of the prologue may be several whole blocks, of each of which it leaves the
-    /// result.
+    /// True if a run of the prologue may have several whole blocks; it then gives the result of
+    /// each block.
     fn whole_blocks(&self) -> bool {
         self.prologue.block > BLOCK && self.reduced.is_multiple_of(BLOCK)
     }
 
-    /// Reduces rows of whole blocks, as many blocks at a time as there is room for results: of several
-    /// rows, or of a power of two of blocks.
+    /// Reduces rows of whole blocks, as many blocks at a time as there is room for results: those
+    /// of several rows, or a power of two of blocks.
     ///
     /// # Safety
     /// As [`Reduce::reduce`]; `total` holds the results of blocks.
@@ -436,7 +437,7 @@ impl Reduce {
     ) -> Result<(), ExecError> {
         let (null, size) = (std::ptr::null(), self.size);
         let blocks = range.len() / BLOCK;
-        // Parts of rows do not follow each other.
+        // Parts of consecutive rows are not contiguous.
         let at_once = if range.len() == self.reduced { (BLOCK / blocks).max(1) } else { 1 };
         for i in (0..n).step_by(at_once) {
             let (rows, row) = (at_once.min(n - i), (start + i) * self.reduced);
@@ -463,8 +464,8 @@ impl Reduce {
         Ok(())
     }
 
-    /// Rows of the points `[start, start + n)` that one block of the outer order can hold: several
-    /// if they are all there are.
+    /// The number of rows of the points `[start, start + n)` in one block of the outer order:
+    /// several if these are all points.
     fn rows_at_once(&self, n: usize) -> usize {
         if n == self.points { (BLOCK / n).max(1) } else { 1 }
     }
@@ -495,7 +496,7 @@ impl Reduce {
         Ok(())
     }
 
-    /// Folds at most a block of rows of the `n` points from `start` into the first lane.
+    /// Folds at most a block of rows of the `n` points from `start` on into the first lane.
     ///
     /// # Safety
     /// As [`Reduce::reduce`].

@@ -1,5 +1,5 @@
-//! Kernels over rows: several maps, reductions and products run on a few rows after another, while
-//! what they hand to each other is in cache.
+//! Kernels over rows: several maps, reductions and matrix products run on a few rows at a time,
+//! while intermediate rows are in the cache.
 
 use super::chain::{RowProduct, Target};
 use super::code::Code;
@@ -16,48 +16,48 @@ use girih_ir::DType;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// Rows of the products' matrices that a group of rows has where products are among its parts: they
-/// read the same right operand for each row.
+/// The number of rows of A in a group of rows, if matrix products are among the parts: they read
+/// the same B for each row.
 const PRODUCT_LINES: Range<usize> = 16..128;
-/// Chunks of a kernel with products, which keep a right operand packed through a chunk.
+/// The most chunks of a kernel with matrix products, which reuse packed B within a chunk.
 const PRODUCT_CHUNKS: usize = 16;
 
 enum Part {
     Map(Points),
     Reduce(Box<Reduce>),
-    /// A matmul made ready, and a faster way to its products.
+    /// A prepared matmul, and a faster implementation of its GEMM.
     Product(Box<Prepared>, Option<Product>),
 }
 
-/// A product that keeps something in the memory for locals.
+/// A GEMM that uses a part of the memory for locals.
 struct Product {
     run: Box<dyn RowProduct>,
     offset: usize,
     lines: Lines,
 }
 
-/// Rows of a product's matrices, of which a row of the kernel may have several.
+/// The rows of A that belong to a row of the kernel.
 #[derive(Clone, Copy)]
 struct Lines {
     per_row: usize,
-    /// Of one entry of the batch.
+    /// Rows of A in one entry of the batch.
     entry: usize,
 }
 
 impl Lines {
-    /// Those of a product in a kernel over so many rows.
+    /// Those of a matrix product in a kernel over `rows` rows.
     fn of(part: &Kernel, rows: usize) -> Option<Lines> {
         let dims = part.matmul_dims()?;
         let entry = part.size(&dims.rows);
         Some(Lines { per_row: part.size(&dims.batch) * entry / rows, entry })
     }
 
-    /// How many the product is run on at a time, in groups of so many rows.
+    /// The numbers of rows of A that the GEMM is run on, for groups of so many rows.
     fn lengths(self, groups: &[usize]) -> SmallVec<[usize; 2]> {
         groups.iter().map(|rows| (rows * self.per_row).min(self.entry)).collect()
     }
 
-    /// Those of some rows, entry by entry.
+    /// The rows of A of some rows, split by entries of the batch.
     fn pieces(self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (mut at, end) = (rows.start * self.per_row, rows.end * self.per_row);
         std::iter::from_fn(move || {
@@ -68,29 +68,29 @@ impl Lines {
     }
 }
 
-/// A buffer that holds the rows being worked on and no others.
+/// A buffer that holds only the rows being computed.
 struct Local {
     buffer: usize,
     row_bytes: usize,
-    /// In the memory for locals.
+    /// The offset in the memory for locals.
     offset: usize,
 }
 
-/// Groups of rows, one after the other.
+/// Consecutive groups of rows.
 struct Groups {
     /// Rows of a group.
     rows: usize,
-    /// No group has rows of two runs of this many: none begins within an entry of a product's batch
-    /// and goes on into the next one.
+    /// Groups do not cross multiples of this number of rows, so that none crosses from an entry of
+    /// a GEMM's batch into the next one.
     entry: usize,
-    /// Groups of such a run, and of all.
+    /// The number of groups per `entry` rows, and of all groups.
     per_entry: usize,
     count: usize,
 }
 
-/// A kernel over rows made ready.
+/// A prepared kernel over rows.
 pub(super) struct Rows {
-    /// With the points that each has per row.
+    /// Each with its number of points per row.
     parts: Vec<(Part, usize)>,
     locals: Vec<Local>,
     local_bytes: usize,
@@ -121,7 +121,7 @@ impl Groups {
             None => tuning().row_elements / widest,
         };
         let most = most.clamp(1, entry);
-        // Groups of an entry are about as long as each other.
+        // Groups of an entry have nearly equal lengths.
         let each = if any { entry.div_ceil(entry.div_ceil(most)) } else { most };
         let per_entry = entry.div_ceil(each);
         Groups { rows: each, entry, per_entry, count: rows / entry * per_entry }
@@ -134,13 +134,13 @@ impl Groups {
         at(i)..at(i + 1)
     }
 
-    /// Numbers of rows that groups have.
+    /// The numbers of rows that groups have.
     fn lengths(&self) -> SmallVec<[usize; 2]> {
         let rest = self.entry % self.rows;
         [self.rows, rest].into_iter().filter(|&rows| rows > 0).collect()
     }
 
-    /// Groups that make a chunk.
+    /// The number of groups in a chunk.
     fn chunk(&self, cost_ps: usize, products: bool) -> usize {
         if products {
             return (self.count / PRODUCT_CHUNKS).clamp(1, self.per_entry);
@@ -156,7 +156,7 @@ impl Rows {
         let groups = Groups::new(&definition.parts, rows);
         let (locals, mut local_bytes) = place_locals(definition, groups.rows);
         let parts = definition.parts.iter().flat_map(|part| {
-            // What other parts read or write is better kept in cache.
+            // Results that other parts read or write should stay in the cache.
             let others = || definition.parts.iter().filter(|p| !std::ptr::eq(*p, part));
             let named = |b| others().flat_map(|p| p.reads().chain(p.writes())).any(|id| id == b);
             let streams = !part.stores.iter().any(|s| named(s.access.buffer));
@@ -178,7 +178,7 @@ impl Rows {
         Rows { parts, locals, local_bytes, groups, chunk, cost_ps }
     }
 
-    /// What runs at its points, part by part.
+    /// The codes of all parts.
     pub fn codes(&self) -> Vec<&Code> {
         let mut codes = Vec::new();
         for (part, _) in &self.parts {
@@ -191,7 +191,7 @@ impl Rows {
         codes
     }
 
-    /// The products that run by other means than the executor's loops.
+    /// The GEMMs that do not run by the executor's loops.
     pub fn products(&self) -> impl Iterator<Item = &dyn RowProduct> {
         self.parts.iter().filter_map(|(part, _)| match part {
             Part::Product(_, Some(product)) => Some(&*product.run),
@@ -215,7 +215,7 @@ impl Rows {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        // Taken while in use, so that the parts' own scratch memory does not move it.
+        // Taken while in use, so that the parts' own use of scratch memory does not move it.
         let mut locals = scratch.take_locals(self.local_bytes);
         let memory = locals.as_mut_ptr() as *mut u8;
         // SAFETY: the caller's promise; the memory is for this.
@@ -225,7 +225,7 @@ impl Rows {
     }
 
     /// # Safety
-    /// As [`Rows::run_chunk`]; the memory is valid for the locals and used by nobody else.
+    /// As [`Rows::run_chunk`]; the memory is valid for the locals and not used otherwise.
     unsafe fn run_groups(
         &self,
         chunk: usize,
@@ -240,19 +240,20 @@ impl Rows {
             let rows = self.groups.get(group);
             let first = group == first_group;
             for local in &self.locals {
-                // Such that the first of these rows lies where the local starts.
+                // The address at which row 0 would be, so that the first of these rows is at the
+                // local's start.
                 let start = memory.wrapping_add(local.offset);
                 table[local.buffer] = start.wrapping_sub(rows.start * local.row_bytes);
             }
             let bindings = Bindings { buffers: &table, ..*bindings };
             // SAFETY: the caller's promise; the locals have room for the group's rows, and the
-            // parts reach no others.
+            // parts access no other rows.
             unsafe { self.run_group(rows, (memory, first), &bindings, scratch)? };
         }
         Ok(())
     }
 
-    /// `first` of the chunk: products have kept nothing.
+    /// `first` is true for the first group of a chunk, when no B is packed yet.
     ///
     /// # Safety
     /// As [`Rows::run_chunk`], for these rows.
@@ -288,8 +289,9 @@ impl Rows {
 }
 
 impl Part {
-    /// A part of a kernel over so many rows made ready, to be run on groups of these numbers, with the
-    /// points it has per row; two, if it keeps what it reduces.
+    /// Prepares a part of a kernel over `rows` rows, to be run on groups of these lengths, and
+    /// returns it with its number of points per row. A short reduction with stores becomes two
+    /// parts.
     fn new(
         part: &Kernel,
         rows: usize,
@@ -325,13 +327,13 @@ impl Part {
     }
 }
 
-/// The loops of a product.
+/// The matmul of a prepared kernel.
 fn matmul(kernel: &Prepared) -> &Matmul {
     let Form::Matmul(matmul) = &kernel.form else { unreachable!("made from a matmul") };
     matmul
 }
 
-/// Where the locals lie while so many rows of them are worked on, by liveness, and the bytes of all.
+/// The placement of locals by liveness, for `rows` rows at a time, and the bytes of all.
 fn place_locals(definition: &Definition, rows: usize) -> (Vec<Local>, usize) {
     let most = definition.locals.iter().map(|l| l.buffer.0 as usize + 1).max().unwrap_or(0);
     let empty = Buffer { dtype: DType::U8, numel: 0, kind: BufferKind::Argument(0) };

@@ -1,11 +1,11 @@
-//! Scatters: results of the body set, or combined with the elements, at positions of a buffer given
-//! by an index.
+//! Scatters: results of the body replace the elements at indexed positions of a buffer, or are
+//! combined with them.
 //!
 //! The space is walked with its dependent dimensions outside and the independent ones inside, and
-//! cut into chunks along the latter only: every element meets its updates in row-major order of the
-//! space, whoever computes it. Halves are rounded after every step. Where consecutive points fall on
-//! consecutive elements for one index, as the rows of an embedding's gradient do, they are written by
-//! rows: the index is looked at once for each.
+//! is divided into chunks only along the latter: every element receives its updates in row-major
+//! order of the space, for any number of threads. Halves are rounded after every step. If
+//! consecutive points write consecutive elements with the same index, as the rows of an embedding's
+//! gradient do, they are written by rows: the index is read once per row.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::chain::Target;
@@ -24,9 +24,9 @@ use girih_ir::ops::ScatterMode;
 use num_complex::Complex;
 use std::marker::PhantomData;
 
-/// The shortest row that is written as one.
+/// The shortest row that is written as a row.
 const SHORTEST: usize = 8;
-/// Fewest elements of a row that a chunk has.
+/// The fewest elements of a row in a chunk.
 const PART: usize = 64;
 
 /// Bytes zeroed per chunk of the first phase.
@@ -54,11 +54,11 @@ enum Put {
     Rows(Box<Rows>),
 }
 
-/// Rows: consecutive points whose results fall on consecutive elements, by one index.
+/// Rows: consecutive points that write consecutive elements with the same index.
 struct Rows {
     /// Points of a row.
     row: usize,
-    /// Where rows would be for the index 0.
+    /// The positions of rows for the index 0.
     store: Walk,
     index: Walk,
     index_buffer: usize,
@@ -69,7 +69,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// None if rows are too short to be worth it.
+    /// `None` if rows are too short.
     fn of(store: &Access, index: &Access, order: &Order, put: BlockFn) -> Option<Rows> {
         let walks = [store, index].map(|a| walk(order, a.offset, &a.strides));
         let [(along, 1), (same, 0)] = walks.each_ref().map(Walk::inner) else { return None };
@@ -86,7 +86,7 @@ impl Rows {
         })
     }
 
-    /// The index of the row that a point is in.
+    /// The index of a point's row.
     ///
     /// # Safety
     /// The point lies in the space; the bindings fulfil their contract.
@@ -106,7 +106,7 @@ impl Rows {
     }
 }
 
-/// A scatter made ready.
+/// A prepared scatter.
 pub(super) struct Scatter {
     code: Code,
     value: Reg,
@@ -117,12 +117,12 @@ pub(super) struct Scatter {
     bytes: usize,
     stride: isize,
     size: usize,
-    /// Points over the dependent and over the independent dimensions.
+    /// The numbers of points over the dependent and over the independent dimensions.
     dependent: usize,
     independent: usize,
     /// Independent points per chunk.
     chunk: usize,
-    /// Rough time of a point.
+    /// Rough time of a point, in picoseconds.
     each_ps: usize,
 }
 
@@ -152,7 +152,8 @@ impl Scatter {
             }
         };
         let each_ps = code.cost_ps + each_ps;
-        // The buffer is dense and its last element is reachable, so the reach gives its size.
+        // The buffer is dense and its last element is reachable, so the largest position gives its
+        // size.
         let reach = |(stride, extent): (isize, usize)| stride.max(0) * (extent as isize - 1);
         let last =
             kernel.extents.iter().enumerate().fold(store.access.offset, |sum, (d, &e)| {
@@ -176,7 +177,7 @@ impl Scatter {
         }
     }
 
-    /// What runs at its points.
+    /// The code of the prologue and the body.
     pub fn code(&self) -> &Code {
         &self.code
     }
@@ -280,7 +281,7 @@ impl Scatter {
     }
 }
 
-/// What becomes of an element in storage when a value of the compute type falls on it.
+/// Combines an element in storage with a value of the compute type.
 trait Meet<V>: Copy {
     fn meet<const MODE: u8>(self, value: V) -> Self;
 }
@@ -328,7 +329,7 @@ macro_rules! meet_floats {
                 SET => value,
                 ADD => self + value,
                 MUL => self * value,
-                // A NaN on either side stays.
+                // A NaN on either side is preserved.
                 MIN => if self < value || self.is_nan() { self } else { value },
                 _ => if self > value || self.is_nan() { self } else { value },
             }

@@ -1,8 +1,9 @@
 //! Reductions over a few elements, as maps: the reduced dimensions are unrolled, so that loops run
-//! across the results and not along a handful of elements.
+//! over the results and not over a handful of elements.
 //!
-//! The elements of a result are combined in the tree that [`fold`](super::fold) describes: of a range
-//! that is no longer than there are lanes, element `i` is lane `i`, and lanes are combined in halves.
+//! The elements of a result are combined in the tree of [`fold`](super::fold): if there are no more
+//! elements than lanes, element `i` is lane `i`, and the upper half of the lanes is combined into
+//! the lower half repeatedly.
 
 use super::cast::{compute, is_half};
 use super::fold::LANES;
@@ -10,21 +11,21 @@ use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Val};
 use girih_ir::{DType, Literal, OpCode};
 use smallvec::SmallVec;
 
-/// Fewer results are not worth a program of so many instructions.
+/// The fewest results that are worth a program of so many instructions.
 const FEWEST: usize = 16;
 
-/// Most instructions of all elements' prologues and their combination.
+/// The most instructions for all elements' prologues and their combination.
 const MOST: usize = 320;
 
-/// A reduction as a map that gives its results, and one to be run before it at the same points, if
-/// values of the prologue are kept.
+/// A reduction as a map that computes its results, and, if values of the prologue are stored, a map
+/// that runs before it.
 pub(super) struct Short {
     pub kept: Option<Kernel>,
     pub results: Kernel,
 }
 
 impl Short {
-    /// None if the reduction is no short one, or is better run by its elements.
+    /// `None` if the reduction has too many elements, or runs faster element by element.
     pub fn of(kernel: &Kernel) -> Option<Short> {
         let Core::Reduce { prologue, value, op, stores } = &kernel.core else { return None };
         let (reduced, dtype) = (kernel.reduced(), kernel.dtype(prologue, *value));
@@ -35,7 +36,7 @@ impl Short {
             let results = unrolled(kernel, prologue, *value, *op)?;
             return Some(Short { kept: None, results });
         }
-        // What is kept is computed element by element; then what is reduced is read.
+        // A first map computes the stored values element by element; the second one reads them.
         let store = stores.iter().find(|s| s.value == *value)?;
         let kept = Kernel {
             parallel: kernel.extents.len(),
@@ -75,17 +76,17 @@ fn unrolled(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Opti
     Some(unroll.finish(result))
 }
 
-/// A map being made of a reduction.
+/// A map under construction from a reduction.
 struct Unroll<'a> {
     kernel: &'a Kernel,
     prologue: &'a Block,
-    /// What is reduced.
+    /// The value that is reduced.
     value: Val,
-    /// Its dtype, and the one it is combined in.
+    /// Its dtype, and the dtype in which it is combined.
     dtype: DType,
     combined: DType,
-    /// By instruction of the prologue: whether it differs from element to element; if it does not, its
-    /// value once it has one.
+    /// By instruction of the prologue: whether its value differs from element to element; if not,
+    /// its value once there is one.
     moves: Vec<bool>,
     fixed: Vec<Option<Val>>,
     accesses: Vec<Access>,
@@ -122,7 +123,7 @@ impl<'a> Unroll<'a> {
         self.body.push(Inst::Op { code, args: SmallVec::from_slice(args), dtype })
     }
 
-    /// How far an element of the reduced range lies from the first one, by these strides.
+    /// The distance of an element of the reduced range from the first one, with these strides.
     fn distance(&self, strides: &[isize], element: usize) -> isize {
         let mut rest = element;
         let dims = (self.kernel.parallel..self.kernel.extents.len()).rev();
@@ -145,7 +146,7 @@ impl<'a> Unroll<'a> {
         AccessId(self.accesses.len() as u32 - 1)
     }
 
-    /// The value at an element of the reduced range, in the dtype it is combined in.
+    /// The value at an element of the reduced range, in the dtype in which it is combined.
     fn element(&mut self, element: usize) -> Val {
         let mut values: Vec<Val> = Vec::with_capacity(self.prologue.insts.len());
         for (i, inst) in self.prologue.insts.iter().enumerate() {
@@ -161,7 +162,7 @@ impl<'a> Unroll<'a> {
                 Inst::Iota { offset, strides, dtype } => {
                     let offset = offset + self.distance(strides, element);
                     let strides = &strides[..self.kernel.parallel];
-                    // Every dtype has these numbers.
+                    // These numbers are exact in every dtype.
                     match strides.iter().all(|&s| s == 0) && (0..128).contains(&offset) {
                         true => Inst::Literal(Literal::from_i64(*dtype, offset as i64)),
                         false => Inst::Iota { offset, strides: strides.into(), dtype: *dtype },
@@ -184,14 +185,14 @@ impl<'a> Unroll<'a> {
         if is_half(self.dtype) { self.op(OpCode::Cast, &[value], self.combined) } else { value }
     }
 
-    /// All elements combined.
+    /// The combination of all elements.
     fn combined(&mut self, code: OpCode) -> Val {
         let total = self.lanes(code, 0, 1);
         if is_half(self.dtype) { self.op(OpCode::Cast, &[total], self.dtype) } else { total }
     }
 
-    /// The combination of every `step`-th lane from `first` on: that of every second of these with that
-    /// of the others.
+    /// The combination of every `step`-th lane from `first` on: of every second one of them with
+    /// the others.
     fn lanes(&mut self, code: OpCode, first: usize, step: usize) -> Val {
         if first + step < self.kernel.reduced() {
             let one = self.lanes(code, first, 2 * step);
@@ -199,8 +200,8 @@ impl<'a> Unroll<'a> {
             return self.op(code, &[one, other], self.combined);
         }
         let value = self.element(first);
-        // A lane starts from the identity, which changes nothing but a -0 to be summed: and of a sum
-        // that is 0, all but one of whose lanes may then be.
+        // A lane starts from the identity, which changes a sum only if a lane is -0. It suffices to
+        // start one lane from the identity: then a sum is 0 and not -0.
         if code == OpCode::Add && self.combined.is_float() && first == 0 {
             let zero = self.body.push(Inst::Literal(Literal::from_i64(self.combined, 0)));
             return self.op(code, &[zero, value], self.combined);
@@ -208,7 +209,8 @@ impl<'a> Unroll<'a> {
         value
     }
 
-    /// The index of the best element: of the first that `better` than those before. A NaN is.
+    /// The index of the first element that is `better` than all earlier ones. A NaN is better than
+    /// a number.
     fn best(&mut self, better: OpCode, not_better: OpCode) -> Val {
         let (mut best, mut index) = (self.element(0), self.index(0));
         for i in 1..self.kernel.reduced() {
@@ -233,7 +235,7 @@ impl<'a> Unroll<'a> {
         self.body.push(Inst::Literal(Literal::from_i64(DType::I64, i as i64)))
     }
 
-    /// The map: what follows the reduction, on its result.
+    /// The map with the body of the reduction, applied to its result.
     fn finish(mut self, result: Val) -> Kernel {
         let mut values: Vec<Val> = Vec::with_capacity(self.kernel.body.insts.len());
         for inst in &self.kernel.body.insts {

@@ -1,13 +1,13 @@
-//! Small maps that are one call of one generated function. A frame places registers, reserves scratch
-//! memory and runs a setup; for a few dozen elements, as in the body of a loop, that takes longer than
-//! the function. Here the addresses of the function's streams are all that is computed per run.
+//! Small maps that are a single call of one generated function. A frame places registers, reserves
+//! scratch memory and runs a setup. For a few dozen elements, as in the body of a loop, that takes
+//! longer than the function. Here a run computes only the addresses of the function's streams.
 
 use super::code::{Code, Place, Reg, Source, Step};
 use super::stream::{Fused, Pointers, Stream};
 use super::{Bindings, ExecError, Ran, Steady};
 use smallvec::SmallVec;
 
-/// Where the address of a stream comes from.
+/// The source of a stream's address.
 enum Origin {
     /// That byte of a buffer.
     Buffer(u32, isize),
@@ -17,17 +17,17 @@ enum Origin {
     Argument(u32),
 }
 
-/// How to call the one function of a code for all of its points.
+/// The call of a code's only function for all of its points.
 pub(super) struct SingleCall {
     origins: Vec<Origin>,
-    /// Calls, one for each segment, and the points of each.
+    /// The number of calls, one per segment, and the points of each.
     calls: usize,
     len: usize,
 }
 
 impl SingleCall {
-    /// `None` if running the code at `points` points is more than calls of one function on memory,
-    /// constants and scalars.
+    /// `None` if running the code at `points` points requires more than calls of one function on
+    /// memory, constants and scalars.
     pub fn new(code: &Code, points: usize) -> Option<SingleCall> {
         let ([Step::Fused(fused)], [], []) = (&code.steps[..], &code.directs[..], &code.writes[..])
         else {
@@ -55,7 +55,7 @@ impl SingleCall {
         Some(SingleCall { origins: origins.collect::<Option<_>>()?, calls, len })
     }
 
-    /// Runs the code that this was made from.
+    /// Runs `code`, from which this was made.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract for the kernel the code was made from.
@@ -67,9 +67,9 @@ impl SingleCall {
         unsafe { self.call(function_of(code), &mut pointers) };
     }
 
-    /// Runs iterations of a loop with the code that this was made from; `None`, and nothing done, if
-    /// an iteration takes more than one call. Only the addresses of streams in buffers change from
-    /// an iteration to the next.
+    /// Runs iterations of a loop with the code that this was made from; `None`, having done
+    /// nothing, if an iteration takes more than one call. From iteration to iteration only the
+    /// addresses of streams in buffers change.
     ///
     /// # Safety
     /// The bindings, with the buffers at the addresses of each iteration in turn, fulfil
@@ -136,19 +136,19 @@ impl SingleCall {
             for (pointer, step) in pointers.iter_mut().zip(&fused.steps) {
                 *pointer = pointer.wrapping_offset(*step);
             }
-            // SAFETY: streams go on by these steps from a segment to the next.
+            // SAFETY: streams advance by these steps from segment to segment.
             unsafe { fused.function.run(pointers, self.len) };
         }
     }
 }
 
-/// The function that a code with a single call consists of.
+/// The only function of a code.
 fn function_of(code: &Code) -> &Fused {
     let [Step::Fused(fused)] = &code.steps[..] else { unreachable!("`new` has found one") };
     fused
 }
 
-/// Where the one element is that a step of the setup puts into a register.
+/// The address of the single element that a setup step broadcasts to a register.
 fn scalar(code: &Code, step: &Step) -> Option<Origin> {
     let Step::Splat { source, size, .. } = step else { return None };
     Some(match source {
@@ -158,7 +158,7 @@ fn scalar(code: &Code, step: &Step) -> Option<Origin> {
     })
 }
 
-/// Where a register's elements are that are the same for each run.
+/// The address of a register's elements, if it is the same in each run.
 fn of_register(code: &Code, reg: Reg) -> Option<Origin> {
     if let Place::Const(word) = code.places[reg as usize] {
         return Some(Origin::Const(word));

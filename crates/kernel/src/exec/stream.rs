@@ -1,23 +1,23 @@
-//! The function of a chain, and where it reads and writes.
+//! The compiled function of a chain, and the memory that it reads and writes.
 
 use super::chain::Compiled;
 use super::code::Reg;
 use super::walk::Walk;
 use smallvec::SmallVec;
 
-/// Where a function of a chain reads or writes.
+/// An operand or result of a chain's function.
 pub(crate) enum Stream {
-    /// The elements of a register; of one that is the same at all points, the first.
+    /// The elements of a register; for a loop-invariant register, the first element.
     Register { reg: Reg, size: u8 },
-    /// Elements of a buffer, consecutive (or, read, all one or every second) within a segment.
+    /// Elements of a buffer with a constant stride within a segment; the stride is 1 for writes.
     Memory { buffer: u32, walk: Walk, size: u8 },
-    /// In a register, the result of each segment's fold.
+    /// A register of the results of each segment's fold.
     Total { reg: Reg, size: u8 },
 }
 
 impl Stream {
-    /// Bytes from its place at a segment of that length to the next, and for how many segments, from
-    /// each multiple of it on.
+    /// Bytes between the addresses of consecutive segments of that length, and the number of
+    /// segments for which that is constant, counting from each multiple of that number.
     fn step(&self, segment: usize) -> (isize, usize) {
         match self {
             Stream::Register { size, .. } => ((segment * *size as usize) as isize, usize::MAX),
@@ -30,25 +30,26 @@ impl Stream {
     }
 }
 
-/// Where the streams of a chain are. Filled where it lies: a copy of what was just written reads
-/// more at once than any one store wrote, and waits for all stores before it, results of the last
-/// function among them.
+/// The addresses of a chain's streams. Filled in place: a copy of addresses that were just written
+/// would read more bytes at once than any single store wrote, so store forwarding fails, and the
+/// read waits for all earlier stores, including results of the last function.
 pub(crate) type Pointers = SmallVec<[*mut u8; 24]>;
 
-/// A chain and its operands.
+/// A compiled chain and its streams.
 pub(crate) struct Fused {
     pub function: Box<dyn Compiled>,
-    /// Of each input, then of each output.
+    /// The stream of each input, then of each output.
     pub streams: Vec<Stream>,
-    /// Number of inputs.
+    /// The number of inputs.
     pub inputs: usize,
-    /// The function runs over no more points than lie between two multiples of this.
+    /// A call of the function has points of a single segment: points between two multiples of this
+    /// number.
     pub segment: usize,
-    /// Bytes by which each stream goes on from a segment to the next, as it does for so many of them
-    /// from each multiple of their number on.
+    /// Bytes by which each stream advances from segment to segment. This holds for `regular`
+    /// segments, counting from each multiple of `regular`.
     pub steps: Vec<isize>,
     regular: usize,
-    /// Of each stream, the number of its walk among those that have different distances.
+    /// By stream: the number of its walk among the walks with different distances.
     walks: Vec<u16>,
 }
 
@@ -68,14 +69,14 @@ impl Fused {
                 }
             }
         }
-        // All of them, if every stream is as regular as that.
+        // All segments, if every stream is regular throughout.
         let regular = if regular == 0 { usize::MAX } else { regular };
         let walks = numbers(&streams);
         Fused { function, streams, inputs, segment, steps, regular, walks }
     }
 
-    /// The elements that streams of memory are at, of others 0: distances are computed once for
-    /// walks that have the same, as the taps of a kernel have.
+    /// The current element of streams in memory, and 0 for other streams. Distances are computed
+    /// once for walks with equal distances, such as those of a convolution's taps.
     pub fn elements(&self, point: usize) -> impl Iterator<Item = isize> {
         let mut distances: SmallVec<[isize; 8]> = SmallVec::new();
         self.streams.iter().zip(&self.walks).map(move |(stream, &number)| {
@@ -87,8 +88,8 @@ impl Fused {
         })
     }
 
-    /// Segments from a point on that can run one after another, and the points of each; the number
-    /// of points is not 0.
+    /// The number of segments from a point on that can run consecutively, and the points of each;
+    /// the number of points is not 0.
     pub fn run_from(&self, point: usize, points: usize) -> (usize, usize) {
         let len = self.segment - point % self.segment;
         if len > points || len < self.segment {
@@ -98,9 +99,9 @@ impl Fused {
         ((points / len).min(self.regular - at % self.regular), len)
     }
 
-    /// Bytes by which each stream goes on from a row of so many points to the next, as they all do
-    /// for `rows` rows from a point on; `None` if they do not. `core` is the register whose elements
-    /// are the caller's, and how they go on.
+    /// Bytes by which each stream advances from a row of `row` points to the next, if this is
+    /// constant for `rows` rows from a point on; `None` if not. `core` is the register whose
+    /// elements the caller provides, and the bytes between its rows.
     pub fn row_steps(
         &self,
         point: usize,
@@ -120,8 +121,8 @@ impl Fused {
     }
 }
 
-/// The number of each stream's walk among those that are not parallel, in the order of the first of
-/// each; 0 of streams of other kinds.
+/// By stream: the number of its walk among the walks with different distances, in order of first
+/// occurrence; 0 for streams that are not in memory.
 fn numbers<'a>(streams: &'a [Stream]) -> Vec<u16> {
     let mut walks: Vec<&'a Walk> = vec![];
     let number = |stream: &'a Stream| {
@@ -144,7 +145,7 @@ pub(super) fn gcd(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Not to be run.
+    /// A function that is never run.
     struct Nothing;
 
     impl Compiled for Nothing {

@@ -1,4 +1,4 @@
-//! The executor against an obvious interpreter: one point at a time, one scalar at a time.
+//! The executor against a naive interpreter: one point at a time, one scalar at a time.
 
 mod complex;
 mod interpreter;
@@ -84,12 +84,13 @@ impl Memory {
         (0..self.lens[id.0 as usize]).map(|i| self.get(id, i)).collect()
     }
 
-    /// Runs the kernel on a copy of the memory at one level; chunks backwards if asked.
+    /// Runs the kernel on a copy of the memory at one level; chunks in reverse order if
+    /// `backwards`.
     pub fn run(&self, kernel: &Kernel, isa: Isa, backwards: bool) -> Result<Memory, ExecError> {
         self.run_prepared(&Prepared::with_isa(kernel, isa), backwards)
     }
 
-    /// As [`Memory::run`] of a kernel that is made ready.
+    /// As [`Memory::run`] for a prepared kernel.
     pub fn run_prepared(&self, prepared: &Prepared, backwards: bool) -> Result<Memory, ExecError> {
         let mut copy = Memory { words: self.words.clone(), ..self.shallow() };
         let pointers: Vec<*mut u8> =
@@ -163,7 +164,7 @@ impl Memory {
     }
 }
 
-/// Equal bits, or both NaN, of each part.
+/// Equal bits, or both NaN, for each part.
 pub(super) fn same(a: Element, b: Element) -> bool {
     let nan =
         |x: Literal, y: Literal| x.dtype.is_inexact() && x.as_f64().is_nan() && y.as_f64().is_nan();
@@ -172,7 +173,7 @@ pub(super) fn same(a: Element, b: Element) -> bool {
     a.dtype == b.dtype && real && (imag(a).bits == imag(b).bits || nan(imag(a), imag(b)))
 }
 
-/// The dtypes that a [`Literal`] can hold any value of.
+/// The dtypes whose values all fit a [`Literal`].
 pub(super) fn reals() -> impl Iterator<Item = DType> {
     DType::ALL.into_iter().filter(|d| !d.is_complex())
 }

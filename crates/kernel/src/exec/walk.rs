@@ -1,16 +1,16 @@
 //! Strided walks over ranges of a flattened iteration space.
 //!
 //! The executor numbers the points of a space in row-major order of its dimensions and works on
-//! ranges of these numbers. A [`Walk`] is one operand's view of that order: the dimensions merged
-//! as far as this operand's strides allow, so that a dense operand has one run however many
-//! dimensions the space has.
+//! ranges of these numbers. A [`Walk`] maps these numbers to one operand's elements. Its dimensions
+//! are merged as far as the operand's strides allow, so a dense operand is a single run for any
+//! number of dimensions of the space.
 
 use smallvec::SmallVec;
 
-/// The longest runs that are walked several at a time.
+/// The longest runs that are processed several at a time.
 const SHORT: usize = 16;
 
-/// Where an operand's elements lie, by linear position.
+/// The positions of an operand's elements by linear index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Walk {
     /// Element at position 0.
@@ -39,19 +39,19 @@ impl Walk {
         self.dims.iter().all(|d| d.1 == 0)
     }
 
-    /// True if consecutive positions are consecutive elements.
+    /// True if consecutive positions are contiguous elements.
     pub fn is_dense(&self) -> bool {
         matches!(self.dims.as_slice(), [] | [(_, 1)])
     }
 
-    /// How many consecutive positions are equally spaced, and how far apart.
+    /// The length and stride of runs of equally spaced elements.
     pub fn inner(&self) -> (usize, isize) {
         self.dims.last().copied().unwrap_or((usize::MAX, 0))
     }
 
-    /// How the walk goes on from runs of `len` positions, of which its innermost dimension is whole
-    /// ones: the elements from the start of each to that of the next, and the number of runs, from
-    /// each multiple of it on, for which that holds.
+    /// The distance between consecutive runs of `len` positions, whose multiple the innermost
+    /// dimension is, and the number of runs for which that distance is constant, counting from each
+    /// multiple of that number.
     pub fn run_steps(&self, len: usize) -> (isize, usize) {
         match *self.dims.as_slice() {
             [.., (extent, stride), (inner, _)] if inner == len => (stride, extent),
@@ -60,9 +60,9 @@ impl Walk {
         }
     }
 
-    /// If the range of positions is whole lines of tiles in which it is the dimension before the last
-    /// that walks consecutive elements: the number of lines that do so one after another, elements
-    /// along a line, and the distance between these. The range is tiles of that size.
+    /// The tiles of the range, if its elements are contiguous along the dimension before the last:
+    /// the number of lines and the elements of a line of a tile, and the distance between elements
+    /// of a line. The range consists of whole tiles. `None` otherwise.
     pub fn tiles(&self, position: usize, n: usize) -> Option<(usize, usize, isize)> {
         let [.., (down, 1), (across, stride)] = self.dims[..] else { return None };
         let whole = |of: usize| position.is_multiple_of(of) && n.is_multiple_of(of);
@@ -80,7 +80,7 @@ impl Walk {
         self.offset + self.distance(position)
     }
 
-    /// The distance of the element at a position from that at position 0.
+    /// The distance from the element at position 0 to the element at a position.
     pub fn distance(&self, mut position: usize) -> isize {
         let Some((&(_, outermost), inner)) = self.dims.split_first() else { return 0 };
         let mut distance = 0;
@@ -96,15 +96,15 @@ impl Walk {
         self.dims == other.dims
     }
 
-    /// The length of the runs of equally spaced elements, if they are too short to be walked one by
-    /// one.
+    /// The length of the runs of equally spaced elements, if they are too short to be processed one
+    /// by one.
     pub fn short_runs(&self) -> Option<usize> {
         let [.., (_, _), (extent, _)] = self.dims[..] else { return None };
         (extent <= SHORT).then_some(extent)
     }
 
-    /// As [`Walk::runs`], of several runs of one length at a time: calls
-    /// `f(done, element, (apart, runs), (stride, len))` where the starts of runs are equally spaced too.
+    /// As [`Walk::runs`] for several runs of equal length at a time: calls `f(done, element,
+    /// (apart, runs), (stride, len))`, where `apart` is the constant distance between runs.
     pub fn grids(
         &self,
         position: usize,
@@ -140,8 +140,8 @@ impl Walk {
             return f(0, self.offset + position as isize * stride, stride, n);
         }
         let (mut inner, mut rest) = (position % extent, position / extent);
-        // The other dimensions are counted like an odometer: rows may be short, and divisions are
-        // dear.
+        // The outer dimensions are counted like an odometer, because rows may be short and
+        // divisions are expensive.
         let mut row = self.offset;
         let mut digits: SmallVec<[usize; 4]> = SmallVec::from_elem(0, outer.len());
         for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {

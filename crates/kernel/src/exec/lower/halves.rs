@@ -1,4 +1,4 @@
-//! Bits read as another dtype, and halves that ops only move, which are copied as the 16 bits that they are.
+//! Bitcasts, and halves that ops only move: these are copied as 16-bit integers.
 
 use super::{Lower, Reg};
 use crate::exec::cast::is_half;
@@ -7,21 +7,21 @@ use crate::exec::code::{Step, Write};
 use crate::ir::{Access, Block, Inst, Store, Val};
 use girih_ir::{DType, Literal, OpCode};
 
-/// Where the 16 bits of a half are had from without a conversion to f32 and back, which makes quiet
-/// NaNs of signalling ones: of values that ops only move.
+/// The source of a half's 16 bits, without a conversion to f32 and back, which would quiet
+/// signalling NaNs. For values that ops only move.
 #[derive(Clone, Copy)]
 pub(super) enum Raw<'a> {
     /// In memory.
     Memory(&'a Access),
-    /// The same at all points.
+    /// The same bits at all points.
     Constant(u64),
     /// In a register of u16.
     Bits(Reg),
 }
 
 impl<'a> Lower<'a> {
-    /// Where the bits of a value are, if it is a half that is only moved, or read as another dtype of
-    /// 16 bits or from one.
+    /// The source of a value's bits, if it is a half that is only moved, or a bitcast from or to
+    /// another dtype of 16 bits.
     pub(super) fn raw(&mut self, block: &Block, val: Val) -> Option<Raw<'a>> {
         let kernel = self.kernel;
         match block.inst(val) {
@@ -51,7 +51,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A register of u16 with those bits.
+    /// A register of u16 with these bits.
     fn bits(&mut self, raw: Raw<'a>) -> Reg {
         match raw {
             Raw::Memory(access) => self.load(&Access { dtype: DType::U16, ..access.clone() }),
@@ -60,10 +60,10 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// The bits of a value as another dtype of its size.
+    /// Bitcasts a value to another dtype of its size.
     pub(super) fn bitcast(&mut self, val: Val, arg: Val, from: DType, to: DType) -> Reg {
         let Some(raw) = self.raws[val.0 as usize] else {
-            // An integer becomes another of its size, and bool an integer, by wrapping.
+            // An integer is converted to another of its size, and bool to an integer, by wrapping.
             return match from.is_float() || to.is_float() {
                 true => self.call(ChainOp::Op(OpCode::Bitcast, from), to, &[self.val(arg)]),
                 false => self.convert(self.val(arg), from, to),
@@ -82,7 +82,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// The register that a store writes: of a half as in memory.
+    /// The register that a store writes; a half is as in memory.
     pub(super) fn stored(&mut self, store: &Store) -> Reg {
         let dtype = store.access.dtype;
         match (is_half(dtype), self.raws[store.value.0 as usize]) {
@@ -92,7 +92,7 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Drops conversions of halves whose bits are all that is read, and loads for nothing else.
+    /// Drops conversions of halves whose bits are all that is read, and loads that only they use.
     pub(super) fn drop_unread(&mut self, writes: &[Write], keep: &[Reg]) {
         let mut read = vec![false; self.regs.len()];
         writes

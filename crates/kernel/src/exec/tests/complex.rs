@@ -134,7 +134,7 @@ fn close(found: Element, expected: Complex<f64>, dtype: DType) {
     assert!(off <= tolerance * expected.norm().max(1.0), "{found:?}, expected {expected}");
 }
 
-/// `[points | reduced]`, folded along either axis of memory.
+/// `[points | reduced]`, reduced along either axis of memory.
 #[test]
 fn sums_and_products_of_any_size_and_order() {
     for dtype in DTYPES {
@@ -182,7 +182,7 @@ fn sums_and_products_of_any_size_and_order() {
     }
 }
 
-/// The identity of a product is no number to multiply with: 1 times an infinity has a NaN.
+/// Multiplying by the identity 1 is not exact: 1 times an infinity has a NaN part.
 #[test]
 fn a_product_of_one_number_is_that_number() {
     for dtype in DTYPES {

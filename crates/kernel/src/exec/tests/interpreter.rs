@@ -34,7 +34,7 @@ fn store(s: Scalar, dtype: DType) -> Literal {
     }
 }
 
-/// Value at a position of each kind of instruction, with the core's value if any.
+/// The value of an instruction at a position, with the core's value if there is one.
 fn eval(
     k: &Kernel,
     block: &Block,
@@ -280,7 +280,7 @@ macro_rules! float_ops {
                 OpCode::Remainder => rem(),
                 OpCode::FloorDivide if b == 0.0 => a / b,
                 OpCode::FloorDivide => {
-                    // As NumPy computes it: exact remainder, then the quotient set right.
+                    // As NumPy computes it: exact remainder, then the corrected quotient.
                     let r = a % b;
                     let mut q = (a - r) / b;
                     if r != 0.0 && (r < 0.0) != (b < 0.0) { q -= 1.0 }

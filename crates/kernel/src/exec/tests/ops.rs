@@ -98,7 +98,7 @@ fn every_binary_op_on_every_pair_of_specials() {
             let (mut a, mut b) = (vec![], vec![]);
             for x in specials(dtype) {
                 for y in specials(dtype) {
-                    // The interpreter's power counts; keep its exponents small.
+                    // The interpreter's power is a loop, so keep its exponents small.
                     if code == OpCode::Pow && !dtype.is_float() && y.as_int() > 100 {
                         continue;
                     }

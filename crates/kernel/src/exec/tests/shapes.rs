@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A kernel with these extents, of which `parallel` are parallel, and nothing else yet.
+/// A kernel with these extents, `parallel` of them parallel, and no operands yet.
 fn blank(name: &str, extents: &[usize], parallel: usize) -> Kernel {
     Kernel {
         name: name.to_string(),
@@ -26,7 +26,7 @@ fn access(k: &mut Kernel, a: Access) -> AccessId {
     AccessId(k.accesses.len() as u32 - 1)
 }
 
-/// Reduces a dense operand whose dimensions lie in memory in the order `layout`.
+/// Reduces a dense operand whose dimensions are in memory in the order `layout`.
 pub(super) fn reduction(
     m: &mut Memory,
     op_: ReduceOp,
@@ -333,7 +333,7 @@ fn products_extend_operands_of_narrower_integers_as_they_read_them() {
 
 #[test]
 fn products_over_windows_of_an_image_with_several_dimensions_of_each_kind() {
-    // Rows [2, 2], columns [3, 7] of windows two and one apart, shared [3 channels, 2, 3].
+    // M [2, 2], N [3, 7] with windows two and one apart, K [3 channels, 2, 3].
     let (channels, height, width) = (3, 7, 9);
     for dtype in reals().filter(|&d| d != DType::Bool) {
         let mut m = Memory::new();

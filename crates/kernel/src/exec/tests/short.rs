@@ -1,9 +1,9 @@
-//! Reductions over a few elements, as maps, against the same by their elements.
+//! Reductions over a few elements as maps, against the reduction element by element.
 
 use super::shapes::reduction;
 use super::*;
 
-/// The kernel as a reduction, whatever its length.
+/// The kernel as a reduction, for any length.
 fn by_elements(kernel: &Kernel, isa: Isa) -> Prepared {
     let target = Target { isa, compiler: None, streams: true, often: false };
     let reduce = reduce::Reduce::new(kernel, target);
@@ -11,14 +11,14 @@ fn by_elements(kernel: &Kernel, isa: Isa) -> Prepared {
     Prepared { form: Form::Reduce(Box::new(reduce)), chunks, copied: None }
 }
 
-/// Numbers of any dtype, hard ones among them.
+/// Numbers of any dtype, with special values.
 fn hard(dtype: DType, n: usize, seed: u64) -> Vec<Literal> {
     let special = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e30, -1e30];
     let mut values = numbers(dtype, n, seed);
     if dtype.is_float() {
         for (i, value) in values.iter_mut().enumerate() {
             let draw = (i as u64 + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-            // Some rows have none of them, some only zeros.
+            // Some rows have no special values, some only zeros.
             match (i / 40 % 4, special.get(draw as usize % 11)) {
                 (0, Some(&x)) => *value = Literal::from_f64(dtype, x),
                 (1, _) => *value = Literal::from_f64(dtype, special[(draw % 2) as usize]),
