@@ -1,61 +1,62 @@
 //! Control kernels: a branch or a loop over programs of its own. One launch runs all of it; between
-//! iterations nothing is compiled, allocated or asked of the host.
+//! iterations nothing is compiled or allocated, and the host is not involved.
 //!
-//! What the programs compute lies in the kernel's workspace, placed by [`Layout`] when the graph is
-//! lowered. Carries have two places in turn, so that an iteration never writes what it reads; where
-//! a carry's history is wanted, it is written there and read from there. A carry of which the body
-//! replaces parts has one place: iterations write those parts and nothing else.
+//! Temporaries of the programs are in the kernel's workspace, which [`Layout`] divides when the
+//! graph is lowered. Each carry has two buffers in turn (double buffering), so an iteration never
+//! writes a carry that it reads. If the history of a carry is a result, iterations write it there
+//! and read it from there. A carry that the body updates in part has a single buffer: iterations
+//! write only these parts.
 
 use crate::ir::{BufferId, BufferKind, Program};
 use crate::place::{ALIGNMENT, place, updates};
 use girih_ir::{DType, Literal};
 use serde::{Deserialize, Serialize};
 
-/// When the programs of a control kernel run.
+/// The control flow: which programs of a control kernel run, and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flow {
-    /// One of them, once: the one of the number that a scalar holds, or the nearest there is.
+    /// One of them, once: the program whose number a scalar holds, clamped to the existing ones.
     Cond {
-        /// Holds the number.
+        /// The scalar.
         index: BufferId,
         /// Its dtype, bool or an integer.
         dtype: DType,
     },
     /// The only one, once.
     Call,
-    /// The second again and again, while the first gives true.
+    /// The second program, repeatedly, while the first gives true.
     While,
     /// The only one, for each part of the slices.
     Scan {
-        /// How often.
+        /// The number of iterations.
         length: usize,
         /// From the last part to the first.
         reverse: bool,
     },
 }
 
-/// What an operand of the programs is.
+/// The source of an operand of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Feed {
-    /// What a buffer holds.
+    /// The contents of a buffer.
     Buffer(BufferId),
-    /// One value everywhere, with which a carry starts.
+    /// A carry whose elements all start with one value.
     Splat {
         /// The value.
         value: Splat,
         /// Number of elements.
         numel: usize,
     },
-    /// No program takes it from memory: it is a constant to them.
+    /// No program reads the operand from memory, because it is a constant in the programs.
     Nothing,
 }
 
-/// Where the value of a splat comes from.
+/// The source of the value of a splat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Splat {
-    /// From the program.
+    /// A constant.
     Literal(Literal),
-    /// From the run-time scalar that is the argument of that position.
+    /// The run-time scalar that is the argument with that position.
     Scalar {
         /// Position among the graph's arguments.
         argument: usize,
@@ -74,24 +75,25 @@ impl Splat {
     }
 }
 
-/// A branch or a loop. A program's argument of position `i` is the operand `i`: of a carry what the
-/// iteration before gave, of a slice its part. Results are, by number, those of the op: the carries
-/// in the end, what the body gives beside them (of a scan stacked), a scan's histories.
+/// A branch or a loop. The programs' argument with position `i` is operand `i`: for a carry, the
+/// value from the previous iteration; for a slice, its part. Results have the numbers of the op's
+/// results: the final carries, the further results of the body (stacked for a scan), a scan's
+/// histories of carries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
-    /// When the programs run.
+    /// The control flow.
     pub flow: Flow,
-    /// How many leading operands are carries.
+    /// The number of leading operands that are carries.
     pub carries: usize,
-    /// How many operands behind them are slices.
+    /// The number of following operands that are slices.
     pub slices: usize,
-    /// What the programs take.
+    /// The operands of the programs.
     pub operands: Vec<Feed>,
-    /// The buffers of those results that are needed.
+    /// The buffers of the results; `None` for results that are not needed.
     pub results: Vec<Option<BufferId>>,
-    /// Bytes for what is neither operand nor result.
+    /// The buffer for temporaries and carries.
     pub workspace: Option<BufferId>,
-    /// What is run.
+    /// The programs.
     pub programs: Vec<Program>,
 }
 
@@ -101,7 +103,7 @@ impl Control {
         &self.programs[self.programs.len() - 1]
     }
 
-    /// Number of iterations, where it is known.
+    /// The number of iterations, if it is known.
     pub fn trips(&self) -> Option<usize> {
         match self.flow {
             Flow::Cond { .. } | Flow::Call => Some(1),
@@ -110,7 +112,7 @@ impl Control {
         }
     }
 
-    /// Buffers it reads.
+    /// Buffers that it reads.
     pub fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
         let index = match self.flow {
             Flow::Cond { index, .. } => Some(index),
@@ -123,12 +125,12 @@ impl Control {
         index.into_iter().chain(self.operands.iter().filter_map(buffer))
     }
 
-    /// Buffers it writes.
+    /// Buffers that it writes.
     pub fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.results.iter().copied().flatten().chain(self.workspace)
     }
 
-    /// All of its buffers, to be numbered anew.
+    /// All of its buffers, for renumbering.
     pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut BufferId> {
         let index = match &mut self.flow {
             Flow::Cond { index, .. } => Some(index),
@@ -142,7 +144,7 @@ impl Control {
         results.chain(index).chain(operands)
     }
 
-    /// The bytes of an operand's element of each iteration.
+    /// The bytes of an operand in one iteration.
     pub(crate) fn taken_bytes(&self, operand: usize) -> usize {
         if operand < self.carries {
             let body = self.body();
@@ -156,16 +158,16 @@ impl Control {
         taken.unwrap_or(0)
     }
 
-    /// True if the body gives a carry back as it takes it and nobody asks for its history: then it
-    /// stays where it is.
+    /// True if the body returns a carry unchanged and its history is not needed: then the carry
+    /// stays in its buffer.
     pub(crate) fn is_fixed(&self, carry: usize) -> bool {
         let body = self.body();
         let own = body.buffers[body.outputs[carry].0 as usize].kind;
         own == BufferKind::Argument(carry) && self.history(carry).is_none()
     }
 
-    /// True if the body replaces parts of a carry and nobody asks for its history: then the carry stays
-    /// in one place, where it is put before the first iteration.
+    /// True if the body replaces parts of a carry and its history is not needed: then the carry has
+    /// a single buffer, to which it is copied before the first iteration.
     pub(crate) fn is_updated(&self, carry: usize) -> bool {
         let body = self.body();
         let argument = |b: &crate::ir::Buffer| b.kind == BufferKind::Argument(carry);
@@ -175,21 +177,22 @@ impl Control {
         alone && self.history(carry).is_none() && updates(body, BufferId(argument as u32), output)
     }
 
-    /// The buffer of a carry's history, if that is needed.
+    /// The buffer of a carry's history, if the history is needed.
     pub(crate) fn history(&self, carry: usize) -> Option<BufferId> {
         let scan = matches!(self.flow, Flow::Scan { .. });
         let at = self.body().outputs.len() + carry;
         self.results.get(at).copied().flatten().filter(|_| scan)
     }
 
-    /// True if a result of a program has a place of its own: a carry, or what is asked for.
+    /// True if a result of a program has a buffer outside the program's temporaries: a carry, or a
+    /// needed result.
     fn has_place(&self, program: usize, output: usize) -> bool {
         let branches = matches!(self.flow, Flow::Cond { .. });
         (branches || program + 1 == self.programs.len())
             && (output < self.carries || self.results.get(output).is_some_and(Option::is_some))
     }
 
-    /// Where everything lies in the workspace.
+    /// The layout of the workspace.
     pub fn layout(&self) -> Layout {
         let programs: Vec<Table> = (0..self.programs.len()).map(|p| Table::new(self, p)).collect();
         let mut bytes = programs.iter().map(|p| p.bytes).max().unwrap_or(0);
@@ -217,25 +220,25 @@ impl Control {
     }
 }
 
-/// What one of a program's buffers is bound to.
+/// The memory that a buffer of a program is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// An operand.
     Operand(usize),
-    /// The place of one of the program's results.
+    /// The buffer of one of the program's results.
     Result(usize),
-    /// Bytes of the workspace.
+    /// An offset in the workspace.
     Workspace(usize),
     /// No kernel uses it.
     Nothing,
 }
 
-/// How a program's buffers are bound.
+/// The bindings of a program's buffers.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     /// By buffer.
     pub bound: Vec<Bound>,
-    /// Results that are elsewhere and have to be copied: number and buffer.
+    /// Results that are in other buffers and must be copied: their number and the buffer.
     pub copies: Vec<(usize, BufferId)>,
     /// Bytes of each result.
     pub result_bytes: Vec<usize>,
@@ -272,19 +275,19 @@ impl Table {
     }
 }
 
-/// Where a control kernel has what in its workspace.
+/// The layout of a control kernel's workspace.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(crate) programs: Vec<Table>,
-    /// Two places of each carry, by turns, or twice the same; none if that is the result's buffer.
+    /// The two buffers of each carry, or twice the same; `None` for the result's buffer.
     pub(crate) slots: Vec<[Option<usize>; 2]>,
-    /// Bytes in all.
+    /// The size of the workspace.
     pub bytes: usize,
 }
 
 impl Program {
-    /// Numbers anew the arguments of scalars and random leaves, and those of buffers. Programs
-    /// inside of kernels have buffers of their own, but share the scalars.
+    /// Renumbers the arguments of scalars and random leaves, and those of buffers. Programs inside
+    /// kernels have buffers of their own, but share the scalars.
     pub fn renumber_arguments(
         &mut self,
         scalar: &dyn Fn(usize) -> usize,

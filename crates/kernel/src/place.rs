@@ -1,32 +1,34 @@
-//! Places the temporaries of a program in one block: each lives from the kernel that first writes
-//! it to the last that reads it, and takes the place of a large operand of its kernel that dies
-//! there if the kernel may overwrite it, else the lowest space free for that long (first fit in
-//! order of birth). And finds which results may take the memory of which arguments.
+//! Memory planning: places the temporaries of a program in one block. A temporary lives from the
+//! kernel that first writes it to the last one that reads it. It takes the memory of a large
+//! operand of its kernel that dies there, if the kernel may overwrite that operand; otherwise the
+//! lowest interval that is free for its lifetime (first fit in order of birth). This module also
+//! decides buffer donation: which results may take the memory of which arguments.
 
 use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
 use crate::verify::reads_by_row;
 use std::collections::BTreeMap;
 
-/// Alignment of what is placed, in bytes.
+/// Alignment of temporaries, in bytes.
 pub const ALIGNMENT: usize = 128;
 
-/// Smaller results are not written over operands: a kernel computes them where they are stored,
-/// which it cannot do there.
+/// Smaller results do not overwrite operands: a kernel computes them directly in their destination,
+/// which is impossible if the destination is an operand.
 const OVERWRITTEN_BYTES: usize = 64 << 10;
 
-/// Whether a kernel may write a result to the memory of an operand that nobody needs after it: every
-/// point reads the element that it overwrites and no other.
+/// True if a kernel may write a result to the memory of an operand that is dead after it: every
+/// point reads only the element that it overwrites.
 pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bool {
     match &kernel.core {
         Core::Map => {}
         Core::Rows(rows) => {
-            // The part that writes it; those before it read their rows only, those after it nothing.
+            // The part that writes the result. Earlier parts read only their rows of the operand,
+            // later ones none of it.
             let Some(writer) = rows.parts.iter().position(|p| p.writes().any(|b| b == result))
             else {
                 return false;
             };
             let (before, rest) = rows.parts.split_at(writer);
-            // Those of a single row may run at the same time.
+            // The parts of a single row may run concurrently.
             let reads_before = |p: &Kernel| match kernel.points() {
                 1 => p.reads().all(|b| b != operand),
                 rows => reads_by_row(p, operand, rows),
@@ -36,7 +38,7 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
                 && rest[1..].iter().all(|p| p.reads().all(|b| b != operand))
                 && reads_by_row(&rows.parts[writer], operand, kernel.points());
         }
-        // Its body runs once the product of a point is there.
+        // The body of a point runs once its sum is complete.
         Core::Matmul { lhs, rhs, .. } if lhs.buffer != operand && rhs.buffer != operand => {}
         _ => return false,
     }
@@ -59,8 +61,8 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
         && kernel.accesses.iter().enumerate().all(fits)
 }
 
-/// The buffers between which a kernel copies elements to where they were, and does nothing else: from
-/// and to. There is nothing to do if both have one place.
+/// The source and destination of a kernel that only copies elements to the same positions of
+/// another buffer. The copy is elided if both have the same memory.
 pub fn copied(kernel: &Kernel) -> Option<(BufferId, BufferId)> {
     let (Core::Map, [Inst::Load(id)], [store]) =
         (&kernel.core, kernel.body.insts.as_slice(), kernel.stores.as_slice())
@@ -72,8 +74,8 @@ pub fn copied(kernel: &Kernel) -> Option<(BufferId, BufferId)> {
     same.then_some((from.buffer, to.buffer))
 }
 
-/// True if a result begins as a copy of an argument that nobody needs from then on, of which parts
-/// are then replaced: in the argument's place, only those are written.
+/// True if a result begins as a copy of an argument that is dead from then on, and parts of the
+/// copy are then replaced: in the argument's memory, only these parts are written.
 pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -> bool {
     let writes = |kernel: &Kernel| kernel.writes().any(|b| b == result);
     let Some(first) = program.kernels.iter().position(writes) else { return false };
@@ -83,9 +85,10 @@ pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -
         && !program.outputs.contains(&argument)
 }
 
-/// Pairs of a result and an argument of its size whose memory it may take, if the argument is the
-/// program's to overwrite: nothing reads it after, or only the element that is overwritten while
-/// the result is first written. Each result and each argument is in one pair at most.
+/// Buffer donation: pairs of a result and an argument of equal size whose memory the result may
+/// take, if the caller donates the argument. Nothing reads the argument later, except the element
+/// that is overwritten while the result is first written. Each result and each argument is in at
+/// most one pair.
 pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
     let count = program.buffers.len();
     let (mut last_read, mut first_write) = (vec![None; count], vec![None; count]);
@@ -112,7 +115,7 @@ pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
         };
         let free = |a: BufferId| last_read[a.0 as usize].is_none_or(|last| last < written);
         let fits = |a: &&BufferId| size(**a) == size(result);
-        // Where it reads the argument itself, its memory is at hand.
+        // Prefer an argument that the kernel reads, since its memory is in the cache.
         let found = arguments
             .iter()
             .filter(fits)
@@ -127,17 +130,18 @@ pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
     pairs
 }
 
-/// Offsets of temporaries.
+/// The offsets of temporaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// By buffer; none for arguments, for what has a place of its own, and for what no kernel writes.
+    /// By buffer; `None` for arguments, for buffers with memory of their own, and for buffers that
+    /// no kernel writes.
     pub offsets: Vec<Option<usize>>,
     /// Size of the block.
     pub bytes: usize,
 }
 
-/// Places the computed buffers of a program but for those that have a place of their own. Outputs
-/// among them live to the end.
+/// Places the computed buffers of a program, except those that are `elsewhere`. Outputs among them
+/// live to the end.
 pub fn place(program: &Program, elsewhere: impl Fn(BufferId) -> bool) -> Placed {
     let count = program.buffers.len();
     let mut last_use = vec![None; count];
@@ -160,7 +164,7 @@ pub fn place(program: &Program, elsewhere: impl Fn(BufferId) -> bool) -> Placed 
             }
             let size = program.buffers[i].size_bytes().next_multiple_of(ALIGNMENT);
             let bytes = |b: BufferId| program.buffers[b.0 as usize].size_bytes();
-            // An operand that dies here and whose place nobody has taken yet.
+            // An operand that dies here and whose memory is not reused yet.
             let overwritten = kernel.reads().find(|&operand| {
                 let place = offsets[operand.0 as usize].map(|offset| (offset, size));
                 bytes(id) >= OVERWRITTEN_BYTES
@@ -187,7 +191,7 @@ pub fn place(program: &Program, elsewhere: impl Fn(BufferId) -> bool) -> Placed 
     Placed { offsets, bytes: space.end }
 }
 
-/// Free intervals of a growing block.
+/// The free intervals of a growing block.
 #[derive(Default)]
 struct Space {
     free: BTreeMap<usize, usize>,
@@ -203,7 +207,7 @@ impl Space {
             }
             return offset;
         }
-        // Grow from the last free interval, if it touches the end.
+        // Grow from the last free interval if it touches the end.
         let offset = match self.free.last_key_value() {
             Some((&offset, &len)) if offset + len == self.end => {
                 self.free.remove(&offset);
@@ -261,7 +265,7 @@ mod tests {
         b.input(TensorSpec::new(shape, DType::F32))
     }
 
-    /// Number of the argument whose memory each result may take.
+    /// The number of the argument whose memory each result may take.
     fn taken(program: &Program) -> Vec<Option<usize>> {
         let pairs = takeovers(program);
         let of = |result: &BufferId| {
@@ -341,7 +345,7 @@ mod tests {
         let apart = of(|b, _, y| b.neg(y));
         assert_eq!(taken(&apart), [Some(0)]);
         assert_eq!(copied(&apart.kernels[0]), Some((BufferId(0), apart.outputs[0])));
-        // What replaces the row is computed of rows that are not there any more then.
+        // The replacement of the row depends on rows that are already overwritten then.
         let within = of(|b, x, y| {
             let row = b.slice_axis(x, 0, 2, 1)?;
             b.add(row, y)
@@ -351,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_large_temporary_is_written_over_the_one_it_is_made_from() {
-        // Products keep the maps apart.
+        // Matrix products prevent fusion of the maps.
         let chain = |n: usize| {
             let program = program(|b| {
                 let x = input(b, &[n, n]);
