@@ -1,5 +1,5 @@
-//! Kernels of users: ops whose implementation is text in the form of [`crate::text`], with a signature
-//! that is their rule for shapes and dtypes.
+//! Custom ops: ops of users whose implementation is kernels in the text form of [`crate::text`],
+//! with a signature that is their rule for shapes and dtypes.
 //!
 //! ```text
 //! T[m, k], T[m] -> T[m]          with T in f32, f64
@@ -18,10 +18,10 @@
 //! outputs: [b2]
 //! ```
 //!
-//! Between braces stand names of the signature and sizes made of them. An op is made once: its text is
-//! read for every dtype then. At each set of operands the braces are filled, and the verifier checks the
-//! program against the operands before anything runs. Lowering puts the kernels among those of the
-//! program, so that they are compiled, fused by rows and placed in memory as any others.
+//! Braces hold names of the signature, and expressions of sizes. When an op is created, its text is
+//! parsed for every dtype. For each set of operands, the braces are replaced, and the verifier
+//! checks the program against the operands before anything runs. Lowering inserts the kernels into
+//! the program, so they are compiled, fused over rows and placed in memory like all other kernels.
 
 mod signature;
 mod splice;
@@ -38,10 +38,10 @@ use signature::{Bound, Signature};
 pub(crate) use splice::{kernels_of, operands_of, program_of, prune};
 use std::sync::Arc;
 
-/// Most kernels of an op.
+/// The most kernels of an op.
 const MOST_KERNELS: usize = 64;
 
-/// Most instructions of a block.
+/// The most instructions of a block.
 const MOST_INSTS: usize = 1024;
 
 /// The reverse-mode rule of an op: as [`CustomOp::vjp`].
@@ -79,12 +79,12 @@ fn spec_sized(spec: &TensorSpec) -> String {
 }
 
 impl KernelOp {
-    /// An op of that name and version. The signature, such as `T[m, k], T[k] -> T[m]`, says what it takes
-    /// and gives; `dtypes` which dtypes each variable of it stands for.
+    /// An op with that name and version. The signature, such as `T[m, k], T[k] -> T[m]`, describes
+    /// operands and results; `dtypes` gives the dtypes of each of its variables.
     ///
-    /// Errors: a text that is no signature, a name between braces that the signature does not have, a
-    /// kernel that does not parse ([`Error::Parse`] with line and column), or of a kind that users'
-    /// kernels cannot be.
+    /// Errors: an invalid signature, a name in braces that the signature does not have, a kernel
+    /// that does not parse ([`Error::Parse`] with line and column), or a kind of kernel that custom
+    /// ops cannot have.
     pub fn new(
         name: &str,
         version: u32,
@@ -112,7 +112,7 @@ impl KernelOp {
         KernelOp { vjp: Some(vjp), ..self }
     }
 
-    /// The text of its kernels, before anything between braces is replaced.
+    /// The text of its kernels, with the braces.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -122,10 +122,11 @@ impl KernelOp {
         self.signature.text()
     }
 
-    /// The program at operands of these specs, checked against them.
+    /// The program for operands of these specs, checked against them.
     ///
-    /// Errors: operands that the signature does not take, text that the verifier refuses at these sizes,
-    /// a program that does not take these operands or give the results of the signature.
+    /// Errors: operands that do not fit the signature, text that the verifier rejects at these
+    /// sizes, a program whose arguments are not these operands or whose outputs are not the results
+    /// of the signature.
     pub fn program(&self, operands: &[&TensorSpec]) -> Result<Program> {
         let bound = self.signature.bind(&self.name, operands)?;
         let results = self.signature.results(&self.name, &bound)?;
@@ -140,7 +141,7 @@ impl KernelOp {
         invalid(format!("the kernel of '{}' with {}: {reason}", self.name, bound.text()))
     }
 
-    /// Fails for what users' kernels cannot have.
+    /// Fails for kernels that custom ops cannot have.
     fn check_kinds(&self, program: &Program) -> Result<()> {
         let refuse = |what: String| {
             Err(invalid(format!(
@@ -184,7 +185,7 @@ impl KernelOp {
         outside.map_or(Ok(()), |what| Err(what.into()))
     }
 
-    /// Fails unless a program's arguments are these operands and its outputs these results.
+    /// Fails unless the program's arguments are these operands and its outputs these results.
     fn check_ends(
         &self,
         program: &Program,
@@ -274,12 +275,12 @@ impl CustomOp for KernelOp {
     }
 }
 
-/// 64 bytes, aligned as memory of the device is.
+/// 64 bytes, aligned like memory of the device.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(#[allow(dead_code, reason = "kernels use it through pointers")] [u8; 64]);
 
-/// Runs a program of a user in the portable executor, on copies of the operands.
+/// Runs a custom program in the portable executor, on copies of the operands.
 fn run(
     program: &Program,
     operands: &[HostView<'_>],
@@ -302,8 +303,8 @@ fn run(
         let mut workspace = room(prepared.workspace_bytes());
         let workspace = workspace.as_mut_ptr().cast();
         let bindings = Bindings { buffers: &starts, arguments: &[], workspace };
-        // SAFETY: the program is verified; each buffer has memory of its own and of its size, aligned to
-        // 64, and this thread alone uses it.
+        // SAFETY: the program is verified; each buffer has its own memory of its size, aligned to
+        // 64, which only this thread uses.
         unsafe { prepared.run(&bindings, &mut scratch)? };
     }
     for (output, result) in program.outputs.iter().zip(results) {
@@ -316,7 +317,7 @@ fn run(
 }
 
 impl Kernel {
-    /// Lists equal accesses once.
+    /// Merges equal accesses.
     fn merge_accesses(&mut self) {
         let (mut merged, mut numbers) = (Vec::new(), Vec::new());
         for access in std::mem::take(&mut self.accesses) {
@@ -338,7 +339,7 @@ impl Kernel {
         }
     }
 
-    /// Adds a kernel's dimension in front, along which accesses of some buffers move.
+    /// Adds a leading dimension to a kernel, along which accesses of some buffers move.
     fn add_batch(&mut self, size: usize, step: &dyn Fn(BufferId) -> isize) {
         self.extents.insert(0, size);
         self.parallel += 1;
@@ -370,8 +371,8 @@ impl Kernel {
 }
 
 impl Program {
-    /// A program of a user for each member of a batch: the marked arguments and all that is computed have
-    /// the batch as their leading dimension.
+    /// A custom program for all members of a batch: the marked arguments and all computed buffers
+    /// have the batch as their leading dimension.
     fn batched(mut self, size: usize, marks: &[bool]) -> Program {
         let steps: Vec<isize> = self
             .buffers

@@ -1,12 +1,12 @@
-//! Signatures of kernels of users: `T[m, k], T[k, n] -> T[m, n]`. They are the shape rule and the dtype
-//! rule, and bind the names that the kernels' text has between braces.
+//! Signatures of custom ops: `T[m, k], T[k, n] -> T[m, n]`. A signature is the shape rule and the
+//! dtype rule, and binds the names in braces in the kernels' text.
 
 use girih_ir::{DType, Dim, Error, Result, Shape, TensorSpec};
 
-/// The dtypes that a name stands for.
+/// The dtypes that each variable may be.
 pub type DTypes = Vec<(String, Vec<DType>)>;
 
-/// The op that errors name.
+/// The op's name in errors.
 const OP: &str = "custom";
 
 fn invalid(reason: String) -> Error {
@@ -37,18 +37,18 @@ pub(super) struct Signature {
     dtypes: DTypes,
 }
 
-/// What names stand for at some operands.
+/// The values of the names for some operands.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bound {
     sizes: Vec<(String, Dim)>,
     dtypes: Vec<(String, DType)>,
-    /// The sizes are examples, for a look at the text alone: a size that is none of them is one.
+    /// The sizes are examples, for a first check of the text: an invalid size counts as one.
     sample: bool,
 }
 
 impl Signature {
-    /// Errors: text that is no signature; a variable of dtypes that is not given, or given for nothing;
-    /// a result with a size or dtype that no operand has.
+    /// Errors: an invalid signature; a dtype variable without dtypes, or dtypes for a name that is
+    /// not one; a result with a size or dtype that no operand has.
     pub fn parse(text: &str, dtypes: DTypes) -> Result<Signature> {
         let example = "expected a signature such as 'T[m, k], T[k, n] -> T[m, n]'";
         let wrong = |at: &str| invalid(format!("{example}, found '{at}' in '{text}'"));
@@ -81,7 +81,7 @@ impl Signature {
         Ok(signature)
     }
 
-    /// Every name of a result is one of an operand; every variable has dtypes.
+    /// Fails unless every name of a result is one of an operand, and every variable has dtypes.
     fn check(&self) -> Result<()> {
         let text = &self.text;
         for pattern in self.operands.iter().chain(&self.results) {
@@ -152,9 +152,9 @@ impl Signature {
         self.dtypes.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
-    /// What names stand for at operands.
+    /// Binds the names to the specs of operands.
     ///
-    /// Errors: another number of operands, ranks, sizes or dtypes than the signature has.
+    /// Errors: a number of operands, ranks, sizes or dtypes that differ from the signature's.
     pub fn bind(&self, name: &str, operands: &[&TensorSpec]) -> Result<Bound> {
         let text = &self.text;
         let refuse = |reason: String| {
@@ -214,7 +214,7 @@ impl Signature {
         }
     }
 
-    /// Specs of the results.
+    /// The specs of the results.
     ///
     /// Errors: a size that is negative, divided by zero, or too large.
     pub fn results(&self, name: &str, bound: &Bound) -> Result<Vec<TensorSpec>> {
@@ -232,7 +232,7 @@ impl Signature {
         self.results.iter().map(result).collect()
     }
 
-    /// Examples of sizes with each combination of dtypes, for a first look at a text.
+    /// Example sizes with each combination of dtypes, for a first check of a text.
     pub fn samples(&self) -> Vec<Bound> {
         let mut names: Vec<&String> = Vec::new();
         for size in self.operands.iter().flat_map(|p| &p.sizes) {
@@ -272,9 +272,9 @@ impl Bound {
         if all.is_empty() { "no sizes".into() } else { all.join(", ") }
     }
 
-    /// A text with what stands between braces replaced: `{T}` by a dtype, `{m*k}` by a number.
+    /// Replaces the braces in a text: `{T}` by a dtype, `{m*k}` by a number.
     ///
-    /// Errors: a brace that is not closed, a name that is not bound, no size.
+    /// Errors: a brace that is not closed, a name that is not bound, an invalid size.
     pub fn fill(&self, name: &str, text: &str) -> Result<String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -388,7 +388,7 @@ impl Size {
         }
     }
 
-    /// The value where all sizes are numbers.
+    /// The value, if all sizes are numbers.
     fn number(&self, bound: &Bound) -> Option<i64> {
         match self {
             Size::Number(n) => i64::try_from(*n).ok(),

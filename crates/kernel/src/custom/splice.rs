@@ -1,11 +1,11 @@
-//! Puts the kernels of a user's op among those of the program that is lowered.
+//! Inserts the kernels of a custom op into the program that is being lowered.
 
 use crate::ir::{Buffer, BufferId, BufferKind, Kernel, Program};
 use girih_ir::ops::host::HostCall;
 use girih_ir::{Error, Result, TensorSpec};
 
-/// The program of a call of an op that is made of kernels, at operands of these specs; `None` for other
-/// ops. Of a call in a batch, it computes all members.
+/// The program of a call of a custom op for operands of these specs; `None` for other ops. For a
+/// call in a batch, it computes all members.
 ///
 /// Errors: a text that does not fit the operands.
 pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Result<Program>> {
@@ -32,7 +32,7 @@ pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Re
     }))
 }
 
-/// Leaves out stores of what is neither a needed result nor read, and kernels without stores.
+/// Removes stores of buffers that are neither needed results nor read, and kernels without stores.
 pub(crate) fn prune(program: &mut Program, needed: impl Fn(usize) -> bool) {
     let mut live = vec![false; program.buffers.len()];
     for (number, output) in program.outputs.iter().enumerate() {
@@ -56,8 +56,8 @@ pub(crate) fn operands_of(program: &Program) -> impl Iterator<Item = usize> + '_
     })
 }
 
-/// The kernels of a program of which `operand` has the arguments and `result` the outputs; `spare` gives
-/// memory for all else.
+/// The kernels of a program, with its arguments replaced by those of `operand`, its outputs by
+/// those of `result`, and all other buffers by those that `spare` allocates.
 pub(crate) fn kernels_of(
     program: Program,
     operand: impl Fn(usize) -> BufferId,
@@ -78,7 +78,7 @@ pub(crate) fn kernels_of(
         .collect();
     for kernel in &mut kernels {
         kernel.buffers_mut().for_each(|id| *id = ids[id.0 as usize]);
-        // Accesses that were of two arguments may be of one buffer now.
+        // Accesses of two arguments may be accesses of one buffer now.
         kernel.merge_accesses();
     }
     kernels

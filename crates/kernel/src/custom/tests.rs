@@ -1,4 +1,4 @@
-//! Kernels of users in graphs: what they compute, alone and in batches, and what is refused.
+//! Custom ops in graphs: what they compute, alone and in batches, and what is rejected.
 
 use super::*;
 use crate::fuse::{FusionOptions, lower};
@@ -37,7 +37,7 @@ fn spec<const N: usize>(shape: [usize; N]) -> TensorSpec {
     TensorSpec::new(shape, DType::F64)
 }
 
-/// Bytes of numbers.
+/// The bytes of f64 values.
 fn bytes(values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
@@ -211,7 +211,7 @@ fn the_source_is_part_of_the_key() {
     assert_ne!(key(ROW_SUMS), key(&ROW_SUMS.replace("mul(v0, v1)", "add(v0, v1)")));
 }
 
-/// What the verifier lets through runs: no mutation of a text makes the executor panic.
+/// Programs that the verifier accepts run: no mutation of a text makes the executor panic.
 #[test]
 fn mutated_kernels_are_refused_or_run() {
     const TOKENS: [&[u8]; 16] = [
@@ -255,7 +255,7 @@ fn mutated_kernels_are_refused_or_run() {
                 HostView { spec: spec([2]), bytes: &y },
             ];
             let mut out = vec![0; 16];
-            // An index outside is an error, and no panic.
+            // An index out of bounds is an error, not a panic.
             let _ = op.run(&views, &mut [HostViewMut { spec: spec([2]), bytes: &mut out }]);
             ran += 1;
         }
