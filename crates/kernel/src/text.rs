@@ -13,9 +13,9 @@
 //! outputs: [b1]
 //! ```
 //!
-//! [`Program::parse`] reads it back: `parse(print(p)) == p` for every program that lowering gives. The
-//! grammar, where `x*` is any number of `x`, `[x]?` at most one, `x,*` a list with commas, and words in
-//! quotes stand for themselves:
+//! [`Program::parse`] reads it back: `parse(print(p)) == p` for every program that lowering gives.
+//! In the grammar, `x*` is any number of `x`, `[x]?` at most one, `x,*` a list with commas, and
+//! quoted words are literal:
 //!
 //! ```text
 //! program   = buffer* kernel* 'outputs:' '[' B,* ']'
@@ -50,11 +50,11 @@
 //! feed      = B | NUMBER 'times' (LITERAL ':' DTYPE | 'argument' NUMBER ':' DTYPE) | '_'
 //! ```
 //!
-//! Buffers `B` are `b0`, `b1`, … and values `V` of a block `v0`, `v1`, … in the order in which they are
-//! defined; `I` is `i0`, `i1`, … for the dimensions of the space (of its parallel ones in bodies). Sizes
-//! before the bar are parallel, those behind it reduced. A kernel's name stands in quotes if it is no
-//! word. White space separates and means nothing else, but that parts are indented deeper than the
-//! kernel over rows that they are parts of. A `#` begins a comment.
+//! Buffers `B` are `b0`, `b1`, … and values `V` of a block `v0`, `v1`, … in the order of their
+//! definition; `I` is `i0`, `i1`, … for the dimensions of the space (in bodies, the parallel ones).
+//! Sizes before the bar are parallel, those after it are reduced. A kernel's name is quoted if it
+//! is not a word. White space only separates, except that parts are indented deeper than their
+//! kernel over rows. A `#` begins a comment.
 
 mod parse;
 #[cfg(test)]
@@ -155,8 +155,8 @@ impl fmt::Display for Routine {
     }
 }
 
-/// `b3, _ = scan of 4 parts(b0, 1.5, b1) in b5`, then what is run; an operand that the programs
-/// hold themselves, or a result that is not needed, is `_`.
+/// `b3, _ = scan of 4 parts(b0, 1.5, b1) in b5`, then the programs; `_` is an operand that is a
+/// constant in the programs, or a result that is not needed.
 impl fmt::Display for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("  ")?;
@@ -221,7 +221,7 @@ fn literal_text(f: &mut fmt::Formatter<'_>, literal: Literal) -> fmt::Result {
 }
 
 impl ReduceOp {
-    /// Every way.
+    /// All reductions.
     pub const ALL: [ReduceOp; 8] = [
         ReduceOp::Sum,
         ReduceOp::Prod,
@@ -233,7 +233,7 @@ impl ReduceOp {
         ReduceOp::ArgMin,
     ];
 
-    /// Its name in text forms.
+    /// The name in the text form.
     pub fn name(self) -> &'static str {
         match self {
             ReduceOp::Sum => "sum",
@@ -254,7 +254,7 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// Instructions separated by lines; accesses print as numbers, since only the kernel knows them.
+/// Instructions separated by newlines; accesses print as numbers, since only the kernel knows them.
 impl fmt::Display for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = |f: &mut fmt::Formatter<'_>, id: crate::ir::AccessId| write!(f, "a{}", id.0);

@@ -1,4 +1,4 @@
-//! The parser of the text form of programs; the grammar is that of the module above.
+//! The parser of the text form of programs; the module above has the grammar.
 
 mod control;
 mod inst;
@@ -16,19 +16,19 @@ use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 
-/// How deep programs may nest in control kernels.
+/// The maximum nesting depth of programs in control kernels.
 const MAX_DEPTH: usize = 64;
 
 impl Program {
-    /// The program that a text describes: the inverse of printing. The verifier has checked it.
+    /// Parses a program: the inverse of printing. The verifier has checked the result.
     ///
-    /// Errors: [`Error::Parse`] with line, column and what was expected; a program that the verifier
-    /// refuses, at the kernel at fault with the rule that it breaks.
+    /// Errors: [`Error::Parse`] with line, column and the expected text; for a program that the
+    /// verifier rejects, at the faulty kernel, with the violated rule.
     pub fn parse(text: &str) -> Result<Program> {
         Program::from_text(text, true)
     }
 
-    /// As [`Program::parse`], without asking the verifier: nothing may run it.
+    /// As [`Program::parse`] without the verifier: the program must not be run.
     ///
     /// Errors: [`Error::Parse`].
     pub(crate) fn read(text: &str) -> Result<Program> {
@@ -57,19 +57,19 @@ impl FromStr for Program {
 
 struct Parser<'a> {
     cursor: Cursor<'a>,
-    /// Of the program that is read.
+    /// The buffers of the program that is being parsed.
     buffers: Vec<Buffer>,
-    /// How many control kernels the position is inside of.
+    /// The number of enclosing control kernels.
     depth: usize,
-    /// The verifier looks at what is read.
+    /// The verifier checks the parsed program.
     checked: bool,
 }
 
-/// What is known of a kernel while its lines are read.
+/// The state of a kernel while its lines are parsed.
 struct Space {
     extents: SmallVec<[usize; 6]>,
     parallel: usize,
-    /// In the order of their first mention.
+    /// In the order of first occurrence.
     accesses: Vec<Access>,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands between a kernel's first line and its body.
+    /// The text between a kernel's first line and its body.
     fn core(&mut self, space: &mut Space, indent: usize) -> Result<Core> {
         if self.at_header() {
             return match self.column() > indent {
@@ -395,7 +395,7 @@ impl<'a> Parser<'a> {
         Ok(Access { buffer, dtype: self.buffers[buffer.0 as usize].dtype, offset, strides })
     }
 
-    /// Terms over that many dimensions, added up.
+    /// A sum of terms over `dims` dimensions.
     fn affine(&mut self, dims: usize) -> Result<(isize, SmallVec<[isize; 6]>)> {
         let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(0, dims);
         let (mut offset, mut first) = (0_isize, true);

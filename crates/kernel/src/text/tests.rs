@@ -1,11 +1,11 @@
-//! The text form: what is printed is read back, and what is no program is refused with its place.
+//! The text form: printed text is parsed back, and invalid text is rejected with its position.
 
 use crate::ir::{BufferKind, Core, Inst, Program};
 use girih_ir::testing::{Rng, mutate, mutations};
 use girih_ir::{DType, Error, Literal};
 
-/// Fails unless a program is what its text says. Lowering does this with each program it gives in the
-/// tests of this crate.
+/// Fails unless a program equals its parsed text. Lowering calls this with each program that it
+/// gives in the tests of this crate.
 #[track_caller]
 pub fn round_trip(program: &Program) {
     let text = program.to_string();

@@ -1,15 +1,15 @@
-//! Branches and loops, with the programs that they run.
+//! Parses branches and loops, with their programs.
 
 use super::{MAX_DEPTH, Parser};
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{BufferId, Core, Program};
 use girih_ir::{Literal, Result};
 
-/// When programs run, the number of carries and that of slices.
+/// The control flow, the number of carries and the number of slices.
 pub(super) type Flowing = (Flow, usize, usize);
 
 impl Parser<'_> {
-    /// What stands before the operands; none if it is the name of a routine.
+    /// The text before the operands; `None` if it is the name of a routine.
     pub(super) fn flow(&mut self) -> Result<Option<Flowing>> {
         if self.accept_word("cond") {
             self.word_or("on")?;
@@ -77,7 +77,7 @@ impl Parser<'_> {
         Ok(Core::Control(Box::new(control)))
     }
 
-    /// A program between braces, which has buffers of its own.
+    /// A program in braces, which has buffers of its own.
     fn inner(&mut self) -> Result<Program> {
         let outer = std::mem::take(&mut self.buffers);
         self.depth += 1;

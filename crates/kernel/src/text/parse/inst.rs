@@ -1,4 +1,4 @@
-//! Instructions of blocks.
+//! Parses instructions of blocks.
 
 use super::{Parser, Space};
 use crate::ir::{Block, Inst};
@@ -6,7 +6,7 @@ use girih_ir::{Class, Literal, Op, OpCode, Result};
 use smallvec::SmallVec;
 
 impl Parser<'_> {
-    /// Instructions over that many dimensions.
+    /// Instructions over `dims` dimensions.
     pub(super) fn block(&mut self, space: &mut Space, dims: usize) -> Result<Block> {
         let mut block = Block::default();
         while !self.at_header() && self.at_label('v') {
