@@ -1,29 +1,29 @@
-//! The verifier of programs. It checks, of each kernel and across them:
+//! The verifier of programs. It checks, for each kernel and across kernels:
 //!
 //! * V1 no extent is zero, and there are at least as many dimensions as parallel ones;
-//! * V2 operands of an instruction are defined before it in its block; `Core` occurs in bodies of
-//!   reductions and products only;
-//! * V3 operand dtypes are equal (but for the condition of `where`), indices are integers, results
-//!   are of the dtype that the op's rule gives, `Iota` and `Random` strides fit the block;
-//! * V4 accesses name a buffer, have its dtype, one stride per dimension of where they are used,
-//!   and stay inside the buffer, the reach of a gathered or scattered index included;
-//! * V5 a product has rows, columns and shared dimensions, its left operand does not move along the
-//!   columns nor its right along the rows;
+//! * V2 operands of an instruction are defined before it in its block; `Core` occurs only in bodies
+//!   of reductions and matrix products;
+//! * V3 operand dtypes are equal (except for the condition of `where`), indices are integers,
+//!   results have the dtype that the op's rule gives, `Iota` and `Random` strides fit the block;
+//! * V4 accesses name a buffer, have its dtype, have one stride per dimension of their block, and
+//!   stay inside the buffer, including the reach of a gathered or scattered index;
+//! * V5 a matrix product has M, N and K dimensions, `lhs` does not move along N, and `rhs` does not
+//!   move along M;
 //! * V6 a store has its buffer's dtype, writes no element twice, and no two stores of a kernel
 //!   write one buffer; a scatter has one store, and points that differ along its independent
-//!   dimensions write different elements, whatever the indices;
-//! * V7 arguments are never written, and no kernel reads what it writes;
-//! * V8 a computed buffer is written in full before it is read or given out, and not after: by one
-//!   kernel that writes every element (others may write over some), or by several of which none
-//!   writes an element of another;
+//!   dimensions write different elements, for any indices;
+//! * V7 arguments are never written, and no kernel reads a buffer that it writes;
+//! * V8 a computed buffer is written completely before it is read or returned, and not later: by
+//!   one kernel that writes every element (others may overwrite some), or by several kernels none
+//!   of which writes an element of another;
 //! * V9 a routine runs over one batch dimension and has no body; its items fill their buffers and
 //!   have the dtypes and sizes that the op's rule gives;
 //! * V10 a branch or loop is one point without a body; its programs are well-formed, its operands,
-//!   carries and results are as large as what they are to the programs, its workspace is large
-//!   enough, and it reads nothing that it writes;
-//! * V11 a kernel over rows has parts and no body; its parts are maps and reductions with equally
-//!   many points in each row, which reach only their row of what any of them writes, and nobody
-//!   else uses its locals.
+//!   carries and results have the sizes that the programs expect, its workspace is large enough,
+//!   and it reads no buffer that it writes;
+//! * V11 a kernel over rows has parts and no body; its parts are maps, reductions and matrix
+//!   products with equally many points in each row, which access only their row of buffers that any
+//!   part writes, and no other kernel uses its locals.
 
 mod control;
 mod rows;
@@ -41,15 +41,15 @@ use girih_ir::{Class, DType, TensorSpec};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What is wrong with a program.
+/// A rule that a program violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kernel}: {reason}")]
 pub struct IllFormed {
-    /// Number of the kernel; none if it is the whole program that breaks a rule.
+    /// The number of the kernel; `None` if the whole program violates a rule.
     pub number: Option<usize>,
     /// Number and name of the kernel, or "program".
     pub kernel: String,
-    /// Which rule it breaks, with the offending part.
+    /// The violated rule, with the offending part.
     pub reason: String,
 }
 
@@ -59,9 +59,9 @@ fn require(ok: bool, reason: impl FnOnce() -> String) -> Check {
     if ok { Ok(()) } else { Err(reason()) }
 }
 
-/// Checks everything the module says.
+/// Checks all rules of this module.
 ///
-/// Errors: [`IllFormed`], naming the first kernel that breaks a rule.
+/// Errors: [`IllFormed`], for the first kernel that violates a rule.
 pub fn verify(program: &Program) -> Result<(), IllFormed> {
     let whole = |reason| IllFormed { number: None, kernel: "program".into(), reason };
     check_sizes(program).map_err(whole)?;
@@ -84,7 +84,7 @@ pub fn verify(program: &Program) -> Result<(), IllFormed> {
     Ok(())
 }
 
-/// Fails for a buffer whose bytes cannot be counted.
+/// Fails for a buffer whose size in bytes overflows.
 fn check_sizes(program: &Program) -> Check {
     for (i, buffer) in program.buffers.iter().enumerate() {
         let bytes = buffer.numel.checked_mul(buffer.dtype.size());
@@ -96,7 +96,7 @@ fn check_sizes(program: &Program) -> Check {
     Ok(())
 }
 
-/// Fails for a kernel that names a buffer there is not.
+/// Fails for a kernel that names a buffer that does not exist.
 fn known(program: &Program, kernel: &Kernel) -> Check {
     let exists = |id: &BufferId| (id.0 as usize) < program.buffers.len();
     let unknown = kernel.reads().chain(kernel.writes()).find(|id| !exists(id));
@@ -219,13 +219,12 @@ fn check_reduce(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> 
     types::reduction(op, dtype)
 }
 
-/// Smallest and largest element an access reaches over its dimensions; none if 64 bits do not hold
-/// them.
+/// The smallest and largest element that an access reaches; `None` if they overflow 64 bits.
 fn reach(access: &Access, extents: &[usize]) -> Option<(isize, isize)> {
     span(access.offset, access.strides.iter().copied().zip(extents.iter().copied()))
 }
 
-/// Smallest and largest sum of an offset and steps along dimensions of strides and sizes.
+/// The smallest and largest sum of an offset and steps along dimensions of these strides and sizes.
 fn span(offset: isize, dims: impl Iterator<Item = (isize, usize)>) -> Option<(isize, isize)> {
     let (mut low, mut high) = (offset, offset);
     for (stride, extent) in dims {
@@ -236,7 +235,7 @@ fn span(offset: isize, dims: impl Iterator<Item = (isize, usize)>) -> Option<(is
     Some((low, high))
 }
 
-/// `index` is stride and size of an axis moved along by values.
+/// `index` is the stride and size of an axis that an index value addresses.
 fn check_access(
     program: &Program,
     kernel: &Kernel,
@@ -250,7 +249,7 @@ fn check_access(
     let rank = access.strides.len();
     require(rank == dims, || format!("V4: {access} has {rank} strides for {dims} dimensions"))?;
     if index.is_some_and(|(_, size)| size == 0) {
-        // Every index is out of bounds: nothing is ever read.
+        // Every index is out of bounds, so nothing is ever read.
         return Ok(());
     }
     let dims = access.strides.iter().copied().zip(kernel.extents.iter().copied());
@@ -261,7 +260,7 @@ fn check_access(
     require(inside, || format!("V4: {access} reaches {low}..={high} of {}", buffer.numel))
 }
 
-/// `core` is given for bodies: the dtype of the core's value, if it has one.
+/// `core` is given for bodies: the dtype of the core's value, if there is one.
 fn check_block(
     program: &Program,
     kernel: &Kernel,
@@ -312,7 +311,7 @@ fn check_block(
     Ok(())
 }
 
-/// The stores of a block over that many dimensions.
+/// Checks the stores of a block over `dims` dimensions.
 fn check_stores(
     program: &Program,
     kernel: &Kernel,
@@ -336,7 +335,8 @@ fn check_stores(
                 let dims = access.strides.iter().copied().zip(kernel.extents.iter().copied());
                 let last = span(access.offset, dims.chain([(*stride, *size)])).map(|s| s.1);
                 let numel = program.buffers[access.buffer.0 as usize].numel;
-                // What is set to zero reaches from the first to the last element that it may write.
+                // Zeroing covers the elements from the first to the last one that the scatter may
+                // write.
                 let whole = last.is_some_and(|last| last as usize + 1 == numel);
                 require(whole || !zeroed, || {
                     format!("V8: {access} is not set to zero as a whole")
@@ -362,7 +362,7 @@ mod tests {
     use crate::{FusionOptions, lower};
     use girih_ir::{GraphBuilder, OpCode, Result};
 
-    /// A product with an epilogue, then a reduction: a program to break.
+    /// A matrix product with an epilogue, and a reduction: a program to break.
     fn program() -> Result<Program> {
         let mut b = GraphBuilder::default();
         let spec = TensorSpec::new([4, 4], DType::F32);

@@ -1,4 +1,4 @@
-//! Rule V10: control kernels and the programs inside of them.
+//! Rule V10: control kernels and their programs.
 
 use super::{Check, require, verify};
 use crate::control::{Control, Feed, Flow};
@@ -58,7 +58,7 @@ pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Ch
     Ok(())
 }
 
-/// How often a slice's part fits in its operand.
+/// The number of iterations that divide an operand: the length of a scan for slices, otherwise 1.
 fn parts(control: &Control, operand: usize) -> usize {
     let slices = control.carries..control.carries + control.slices;
     match control.flow {
@@ -81,7 +81,7 @@ fn check_operands(program: &Program, control: &Control, inner: &Program) -> Chec
     Ok(())
 }
 
-/// The programs give what their flow asks for.
+/// Checks that the programs give the results that their flow requires.
 fn check_outputs(control: &Control) -> Check {
     let body = control.body();
     let given = body.outputs.len();

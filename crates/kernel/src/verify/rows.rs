@@ -33,8 +33,8 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     Ok(())
 }
 
-/// True if the parts write a buffer in pieces that no other's overlap, as operands of a
-/// concatenation, and none reads it: then rows may go anywhere.
+/// True if the parts write disjoint pieces of a buffer, as operands of a concatenation do, and none
+/// reads it: then rows need not stay separate.
 pub(crate) fn apart<'a>(
     program: &Program,
     parts: impl Iterator<Item = &'a Kernel> + Clone,
@@ -55,8 +55,8 @@ pub(crate) fn apart<'a>(
         && parts.flat_map(Kernel::reads).all(|read| read != id)
 }
 
-/// True if a kernel can be a part of one over so many rows: it has the same number of points per
-/// row, and of the buffers that parts share reaches only its row's part.
+/// True if a kernel can be a part of a kernel over `rows` rows: it has the same number of points
+/// per row, and accesses only its row of buffers that parts share.
 pub(crate) fn keeps_to_rows(
     program: &Program,
     part: &Kernel,
@@ -72,8 +72,8 @@ pub(crate) fn keeps_to_rows(
     own && (rows == 1 || !gathers(part, |a| shared(a.buffer)))
 }
 
-/// True if a kernel over so many rows reads of a buffer, whose rows are as long as those of its own
-/// points, only the row it is at.
+/// True if a kernel over `rows` rows reads only the current row of a buffer, whose rows are as long
+/// as those of the kernel's points.
 pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bool {
     let Some(split) = split(kernel, rows) else { return false };
     let row = kernel.points() * kernel.reduced() / rows;
@@ -84,7 +84,7 @@ pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bo
 }
 
 /// True if no access of a kernel interleaves the elements of different rows, as one along columns
-/// does: from row to row it moves further than within one, or not at all.
+/// does: its movement from row to row is either larger than its movement within a row, or zero.
 pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
     let Some(split) = split(kernel, rows) else { return false };
     let accesses = kernel.accesses.iter().chain(kernel.all_stores().map(|s| &s.access));
@@ -98,8 +98,8 @@ pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
     })
 }
 
-/// Where a kernel's rows end, if it has so many: at dimension `at`, of which `outer` steps count
-/// rows and the rest lies within one. Columns of a product are never cut.
+/// The division of a kernel's points into rows: `outer` steps of dimension `at`, and the dimensions
+/// before it, count rows; the rest is within a row. Columns of a matrix product are never divided.
 struct Split {
     at: usize,
     outer: usize,
@@ -126,7 +126,7 @@ fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
 /// Extents and strides.
 type Dims = SmallVec<[(usize, isize); 6]>;
 
-/// The dimensions of an access over rows, and those within one; the one that is cut counts twice.
+/// The dimensions of an access over rows, and those within a row; the divided dimension is in both.
 fn cut(access: &Access, extents: &[usize], split: &Split) -> (Dims, Dims) {
     let (mut outside, mut inside) = (Dims::new(), Dims::new());
     for (d, (&stride, &extent)) in access.strides.iter().zip(extents).enumerate() {
@@ -143,7 +143,8 @@ fn cut(access: &Access, extents: &[usize], split: &Split) -> (Dims, Dims) {
     (outside, inside)
 }
 
-/// True if an access stays, in each row, within that many elements of its buffer, row after row.
+/// True if an access stays, in each row, within `row` consecutive elements of its buffer, row after
+/// row.
 fn stays(access: &Access, extents: &[usize], split: &Split, row: usize) -> bool {
     let (outside, inside) = cut(access, extents, split);
     let mut step = row as isize;
@@ -158,7 +159,7 @@ fn stays(access: &Access, extents: &[usize], split: &Split, row: usize) -> bool 
     in_order && access.offset + low >= 0 && access.offset + high < row as isize
 }
 
-/// True if a kernel gathers from one of these.
+/// True if a kernel gathers from one of these accesses.
 fn gathers(kernel: &Kernel, from: impl Fn(&Access) -> bool) -> bool {
     let prologue = match &kernel.core {
         Core::Reduce { prologue, .. } => Some(prologue),

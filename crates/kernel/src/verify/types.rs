@@ -1,4 +1,5 @@
-//! Rule V3: which ops take which dtypes. The definitions of the ops say so; nothing is listed here.
+//! Rule V3: which ops take which dtypes. This follows from the definitions of the ops; no list is
+//! kept here.
 
 use super::{Check, require};
 use crate::ir::{Block, Inst, Kernel, ReduceOp, Val};
@@ -6,7 +7,7 @@ use girih_ir::ops::ScatterMode;
 use girih_ir::{Attrs, AxisSet, DType, Node, Op, OpCode, TensorSpec};
 use smallvec::SmallVec;
 
-/// The op on operands of these specs gives that dtype.
+/// Checks that the op gives `dtype` for operands of these specs.
 fn gives(op: &Op, operands: &[TensorSpec], dtype: DType) -> Check {
     let refs: SmallVec<[&TensorSpec; 3]> = operands.iter().collect();
     let result = op.infer(&refs).map_err(|e| format!("V3: {e}"))?;
@@ -15,7 +16,7 @@ fn gives(op: &Op, operands: &[TensorSpec], dtype: DType) -> Check {
     })
 }
 
-/// An elementwise op on values of a block.
+/// Checks an elementwise op on values of a block.
 pub(super) fn op(
     kernel: &Kernel,
     block: &Block,
@@ -32,7 +33,7 @@ pub(super) fn op(
     gives(&op, &specs, dtype)
 }
 
-/// A reduction of values of that dtype.
+/// Checks a reduction of values of that dtype.
 pub(super) fn reduction(op: ReduceOp, dtype: DType) -> Check {
     let (code, gives_index) = match op {
         ReduceOp::Sum => (OpCode::ReduceSum, false),
@@ -48,20 +49,20 @@ pub(super) fn reduction(op: ReduceOp, dtype: DType) -> Check {
     gives(&op, &[TensorSpec::new([1], dtype)], if gives_index { DType::I64 } else { dtype })
 }
 
-/// A matrix product in that dtype.
+/// Checks a matrix product in that dtype.
 pub(super) fn matmul(dtype: DType) -> Check {
     let matrix = TensorSpec::new([1, 1], dtype);
     gives(&OpCode::Matmul.into(), &[matrix.clone(), matrix], dtype)
 }
 
-/// A scatter onto elements of that dtype.
+/// Checks a scatter onto elements of that dtype.
 pub(super) fn scatter(mode: ScatterMode, dtype: DType) -> Check {
     let op = Op::new(OpCode::Scatter, Attrs::ScatterInto { axis: 0, mode });
     let (elements, index) = (TensorSpec::new([1], dtype), TensorSpec::new([1], DType::I64));
     gives(&op, &[elements.clone(), index, elements], dtype)
 }
 
-/// An iota or a random leaf.
+/// Checks an iota or a random leaf.
 pub(super) fn leaf(inst: &Inst) -> Check {
     let (op, dtype) = match inst {
         Inst::Random { code, dtype, .. } => (Op::from(*code), *dtype),

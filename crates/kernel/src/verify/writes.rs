@@ -1,10 +1,11 @@
-//! Rules V6 to V8: which elements stores write, and that every element is written before it is read.
+//! Rules V6 to V8: which elements stores write, and that every element is written before it is
+//! read.
 
 use super::{Check, require, span};
 use crate::ir::{Access, BufferId, BufferKind, Core, Kernel, Program, Store};
 use smallvec::SmallVec;
 
-/// Strides and sizes of the dimensions that move, by ascending stride.
+/// The strides and sizes of the dimensions that move, by ascending stride.
 type Steps = SmallVec<[(usize, usize); 6]>;
 
 fn steps(dims: impl Iterator<Item = (isize, usize)>) -> Steps {
@@ -18,8 +19,8 @@ fn dims<'a>(access: &'a Access, extents: &'a [usize]) -> impl Iterator<Item = (i
     access.strides.iter().copied().zip(extents.iter().copied())
 }
 
-/// True if different points are different elements: by ascending stride, each dimension steps over
-/// all that the smaller ones reach together.
+/// True if different points are different elements: by ascending stride, each dimension steps
+/// beyond the reach of the smaller ones.
 pub(super) fn injective(access: &Access, extents: &[usize]) -> bool {
     let fixed = dims(access, extents).any(|(stride, extent)| extent > 1 && stride == 0);
     let mut covered = 0_usize;
@@ -31,12 +32,12 @@ pub(super) fn injective(access: &Access, extents: &[usize]) -> bool {
         })
 }
 
-/// True if points that differ along the independent dimensions of a scatter write different elements,
-/// whatever they are along the others and whatever their indices.
+/// True if points that differ along the independent dimensions of a scatter write different
+/// elements, for any other coordinates and any indices.
 ///
-/// By ascending stride, an independent dimension has to step over all that smaller ones reach. Of the
-/// others between two independent ones, the steps may meet each other: together they move by
-/// multiples of their greatest common divisor, which has to be more than all smaller ones reach.
+/// By ascending stride, each independent dimension must step beyond the reach of all smaller ones.
+/// The steps of the other dimensions between two independent ones may overlap each other: their sum
+/// is a multiple of their greatest common divisor, which must exceed the reach of all smaller ones.
 pub(super) fn disjoint(
     access: &Access,
     extents: &[usize],
@@ -55,7 +56,7 @@ pub(super) fn disjoint(
         all.push((index.0.unsigned_abs(), index.1, false));
     }
     all.sort_unstable();
-    // What smaller steps reach, up to the last independent dimension, and beyond it; the divisor of
+    // The reach of smaller steps up to the last independent dimension, and in total; the divisor of
     // the steps since then.
     let (mut below, mut covered, mut divisor) = (None, 0_usize, 0);
     for (step, extent, own) in all {
@@ -78,33 +79,33 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// What is known of the buffers of a program while its kernels run.
+/// The state of a program's buffers while its kernels run.
 pub(super) struct Flow<'a> {
     program: &'a Program,
     state: Vec<Contents<'a>>,
 }
 
-/// What is known of a buffer.
+/// The state of a buffer.
 #[derive(Clone, Default)]
 struct Contents<'a> {
     /// Every element has been written.
     whole: bool,
-    /// Stores that wrote some elements, with the sizes they went over; none of them writes an element
-    /// of another, if the buffer is to be whole by them.
+    /// Stores that wrote some elements, with their extents. If these stores are to complete the
+    /// buffer, none of them may write an element of another.
     pieces: Vec<(&'a Access, &'a [usize])>,
     written: usize,
     read: bool,
-    /// It is a local of a kernel over rows, and nobody else's.
+    /// The buffer is a local of a kernel over rows.
     local: bool,
 }
 
 impl<'a> Flow<'a> {
-    /// Before the first kernel.
+    /// The state before the first kernel.
     pub fn new(program: &'a Program) -> Flow<'a> {
         Flow { program, state: vec![Contents::default(); program.buffers.len()] }
     }
 
-    /// Fails unless a buffer holds its elements.
+    /// Fails unless a buffer is complete.
     pub fn readable(&mut self, id: BufferId) -> Check {
         let buffer = &self.program.buffers[id.0 as usize];
         let contents = &mut self.state[id.0 as usize];
@@ -124,7 +125,7 @@ impl<'a> Flow<'a> {
         Ok(())
     }
 
-    /// What a kernel reads and writes.
+    /// Checks the reads and writes of a kernel.
     pub fn kernel(&mut self, kernel: &'a Kernel) -> Check {
         if let Core::Rows(rows) = &kernel.core {
             for local in &rows.locals {
@@ -141,7 +142,7 @@ impl<'a> Flow<'a> {
             self.state[id.0 as usize].read = true;
         }
         if matches!(kernel.core, Core::Scatter { zeroed: false, .. }) {
-            // It combines with what is there.
+            // It combines with existing elements.
             kernel.writes().try_for_each(|id| self.readable(id))?;
         }
         for id in kernel.writes() {
@@ -159,8 +160,8 @@ impl<'a> Flow<'a> {
 
     fn writes(&mut self, kernel: &'a Kernel) {
         match &kernel.core {
-            // A scatter's buffer is zeroed whole, or was whole; a routine's items fill their buffer
-            // (V9); so do the results of programs (V10), and a workspace is never read.
+            // A scatter's buffer is zeroed or was complete before; a routine's items fill their
+            // buffer (V9), as do the results of programs (V10); and a workspace is never read.
             Core::Scatter { .. } | Core::Library(_) | Core::Control(_) => {
                 for id in kernel.writes() {
                     self.state[id.0 as usize].whole = true;
@@ -188,8 +189,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// True if it is certain that no piece has an element of another: modulo some number they are
-/// intervals that do not meet, as those of a concatenation are modulo the distance of its rows.
+/// True if the pieces are certainly disjoint: modulo some number, they are disjoint intervals, as
+/// those of a concatenation are modulo the row length.
 fn apart(pieces: &[(&Access, &[usize])], numel: usize) -> bool {
     let Some((first, _)) = pieces.first() else { return false };
     let mut moduli: SmallVec<[usize; 6]> = first.strides.iter().map(|s| s.unsigned_abs()).collect();
