@@ -1,10 +1,10 @@
 //! Branch-free f64 cores under the f32 functions: exponential, logarithm, circular functions of a
 //! reduced argument, and the arc tangent of a quotient.
 //!
-//! Accurate to about 1e-12 (exponential) or 1e-15 (the others) relative to the result, which after
-//! rounding to f32 is as good as exact. Arguments are those the f32 functions produce: each core
-//! says what range it takes. Coefficients of the logarithm, sine, cosine and arc tangent are the
-//! minimax ones published with fdlibm (Sun Microsystems, 1993); the exponential's are Taylor's.
+//! Accurate to about 1e-12 (exponential) or 1e-15 (the others) relative to the result, which is
+//! nearly exact after rounding to f32. Each core documents its range, which covers the arguments of
+//! the f32 functions. Coefficients of the logarithm, sine, cosine and arc tangent are the minimax
+//! ones of fdlibm (Sun Microsystems, 1993); those of the exponential are Taylor's.
 
 use super::lanes::{Bits, Double, poly};
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E};

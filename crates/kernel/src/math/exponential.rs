@@ -7,14 +7,14 @@ use super::lanes::{Bits, Double, Float, ROUND, Single, horner};
 #[inline(always)]
 pub fn exp<F: Single>(x: F) -> F {
     let c = F::of;
-    // Beyond these the result is 0 or infinite; comparisons written so that NaN stays.
+    // Beyond these bounds the result is 0 or infinite; the comparisons preserve NaN.
     let x = F::select(c(89.0).less(x), c(89.0), x);
     let (p, t) = exp_parts(F::select(x.less(c(-105.0)), c(-105.0), x));
     p.scaled(t)
 }
 
-/// `e^x` for `x` from -105 to 89, as a number from one half to two and the power of two to scale it
-/// by.
+/// `e^x` for `x` from -105 to 89, as a number from one half to two, and the power of two by which
+/// to scale it.
 #[inline(always)]
 fn exp_parts<F: Single>(x: F) -> (F, F) {
     let c = F::of;
@@ -86,8 +86,8 @@ pub fn tanh<F: Single>(x: F) -> F {
     let twice = a + a;
     let (e, round) = exp_parts(F::select(c(40.0).less(twice), c(40.0), twice));
     let far = c(1.0) - c(2.0) / (e.scaled_in_range(round) + c(1.0));
-    // Compared with the number before 0.625, so that a NaN takes the polynomial, which is NaN then.
-    // Neither is negative, so that the sign is all there is to add.
+    // Compared with the number before 0.625, so that a NaN takes the polynomial, which is then NaN.
+    // Both branches are nonnegative, so the sign is simply inserted.
     let y = F::select(c(0.625f32.next_down()).less(a), far, near).to_bits();
     y.or(x.to_bits().and(F::Bits::of(i32::MIN))).as_float()
 }

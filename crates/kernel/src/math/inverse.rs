@@ -17,7 +17,7 @@ pub fn atan<F: Single>(x: F) -> F {
 #[inline(always)]
 pub fn atan2<F: Single>(y: F, x: F) -> F {
     let w = F::Wide::of;
-    // Infinities become a value whose ratio to every finite f32 is as good as infinite.
+    // Infinities become a value whose ratio to every finite f32 is infinite for all purposes.
     let finite = |v: F| {
         let a = v.abs().widen();
         F::Wide::select(a.equal(w(f64::INFINITY)), w(1e150), a)

@@ -1,12 +1,14 @@
-//! What elementary functions are written over: one float, or a value of a program being generated.
+//! The types over which elementary functions are generic: a float, or a value of a program that is
+//! being generated.
 //!
-//! A function over [`Single`] or [`Double`] is a straight line of IEEE and integer operations. With
-//! `f32` and `f64` it is what the portable executor's loops inline; with a code generator's values
-//! it writes itself as code. So both compute the same bits, and each function is written once.
+//! A function over [`Single`] or [`Double`] is straight-line code of IEEE and integer operations.
+//! With `f32` and `f64`, the portable executor's loops inline it; with a code generator's values,
+//! it is traced to generated code. So both compute the same bits, and each function is written
+//! once.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// Floats with what functions do to them.
+/// Floats with the operations of elementary functions.
 pub trait Float:
     Copy
     + Add<Output = Self>
@@ -15,18 +17,18 @@ pub trait Float:
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// What constants are written as.
+    /// The type of constants.
     type Item;
-    /// The bits of one, as signed integers.
+    /// The bits, as signed integers.
     type Bits: Bits<Float = Self, Mask = Self::Mask>;
-    /// Outcomes of comparisons.
+    /// The results of comparisons.
     type Mask: Mask;
 
     /// A constant.
     fn of(x: Self::Item) -> Self;
     /// The magnitude.
     fn abs(self) -> Self;
-    /// This magnitude with that sign.
+    /// The magnitude of `self` with the sign of `sign`.
     fn copysign(self, sign: Self) -> Self;
     /// The square root.
     fn sqrt(self) -> Self;
@@ -41,7 +43,7 @@ pub trait Float:
     /// The bits.
     fn to_bits(self) -> Self::Bits;
 
-    /// `self`, at most `high` and at least `low`; NaN stays.
+    /// `self` clamped to `low` and `high`; NaN is preserved.
     #[inline(always)]
     fn clamped(self, low: Self, high: Self) -> Self {
         let x = Self::select(high.less(self), high, self);
@@ -49,23 +51,23 @@ pub trait Float:
     }
 }
 
-/// Truths.
+/// Booleans.
 pub trait Mask: Copy {
     /// Both.
     fn and(self, other: Self) -> Self;
     /// Either.
     fn or(self, other: Self) -> Self;
-    /// The opposite.
+    /// The complement.
     fn not(self) -> Self;
 }
 
 /// Integers; arithmetic wraps.
 pub trait Bits: Copy {
-    /// The floats of these bits.
+    /// Floats with these bits.
     type Float;
-    /// Outcomes of comparisons.
+    /// The results of comparisons.
     type Mask: Mask;
-    /// What constants are written as.
+    /// The type of constants.
     type Item;
 
     /// A constant.
@@ -80,40 +82,40 @@ pub trait Bits: Copy {
     fn or(self, other: Self) -> Self;
     /// Shifted left.
     fn left(self, by: u32) -> Self;
-    /// Shifted right, filled with the sign.
+    /// Shifted right arithmetically.
     fn right(self, by: u32) -> Self;
-    /// Shifted right, filled with zeros.
+    /// Shifted right logically.
     fn right_zeros(self, by: u32) -> Self;
-    /// True where no bit is set.
+    /// True if no bit is set.
     fn is_zero(self) -> Self::Mask;
-    /// True where the first bit is set.
+    /// True if the highest bit is set.
     fn is_negative(self) -> Self::Mask;
     /// The floats with these bits.
     fn as_float(self) -> Self::Float;
 }
 
-/// Adding this to an f32 rounds it to an integer, held in the sum's low bits.
+/// Adding this to an f32 rounds it to an integer, which is then in the sum's low bits.
 pub const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23
 
 /// f32s.
 pub trait Single: Float<Item = f32, Bits: Bits<Item = i32, Float = Self>> {
-    /// f64s for as many points.
+    /// f64s with the same number of lanes.
     type Wide: Double<Narrow = Self, Mask = Self::Mask>;
 
-    /// As f64. Exact.
+    /// Converted to f64. Exact.
     fn widen(self) -> Self::Wide;
-    /// Signed integers to the nearest floats.
+    /// The nearest floats to signed integers.
     fn of_integers(x: Self::Bits) -> Self;
 
-    /// A number from one half to two, times two to the integer that `round - ROUND` is, where the
-    /// result is a normal number: the integer is added to the exponent. Of a NaN, any number.
+    /// A number from one half to two, times two to the integer `round - ROUND`, for normal results:
+    /// the integer is added to the exponent. For a NaN, any number.
     #[inline(always)]
     fn scaled_in_range(self, round: Self) -> Self {
         self.to_bits().plus(round.to_bits().left(23)).as_float()
     }
 
-    /// A number from one half to two, times two to the integer that `round - ROUND` is, of at most
-    /// 254 in magnitude. Rounded once.
+    /// A number from one half to two, times two to the integer `round - ROUND`, whose magnitude is
+    /// at most 254. Rounded once.
     #[inline(always)]
     fn scaled(self, round: Self) -> Self {
         scaled_by_parts(self, round)
@@ -132,10 +134,10 @@ pub fn scaled_by_parts<F: Single>(x: F, round: F) -> F {
 
 /// f64s.
 pub trait Double: Float<Item = f64, Bits: Bits<Item = i64>> {
-    /// f32s for as many points.
+    /// f32s with the same number of lanes.
     type Narrow: Single<Wide = Self, Mask = Self::Mask>;
 
-    /// As f32, to nearest.
+    /// Rounded to the nearest f32.
     fn narrow(self) -> Self::Narrow;
 }
 
@@ -312,7 +314,7 @@ where
     y
 }
 
-/// Horner's rule from a first value on: `((y x + c[0]) x + c[1]) x + ...`.
+/// Horner's rule with an initial value: `((y x + c[0]) x + c[1]) x + ...`.
 #[inline(always)]
 pub(super) fn horner_from<F: Float, const N: usize>(mut y: F, x: F, c: [F::Item; N]) -> F
 where

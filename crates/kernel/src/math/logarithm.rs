@@ -33,7 +33,7 @@ pub fn log<F: Single>(x: F) -> F {
     edges(x, y)
 }
 
-/// `y`, but for the arguments whose logarithm is infinite or none.
+/// `y`, except for arguments whose logarithm is infinite or undefined.
 #[inline(always)]
 fn edges<F: Single>(x: F, y: F) -> F {
     let c = F::of;
@@ -77,7 +77,7 @@ pub fn pow<F: Single>(x: F, y: F) -> F {
     let exponent = y.widen();
     let r = double::exp((exponent * log).clamped(w(-200.0), w(200.0))).narrow();
     let r = F::select(a.equal(c(1.0)), c(1.0), r);
-    // From 2^24 on every f32 is an even integer; below, the sum's last bit says whether one is odd.
+    // From 2^24 on every f32 is an even integer; below, the sum's last bit is set for odd integers.
     let small = y.abs().less(c(16_777_216.0));
     let rounded = exponent + w(double::ROUND);
     let integer = small.not().or((rounded - w(double::ROUND)).equal(exponent));

@@ -1,17 +1,18 @@
-//! Elementary functions that give the same bits on every machine: of f32 here, of f64 in [`wide`].
+//! Elementary functions with the same bits on every machine: of f32 here, of f64 in [`wide`].
 //!
-//! They are straight-line Rust (selects, no branches, no table look-ups, no libm; a product and a sum
-//! are rounded once where it says `fma`, nowhere else), so LLVM turns a loop over any of them into vector code for whatever instruction set the
-//! loop is compiled for, and every instruction set computes the same IEEE operations in the same
-//! order; they are written over [`Single`] and [`Double`], so that a code generator computes the same
-//! too. The hot ones (`exp`, `log`, `tanh`, `erf`) stay in f32; the others go through the f64
-//! cores of [`double`], which makes them correctly rounded but for rare near-ties.
+//! They are straight-line Rust: selects, no branches, no table look-ups, no libm. A product and a
+//! sum are rounded once only where the code says `fma`. So LLVM vectorises a loop over any of them
+//! for the loop's instruction set, and every instruction set computes the same IEEE operations in
+//! the same order. They are generic over [`Single`] and [`Double`], so a code generator computes
+//! the same bits too. The hot ones (`exp`, `log`, `tanh`, `erf`) stay in f32; the others use the
+//! f64 cores of [`double`], which makes them correctly rounded except for rare near-ties.
 //!
-//! Accuracy: at most 2 ulp over the whole range, subnormal arguments and results included; checked
-//! in the tests against f64; [`wide`] says what its functions keep to. Signs of zeros, infinities and NaN are those of C99 Annex F. Payload
-//! and sign of a NaN result are unspecified.
+//! Accuracy: at most 2 ulp over the whole range, including subnormal arguments and results; checked
+//! in the tests against f64. The documentation of [`wide`] has the bounds of its functions. Signs
+//! of zeros, infinities and NaN are those of C99 Annex F. Payload and sign of a NaN result are
+//! unspecified.
 
-// Coefficients stand as published, whatever f32 and f64 make of their last digits.
+// Coefficients are as published, even if f32 and f64 round their last digits.
 #![allow(clippy::excessive_precision)]
 
 pub mod double;

@@ -1,4 +1,4 @@
-//! Accuracy against f64 over dense samples of all magnitudes, and every special value.
+//! Accuracy against f64 over dense samples of all magnitudes, and at every special value.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn inverse_functions_are_within_their_bounds() {
     check("asin", asin, f64::asin, 0.51);
     check("acos", acos, f64::acos, 0.51);
     check("atan", atan, f64::atan, 0.51);
-    // Against our f64 forms: std's lose digits near zero.
+    // Against our f64 functions: those of std lose digits near zero.
     check("asinh", asinh, wide::asinh, 0.51);
     check("acosh", acosh, wide::acosh, 0.51);
     check("atanh", atanh, wide::atanh, 0.51);
@@ -96,7 +96,7 @@ fn special_functions_are_within_their_bounds() {
     check("rsqrt", rsqrt, |x| 1.0 / x.sqrt(), 1.5);
 }
 
-/// Arguments of two-place functions: a spread of magnitudes, small integers and specials.
+/// Arguments of functions of two floats: many magnitudes, small integers and special values.
 fn pairs() -> Vec<f32> {
     let mut v: Vec<f32> = (0..300).map(|i| f32::from_bits(i * 14_317_001 + 12345)).collect();
     v.extend((-40..40).map(|i| i as f32 * 0.5));

@@ -1,18 +1,18 @@
 //! Sine, cosine and tangent.
 //!
 //! Up to `|x| = 2^20` the argument is reduced by two-part multiples of pi/2 in f64, branch-free.
-//! Beyond, the leading bits of `x * 2/pi` are taken from a 224-bit expansion of 2/pi (Payne and
-//! Hanek 1983), one element at a time: loops compute all elements the fast way and then redo the
-//! few that [`is_large`].
+//! Beyond that, the leading bits of `x * 2/pi` are taken from a 224-bit expansion of 2/pi (Payne
+//! and Hanek 1983), one element at a time: loops compute all elements the fast way, and then
+//! recompute the few for which [`is_large`] is true.
 
 use super::double::{ROUND, cos_reduced, reduce_quadrant, sin_reduced};
 use super::lanes::{Bits, Double, Float, Single};
 use std::f64::consts::FRAC_PI_2;
 
-/// Beyond this the fast reduction does not reach.
+/// The largest argument of the fast reduction.
 const LARGE: f32 = 1_048_576.0;
 
-/// True where the fast reduction does not reach (infinities and NaN are left to it).
+/// True if the fast reduction does not apply (it handles infinities and NaN).
 #[inline(always)]
 pub fn is_large<F: Single>(x: F) -> F::Mask {
     use super::lanes::Mask;
@@ -36,27 +36,27 @@ fn tan_in<D: Double>(quadrant: D::Bits, r: D) -> D {
     D::select(even, s, -c) / D::select(even, c, s)
 }
 
-/// `y`, but NaN for infinities.
+/// `y`, or NaN for infinities.
 #[inline(always)]
 fn of_finite<F: Single>(x: F, y: F::Wide) -> F {
     F::select(x.abs().less(F::of(f32::INFINITY)), y.narrow(), F::of(f32::NAN))
 }
 
-/// `sin(x)` where not [`is_large`]; NaN for infinities.
+/// `sin(x)` unless [`is_large`]; NaN for infinities.
 #[inline(always)]
 pub fn sin_fast<F: Single>(x: F) -> F {
     let (q, r) = reduce_quadrant(x.widen());
     of_finite(x, sin_in(q, r))
 }
 
-/// `cos(x)` where not [`is_large`]; NaN for infinities.
+/// `cos(x)` unless [`is_large`]; NaN for infinities.
 #[inline(always)]
 pub fn cos_fast<F: Single>(x: F) -> F {
     let (q, r) = reduce_quadrant(x.widen());
     of_finite(x, sin_in(q.plus(<F::Wide as Float>::Bits::of(1)), r))
 }
 
-/// `tan(x)` where not [`is_large`]; NaN for infinities.
+/// `tan(x)` unless [`is_large`]; NaN for infinities.
 #[inline(always)]
 pub fn tan_fast<F: Single>(x: F) -> F {
     let (q, r) = reduce_quadrant(x.widen());
@@ -99,7 +99,7 @@ fn reduce_large(x: f32) -> (i64, f64) {
             (TWO_OVER_PI[w] as u64) << 32 | TWO_OVER_PI.get(w + 1).copied().unwrap_or(0) as u64;
         (pair << s) >> 32
     };
-    // Fixed point with 62 fraction bits; what overflows are full turns.
+    // Fixed point with 62 fraction bits; overflow is full turns.
     let high = mantissa.wrapping_mul(word(0)) << 32;
     let product = high.wrapping_add(mantissa * word(1)).wrapping_add((mantissa * word(2)) >> 32);
     let quadrant = product.wrapping_add(1 << 61) >> 62;

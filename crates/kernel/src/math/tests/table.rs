@@ -1,12 +1,13 @@
-//! The functions of f64 against exact values (`scripts/function_table.py` writes them), and against
-//! the platform's, densely and at every special value.
+//! The functions of f64 against exact values (written by `scripts/function_table.py`), and against
+//! the platform's functions, densely and at every special value.
 
 use super::super::wide;
 
 type One = fn(f64) -> f64;
 type Two = fn(f64, f64) -> f64;
 
-/// Name, function, the platform's, most units of the last place that it may be off.
+/// The name, the function, the platform's function, and the largest error in units of the last
+/// place.
 const ONE: [(&str, One, One, f64); 20] = [
     ("exp", wide::exp, f64::exp, 1.0),
     ("exp2", wide::exp2, f64::exp2, 1.0),
@@ -24,7 +25,7 @@ const ONE: [(&str, One, One, f64); 20] = [
     ("sinh", wide::sinh, f64::sinh, 2.0),
     ("cosh", wide::cosh, f64::cosh, 1.0),
     ("tanh", wide::tanh, f64::tanh, 2.0),
-    // std's lose digits near zero, and it has no error function.
+    // Those of std lose digits near zero, and std has no error function.
     ("asinh", wide::asinh, wide::asinh, 2.0),
     ("acosh", wide::acosh, wide::acosh, 2.0),
     ("atanh", wide::atanh, wide::atanh, 2.0),
@@ -33,7 +34,7 @@ const ONE: [(&str, One, One, f64); 20] = [
 const TWO: [(&str, Two, Two, f64); 2] =
     [("pow", wide::pow, f64::powf, 1.0), ("atan2", wide::atan2, f64::atan2, 2.0)];
 
-/// Distance of `got` from `nearest + rest` units of the last place, in those.
+/// The distance of `got` from `nearest + rest` units of the last place, in these units.
 fn units(got: f64, nearest: f64, rest: f64) -> f64 {
     if got.is_nan() || nearest.is_nan() {
         return if got.is_nan() && nearest.is_nan() { 0.0 } else { f64::INFINITY };

@@ -40,7 +40,7 @@ pub fn exp<D: Double>(x: D) -> D {
     scaled(exp_reduced(hi, lo), t)
 }
 
-/// `e^x / 2`, also where `e^x` is too large.
+/// `e^x / 2`, even if `e^x` overflows.
 #[inline(always)]
 fn half_exp<D: Double>(x: D) -> D {
     let (t, hi, lo) = reduced(x.clamped(D::of(-746.0), D::of(712.0)));
@@ -83,7 +83,7 @@ pub fn expm1<D: Double>(x: D) -> D {
     let s = c(3.0) - p * half;
     let e = z * ((p - s) / (c(6.0) - r * s));
     let e = (r * (e - low) - low) - z;
-    // 2^-k; from 2^-63 on it is nothing beside 1.
+    // 2^-k; from 2^-63 on it is negligible relative to 1.
     let most = c(ROUND + 63.0);
     let k = D::select(most.less(t), most, t).to_bits().minus(bits(ROUND.to_bits() as i64));
     let u: D = pow2(bits(0).minus(k));
@@ -131,6 +131,6 @@ pub fn tanh<D: Double>(x: D) -> D {
     let near = D::select(small, -t, t) / (t + c(2.0));
     let far = c(1.0) - c(2.0) / (t + c(2.0));
     let y = D::select(a.less(c(0.5493)), near, far).copysign(x);
-    // The least ones lose a digit as they are doubled and halved.
+    // The smallest ones lose a digit when they are doubled and halved.
     D::select(a.less(c(1e-300)), x, y)
 }

@@ -25,7 +25,8 @@ fn atan_magnitude<D: Double>(a: D) -> D {
         -5.83357013379057348645e-02,
         -3.65315727442169155270e-02,
     ];
-    /// From where on, the arc tangent there in two parts: of 1/2, 1, 3/2 and infinity.
+    /// The lower bound, and the arc tangent at the range's centre in two parts: 1/2, 1, 3/2 and
+    /// infinity.
     const RANGES: [(f64, f64, f64); 4] = [
         (0.4375, 4.63647609000806093515e-01, 2.26987774529616870924e-17),
         (0.6875, FRAC_PI_4, 3.06161699786838301793e-17),
@@ -148,7 +149,7 @@ pub fn asinh<D: Double>(x: D) -> D {
     let square = a * a;
     let root = (square + c(1.0)).sqrt();
     let near = log1p(a + square / (c(1.0) + root));
-    // Past 2^28 the square swallows the 1.
+    // Beyond 2^28, adding 1 to the square has no effect.
     let far = c(268_435_456.0).less(a);
     let l = log(D::select(far, a, c(2.0) * a + c(1.0) / (root + a)));
     let y = D::select(far, l + c(LN_2), D::select(c(2.0).less(a), l, near));
@@ -178,7 +179,7 @@ pub fn atanh<D: Double>(x: D) -> D {
     let quotient = D::select(a.less(c(0.5)), twice + twice * a / rest, twice / rest);
     let y = c(0.5) * log1p(quotient);
     let y = D::select(a.equal(c(1.0)), c(f64::INFINITY), y);
-    // The least ones lose a digit as they are doubled and halved.
+    // The smallest ones lose a digit when they are doubled and halved.
     let y = D::select(a.less(c(1e-300)), a, y);
     within_one(a, y.copysign(x))
 }

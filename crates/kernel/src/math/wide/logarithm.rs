@@ -36,7 +36,7 @@ fn series<D: Double>(f: D) -> (D, D) {
     (s, D::of(0.5) * f * f + z * poly(z, L))
 }
 
-/// `y`, but for the arguments whose logarithm is infinite or none.
+/// `y`, except for arguments whose logarithm is infinite or undefined.
 #[inline(always)]
 fn edges<D: Double>(x: D, y: D) -> D {
     let c = D::of;
@@ -55,7 +55,7 @@ pub fn log<D: Double>(x: D) -> D {
     edges(x, k * c(LN2_HI) - ((half - (s * r + k * c(LN2_LO))) - f))
 }
 
-/// `log(1 + f)` in two parts, the first of few digits.
+/// `log(1 + f)` in two parts, the first with few digits.
 #[inline(always)]
 fn parts<D: Double>(f: D) -> (D, D) {
     let (s, r) = series(f);
@@ -101,7 +101,7 @@ pub fn log1p<D: Double>(x: D) -> D {
     let c = D::of;
     let u = c(1.0) + x;
     let (f, k) = split(u);
-    // What the sum lost.
+    // The rounding error of the sum.
     let lost = D::select(c(1.5).less(k), c(1.0) - (u - x), x - (u - c(1.0))) / u;
     let whole = k.equal(c(0.0));
     let (f, lost) = (D::select(whole, x, f), D::select(whole, c(0.0), lost));

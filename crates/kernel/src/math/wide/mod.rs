@@ -1,8 +1,8 @@
-//! Elementary functions of f64, straight lines as those of f32.
+//! Elementary functions of f64, straight-line code like those of f32.
 //!
-//! Accuracy: within 1 ulp for most, at most 2, subnormal arguments and results included; checked in
-//! the tests against numbers computed to 60 digits. Algorithms and coefficients are those published
-//! with fdlibm (Sun Microsystems, 1993) but for choices in place of branches; none uses a fused
+//! Accuracy: within 1 ulp for most, at most 2, including subnormal arguments and results; checked
+//! in the tests against numbers computed to 60 digits. Algorithms and coefficients are those of
+//! fdlibm (Sun Microsystems, 1993), with selects in place of branches; none uses a fused
 //! multiply-add. Signs of zeros, infinities and NaN are those of C99 Annex F. Payload and sign of a
 //! NaN result are unspecified.
 
@@ -27,7 +27,7 @@ const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
 const LN2_HI: f64 = 6.93147180369123816490e-01; // 32 bits: multiples up to 2^20 are exact
 const LN2_LO: f64 = 1.90821492927058770002e-10;
 
-/// `x` without the lower half of its bits: products of such are exact.
+/// `x` without the lower half of its bits, so that products of such numbers are exact.
 #[inline(always)]
 fn upper<D: Double>(x: D) -> D {
     x.to_bits().and(D::Bits::of(!0xffff_ffff)).as_float()

@@ -1,4 +1,4 @@
-//! The power function of f64: the exponent times a logarithm of 64 digits and more.
+//! The power function of f64: the exponent times a logarithm with more than 64 digits.
 
 use super::super::lanes::{Bits, Double, Mask, poly};
 use super::exponential::EXP;
@@ -19,7 +19,7 @@ fn log2_parts<D: Double>(a: D) -> (D, D) {
     const CP_HI: f64 = 9.61796700954437255859e-01;
     const CP_LO: f64 = -7.02846165095275826516e-09;
     let (c, bits) = (D::of, D::Bits::of);
-    // a = m 2^n with m from sqrt(3)/2 to sqrt(3); the logarithm is taken around 1 or 3/2.
+    // a = m 2^n with m from sqrt(3)/2 to sqrt(3); the logarithm is expanded around 1 or 3/2.
     const LEAST: i64 = 0x3feb_b67a_0000_0000;
     let shifted = a.to_bits().minus(bits(LEAST)).plus(bits(1023 << 52));
     let n = shifted.right_zeros(52).or(bits(0x4330_0000_0000_0000)).as_float()
@@ -91,7 +91,7 @@ pub fn pow<D: Double>(x: D, y: D) -> D {
     let e = y.clamped(c(-FAR), c(FAR));
     let e_hi = upper(e);
     let (hi, lo) = (e_hi * log_hi, (e - e_hi) * log_hi + e * log_lo);
-    // Beyond these the result is 0 or infinite.
+    // Beyond these bounds the result is 0 or infinite.
     let sum = hi + lo;
     let beyond = c(1030.0).less(sum).or(sum.less(c(-1090.0)));
     let hi = D::select(beyond, sum.clamped(c(-1090.0), c(1030.0)), hi);

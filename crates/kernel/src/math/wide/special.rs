@@ -80,7 +80,7 @@ fn tail<D: Double>(a: D) -> D {
             -6.04244152148580987438e-02,
         ],
     ];
-    /// Beyond.
+    /// Numerator and denominator beyond.
     const FAR: [[f64; 9]; 2] = [
         [
             -9.86494292470009928597e-03,
@@ -123,7 +123,7 @@ pub fn erf<D: Double>(x: D) -> D {
     let y = D::select(a.less(c(1.25)), middle(a), c(1.0) - tail(a));
     let y = D::select(c(6.0).less(a).or(a.equal(c(6.0))), c(1.0), y).copysign(x);
     let y = D::select(a.less(c(0.84375)), center(x), y);
-    // Here the product of the next term would lose digits of subnormal results.
+    // Otherwise the product of the next term would lose digits of subnormal results.
     let tiny = c(0.0625) * (c(16.0) * x + c(16.0 * 1.28379167095512586316e-01) * x);
     let y = D::select(a.less(c(3.7e-9)), tiny, y);
     D::select(x.equal(x).and(x.equal(c(0.0)).not()), y, x)

@@ -1,21 +1,21 @@
 //! Sine, cosine and tangent of f64.
 //!
 //! Up to `|x| = 2^20` the argument is reduced by multiples of pi/2 in four parts, branch-free, to
-//! the sum of two f64. Beyond, the bits of `x * 2/pi` that matter are taken from a long expansion
+//! the sum of two f64. Beyond that, the relevant bits of `x * 2/pi` are taken from a long expansion
 //! of 2/pi (Payne and Hanek 1983), one element at a time.
 
 use super::super::lanes::{Bits, Double, Mask, poly};
 use super::ROUND;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// True where the fast reduction does not reach (infinities and NaN are left to it).
+/// True if the fast reduction does not apply (it handles infinities and NaN).
 #[inline(always)]
 pub fn is_large<D: Double>(x: D) -> D::Mask {
     let a = x.abs();
     D::of(1_048_576.0).less(a).and(a.less(D::of(f64::INFINITY)))
 }
 
-/// `(difference, what it lost)` of `a - b`.
+/// `(difference, its rounding error)` of `a - b`.
 #[inline(always)]
 fn two_minus<D: Double>(a: D, b: D) -> (D, D) {
     let d = a - b;
@@ -94,27 +94,27 @@ fn tan_in<D: Double>(quadrant: D::Bits, r: D, tail: D) -> D {
     D::select(even, s, -c) / D::select(even, c, s)
 }
 
-/// `y`, but NaN for infinities; a zero stays.
+/// `y`, or NaN for infinities; a zero is preserved.
 #[inline(always)]
 fn of_finite<D: Double>(x: D, y: D) -> D {
     D::select(x.abs().less(D::of(f64::INFINITY)), y, D::of(f64::NAN))
 }
 
-/// `sin(x)` where not [`is_large`]; NaN for infinities.
+/// `sin(x)` unless [`is_large`]; NaN for infinities.
 #[inline(always)]
 pub fn sin_fast<D: Double>(x: D) -> D {
     let (q, r, tail) = reduce(x);
     D::select(x.equal(D::of(0.0)), x, of_finite(x, sin_in(q, r, tail)))
 }
 
-/// `cos(x)` where not [`is_large`]; NaN for infinities.
+/// `cos(x)` unless [`is_large`]; NaN for infinities.
 #[inline(always)]
 pub fn cos_fast<D: Double>(x: D) -> D {
     let (q, r, tail) = reduce(x);
     of_finite(x, sin_in(q.plus(D::Bits::of(1)), r, tail))
 }
 
-/// `tan(x)` where not [`is_large`]; NaN for infinities.
+/// `tan(x)` unless [`is_large`]; NaN for infinities.
 #[inline(always)]
 pub fn tan_fast<D: Double>(x: D) -> D {
     let (q, r, tail) = reduce(x);
@@ -158,14 +158,14 @@ fn reduce_large(x: f64) -> (i64, f64, f64) {
         let pair = (TWO_OVER_PI[at / 64] as u128) << 64 | TWO_OVER_PI[at / 64 + 1] as u128;
         pair >> (64 - at % 64) & u64::MAX as u128
     };
-    // Fixed point with 190 fraction bits, in words of 64; what overflows are full turns.
+    // Fixed point with 190 fraction bits, in words of 64; overflow is full turns.
     let low = mantissa * word(2);
     let middle = mantissa * word(1) + (low >> 64);
     let high = (mantissa * word(0) + (middle >> 64)) as u64;
     let upper = (high as u128) << 64 | (middle & u64::MAX as u128);
     let quadrant = upper.wrapping_add(1 << 125) >> 126;
     let fraction = upper.wrapping_sub(quadrant << 126) as i128;
-    // Of 128 bits, those below are far too few to be seen after 2^-62 of cancellation.
+    // The bits beyond these 128 are negligible even after 2^-62 of cancellation.
     let negative = fraction < 0;
     let magnitude = fraction.unsigned_abs();
     let head = magnitude as f64;
