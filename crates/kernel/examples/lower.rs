@@ -13,9 +13,9 @@ const SIZES: [usize; 4] = [64, 128, 128, 10];
 struct Layer {
     weight: NodeId,
     bias: NodeId,
-    /// What it was given.
+    /// The input of the layer.
     input: NodeId,
-    /// Where the activation let values through.
+    /// Where the activation passes values through.
     mask: Option<NodeId>,
 }
 

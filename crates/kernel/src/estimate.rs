@@ -1,4 +1,5 @@
-//! What a kernel moves and computes, counted from its definition: for explanations. Not a time.
+//! Estimates of the bytes and operations of a kernel from its definition, for explanations. They
+//! are not times.
 
 use crate::control::{Control, Flow};
 use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, Rows};
@@ -8,12 +9,12 @@ use smallvec::SmallVec;
 /// Bytes and operations of one run of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes read from buffers, each element of each once however often it is used.
+    /// Bytes read from buffers; each element counts once, however often it is used.
     pub bytes_read: u64,
     /// Bytes written to buffers.
     pub bytes_written: u64,
-    /// Arithmetic operations: one per elementwise op and element (casts, comparisons and choices
-    /// are none), one per element that is reduced, two per multiply and add of a product.
+    /// Arithmetic operations: one per elementwise op and element (casts, comparisons and selects
+    /// count as none), one per reduced element, two per multiply-add of a matrix product.
     pub flops: u64,
 }
 
@@ -29,14 +30,14 @@ impl std::ops::Add for Traffic {
     }
 }
 
-/// Elements read of each buffer so far.
+/// The elements read of each buffer so far.
 struct Reads<'a> {
     buffers: &'a [Buffer],
     elements: Vec<(BufferId, u64)>,
 }
 
 impl Reads<'_> {
-    /// A buffer of which at most `elements` are read.
+    /// Adds a read of at most `elements` elements of a buffer.
     fn add(&mut self, buffer: BufferId, elements: u64) {
         let all = self.buffers[buffer.0 as usize].numel as u64;
         match self.elements.iter_mut().find(|(b, _)| *b == buffer) {
@@ -55,7 +56,7 @@ fn product(sizes: impl Iterator<Item = usize>) -> u64 {
     sizes.fold(1, |product, size| product.saturating_mul(size as u64))
 }
 
-/// Elements that a walk reaches at most.
+/// The most elements that a walk reaches.
 fn reach(kernel: &Kernel, access: &Access) -> u64 {
     let moves = access.strides.iter().zip(&kernel.extents).filter(|(stride, _)| **stride != 0);
     product(moves.map(|(_, &size)| size))
@@ -75,7 +76,7 @@ fn arithmetic(block: &Block) -> u64 {
 }
 
 impl Kernel {
-    /// What one run of it moves and computes, in a program with these buffers.
+    /// The traffic of one run in a program with these buffers.
     pub fn traffic(&self, buffers: &[Buffer]) -> Traffic {
         if let Core::Rows(rows) = &self.core {
             return self.rows_traffic(rows, buffers);
@@ -114,7 +115,7 @@ impl Kernel {
         let mut writes = Reads { buffers, elements: Vec::new() };
         for store in self.all_stores() {
             let elements = match self.core {
-                // All of the buffer is set to zero first.
+                // The whole buffer is set to zero first.
                 Core::Scatter { zeroed: true, .. } => u64::MAX,
                 Core::Scatter { .. } => points,
                 _ => reach(self, &store.access),
@@ -127,7 +128,7 @@ impl Kernel {
         Traffic { bytes_read, bytes_written: writes.bytes(), flops }
     }
 
-    /// What its parts move, but for what they hand to each other.
+    /// The traffic of its parts, except for intermediate results.
     fn rows_traffic(&self, rows: &Rows, buffers: &[Buffer]) -> Traffic {
         let parts = rows.parts.iter().map(|p| p.traffic(buffers));
         let flops = parts.fold(0u64, |sum, t| sum.saturating_add(t.flops));
@@ -164,8 +165,8 @@ impl Kernel {
 }
 
 impl Control {
-    /// What its programs move and compute: once for each iteration where their number is known,
-    /// else once; of branches the most.
+    /// The traffic of its programs: for each iteration if their number is known, otherwise once;
+    /// for branches, that of the largest.
     fn traffic(&self) -> Traffic {
         let of = |program: &Program| {
             let kernels = program.kernels.iter().map(|k| k.traffic(&program.buffers));

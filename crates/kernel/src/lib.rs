@@ -1,9 +1,9 @@
-//! Girih's kernel layer: a closed graph of primitives becomes a [`Program`] of [`Kernel`]s, loop
-//! nests over iteration spaces whose operands are reached through affine index maps. The verifier,
-//! the text form, the portable executor and every code generator read this one definition.
+//! Girih's kernel layer: lowers a closed graph of primitives to a [`Program`] of [`Kernel`]s, loop
+//! nests over iteration spaces whose operands are accessed through affine index maps. The verifier,
+//! the text form, the portable executor and every code generator use this one definition.
 //!
 //! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
-//! executor is handed their addresses.
+//! executor is given their addresses.
 
 pub mod control;
 pub mod custom;

@@ -1,8 +1,8 @@
 //! Random numbers: Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
 //! as 1, 2, 3", SC 2011) and how random leaves draw from it.
 //!
-//! A leaf's argument is a [`RandomKey`]. The element at linear position `p` of the leaf depends on
-//! key, offset and `p` alone:
+//! A leaf's argument is a [`RandomKey`]. The element at linear position `p` of the leaf depends
+//! only on key, offset and `p`:
 //!
 //! * Block `b` of a leaf is the generator's output for the key `(key mod 2^32, key >> 32)` and the
 //!   counter `(c mod 2^32, c >> 32, stream, 0)`, where `c = offset + b` (wrapping) and `stream` is
@@ -31,7 +31,8 @@ pub struct RandomKey {
     pub offset: u64,
 }
 
-/// Blocks a leaf of `numel` elements takes: by how much the generator's offset moves.
+/// The number of blocks that a leaf of `numel` elements takes, by which the generator's offset
+/// advances.
 pub fn blocks(code: OpCode, dtype: DType, numel: usize) -> u64 {
     debug_assert!(stream(code).is_some(), "{code:?} draws nothing");
     (numel as u64).div_ceil(per_block(dtype))
@@ -59,15 +60,15 @@ fn block(key: RandomKey, stream: u32, b: u64) -> [u32; 4] {
     philox([c as u32, (c >> 32) as u32, stream, 0], [key.key as u32, (key.key >> 32) as u32])
 }
 
-/// How elements are made of a block's words. `PER_BLOCK` elements of `Item` come from each.
+/// Computes elements from a block's words: `PER_BLOCK` elements of `Item` per block.
 pub(crate) trait Draw {
     /// The element.
     type Item: Copy + Default;
-    /// The block's elements; the slots past the dtype's count stay unused.
+    /// The block's elements; the entries beyond `PER_BLOCK` are unused.
     fn draw(words: [u32; 4]) -> [Self::Item; 4];
     /// Elements per block.
     const PER_BLOCK: usize;
-    /// Counter word.
+    /// The counter word.
     const STREAM: u32;
 }
 

@@ -1,12 +1,13 @@
 //! Parameters of the executor that depend on the machine.
 //!
-//! [`Machine`] has the sizes of the caches, which are read, and how long threads take to wake and to
-//! hand work over, which is measured. Each parameter of [`Tuning`] is a function of a [`Machine`].
-//! The variable `GIRIH_TUNING` sets single parameters (`chunk_ns=6000,wake_work_ns=20000`), for those who
-//! measure what they are worth (`make bench-sensitivity`).
+//! [`Machine`] has the cache sizes, which are read, and the latencies of waking a thread and of
+//! handing work over, which are measured. Each parameter of [`Tuning`] is a function of a
+//! [`Machine`]. The variable `GIRIH_TUNING` sets single parameters
+//! (`chunk_ns=6000,wake_work_ns=20000`), to measure their effect (`make bench-sensitivity`).
 //!
-//! Parameters decide how work is cut and when threads wake. They change no bit of a result, so that
-//! which kernels are fused, how a reduction is split and the panels of a GEMM are constants instead.
+//! Parameters decide how work is divided and when threads wake. They must not change a bit of a
+//! result. So the decisions of fusion, the split of a reduction and the panels of a GEMM are
+//! constants instead.
 
 mod machine;
 
@@ -18,18 +19,18 @@ use thiserror::Error;
 /// The environment variable that sets parameters.
 pub const VARIABLE: &str = "GIRIH_TUNING";
 
-/// `GIRIH_TUNING` names no parameter, or gives one a value that it cannot have.
+/// `GIRIH_TUNING` names an unknown parameter, or gives a parameter an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{VARIABLE} has {text:?}; expected NAME=VALUE with a whole number from 1 to {MOST}, separated by commas, and the names {}",
     names()
 )]
 pub struct InvalidTuning {
-    /// The part that cannot be read.
+    /// The invalid part.
     pub text: String,
 }
 
-/// The largest value of a parameter: no product of two overflows.
+/// The largest value of a parameter: the product of two does not overflow.
 const MOST: usize = 1 << 31;
 
 /// Defines the struct, and the table of its fields.
@@ -52,7 +53,7 @@ macro_rules! parameters {
                 vec![$((stringify!($name), self.$name),)+]
             }
 
-            /// The parameter of that name.
+            /// The parameter with that name.
             fn get_mut(&mut self, name: &str) -> Option<&mut usize> {
                 match name {
                     $(stringify!($name) => Some(&mut self.$name),)+
@@ -64,31 +65,32 @@ macro_rules! parameters {
 }
 
 parameters! { machine;
-    /// Time that a chunk of a kernel takes, in nanoseconds: long beside the cost of handing it over.
+    /// Time of a chunk of a kernel, in nanoseconds: long relative to the cost of handing it over.
     chunk_ns = (30 * machine.handover_ns).clamp(3_000, 20_000);
-    /// Elements of the rows that a kernel over rows works on at a time: an array of single-precision
-    /// numbers that takes a quarter of the L2.
+    /// Elements of the rows that a kernel over rows processes at a time: an f32 array of that size
+    /// takes a quarter of the L2 cache.
     row_elements = (machine.l2_bytes / 16).clamp(1 << 13, 1 << 17);
-    /// The same where a product is among the parts, and the intermediate results lie in the L2.
+    /// The same if a matrix product is among the parts, and intermediate results are in the L2
+    /// cache.
     row_product_elements = (machine.l2_bytes / 8).clamp(1 << 15, 1 << 18);
-    /// Bytes from which on a result is written past the caches, into which it would not fit beside
-    /// what it is computed from.
+    /// Bytes from which on a result is written by non-temporal stores, because it would not fit in
+    /// the caches beside its operands.
     streamed_bytes = machine.l3_bytes.clamp(8 << 20, 32 << 20);
-    /// Work that threads share takes at least this long on one of them, in nanoseconds.
+    /// The least time of work that is divided among threads, on one of them, in nanoseconds.
     split_work_ns = (10 * machine.handover_ns).clamp(2_000, 20_000);
-    /// Work that parked threads are woken for takes at least this long, in nanoseconds.
+    /// The least time of work for which parked threads are woken, in nanoseconds.
     wake_work_ns = (2 * machine.wake_ns).clamp(5_000, 200_000);
     /// How long a thread without work spins before it parks, in nanoseconds: waking it costs both
     /// sides about a tenth of that.
     spin_ns = (10 * machine.wake_ns).clamp(50_000, 500_000);
-    /// Bytes of a packed block of a GEMM's right operand (`kc` rows of `nc` columns): half of the L2.
+    /// Bytes of a packed block of B of a GEMM (`kc` rows of `nc` columns): half of the L2 cache.
     gemm_block_bytes = (machine.l2_bytes / 2).clamp(64 << 10, 1 << 20);
 }
 
 impl Tuning {
-    /// Sets the parameters that `text` names: `NAME=VALUE` separated by commas, blanks aside.
+    /// Sets the parameters in `text`: `NAME=VALUE` separated by commas; blanks are ignored.
     ///
-    /// Errors: [`InvalidTuning`] with the part that cannot be read.
+    /// Errors: [`InvalidTuning`] with the invalid part.
     pub fn set(&mut self, text: &str) -> Result<(), InvalidTuning> {
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let invalid = || InvalidTuning { text: part.to_string() };
@@ -110,11 +112,11 @@ fn names() -> String {
     names.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// The facts about the machine and the parameters of this process, read once.
+/// The machine and the parameters of this process, read once.
 struct State {
     machine: Machine,
     tuning: Tuning,
-    /// The error in `GIRIH_TUNING`, if there is one: the variable then sets no parameter.
+    /// The error in `GIRIH_TUNING`, if there is one; the variable then sets no parameter.
     invalid: Option<InvalidTuning>,
 }
 
@@ -133,8 +135,8 @@ fn state(machine: impl FnOnce() -> Machine) -> &'static State {
     })
 }
 
-/// Computes the process's parameters from a machine and `GIRIH_TUNING`, unless they are computed
-/// already.
+/// Computes the process's parameters from a machine and `GIRIH_TUNING`, unless they are already
+/// computed.
 ///
 /// Errors: [`InvalidTuning`]; the process then uses the parameters of the machine alone.
 pub fn install(machine: impl FnOnce() -> Machine) -> Result<(), InvalidTuning> {

@@ -1,5 +1,5 @@
-//! Fourier transforms of rows, by `rustfft` and `realfft`. Plans and the room they work in are kept
-//! per thread, for the sizes used last.
+//! Fourier transforms of rows, by `rustfft` and `realfft`. Plans and their scratch memory are
+//! cached per thread, for the most recent sizes.
 
 use super::{Args, Data, Element};
 use girih_ir::{Op, OpCode};
@@ -10,7 +10,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 
-/// Most plans that a thread keeps, and most elements of their rows together; one is always kept.
+/// The most cached plans of a thread, and the most elements of their rows in total; at least one
+/// plan is cached.
 const KEPT: (usize, usize) = (16, 1 << 20);
 
 /// Real numbers whose transforms are taken.
@@ -40,7 +41,7 @@ macro_rules! real {
 
 real!(f32 f64);
 
-/// Which transform a plan is for.
+/// The kind of transform of a plan.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Forward,
@@ -55,13 +56,13 @@ enum Routine<T> {
     ToReal(Arc<dyn ComplexToReal<T>>),
 }
 
-/// How rows of one length are transformed, and room to do it.
+/// A transform of rows of one length, with scratch memory.
 struct Plan<T> {
     kind: Kind,
     n: usize,
     routine: Routine<T>,
     scratch: Vec<Complex<T>>,
-    /// A copy of the row, for routines that overwrite what they read.
+    /// A copy of the row, for routines that overwrite their input.
     reals: Vec<T>,
     spectrum: Vec<Complex<T>>,
 }
@@ -91,7 +92,7 @@ impl<T: Real> Plan<T> {
     }
 }
 
-/// A thread's plans, the one used last at the end.
+/// A thread's plans, the most recent one last.
 struct Plans<T>(Vec<Plan<T>>);
 
 impl<T: Real> Plans<T> {
@@ -182,7 +183,8 @@ fn of_real<T: Real>(
     }
 }
 
-/// Transforms first halves of spectra to real rows. What no real row's has counts as zero.
+/// Transforms first halves of spectra to real rows. Imaginary parts that the spectrum of a real row
+/// cannot have count as zero.
 fn to_real<T: Real>(
     fft: &dyn ComplexToReal<T>,
     (row, scratch): (&mut [Complex<T>], &mut [Complex<T>]),

@@ -6,7 +6,7 @@ use girih_ir::Op;
 use girih_ir::linalg::{Part, Scalar, call};
 use smallvec::SmallVec;
 
-/// Computes what is needed and copies it out.
+/// Computes the needed results and copies them to their buffers.
 ///
 /// Errors: [`ExecError::Linalg`].
 pub(super) fn run<T>(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError>

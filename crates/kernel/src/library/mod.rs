@@ -1,5 +1,5 @@
-//! Library routines: what the ops of class library do to one item of a batch. Safe code over
-//! slices; the executor hands them the items and runs batches in parallel.
+//! Library routines: the ops of class library on one item of a batch. Safe code over slices; the
+//! executor passes the items and runs batches in parallel.
 //!
 //! The order of every sum is fixed by the sizes, so that results do not depend on threads.
 
@@ -22,7 +22,7 @@ macro_rules! elements {
             $(#[doc = concat!("Of `", stringify!($ty), "`.")] $variant(&'a [$ty])),*
         }
 
-        /// Room for the elements of a result.
+        /// The elements of a result.
         pub(crate) enum DataMut<'a> {
             $(#[doc = concat!("Of `", stringify!($ty), "`.")] $variant(&'a mut [$ty])),*
         }
@@ -50,36 +50,36 @@ elements!(
     F64 f64, C64 Complex32, C128 Complex64
 );
 
-/// A type of elements.
+/// An element type.
 pub(crate) trait Element: Copy + 'static {
-    /// The operand's elements, which are of this type.
+    /// The operand's elements; the operand has this type.
     fn of(data: Data<'_>) -> &[Self];
-    /// The result's elements, which are of this type.
+    /// The result's elements; the result has this type.
     fn of_mut<'a>(data: &'a mut DataMut<'_>) -> &'a mut [Self];
 }
 
 /// One call of a routine.
 pub(crate) struct Args<'a> {
-    /// The op's yes-or-no setting.
+    /// The op's flag.
     pub flag: bool,
-    /// Which item of the batch it is, if there are several: for errors.
+    /// The number of the item in the batch, if there are several: for errors.
     pub batch: Option<usize>,
-    /// Elements and sizes of the operands' items; of routines that take [`many`](takes_many), the
-    /// elements of items that follow each other.
+    /// Elements and sizes of the operands' items; for routines that take [`many`](takes_many), the
+    /// elements of several consecutive items.
     pub operands: SmallVec<[(Data<'a>, SmallVec<[usize; 2]>); 2]>,
-    /// By number, the results that are needed.
+    /// By number, the results; `None` for those that are not needed.
     pub results: SmallVec<[Option<DataMut<'a>>; 3]>,
-    /// Who does the work of a large matrix.
+    /// Runs the parallel work on a large matrix.
     pub team: &'a dyn Team,
 }
 
 impl<'a> Args<'a> {
-    /// Elements of an operand.
+    /// The elements of an operand.
     fn operand<T: Element>(&self, i: usize) -> &'a [T] {
         T::of(self.operands[i].0)
     }
 
-    /// Room for a result, if it is needed.
+    /// The elements of a result, if it is needed.
     fn result<T: Element>(&mut self, i: usize) -> Option<&mut [T]> {
         self.results.get_mut(i)?.as_mut().map(T::of_mut)
     }
@@ -162,7 +162,7 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
     let log = |n: usize| (usize::BITS - n.leading_zeros()) as usize;
     match code {
         OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
-        // Few elements are better than the worst that is kept so far.
+        // Few elements are better than the worst of the best ones so far.
         OpCode::TopK => 50_000 + numel.saturating_mul(500),
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),

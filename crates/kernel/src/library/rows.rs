@@ -1,4 +1,4 @@
-//! Routines on rows: sorting, searching, running combinations.
+//! Routines on rows: sorting, searching, scans.
 
 use super::{Args, Element};
 use half::{bf16, f16};
@@ -6,11 +6,11 @@ use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
 use std::ops::Not;
 
-/// Elements with an order. NaN is larger than every number, and the zeros are equal.
+/// Elements with a total order. NaN is larger than every number, and the zeros are equal.
 pub(crate) trait Ordered: Element {
-    /// True for elements that equal ones cannot be told from: their order when equal is no matter.
+    /// True if equal elements are indistinguishable, so that their order does not matter.
     const PLAIN: bool;
-    /// An integer of the same size, in the same order.
+    /// An integer of the same size, with the same order.
     type Key: Ord + Copy + Not<Output = Self::Key>;
     fn key(self) -> Self::Key;
     fn order(self, other: Self) -> Ordering;
@@ -60,7 +60,7 @@ macro_rules! ordered {
 
 ordered!(u8 u16 u32 u64 i8 i16 i32 i64; f16 => i16 bf16 => i16 f32 => i32 f64 => i64);
 
-/// Sorts a row: result 0 the elements, result 1 where each was. Stable.
+/// Sorts a row: result 0 is the elements, result 1 their positions. Stable.
 pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
     let (row, descending) = (args.operand::<T>(0), args.flag);
     let order = |a: T, b: T| if descending { b.order(a) } else { a.order(b) };
@@ -73,7 +73,7 @@ pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
         }
         return;
     }
-    // The position decides between equals, so no stable sort is needed.
+    // The position decides between equal elements, so no stable sort is needed.
     let mut pairs: Vec<(T, i64)> = row.iter().copied().zip(0..).collect();
     pairs.sort_unstable_by(|a, b| order(a.0, b.0).then(a.1.cmp(&b.1)));
     if let Some(out) = args.result::<i64>(1) {
@@ -84,7 +84,7 @@ pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
     }
 }
 
-/// The best elements of a row: result 0 the elements, result 1 where each was. Stable.
+/// The best elements of a row: result 0 is the elements, result 1 their positions. Stable.
 pub(super) fn best<T: Ordered>(args: &mut Args<'_>) {
     let (row, largest) = (args.operand::<T>(0), args.flag);
     let count = args.result::<T>(0).map(|out| out.len());
@@ -101,13 +101,13 @@ pub(super) fn best<T: Ordered>(args: &mut Args<'_>) {
     }
 }
 
-/// The `count` least keys in order, with their positions, which decide between equals.
+/// The `count` smallest keys in order, with their positions, which decide between equal keys.
 ///
-/// Candidates are kept until there are twice as many as are asked for; then all but the best are dropped,
-/// and the worst of these is a limit that most of the elements after it do not pass. So it takes
-/// O(row + count log count), whatever the order.
+/// Candidates are collected until there are twice as many as requested. Then all but the best are
+/// dropped, and the worst of these is a limit that most of the later elements do not pass. So the
+/// time is O(row + count log count) for any order of the elements.
 fn first<T: Copy, K: Ord + Copy>(row: &[T], count: usize, key: impl Fn(T) -> K) -> Vec<(K, usize)> {
-    /// Elements that are compared with the limit together.
+    /// Elements that are compared with the limit at once.
     const CHUNK: usize = 64;
     if count == 0 {
         return Vec::new();
@@ -119,7 +119,7 @@ fn first<T: Copy, K: Ord + Copy>(row: &[T], count: usize, key: impl Fn(T) -> K) 
         let pairs = chunk.iter().map(|&x| key(x)).zip(number * CHUNK..);
         match limit {
             None => found.extend(pairs),
-            // Without a branch for each element; a later one that equals the limit loses.
+            // Without a branch per element; a later element that equals the limit loses.
             Some(limit) if !chunk.iter().fold(false, |any, &x| any | (key(x) < limit)) => continue,
             Some(limit) => found.extend(pairs.filter(|pair| pair.0 < limit)),
         }
@@ -137,7 +137,7 @@ fn first<T: Copy, K: Ord + Copy>(row: &[T], count: usize, key: impl Fn(T) -> K) 
     found
 }
 
-/// For each value, how many elements of the ascending row come before it.
+/// For each value, the number of elements of the ascending row that come before it.
 pub(super) fn search<T: Ordered>(args: &mut Args<'_>) {
     let (row, values, right) = (args.operand::<T>(0), args.operand::<T>(1), args.flag);
     let Some(out) = args.result::<i64>(0) else { return };
@@ -151,7 +151,7 @@ pub(super) fn search<T: Ordered>(args: &mut Args<'_>) {
     }
 }
 
-/// The positions of a row of `n`, from the front or from the end.
+/// The positions of a row of `n` elements, ascending or descending.
 fn positions(n: usize, reverse: bool) -> impl Iterator<Item = usize> {
     (0..n).map(move |i| if reverse { n - 1 - i } else { i })
 }
@@ -183,17 +183,17 @@ fn extremum<T: Ordered>(args: &mut Args<'_>, loses: Ordering) {
     }
 }
 
-/// Running maxima and where they are: the last of equal ones, the last NaN once there is one.
+/// Running maxima and their positions: the last of equal ones; the last NaN once there is one.
 pub(super) fn running_max<T: Ordered>(args: &mut Args<'_>) {
     extremum::<T>(args, Ordering::Less);
 }
 
-/// Running minima and where they are: the last of equal ones, the last NaN once there is one.
+/// Running minima and their positions: the last of equal ones; the last NaN once there is one.
 pub(super) fn running_min<T: Ordered>(args: &mut Args<'_>) {
     extremum::<T>(args, Ordering::Greater);
 }
 
-/// What sums and products are taken in. Integers wrap.
+/// The type of sums and products. Integers wrap.
 pub(super) trait Number: Element {
     fn plus(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -224,7 +224,7 @@ macro_rules! numbers {
 
 numbers!(i64 u64; f32 f64 Complex32 Complex64);
 
-/// Each element combined with all before it.
+/// Inclusive scan: each element combined with all before it.
 pub(super) fn running<T: Number>(args: &mut Args<'_>, combine: fn(T, T) -> T) {
     let (row, reverse) = (args.operand::<T>(0), args.flag);
     let Some(out) = args.result::<T>(0) else { return };
@@ -236,13 +236,14 @@ pub(super) fn running<T: Number>(args: &mut Args<'_>, combine: fn(T, T) -> T) {
     }
 }
 
-/// The element before, times a factor, plus a summand: result 0; result 1 the element before.
+/// A linear recurrence: the previous result, times a factor, plus a summand is result 0; the
+/// previous result is result 1.
 pub(super) fn recurrence<T: Number + Default>(args: &mut Args<'_>) {
     let (factors, summands, reverse) = (args.operand::<T>(0), args.operand::<T>(1), args.flag);
     let (mut last, mut first) = (T::default(), true);
     for i in positions(factors.len(), reverse) {
         let before = std::mem::take(&mut last);
-        // Nothing times a factor, which may be infinite.
+        // There is no previous result: skip the factor, which may be infinite.
         last = match std::mem::take(&mut first) {
             true => summands[i],
             false => summands[i].plus(factors[i].times(before)),
@@ -273,8 +274,7 @@ impl Exponent for f64 {
     }
 }
 
-/// Logarithms of running sums of exponentials: the sum is kept relative to the largest exponent,
-/// in f64.
+/// Logarithms of running sums of exponentials: the sum is relative to the largest exponent, in f64.
 pub(super) fn log_sum_exp<T: Exponent>(args: &mut Args<'_>) {
     let (row, reverse) = (args.operand::<T>(0), args.flag);
     let Some(out) = args.result::<T>(0) else { return };
@@ -284,7 +284,7 @@ pub(super) fn log_sum_exp<T: Exponent>(args: &mut Args<'_>) {
         if x.is_nan() {
             (largest, sum) = (x, x);
         } else if x > largest {
-            // From nothing, or up to infinity, the old sum does not count.
+            // If the old sum is zero, or the new exponent is infinite, the old sum does not count.
             let scale = if largest == f64::NEG_INFINITY { 0.0 } else { (largest - x).exp() };
             (largest, sum) = (x, sum * scale + 1.0);
         } else if x > f64::NEG_INFINITY && largest < f64::INFINITY {

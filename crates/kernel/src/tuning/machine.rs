@@ -7,7 +7,7 @@ pub struct Machine {
     pub l1_bytes: usize,
     /// Size of a core's L2 cache, in bytes.
     pub l2_bytes: usize,
-    /// Size of the L3 cache, which cores share, in bytes; that of the L2 where there is no L3.
+    /// Size of the L3 cache, which cores share, in bytes; that of the L2 cache if there is no L3.
     pub l3_bytes: usize,
     /// From the call that wakes a parked thread to its first instruction, in nanoseconds.
     pub wake_ns: usize,
@@ -15,8 +15,8 @@ pub struct Machine {
     pub handover_ns: usize,
 }
 
-/// Values of a common server, for a machine whose caches cannot be read or whose latencies were not
-/// measured.
+/// Typical values of a server, for a machine whose caches cannot be read or whose latencies were
+/// not measured.
 impl Default for Machine {
     fn default() -> Machine {
         Machine {
@@ -44,8 +44,8 @@ impl Machine {
     }
 }
 
-/// Data and unified caches by level, as CPUID says (Intel leaf 4, AMD leaf 0x8000001D); zeros where
-/// it does not.
+/// Data and unified caches by level, from CPUID (Intel leaf 4, AMD leaf 0x8000001D); zeros if it
+/// does not report them.
 #[cfg(target_arch = "x86_64")]
 fn from_processor() -> [usize; 3] {
     use raw_cpuid::{CacheType, CpuId};
@@ -64,7 +64,7 @@ fn from_processor() -> [usize; 3] {
     [0; 3]
 }
 
-/// The same as Linux says; zeros where it does not.
+/// The same from Linux; zeros if it does not report them.
 fn from_system() -> [usize; 3] {
     let mut sizes = [0; 3];
     for index in 0..8 {
@@ -82,13 +82,13 @@ fn from_system() -> [usize; 3] {
     sizes
 }
 
-/// Bytes of a size such as `48K`; zero if it is none.
+/// The bytes of a size such as `48K`; zero if it is invalid.
 fn kilobytes(text: &str) -> usize {
     let digits = text.trim().strip_suffix('K').and_then(|digits| digits.parse::<usize>().ok());
     digits.and_then(|kilobytes| kilobytes.checked_mul(1 << 10)).unwrap_or(0)
 }
 
-/// Notes a cache of that level; levels beyond the third count as the last.
+/// Records a cache of that level; levels beyond the third count as the third.
 fn keep(sizes: &mut [usize; 3], level: usize, bytes: usize) {
     if let Some(size) = level.checked_sub(1).map(|i| &mut sizes[i.min(2)]) {
         *size = bytes.max(*size);

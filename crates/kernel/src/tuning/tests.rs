@@ -1,4 +1,4 @@
-//! Parameters follow from facts, and may be set one by one.
+//! Parameters follow from the machine, and may be set separately.
 
 use super::*;
 
