@@ -1,5 +1,5 @@
-//! Calibration: how long this machine's threads take to wake and to hand work over, measured once in
-//! about a millisecond and kept in a file beside the compiled programs. The caches are read.
+//! Calibration: measures the latencies of waking a thread and of handing work over, once in about a
+//! millisecond, and stores them in a file beside the compiled programs. The cache sizes are read.
 
 use crate::cache_directory;
 use crate::seats::available;
@@ -16,24 +16,24 @@ use std::time::{Duration, Instant};
 /// The machine's cache sizes and thread latencies, and the tuning parameters computed from them.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// Sizes of caches, as read, and latencies of threads, as measured.
+    /// Cache sizes as read, and latencies as measured.
     pub machine: Machine,
-    /// Names and values of the parameters that follow, or that `GIRIH_TUNING` sets.
+    /// Names and values of the parameters, computed or set by `GIRIH_TUNING`.
     pub parameters: Vec<(&'static str, usize)>,
-    /// Where the latencies are kept; none if nothing is kept on disk.
+    /// The file of the latencies; `None` if nothing is stored on disk.
     pub file: Option<PathBuf>,
 }
 
-/// Times that a thread is woken; the median counts.
+/// The number of wakes that are measured; the median counts.
 const WAKES: usize = 7;
-/// Times that two threads answer each other.
+/// The number of round trips that are measured.
 const ANSWERS: u64 = 200;
-/// The longest wait for the other thread: where it gets no processor for so long, nothing is measured.
+/// The longest wait for the other thread: if it gets no CPU for so long, nothing is measured.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Decides the process's parameters, with a calibration if this machine has none on file.
+/// Computes the process's parameters, with a calibration if this machine has none on file.
 ///
-/// Errors: [`Error::Configuration`] for a `GIRIH_TUNING` that says nothing usable.
+/// Errors: [`Error::Configuration`] for an invalid `GIRIH_TUNING`.
 pub(crate) fn install() -> Result<()> {
     tuning::install(calibrated).map_err(|error| Error::Configuration {
         variable: tuning::VARIABLE,
@@ -43,7 +43,7 @@ pub(crate) fn install() -> Result<()> {
     })
 }
 
-/// The machine with its latencies: those on file, else those measured now.
+/// The machine with the latencies on file, or else with latencies measured now.
 fn calibrated() -> Machine {
     let machine = Machine::read();
     let file = file();
@@ -57,14 +57,14 @@ fn calibrated() -> Machine {
     measured
 }
 
-/// The first line of a calibration file. A file with other cache sizes or another number of processors
-/// is of another machine; the processor's name is not compared.
+/// The first line of a calibration file. A file with other cache sizes or another number of
+/// processors belongs to another machine; the processor's name is not compared.
 fn identity(machine: &Machine) -> String {
     let Machine { l1_bytes, l2_bytes, l3_bytes, .. } = machine;
     format!("caches {l1_bytes} {l2_bytes} {l3_bytes}, {} processors", available())
 }
 
-/// The calibration in a file; none if it cannot be read or is of another machine.
+/// The calibration in a file; `None` if it cannot be read or belongs to another machine.
 fn load(file: &Path, machine: &Machine) -> Option<Machine> {
     parse(&std::fs::read_to_string(file).ok()?, machine)
 }
@@ -85,20 +85,20 @@ fn print(machine: &Machine) -> String {
     format!("{}\nwake_ns {wake_ns}\nhandover_ns {handover_ns}\n", identity(machine))
 }
 
-/// Keeps a calibration, whole or not at all. Where that fails, the next process measures again.
+/// Stores a calibration atomically. If that fails, the next process measures again.
 fn store(file: &Path, machine: &Machine) {
     let Some(folder) = file.parent() else { return };
     let _ = make_directory(folder)
         .and_then(|()| replace(file, print(machine).as_bytes(), Access::Owner, false));
 }
 
-/// Where the process keeps its calibration, whether or not it is there.
+/// The path of the process's calibration file, which need not exist.
 pub(crate) fn file() -> Option<PathBuf> {
     cache_directory::beside_programs("calibration")
 }
 
-/// Measures the latencies with a second thread; nothing on one processor, or where the thread cannot
-/// start or gets no processor.
+/// Measures the latencies with a second thread; `None` on one processor, or if the thread cannot
+/// start or gets no CPU.
 fn measure(machine: &Machine) -> Option<Machine> {
     if available() < 2 {
         return None;
@@ -115,12 +115,12 @@ fn measure(machine: &Machine) -> Option<Machine> {
     })
 }
 
-/// The message after which the other thread ends.
+/// The message that ends the other thread.
 const STOP: u64 = u64::MAX;
-/// A message to a thread that shall park first has this bit.
+/// The bit of a message that makes the other thread park.
 const PARK: u64 = 1 << 63;
 
-/// Two words on lines of their own: a message, and its echo.
+/// Two words in cache lines of their own: a message, and its echo.
 #[derive(Default)]
 struct Echo {
     message: Line,
@@ -136,18 +136,18 @@ impl Echo {
         self.message.0.store(message, Release);
     }
 
-    /// Whether the other thread has answered a message in time.
+    /// True if the other thread answers a message in time.
     fn answered(&self, message: u64) -> bool {
         spin(PATIENCE, || self.answer.0.load(Acquire) == message)
     }
 
-    /// The other thread's part: answers each message, and parks when one says so.
+    /// The loop of the other thread: answers each message, and parks if the message has the bit.
     fn answer(&self) {
         let mut seen = 0;
         loop {
             let next = || self.message.0.load(Acquire);
             if !spin(PATIENCE, || next() != seen) {
-                // The first thread waits for its turn, as on a machine with other work.
+                // The first thread waits for a CPU, as on a machine with other load.
                 std::thread::park_timeout(PATIENCE);
                 continue;
             }
@@ -165,14 +165,14 @@ impl Echo {
     }
 }
 
-/// Nanoseconds from the call that wakes a parked thread to its answer: the median.
+/// The median of nanoseconds from the call that wakes a parked thread to the thread's answer.
 fn wake_latency(echo: &Echo, other: &Thread) -> Option<usize> {
     let mut times = [0; WAKES];
     for (i, time) in times.iter_mut().enumerate() {
         let message = 2 * i as u64 + 1;
         echo.send(message | PARK);
         echo.answered(message | PARK).then_some(())?;
-        // It is about to park; a sleep of this thread's own would cool its processor.
+        // The other thread is about to park; if this thread slept, its CPU would slow down.
         spin(Duration::from_micros(20), || false);
         let start = Instant::now();
         echo.send(message + 1);
@@ -184,7 +184,7 @@ fn wake_latency(echo: &Echo, other: &Thread) -> Option<usize> {
     Some(times[WAKES / 2].max(1))
 }
 
-/// Nanoseconds from a store to its arrival at a thread that spins: half of the mean way there and back.
+/// Nanoseconds from a store to its arrival at a spinning thread: half of the mean round trip.
 fn handover(echo: &Echo) -> Option<usize> {
     let start = Instant::now();
     for i in 0..ANSWERS {
@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn latencies_are_measured_or_left_out() {
         let machine = Machine::read();
-        // On one processor, or where others keep the second thread from it, nothing is measured.
+        // On one processor, or if other load keeps the second thread from a CPU, nothing is
+        // measured.
         if let Some(measured) = measure(&machine) {
             assert!(measured.wake_ns > 0 && measured.handover_ns > 0, "{measured:?}");
             assert_eq!(measured.l2_bytes, machine.l2_bytes);
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(parse(&print(&machine), &other), None);
         let text = print(&machine);
         for cut in 0..text.len() - 1 {
-            // A number that lost digits is a number all the same.
+            // A number that lost digits is still a number.
             if let Some(read) = parse(&text[..cut], &plain) {
                 assert_eq!(read.wake_ns, 12_345);
             }

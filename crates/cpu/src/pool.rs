@@ -1,16 +1,16 @@
-//! The thread pool: independent chunks of one job, claimed one by one.
+//! The thread pool: runs independent chunks of one job, which threads claim one by one.
 //!
-//! Each thread has a share of consecutive chunks, the same ones of the same job every time, so that
-//! what it reads and writes again is in its own caches. It claims them from the front; when it has
-//! none left it claims those of others from the back. A claim is a compare-and-swap on one word that
-//! names the job, so the caller works through all chunks no worker has taken and waits only for
-//! those in progress: at worst it is as slow as alone. Workers are bound to CPUs of their own
-//! (`seats`), spin for a short while after a job and then park; where there are fewer CPUs than threads
-//! nobody spins. A caller that finds the pool busy
-//! (nested, or another thread's) runs its chunks alone. Which chunks exist is the caller's matter and
-//! never depends on the number of threads.
+//! Each thread is assigned a range of consecutive chunks, which is the same for the same job every
+//! time, so that the thread's caches hold the data that it uses again. A thread claims its own
+//! chunks from the front. When it has none left, it steals chunks of others from the back. A claim
+//! is a compare-and-swap on a word that contains the number of the job. So the caller runs all
+//! chunks that no worker has claimed, and waits only for those in progress: at worst it is as slow
+//! as alone. Workers are bound to CPUs of their own (affinity, `seats`), spin for a short while
+//! after a job and then park; with fewer CPUs than threads, no thread spins. A caller that finds
+//! the pool busy (because it is nested, or another thread uses the pool) runs its chunks alone. The
+//! caller decides the chunks, which never depend on the number of threads.
 //!
-//! A run that is stopped from outside (`watched`) ends between two chunks.
+//! A run that is cancelled (`watched`) ends between two chunks.
 
 use crate::seats::{Seats, available};
 use crate::wait::{Sleepers, spin};
@@ -27,17 +27,17 @@ use std::thread::Thread;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Jobs shorter than this are not stopped from outside, in nanoseconds.
+/// The shortest job that can be cancelled, in nanoseconds.
 const WATCH_NS: u64 = 20_000;
-/// Work between two looks at the clock by a job that may be stopped, in nanoseconds.
+/// Work between two checks of the clock by a job that can be cancelled, in nanoseconds.
 const CLOCK_NS: u64 = 50_000;
 
-/// Bits of a share's word for its next chunk and its end.
+/// Bits of a share's word for its next chunk, and for its end.
 const CHUNK_BITS: u32 = 20;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
 const EPOCH_MASK: u64 = u64::MAX >> (2 * CHUNK_BITS);
 
-/// Jobs shorter than this do not wake parked workers.
+/// The shortest job that wakes parked workers.
 fn wake_ns() -> u64 {
     tuning().wake_work_ns as u64
 }
@@ -47,10 +47,10 @@ fn spin_time() -> Duration {
     Duration::from_nanos(tuning().spin_ns as u64)
 }
 
-/// The job of chunks: called with a chunk's number and the thread's scratch memory.
+/// The function of a job: called with a chunk's number and the thread's scratch memory.
 pub type Job<'a> = dyn Fn(usize, &mut Scratch) -> Result<(), ExecError> + Sync + 'a;
 
-/// `GIRIH_NUM_THREADS` is set to something that is no number of threads.
+/// `GIRIH_NUM_THREADS` is not a valid number of threads.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("GIRIH_NUM_THREADS is {value:?}; expected a whole number from 1 to 1024")]
 pub struct InvalidThreads {
@@ -58,24 +58,25 @@ pub struct InvalidThreads {
     pub value: String,
 }
 
-/// The chunks of a job that one thread claims first: `epoch | end | next`. On a line of its own.
+/// The chunks of a job that are assigned to one thread: `epoch | end | next`. In a cache line of
+/// its own.
 #[repr(align(64))]
 #[derive(Default)]
 struct Share(AtomicU64);
 
 impl Share {
-    /// Offers the chunks of a job; what was there before is claimed.
+    /// Publishes the chunks of a job; the previous ones are claimed.
     fn offer(&self, epoch: u64, chunks: Range<usize>) {
         let word = epoch << (2 * CHUNK_BITS) | (chunks.end as u64) << CHUNK_BITS;
         self.0.store(word | chunks.start as u64, Release);
     }
 
-    /// The job whose chunks these are.
+    /// The number of the job whose chunks these are.
     fn epoch(&self) -> u64 {
         Share::parts(self.0.load(Acquire)).0
     }
 
-    /// Claims the first chunk, for the thread whose share it is; `None` if none is left.
+    /// Claims the first chunk for the thread that owns the share; `None` if none is left.
     fn claim_first(&self) -> Option<usize> {
         let first = |word| {
             let (_, end, next) = Share::parts(word);
@@ -85,7 +86,7 @@ impl Share {
         Some(Share::parts(before).2)
     }
 
-    /// Claims the last chunk for another thread, if it is of that job.
+    /// Claims the last chunk for another thread, if the share belongs to that job.
     fn claim_last(&self, epoch: u64) -> Option<usize> {
         let last = |word| {
             let (of, end, next) = Share::parts(word);
@@ -102,30 +103,30 @@ impl Share {
     }
 }
 
-/// What threads of one pool share. Leaked when the pool changes its threads: workers of an old team
-/// may still be on their way out.
+/// The state that the threads of one pool share. It is leaked when the pool changes its threads,
+/// because workers of the old team may still be running.
 struct Team {
-    /// Of each thread, the caller first.
+    /// One per thread, the caller's first.
     shares: Vec<Share>,
     /// The job, a `*const &Job`, valid while claimed chunks of its epoch are unfinished.
     job: AtomicPtr<()>,
-    /// The last job of which every thread has its share.
+    /// The last job that is published to every thread.
     offered: AtomicU64,
-    /// Chunks finished.
+    /// The number of finished chunks.
     done: AtomicUsize,
-    /// The caller, if it sleeps until all are.
+    /// The caller, if it sleeps until all chunks are finished.
     caller: Sleepers,
     /// How long threads spin before they sleep.
     spin: Duration,
-    /// A caller has the team.
+    /// Whether a caller uses the team.
     busy: AtomicBool,
-    /// The first error by chunk number.
+    /// The error of the lowest-numbered chunk that failed.
     error: Mutex<Option<(usize, ExecError)>>,
     workers: Mutex<Vec<Thread>>,
     seats: Seats,
     parked: AtomicUsize,
     stop: AtomicBool,
-    /// Forks of the process before the team was made.
+    /// The number of forks of the process before the team was created.
     forks: u64,
 }
 
@@ -135,13 +136,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of that many threads, the caller included (at least one). Workers start when first
-    /// needed.
+    /// A pool of that many threads, including the caller (at least one). Workers start when they
+    /// are first needed.
     pub fn new(threads: usize) -> Pool {
         Pool { team: AtomicPtr::new(Box::into_raw(Box::new(Team::new(threads.max(1))))) }
     }
 
-    /// A pool of `GIRIH_NUM_THREADS` threads, or of as many as this process may use CPUs.
+    /// A pool of `GIRIH_NUM_THREADS` threads, or of as many as there are CPUs for this process.
     ///
     /// Errors: [`InvalidThreads`].
     pub fn from_env() -> Result<Pool, InvalidThreads> {
@@ -157,12 +158,12 @@ impl Pool {
         }
     }
 
-    /// Number of threads, the caller included.
+    /// Number of threads, including the caller.
     pub fn num_threads(&self) -> usize {
         self.team().threads()
     }
 
-    /// Changes the number of threads (at least one) for jobs that start from now on.
+    /// Changes the number of threads (at least one) for jobs that start later.
     pub fn set_num_threads(&self, threads: usize) {
         self.replace(Team::new(threads.max(1)));
     }
@@ -173,8 +174,8 @@ impl Pool {
         unsafe { &*old }.dismiss();
     }
 
-    /// The team; a new one in the child of a fork, which the old one's workers did not survive and
-    /// whose locks they may have taken with them.
+    /// The team. In the child of a fork, a new one: the old one's workers do not exist there, and
+    /// its locks may be held for ever.
     fn team(&self) -> &'static Team {
         // SAFETY: the pointer comes from a box that is never freed.
         let team = unsafe { &*self.team.load(Acquire) };
@@ -183,14 +184,14 @@ impl Pool {
         }
         let new = Box::into_raw(Box::new(Team::new(team.threads())));
         let old = std::ptr::from_ref(team).cast_mut();
-        // Where another thread was quicker, its team stays and this one is idle for good.
+        // If another thread was faster, its team stays, and this one is never used.
         let _ = self.team.compare_exchange(old, new, AcqRel, Acquire);
         // SAFETY: as above.
         unsafe { &*self.team.load(Acquire) }
     }
 
-    /// Wakes parked workers ahead of work that will take at least that long in all, so that they
-    /// are there when it comes. Call once before a sequence of jobs.
+    /// Wakes parked workers if the total time of the following work is long enough, so that they
+    /// are awake when it begins. Call once before a sequence of jobs.
     pub fn prepare(&self, total_ns: u64) {
         let team = self.team();
         if total_ns >= wake_ns() && team.parked.load(Relaxed) > 0 {
@@ -199,7 +200,8 @@ impl Pool {
     }
 
     /// Runs chunks `0..chunks` of a job, in any order and on any threads, and waits for all.
-    /// `cost_ns`, the job's rough time on one core, decides whether to share it.
+    /// `cost_ns`, the job's rough time on one core in nanoseconds, decides whether several threads
+    /// run it.
     ///
     /// Errors: the error of the lowest-numbered chunk that failed; a panic in a chunk is
     /// [`ExecError::Panicked`]; [`ExecError::Stopped`] within `watched`. Chunks after a failed one
@@ -248,11 +250,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 thread_local! {
-    /// What may stop the jobs of this thread; null if nothing may.
+    /// The control that may cancel the jobs of this thread; null if there is none.
     static CONTROL: Cell<*const RunControl> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Runs `f`; what it runs on a pool from this thread ends early when `control` says so.
+/// Runs `f`; jobs that it runs on a pool from this thread end early when `control` says so.
 pub(crate) fn watched<R>(control: &RunControl, f: impl FnOnce() -> R) -> R {
     struct Restore(*const RunControl);
     impl Drop for Restore {
@@ -264,7 +266,7 @@ pub(crate) fn watched<R>(control: &RunControl, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Fails if what this thread runs is to end; looks at the clock if asked to.
+/// Fails if the jobs of this thread are cancelled; checks the clock if `clock` is true.
 pub(crate) fn proceed(clock: bool) -> Result<(), ExecError> {
     let control = CONTROL.get();
     if control.is_null() {
@@ -290,7 +292,7 @@ fn with_scratch<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
     result
 }
 
-/// One chunk, a panic made an error.
+/// Runs one chunk; a panic becomes an error.
 fn guarded(job: &Job<'_>, chunk: usize, scratch: &mut Scratch) -> Result<(), ExecError> {
     catch_unwind(AssertUnwindSafe(|| job(chunk, scratch)))
         .unwrap_or_else(|panic| Err(ExecError::Panicked(message(panic.as_ref()))))
@@ -301,7 +303,7 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown".into())
 }
 
-/// All chunks on this thread, in order.
+/// Runs all chunks on this thread, in order.
 fn alone(chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
     with_scratch(|scratch| (0..chunks).try_for_each(|chunk| guarded(job, chunk, scratch)))
 }
@@ -329,7 +331,8 @@ impl Team {
         self.shares.len()
     }
 
-    /// Starts the workers that are not there yet. A worker that cannot start is done without.
+    /// Starts the workers that do not run yet. The pool continues without a worker that cannot
+    /// start.
     fn start(&'static self) {
         let mut workers = lock(&self.workers);
         if !workers.is_empty() {
@@ -355,8 +358,8 @@ impl Team {
         }
     }
 
-    /// Publishes a job, to parked workers too if it is worth that, works on it, waits for the chunks
-    /// others have claimed.
+    /// Publishes a job, wakes parked workers if `wakes` is true, runs chunks of it, and waits for
+    /// the chunks that others have claimed.
     fn share(&self, chunks: usize, wakes: bool, job: &Job<'_>) -> Result<(), ExecError> {
         let epoch = self.shares[0].epoch().wrapping_add(1) & EPOCH_MASK;
         self.job.store((&raw const job) as *mut (), Relaxed);
@@ -366,7 +369,7 @@ impl Team {
             self.shares[i].offer(epoch, bound(i)..bound(i + 1));
         }
         self.offered.store(epoch, Release);
-        // A worker that parks now sees the job, or is seen here.
+        // A worker that parks now either sees the job, or is counted as parked here.
         fence(SeqCst);
         if wakes && self.parked.load(Relaxed) > 0 {
             self.wake();
@@ -380,11 +383,11 @@ impl Team {
         }
     }
 
-    /// Claims a chunk of the present job for a thread and runs it; false if there is none left.
+    /// Claims a chunk of the current job for a thread and runs it; false if none is left.
     fn claim_and_run(&self, thread: usize, scratch: &mut Scratch) -> bool {
         let own = &self.shares[thread];
         let chunk = own.claim_first().or_else(|| {
-            // Of the job that this thread has been given a share of: it does not come before that.
+            // Steal only from the job of this thread's own share, which is published last.
             let epoch = own.epoch();
             let other = |i: usize| &self.shares[(thread + i) % self.threads()];
             (1..self.threads()).find_map(|i| other(i).claim_last(epoch))
@@ -400,13 +403,13 @@ impl Team {
             }
         }
         self.done.fetch_add(1, SeqCst);
-        // Here, the caller may have begun another job already: it then finds nothing done, and sleeps
-        // again.
+        // The caller may have begun another job already; it then finds no chunk finished, and
+        // sleeps again.
         self.caller.wake();
         true
     }
 
-    /// The life of the worker with that number.
+    /// The main loop of a worker.
     fn work(&self, thread: usize) {
         let mut scratch = Scratch::new();
         let mut bound = Seats::ANY;
@@ -416,16 +419,16 @@ impl Team {
             if self.claim_and_run(thread, &mut scratch) {
                 continue;
             }
-            // Nothing is left of this job. One word is looked at until the next one is there; those of
-            // the shares are others' to write.
+            // No chunk of this job is left. Poll a single word until the next job is published; the
+            // words of the shares are written by other threads.
             let offered = || self.offered.load(Acquire) != seen || self.stop.load(Acquire);
             if spin(self.spin, offered) {
                 continue;
             }
             self.parked.fetch_add(1, SeqCst);
             fence(SeqCst);
-            // Who offers a job from here on wakes this thread: an unpark before the call is kept as a
-            // token.
+            // A thread that publishes a job from here on wakes this one: an unpark before the call
+            // is kept as a token.
             if !offered() {
                 std::thread::park();
             }

@@ -1,24 +1,26 @@
-//! Which CPU each worker of a pool is bound to.
+//! Thread affinity: the CPU that each worker of a pool is bound to.
 //!
-//! A worker has a CPU of its own, so that what it left in that CPU's caches is there for its next
-//! job. The caller is bound to none. Where the system puts it on a worker's CPU the two would take
-//! turns for long, as only one of them may be moved; so the worker gets the CPU nobody has.
+//! A worker has a CPU of its own, so that the data in that CPU's caches is there for the worker's
+//! next job. The caller is not bound. If the system runs the caller on a worker's CPU, the two
+//! would take turns for a long time, since only one of them can be moved. So the worker is then
+//! bound to the CPU that no worker has.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The CPUs of a pool's threads.
+/// `Seats`: the affinity of a pool's threads.
 pub(crate) struct Seats {
-    /// Those threads may have; empty where there is not one for each.
+    /// The CPUs that the threads may use; empty if there are fewer than threads.
     cpus: Vec<usize>,
-    /// Of each thread; [`Seats::ANY`] for the caller, the first.
+    /// By thread: its CPU; [`Seats::ANY`] for the caller, the first.
     taken: Vec<AtomicUsize>,
 }
 
 impl Seats {
-    /// The CPU of a thread that may run anywhere, which `sit` is to be given first.
+    /// The CPU of a thread that is not bound, which is the initial `bound` of `sit`.
     pub const ANY: usize = usize::MAX;
 
-    /// CPUs for that many threads, if there are as many: otherwise binding would only get in the way.
+    /// CPUs for that many threads; none if there are fewer CPUs, since binding would then only
+    /// hurt.
     pub fn new(threads: usize) -> Seats {
         let cpus = if threads <= available() { allowed() } else { vec![] };
         Seats::among(cpus, threads)
@@ -35,7 +37,8 @@ impl Seats {
         Seats { taken: (0..threads).map(|thread| AtomicUsize::new(of(thread))).collect(), cpus }
     }
 
-    /// Gives the worker whose CPU the caller is on another one. It moves when it next runs.
+    /// If the caller runs on a worker's CPU, assigns another one to the worker, which moves when it
+    /// next runs.
     pub fn make_room(&self) {
         if !self.cpus.is_empty() {
             self.make_room_on(current());
@@ -50,7 +53,8 @@ impl Seats {
         }
     }
 
-    /// Binds this thread, that worker, to its CPU if it is not bound to it; `bound` is kept for it.
+    /// Binds this thread, the given worker, to its CPU; `bound` holds the CPU to which it is bound
+    /// now.
     pub fn sit(&self, worker: usize, bound: &mut usize) {
         let seat = self.taken[worker].load(Relaxed);
         if seat != *bound {
@@ -60,12 +64,12 @@ impl Seats {
     }
 }
 
-/// CPUs this process may use: its affinity mask and its control group's quota.
+/// The number of CPUs of this process, from its affinity mask and its control group's quota.
 pub(crate) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-/// The CPUs this thread may run on; empty where that cannot be asked.
+/// The CPUs in this thread's affinity mask; empty if the system does not report them.
 #[cfg(target_os = "linux")]
 fn allowed() -> Vec<usize> {
     // SAFETY: the set is plain data, filled by the call within its size.
@@ -83,7 +87,7 @@ fn allowed() -> Vec<usize> {
     vec![]
 }
 
-/// Binds this thread to a CPU; if that fails it stays where it may run.
+/// Binds this thread to a CPU; if that fails, the affinity is unchanged.
 #[cfg(target_os = "linux")]
 fn bind(cpu: usize) {
     // SAFETY: the set is plain data, and `cpu` is one of `allowed`, below the set's size.
@@ -100,7 +104,7 @@ fn bind(_: usize) {}
 /// The CPU this thread runs on.
 #[cfg(target_os = "linux")]
 fn current() -> usize {
-    // SAFETY: the call has no preconditions; its error is -1, no CPU's number.
+    // SAFETY: the call has no preconditions; its error is -1, which is no CPU's number.
     unsafe { libc::sched_getcpu() as usize }
 }
 

@@ -1,14 +1,14 @@
-//! A pool's threads as those that share the work of one matrix.
+//! A pool's threads as the team that computes on one large matrix.
 
 use crate::pool::Pool;
 use girih_ir::linalg::Team;
 use girih_kernel::{ExecError, Scratch};
 use std::sync::{Mutex, PoisonError};
 
-/// A pool's threads, for what one chunk of a job has to do to a large matrix.
+/// A pool's threads, for the work of one chunk on a large matrix.
 pub(crate) struct Threads<'a> {
     pool: &'a Pool,
-    /// Why not all was done.
+    /// The reason why a part was not computed.
     failed: Mutex<Option<ExecError>>,
 }
 
@@ -17,7 +17,7 @@ impl<'a> Threads<'a> {
         Threads { pool, failed: Mutex::new(None) }
     }
 
-    /// Errors: that of a part which was not done; what was computed with it then means nothing.
+    /// Errors: that of a part which was not computed; results that depend on it are then invalid.
     pub fn outcome(self) -> Result<(), ExecError> {
         self.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }

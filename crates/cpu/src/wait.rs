@@ -1,17 +1,19 @@
-//! Waiting for another thread without a lock: spins for a short while, then sleeps until it is woken.
+//! Waiting for another thread without a lock: spins for a short while, then sleeps until it is
+//! woken.
 //!
-//! No wait gives the processor away by `sched_yield`: where another thread of any process is ready to
-//! run, it would come back a whole time slice later.
+//! No wait calls `sched_yield`: if a thread of another process is ready to run, the call would
+//! return a whole time slice later.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Spins between two looks at the clock.
+/// Spins between two checks of the clock.
 const SPINS: u32 = 64;
-/// The longest sleep at a time: what is waited for is looked at then, woken or not.
+/// The longest sleep: the condition is then checked even without a wake.
 const SLEEP: Duration = Duration::from_millis(10);
 
-/// Spins until the condition holds, at most about that long; says whether it does.
+/// Spins until the condition holds or about `longest` has passed; returns whether the condition
+/// holds.
 pub(crate) fn spin(longest: Duration, done: impl Fn() -> bool) -> bool {
     let mut since = None;
     loop {
@@ -21,24 +23,24 @@ pub(crate) fn spin(longest: Duration, done: impl Fn() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
-        // The clock is not looked at before the first spins are over: most waits are shorter.
+        // The clock is not read before the first spins are over, because most waits are shorter.
         if since.get_or_insert_with(Instant::now).elapsed() >= longest {
             return done();
         }
     }
 }
 
-/// What threads that wait for the end of something sleep on.
+/// A queue on which threads sleep until a condition holds.
 #[derive(Default)]
 pub(crate) struct Sleepers {
-    /// Grows with each waking.
+    /// Incremented by each wake.
     woken: AtomicU32,
     asleep: AtomicUsize,
 }
 
 impl Sleepers {
-    /// Waits until the condition holds, spinning for about that long first. Who makes it hold calls
-    /// [`Sleepers::wake`] after that.
+    /// Waits until the condition holds, spinning for about `spinning` first. The thread that makes
+    /// the condition hold calls [`Sleepers::wake`] afterwards.
     pub fn wait(&self, spinning: Duration, done: impl Fn() -> bool) {
         if spin(spinning, &done) {
             return;
@@ -46,7 +48,8 @@ impl Sleepers {
         self.asleep.fetch_add(1, SeqCst);
         loop {
             let woken = self.woken.load(SeqCst);
-            // Who makes it hold from here on sees that somebody sleeps, and changes the word.
+            // A thread that makes the condition hold from here on sees a sleeper, and changes the
+            // word.
             if done() {
                 break;
             }
@@ -55,9 +58,9 @@ impl Sleepers {
         self.asleep.fetch_sub(1, SeqCst);
     }
 
-    /// Wakes those that sleep, if any: what they wait for may have come.
+    /// Wakes all sleepers, whose condition may hold now.
     pub fn wake(&self) {
-        // After what was done before, on which the sleepers decide.
+        // Orders the preceding writes, on which the sleepers' condition depends, before the check.
         std::sync::atomic::fence(SeqCst);
         if self.asleep.load(SeqCst) > 0 {
             self.woken.fetch_add(1, SeqCst);
@@ -66,7 +69,8 @@ impl Sleepers {
     }
 }
 
-/// Sleeps until the word is woken, if it has that value, or for that long.
+/// Sleeps until the word is woken, or for at most `longest`; returns at once unless the word has
+/// that value.
 #[cfg(target_os = "linux")]
 fn sleep(word: &AtomicU32, value: u32, longest: Duration) {
     let time = libc::timespec {
@@ -81,11 +85,11 @@ fn sleep(word: &AtomicU32, value: u32, longest: Duration) {
 #[cfg(target_os = "linux")]
 fn wake_all(word: &AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word's address names those that sleep on it; nothing is read or written there.
+    // SAFETY: the word's address identifies its sleepers; no memory is accessed there.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
 }
 
-/// Elsewhere sleepers look after a short while.
+/// On other systems sleepers check again after a short while.
 #[cfg(not(target_os = "linux"))]
 fn sleep(_: &AtomicU32, _: u32, longest: Duration) {
     std::thread::sleep(longest.min(Duration::from_micros(50)));
