@@ -1,4 +1,4 @@
-//! Strided dimensions of an operand that count as one: rows, columns, or the shared dimension.
+//! Strided dimensions of an operand that count as one: M, N or K.
 
 use girih_kernel::{Access, Kernel};
 use smallvec::SmallVec;
@@ -22,12 +22,12 @@ impl Dims {
         Dims(merged)
     }
 
-    /// Some dimensions of a kernel as an access moves along them.
+    /// The extents and strides of an access along some dimensions of a kernel.
     pub fn of(kernel: &Kernel, access: &Access, dims: &Range<usize>) -> Dims {
         Dims::new(dims.clone().map(|d| (kernel.extents[d], access.strides[d])))
     }
 
-    /// The step from each index to the next, if there is one for all.
+    /// The stride from each index to the next, if it is constant.
     pub fn step(&self) -> Option<isize> {
         match self.0.as_slice() {
             [] => Some(1),
@@ -36,29 +36,29 @@ impl Dims {
         }
     }
 
-    /// The step along the innermost dimension.
+    /// The stride along the innermost dimension.
     pub fn inner_step(&self) -> isize {
         self.0.last().map_or(1, |d| d.1)
     }
 
-    /// How many indices follow one another at the innermost step.
+    /// The number of consecutive indices at the innermost stride.
     pub fn inner_extent(&self) -> usize {
         self.0.last().map_or(1, |d| d.0)
     }
 
-    /// True if neighbouring indices are closer in memory than those of the other dimensions, or as
-    /// close and more of them follow one another.
+    /// True if consecutive indices are closer in memory than those of the other dimensions, or
+    /// equally close and in longer runs.
     pub fn is_denser_than(&self, other: &Dims) -> bool {
         let by = |dims: &Dims| (dims.inner_step().unsigned_abs(), usize::MAX - dims.inner_extent());
         by(self) < by(other)
     }
 
-    /// The steps along the other dimensions.
+    /// The strides along the other dimensions, innermost first.
     pub fn outer_steps(&self) -> impl Iterator<Item = isize> {
         self.0.iter().rev().skip(1).map(|d| d.1)
     }
 
-    /// The distance of an index from the first.
+    /// The distance from the first index to an index.
     pub fn at(&self, mut index: usize) -> isize {
         let mut element = 0;
         for &(extent, stride) in self.0.iter().rev() {
@@ -68,7 +68,7 @@ impl Dims {
         element
     }
 
-    /// The distances of the indices from `first` on.
+    /// Writes the distances of the indices from `first` on.
     pub fn fill(&self, first: usize, to: &mut [isize]) {
         let step = self.inner_step();
         self.runs(first, to.len(), |done, start, n| {
@@ -78,16 +78,16 @@ impl Dims {
         });
     }
 
-    /// Calls `f(done, distance, len)` for each run at the innermost step among the `n` indices from
-    /// `first` on; `done` counts those before the run.
+    /// Calls `f(done, distance, len)` for each run at the innermost stride among the `n` indices
+    /// from `first` on; `done` counts the indices before the run.
     #[inline(always)]
     pub fn runs(&self, first: usize, n: usize, mut f: impl FnMut(usize, isize, usize)) {
         let Some((&(extent, step), outer)) = self.0.split_last() else {
             return (0..n).for_each(|i| f(i, 0, 1));
         };
         let (mut inner, mut rest) = (first % extent, first / extent);
-        // The other dimensions are counted like an odometer: runs may be as short as a
-        // convolution's kernel, and divisions are dear.
+        // The outer dimensions are counted like an odometer: runs may be as short as a
+        // convolution's kernel, and divisions are expensive.
         let mut start = 0;
         let mut digits: SmallVec<[usize; 3]> = SmallVec::from_elem(0, outer.len());
         for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {

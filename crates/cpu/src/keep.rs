@@ -1,4 +1,4 @@
-//! What the host keeps of arguments' contents from one run to the next: packed weights.
+//! Prepacked weights: packed forms of arguments that the host stores from one run to the next.
 
 use crate::HostDevice;
 use girih_runtime::{Buffer, Device, Form, FormKey};
@@ -6,13 +6,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Of the device's memory, the part that forms may take: one in so many bytes.
+/// The fraction of the device's memory that prepacked weights may take: one in so many bytes.
 const SHARE: usize = 8;
 
-/// Who keeps other forms of arguments' contents.
+/// A store of prepacked weights.
 pub(crate) trait Keep {
-    /// The form of that key of a buffer, of so many bytes, which `make` writes when it is time; false
-    /// if it could not.
+    /// The form (prepacked weights) with that key of a buffer, of so many bytes. If the store
+    /// decides to create it, `make` writes it, and returns false on failure.
     fn form(
         &self,
         buffer: usize,
@@ -22,26 +22,26 @@ pub(crate) trait Keep {
     ) -> Option<Kept>;
 }
 
-/// A form that is kept, and where its memory is.
+/// A stored form, and its address.
 pub(crate) struct Kept {
-    /// Keeps it alive.
+    /// Keeps the form alive.
     #[allow(dead_code, reason = "held for its drop")]
     pub form: Arc<dyn Any + Send + Sync>,
     pub start: *const u8,
 }
 
-/// Bytes of all forms of a device's buffers.
+/// The bytes of all forms of a device's buffers.
 #[derive(Clone, Default)]
 pub(crate) struct KeptBytes(Arc<AtomicUsize>);
 
-/// A form's part of them.
+/// The bytes of one form.
 struct Counted {
     all: KeptBytes,
     bytes: usize,
 }
 
 impl KeptBytes {
-    /// Counts so many more, if that leaves no more than `most`.
+    /// Adds bytes to the count, unless it would exceed `most`.
     fn count(&self, bytes: usize, most: usize) -> Option<Box<dyn Send + Sync>> {
         let more = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;

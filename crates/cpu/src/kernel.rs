@@ -1,4 +1,4 @@
-//! A kernel made ready for the CPU: loops, generated where they can be, a matrix product, or a branch
+//! A kernel that is ready to run on the CPU: loops, generated where possible, a GEMM, or a branch
 //! or loop over kernels, run on the pool.
 
 use crate::jit;
@@ -13,10 +13,10 @@ use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Prog
 use smallvec::SmallVec;
 use std::cell::Cell;
 
-/// A kernel made ready to run, shared freely between threads.
+/// A kernel that is ready to run, shared freely between threads.
 pub struct LoadedKernel(Form);
 
-/// Iterations of a loop between two looks at the clock. Kernels that take long look themselves.
+/// Iterations of a loop between two checks of the clock. Long kernels check it themselves.
 const CLOCK_ITERATIONS: u32 = 32;
 
 enum Form {
@@ -29,16 +29,16 @@ enum Form {
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
 }
 
-/// Memory for locals that a thread keeps for the next kernel, at most.
+/// The most memory for locals that a thread reuses for the next kernel.
 const KEPT_BYTES: usize = 1 << 26;
 
-/// 64 bytes at a cache line's alignment.
+/// 64 bytes, aligned to a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// Memory of a thread that grows to what it is asked for and is kept. Taken while in use, so that
-/// a nested use gets memory of its own.
+/// Calls `f` with memory of the thread that grows to the largest request and is reused. The memory
+/// is taken while in use, so a nested call gets memory of its own.
 pub(crate) fn with_memory<R>(
     slot: &'static std::thread::LocalKey<Cell<Vec<Line>>>,
     bytes: usize,
@@ -62,11 +62,11 @@ thread_local! {
     static LOCALS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
-/// The parts of a kernel over one row, one after the other, each on all threads: a product whose
-/// operands are computed, where no generated loops do that as they pack.
+/// The parts of a kernel over one row, one after another, each on all threads: a GEMM with fused
+/// operands for which there are no generated micro-kernels.
 struct InOrder {
     kernels: Vec<LoadedKernel>,
-    /// By buffer, where it begins in the memory for locals.
+    /// By buffer: its offset in the memory for locals.
     locals: Vec<(usize, usize)>,
     bytes: usize,
 }
@@ -104,14 +104,14 @@ impl InOrder {
 }
 
 impl LoadedKernel {
-    /// Makes a verified kernel ready.
+    /// Prepares a verified kernel.
     ///
     /// Panics: if the kernel is not well formed.
     pub fn new(kernel: &Kernel) -> LoadedKernel {
         LoadedKernel::load(kernel, false)
     }
 
-    /// `often` says that the kernel is in the body of a loop.
+    /// `often` means that the kernel is in the body of a loop.
     fn load(kernel: &Kernel, often: bool) -> LoadedKernel {
         if let Core::Control(control) = &kernel.core {
             let often = often || control.trips() != Some(1);
@@ -138,8 +138,8 @@ impl LoadedKernel {
         })
     }
 
-    /// The machine code generated for it, function by function, constants included; of branches and
-    /// loops, that of all their kernels.
+    /// The machine code generated for it, one entry per function, including constants; for branches
+    /// and loops, that of all their kernels.
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
             Form::Portable(prepared) => prepared.code(),
@@ -151,20 +151,21 @@ impl LoadedKernel {
         }
     }
 
-    /// Runs the kernel to its end. The bindings' workspace is not used: the kernel brings its own.
+    /// Runs the kernel to its end. The workspace of the bindings is not used, since the kernel has
+    /// its own.
     ///
-    /// Errors: [`ExecError::IndexOutOfBounds`]; of several, the one of the first chunk.
-    /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs, but
+    /// Errors: [`ExecError::IndexOutOfBounds`]; if several chunks fail, the error of the first one.
+    /// Cost: no allocation once the threads' scratch memory has grown to the kernel's needs, except
     /// for library routines and the tables of branches and loops.
     ///
     /// # Safety
-    /// The bindings fulfil [`Bindings`]' contract but for the workspace.
+    /// The bindings fulfil [`Bindings`]' contract except for the workspace.
     pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
         // SAFETY: the caller's promise.
         unsafe { self.run_keeping(bindings, pool, None) }
     }
 
-    /// The buffer that the kernel would rather read in a form that is kept.
+    /// The buffer that the kernel can read prepacked.
     pub(crate) fn weights(&self) -> Option<usize> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -173,10 +174,11 @@ impl LoadedKernel {
         }
     }
 
-    /// [`LoadedKernel::run`]; `keep` has forms of operands that other runs have made.
+    /// Runs the kernel as [`LoadedKernel::run`] does; `keep` stores prepacked weights of earlier
+    /// runs.
     ///
     /// # Safety
-    /// As there.
+    /// As [`LoadedKernel::run`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no form is used"))]
     pub(crate) unsafe fn run_keeping(
         &self,
@@ -219,7 +221,8 @@ impl LoadedKernel {
     }
 }
 
-/// A product in generated loops, which compute what maps say of its operands as they pack.
+/// A GEMM in generated micro-kernels; `maps` are prologues that compute its operands as they are
+/// packed.
 #[cfg(target_arch = "x86_64")]
 fn generated_product(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
     let product = Product::new(kernel, maps)?;
@@ -232,10 +235,10 @@ fn generated_product(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
     None
 }
 
-/// A product through the library.
+/// A GEMM through the `gemm` crate.
 fn library_product(kernel: &Kernel) -> Option<Matmul> {
     match &kernel.core {
-        // The library looks for itself what the machine has, and knows of no limit.
+        // The library detects the instruction set itself, and does not know about a limit.
         Core::Matmul { lhs, rhs, .. } if Isa::best() == Isa::machine() => {
             Matmul::new(kernel, lhs, rhs)
         }
@@ -243,7 +246,7 @@ fn library_product(kernel: &Kernel) -> Option<Matmul> {
     }
 }
 
-/// The product of a kernel over rows that is run on these numbers of rows at a time.
+/// The GEMM of a kernel over rows that is run on these numbers of rows at a time.
 pub(crate) fn row_product(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
     #[cfg(target_arch = "x86_64")]
     if let Some(product) = RowsProduct::new(kernel, rows) {
@@ -281,11 +284,11 @@ unsafe fn run_portable(
     })
 }
 
-/// Bindings used by several threads at once.
+/// Bindings that several threads use concurrently.
 pub(crate) struct Shared<'a>(pub Bindings<'a>);
 
-// SAFETY: chunks of a phase write disjoint elements and read none that others write; that is what
-// `Prepared` and `Matmul` make them from and what the bindings' contract promises of the buffers.
+// SAFETY: chunks of a phase write disjoint elements and read none that others write; `Prepared` and
+// `Matmul` create chunks so, and the bindings' contract promises it for the buffers.
 unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {

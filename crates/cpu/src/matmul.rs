@@ -1,10 +1,10 @@
-//! Matrix products of floats and complex numbers through the `gemm` crate, cut into panels by shape, each followed by
-//! the kernel's body while it is in cache.
+//! GEMM of floats and complex numbers through the `gemm` crate, divided into panels by shape. The
+//! kernel's epilogue runs on each panel while the panel is in the cache.
 //!
-//! Operands of f32, f64 and their complex numbers are read in place, whatever their strides. An operand
-//! with several steps along its rows or columns, as the windows of a convolution have, is copied block by
-//! block (im2col), each block in cache until it is multiplied. Halves are converted to f32 in the same
-//! way, multiplied in f32 and rounded once.
+//! Operands of f32, f64 and their complex numbers are read in memory, with any strides. An operand
+//! with several strides along its rows or columns, such as the windows of a convolution, is copied
+//! block by block (im2col); each block stays in the cache until it is multiplied. Halves are
+//! converted to f32 in the same way, multiplied in f32 and rounded once.
 
 use crate::dims::Dims;
 use crate::kernel::{Line, Shared, with_memory};
@@ -19,24 +19,24 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Work a panel should hold, in multiplications: about ten microseconds. The same on every machine:
-/// the library chooses where it cuts its sums by the sizes of a panel.
+/// Multiplications that a panel should have: about ten microseconds. The same on every machine,
+/// because the library splits its sums depending on the sizes of a panel.
 const PANEL_WORK: usize = 1 << 20;
-/// Rows below which packing the right operand for a panel of rows costs too much.
+/// The fewest rows of a panel: with fewer, packing B for a panel of rows costs too much.
 const MIN_ROWS: usize = 96;
-/// Columns below which multiplying a panel of columns costs too much per element of the left operand.
+/// The fewest columns of a panel: with fewer, a panel of columns costs too much per element of A.
 const MIN_COLUMNS: usize = 64;
-/// Columns of a panel are a multiple of this.
+/// The number of columns of a panel is a multiple of this.
 const COLUMN_UNIT: usize = 16;
-/// Elements of the reduced dimension (kc) in a block of copied operands. It does not depend on the
-/// shape, so that the sums of fused and lone products are cut at the same places.
+/// kc: the most K of a block of copied operands. It does not depend on the shape, so that fused and
+/// unfused GEMMs split their sums at the same indices.
 const BLOCK_DEPTH: usize = 512;
 
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
-/// A strided matrix of each batch.
+/// A strided matrix per entry of the batch.
 struct Matrix {
     buffer: usize,
     offset: isize,
@@ -46,7 +46,7 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// `rows` and `columns` are the access's dimensions that play these parts, behind `batch` others.
+    /// `rows` and `columns` are the access's dimensions with these roles, after `batch` others.
     fn new(
         kernel: &Kernel,
         access: &Access,
@@ -63,12 +63,12 @@ impl Matrix {
         }
     }
 
-    /// Elements between rows and between columns, if they are the same throughout.
+    /// Elements between rows and between columns, if each has a constant stride.
     fn steps(&self) -> Option<(isize, isize)> {
         Some((self.rows.step()?, self.columns.step()?))
     }
 
-    /// Element number of a batch's first element.
+    /// The position of the first element of an entry of the batch.
     fn start(&self, extents: &[usize], batch: usize) -> isize {
         let mut rest = batch;
         let mut element = self.offset;
@@ -80,7 +80,7 @@ impl Matrix {
     }
 }
 
-/// A product made ready.
+/// A GEMM that is ready to run.
 pub(crate) struct Matmul {
     dtype: DType,
     batch: SmallVec<[usize; 4]>,
@@ -90,13 +90,13 @@ pub(crate) struct Matmul {
     k: usize,
     lhs: Matrix,
     rhs: Matrix,
-    /// Where the product itself goes, if there is nothing to compute from it.
+    /// The result, if the kernel has no epilogue.
     direct: Option<Matrix>,
     panel_rows: usize,
     panel_columns: usize,
 }
 
-/// A part of one batch's product.
+/// A part of the result of one entry of the batch.
 #[derive(Clone, Copy)]
 struct Panel {
     batch: usize,
@@ -115,23 +115,23 @@ struct View<T> {
 }
 
 impl<T> View<T> {
-    /// From that row and column on.
+    /// The view from that row and column on.
     fn at(self, row: usize, column: usize) -> View<T> {
         let distance = row as isize * self.rows + column as isize * self.columns;
         View { start: self.start.wrapping_offset(distance), ..self }
     }
 }
 
-/// The matrices of a panel that are read and written in place; others are copied, and the products
-/// that a body takes go to a tile.
+/// The matrices of a panel that are read and written in memory. Other operands are copied, and
+/// results that an epilogue reads are written to a tile.
 struct InPlace<T> {
     lhs: Option<View<T>>,
     rhs: Option<View<T>>,
     out: Option<View<T>>,
 }
 
-/// Has the library measure the caches, which it does once, in its first product. Were that one on
-/// the scheduler's thread when the process forks, every product of the child would wait for it.
+/// Makes the library measure the caches, which it does once, in its first GEMM. If that GEMM ran on
+/// the scheduler's thread while the process forks, every GEMM of the child would wait for it.
 fn learn_caches() {
     const N: usize = 32;
     static ONCE: girih_sync::OnceLock<()> = girih_sync::OnceLock::new();
@@ -166,7 +166,7 @@ fn learn_caches() {
 }
 
 impl Matmul {
-    /// `None` for integers, whose products the portable executor computes.
+    /// `None` for integers, whose GEMMs the portable executor computes.
     pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Matmul> {
         if !lhs.dtype.is_inexact() {
             return None;
@@ -201,10 +201,11 @@ impl Matmul {
         })
     }
 
-    /// Runs the product, and the body of the kernel it was made from.
+    /// Runs the GEMM and the epilogue of its kernel.
     ///
     /// # Safety
-    /// `prepared` is of the same kernel; the bindings fulfil their contract but for the workspace.
+    /// `prepared` is of the same kernel; the bindings fulfil their contract except for the
+    /// workspace.
     pub unsafe fn run(
         &self,
         prepared: &Prepared,
@@ -216,7 +217,7 @@ impl Matmul {
         let panels = self.batches * down * across;
         let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
         let total = work.saturating_mul(self.batches);
-        // Small products of a batch share a chunk.
+        // One task runs several small GEMMs of a batch.
         let per_chunk = (PANEL_WORK / work.max(1)).clamp(1, panels.max(1));
         let cost_ns = total as u64 / 30;
         let shared = Shared(*bindings);
@@ -260,10 +261,10 @@ impl Matmul {
         }
     }
 
-    /// A part of a matrix where it lies, if it has single steps.
+    /// A view of a part of a matrix in memory, if the matrix has constant strides.
     ///
     /// # Safety
-    /// The matrix lies in the buffer the bindings name, of elements `T`.
+    /// The matrix lies in the buffer that the bindings name, with elements `T`.
     unsafe fn view<T>(
         &self,
         matrix: &Matrix,
@@ -279,10 +280,11 @@ impl Matmul {
         Some(View { start, rows, columns })
     }
 
-    /// A copy of a part of a matrix, dense and along its closer elements.
+    /// Copies a part of a matrix to dense memory, in the order of its closest elements.
     ///
     /// # Safety
-    /// The matrix lies in the buffer the bindings name, of elements `S`; `to` has room for the part.
+    /// The matrix lies in the buffer that the bindings name, with elements `S`; `to` has room for
+    /// the part.
     unsafe fn copy<S: Copy, T>(
         &self,
         matrix: &Matrix,
@@ -314,7 +316,7 @@ impl Matmul {
         View { start: to, rows, columns }
     }
 
-    /// A panel of operands that are multiplied in their own type.
+    /// Runs a panel of operands that are multiplied in their own type.
     ///
     /// # Safety
     /// As [`Matmul::run_panel`], for operands of type `T`.
@@ -339,7 +341,7 @@ impl Matmul {
         unsafe { self.blocks(one, prepared, p, in_place, |x: T| x, bindings, scratch) }
     }
 
-    /// A panel of halves `H`, multiplied as f32.
+    /// Runs a panel of halves `H`, multiplied as f32.
     ///
     /// # Safety
     /// As [`Matmul::run_panel`], for halves `H`.
@@ -356,7 +358,7 @@ impl Matmul {
         unsafe { self.blocks(1.0, prepared, p, in_place, convert, bindings, scratch) }
     }
 
-    /// Multiplies a panel block by block along the reduced dimension, then runs the body on it.
+    /// Multiplies a panel block by block along K, then runs the epilogue on it.
     ///
     /// # Safety
     /// As [`Matmul::run_panel`], for operands of type `S`; the views are of the panel.
@@ -383,7 +385,7 @@ impl Matmul {
             let b = a.wrapping_add(left);
             let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
             let out = in_place.out.unwrap_or(dense);
-            // At least once: a sum of nothing is zero.
+            // At least once: an empty sum is zero.
             for first in (0..self.k.max(1)).step_by(depth.max(1)) {
                 let shared = first..(first + depth).min(self.k);
                 let copied = |matrix, part, to| {
@@ -406,13 +408,13 @@ impl Matmul {
             }
             match in_place.out {
                 Some(_) => Ok(()),
-                // SAFETY: the tile has the panel's products.
+                // SAFETY: the tile has the panel's sums.
                 None => unsafe { self.body(prepared, p, memory, bindings, scratch) },
             }
         })
     }
 
-    /// How much of the reduced dimension, and how many columns, are multiplied at once.
+    /// The K and the columns of a block (kc and nc).
     fn block<T>(&self, p: Panel, in_place: &InPlace<T>) -> (usize, usize) {
         let depth = match (&in_place.lhs, &in_place.rhs) {
             (Some(_), Some(_)) => self.k,
@@ -426,7 +428,7 @@ impl Matmul {
         (depth, width.max(1))
     }
 
-    /// Runs the body on a panel whose products are in `tile`.
+    /// Runs the epilogue on a panel whose sums are in `tile`.
     ///
     /// # Safety
     /// As [`Prepared::run_body`] for the panel's points; `tile` holds the panel densely.
@@ -451,7 +453,7 @@ impl Matmul {
     }
 }
 
-/// `out = lhs @ rhs`, or that added to `out`, of `m` rows, `n` columns and `k` terms.
+/// `out = lhs @ rhs`, or `out += lhs @ rhs` if `add`, with `m` rows, `n` columns and K `k`.
 ///
 /// # Safety
 /// The views are valid for these sizes, and `out` overlaps neither operand.
@@ -490,7 +492,7 @@ unsafe fn multiply<T: 'static + Copy + Default>(
     }
 }
 
-/// Elements at one step, written side by side.
+/// Copies elements with a constant stride to consecutive elements.
 ///
 /// # Safety
 /// `from` is valid for `len` elements that are `step` apart, `to` for `len` of them.
@@ -505,7 +507,7 @@ unsafe fn copy_run<S: Copy, T>(
     // SAFETY: the caller's promise.
     unsafe {
         match (step, len) {
-            // The windows of most convolutions: loops of known lengths have no branches.
+            // The windows of most convolutions: loops of constant length have no branches.
             (1, 3) => (0..3).for_each(|i| *to.add(i) = convert(*from.add(i))),
             (1, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(i))),
             (2, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(2 * i))),
@@ -539,12 +541,12 @@ impl RowProduct for Matmul {
     }
 }
 
-/// Rows and columns of the panels of an `m` by `n` product.
+/// Rows and columns of the panels of an `m` by `n` result.
 fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
     let pieces = (m.saturating_mul(n).saturating_mul(k) / PANEL_WORK).max(1);
     let by_rows = pieces.min(m / MIN_ROWS).max(1);
     if by_rows > 1 {
-        // An even number of panels keeps two, four, ... threads equally busy.
+        // An even number of panels gives two, four, ... threads equal work.
         return (m.div_ceil(by_rows.next_multiple_of(2)), n);
     }
     let by_columns = pieces.min(n / MIN_COLUMNS).clamp(1, 64);
