@@ -1,5 +1,6 @@
-//! Gives the back end its fingerprint: a hash of the sources that decide what a program is compiled
-//! to. Programs kept on disk by another version are compiled anew, also while Girih is developed.
+//! Computes the back end's fingerprint: a hash of the sources that determine the compiled program.
+//! Programs on disk that another version compiled are compiled again, also during development of
+//! Girih.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +13,14 @@ fn main() {
     let mut files = Vec::new();
     for name in SOURCES {
         let folder = crates.join(name).join("src");
-        // As a published crate there is only its version to go by.
+        // A published crate lacks the other sources, so only its version counts.
         if folder.is_dir() {
             println!("cargo::rerun-if-changed={}", folder.display());
             collect(&folder, &mut files);
         }
     }
     files.sort();
-    // FNV-1a: nobody is kept out by it, versions are told apart.
+    // FNV-1a: not cryptographic, it only distinguishes versions.
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for file in files {
         for byte in fs::read(&file).unwrap_or_default() {

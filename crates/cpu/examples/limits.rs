@@ -1,20 +1,20 @@
-//! What this machine can do at most, measured: multiply-adds in registers, and bytes moved, on one
+//! Measures the limits of this machine: multiply-adds in registers, and memory bandwidth, on one
 //! thread and on several. `cargo run --release -p girih-cpu --example limits -- [THREADS]` prints
-//! JSON, which the benchmarks compare kernels with.
+//! JSON, with which the benchmarks compare kernels.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
 const SAMPLES: usize = 25;
-/// Independent accumulators: more than latency times ports of every core there is.
+/// Independent accumulators: more than latency times ports of any core.
 const CHAINS: usize = 12;
 const ROUNDS: usize = 20_000;
-/// Bytes of all arrays together, near the sizes that the benchmarks have.
+/// Bytes of all arrays in total, near the sizes of the benchmarks.
 const SIZES: [(&str, usize); 4] =
     [("64 KB", 64 << 10), ("1 MB", 1 << 20), ("12 MB", 12 << 20), ("192 MB", 192 << 20)];
 
-/// The portable loop: as wide as the target that this was compiled for.
+/// The portable loop, vectorised for the compilation target.
 fn fma_portable(x: f32) -> f32 {
     let mut sums = [[x; 4]; CHAINS];
     for _ in 0..ROUNDS {
@@ -83,10 +83,10 @@ mod x86 {
     }
 }
 
-/// A loop of multiply-adds: its name, operations per call, and itself.
+/// A loop of multiply-adds: its name, operations per call, and function.
 type Loop = (&'static str, usize, fn(f32) -> f32);
 
-/// The loops that this machine has instructions for; the last of a kind is the widest.
+/// The loops that this machine supports; the last of a kind is the widest.
 fn loops() -> Vec<Loop> {
     let flops = |lanes: usize| 2 * lanes * CHAINS * ROUNDS;
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
@@ -94,7 +94,8 @@ fn loops() -> Vec<Loop> {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: this loop is taken only if the machine has what it is compiled for.
+            // SAFETY: this loop is chosen only if the machine has the features that it is compiled
+            // for.
             out.push(("f32", flops(8), |x| unsafe { x86::fma_avx2(x) }));
         }
         if is_x86_feature_detected!("avx512f") {
@@ -113,8 +114,8 @@ fn loops() -> Vec<Loop> {
     out
 }
 
-/// The most work per nanosecond that `threads` do side by side: of several samples the best one,
-/// since a limit is what nothing disturbs. Each thread makes its own work.
+/// The most work per nanosecond of `threads` concurrent threads: the best of several samples, since
+/// a limit is measured without disturbance. Each thread creates its own work.
 fn best<W: FnMut() -> usize>(threads: usize, make: impl Fn() -> W + Sync) -> f64 {
     let barrier = Barrier::new(threads);
     let rates = std::thread::scope(|scope| {
@@ -125,7 +126,7 @@ fn best<W: FnMut() -> usize>(threads: usize, make: impl Fn() -> W + Sync) -> f64
                 barrier.wait();
                 let start = Instant::now();
                 let amount = work();
-                // All must be done: the slowest counts.
+                // Wait for all threads: the slowest one counts.
                 barrier.wait();
                 amount as f64 / start.elapsed().as_nanos() as f64
             };
@@ -137,7 +138,7 @@ fn best<W: FnMut() -> usize>(threads: usize, make: impl Fn() -> W + Sync) -> f64
     (0..SAMPLES).map(|i| rates.iter().map(|r| r[i]).sum()).fold(0.0, f64::max)
 }
 
-/// Stores that do not read the line first, where there are such and they pay: beyond the caches.
+/// Uses non-temporal stores, which do not read the line first, if they exist and `stream` is true.
 fn add(out: &mut [f32], x: &[f32], y: &[f32], stream: bool) {
     #[cfg(target_arch = "x86_64")]
     if stream && (out.as_ptr() as usize).is_multiple_of(16) {
@@ -161,7 +162,7 @@ fn add(out: &mut [f32], x: &[f32], y: &[f32], stream: bool) {
     }
 }
 
-/// Bytes per nanosecond of `x + y` into an array there already, all three `bytes` together.
+/// Bytes per nanosecond of `x + y` into an existing array; `bytes` is the size of all three.
 fn add_rate(threads: usize, bytes: usize, stream: bool) -> f64 {
     best(threads, || {
         let n = bytes / 12 / threads;

@@ -85,7 +85,7 @@ fn time(kernel: &Kernel, pool: &Pool, pointers: &[*mut u8]) -> f64 {
     let bindings = Bindings { buffers: pointers, arguments: &[], workspace: std::ptr::null_mut() };
     let mut samples: Vec<f64> = (0..60)
         .map(|_| {
-            // As before a plan's kernels: the workers are awake when they start.
+            // As before a plan's kernels, so that the workers are awake.
             pool.prepare(u64::MAX);
             let repeats = 20;
             let start = Instant::now();

@@ -1,12 +1,12 @@
-//! Compiled programs as bytes, for the cache on disk: the kernels before they are made ready, so
-//! that nothing stored depends on addresses or is machine code.
+//! Compiled programs as bytes, for the cache on disk: the kernels before they are prepared, so that
+//! nothing stored is machine code or depends on addresses.
 
 use girih_ir::TensorSpec;
 use girih_kernel::Program;
 use girih_runtime::{ArgumentSpec, Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// What a plan is made from, behind a byte that says which form this is.
+/// The contents from which a plan is rebuilt, after a byte with the version of the format.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub program: Program,
@@ -14,19 +14,20 @@ pub(crate) struct Stored {
     pub outputs: Vec<TensorSpec>,
 }
 
-/// The form of what follows; another number, another form.
+/// The version of the format.
 const FORM: u8 = 1;
 
 impl Stored {
-    /// As bytes.
+    /// Encodes the program as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // What is not written whole is found out by its checksum; an empty artefact by its form.
+        // The checksum detects incomplete files, and the version byte an empty artefact.
         postcard::to_extend(self, vec![FORM]).unwrap_or_default()
     }
 
-    /// From bytes. The kernels are verified: they are about to be run.
+    /// Decodes a program. The kernels are verified, since they are about to run.
     ///
-    /// Errors: [`Error::Compile`] for bytes that are no program, or one that is not well formed.
+    /// Errors: [`Error::Compile`] for bytes that are not a program, or a program that is not well
+    /// formed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Stored> {
         let malformed = |reason: String| Error::Compile(format!("stored program: {reason}"));
         let Some((&FORM, bytes)) = bytes.split_first() else {

@@ -53,7 +53,8 @@ impl Backend for HostBackend {
     }
 }
 
-/// Compiles a graph, and shows what it became; the program's arguments are numbered as the plan's.
+/// Compiles a graph, and returns the intermediate results; the program's arguments are numbered as
+/// the plan's.
 fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Graph, Arc<Stored>)> {
     let start = Instant::now();
     let Optimized { graph: optimized, kept_arguments, .. } =
@@ -64,7 +65,7 @@ fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Gra
     Ok((plan, optimized, stored))
 }
 
-/// Compiles what the passes made of a graph.
+/// Compiles the result of the passes on a graph.
 fn lowered(
     graph: &Graph,
     optimized: &Graph,
@@ -81,7 +82,7 @@ fn lowered(
     let mut plan = plan(&stored.program, &stored.arguments, &stored.outputs);
     let compile = start.elapsed() - codegen;
     plan.times = CompileTimes { codegen, compile, ..CompileTimes::default() };
-    // Callbacks without a name are this process's own.
+    // Callbacks without a name belong to this process only.
     let is_local = |op: &Op| op.as_host().is_some_and(|(_, call)| call.is_local());
     if !optimized.any_op(&is_local) {
         let artifact = stored.clone();
@@ -90,8 +91,8 @@ fn lowered(
     Ok((plan, stored))
 }
 
-/// The passes of the user's, then those of the pipeline. Kernels are made of primitives, so
-/// composites are decomposed whatever else is switched off.
+/// The user's passes, then those of the pipeline. Kernels consist of primitives, so composites are
+/// always decomposed.
 pub(crate) fn manager(options: CompileOptions) -> PassManager {
     let passes = OptOptions::from_bits(options.passes).with(PassFlag::Decompose);
     let mut manager = PassManager::create_default(passes);
@@ -103,7 +104,7 @@ pub(crate) fn compile_error(error: impl std::fmt::Display) -> Error {
     Error::Compile(error.to_string())
 }
 
-/// The passes drop arguments that nothing needs; the plan takes the original ones all the same.
+/// The passes drop unneeded arguments, but the plan takes the original ones.
 pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
     program.renumber_arguments(&|i| kept[i], &|i| kept[i]);
 }
@@ -144,7 +145,7 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
     }
 }
 
-/// About how long a run takes on one thread: what it moves at 16 GB/s and computes at 16 GFLOP/s.
+/// The rough time of a run on one thread: memory traffic at 16 GB/s and arithmetic at 16 GFLOP/s.
 fn cost_ns(program: &Program) -> u64 {
     let of = |kernel: &Kernel| {
         let traffic = kernel.traffic(&program.buffers);
@@ -153,7 +154,8 @@ fn cost_ns(program: &Program) -> u64 {
     program.kernels.iter().map(of).fold(0, u64::saturating_add)
 }
 
-/// Results that may be written over arguments: buffers of the former, numbers of the latter.
+/// Buffer donation: pairs of a result's buffer and the number of the argument that it may
+/// overwrite.
 fn takeovers(program: &Program) -> Vec<(usize, usize)> {
     let pairs = girih_kernel::place::takeovers(program).into_iter();
     let numbered =
@@ -164,7 +166,7 @@ fn takeovers(program: &Program) -> Vec<(usize, usize)> {
     numbered.collect()
 }
 
-/// Gives each buffer its memory; temporaries share one block by liveness.
+/// Assigns memory to each buffer; temporaries share one block by liveness.
 fn place(program: &Program) -> (Vec<PlannedBuffer>, usize) {
     let is_output = |b: BufferId| program.outputs.contains(&b);
     const { assert!(girih_kernel::place::ALIGNMENT == allocator::ALIGNMENT) };
@@ -182,7 +184,7 @@ fn place(program: &Program) -> (Vec<PlannedBuffer>, usize) {
     (buffers, temporaries.bytes)
 }
 
-/// What compilation makes of a graph, for people.
+/// The intermediate results of compilation, for people.
 pub struct Explanation {
     /// The graph after the passes.
     pub optimized: Graph,
@@ -190,7 +192,7 @@ pub struct Explanation {
     pub kernels: String,
 }
 
-/// Compiles a graph and shows what it became on the way.
+/// Compiles a graph and returns the intermediate results.
 ///
 /// Errors: as [`HostBackend::compile`].
 pub fn compile_explained(
@@ -201,7 +203,7 @@ pub fn compile_explained(
     Ok((plan, Explanation { optimized, kernels: stored.program.to_string() }))
 }
 
-/// Runs passes and fusion and shows their results, without a plan.
+/// Runs passes and fusion and returns their results, without a plan.
 ///
 /// Errors: as [`HostBackend::compile`].
 pub fn explain(graph: &Graph, options: CompileOptions) -> Result<Explanation> {

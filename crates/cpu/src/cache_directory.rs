@@ -1,4 +1,4 @@
-//! Where compiled programs are kept between processes, as the environment says.
+//! The location of compiled programs on disk, from the environment.
 
 use crate::device::parse_bytes;
 use girih_runtime::{Backend, DiskCache, Error, Result, env};
@@ -6,15 +6,15 @@ use girih_sync::OnceLock;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes of programs kept on disk, unless `GIRIH_CACHE_LIMIT` says otherwise.
+/// The most bytes of programs on disk, unless `GIRIH_CACHE_LIMIT` is set.
 const LIMIT: u64 = 256 << 20;
 
-/// Whether programs are kept on disk.
+/// Whether programs are stored on disk.
 #[derive(Clone)]
 pub enum CacheState {
-    /// They are.
+    /// Programs are stored.
     Open(Arc<DiskCache>),
-    /// They are not, for the reason given.
+    /// Programs are not stored, for the given reason.
     Off(String),
 }
 
@@ -29,7 +29,7 @@ impl CacheState {
     }
 }
 
-/// The cache on disk, unless it is switched off or there can be none.
+/// The cache on disk; `None` if it is disabled or impossible.
 pub(crate) fn open(backend: &dyn Backend) -> Result<Option<Arc<DiskCache>>> {
     match CacheState::of_process(backend)? {
         CacheState::Open(disk) => Ok(Some(disk)),
@@ -67,17 +67,17 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
     }
 }
 
-/// Whether `GIRIH_CACHE` lets the process keep programs on disk; it does unless told otherwise.
+/// Whether `GIRIH_CACHE` permits storing programs on disk, which is the default.
 fn is_on() -> Result<bool> {
     Ok(env::flag(&["GIRIH_CACHE"])?.unwrap_or(true))
 }
 
-/// The place of a file beside the folder of programs; none where nothing is to be kept on disk.
+/// The path of a file beside the folder of programs; `None` if nothing is to be stored on disk.
 pub(crate) fn beside_programs(name: &str) -> Option<PathBuf> {
     is_on().unwrap_or(false).then(directory)?.map(|programs| programs.with_file_name(name))
 }
 
-/// `GIRIH_CACHE_DIR`, else a folder of Girih's where the system keeps the user's caches.
+/// `GIRIH_CACHE_DIR`, or a folder of Girih in the user's cache directory.
 fn directory() -> Option<PathBuf> {
     if let Some(directory) = env::path("GIRIH_CACHE_DIR") {
         return Some(directory.join("programs"));
@@ -92,13 +92,13 @@ fn directory() -> Option<PathBuf> {
     Some(caches?.join("girih/programs"))
 }
 
-/// Programs compiled shortly before the process ends are written too.
+/// Registers a flush at exit, so that programs compiled shortly before are written too.
 fn flush_at_exit() {
     #[cfg(unix)]
     {
         extern "C" fn flush() {
             if let Some(Ok(CacheState::Open(disk))) = STATE.get() {
-                // A panic must not leave a function that C calls.
+                // A panic must not cross a function that C calls.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| disk.flush()));
             }
         }

@@ -1,4 +1,4 @@
-//! The host device: its memory is one reserved range of the process, its launches run on the
+//! The host device: its memory is a reserved address range of the process, and launches run on the
 //! calling thread and the kernel pool.
 
 use crate::keep::{Keep, KeptBytes, Weights};
@@ -12,19 +12,19 @@ use girih_runtime::{
 use memmap2::{MmapMut, MmapOptions};
 use std::sync::Arc;
 
-/// The processor this process runs on.
+/// The CPU of this process as a device.
 pub struct HostDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
     pool: &'static Pool,
-    /// Reserved, not committed: pages appear when first touched and stay.
+    /// Reserved, not committed: pages are committed when they are first touched, and stay.
     #[allow(dead_code, reason = "holds the mapping that `addresses` points into")]
     memory: MmapMut,
     addresses: AddressMap,
     kept: KeptBytes,
 }
 
-/// A kernel as the host's back end compiles it; loading it changes nothing.
+/// A kernel as the host's back end compiles it; loading does not change it.
 pub(crate) struct HostProgram {
     pub name: String,
     pub kernel: LoadedKernel,
@@ -33,21 +33,22 @@ pub(crate) struct HostProgram {
 /// The environment variable that limits the device's memory.
 const MEMORY_LIMIT: &str = "GIRIH_MEMORY_LIMIT";
 
-/// The smallest part of a copy that a thread is worth waking for, in bytes.
+/// The smallest part of a copy for which a thread is woken, in bytes.
 const SMALLEST_PART: usize = 1 << 20;
-/// About what one thread copies.
+/// The rough bandwidth of a copy by one thread.
 const BYTES_PER_NS: usize = 8;
 
 impl HostDevice {
     /// The host with the process' kernel threads; see [`HostDevice::new`].
     ///
-    /// Errors: also [`Error::Configuration`] for a number of threads that is none.
+    /// Errors: also [`Error::Configuration`] for an invalid number of threads.
     pub fn of_process() -> Result<HostDevice> {
         HostDevice::new(crate::pool()?)
     }
 
-    /// A further device of that number on the host's processor, with memory and queues of its own: for
-    /// trying programs for several devices. All of them share the process' kernel threads.
+    /// The host device with that number: further devices on the same CPU have memory and queues of
+    /// their own, for testing programs for several devices. All of them share the process' kernel
+    /// threads.
     ///
     /// Errors: as [`HostDevice::of_process`].
     pub fn numbered(number: usize) -> Result<HostDevice> {
@@ -57,11 +58,11 @@ impl HostDevice {
         }
     }
 
-    /// The host with as much memory as the machine, or the container around the process, has; or
-    /// as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
+    /// The host device. Its memory is as large as that of the machine or of the container around
+    /// the process, or as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
     ///
-    /// Errors: [`Error::Configuration`] for a limit that is no number; [`Error::Launch`] if the
-    /// address range cannot be reserved.
+    /// Errors: [`Error::Configuration`] for an invalid limit; [`Error::Launch`] if the address
+    /// range cannot be reserved.
     pub fn new(pool: &'static Pool) -> Result<HostDevice> {
         HostDevice::with(pool, DeviceId::HOST, "cpu".into())
     }
@@ -89,7 +90,7 @@ impl HostDevice {
             })?;
         #[cfg(target_os = "linux")]
         {
-            // Fewer page faults on first touch; a system without huge pages is fine too.
+            // Fewer page faults on first touch; the system may lack huge pages.
             let _ = memory.advise(memmap2::Advice::HugePage);
         }
         let allocator = Allocator::new(id, name.as_str(), &[size]);
@@ -99,7 +100,7 @@ impl HostDevice {
                 name,
                 target: format!("cpu/{}", std::env::consts::ARCH),
                 memory_bytes: size,
-                // Each thread that waits runs its own queue.
+                // Each waiting thread runs its own queue.
                 concurrency: usize::MAX,
                 host_memory: true,
             },
@@ -111,8 +112,8 @@ impl HostDevice {
         })
     }
 
-    /// Copies bytes, those of large copies on all threads of the pool: one does not use up the
-    /// memory's bandwidth, and pages that are touched for the first time are made by several.
+    /// Copies bytes, large copies on all threads of the pool: one thread does not saturate the
+    /// memory bandwidth, and several threads commit pages faster.
     ///
     /// # Safety
     /// As for `std::ptr::copy_nonoverlapping`.
@@ -122,15 +123,16 @@ impl HostDevice {
             unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
             return Ok(());
         }
-        // As few parts as keep the threads busy: the system's copy writes past the caches where a
-        // part is larger than they are.
+        // As few parts as keep the threads busy: the system's copy uses non-temporal stores for
+        // parts that are larger than the caches.
         let parts = (len / SMALLEST_PART).min(4 * self.pool.num_threads());
         let part = len.div_ceil(parts).next_multiple_of(4096);
         let (from, to) = (from as usize, to as usize);
         let copied = self.pool.run(parts, (len / BYTES_PER_NS) as u64, &|i, _| {
             let at = (i * part).min(len);
             let size = part.min(len - at);
-            // SAFETY: the part lies within what the caller vouches for; parts do not overlap.
+            // SAFETY: the part lies within the range that the caller vouches for; parts do not
+            // overlap.
             unsafe {
                 let (from, to) = ((from + at) as *const u8, (to + at) as *mut u8);
                 std::ptr::copy_nonoverlapping(from, to, size);
@@ -144,13 +146,13 @@ impl HostDevice {
         })
     }
 
-    /// Bytes of what is kept of buffers' contents.
+    /// Bytes of all prepacked weights.
     pub(crate) fn kept_bytes(&self) -> &KeptBytes {
         &self.kept
     }
 }
 
-/// As many bytes, up to whole huge pages; none if they are more than an address space has.
+/// Rounds up to whole huge pages; `None` if the result exceeds an address space.
 fn whole_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(1 << 21).filter(|&bytes| bytes <= isize::MAX as usize)
 }
@@ -201,17 +203,16 @@ impl Device for HostDevice {
             return None;
         }
         let address = value.address(size, self).ok()? as *const u8;
-        // SAFETY: `address` checked that the bytes are the value's block, which the pool hands to nobody
-        // else as long as the value lives, and in memory that lives as long as the device. Values do not
-        // change: a run writes blocks of its own, or those that it alone has.
+        // SAFETY: `address` checked that the bytes are the value's block, which the pool gives to
+        // nobody else while the value lives, in memory that lives as long as the device. Values do
+        // not change: a run writes its own blocks, or blocks that only it has.
         Some(unsafe { std::slice::from_raw_parts(address, size) })
     }
 
     fn copy_to_device(&self, _: Option<usize>, source: &[u8], target: DeviceHandle) -> Result<()> {
         let address = self.resolve(target, source.len())? as *mut u8;
-        // SAFETY: `resolve` checked that the bytes lie in this device's memory; the caller owns
-        // the block there and nothing else runs on it, and host slices never alias the device's
-        // range.
+        // SAFETY: `resolve` checked that the bytes lie in this device's memory; the caller owns the
+        // block there, nothing else runs on it, and host slices never alias the device's range.
         unsafe { self.copy(source.as_ptr(), address, source.len()) }
     }
 
@@ -232,8 +233,8 @@ impl Device for HostDevice {
         let to = self.resolve(copy.target, written)?;
         copy.for_each_run(|source, target| {
             let (from, to) = (from + source as u64, to + target as u64);
-            // SAFETY: `resolve` checked that all runs lie in this device's memory; the caller owns both
-            // places, which do not overlap, and nothing else runs on the target.
+            // SAFETY: `resolve` checked that all runs lie in this device's memory; the caller owns
+            // both ranges, which do not overlap, and nothing else runs on the target.
             unsafe { self.copy(from as *const u8, to as *mut u8, copy.run) }
         })
     }
@@ -259,7 +260,7 @@ impl Device for HostDevice {
                 reason: "the program was compiled for another device".into(),
             });
         };
-        // On the host the argument block is the pointer table itself.
+        // On the host, the argument block is the pointer table.
         const { assert!(size_of::<*mut u8>() == size_of::<u64>()) };
         let buffers = arguments.addresses;
         // SAFETY: the assertion above; any bits are a valid raw pointer.

@@ -1,7 +1,7 @@
-//! Generated code for people.
+//! Generated code as text.
 
-/// Machine code as text, an instruction a line with its address from the start, constants behind
-/// what reads them; without the feature `asm`, its bytes.
+/// Machine code as text: one instruction per line with its offset, and constants after the
+/// instructions that read them; without the feature `asm`, its bytes.
 pub fn disassemble(code: &[u8]) -> String {
     #[cfg(all(target_arch = "x86_64", any(feature = "asm", test)))]
     return x86::disassemble(code).iter().map(|(_, line)| format!("{line}\n")).collect();
@@ -9,7 +9,7 @@ pub fn disassemble(code: &[u8]) -> String {
     return bytes(code);
 }
 
-/// Lines of 16 bytes in hexadecimal, each behind its address.
+/// Lines of 16 bytes in hexadecimal, each after its offset.
 #[cfg(not(all(target_arch = "x86_64", any(feature = "asm", test))))]
 fn bytes(code: &[u8]) -> String {
     let line = |(i, bytes): (usize, &[u8])| {
@@ -25,7 +25,7 @@ pub(crate) mod x86 {
         Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, MemorySize, Mnemonic,
     };
 
-    /// The instructions before the constants, with their lines. What does not decode is the last.
+    /// The instructions before the constants, with their lines. An invalid instruction is the last.
     pub fn disassemble(code: &[u8]) -> Vec<(Instruction, String)> {
         let mut decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
         let mut formatter = IntelFormatter::new();
@@ -51,7 +51,7 @@ pub(crate) mod x86 {
         lines
     }
 
-    /// The number at a place, as a remark.
+    /// The number at an offset, as a comment.
     fn constant(code: &[u8], at: usize, size: MemorySize) -> String {
         let bytes = |n: usize| {
             let mut word = [0; 8];

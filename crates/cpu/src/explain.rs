@@ -1,5 +1,5 @@
-//! Everything compilation does with a graph, stage by stage, for people: what `compile` gives is
-//! recomputed here with its reasons.
+//! All stages of compiling a graph, for people: recomputes the result of `compile` with its
+//! reasons.
 
 use crate::HostBackend;
 use crate::backend::{compile_error, manager, renumber_arguments};
@@ -12,20 +12,21 @@ use girih_runtime::{Backend, CompileOptions, ExecutionPlan, Result};
 pub struct Anatomy {
     /// The graph as given and after each pass that changed it.
     pub stages: Vec<Stage>,
-    /// Rounds over the passes.
+    /// The number of rounds over the passes.
     pub iterations: usize,
-    /// The graph after the passes; of its nodes [`Graph::origin`] gives those of the given graph.
+    /// The graph after the passes; [`Graph::origin`] gives the nodes of the given graph for each of
+    /// its nodes.
     pub optimized: Graph,
-    /// Which arguments of the given graph the program needs.
+    /// The arguments of the given graph that the program needs.
     pub kept_arguments: Vec<usize>,
-    /// The kernels, what each computes, and what was not fused. Arguments are numbered as in the
-    /// given graph.
+    /// The kernels, the nodes that each computes, and the refused fusions. Arguments are numbered
+    /// as in the given graph.
     pub lowered: Explained,
-    /// The plan. Its buffers are the kernels'.
+    /// The plan. Its buffers are those of the kernels.
     pub plan: ExecutionPlan,
 }
 
-/// Compiles a graph and shows every stage.
+/// Compiles a graph and returns every stage.
 ///
 /// Errors: as [`HostBackend::compile`].
 pub fn anatomy(graph: &Graph, options: CompileOptions) -> Result<Anatomy> {

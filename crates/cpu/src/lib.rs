@@ -1,11 +1,12 @@
 //! The host: Girih's embedded default device and the back end that compiles for it.
 //!
-//! [`HostBackend`] turns a closed graph into a plan of kernels; [`HostDevice`] runs them.
-//! [`LoadedKernel`] is one kernel made ready: maps, reductions and scatters go through the portable
-//! executor, matrix products of f32 and halves through generated inner loops (on machines without
-//! AVX-512, and for other floats, through the `gemm` crate) with the kernel's body applied to each
-//! part while it is in cache. Work is cut by shape alone, so results do not depend on the
-//! number of threads of the [`Pool`].
+//! [`HostBackend`] compiles a closed graph to a plan of kernels; [`HostDevice`] runs the plan.
+//! [`LoadedKernel`] is one kernel that is ready to run. Maps, reductions and scatters run in the
+//! portable executor, with generated code for chains of loops. GEMMs of f32, halves and integers of
+//! up to 32 bits run in generated micro-kernels on machines with AVX-512; other GEMMs of floats run
+//! in the `gemm` crate, those of integers in the portable executor. The kernel's epilogue runs on
+//! each part of a GEMM while the part is in the cache. The division of work does not depend on the
+//! number of threads of the [`Pool`], so results do not depend on it either.
 
 mod artifact;
 mod backend;
@@ -45,12 +46,12 @@ use std::sync::Arc;
 
 /// An executor on the host device.
 ///
-/// Errors: [`Error::Configuration`] for environment variables that say nothing usable.
+/// Errors: [`Error::Configuration`] for invalid environment variables.
 pub fn executor() -> Result<Executor> {
     executor_of(0)
 }
 
-/// An executor on the host's device of that number: see [`HostDevice::numbered`].
+/// An executor on the host device with that number: see [`HostDevice::numbered`].
 ///
 /// Errors: as [`executor`].
 pub fn executor_of(number: usize) -> Result<Executor> {
@@ -59,8 +60,8 @@ pub fn executor_of(number: usize) -> Result<Executor> {
     Ok(Executor::new(Arc::new(HostDevice::numbered(number)?), Arc::new(HostBackend), disk))
 }
 
-/// Fails for environment variables of this crate's that say nothing usable; decides the parameters
-/// that depend on the machine, which measures it where that was never done.
+/// Fails for invalid environment variables of this crate. Computes the tuning parameters, which may
+/// calibrate the machine.
 ///
 /// Errors: [`Error::Configuration`].
 pub fn check_environment() -> Result<()> {
@@ -84,19 +85,19 @@ fn pool() -> Result<&'static Pool> {
     })
 }
 
-/// How many threads kernels may use, the calling one included.
+/// The number of threads that kernels may use, including the calling one.
 ///
 /// Errors: as [`executor`].
 pub fn num_threads() -> Result<usize> {
     Ok(pool()?.num_threads())
 }
 
-/// The instructions that kernels use: `baseline`, `avx2` or `avx512`.
+/// The instruction set that kernels use: `baseline`, `avx2` or `avx512`.
 pub fn instruction_set() -> &'static str {
     Isa::best().name()
 }
 
-/// The calibration that this process goes by.
+/// The calibration that this process uses.
 ///
 /// Errors: as [`executor`].
 pub fn calibration() -> Result<Calibration> {
@@ -105,7 +106,7 @@ pub fn calibration() -> Result<Calibration> {
     Ok(Calibration { machine, parameters, file: calibration::file() })
 }
 
-/// Sets how many threads kernels may use, the calling one included (at least 1).
+/// Sets the number of threads that kernels may use, including the calling one (at least 1).
 ///
 /// Errors: as [`executor`].
 pub fn set_num_threads(threads: usize) -> Result<()> {
@@ -113,7 +114,7 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Has the system's allocator give back the pages that it keeps free, where it can be asked to.
+/// Makes the system's allocator return free pages to the system, if it supports that.
 pub fn give_back_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: takes no pointer, and may be called from any thread at any time.

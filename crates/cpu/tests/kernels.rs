@@ -5,7 +5,7 @@ use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::*;
 use smallvec::SmallVec;
 
-/// `[batch, m, n | k]` with operands dense or transposed, and a bias if asked.
+/// `[batch, m, n | k]` with operands dense or transposed, and optionally a bias.
 fn matmul(dtype: DType, dims: [usize; 4], transposed: bool, bias: bool) -> Kernel {
     let [_, m, n, k] = dims;
     let access = |buffer, strides: [usize; 4], count: usize| Access {
@@ -55,7 +55,7 @@ fn value(dtype: DType, bytes: &[u8], i: usize) -> f64 {
     Literal { dtype, bits: u64::from_le_bytes(bits) }.as_f64()
 }
 
-/// Memory of bytes at an alignment that suits all dtypes.
+/// Copies bytes to memory that is aligned for all dtypes.
 fn aligned(bytes: &[u8]) -> Vec<u64> {
     let mut words = vec![0u64; bytes.len().div_ceil(8)];
     for (i, b) in bytes.iter().enumerate() {
@@ -64,7 +64,7 @@ fn aligned(bytes: &[u8]) -> Vec<u64> {
     words
 }
 
-/// `sizes` are those of left operand, right operand, bias and result.
+/// `sizes` are those of A, B, bias and result.
 fn run(kernel: &Kernel, dtype: DType, sizes: [usize; 4], threads: Option<usize>) -> Vec<u8> {
     let [left, right, bias, result] = sizes;
     let inputs = [fill(dtype, left, 1), fill(dtype, right, 2), fill(dtype, bias, 3)];
@@ -100,8 +100,8 @@ fn products_agree_with_the_portable_executor_on_any_number_of_threads() {
     }
 }
 
-/// The windows of an image as columns, with the elements inside them shared: `[images, 5 rows, 7, 11
-/// columns | 4 channels, 3, 3]`, `step` apart.
+/// A convolution with the windows of an image as columns: `[images, 5 rows, 7, 11 columns | 4
+/// channels, 3, 3]`, with windows `step` apart.
 fn convolution(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel, [usize; 4]) {
     let (height, width) = (6 * step + 3, 10 * step + 3);
     let image = 4 * height * width;
@@ -138,8 +138,8 @@ fn products_over_windows_agree_with_the_portable_executor() {
     }
 }
 
-/// The gradient of a convolution's weights: `[5 rows, 4 channels, 3, 3 | images, 23, 30]`, whose
-/// reduced dimension is longer than a block of it.
+/// The gradient of a convolution's weights: `[5 rows, 4 channels, 3, 3 | images, 23, 30]`, whose K
+/// is longer than a block.
 fn weights_gradient(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel, [usize; 4]) {
     let (height, width) = (22 * step + 3, 29 * step + 3);
     let plane = height * width;
