@@ -389,7 +389,8 @@ impl Matmul {
             for first in (0..self.k.max(1)).step_by(depth.max(1)) {
                 let shared = first..(first + depth).min(self.k);
                 let copied = |matrix, part, to| {
-                    // SAFETY: the memory has room for a block of each operand; the caller's promise.
+                    // SAFETY: the memory has room for a block of each operand; the caller's
+                    // promise.
                     unsafe { self.copy(matrix, bindings, p.batch, part, (to, convert)) }
                 };
                 let rows = p.row..p.row + p.rows;

@@ -443,7 +443,8 @@ impl Assembler {
         self.code.extend(imm);
     }
 
-    /// ModRM, SIB and displacement of an operand in memory; `after` bytes of the instruction follow.
+    /// Emits ModRM, SIB and displacement of a memory operand; `after` bytes of the instruction
+    /// follow.
     fn address(&mut self, reg: u8, mem: Mem, after: usize) {
         let reg = (reg & 7) << 3;
         match mem {

@@ -254,7 +254,7 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
     let prepared = Prepared::new(&maker.kernel);
     let bytes = prepared.workspace_bytes();
     let expected = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
-        // SAFETY: the buffers have the sizes the kernel was made with.
+        // SAFETY: the buffers have the sizes of the kernel.
         unsafe { prepared.run(bindings, &mut Scratch::new()).unwrap() };
     });
     let bytes = map.workspace_bytes();
@@ -311,7 +311,7 @@ fn one_point_is_a_call_of_a_function_where_it_runs_often() {
         let often = Prepared::compiled(&maker.kernel, &Generator, true);
         let single = Cell::new(false);
         outputs(&maker.kernel, &maker.buffers, 3, 0, |bindings| {
-            // SAFETY: the buffers have the sizes the kernel was made with.
+            // SAFETY: the buffers have the sizes of the kernel.
             single.set(unsafe { often.run_single_call(bindings) });
         });
         assert!(single.get(), "{}", maker.kernel);

@@ -39,7 +39,7 @@ unsafe fn narrow_to<const BYTES: usize>(tile: Target, rows: usize, columns: usiz
         let from = tile.start.wrapping_offset(row as isize * tile.pitch) as *mut i32;
         for column in (0..columns).step_by(LANES) {
             let mask = lanes(columns - column);
-            // SAFETY: lanes of the row; what is written is no longer than what has been read.
+            // SAFETY: lanes of the row; the store is no longer than the load before it.
             unsafe {
                 let sums = _mm512_maskz_loadu_epi32(mask, from.add(column));
                 let to = (from as *mut u8).add(BYTES * column);

@@ -9,8 +9,8 @@ use girih_kernel::{Bindings, Kernel, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
+/// The most elements of a strip of B, unless a single row of a chunk has more. The strip stays in
 /// the L2 cache until it is packed.
-/// least one line of K.
 pub(super) const STRIP: usize = 1 << 17;
 
 /// The most elements of a strip of A, unless one tile of rows has more.
