@@ -46,8 +46,8 @@ pub(super) fn prefetch<T>(at: *const T, n: usize) {
 /// strides map to few cache sets.
 ///
 /// # Safety
-/// `to` is valid for `rows` rows of `columns` elements and `from` for `columns` rows of `rows`; they
-/// do not overlap.
+/// `to` is valid for `rows` rows of `columns` elements, and `from` for `columns` rows of `rows`.
+/// They do not overlap.
 unsafe fn transpose<T: Copy>(
     to: *mut T,
     to_stride: isize,

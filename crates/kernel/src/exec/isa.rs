@@ -2,7 +2,7 @@
 //!
 //! A loop is a type that implements [`Loop`]; its body is inlined into one wrapper per level, where
 //! LLVM vectorises it for that level's registers. No level enables contraction of a product and a
-//! sum, so all levels compute the same bits (but for the payload of NaNs).
+//! sum, so all levels compute the same bits (except for the payload of NaNs).
 
 use girih_sync::OnceLock;
 

@@ -124,7 +124,8 @@ unsafe fn run_host(
 macro_rules! typed {
     ($($variant:ident $ty:ty: $($dtype:path),+;)*) => {
         /// # Safety
-        /// The item's buffer is bound, and nothing writes those items of the batch while the slice lives.
+        /// The item's buffer is bound, and nothing writes those items of the batch while the slice
+        /// lives.
         unsafe fn data<'a>(item: &Item, bindings: &Bindings<'a>, batch: usize, count: usize) -> Data<'a> {
             let start = bindings.buffers[item.buffer.0 as usize];
             match item.dtype {

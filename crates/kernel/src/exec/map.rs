@@ -169,7 +169,7 @@ impl Part {
     ) -> Result<(), ExecError> {
         let (start, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.points));
         let (slots, regs) = scratch.reserve(self.code.slot_bytes, self.code.places.len());
-        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        // SAFETY: scratch memory of the requested sizes; the caller's promise for the bindings.
         unsafe {
             let n = self.code.block.min(end - start);
             let frame = Frame::new(&self.code, slots, regs, bindings, n);

@@ -169,7 +169,7 @@ impl Matmul {
         let core_bytes = BLOCK * MAX_SIZE;
         let bytes = core_bytes + self.body.slot_bytes;
         let (mem, regs) = scratch.reserve(bytes, self.body.places.len());
-        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        // SAFETY: scratch memory of the requested sizes; the caller's promise for the bindings.
         unsafe {
             let n = BLOCK.min(end - start);
             let frame = Frame::new(&self.body, mem.add(core_bytes), regs, bindings, n);
@@ -204,7 +204,7 @@ impl Matmul {
             (part.rows, part.columns) = (1, part.rows * part.row);
         }
         let (mem, regs) = scratch.reserve(self.body.slot_bytes, self.body.places.len());
-        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the rest.
+        // SAFETY: scratch memory of the requested sizes; the caller's promise for the rest.
         unsafe {
             let block = self.body.block.min(part.columns);
             let frame = Frame::new(&self.body, mem, regs, bindings, block);

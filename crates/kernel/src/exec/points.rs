@@ -77,7 +77,7 @@ impl Points {
             // Set the buffer's address such that the line's results are at their destination.
             table[buffer] = lines.to.wrapping_add(line * lines.pitch).wrapping_sub(first * size);
             let bindings = Bindings { buffers: &table, ..*bindings };
-            // SAFETY: the caller's promise; scratch memory of the sizes asked for.
+            // SAFETY: the caller's promise; scratch memory of the requested sizes.
             unsafe {
                 if line == 0 && lines.lines > 1 && lines.points <= code.block {
                     let (slots, regs) = scratch.reserve(code.slot_bytes, code.places.len());
@@ -112,7 +112,7 @@ impl Points {
     ) -> Result<(), ExecError> {
         let code = &self.0;
         let (slots, regs) = scratch.reserve(code.slot_bytes, code.places.len());
-        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        // SAFETY: scratch memory of the requested sizes; the caller's promise for the bindings.
         unsafe {
             let frame = Frame::new(code, slots, regs, bindings, code.block.min(points.len()));
             run_points(&frame, code.block, points.start, points.end)

@@ -231,7 +231,7 @@ impl Reduce {
         let (mem, regs) = scratch.reserve(self.body.slot_bytes, self.body.places.len());
         let start = chunk * BLOCK;
         let n = BLOCK.min(self.points - start);
-        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        // SAFETY: scratch memory of the requested sizes; the caller's promise for the bindings.
         unsafe {
             let body = Frame::new(&self.body, mem, regs, bindings, n);
             let total = self.combine_parts(start, n, bindings.workspace);
@@ -263,7 +263,7 @@ impl Reduce {
         let bytes = slots + self.prologue.slot_bytes + self.body.slot_bytes;
         let (mem, regs) =
             scratch.reserve(bytes, self.prologue.places.len() + self.body.places.len());
-        // SAFETY: the offsets lie within the scratch memory asked for; the caller's promise for
+        // SAFETY: the offsets lie within the requested scratch memory; the caller's promise for
         // the bindings.
         unsafe {
             let body_slots = mem.add(slots + self.prologue.slot_bytes);

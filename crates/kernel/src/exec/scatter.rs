@@ -209,7 +209,7 @@ impl Scatter {
         }
         let (start, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.independent));
         let (mem, regs) = scratch.reserve(self.code.slot_bytes, self.code.places.len());
-        // SAFETY: scratch memory of the sizes asked for; the caller's promise for the bindings.
+        // SAFETY: scratch memory of the requested sizes; the caller's promise for the bindings.
         unsafe {
             let frame = Frame::new(&self.code, mem, regs, bindings, BLOCK);
             if self.independent == end - start {
@@ -378,7 +378,7 @@ struct Row<S, V, const MODE: u8>(PhantomData<(S, V)>);
 impl<S: Meet<V>, V: Copy, const MODE: u8> Loop for Row<S, V, MODE> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, values: *const u8, _: *const u8, _: *const u8, n: usize) {
-        // SAFETY: valid for `n` elements and apart, by the contract of `run`.
+        // SAFETY: valid for `n` elements and not overlapping, by the contract of `run`.
         let (out, values) = unsafe { (slice_mut::<S>(out, n), slice::<V>(values, n)) };
         for (o, &v) in out.iter_mut().zip(values) {
             *o = o.meet::<MODE>(v);

@@ -73,7 +73,7 @@ fn exp2_parts<D: Double>(hi: D, lo: D) -> D {
 /// The nearest integer of a magnitude.
 #[inline(always)]
 fn whole<D: Double>(a: D) -> D {
-    const LEAST: f64 = 4_503_599_627_370_496.0; // 2^52: from there on all are
+    const LEAST: f64 = 4_503_599_627_370_496.0; // 2^52: from here on every f64 is an integer
     let c = D::of;
     D::select(a.less(c(LEAST)), (a + c(LEAST)) - c(LEAST), a)
 }
@@ -81,7 +81,7 @@ fn whole<D: Double>(a: D) -> D {
 /// `x^y`, with C99's special cases: `pow(x, 0)` and `pow(1, y)` are 1 even for NaN.
 #[inline(always)]
 pub fn pow<D: Double>(x: D, y: D) -> D {
-    const FAR: f64 = 1e21; // to that power, every number but 1 is none any more
+    const FAR: f64 = 1e21; // to this power, every number but 1 overflows or underflows
     let c = D::of;
     let (a, b) = (x.abs(), y.abs());
     let tiny = a.less(c(f64::MIN_POSITIVE));
