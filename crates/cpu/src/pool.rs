@@ -65,7 +65,7 @@ pub struct InvalidThreads {
 struct Share(AtomicU64);
 
 impl Share {
-    /// Publishes the chunks of a job; the previous ones are claimed.
+    /// Publishes the chunks of a job; all earlier chunks have been claimed.
     fn offer(&self, epoch: u64, chunks: Range<usize>) {
         let word = epoch << (2 * CHUNK_BITS) | (chunks.end as u64) << CHUNK_BITS;
         self.0.store(word | chunks.start as u64, Release);
@@ -387,7 +387,8 @@ impl Team {
     fn claim_and_run(&self, thread: usize, scratch: &mut Scratch) -> bool {
         let own = &self.shares[thread];
         let chunk = own.claim_first().or_else(|| {
-            // Steal only from the job of this thread's own share, which is published last.
+            // Steal only from the job whose share this thread has: a thread does not join a job
+            // before its own share is published.
             let epoch = own.epoch();
             let other = |i: usize| &self.shares[(thread + i) % self.threads()];
             (1..self.threads()).find_map(|i| other(i).claim_last(epoch))

@@ -100,8 +100,8 @@ fn products_agree_with_the_portable_executor_on_any_number_of_threads() {
     }
 }
 
-/// A convolution with the windows of an image as columns: `[images, 5 rows, 7, 11 columns | 4
-/// channels, 3, 3]`, with windows `step` apart.
+/// A convolution with the windows of an image as columns, `step` apart:
+/// `[images, 5 rows, 7, 11 columns | 4 channels, 3, 3]`.
 fn convolution(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel, [usize; 4]) {
     let (height, width) = (6 * step + 3, 10 * step + 3);
     let image = 4 * height * width;

@@ -6,18 +6,19 @@
 //! memory and packs it for the others. Weights that many runs share stay packed (`weights`). A is
 //! packed once for all chunks, or read in memory if there are few columns. The rows, the columns
 //! and K of an operand may each have any number of strided dimensions, so a convolution is a GEMM
-//! over windows of the image: the windows are packed from the image without im2col, or read through
-//! an indirection if A has few rows (`strewn`). A fused operand (prologue) is computed strip by
-//! strip as it is packed (`made`).
+//! over windows of the image: the windows are packed directly from the image (there is no im2col
+//! matrix), or read through an indirection if A has few rows (`strewn`). A fused operand (prologue)
+//! is computed strip by strip as it is packed (`made`).
 //!
 //! Halves are widened to f32 when they are read, accumulated in f32 and rounded once. (The bfloat16
 //! dot-product instructions would flush subnormals and round twice per pair, and on Sapphire Rapids
 //! they have half the throughput of these multiply-adds.) Each element is one chain of
 //! multiply-adds for any blocking, so neither the number of threads nor the position of the element
-//! changes its bits. With split-K (`parts`), each element has one chain per part. Integers are
-//! accumulated modulo 2^32 for every operand and result dtype. GEMMs of bfloat16 with many rows,
-//! and all but the smallest of bytes, run on AMX (`matrix`) if the machine has it, which is several
-//! times as fast.
+//! changes its bits. With split-K (`parts`), each element has one chain per part; a dot product
+//! (`dots`) has one chain per lane. Integers are accumulated modulo 2^32 for every operand and
+//! result dtype. GEMMs of bfloat16 with many rows, and all but the smallest of bytes, run on AMX
+//! (`matrix`) if the machine has it, which is several times as fast. Without AMX, GEMMs of bytes
+//! run on VNNI if there is VNNI.
 
 mod chunk;
 mod dots;
