@@ -103,8 +103,9 @@ impl Walk {
         (extent <= SHORT).then_some(extent)
     }
 
-    /// As [`Walk::runs`] for several runs of equal length at a time: calls `f(done, element,
-    /// (apart, runs), (stride, len))`, where `apart` is the constant distance between runs.
+    /// As [`Walk::runs`] for several runs of equal length at a time, where `apart` is the constant
+    /// distance between runs: calls
+    /// `f(done, element, (apart, runs), (stride, len))`.
     pub fn grids(
         &self,
         position: usize,
