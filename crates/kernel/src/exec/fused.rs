@@ -368,7 +368,7 @@ impl<'a> Fuse<'a> {
     }
 
     /// The destinations of a chain's value: a register, if other steps read it; memory, if it is
-    /// stored and no step of the code reads it later.
+    /// stored and no later step or store reads from memory.
     #[expect(clippy::too_many_arguments, reason = "the parts of a chain being made")]
     fn outputs(
         &self,

@@ -17,8 +17,8 @@ use std::ops::Range;
 /// The most elements of an operand for which a GEMM is sure to compute each element only once.
 const ONCE: usize = 1 << 22;
 
-/// The most rows: with more, B would be computed several times, and storing B costs little
-/// relatively.
+/// The most rows: with more, B would be computed several times, while the cost of storing B is
+/// small relative to the GEMM.
 const MOST_ROWS: usize = 512;
 /// The fewest rows of a bfloat16 GEMM for which packing for AMX pays.
 const GROUPED_ROWS: usize = 16;
