@@ -5,8 +5,9 @@
 //! compile a program each time. So a program that gives more than is wanted serves too, and its other
 //! results are dropped. Where there is none, the program that is compiled gives what the last one of the
 //! family gave as well: of `n` intermediates that come and go, `n` such programs suffice. To give a result
-//! that nobody wants may cost a fusion, so a set of results that was served [`MOST_SERVED`] times gets a
-//! program of its own.
+//! that nobody wants may cost a fusion, so a set of results that is served again and again gets a program
+//! of its own: after [`MOST_SERVED`] times, if it is at least half of what larger programs served lately.
+//! Handles that come and go at random make many sets, none of which is half of them.
 
 use crate::cache::{CachedPlan, Order};
 use crate::{CompileOptions, Executor, Result};
@@ -23,6 +24,8 @@ const MOST_MEMBERS: usize = 4;
 const MOST_COUNTED: usize = 16;
 /// How often a set of results is served by a program that gives more, before one is compiled for it.
 const MOST_SERVED: u32 = 8;
+/// Counts are halved when there are so many, so that they say what was served lately.
+const WINDOW: u32 = 64;
 /// Families that are remembered.
 const MOST_FAMILIES: usize = 1024;
 
@@ -35,6 +38,8 @@ pub(crate) type Families = FxHashMap<u64, Family>;
 pub(crate) struct Family {
     members: Vec<Vec<NodeId>>,
     served: Vec<(Vec<NodeId>, u32)>,
+    /// The sum of the counts.
+    total: u32,
 }
 
 impl Family {
@@ -46,20 +51,31 @@ impl Family {
             let last = self.members.last().map_or(&[][..], |member| &member[asked..]);
             return union(wanted, last, asked);
         };
-        if larger.len() == wanted.len() || self.count(wanted) > MOST_SERVED {
+        if larger.len() == wanted.len() {
             return wanted.to_vec();
         }
-        larger
+        let count = self.count(wanted);
+        match count > MOST_SERVED && 2 * count >= self.total {
+            true => wanted.to_vec(),
+            false => larger,
+        }
     }
 
-    /// How often the set of results was served by a program that gives more, this time included.
+    /// How often the set of results was lately served by a program that gives more, this time included.
     fn count(&mut self, wanted: &[NodeId]) -> u32 {
+        if self.total >= WINDOW {
+            self.served.iter_mut().for_each(|(_, count)| *count /= 2);
+            self.served.retain(|(_, count)| *count > 0);
+            self.total = self.served.iter().map(|(_, count)| count).sum();
+        }
+        self.total += 1;
         if let Some((_, count)) = self.served.iter_mut().find(|(set, _)| set == wanted) {
             *count += 1;
             return *count;
         }
         if self.served.len() == MOST_COUNTED {
             self.served.clear();
+            self.total = 1;
         }
         self.served.push((wanted.to_vec(), 1));
         1
@@ -175,6 +191,38 @@ mod tests {
         }
         assert_eq!(family.choose(&ids(&[7, 2]), 1), ids(&[7, 2]));
         assert_eq!(family.choose(&ids(&[7, 1]), 1), ids(&[7, 1, 2]), "each set is counted apart");
+    }
+
+    /// The number of programs of a graph, of whose intermediates those are held that `held` says each time.
+    fn programs(held: impl Iterator<Item = u32>) -> usize {
+        let mut family = Family::default();
+        let mut programs = BTreeSet::new();
+        for held in held {
+            let kept = (0..32).filter(|i| held >> i & 1 == 1);
+            let wanted: Vec<NodeId> = std::iter::once(99).chain(kept).map(NodeId).collect();
+            // A program of exactly these results is found without the family.
+            if !programs.contains(&wanted) {
+                let program = family.choose(&wanted, 1);
+                programs.insert(program.clone());
+                family.add(program);
+            }
+        }
+        programs.len()
+    }
+
+    #[test]
+    fn handles_that_come_and_go_at_random_compile_few_programs() {
+        let mut state = 1u64;
+        let mut random = |handles: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as u32 % (1 << handles)
+        };
+        for handles in [3, 4, 5, 8] {
+            let found = programs((0..4000).map(|_| random(handles)));
+            assert!(found <= handles as usize, "{found} programs for {handles} handles");
+        }
+        assert_eq!(programs((0..100).map(|i| i % 2)), 2, "a pattern gets its programs");
+        assert_eq!(programs((0..400).map(|i| [3, 1, 3, 2][i % 4])), 3);
     }
 
     #[test]
