@@ -70,6 +70,8 @@ macro_rules! suite {
                 random_programs_tile_to_the_same_bits,
                 every_op_with_factors_is_tiled,
                 tensors_that_tiles_do_not_cover_are_refused,
+                tiles_are_read_in_place,
+                strided_arguments_are_checked,
                 a_tiles_program_is_compiled_once,
                 each_program_of_a_plan_is_launched_whole_or_tiled,
             ],

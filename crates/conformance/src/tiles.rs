@@ -8,11 +8,14 @@ use girih_ir::{
     AxisSet, Class, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole,
     TensorSpec,
 };
+use girih_mock::{Hooks, Wrapped};
 use girih_runtime::{
-    CompileOptions, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Result, TileArgument,
-    TileOptions, TileResult, TileSource, TiledProgram, TiledRun,
+    Argument, CompileOptions, Device, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Result,
+    RunControl, StridedCopy, Strides, TileArgument, TileOptions, TileResult, TileSource,
+    TiledProgram, TiledRun,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 fn program(rig: &Rig, graph: &Graph) -> TiledProgram {
     rig.executor.tiled(graph, CompileOptions::default()).expect("the tile's program compiles")
@@ -186,6 +189,9 @@ pub fn random_programs_tile_to_the_same_bits(subject: &Subject) {
         }
         let (found, _) = found.unwrap_or_else(|e| panic!("program {seed}: {e}\n{tile}"));
         rig.compare(&format!("program {seed}"), &graph, &arguments, &found);
+        let (found_in_place, _) = launch(&rig, &program, &on_device(&rig, &arguments), in_place())
+            .unwrap_or_else(|e| panic!("program {seed} in place: {e}\n{tile}"));
+        rig.compare(&format!("program {seed} in place"), &graph, &arguments, &found_in_place);
         if roles.iter().all(|role| **role == ProgramRole::Pointwise) {
             let at_once = rig.run(&graph, &arguments).unwrap();
             for (tiled, whole) in found.iter().zip(&at_once) {
@@ -231,6 +237,10 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
             let (found, tiles) = found.unwrap_or_else(|e| panic!("{what}: {e}"));
             assert_eq!(tiles, 3, "{what}");
             rig.compare(&what, &graph, &arguments, &found);
+            let (found_in_place, _) =
+                launch(rig, &program, &on_device(rig, &arguments), in_place())
+                    .unwrap_or_else(|e| panic!("{what} in place: {e}"));
+            rig.compare(&format!("{what} in place"), &graph, &arguments, &found_in_place);
             // A product with one row or column may be computed as a matrix-vector product, which adds
             // in another order.
             let vectors = multiplies(&graph) && (size == 1 || larger % size == 1);
@@ -326,6 +336,84 @@ pub fn tensors_that_tiles_do_not_cover_are_refused(subject: &Subject) {
     let given =
         [short, on_host(&[Random::new(1).array(&TensorSpec::new([6, 5], DType::F32))]).remove(0)];
     assert!(launch(&rig, &program, &given, TileOptions::default()).is_err());
+}
+
+fn in_place() -> TileOptions {
+    TileOptions { in_place: true, ..TileOptions::default() }
+}
+
+/// Counts copies within the device.
+#[derive(Default)]
+struct CopiesOnDevice(AtomicUsize);
+
+impl Hooks for CopiesOnDevice {
+    fn copy_on_device(
+        &self,
+        inside: &dyn Device,
+        queue: Option<usize>,
+        copy: &StridedCopy,
+    ) -> Result<()> {
+        self.0.fetch_add(1, Relaxed);
+        inside.copy_on_device(queue, copy)
+    }
+}
+
+/// Tiles that are not dense are read where they are by a program for their strides, which is compiled
+/// once; their bytes are not copied.
+pub fn tiles_are_read_in_place(subject: &Subject) {
+    let device = Arc::new(Wrapped::with_hooks(subject.device(), CopiesOnDevice::default()));
+    let rig = subject.rig_on(device.clone());
+    let tile = product(4, 6, 5);
+    let program = program(&rig, &tile);
+    // Columns of the right operand are tiled: two tiles of rows by three of columns.
+    let (graph, arguments) = whole(&tile, &[8, 6, 15], &mut Random::new(13)).unwrap();
+    let given = on_device(&rig, &arguments);
+    let run = |options: TileOptions| {
+        let copies = device.hooks().0.load(Relaxed);
+        let compiles = rig.executor.counters().compiles;
+        let (found, tiles) = launch(&rig, &program, &given, options).unwrap();
+        assert_eq!(tiles, 6);
+        rig.compare(&format!("{options:?}"), &graph, &arguments, &found);
+        let copies = device.hooks().0.load(Relaxed) - copies;
+        (copies, rig.executor.counters().compiles - compiles)
+    };
+    assert_eq!(run(TileOptions::default()), (6 + 6, 0), "each operand's tile and each result's");
+    assert_eq!(run(in_place()), (6, 1), "the tiles of results are copied");
+    assert_eq!(run(in_place()), (6, 0), "the strides are part of the key");
+    // Both operands, with remainders: the program for each size of tile has its own strides.
+    let (graph, arguments) = whole(&tile, &[11, 20, 13], &mut Random::new(14)).unwrap();
+    let (found, _) = launch(&rig, &program, &on_device(&rig, &arguments), in_place()).unwrap();
+    rig.compare("remainders", &graph, &arguments, &found);
+}
+
+/// Strided arguments are checked as dense ones are.
+pub fn strided_arguments_are_checked(subject: &Subject) {
+    let rig = subject.rig();
+    let (graph, options) = (product(2, 3, 2), CompileOptions::default());
+    let strides: Strides = [7, 1].into();
+    let plan = rig.executor.plan_strided(&graph, &[Some(strides.clone()), None], options).unwrap();
+    let [a, b] = [[2, 3], [3, 2]].map(|shape| TensorSpec::new(shape, DType::F32));
+    let mut random = Random::new(15);
+    let (larger, dense) = (random.array(&TensorSpec::new([10], DType::F32)), random.array(&b));
+    let (larger_value, dense_value) = (rig.upload(&larger).unwrap(), rig.upload(&dense).unwrap());
+    let second = Argument::Tensor(dense_value.clone(), b.clone());
+    let given =
+        [Argument::Strided(larger_value.clone(), a.clone(), strides.clone()), second.clone()];
+    let found = rig.executor.remember(|| Ok(plan.clone())).unwrap();
+    let values = rig.executor.call(rig.executor.stream(), &found, &given, None).unwrap();
+    let gathered: Vec<f64> = [0, 1, 2, 7, 8, 9].map(|at| larger.to_f64()[at]).into();
+    let gathered = Array::from_f64([2, 3], DType::F32, &gathered);
+    let results = rig.results(&graph, &values).unwrap();
+    rig.compare("strided", &graph, &[gathered, dense], &results);
+    let refused = |first: Argument, parts: &[&str]| {
+        let bound = rig.executor.bind(&plan, &[first, second.clone()], RunControl::default());
+        let error = bound.map(drop).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    let other: Strides = [8, 1].into();
+    refused(Argument::Strided(larger_value.clone(), a.clone(), other), &["[7, 1]", "[8, 1]"]);
+    refused(Argument::Strided(dense_value.clone(), a.clone(), strides), &["40 bytes", "24 bytes"]);
+    refused(Argument::Tensor(larger_value, a), &["[7, 1]"]);
 }
 
 /// A compiled tile serves a larger tensor without compiling again.

@@ -153,7 +153,7 @@ impl Executor {
         }
     }
 
-    fn compile(
+    pub(crate) fn compile(
         &self,
         graph: &Graph,
         compile: impl FnOnce(&Graph) -> Result<ExecutionPlan>,

@@ -5,6 +5,7 @@ use crate::call::{Values, next_generation};
 use crate::defaults::DefaultStreams;
 use crate::difference::{Lookup, nearest};
 use crate::family::Families;
+use crate::layout::Strides;
 use crate::plan::{OutputSource, PlannedBuffer, Source};
 use crate::queue::host_bytes;
 use crate::symbolic::{Executables, Prepared};
@@ -91,6 +92,9 @@ pub trait Backend: Send + Sync {
 pub enum Argument {
     /// Data, and its spec for checking.
     Tensor(Value, TensorSpec),
+    /// Data in the memory of a larger tensor from the value's start on, with spec and strides for
+    /// checking.
+    Strided(Value, TensorSpec, Strides),
     /// Data of the spec that the plan takes: the caller has compared them.
     Checked(Value),
     /// The same, and nobody needs it after the run, which may write results over it.
@@ -111,9 +115,10 @@ impl Argument {
     #[inline]
     pub fn value(&self) -> Option<&Value> {
         match self {
-            Argument::Tensor(value, _) | Argument::Checked(value) | Argument::Donated(value) => {
-                Some(value)
-            }
+            Argument::Tensor(value, _)
+            | Argument::Strided(value, ..)
+            | Argument::Checked(value)
+            | Argument::Donated(value) => Some(value),
             Argument::Scalar(_) | Argument::RandomKey { .. } => None,
         }
     }
@@ -349,9 +354,12 @@ impl Executor {
         check_arguments(plan, arguments)?;
         if arguments.iter().any(|a| a.value().is_none()) {
             block.words.extend(arguments.iter().map(|a| match a {
-                Argument::Tensor(..) | Argument::Checked(_) | Argument::Donated(_) => [0, 0],
                 Argument::Scalar(bits) => [*bits, 0],
                 Argument::RandomKey { key, offset } => [*key, *offset],
+                Argument::Tensor(..)
+                | Argument::Strided(..)
+                | Argument::Checked(_)
+                | Argument::Donated(_) => [0, 0],
             }));
         }
         let allocator = self.device.allocator();
@@ -518,9 +526,15 @@ fn argument_fits(
         (ArgumentSpec::Tensor(spec), Argument::Tensor(value, found)) => {
             spec == found && value.size_bytes() >= spec.size_bytes()
         }
-        (ArgumentSpec::Tensor(_), Argument::Checked(value) | Argument::Donated(value)) => {
-            value.size_bytes() >= plan.facts.argument_bytes[index]
+        (ArgumentSpec::Strided(spec, strides), Argument::Strided(value, found, given)) => {
+            spec == found
+                && strides == given
+                && value.size_bytes() >= plan.facts.argument_bytes[index]
         }
+        (
+            ArgumentSpec::Tensor(_) | ArgumentSpec::Strided(..),
+            Argument::Checked(value) | Argument::Donated(value),
+        ) => value.size_bytes() >= plan.facts.argument_bytes[index],
         (ArgumentSpec::Scalar(_), Argument::Scalar(_))
         | (ArgumentSpec::RandomKey, Argument::RandomKey { .. }) => true,
         _ => false,
@@ -545,6 +559,18 @@ fn mismatches(plan: &ExecutionPlan, arguments: &[Argument]) -> Error {
             ) => (
                 format!("{spec} of {} bytes", spec.size_bytes()),
                 format!("memory of {} bytes", value.size_bytes()),
+            ),
+            (ArgumentSpec::Strided(spec, strides), Argument::Strided(_, found, given))
+                if (spec, strides) != (found, given) =>
+            {
+                (expected.to_string(), format!("{found} strides {given:?}"))
+            }
+            (ArgumentSpec::Strided(..), given) => (
+                format!("{expected} in {} bytes", expected.size_bytes()),
+                match given.value() {
+                    Some(value) => format!("memory of {} bytes", value.size_bytes()),
+                    None => format!("{given:?}"),
+                },
             ),
             (expected, given) => (format!("{expected:?}"), format!("{given:?}")),
         };

@@ -3,6 +3,7 @@
 
 mod text;
 
+use crate::layout::{Strides, span_bytes};
 use crate::{Binary, CompileOptions, LoadedProgram, Operation, Step};
 use girih_ir::{DType, Graph, OpCode, TensorSpec};
 use rustc_hash::FxHashMap;
@@ -12,8 +13,10 @@ use std::time::Duration;
 /// What a plan takes at one argument position.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum ArgumentSpec {
-    /// Data of that spec.
+    /// Data of that spec, dense and row-major.
     Tensor(TensorSpec),
+    /// Data of that spec in the memory of a larger tensor, with these strides.
+    Strided(TensorSpec, Strides),
     /// A scalar of that dtype.
     Scalar(DType),
     /// Key and offset of a random leaf.
@@ -21,6 +24,20 @@ pub enum ArgumentSpec {
 }
 
 impl ArgumentSpec {
+    /// Bytes of memory of which a run is given the first; 0 of scalars and keys.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            ArgumentSpec::Tensor(spec) => spec.size_bytes(),
+            ArgumentSpec::Strided(spec, strides) => span_bytes(spec, strides),
+            ArgumentSpec::Scalar(_) | ArgumentSpec::RandomKey => 0,
+        }
+    }
+
+    /// Whether it is data, which has memory.
+    pub fn is_data(&self) -> bool {
+        matches!(self, ArgumentSpec::Tensor(_) | ArgumentSpec::Strided(..))
+    }
+
     /// Of each of a graph's arguments.
     pub fn of_graph(graph: &Graph) -> Vec<ArgumentSpec> {
         let argument = |id| {
@@ -167,7 +184,7 @@ impl Callee {
         }
         for (at, argument) in self.plan.arguments.iter().enumerate() {
             let found = self.words.get(at).copied().flatten().and_then(|i| caller.arguments.get(i));
-            let fits = matches!(argument, ArgumentSpec::Tensor(_)) || found == Some(argument);
+            let fits = argument.is_data() || found == Some(argument);
             if !fits {
                 note(format!("argument {at}, {argument:?}, is given {found:?}"));
             }
@@ -211,9 +228,7 @@ impl ExecutionPlan {
         }
         for (i, buffer) in self.buffers.iter().enumerate() {
             let ok = match buffer.placement {
-                Placement::Argument(a) => {
-                    matches!(self.arguments.get(a), Some(ArgumentSpec::Tensor(_)))
-                }
+                Placement::Argument(a) => self.arguments.get(a).is_some_and(ArgumentSpec::is_data),
                 Placement::Temporary(at) => at + buffer.size_bytes <= self.temporary_bytes,
                 Placement::Output | Placement::Unused => true,
             };
@@ -237,11 +252,7 @@ impl ExecutionPlan {
     ///
     /// Errors: an output without memory of its own.
     pub(crate) fn find_facts(&self) -> Result<Facts, String> {
-        let bytes = |argument: &ArgumentSpec| match argument {
-            ArgumentSpec::Tensor(spec) => spec.size_bytes(),
-            ArgumentSpec::Scalar(_) | ArgumentSpec::RandomKey => 0,
-        };
-        let argument_bytes = self.arguments.iter().map(bytes).collect();
+        let argument_bytes = self.arguments.iter().map(ArgumentSpec::size_bytes).collect();
         let mut output_sources = Vec::with_capacity(self.outputs.len());
         let mut first: FxHashMap<usize, usize> = FxHashMap::default();
         for (i, output) in self.outputs.iter().enumerate() {

@@ -41,11 +41,14 @@ pub struct TileOptions {
     pub depth: usize,
     /// Results go to host memory, tile by tile.
     pub to_host: bool,
+    /// Tiles that are not dense in a tensor of the device are read in place, by a program compiled for the
+    /// tensor's strides, and not from a dense copy.
+    pub in_place: bool,
 }
 
 impl Default for TileOptions {
     fn default() -> TileOptions {
-        TileOptions { remainder: Remainder::default(), depth: 2, to_host: false }
+        TileOptions { remainder: Remainder::default(), depth: 2, to_host: false, in_place: false }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Elementwise ops as block loops: what each op computes on one element, per compute type.
 //!
-//! Halves do not occur here: they are passed as f32, and the caller rounds. A bool is a byte 0 or
-//! 1. If results of signed and unsigned integers of a width have the same bits, one loop serves
+//! Halves do not occur here: they are passed as f32, and the caller rounds. A bool is a byte that is
+//! 0 or 1. If results of signed and unsigned integers of a width have the same bits, one loop serves
 //! both. Complex numbers are in [`super::complex`].
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_half};

@@ -8,7 +8,7 @@ use std::fmt;
 /// are `%n`, programs `@n`, slots `$n`.
 impl fmt::Display for ExecutionPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let arguments: Vec<String> = self.arguments.iter().map(argument).collect();
+        let arguments: Vec<String> = self.arguments.iter().map(ArgumentSpec::to_string).collect();
         let output = |output: &super::OutputSpec| format!("%{}: {}", output.buffer, output.spec);
         let outputs: Vec<String> = self.outputs.iter().map(output).collect();
         writeln!(f, "plan({}) -> ({}) {{", arguments.join(", "), outputs.join(", "))?;
@@ -46,11 +46,14 @@ impl fmt::Display for ExecutionPlan {
     }
 }
 
-fn argument(spec: &ArgumentSpec) -> String {
-    match spec {
-        ArgumentSpec::Tensor(spec) => spec.to_string(),
-        ArgumentSpec::Scalar(dtype) => dtype.short().to_string(),
-        ArgumentSpec::RandomKey => "key".to_string(),
+impl fmt::Display for ArgumentSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArgumentSpec::Tensor(spec) => spec.fmt(f),
+            ArgumentSpec::Strided(spec, strides) => write!(f, "{spec} strides {strides:?}"),
+            ArgumentSpec::Scalar(dtype) => f.write_str(dtype.short()),
+            ArgumentSpec::RandomKey => f.write_str("key"),
+        }
     }
 }
 

@@ -11,13 +11,14 @@ use crate::queue::{Submission, host_bytes};
 use crate::step::Lowering;
 use crate::{
     Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, Executor,
-    HostBytes, HostStep, Result, RunControl, Stream, StridedCopy, Value,
+    HostBytes, HostStep, Result, RunControl, Stream, StridedCopy, Strides, Value,
 };
 use girih_ir::factors::AxisFactors;
 use girih_ir::reference::Array;
-use girih_ir::{OpCode, ProgramRole, TensorSpec};
+use girih_ir::{Graph, OpCode, ProgramRole, TensorSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 
 /// A tiled launch that has been enqueued.
@@ -109,7 +110,7 @@ struct Launch<'a> {
 }
 
 /// One tile.
-struct Tile {
+struct Tile<'a> {
     /// Which of the argument blocks, and of the output blocks, it uses.
     ring: usize,
     out_ring: usize,
@@ -118,12 +119,13 @@ struct Tile {
     sizes: Vec<usize>,
     /// The sizes that the program runs on: larger than the tile's where it is padded.
     run: Vec<usize>,
+    graph: Cow<'a, Graph>,
     plan: CachedPlan,
     /// Which tile along each factor, and how many there are.
     at: FxHashMap<usize, (usize, usize)>,
 }
 
-impl Tile {
+impl Tile<'_> {
     fn region(&self, tensor: &TensorSpec, axes: &[AxisFactors]) -> Region {
         let (start, extents): (Vec<usize>, Vec<usize>) = axes
             .iter()
@@ -178,8 +180,8 @@ impl<'a> Launch<'a> {
     }
 
     fn tile(&mut self, number: usize, at: &[usize]) -> Result<()> {
-        let tile = self.place(number, at)?;
-        let (arguments, copies) = self.arguments_of(&tile)?;
+        let mut tile = self.place(number, at)?;
+        let (arguments, copies) = self.arguments_of(&mut tile)?;
         let mut after: SmallVec<[Done; 2]> = SmallVec::new();
         if !copies.is_empty() {
             let before = match self.computed.get(&tile.ring) {
@@ -215,7 +217,7 @@ impl<'a> Launch<'a> {
         submit(self.stream.queue(), SmallVec::new(), &after)
     }
 
-    fn place(&self, number: usize, at: &[usize]) -> Result<Tile> {
+    fn place(&self, number: usize, at: &[usize]) -> Result<Tile<'a>> {
         let Tiling { sizes: totals, loops, counts, .. } = self.tiling;
         let tile = &self.program.tile;
         let (mut starts, mut sizes) = (vec![0; tile.len()], totals.clone());
@@ -229,42 +231,49 @@ impl<'a> Launch<'a> {
             |f: &usize| self.program.factors.factors()[*f].role == ProgramRole::Reduced;
         let inner: usize =
             loops.iter().zip(counts).filter(|(f, _)| is_reduced(f)).map(|(_, n)| n).product();
-        let (plan, run) = self.plan_for(&sizes)?;
+        let (graph, run) = self.graph_for(&sizes);
+        let plan = match &graph {
+            Cow::Borrowed(_) => self.program.plan.clone(),
+            Cow::Owned(graph) => self.executor.plan(graph, self.program.options)?,
+        };
         Ok(Tile {
             ring: number % self.options.depth,
             out_ring: number / inner.max(1) % self.options.depth,
             starts,
             sizes,
             run,
+            graph,
             plan,
             at: positions,
         })
     }
 
-    /// The program for a tile of these sizes, and the sizes that it runs on.
-    fn plan_for(&self, sizes: &[usize]) -> Result<(CachedPlan, Vec<usize>)> {
-        let TiledProgram { graph, factors, tile, plan, options, .. } = self.program;
-        if sizes == tile {
-            return Ok((plan.clone(), sizes.into()));
-        }
-        if self.options.remainder != Remainder::Padded
+    /// The graph for a tile of these sizes, and the sizes that it runs on.
+    fn graph_for(&self, sizes: &[usize]) -> (Cow<'a, Graph>, Vec<usize>) {
+        let TiledProgram { graph, factors, tile, .. } = self.program;
+        if sizes != tile
+            && self.options.remainder != Remainder::Padded
             && let Some(graph) = factors.resized(graph, sizes)
         {
-            return Ok((self.executor.plan(&graph, *options)?, sizes.into()));
+            return (Cow::Owned(graph), sizes.into());
         }
-        Ok((plan.clone(), tile.clone()))
+        (Cow::Borrowed(graph), tile.clone())
     }
 
     /// The arguments of a tile's program, and the copies that bring them.
-    fn arguments_of(&mut self, tile: &Tile) -> Result<(Vec<Argument>, Blocks)> {
+    fn arguments_of(&mut self, tile: &mut Tile<'_>) -> Result<(Vec<Argument>, Blocks)> {
         let (mut arguments, mut copies) = (Vec::new(), Blocks::new());
+        let mut strides: Vec<Option<Strides>> = vec![None; self.arguments.len()];
         for (index, given) in self.arguments.iter().enumerate() {
             let axes = &self.program.factors.arguments()[index];
             let region = tile.region(given.spec(), axes);
             let padded = tile.is_padded(axes);
-            if let (TileArgument::Device(value, _), true, false) = (given, region.dense, padded) {
+            if let (TileArgument::Device(value, _), false) = (given, padded)
+                && (region.dense || self.options.in_place)
+            {
                 let (buffer, offset) = (value.buffer.clone(), value.offset + region.offset);
                 arguments.push(Argument::Checked(Value { buffer, offset }));
+                strides[index] = (!region.dense).then(|| region.strides());
                 continue;
             }
             let block = tile.block(axes);
@@ -284,6 +293,10 @@ impl<'a> Launch<'a> {
             self.load(given, (index, tile.ring), &region, (&block, &target), padding, &mut copies)?;
             self.loaded.insert((index, tile.ring), region);
         }
+        if strides.iter().any(Option::is_some) {
+            let options = self.program.options;
+            tile.plan = self.executor.plan_strided(&tile.graph, &strides, options)?;
+        }
         Ok((arguments, copies))
     }
 
@@ -293,7 +306,7 @@ impl<'a> Launch<'a> {
     }
 
     /// The bytes of a block of padding.
-    fn padding(&self, tile: &Tile, argument: usize, block: &[usize]) -> Result<Box<[u8]>> {
+    fn padding(&self, tile: &Tile<'_>, argument: usize, block: &[usize]) -> Result<Box<[u8]>> {
         let TiledProgram { factors, graph, .. } = self.program;
         let short = |f: &&usize| tile.run[**f] != tile.sizes[**f];
         let mut value = 0.0;
@@ -360,7 +373,7 @@ impl<'a> Launch<'a> {
     }
 
     /// The control blocks that compute a tile, and those that bring its results where they belong.
-    fn compute(&mut self, tile: &Tile, arguments: &[Argument]) -> Result<(Blocks, Blocks)> {
+    fn compute(&mut self, tile: &Tile<'_>, arguments: &[Argument]) -> Result<(Blocks, Blocks)> {
         let (mut blocks, mut copies) = (Blocks::new(), Blocks::new());
         let outputs: Vec<Output> =
             (0..self.results.len()).map(|o| self.output(tile, o)).collect::<Result<_>>()?;
@@ -385,7 +398,7 @@ impl<'a> Launch<'a> {
     }
 
     /// Where a tile's part of an output goes.
-    fn output(&mut self, tile: &Tile, index: usize) -> Result<Output> {
+    fn output(&mut self, tile: &Tile<'_>, index: usize) -> Result<Output> {
         let axes = self.program.factors.outputs()[index].clone();
         let spec = &self.tiling.results[index];
         let region = tile.region(spec, &axes);
@@ -486,7 +499,7 @@ impl<'a> Launch<'a> {
     /// The copies from a tile's block to the result.
     fn store(
         &mut self,
-        tile: &Tile,
+        tile: &Tile<'_>,
         index: usize,
         output: &Output,
         copies: &mut Blocks,

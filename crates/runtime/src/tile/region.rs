@@ -1,6 +1,6 @@
 //! The part of a tensor that a tile reads or writes.
 
-use crate::{DeviceHandle, Repeat, StridedCopy};
+use crate::{DeviceHandle, Repeat, StridedCopy, Strides};
 use girih_ir::TensorSpec;
 use smallvec::SmallVec;
 
@@ -34,6 +34,11 @@ impl Region {
         }
         axes.reverse();
         Region { offset, axes, item, dense }
+    }
+
+    /// Elements of the tensor from one index to the next along each axis of the box.
+    pub fn strides(&self) -> Strides {
+        self.axes.iter().map(|(_, stride)| stride / self.item).collect()
     }
 
     /// The copy between the box, in a tensor at one place, and a dense block that holds a box of
