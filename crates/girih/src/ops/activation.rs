@@ -1,4 +1,4 @@
-//! Activation functions beyond the composites of the registry, and dropout. Integers become f32;
+//! Activation functions that are not composites of the registry, and dropout. Integers become f32;
 //! half floats are computed in f32 and rounded once.
 
 use super::elementwise::{binary, where_};
@@ -10,14 +10,14 @@ use girih_ir::shape::normalize_axis;
 const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
 
 impl Tensor {
-    /// What a function of f32 or f64 gives, in this tensor's dtype.
+    /// Applies a function in f32 or f64, and converts the result to this tensor's float dtype.
     #[track_caller]
     fn in_wide(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
         f(&self.astype(dtype.widened())?)?.astype(dtype)
     }
 
-    /// `x`, or `scale * expm1(x / alpha)` where it is not positive: zero has the derivative from
+    /// `x` if it is positive, else `scale * expm1(x / alpha)`. The derivative at 0 is that from
     /// below. The exponential never overflows.
     #[track_caller]
     fn exponential_unit(&self, alpha: f64, scale: f64) -> Result<Tensor> {
@@ -27,7 +27,7 @@ impl Tensor {
         where_(&positive, self, &negative.expm1()?.mul(scale)?)
     }
 
-    /// `x`, or `alpha * (exp(x) - 1)` where it is not positive: Clevert et al. 2016, eq. 15.
+    /// `x` if it is positive, else `alpha * (exp(x) - 1)`: Clevert et al. 2016, eq. 15.
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Result<Tensor> {
         self.in_wide(|x| x.exponential_unit(1.0, alpha))
@@ -40,7 +40,7 @@ impl Tensor {
         self.in_wide(|x| x.elu(alpha)?.mul(scale))
     }
 
-    /// `x`, or `alpha * (exp(x / alpha) - 1)` where it is not positive: Barron 2017.
+    /// `x` if it is positive, else `alpha * (exp(x / alpha) - 1)`: Barron 2017.
     ///
     /// Errors: [`Error::InvalidArgument`] for an alpha of zero.
     #[track_caller]
@@ -51,13 +51,13 @@ impl Tensor {
         self.in_wide(|x| x.exponential_unit(alpha, alpha))
     }
 
-    /// `x`, or `slope * x` where it is not positive.
+    /// `x` if it is positive, else `slope * x`.
     #[track_caller]
     pub fn leaky_relu(&self, slope: f64) -> Result<Tensor> {
         self.in_wide(|x| where_(&x.gt(0.0)?, x, &x.mul(slope)?))
     }
 
-    /// `x`, or `weight * x` where it is not positive: one weight, or one per channel (axis 1).
+    /// `x` if it is positive, else `weight * x`, with one weight, or one per channel (axis 1).
     ///
     /// Errors: a shape error for another number of weights.
     #[track_caller]
@@ -75,24 +75,25 @@ impl Tensor {
         }
         let dtype = self.dtype().promote(weight.dtype())?.to_float();
         let weight = weight.astype(dtype.widened())?.reshape(&wanted)?;
-        // As a factor: an infinite x does not reach the weight that it does not meet.
+        // The weight is selected as a factor, so that its gradient is not NaN for an infinite
+        // positive x.
         let out = self.astype(dtype)?.in_wide(|x| x.mul(&where_(&x.gt(0.0)?, 1.0, &weight)?))?;
         out.astype(dtype)
     }
 
-    /// `x` limited to `min..max`; at the bounds the derivative is 0.
+    /// `x` clamped to `min..max`; at the bounds the derivative is 0.
     #[track_caller]
     pub fn hardtanh(&self, min: f64, max: f64) -> Result<Tensor> {
         self.in_wide(|x| where_(&x.le(min)?, min, &where_(&x.ge(max)?, max, x)?))
     }
 
-    /// `x` limited to `0..6`.
+    /// `x` clamped to `0..6`.
     #[track_caller]
     pub fn relu6(&self) -> Result<Tensor> {
         self.hardtanh(0.0, 6.0)
     }
 
-    /// `(x + 3) / 6` limited to `0..1`.
+    /// `(x + 3) / 6` clamped to `0..1`.
     #[track_caller]
     pub fn hardsigmoid(&self) -> Result<Tensor> {
         self.in_wide(|x| x.add(3.0)?.relu6()?.div(6.0))
@@ -122,19 +123,19 @@ impl Tensor {
         self.in_wide(|x| x.sub(&x.tanh()?))
     }
 
-    /// `x`, or `value` where it is not above `threshold`; NaN stays.
+    /// `x` if it is above `threshold` or NaN, else `value`.
     #[track_caller]
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
         self.in_wide(|x| where_(&x.le(threshold)?, value, x))
     }
 
-    /// `x`, or 0 where `|x| <= lambda`.
+    /// `x`, or 0 if `|x| <= lambda`.
     #[track_caller]
     pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
         self.in_wide(|x| where_(&x.abs()?.le(lambda)?, 0.0, x))
     }
 
-    /// `x` moved toward 0 by `lambda`, 0 where that passes it.
+    /// `x` moved towards 0 by `lambda`, or 0 if `|x| <= lambda`.
     #[track_caller]
     pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
         self.in_wide(|x| {
@@ -143,7 +144,8 @@ impl Tensor {
         })
     }
 
-    /// One half of an axis times the logistic function of the other: Dauphin et al. 2017.
+    /// The first half of an axis times the logistic function of the second half: Dauphin et al.
+    /// 2017.
     ///
     /// Errors: a shape error for an axis of odd size.
     #[track_caller]
@@ -161,15 +163,15 @@ impl Tensor {
         })
     }
 
-    /// Softmax of the negative along an axis.
+    /// The softmax of the negative along an axis.
     #[track_caller]
     pub fn softmin(&self, axis: i64) -> Result<Tensor> {
         self.astype(self.dtype().to_float())?.neg()?.softmax(axis)
     }
 
-    /// Zeroes elements with probability `p` and scales the others by `1 / (1 - p)`. With `spatial`
-    /// axes what is drawn for is each entry of the axes before those: each channel of a batch, with
-    /// or without the axis of the batch.
+    /// Sets elements to 0 with probability `p` and scales the others by `1 / (1 - p)`. With
+    /// `spatial` axes, whole slices of that many last axes are dropped: each channel of each batch
+    /// entry.
     ///
     /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
     #[track_caller]
@@ -189,21 +191,21 @@ impl Tensor {
         where_(&keep, &x.mul(1.0 / (1.0 - p))?, 0.0)
     }
 
-    /// Division by the p-norm along an axis, at least `eps`.
+    /// Divides by the p-norm along an axis, clamped to at least `eps`.
     #[track_caller]
     pub fn normalize(&self, p: f64, axis: i64, eps: f64) -> Result<Tensor> {
         self.in_wide(|x| x.div(&x.vector_norm(p, axis, true)?.maximum(eps)?))
     }
 
-    /// [`linalg::vector_norm`](crate::linalg::vector_norm) along an axis, of powers that may
-    /// overflow.
+    /// [`linalg::vector_norm`](crate::linalg::vector_norm) along an axis, without scaling, so that
+    /// powers may overflow.
     #[track_caller]
     pub(crate) fn vector_norm(&self, p: f64, axis: i64, keepdims: bool) -> Result<Tensor> {
         super::linalg::quick_norm(self, axis, keepdims, p)
     }
 
-    /// The cosine of the angle between vectors along an axis of the shape that both broadcast to,
-    /// their norms at least `eps`.
+    /// The cosine of the angle between vectors along an axis of the broadcast shape, with norms
+    /// clamped to at least `eps`.
     #[track_caller]
     pub fn cosine_similarity(&self, other: &Tensor, axis: i64, eps: f64) -> Result<Tensor> {
         let dtype = self.dtype().promote(other.dtype())?.to_float();

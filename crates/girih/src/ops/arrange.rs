@@ -1,5 +1,5 @@
-//! Elements in other places: rolled, repeated, on and off diagonals, side by side. All of it is made
-//! of views, placements and gathers, so that it is lazy and has gradients of any order.
+//! Rearrangements of elements: rolling, repetition, diagonals, stacking. All are composed of views,
+//! pads and gathers, so that they are lazy and have gradients of any order.
 
 use super::Operand;
 use super::index::{Index, integers};
@@ -9,7 +9,7 @@ use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Dim, Literal, Shape};
 
-/// About what a handle takes, with the node it is of.
+/// The approximate size of a handle with its node.
 pub(super) const HANDLE_BYTES: usize = 256;
 
 fn invalid(reason: String) -> Error {
@@ -20,24 +20,23 @@ fn bad_shape(op: &'static str, shape: Shape, reason: &str) -> Error {
     girih_ir::Error::InvalidShape { op, shape, reason: reason.into() }.into()
 }
 
-/// How elements beyond the border follow from those inside, as NumPy's `pad` names it.
+/// The values of a border, with the names of NumPy's `pad`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PadMode {
-    /// The outermost element again.
+    /// Repeats the outermost element.
     Edge,
-    /// Mirrored at the outermost element, which is not repeated.
+    /// Mirrors at the outermost element, which is not repeated.
     Reflect,
-    /// Mirrored at the border, so that the outermost element is repeated.
+    /// Mirrors at the border, so that the outermost element is repeated.
     Symmetric,
-    /// From the other end.
+    /// Continues from the opposite end.
     Wrap,
 }
 
 impl Tensor {
-    /// Elements moved along axes by that many places, those beyond the end coming in at the start;
-    /// without axes in row-major order.
+    /// Shifts elements cyclically along axes; without axes, in row-major order.
     ///
-    /// Errors: [`Error::InvalidArgument`] unless there are as many shifts as axes, or one for all.
+    /// Errors: [`Error::InvalidArgument`] unless there is one shift per axis, or one for all axes.
     #[track_caller]
     pub fn roll(&self, shifts: &[i64], axes: Option<&[i64]>) -> Result<Tensor> {
         let Some(axes) = axes else {
@@ -68,8 +67,9 @@ impl Tensor {
         Ok(out)
     }
 
-    /// As [`Tensor::roll`] along one axis, by a number of places that may be symbolic; with `back` to the
-    /// front. Where it or the axis is, the elements are gathered, so that one program serves all sizes.
+    /// As [`Tensor::roll`] along one axis, by a shift that may be symbolic; with `back` towards the
+    /// front. If the shift or the axis is symbolic, the elements are gathered, so that one program
+    /// serves all sizes.
     ///
     /// Errors: an axis error.
     #[track_caller]
@@ -88,8 +88,8 @@ impl Tensor {
         self.take(&from.remainder(Operand::Size(size))?, axis)
     }
 
-    /// The last `shift` elements along an axis, of which there are as many, before the others; for a
-    /// negative shift the first behind them.
+    /// The last `shift` elements along an axis in front of the others; for a negative shift, the
+    /// first elements behind the others. The axis must have that many elements.
     #[track_caller]
     fn turned(&self, axis: usize, shift: i64) -> Result<Tensor> {
         if shift == 0 {
@@ -103,8 +103,8 @@ impl Tensor {
         concat(&[&part(Some(-shift), None)?, &part(None, Some(-shift))?], axis as i64)
     }
 
-    /// The tensor side by side with itself, `repeats[i]` times along axis `i`; axes are added in
-    /// front of whichever has fewer.
+    /// Repeats the tensor `repeats[i]` times along axis `i`. If the tensor or `repeats` has fewer
+    /// axes, leading axes of size one are added.
     #[track_caller]
     pub fn tile<D: Into<Dim> + Copy>(&self, repeats: &[D]) -> Result<Tensor> {
         let rank = self.rank().max(repeats.len());
@@ -121,8 +121,8 @@ impl Tensor {
         apart.broadcast_to(stretched)?.reshape_to(result)
     }
 
-    /// Each element that many times, next to each other along an axis, or in row-major order
-    /// without one.
+    /// Repeats each element `count` times in adjacent places along an axis, or in row-major order
+    /// without an axis.
     #[track_caller]
     pub fn repeat(&self, count: impl Into<Dim>, axis: Option<i64>) -> Result<Tensor> {
         let count = count.into();
@@ -136,11 +136,11 @@ impl Tensor {
         self.unsqueeze(axis as i64 + 1)?.broadcast_to(sizes)?.reshape_to(result)
     }
 
-    /// Each slice along an axis as often as its count (one axis of integers) says. Evaluates the
-    /// counts, which decide the result's shape.
+    /// Repeats each slice along an axis by its count, an integer in a tensor of one axis. Evaluates
+    /// the counts, since the result's shape depends on them.
     ///
     /// Errors: [`Error::InvalidArgument`] for negative counts; a shape error unless there is one
-    /// per slice.
+    /// count per slice; a dtype error for counts that are not integers.
     #[track_caller]
     pub fn repeat_each(&self, counts: &Tensor, axis: Option<i64>) -> Result<Tensor> {
         let Some(axis) = axis else { return self.reshape(&[-1])?.repeat_each(counts, Some(0)) };
@@ -164,7 +164,8 @@ impl Tensor {
         }
         let total = values.iter().fold(0usize, |sum, &n| sum.saturating_add(n as usize));
         shape.with_dim(at, total).check("repeat", self.dtype())?;
-        // The slice at each place of the result: the number of slices that end at or before it.
+        // The slice at each place of the result is the number of slices that end at or before the
+        // place.
         let ends = counts.astype(DType::I64)?.cumsum(0, None, false)?;
         let places = Tensor::iota([total], 0, DType::I64)?;
         self.take(&super::sort::searchsorted(&ends, &places, true, None)?, axis)
@@ -176,10 +177,10 @@ impl Tensor {
         self.reshape(&sizes)
     }
 
-    /// Axes `from` in the places `to`, the others in order.
+    /// Moves axes `from` to the positions `to`; the others keep their order.
     ///
-    /// Errors: [`Error::InvalidArgument`] unless there are as many of both; an axis error for an
-    /// axis out of range or named twice.
+    /// Errors: [`Error::InvalidArgument`] unless both have the same length; an axis error for an
+    /// axis out of range or duplicate axes.
     #[track_caller]
     pub fn moveaxis(&self, from: &[i64], to: &[i64]) -> Result<Tensor> {
         let rank = self.rank();
@@ -200,7 +201,7 @@ impl Tensor {
         self.permute(&(0..rank).map(place).collect::<Vec<_>>())
     }
 
-    /// Turned by `turns` right angles in the plane of two axes, from the first towards the second.
+    /// Rotates by `turns` right angles in the plane of two axes, from the first towards the second.
     #[track_caller]
     pub fn rot90(&self, turns: i64, axes: (i64, i64)) -> Result<Tensor> {
         let (a, b) = axes;
@@ -245,9 +246,9 @@ impl Tensor {
         Tensor::ones(Shape::of_dims([n.into(), m.into()]), dtype)?.tril(k)
     }
 
-    /// The elements of two axes' `offset`-th diagonal, as the last axis of a view.
+    /// The elements on the `offset`-th diagonal of two axes, as the last axis of a view.
     ///
-    /// Errors: an axis error unless two axes are named.
+    /// Errors: an axis error unless the axes are different.
     #[track_caller]
     pub fn diagonal(&self, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
         let x = self.moveaxis(&[axis1, axis2], &[-2, -1])?;
@@ -262,7 +263,8 @@ impl Tensor {
         flat.slice_dims(whole.chain([SliceDim { start, size, step }]).collect())
     }
 
-    /// A matrix with the tensor (one axis) on its `k`-th diagonal; of a matrix, that diagonal.
+    /// A matrix with the tensor (one axis) on its `k`-th diagonal; for a matrix, its `k`-th
+    /// diagonal.
     ///
     /// Errors: a shape error for other ranks.
     #[track_caller]
@@ -286,14 +288,14 @@ impl Tensor {
         self.padded(vec![widths], Literal::from_i64(self.dtype(), 0))?.reshaped(&square)
     }
 
-    /// The sum along a diagonal; integers as i64.
+    /// The sum along a diagonal; integers are summed as i64.
     #[track_caller]
     pub fn trace(&self, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
         self.diagonal(offset, axis1, axis2)?.sum(Some(&[-1]), false)
     }
 
-    /// Differences of neighbours along an axis, `n` times over; of bool, whether they differ.
-    /// `prepend` and `append` are joined to the axis first.
+    /// Differences of neighbours along an axis, applied `n` times; for bool, whether neighbours
+    /// differ. `prepend` and `append` are first concatenated to the axis.
     #[track_caller]
     pub fn diff(
         &self,
@@ -312,7 +314,7 @@ impl Tensor {
         parts.push(self);
         parts.extend(after.as_ref());
         let mut x = if parts.len() > 1 { concat(&parts, axis)? } else { self.clone() };
-        // Of no elements there are no differences, however often they are taken.
+        // Without elements there are no differences, however often they are taken.
         let mut times = n;
         if !x.shape().dim(at).at_least(n + 1) {
             x = x.narrow(axis, 0, 0)?;
@@ -330,9 +332,9 @@ impl Tensor {
         Ok(x)
     }
 
-    /// With axes of size one at places of the result.
+    /// Inserts axes of size one at these positions of the result.
     ///
-    /// Errors: an axis error for a place outside the result, or named twice.
+    /// Errors: an axis error for a position out of range, or duplicate positions.
     #[track_caller]
     pub fn expand_dims(&self, axes: &[i64]) -> Result<Tensor> {
         let rank = self.rank() + axes.len();
@@ -342,7 +344,7 @@ impl Tensor {
         places.iter().try_fold(self.clone(), |x, &at| x.unsqueeze(at))
     }
 
-    /// At least `rank` axes (up to three), as NumPy's `atleast_1d` to `atleast_3d` add them.
+    /// Adds axes up to rank `rank` (at most three), as NumPy's `atleast_1d` to `atleast_3d` do.
     #[track_caller]
     pub fn at_least(&self, rank: usize) -> Result<Tensor> {
         match (self.rank(), rank) {
@@ -356,10 +358,10 @@ impl Tensor {
         }
     }
 
-    /// A border that follows from the elements inside: `widths[i]` before and after along axis `i`.
+    /// Pads with a border computed from the inner elements: `widths[i]` before and after along axis
+    /// `i`.
     ///
-    /// Errors: a shape error unless there is one pair per axis, or if an axis to be widened is
-    /// empty.
+    /// Errors: a shape error unless there is one pair per axis, or if a padded axis is empty.
     #[track_caller]
     pub fn pad_with(&self, widths: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
         let shape = self.shape();
@@ -386,7 +388,7 @@ impl Tensor {
     }
 }
 
-/// The index inside an axis that each index beyond its border stands for.
+/// Maps indices beyond the border to the inner index whose element they repeat.
 #[track_caller]
 fn inner_index(index: &Tensor, size: i64, mode: PadMode) -> Result<Tensor> {
     let mirrored = |period: i64, last: i64| {
@@ -402,10 +404,10 @@ fn inner_index(index: &Tensor, size: i64, mode: PadMode) -> Result<Tensor> {
     }
 }
 
-/// Grids of coordinates: each tensor (one axis) stretched over the axes of all. `swapped` has the
-/// first two axes exchanged: NumPy's `xy`.
+/// Coordinate grids: each tensor (one axis) is broadcast over the axes of all tensors. `swapped`
+/// exchanges the first two axes, as NumPy's `xy` indexing.
 ///
-/// Errors: a shape error for a tensor of more axes.
+/// Errors: a shape error for a tensor with more axes.
 #[track_caller]
 pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     let mut sizes = Vec::with_capacity(tensors.len());
@@ -425,7 +427,7 @@ pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     tensors.iter().enumerate().map(stretched).collect()
 }
 
-/// Tensors stretched to the shape they broadcast to.
+/// Broadcasts tensors to their common shape.
 #[track_caller]
 pub fn broadcast_arrays(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     let shapes: Vec<Shape> = tensors.iter().map(|t| t.shape()).collect();
@@ -433,7 +435,7 @@ pub fn broadcast_arrays(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     tensors.iter().map(|t| t.broadcast_to(common.clone())).collect()
 }
 
-/// The slices along an axis, without it.
+/// The slices along an axis, without the axis.
 #[track_caller]
 pub fn unstack(x: &Tensor, axis: i64) -> Result<Vec<Tensor>> {
     let at = normalize_axis("unstack", axis, x.rank())?;
@@ -446,9 +448,10 @@ pub fn unstack(x: &Tensor, axis: i64) -> Result<Vec<Tensor>> {
     parts.iter().map(|part| part.squeeze(Some(&[axis]))).collect()
 }
 
-/// As many parts of one size along an axis, whose size may be symbolic.
+/// Splits an axis, whose size may be symbolic, into `count` equal parts.
 ///
-/// Errors: [`Error::InvalidArgument`] for no parts, and for a size that is no multiple of their number.
+/// Errors: [`Error::InvalidArgument`] for no parts, and for a size that is not a multiple of
+/// `count`.
 #[track_caller]
 pub fn split_equal(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     let shape = x.shape();
@@ -460,14 +463,15 @@ pub fn split_equal(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     if size.known().is_some() {
         return array_split(x, count, axis);
     }
-    // Parts of a symbolic axis begin at no numbers, those of an axis of parts do.
+    // Parts of a symbolic axis have symbolic starts, so split the axis into two and unstack the
+    // first.
     let part = size.floor_div(count);
     let dims = shape.dims().take(at).chain([count.into(), part]).chain(shape.dims().skip(at + 1));
     let apart = x.reshape_to(dims.collect())?;
     unstack(&apart, at as i64)
 }
 
-/// Parts along an axis, as many as asked, whose sizes differ by one at most: the longer first.
+/// Splits an axis into `count` parts whose sizes differ by at most one, the longer parts first.
 #[track_caller]
 pub fn array_split(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     let size = x.shape()[normalize_axis("array_split", axis, x.rank())?];
@@ -479,7 +483,7 @@ pub fn array_split(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     super::split(x, &(0..count).map(part).collect::<Vec<_>>(), axis)
 }
 
-/// Tensors after one another along the second axis, or the first if they have one axis.
+/// Concatenates tensors along the second axis, or along the first if they have one axis.
 #[track_caller]
 pub fn hstack(tensors: &[&Tensor]) -> Result<Tensor> {
     let parts = raised(tensors, 1)?;
@@ -487,19 +491,19 @@ pub fn hstack(tensors: &[&Tensor]) -> Result<Tensor> {
     concat(&parts.iter().collect::<Vec<_>>(), axis)
 }
 
-/// Tensors below one another along the first axis; those of one axis are rows.
+/// Concatenates tensors along the first axis; a tensor of one axis is a row.
 #[track_caller]
 pub fn vstack(tensors: &[&Tensor]) -> Result<Tensor> {
     concat(&raised(tensors, 2)?.iter().collect::<Vec<_>>(), 0)
 }
 
-/// Tensors behind one another along the third axis.
+/// Concatenates tensors along the third axis.
 #[track_caller]
 pub fn dstack(tensors: &[&Tensor]) -> Result<Tensor> {
     concat(&raised(tensors, 3)?.iter().collect::<Vec<_>>(), 2)
 }
 
-/// Tensors of one axis as columns of a matrix, beside those of two.
+/// Concatenates tensors along the second axis; a tensor of one axis is a column.
 #[track_caller]
 pub fn column_stack(tensors: &[&Tensor]) -> Result<Tensor> {
     let column = |t: &&Tensor| if t.rank() < 2 { t.reshape(&[-1, 1]) } else { Ok((*t).clone()) };

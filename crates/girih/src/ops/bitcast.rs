@@ -1,19 +1,20 @@
-//! The memory of tensors read as another dtype. The op reads real elements as others of their size; here
-//! wider and narrower ones are made of its results by shifts, and complex numbers of their parts.
+//! Reinterpretation of the bits of tensors as another dtype. The op reinterprets real elements of
+//! equal size. This module converts wider and narrower elements by shifts, and complex numbers by
+//! their parts.
 
 use super::stack;
 use crate::{Operand, Result, Tensor};
 use girih_ir::{Attrs, DType, Dim, Error, Op, OpCode, Shape};
 
 impl Tensor {
-    /// The elements' bits read as another dtype, as they lie in memory, the lowest byte first. With an
-    /// element of as many bytes the shape stays; else the last axis has as many bytes as before. The
-    /// same tensor for its own dtype. Complex numbers become their parts, and parts complex numbers,
-    /// with derivatives; other bits have none.
+    /// Reinterprets the elements' bits in memory, the lowest byte first, as another dtype. For an
+    /// element of the same size the shape stays; otherwise the last axis keeps its number of bytes.
+    /// For its own dtype the result is the tensor itself. Complex numbers become their parts, and
+    /// parts complex numbers, with derivatives; other conversions have no derivative.
     ///
-    /// Errors: a dtype error for bool, unless this is bool: of the bits of a byte, only 0 and 1 are one.
-    /// A shape error, if elements are of another size, for no axes and for a last axis whose bytes are no
-    /// whole number of elements.
+    /// Errors: a dtype error for bool unless the tensor is bool, since only the bytes 0 and 1 are a
+    /// bool. For elements of another size, a shape error for a scalar and for a last axis whose
+    /// bytes are not a whole number of elements.
     #[track_caller]
     pub fn bitcast(&self, dtype: DType) -> Result<Tensor> {
         let (op, own, shape) = ("view", self.dtype(), self.shape());
@@ -39,7 +40,7 @@ impl Tensor {
         }
     }
 
-    /// The bits as a real dtype of the same size.
+    /// Reinterprets the bits as a real dtype of the same size.
     #[track_caller]
     fn same_size(&self, dtype: DType) -> Result<Tensor> {
         match self.dtype() == dtype {
@@ -48,13 +49,13 @@ impl Tensor {
         }
     }
 
-    /// Real and imaginary parts of complex numbers, next to each other in the last axis.
+    /// Real and imaginary parts of complex numbers, adjacent in the last axis.
     #[track_caller]
     fn parts(&self) -> Result<Tensor> {
         stack(&[&self.real()?, &self.imag()?], -1)?.flatten(-2, -1)
     }
 
-    /// Complex numbers of the parts that lie next to each other in the last axis.
+    /// Complex numbers from adjacent parts in the last axis.
     #[track_caller]
     fn joined(&self) -> Result<Tensor> {
         let pairs = self.grouped(2)?;
@@ -62,7 +63,7 @@ impl Tensor {
         Tensor::record(OpCode::Complex.into(), &[&part(0)?, &part(1)?])
     }
 
-    /// The last axis as groups of that many elements, which become an axis of their own.
+    /// Splits the last axis into groups of `count` elements, which form a new last axis.
     #[track_caller]
     fn grouped(&self, count: usize) -> Result<Tensor> {
         let shape = self.shape();
@@ -72,7 +73,7 @@ impl Tensor {
         self.reshape_to(sizes)
     }
 
-    /// Unsigned integers as wider elements: groups of them shifted to their places.
+    /// Combines groups of unsigned integers into wider elements by shifts.
     #[track_caller]
     fn widened(&self, dtype: DType) -> Result<Tensor> {
         let (size, wide) = (self.dtype().size(), unsigned(dtype));
@@ -88,8 +89,8 @@ impl Tensor {
         all?.same_size(dtype)
     }
 
-    /// Unsigned integers as narrower elements: those of each in an axis of their own, which is merged
-    /// with the last.
+    /// Splits unsigned integers into narrower elements, which form an axis that is merged with the
+    /// last axis.
     #[track_caller]
     fn narrowed(&self, dtype: DType) -> Result<Tensor> {
         let (own, narrow) = (self.dtype(), unsigned(dtype));
@@ -102,7 +103,7 @@ impl Tensor {
     }
 }
 
-/// The unsigned integers of a real dtype's size.
+/// The unsigned integer dtype of a real dtype's size.
 fn unsigned(dtype: DType) -> DType {
     match dtype.size() {
         1 => DType::U8,
@@ -112,8 +113,8 @@ fn unsigned(dtype: DType) -> DType {
     }
 }
 
-/// Fails unless the bytes of the last axis are a whole number of elements of the dtype, or both have
-/// elements of one size.
+/// Fails unless elements of both dtypes have one size, or the bytes of the last axis are a whole
+/// number of elements of `dtype`.
 fn check_sizes(op: &'static str, shape: &Shape, own: DType, dtype: DType) -> Result<()> {
     let (old, new) = (own.size(), dtype.size());
     if old == new {

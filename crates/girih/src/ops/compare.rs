@@ -1,28 +1,29 @@
-//! Comparisons up to a tolerance, and of whole tensors.
+//! Comparisons with a tolerance, and comparisons of whole tensors.
 
 use super::elementwise::{Operand, binary};
 use crate::{Result, Tensor};
 use girih_ir::{DType, OpCode};
 
-/// How far apart numbers may be that count as close: `atol + rtol * |b|`.
+/// The tolerance within which numbers are close: `atol + rtol * |b|`.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
-    /// The distance allowed in parts of the second number.
+    /// The tolerance relative to the second number.
     pub rtol: f64,
-    /// The distance allowed in any case.
+    /// The absolute tolerance.
     pub atol: f64,
     /// Whether NaN is close to NaN.
     pub equal_nan: bool,
 }
 
 impl Default for Tolerance {
-    /// NumPy's.
+    /// NumPy's defaults.
     fn default() -> Tolerance {
         Tolerance { rtol: 1e-5, atol: 1e-8, equal_nan: false }
     }
 }
 
-/// Integers are compared as f64, halves as f32: the tolerance of a half's dtype would be nothing.
+/// Compares integers as f64 and halves as f32, since the tolerance would be rounded to nothing in a
+/// half dtype.
 #[track_caller]
 fn wide(x: Operand<'_>, dtype: DType) -> Result<Tensor> {
     let x = x.constant(dtype)?;
@@ -30,8 +31,8 @@ fn wide(x: Operand<'_>, dtype: DType) -> Result<Tensor> {
     x.astype(wide)
 }
 
-/// Whether elements are equal or `|a - b| <= atol + rtol * |b|`; infinities are close to themselves
-/// only. Operands broadcast; the result is bool.
+/// Whether elements are equal or `|a - b| <= atol + rtol * |b|`; an infinity is close only to
+/// itself. Operands broadcast; the result is bool.
 #[track_caller]
 pub fn isclose<'a, 'b>(
     a: impl Into<Operand<'a>>,
@@ -60,7 +61,7 @@ pub fn allclose<'a, 'b>(
     isclose(a, b, tolerance)?.all(None, false)
 }
 
-/// Whether two tensors have one shape and equal elements: a bool scalar.
+/// Whether two tensors have equal shapes and elements: a bool scalar.
 #[track_caller]
 pub fn array_equal(a: &Tensor, b: &Tensor, equal_nan: bool) -> Result<Tensor> {
     if !a.shape().equals(&b.shape()) {

@@ -1,4 +1,4 @@
-//! Convolutions and windows over the last (spatial) axes. A list of one entry stands for
+//! Convolutions and sliding windows over the last (spatial) axes. A list with one entry applies to
 //! all spatial axes.
 
 use super::PadMode;
@@ -8,14 +8,15 @@ use girih_ir::ops::window::WindowDim;
 use girih_ir::{Attrs, Op, OpCode, Shape};
 use std::sync::Arc;
 
-/// How many elements are added before and after those of each spatial axis.
+/// The number of elements added before and after each spatial axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// None.
+    /// No padding.
     Valid,
-    /// As many as give a result of the size `ceil(size / stride)`; an odd one goes to the end.
+    /// Pads so that the result has the size `ceil(size / stride)`; the odd element is added at the
+    /// end.
     Same,
-    /// Pairs of before and after.
+    /// Pairs of the numbers before and after.
     Explicit(Vec<(usize, usize)>),
 }
 
@@ -25,20 +26,20 @@ impl From<usize> for Padding {
     }
 }
 
-/// How a kernel moves over a tensor.
+/// The geometry of a convolution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvOptions {
     /// Distances between windows.
     pub stride: Vec<usize>,
-    /// Zeros around the tensor; of a transposed convolution, elements cut off its result.
+    /// Zeros around the tensor; for a transposed convolution, elements cropped from its result.
     pub padding: Padding,
     /// Distances between the elements of a window.
     pub dilation: Vec<usize>,
-    /// Groups of channels that do not see each other.
+    /// The number of groups of channels that are convolved separately.
     pub groups: usize,
     /// Elements added at the end of a transposed convolution's result.
     pub output_padding: Vec<usize>,
-    /// Where the padding's elements come from; zeros if nowhere. Not for transposed convolutions.
+    /// The values of the padding; zeros if `None`. Not for transposed convolutions.
     pub padding_mode: Option<PadMode>,
 }
 
@@ -55,7 +56,7 @@ impl Default for ConvOptions {
     }
 }
 
-/// The entry of each spatial axis.
+/// Expands a list to one entry per spatial axis.
 pub(crate) fn spread<T: Clone>(
     op: &'static str,
     what: &str,
@@ -73,7 +74,7 @@ pub(crate) fn spread<T: Clone>(
 }
 
 impl Padding {
-    /// Pairs for each axis, given its size and the windows on it.
+    /// The pairs for each axis, from the axes' sizes and the windows.
     pub(super) fn pairs(
         &self,
         op: &'static str,
@@ -96,7 +97,7 @@ impl Padding {
     }
 }
 
-/// Windows without the extents of the axes they are over.
+/// The windows; the extents of their axes are set later.
 pub(super) fn windows(
     op: &'static str,
     sizes: &[usize],
@@ -120,7 +121,8 @@ pub(super) fn windows(
 }
 
 impl Tensor {
-    /// A batch axis if there is none for `n` spatial axes, and whether one was added.
+    /// Adds a missing batch axis in front of the channels and `n` spatial axes; also returns
+    /// whether it was added.
     #[track_caller]
     pub(crate) fn batched(&self, op: &'static str, n: usize) -> Result<(Tensor, bool)> {
         match self.rank() {
@@ -189,11 +191,12 @@ impl Tensor {
         if added { out.squeeze(Some(&[0])) } else { Ok(out) }
     }
 
-    /// Cross-correlation of `[batch, channels, …]` with kernels `[out, channels / groups, …]`,
-    /// which have as many spatial axes, and a bias per output channel. The batch axis may be
+    /// Cross-correlates `[batch, channels, …]` with kernels `[out, channels / groups, …]` of the
+    /// same number of spatial axes, and adds a bias per output channel. The batch axis may be
     /// missing.
     ///
-    /// Errors: a shape error for channels that do not fit or a kernel larger than what there is.
+    /// Errors: a shape error for channels that do not fit, or for a kernel larger than the padded
+    /// tensor.
     #[track_caller]
     pub fn conv(
         &self,
@@ -204,11 +207,11 @@ impl Tensor {
         self.convolved(OpCode::Conv, weight, bias, options)
     }
 
-    /// The transpose of [`Tensor::conv`] as a map of its operand (what its gradient computes), of
-    /// `[batch, in, …]` with kernels `[in, out / groups, …]`.
+    /// The transpose of [`Tensor::conv`] as a linear map of its operand (the op of its gradient),
+    /// for `[batch, in, …]` with kernels `[in, out / groups, …]`.
     ///
     /// Errors: a shape error for channels that do not fit; [`Error::InvalidArgument`] for an output
-    /// padding as large as the stride, or padding by name.
+    /// padding of at least the stride and the dilation, [`Padding::Same`], or a padding mode.
     #[track_caller]
     pub fn conv_transpose(
         &self,
@@ -231,7 +234,7 @@ impl Tensor {
         self.convolved(OpCode::ConvTranspose, weight, bias, options)
     }
 
-    /// Windows over the last axes as axes of their own, behind their positions:
+    /// Sliding windows over the last axes, as new axes after the axes of window positions:
     /// `[…, extents…] -> […, counts…, sizes…]`. A view.
     ///
     /// Errors: [`Error::InvalidArgument`] for a window larger than its axis.
@@ -247,8 +250,8 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Windows, Attrs::Windows(Arc::new(dims))), &[self])
     }
 
-    /// The transpose of [`Tensor::windows`] over axes of the given extents: windows added up where
-    /// they lie, `[…, counts…, sizes…] -> […, extents…]`. Elements beyond the last window are 0.
+    /// The transpose of [`Tensor::windows`] over axes of the given extents: adds overlapping
+    /// windows, `[…, counts…, sizes…] -> […, extents…]`. Elements outside all windows are 0.
     ///
     /// Errors: a shape error unless the last axes are the windows' counts and sizes.
     #[track_caller]
@@ -265,7 +268,7 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims))), &[self])
     }
 
-    /// The patches that a convolution's kernel meets, as columns:
+    /// The patches of a convolution as columns (im2col):
     /// `[batch, channels, …] -> [batch, channels * kernel, positions]`.
     ///
     /// Errors: a shape error unless there are as many spatial axes as kernel sizes.
@@ -290,11 +293,11 @@ impl Tensor {
         if added { out.squeeze(Some(&[0])) } else { Ok(out) }
     }
 
-    /// The transpose of [`Tensor::unfold`]: patches added up where they lie, to spatial axes of
+    /// The transpose of [`Tensor::unfold`] (col2im): adds overlapping patches, to spatial axes of
     /// the given sizes.
     ///
-    /// Errors: a shape error unless there are as many columns as the kernel has positions and as
-    /// many rows as a multiple of its elements.
+    /// Errors: a shape error unless the number of columns is the number of kernel positions, and
+    /// the number of rows is a multiple of the kernel's elements.
     #[track_caller]
     pub fn fold(&self, output: &[usize], size: &[usize], options: &ConvOptions) -> Result<Tensor> {
         let (op, n) = ("fold", size.len());

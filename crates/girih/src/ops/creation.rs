@@ -1,4 +1,4 @@
-//! Constants and ranges.
+//! Creation of constants and ranges.
 
 use super::elementwise::int_literal;
 use crate::node::State;
@@ -8,19 +8,19 @@ use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape, TensorSpec};
 use super::Operand;
 
 impl Tensor {
-    /// Zeros.
+    /// A tensor of zeros.
     pub fn zeros(shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
         Tensor::splat("zeros", Literal::from_i64(dtype, 0), shape.into())
     }
 
-    /// Ones.
+    /// A tensor of ones.
     pub fn ones(shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
         Tensor::splat("ones", Literal::from_i64(dtype, 1), shape.into())
     }
 
     /// A tensor whose elements all equal `value`.
     ///
-    /// Errors: an integer that the dtype cannot hold; a tensor as value.
+    /// Errors: for an integer that the dtype cannot hold; for a tensor as value.
     pub fn full<'a>(
         value: impl Into<Operand<'a>>,
         shape: impl Into<Shape>,
@@ -49,7 +49,7 @@ impl Tensor {
         Ok(Tensor::constant(literal, shape))
     }
 
-    /// Each element's index along an axis.
+    /// The index of each element along an axis.
     pub fn iota(shape: impl Into<Shape>, axis: usize, dtype: DType) -> Result<Tensor> {
         let spec = TensorSpec::new(shape, dtype);
         spec.shape.check("iota", dtype)?;
@@ -61,7 +61,7 @@ impl Tensor {
         Ok(Tensor::with_state(op, &spec, State::Leaf))
     }
 
-    /// `start, start + step, …` up to but without `stop`, exact if all three are integers.
+    /// `start, start + step, …` up to but excluding `stop`; exact if all three are integers.
     ///
     /// Errors: [`Error::InvalidArgument`] for a step of zero, bounds that are not finite, or a
     /// tensor; a dtype error if the dtype cannot hold an integer of the range.
@@ -97,8 +97,8 @@ impl Tensor {
         steps.mul(step)?.add(start)?.astype(dtype)
     }
 
-    /// `num` evenly spaced values from `start` to `stop`, the last one included if `endpoint`;
-    /// rounded down for integer dtypes.
+    /// `num` evenly spaced values from `start` to `stop`, including `stop` if `endpoint`; rounded
+    /// down for integer dtypes.
     #[track_caller]
     pub fn linspace<'a>(
         start: impl Into<Operand<'a>>,
@@ -117,7 +117,7 @@ impl Tensor {
         let index = Tensor::iota([num], 0, DType::F64)?;
         let mut values = index.mul(step)?.add(start)?;
         if endpoint && num > 1 {
-            // The end exactly, whatever the rounding of the steps.
+            // The last value is exactly `stop`, regardless of the rounding of the steps.
             let last = index.eq(divisions as f64)?;
             values = super::where_(&last, stop, &values)?;
         }
@@ -137,7 +137,7 @@ impl Tensor {
     }
 }
 
-/// An integer, or a float without a fraction that 64 bits hold exactly.
+/// The value as an integer, if it is one; a float must be whole and at most 2^53 in magnitude.
 fn whole(value: Operand<'_>) -> Option<i128> {
     match value {
         Operand::Bool(v) => Some(v as i128),
@@ -150,7 +150,7 @@ fn whole(value: Operand<'_>) -> Option<i128> {
     }
 }
 
-/// A bound of a range as a size; how much below 0 it is, if it is.
+/// A bound of a range as a size, and the magnitude of a negative bound.
 fn bound(value: Operand<'_>) -> Option<(Dim, usize)> {
     match value {
         Operand::Size(size) => Some((size, 0)),
@@ -161,7 +161,7 @@ fn bound(value: Operand<'_>) -> Option<(Dim, usize)> {
     }
 }
 
-/// Integers from a bound by a step up to another one, of which one at least is symbolic.
+/// The integers between two bounds, at least one of which is symbolic, with a constant step.
 #[track_caller]
 fn symbolic_range(
     start: Operand<'_>,
@@ -171,7 +171,7 @@ fn symbolic_range(
     dtype: DType,
 ) -> Result<Tensor> {
     let stride = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
-    // Both are moved up by how much they are below 0.
+    // Shift both bounds by the magnitude of a negative bound, so that they become sizes.
     let (low, high) = if step > 0 { (first, last) } else { (last, first) };
     let (low, high) = (low.0 + high.1, high.0 + low.1);
     let distance = if high.at_least(low) { high - low } else { 0.into() };
@@ -188,7 +188,7 @@ fn symbolic_range(
     }
 }
 
-/// Evenly spaced values, as many as a symbolic size says.
+/// A symbolic number of evenly spaced values.
 #[track_caller]
 fn symbolic_linspace(
     start: Operand<'_>,
@@ -247,11 +247,11 @@ fn whole_range(start: i128, stop: i128, step: i128, dtype: DType) -> Result<Tens
     let count = ((stop - start + step - step.signum()) / step).max(0);
     let n = Shape::from_signed("arange", &[count.try_into().unwrap_or(i64::MAX)])?;
     if count > 0 {
-        // The ends decide whether the dtype holds them all.
+        // The dtype holds the whole range if it holds the first and the last value.
         int_literal(start, dtype)?;
         int_literal(start + (count - 1) * step, dtype)?;
     }
-    // Taken in 64 bits, whose wrapping is that of the sum: a negative step of u64 is a large one.
+    // Compute in 64 bits with wraparound: a negative step of u64 is a large number.
     let wide = if dtype == DType::U64 { DType::U64 } else { DType::I64 };
     let scalar = |v: i128| Tensor::constant(Literal::from_int(wide, v), Shape::scalar());
     let steps = Tensor::iota(n, 0, wide)?;

@@ -1,4 +1,4 @@
-//! Running sums, products, extrema along an axis.
+//! Cumulative sums, products and extrema along an axis.
 
 use super::shape::concat;
 use crate::{Result, Tensor, precision};
@@ -12,7 +12,7 @@ impl Tensor {
         self.by_rows(code.def().name, axis, |x| Tensor::record(op, &[x]))
     }
 
-    /// Sums or products in `dtype`, or in the dtype that sums are taken in; half floats are
+    /// Cumulative sums or products in `dtype`, by default the accumulator dtype; half floats are
     /// accumulated in f32 and rounded at the end.
     #[track_caller]
     fn running_total(
@@ -31,8 +31,8 @@ impl Tensor {
         concat(&[&first, &out], axis)
     }
 
-    /// Sums of the elements up to each along an axis. Integers and bool are summed as i64, unless
-    /// a dtype is given. With `include_initial` a zero comes first, and the axis is one longer.
+    /// Cumulative sums along an axis. Integers and bool are summed as i64 unless a dtype is given.
+    /// With `include_initial`, the result starts with a zero and the axis is one longer.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
@@ -40,9 +40,8 @@ impl Tensor {
         self.running_total(OpCode::CumSum, axis, dtype, include_initial.then_some(0.0))
     }
 
-    /// Products of the elements up to each along an axis. Integers and bool are multiplied as i64,
-    /// unless a dtype is given. With `include_initial` a one comes first, and the axis is one
-    /// longer.
+    /// Cumulative products along an axis. Integers and bool are multiplied as i64 unless a dtype is
+    /// given. With `include_initial`, the result starts with a one and the axis is one longer.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
@@ -55,32 +54,31 @@ impl Tensor {
         self.running_total(OpCode::CumProd, axis, dtype, include_initial.then_some(1.0))
     }
 
-    /// The largest of the elements up to each along an axis; NaN from the first NaN on.
+    /// The cumulative maximum along an axis; NaN from the first NaN on.
     #[track_caller]
     pub fn cummax(&self, axis: i64) -> Result<Tensor> {
         self.running(OpCode::CumMax, axis, 0)
     }
 
-    /// Where the largest of the elements up to each is (i64): the last of equal ones.
+    /// The index of the cumulative maximum (i64); the last of equal elements.
     #[track_caller]
     pub fn argcummax(&self, axis: i64) -> Result<Tensor> {
         self.running(OpCode::CumMax, axis, 1)
     }
 
-    /// The smallest of the elements up to each along an axis; NaN from the first NaN on.
+    /// The cumulative minimum along an axis; NaN from the first NaN on.
     #[track_caller]
     pub fn cummin(&self, axis: i64) -> Result<Tensor> {
         self.running(OpCode::CumMin, axis, 0)
     }
 
-    /// Where the smallest of the elements up to each is (i64): the last of equal ones.
+    /// The index of the cumulative minimum (i64); the last of equal elements.
     #[track_caller]
     pub fn argcummin(&self, axis: i64) -> Result<Tensor> {
         self.running(OpCode::CumMin, axis, 1)
     }
 
-    /// Logarithms of the sums of the exponentials up to each element, without overflow. Integers
-    /// become f32.
+    /// The logarithm of the cumulative sum of exponentials, without overflow. Integers become f32.
     #[track_caller]
     pub fn logcumsumexp(&self, axis: i64) -> Result<Tensor> {
         let dtype = self.dtype().to_float();

@@ -1,4 +1,4 @@
-//! Ops of users: functions of the host as ops of the graph.
+//! Custom ops: functions of the host as ops of the graph.
 
 use crate::{Error, Result, Tensor, TensorSpec};
 use girih_ir::Op;
@@ -9,19 +9,18 @@ pub use girih_ir::ops::host::{
 pub use girih_kernel::custom::{DTypes, KernelOp, KernelVjp};
 use std::sync::Arc;
 
-/// Makes an op known by its name and version, so that programs in files and in the cache on disk find
-/// it again.
+/// Registers an op by its name and version, so that programs in files and in the disk cache can
+/// refer to it.
 ///
-/// Errors: a name with other characters than letters, digits and `_ . : - /`.
+/// Errors: for a name with characters other than letters, digits and `_ . : - /`.
 pub fn register_custom(op: Arc<dyn CustomOp>) -> Result<()> {
     Ok(host::register(op)?)
 }
 
-/// The results of an op of a user at tensors, by its shape rule. Kernels of a user are checked against
-/// the operands here, or where symbolic sizes are bound.
+/// Records a custom op on tensors; the specs of its results follow from its shape rule. A custom
+/// op's kernels are checked against the operands here, or at the binding of symbolic sizes.
 ///
-/// Errors: those of the rule; an op that gives no results or more than 255; kernels that do not fit the
-/// operands.
+/// Errors: those of the rule; no results or more than 255; kernels that do not fit the operands.
 #[track_caller]
 pub fn custom(op: &Arc<dyn CustomOp>, operands: &[&Tensor]) -> Result<Vec<Tensor>> {
     let specs: Vec<TensorSpec> = operands.iter().map(|t| t.spec()).collect();
@@ -34,7 +33,7 @@ pub fn custom(op: &Arc<dyn CustomOp>, operands: &[&Tensor]) -> Result<Vec<Tensor
     custom_call(HostCall::new(op.clone(), results, op.batching(), false), operands)
 }
 
-/// The results of a call of a host op.
+/// Records a call of a host op and returns its results.
 ///
 /// Errors: as [`custom`].
 #[track_caller]

@@ -1,6 +1,6 @@
-//! Einstein summation of any number of tensors: parsed (in `subscripts`), brought into an order of
-//! pairwise contractions (in `path`), and recorded as permutes, reshapes, products of matrices and
-//! sums, so that gradients and fusion need nothing of their own.
+//! Einstein summation of any number of tensors. The subscripts are parsed (`subscripts`), an order
+//! of pairwise contractions is chosen (`path`), and the contractions are recorded as permutes,
+//! reshapes, matrix products and sums, so that gradients and fusion need no special rules.
 
 mod path;
 mod subscripts;
@@ -13,15 +13,15 @@ use girih_ir::{Attrs, DType, Dim, Op, OpCode, Shape};
 use path::Strategy;
 use subscripts::{Label, Subscripts};
 
-/// How the order of contractions is chosen.
+/// The algorithm that chooses the order of contractions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Optimize {
-    /// The cheapest order for few operands, greedily for many.
+    /// The optimal order for few operands, the greedy order for many.
     #[default]
     Auto,
-    /// The cheapest order, whatever it costs to find.
+    /// The optimal order for up to 16 operands, the greedy order for more.
     Optimal,
-    /// Greedily.
+    /// The greedy order.
     Greedy,
     /// From left to right.
     No,
@@ -34,12 +34,12 @@ struct Labelled {
     labels: Vec<Label>,
 }
 
-/// The sum over all labels that the output does not name, of the products of the operands:
-/// `"ij,jk->ik"`. Without an output it has, sorted, the labels that occur once. `...` stands for
-/// axes that broadcast; a label that occurs twice in an operand takes its diagonal; axes of one
-/// element meet axes of any size.
+/// The sum over all labels that are not in the output, of the products of the operands:
+/// `"ij,jk->ik"`. Without an explicit output, the output consists of the labels that occur once,
+/// sorted. `...` stands for axes that broadcast. A label that occurs twice in an operand takes its
+/// diagonal. Axes of size one broadcast.
 ///
-/// Dtypes: operands promote; bool counts as i64, as in products of matrices.
+/// Dtypes: operands are promoted; bool becomes i64, as in matrix products.
 ///
 /// Errors: [`Error::InvalidArgument`] for subscripts that do not parse or fit the operands; a shape
 /// error for sizes that differ.
@@ -72,7 +72,7 @@ pub fn einsum(subscripts: &str, operands: &[&Tensor], optimize: Optimize) -> Res
     last.summed(|l| parsed.output.contains(&l))?.arranged(&parsed)
 }
 
-/// The order of contractions that [`einsum`] takes, with its cost.
+/// The order of contractions that [`einsum`] uses, with its cost.
 ///
 /// Errors: as [`einsum`].
 #[track_caller]
@@ -94,7 +94,7 @@ fn find(parsed: &Subscripts, shapes: &[Shape], optimize: Optimize) -> Contractio
     path::find(parsed, strategy)
 }
 
-/// One step of a path: two operands, or the only one.
+/// Executes one step of a path, with one or two operands.
 fn contract(taken: Vec<Labelled>, needed: impl Fn(Label) -> bool) -> Result<Labelled> {
     let mut taken = taken.into_iter();
     let first = taken.next().ok_or_else(|| Error::InvalidArgument("einsum: empty step".into()))?;
@@ -105,9 +105,9 @@ fn contract(taken: Vec<Labelled>, needed: impl Fn(Label) -> bool) -> Result<Labe
     product.summed(&needed)
 }
 
-/// The product of two terms, summed over the labels that only they have.
+/// The product of two terms, summed over the shared labels that are not needed.
 fn pair(a: Labelled, b: Labelled, needed: &impl Fn(Label) -> bool) -> Result<Labelled> {
-    // What only one of them has is summed before.
+    // Labels of only one term are summed before the product.
     let a = a.without_ones(&b)?.summed(|l| needed(l) || b.labels.contains(&l))?;
     let b = b.without_ones(&a)?.summed(|l| needed(l) || a.labels.contains(&l))?;
     let shared = |l: &Label| b.labels.contains(l);
@@ -150,7 +150,7 @@ impl Labelled {
         self.axis(label).map_or(1.into(), |axis| self.tensor.shape().dim(axis))
     }
 
-    /// Axes of one element go where the other has more: they broadcast.
+    /// Removes axes of size one where the other term has a larger size, so that they broadcast.
     fn without_ones(self, other: &Labelled) -> Result<Labelled> {
         let meets = |l: Label| other.axis(l).is_some() && !other.size(l).equals(1);
         self.dropped(|t, l| t.size(l) != other.size(l) && t.size(l).equals(1) && meets(l))
@@ -165,7 +165,7 @@ impl Labelled {
         Ok(Labelled { tensor: self.tensor.reshape_to(shape)?, labels: kept })
     }
 
-    /// Sums over the labels that are not needed, in the tensor's own dtype.
+    /// Sums over the labels that are not needed, in the tensor's dtype.
     fn summed(self, needed: impl Fn(Label) -> bool) -> Result<Labelled> {
         let axes: AxisSet = (0..self.labels.len()).filter(|&i| !needed(self.labels[i])).collect();
         if axes.is_empty() {
@@ -177,7 +177,7 @@ impl Labelled {
         Ok(Labelled { tensor, labels })
     }
 
-    /// The tensor with its axes in the order of some labels.
+    /// The tensor with its axes in the order of `labels`.
     fn ordered(&self, labels: &[&[Label]]) -> Result<Tensor> {
         let order: Vec<i64> =
             labels.concat().iter().filter_map(|&l| self.axis(l)).map(|a| a as i64).collect();
@@ -187,8 +187,8 @@ impl Labelled {
         }
     }
 
-    /// Labels that occur twice take the diagonal of their axes: of a flat square every
-    /// `n + 1`-th element.
+    /// Takes the diagonal of axes with the same label: every `n + 1`-th element of the flattened
+    /// square.
     fn diagonal(self, parsed: &Subscripts) -> Result<Labelled> {
         let mut term = self;
         loop {
@@ -199,7 +199,8 @@ impl Labelled {
             let first = term.axis(label).unwrap_or(0);
             let shape = term.tensor.shape();
             let n = parsed.size(label).get();
-            // Of axes of one and of n elements the one of n is it: the other broadcasts.
+            // If the sizes are 1 and `n`, keep the axis of size `n`, since the other axis
+            // broadcasts.
             if shape[first] != shape[second] || shape[first] == 1 {
                 let single = if shape[first] == 1 { first } else { second };
                 term.tensor = term.tensor.squeeze(Some(&[single as i64]))?;
@@ -220,13 +221,13 @@ impl Labelled {
         }
     }
 
-    /// The result: axes in the order of the output.
+    /// The result, with its axes in the order of the output.
     fn arranged(self, parsed: &Subscripts) -> Result<Tensor> {
         let tensor = self.ordered(&[&parsed.output])?;
         let shape: Shape = parsed.output.iter().map(|&l| parsed.size(l)).collect();
         match tensor.shape() == shape {
             true => Ok(tensor),
-            // Labels that only axes of one element had broadcast.
+            // Labels whose axes all have size one in this term must be broadcast.
             false => tensor.broadcast_to(shape),
         }
     }
@@ -238,11 +239,11 @@ fn mismatch(op: &'static str, a: &Tensor, b: &Tensor, reason: String) -> Error {
 }
 
 impl Tensor {
-    /// The sum of products over axes of both, given in pairs; the result has the other axes of
-    /// this, then those of the other.
+    /// The sum of products over pairs of axes of both tensors. The result has the other axes of
+    /// this tensor, then those of the other tensor.
     ///
-    /// Errors: [`Error::InvalidArgument`] unless there are as many axes of one as of the other; a
-    /// shape error for sizes that differ.
+    /// Errors: [`Error::InvalidArgument`] unless both lists of axes have the same length; a shape
+    /// error for sizes that differ; an axis error for duplicate axes.
     #[track_caller]
     pub fn tensordot(&self, other: &Tensor, axes: (&[i64], &[i64])) -> Result<Tensor> {
         let op = "tensordot";
@@ -288,13 +289,13 @@ impl Tensor {
         pair_exact(a, b, &kept)
     }
 
-    /// The products of all elements of one with all of the other, flattened: `[n] [m] -> [n, m]`.
+    /// The outer product of the flattened tensors: `[n] [m] -> [n, m]`.
     #[track_caller]
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
         self.reshape(&[-1, 1])?.mul(&other.reshape(&[1, -1])?)
     }
 
-    /// Sums of products over the last axes of both; the product if one is a scalar.
+    /// The sum of products over the last axes of both tensors; the product if one is a scalar.
     ///
     /// Errors: a shape error for last axes of different sizes.
     #[track_caller]
@@ -305,8 +306,8 @@ impl Tensor {
         self.tensordot(other, (&[-1], &[-1]))
     }
 
-    /// NumPy's dot: the inner product of vectors, the product of matrices, for more axes the sum
-    /// over the last of this and the second-last of the other.
+    /// NumPy's dot: the inner product of vectors, or the matrix product; for more axes, the sum
+    /// over the last axis of this tensor and the second-last of the other.
     ///
     /// Errors: a shape error for sizes that differ.
     #[track_caller]
@@ -318,8 +319,8 @@ impl Tensor {
         }
     }
 
-    /// Sums of products along an axis, counted from the end if negative; other axes broadcast. The
-    /// first operand is conjugated, as in the scalar product of complex vectors.
+    /// The sum of products along an axis, which counts from the end if negative; the other axes
+    /// broadcast. The first operand is conjugated, as in the inner product of complex vectors.
     ///
     /// Errors: a shape error for sizes that differ along the axis, or that do not broadcast.
     #[track_caller]
@@ -340,7 +341,8 @@ impl Tensor {
         einsum("...i,...i->...", &[&a, &b], Optimize::No)
     }
 
-    /// The sum of products of all elements, flattened; the first operand is conjugated.
+    /// The sum of products of all elements of the flattened tensors; the first operand is
+    /// conjugated.
     ///
     /// Errors: a shape error for different numbers of elements.
     #[track_caller]
@@ -352,8 +354,8 @@ impl Tensor {
         self.conj()?.reshape(&[-1])?.tensordot(&other.reshape(&[-1])?, (&[0], &[0]))
     }
 
-    /// The Kronecker product: blocks of the other, one per element of this. Missing leading axes
-    /// have size one.
+    /// The Kronecker product: one block of the other tensor per element of this tensor. Missing
+    /// leading axes have size one.
     #[track_caller]
     pub fn kron(&self, other: &Tensor) -> Result<Tensor> {
         let rank = self.rank().max(other.rank());
@@ -370,7 +372,8 @@ impl Tensor {
             out.push(n * m);
         }
         if rank * 2 > girih_ir::MAX_RANK {
-            // Built from the front: what is there already is one axis.
+            // The product has two axes per axis of the result, which must not exceed the maximum
+            // rank.
             let reason = format!("at most {} axes", girih_ir::MAX_RANK / 2);
             return Err(mismatch("kron", self, other, reason));
         }
@@ -378,7 +381,7 @@ impl Tensor {
     }
 }
 
-/// The product of two terms of which all axes of one element are meant as such.
+/// Contracts two terms whose axes of size one do not broadcast.
 fn pair_exact(a: Labelled, b: Labelled, kept: &[Label]) -> Result<Tensor> {
     let out = pair(a, b, &|l| kept.contains(&l))?;
     out.summed(|l| kept.contains(&l))?.ordered(&[kept])

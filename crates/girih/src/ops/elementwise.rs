@@ -1,10 +1,10 @@
-//! Elementwise methods, dtype promotion and scalars.
+//! Elementwise methods, dtype promotion, and scalar operands.
 //!
-//! Tensors meet in [`DType::promote`]'s dtype. Scalars are weak: they take the tensor's dtype unless
-//! they are of a wider kind (a float meeting integers gives f32, an integer meeting bool gives
-//! i64, a complex number meeting reals the complex dtype of their precision), and must fit it.
-//! Division and functions of real numbers turn integers into f32. Scalars that a program is given, and
-//! sizes, are weak like numbers.
+//! Tensor operands are converted to the dtype of [`DType::promote`]. Scalars are weakly typed: they
+//! take the tensor's dtype unless their kind is wider (a float with integers gives f32, an integer
+//! with bool gives i64, a complex number with reals the complex dtype of their precision), and the
+//! dtype must be able to represent them. Division and functions of real numbers convert integers to
+//! f32. Scalar arguments of a program, and sizes, are weakly typed like numbers.
 
 use super::default_int;
 use crate::{Result, Tensor, precision};
@@ -12,12 +12,12 @@ use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape};
 use num_complex::Complex64;
 use std::borrow::Cow;
 
-/// An operand: a tensor, or a scalar that adapts to the other operand.
+/// An operand: a tensor, or a weakly typed scalar.
 #[derive(Clone, Copy)]
 pub enum Operand<'a> {
     /// A tensor.
     Tensor(&'a Tensor),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i128),
@@ -25,10 +25,10 @@ pub enum Operand<'a> {
     Float(f64),
     /// A complex number.
     Complex(Complex64),
-    /// A real number that is known when a program runs: a tensor of f64 without axes, which adapts as
-    /// [`Operand::Float`] does.
+    /// A real number whose value is known at run time: an f64 tensor of rank 0 that is weakly typed
+    /// like [`Operand::Float`].
     Weak(&'a Tensor),
-    /// A size, which may be symbolic and adapts as [`Operand::Int`] does.
+    /// A size, possibly symbolic, that is weakly typed like [`Operand::Int`].
     Size(Dim),
 }
 
@@ -54,7 +54,7 @@ impl<'a> From<&'a Tensor> for Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// The dtype in which the operand meets a tensor of `other`.
+    /// The common dtype of the operand and a tensor of dtype `other`.
     fn meet(self, other: DType) -> Result<DType> {
         Ok(match self {
             Operand::Tensor(t) => return Ok(t.dtype().promote(other)?),
@@ -66,7 +66,7 @@ impl<'a> Operand<'a> {
         })
     }
 
-    /// The dtype of a scalar on its own.
+    /// The dtype of a scalar without a tensor operand.
     fn own_dtype(self) -> DType {
         match self {
             Operand::Tensor(t) => t.dtype(),
@@ -77,7 +77,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// As a tensor of that dtype; scalars become constants of shape `[]`.
+    /// Converts the operand to a tensor of dtype `dtype`; scalars become constants of shape `[]`.
     #[track_caller]
     fn into_tensor(self, dtype: DType) -> Result<Cow<'a, Tensor>> {
         let literal = match self {
@@ -96,24 +96,24 @@ impl<'a> Operand<'a> {
         Ok(Cow::Owned(Tensor::constant(literal, Shape::scalar())))
     }
 
-    /// A scalar as a tensor of shape `[]`.
+    /// Converts a scalar to a tensor of shape `[]`.
     ///
-    /// Errors: a number that the dtype cannot hold.
+    /// Errors: for a number that the dtype cannot represent.
     #[track_caller]
     pub(crate) fn constant(self, dtype: DType) -> Result<Tensor> {
         self.into_tensor(dtype).map(Cow::into_owned)
     }
 }
 
-/// A scalar as a tensor of shape `[]`: of a dtype, or of the one that it has on its own.
+/// Converts a scalar to a tensor of shape `[]`, of the given dtype or the scalar's default dtype.
 ///
-/// Errors: an integer that the dtype cannot hold.
+/// Errors: for an integer that the dtype cannot represent.
 #[track_caller]
 pub fn number(value: Operand<'_>, dtype: Option<DType>) -> Result<Tensor> {
     value.constant(dtype.unwrap_or(value.own_dtype()))
 }
 
-/// An integer as a scalar of a dtype that must hold it.
+/// An integer as a literal of `dtype`, which must be able to represent it.
 pub(crate) fn int_literal(value: i128, dtype: DType) -> Result<Literal> {
     match dtype.int_range() {
         Some((min, max)) if !(min..=max).contains(&value) => {
@@ -128,10 +128,10 @@ pub(crate) fn int_literal(value: i128, dtype: DType) -> Result<Literal> {
     }
 }
 
-/// An operand as a tensor of a dtype into which it is put, as `astype` converts: reals into integers
-/// lose their fraction.
+/// Converts an operand to a tensor of the dtype of the tensor that it is stored in, as `astype`
+/// does: reals are truncated to integers.
 ///
-/// Errors: an integer that the dtype cannot hold, or a real number whose integer it cannot.
+/// Errors: for an integer, or the integer part of a real number, that the dtype cannot represent.
 #[track_caller]
 pub(crate) fn value_in(value: Operand<'_>, dtype: DType) -> Result<Tensor> {
     if let (Operand::Float(v), true) = (value, dtype.is_int()) {
@@ -145,7 +145,7 @@ pub(crate) fn value_in(value: Operand<'_>, dtype: DType) -> Result<Tensor> {
     value.into_tensor(dtype).map(Cow::into_owned)
 }
 
-/// The order of kinds of numbers in which a result may be put back into an operand's dtype.
+/// The order of the kinds of numbers, for "same kind" casting.
 fn kind(dtype: DType) -> u8 {
     match dtype {
         DType::Bool => 0,
@@ -155,8 +155,8 @@ fn kind(dtype: DType) -> u8 {
     }
 }
 
-/// Fails unless an op on a tensor of `dtype` and the value gives numbers of a kind that the dtype
-/// may hold again: what an update in place needs (NumPy's "same kind").
+/// Fails unless the result of an op on a tensor of `dtype` and the value can be stored in `dtype`
+/// again, as an in-place update requires (NumPy's "same kind" casting).
 pub fn kept_dtype(
     op: &'static str,
     code: Option<OpCode>,
@@ -171,7 +171,7 @@ pub fn kept_dtype(
         _ if met == DType::Bool && !logical && !extremum => default_int(),
         _ => met,
     };
-    // A tensor of the dtype's own kind may be wider.
+    // A wider tensor of the same kind is allowed.
     if kind(result) <= kind(dtype) {
         return Ok(());
     }
@@ -179,7 +179,7 @@ pub fn kept_dtype(
     Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into())
 }
 
-/// A complex number as a tensor of shape `[]`; one constant if it is real.
+/// A complex number as a tensor of shape `[]`; a single constant if it is real.
 #[track_caller]
 fn complex_scalar(value: Complex64, dtype: DType) -> Result<Tensor> {
     if !dtype.is_complex() {
@@ -194,7 +194,7 @@ fn complex_scalar(value: Complex64, dtype: DType) -> Result<Tensor> {
     Tensor::record(OpCode::Complex.into(), &[&re, &im])
 }
 
-/// The dtype two operands meet in.
+/// The common dtype of two operands.
 pub(super) fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
     match (a, b) {
         (Operand::Tensor(t), other) | (other, Operand::Tensor(t)) => other.meet(t.dtype()),
@@ -202,10 +202,11 @@ pub(super) fn common_dtype(a: Operand<'_>, b: Operand<'_>) -> Result<DType> {
     }
 }
 
-/// Records a binary op on operands of any kind: the methods' common path, for front ends.
+/// Records a binary op on operands of any kind. The methods use this function, and so do front
+/// ends.
 #[track_caller]
 pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
-    // Most operands are tensors of one dtype, which nothing has to be done to.
+    // Fast path: most operands are tensors of one dtype that need no conversion.
     if let (Operand::Tensor(a), Operand::Tensor(b)) = (a, b)
         && a.dtype() == b.dtype()
         && computed_in(code, a.dtype()) == a.dtype()
@@ -213,7 +214,7 @@ pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
         return Tensor::record(code.into(), &[a, b]);
     }
     let dtype = computed_in(code, common_dtype(a, b)?);
-    // An exponent says what is computed (a square, a root), so it is part of the program.
+    // The exponent determines the computation (a square, a root), so it is part of the program.
     let known =
         matches!(b, Operand::Bool(_) | Operand::Int(_) | Operand::Float(_) | Operand::Complex(_));
     let scalar_exponent = code == OpCode::Pow && known;
@@ -224,9 +225,9 @@ pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
     Tensor::record(code.into(), &[&a, &b])
 }
 
-/// `a` where the condition is true, else `b`.
+/// Selects `a` where the condition is true, else `b`.
 ///
-/// Errors: the condition must be of dtype bool.
+/// Errors: a dtype error for a condition that is not bool.
 #[track_caller]
 pub fn where_<'a, 'b>(
     condition: &Tensor,
@@ -239,7 +240,7 @@ pub fn where_<'a, 'b>(
     Tensor::record(OpCode::Where.into(), &[condition, &a, &b])
 }
 
-/// A method of one operand, by what the table says of its operand.
+/// Defines a unary method; the first token is the table's rule for the operand's dtype.
 macro_rules! unary_method {
     (own $name:ident $code:ident $doc:literal) => {};
     (keep $name:ident $code:ident $doc:literal) => {
@@ -279,7 +280,8 @@ macro_rules! unary_method {
             match self.dtype() {
                 d if d.is_float() => Tensor::record(OpCode::$code.into(), &[self]),
                 d if d.is_complex() => {
-                    // A number is finite if both parts are; else one part decides.
+                    // A complex number is finite if both parts are; it is infinite or NaN if a part
+                    // is.
                     let (re, im) = (self.real()?.$name()?, self.imag()?.$name()?);
                     if finite { re.bitwise_and(&im) } else { re.bitwise_or(&im) }
                 }
@@ -289,7 +291,7 @@ macro_rules! unary_method {
     };
 }
 
-/// The methods of the elementwise table, and what it says of binary ops' operands.
+/// Defines the methods of the elementwise table, and the compute dtypes of the binary ops.
 macro_rules! methods {
     (
         unary { $($how:ident $unary:ident $ucode:ident $udef:path, $up:ident $udoc:literal;)* }
@@ -307,7 +309,7 @@ macro_rules! methods {
             })*
         }
 
-        /// The dtype that a binary op computes in, of operands that meet in `dtype`.
+        /// The dtype in which a binary op computes, for operands with the common dtype `dtype`.
         fn computed_in(code: OpCode, dtype: DType) -> DType {
             let dtype = match code {
                 $(OpCode::$bcode => computed_in!($how2 dtype),)*
@@ -336,7 +338,7 @@ macro_rules! computed_in {
 girih_ir::elementwise_table! { methods }
 
 impl Tensor {
-    /// The elements in another dtype; the same tensor if it has it already.
+    /// Converts the elements to another dtype; the same tensor if it has the dtype already.
     #[track_caller]
     pub fn astype(&self, dtype: DType) -> Result<Tensor> {
         match self.dtype() == dtype {
@@ -354,8 +356,8 @@ impl Tensor {
         }
     }
 
-    /// Each element rounded to nearest, ties to even; of complex numbers each part. Integers and
-    /// bool are returned unchanged.
+    /// Each element rounded to the nearest integer, ties to even; for complex numbers, each part.
+    /// Integers and bool are returned unchanged.
     #[track_caller]
     pub fn round(&self) -> Result<Tensor> {
         match self.dtype() {
@@ -365,8 +367,8 @@ impl Tensor {
         }
     }
 
-    /// Each element rounded to that many decimal places, ties to even; to tens and more of a
-    /// negative number of places, which integers are rounded to, too.
+    /// Each element rounded to `decimals` decimal places, ties to even. A negative number rounds to
+    /// tens, hundreds and so on, integers too.
     #[track_caller]
     pub fn round_to(&self, decimals: i32) -> Result<Tensor> {
         let dtype = self.dtype();
@@ -380,7 +382,7 @@ impl Tensor {
             d if d.is_complex() => scaled(&self.real()?)?.complex(&scaled(&self.imag()?)?),
             d if d.is_float() => {
                 let rounded = scaled(&self.astype(d.widened())?)?.astype(d)?;
-                // What has no such places, infinities and NaN included, is round already.
+                // An element whose scaling overflows, an infinity or a NaN is returned unchanged.
                 where_(&rounded.isfinite()?, &rounded, self)
             }
             d if d.is_int() && decimals < 0 => scaled(&self.astype(DType::F64)?)?.astype(d),
@@ -415,7 +417,7 @@ impl Tensor {
         }
     }
 
-    /// The angle of each element in the complex plane, in `[-pi, pi]`: of real numbers 0 or pi.
+    /// The angle of each element in the complex plane, in `[-pi, pi]`; for real numbers 0 or pi.
     ///
     /// Integers and bool become f32 first.
     #[track_caller]
@@ -423,45 +425,45 @@ impl Tensor {
         let x = self.astype(self.dtype().to_float())?;
         match x.dtype().is_complex() {
             true => x.imag()?.atan2(&x.real()?),
-            // NaN stays NaN.
+            // `atan2` with a zero, so that NaN stays NaN.
             false => binary(OpCode::Atan2, Operand::Float(0.0), Operand::Tensor(&x)),
         }
     }
 
-    /// True where an element is zero (or false).
+    /// True for elements that are zero (or false).
     #[track_caller]
     pub fn logical_not(&self) -> Result<Tensor> {
         self.astype(DType::Bool)?.bitwise_not()
     }
 
-    /// True where both are nonzero.
+    /// True where both elements are nonzero.
     #[track_caller]
     pub fn logical_and(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = (self.astype(DType::Bool)?, other.astype(DType::Bool)?);
         a.bitwise_and(&b)
     }
 
-    /// True where either is nonzero.
+    /// True where at least one element is nonzero.
     #[track_caller]
     pub fn logical_or(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = (self.astype(DType::Bool)?, other.astype(DType::Bool)?);
         a.bitwise_or(&b)
     }
 
-    /// True where exactly one is nonzero.
+    /// True where exactly one element is nonzero.
     #[track_caller]
     pub fn logical_xor(&self, other: &Tensor) -> Result<Tensor> {
         let (a, b) = (self.astype(DType::Bool)?, other.astype(DType::Bool)?);
         a.bitwise_xor(&b)
     }
 
-    /// Each element times itself.
+    /// The square of each element.
     #[track_caller]
     pub fn square(&self) -> Result<Tensor> {
         self.mul(self)
     }
 
-    /// The root of order `p` of numbers that are not negative, with the derivative 0 at 0.
+    /// The `p`-th root of non-negative numbers, with the derivative 0 at 0.
     #[track_caller]
     pub(super) fn safe_root(&self, p: f64) -> Result<Tensor> {
         let zero = self.eq(0.0)?;
@@ -470,13 +472,13 @@ impl Tensor {
         where_(&zero, 0.0, &root)
     }
 
-    /// One over each element.
+    /// The reciprocal of each element.
     #[track_caller]
     pub fn reciprocal(&self) -> Result<Tensor> {
         binary(OpCode::Div, Operand::Float(1.0), Operand::Tensor(self))
     }
 
-    /// Each element limited to `[min, max]`; either bound or both may be left out. NaN stays NaN.
+    /// Each element clamped to `[min, max]`; either bound or both may be omitted. NaN stays NaN.
     #[track_caller]
     pub fn clip(&self, min: Option<Operand<'_>>, max: Option<Operand<'_>>) -> Result<Tensor> {
         let lower = |x: &Tensor, min| binary(OpCode::Maximum, Operand::Tensor(x), min);

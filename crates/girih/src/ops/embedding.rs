@@ -1,19 +1,19 @@
-//! Rows of a table by index, one by one or in bags.
+//! Embeddings: lookups of table rows by index, single or reduced over bags.
 
 use super::{Update, where_};
 use crate::{Error, Result, Tensor};
 use girih_ir::{DType, Shape};
 
-/// What is special about an embedding's rows.
+/// Options of an embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingOptions {
-    /// A row that learns nothing; negative counts from the end.
+    /// A row that receives no gradient; a negative index counts from the end.
     pub padding_idx: Option<i64>,
-    /// Rows of a larger norm are scaled to this one.
+    /// The maximum norm; rows with a larger norm are scaled down to it.
     pub max_norm: Option<f64>,
-    /// The norm of `max_norm`.
+    /// The order of the norm of `max_norm`.
     pub norm_type: f64,
-    /// Whether gradients are divided by how often their row was looked up.
+    /// Whether the gradient of a row is divided by the number of its lookups.
     pub scale_grad_by_freq: bool,
 }
 
@@ -29,7 +29,7 @@ impl Default for EmbeddingOptions {
 }
 
 impl EmbeddingOptions {
-    /// The padding's row, counted from the start.
+    /// The index of the padding row, counted from the start.
     fn padding(&self, op: &'static str, rows: usize) -> Result<Option<i64>> {
         let Some(given) = self.padding_idx else { return Ok(None) };
         let rows = rows as i64;
@@ -42,23 +42,24 @@ impl EmbeddingOptions {
     }
 }
 
-/// How the rows of a bag become one.
+/// The reduction of the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BagMode {
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their mean; zeros for none.
+    /// The mean; zeros for an empty bag.
     Mean,
-    /// The largest of each feature; zeros for none.
+    /// The maximum of each feature; zeros for an empty bag.
     Max,
 }
 
-/// Which indices are of one bag.
+/// The assignment of indices to bags.
 #[derive(Clone, Copy)]
 pub enum Bags<'a> {
-    /// Those of one row.
+    /// Each row of the indices is a bag.
     Rows,
-    /// Those from one offset up to the next, or to the end; with `true` the last offset is the end.
+    /// A bag ends at the next offset or at the end of the indices; with `true` the last offset is
+    /// the end of the last bag.
     Offsets(&'a Tensor, bool),
 }
 
@@ -70,10 +71,10 @@ fn no_table(op: &'static str, shape: Shape) -> Error {
 impl Tensor {
     /// Rows of this table, `[rows, features]`, at integer indices: `[…] -> […, features]`.
     ///
-    /// `max_norm` scales what is looked up; gradients are those of rows that had that norm.
+    /// `max_norm` scales the looked-up rows; the gradient ignores the scaling.
     ///
-    /// Errors: a shape error for other tables; [`Error::InvalidArgument`] for a padding that is no
-    /// row; an index error when the result is computed.
+    /// Errors: a shape error for a table of another rank; [`Error::InvalidArgument`] for a padding
+    /// index out of range; an index error when the result is computed.
     #[track_caller]
     pub fn embedding(&self, indices: &Tensor, options: &EmbeddingOptions) -> Result<Tensor> {
         let (op, shape) = ("embedding", self.shape());
@@ -101,7 +102,7 @@ impl Tensor {
         Ok(rows)
     }
 
-    /// Rows scaled down to a norm, for gradients as if they had had it before.
+    /// Scales rows down to a maximum norm; the gradient passes through unchanged.
     fn limited(&self, limit: f64, p: f64) -> Result<Tensor> {
         let fixed = self.stop_gradient()?;
         let norm = fixed.astype(fixed.dtype().widened())?.vector_norm(p, -1, true)?;
@@ -110,13 +111,13 @@ impl Tensor {
         scaled.add(&self.sub(&fixed)?)
     }
 
-    /// Rows of this table, `[rows, features]`, put together by bags: `[bags, features]`. `weights`,
+    /// Rows of this table, `[rows, features]`, reduced over bags: `[bags, features]`. `weights`,
     /// one per index, scale the rows of sums.
     ///
-    /// Shapes: indices `[bags, n]`, or one axis and the offsets of bags in it.
+    /// Shapes: indices `[bags, n]`, or one axis with the offsets of its bags.
     ///
-    /// Errors: a shape error for operands that do not fit; [`Error::InvalidArgument`] for weights in
-    /// another mode than [`BagMode::Sum`].
+    /// Errors: a shape error for operands that do not fit; [`Error::InvalidArgument`] for weights
+    /// with a mode other than [`BagMode::Sum`].
     #[track_caller]
     pub fn embedding_bag(
         &self,
@@ -160,7 +161,7 @@ impl Tensor {
         }
     }
 
-    /// Rows `[bags, n, features]` put together along their second axis.
+    /// Reduces rows `[bags, n, features]` over their second axis.
     fn bag(&self, counted: &Tensor, mode: BagMode) -> Result<Tensor> {
         let dtype = self.dtype();
         let rows = self.astype(dtype.widened())?;
@@ -181,7 +182,7 @@ impl Tensor {
         }
     }
 
-    /// Rows `[n, features]` put together by the offsets of their bags.
+    /// Reduces rows `[n, features]` over the bags with these offsets.
     fn bag_by(
         &self,
         counted: &Tensor,
@@ -201,7 +202,7 @@ impl Tensor {
         let dtype = self.dtype();
         let rows = self.astype(dtype.widened())?;
         let starts = offsets.astype(DType::I64)?.narrow(0, 0, bags)?;
-        // A place belongs to the last bag that starts there or before.
+        // A position belongs to the last bag that starts at or before it.
         let place = Tensor::iota([n], 0, DType::I64)?;
         let bag = super::searchsorted(&starts, &place, true, None)?.sub(1)?.maximum(0)?;
         let spread = |value: f64, rows: &Tensor, update| {

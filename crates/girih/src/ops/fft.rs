@@ -1,35 +1,35 @@
 //! Discrete Fourier transforms: the array API standard's `fft` extension.
 //!
-//! `y_k = sum_j x_j exp(-2 pi i j k / n)` along an axis; the inverse has the other sign, and
-//! [`Norm`] says which of the two is divided by what. An axis is first cut, or filled up with zeros,
-//! to the length that is asked for.
+//! `y_k = sum_j x_j exp(-2 pi i j k / n)` along an axis; the inverse has the opposite sign, and
+//! [`Norm`] determines the normalisation. An axis is first truncated, or padded with zeros, to the
+//! requested length.
 //!
-//! Dtypes: float32 and complex64 give complex64 (and float32 where the result is real), float64 and
-//! complex128 give complex128 (float64); integers, bool and half floats are taken as float32.
-//! Gradients: all transforms are linear, and have them of any order.
+//! Dtypes: float32 and complex64 give complex64 (and float32 if the result is real), float64 and
+//! complex128 give complex128 (float64); integers, bool and half floats are converted to float32.
+//! Gradients: all transforms are linear, and have gradients of any order.
 //!
-//! Errors: an axis error for axes that the tensor has not, [`Error::InvalidArgument`] for lengths
-//! below one and for lengths and axes of different number.
+//! Errors: an axis error for axes out of range; [`Error::InvalidArgument`] for lengths below one,
+//! and for different numbers of lengths and axes.
 
 use crate::{DType, Error, Result, Tensor, where_};
 use girih_ir::ops::fft::half;
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, Op, OpCode, Shape};
 
-/// What transforms of length `n` are divided by.
+/// The normalisation of transforms of length `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Norm {
-    /// The inverse by `n`.
+    /// The inverse is divided by `n`.
     #[default]
     Backward,
-    /// Both by the square root of `n`.
+    /// Both are divided by the square root of `n`.
     Ortho,
-    /// The forward one by `n`.
+    /// The forward transform is divided by `n`.
     Forward,
 }
 
 impl Norm {
-    /// The norm of that name: `backward`, `ortho` or `forward`.
+    /// Parses a norm's name: `backward`, `ortho` or `forward`.
     pub fn parse(name: &str) -> Option<Norm> {
         match name {
             "backward" => Some(Norm::Backward),
@@ -39,7 +39,7 @@ impl Norm {
         }
     }
 
-    /// The norm that divides the forward transform as this one does the inverse.
+    /// The norm with forward and inverse transforms exchanged.
     fn swapped(self) -> Norm {
         match self {
             Norm::Backward => Norm::Forward,
@@ -49,7 +49,7 @@ impl Norm {
     }
 }
 
-/// The transforms that there are ops for.
+/// The transforms that have ops.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Forward,
@@ -59,14 +59,14 @@ enum Kind {
 }
 
 impl Kind {
-    /// The operand in a dtype that the op takes.
+    /// Converts the operand to a dtype that the op takes.
     #[track_caller]
     fn operand(self, x: &Tensor) -> Result<Tensor> {
         let dtype = x.dtype().to_float().widened();
         x.astype(if self == Kind::OfReal { dtype } else { dtype.complex() })
     }
 
-    /// The op for transforms of that length.
+    /// The op for transforms of length `n`.
     fn op(self, op: &'static str, n: usize, norm: Norm) -> Result<Op> {
         let inverse = matches!(self, Kind::Inverse | Kind::ToReal);
         let divided = norm == if inverse { Norm::Backward } else { Norm::Forward };
@@ -83,7 +83,7 @@ impl Kind {
         })
     }
 
-    /// Transforms the rows of a tensor, made `n` long.
+    /// Transforms the rows of a tensor, after truncation or padding to length `n`.
     #[track_caller]
     fn rows(self, op: &'static str, x: &Tensor, n: Option<i64>, norm: Norm) -> Result<Tensor> {
         let len = x.shape().last().copied().unwrap_or(0);
@@ -117,7 +117,7 @@ impl Kind {
     }
 }
 
-/// The rows cut, or filled up with zeros, to that length.
+/// Truncates the rows, or pads them with zeros, to length `len`.
 #[track_caller]
 fn fitted(x: &Tensor, len: usize) -> Result<Tensor> {
     let (rank, have) = (x.rank(), x.shape()[x.rank() - 1]);
@@ -132,7 +132,7 @@ fn fitted(x: &Tensor, len: usize) -> Result<Tensor> {
     x.pad(&widths, 0)
 }
 
-/// The transform along an axis.
+/// The Fourier transform along an axis.
 ///
 /// ```
 /// use girih::{Complex32, Tensor, fft};
@@ -148,13 +148,13 @@ pub fn fft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor> 
     Kind::Forward.along("fft", x, n, axis, norm)
 }
 
-/// The inverse transform along an axis.
+/// The inverse Fourier transform along an axis.
 #[track_caller]
 pub fn ifft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor> {
     Kind::Inverse.along("ifft", x, n, axis, norm)
 }
 
-/// The first `n / 2 + 1` elements of the transform of real numbers; the others are their
+/// The first `n / 2 + 1` elements of the transform of real numbers; the other elements are their
 /// conjugates.
 ///
 /// Errors: also a dtype error for complex numbers.
@@ -175,22 +175,23 @@ pub fn rfft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor>
     Kind::OfReal.along("rfft", x, n, axis, norm)
 }
 
-/// The `n` real numbers whose spectrum has this first half; by default `2 (m - 1)` for `m`
-/// elements. The imaginary parts of the first and, for even `n`, of the last element count as zero.
+/// Inverse of [`rfft`]: the `n` real numbers whose spectrum has this first half; by default
+/// `2 (m - 1)` for `m` elements. The imaginary parts of the first element and, for even `n`, of the
+/// last element are ignored.
 #[track_caller]
 pub fn irfft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor> {
     Kind::ToReal.along("irfft", x, n, axis, norm)
 }
 
-/// The `n` real values of the spectrum of a signal with Hermitian symmetry, of which `x` is the
-/// first half; by default `2 (m - 1)` for `m` elements.
+/// The `n` real values of the spectrum of a signal with Hermitian symmetry, whose first half is
+/// `x`; by default `2 (m - 1)` for `m` elements.
 #[track_caller]
 pub fn hfft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor> {
     let x = Kind::ToReal.operand(x)?.conj()?;
     Kind::ToReal.along("hfft", &x, n, axis, norm.swapped())
 }
 
-/// The first half of the signal with Hermitian symmetry that has a real spectrum: inverse of
+/// The first half of the signal with Hermitian symmetry that has this real spectrum: inverse of
 /// [`hfft`].
 ///
 /// Errors: also a dtype error for complex numbers.
@@ -199,8 +200,8 @@ pub fn ihfft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor
     Kind::OfReal.along("ihfft", x, n, axis, norm.swapped())?.conj()
 }
 
-/// A length per axis: without `s` those of the tensor, without axes the last ones, or all. -1
-/// stands for the axis' length.
+/// A length per axis. Without `s`, the lengths of the tensor's axes. Without axes, the last axes if
+/// there is `s`, else all axes. -1 means the length of the axis.
 fn lengths(
     op: &'static str,
     x: &Tensor,
@@ -226,7 +227,7 @@ fn lengths(
     axes.into_iter().enumerate().map(length).collect()
 }
 
-/// The last axis apart, which such a transform needs.
+/// The last axis with its length; an error if there are no axes.
 fn last(op: &'static str, axes: &[(i64, i64)]) -> Result<(i64, i64)> {
     axes.last().copied().ok_or_else(|| {
         Error::InvalidArgument(format!("{op}: at least one axis to transform is needed"))
@@ -245,8 +246,8 @@ fn complex_nd(
     axes.iter().rev().try_fold(kind.operand(x)?, along)
 }
 
-/// The transform along several axes, one after the other from the last; an axis named twice is
-/// transformed twice. Without axes, the last `s.len()` are transformed, or all.
+/// The transform along several axes, applied from the last axis to the first; a duplicate axis is
+/// transformed twice. Without axes, the last `s.len()` axes are transformed, or all.
 ///
 /// ```
 /// use girih::{Complex32, DType, Tensor, fft};
@@ -266,7 +267,7 @@ pub fn ifftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) ->
     complex_nd(Kind::Inverse, "ifftn", x, &lengths("ifftn", x, s, axes)?, norm)
 }
 
-/// The transform of real numbers along several axes: [`rfft`] along the last that is named, [`fft`]
+/// The transform of real numbers along several axes: [`rfft`] along the last of `axes`, [`fft`]
 /// along the others.
 ///
 /// Errors: also a dtype error for complex numbers, and [`Error::InvalidArgument`] for no axes.
@@ -278,7 +279,7 @@ pub fn rfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) ->
     complex_nd(Kind::Forward, "rfftn", &y, &axes[..axes.len() - 1], norm)
 }
 
-/// Inverse of [`rfftn`]: real numbers, by default `2 (m - 1)` along the last axis that is named.
+/// Inverse of [`rfftn`]: real numbers, by default `2 (m - 1)` along the last of `axes`.
 ///
 /// Errors: also [`Error::InvalidArgument`] for no axes.
 #[track_caller]
@@ -292,8 +293,8 @@ pub fn irfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) -
     Kind::ToReal.along("irfftn", &x, s.map(|_| n), axis, norm)
 }
 
-/// The real spectrum of a signal with Hermitian symmetry along several axes, of which `x` is the half
-/// along the last that is named: [`hfft`] along it, [`fft`] along the others before.
+/// The real spectrum of a signal with Hermitian symmetry along several axes, of which `x` is the
+/// half along the last of `axes`: [`fft`] along the other axes, then [`hfft`] along the last.
 ///
 /// Errors: also [`Error::InvalidArgument`] for no axes.
 #[track_caller]
@@ -304,7 +305,7 @@ pub fn hfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) ->
     Kind::ToReal.along("hfftn", &x, s.map(|_| n), axis, norm.swapped())
 }
 
-/// Inverse of [`hfftn`]: half of the signal, along the last axis that is named.
+/// Inverse of [`hfftn`]: half of the signal along the last of `axes`.
 ///
 /// Errors: also a dtype error for complex numbers, and [`Error::InvalidArgument`] for no axes.
 #[track_caller]
@@ -315,7 +316,7 @@ pub fn ihfftn(x: &Tensor, s: Option<&[i64]>, axes: Option<&[i64]>, norm: Norm) -
     complex_nd(Kind::Inverse, "ihfftn", &y, &axes[..axes.len() - 1], norm)
 }
 
-/// Number of samples and one over their distance times that number.
+/// The number of samples, and the distance of frequencies.
 fn sampling(op: &'static str, n: i64, d: f64, dtype: DType) -> Result<(usize, f64)> {
     if !dtype.is_float() {
         let expected = "a real floating-point dtype";
@@ -330,11 +331,11 @@ fn sampling(op: &'static str, n: i64, d: f64, dtype: DType) -> Result<(usize, f6
     Ok((Shape::from_signed(op, &[n])?.numel(), 1.0 / (n as f64 * d)))
 }
 
-/// The frequencies of the elements of a transform of `n` samples at distance `d`: those from zero
-/// up, then the negative ones.
+/// The frequencies of the elements of a transform of `n` samples at distance `d`: the non-negative
+/// frequencies, then the negative ones.
 ///
-/// Errors: [`Error::InvalidArgument`] for `n` below one and a `d` of zero or not finite, a dtype
-/// error for dtypes that are not real floating-point.
+/// Errors: [`Error::InvalidArgument`] for `n` below one and a `d` that is zero or not finite; a
+/// dtype error for dtypes that are not real floating-point.
 ///
 /// ```
 /// use girih::{DType, fft};
@@ -371,7 +372,7 @@ fn shifted(op: &'static str, x: &Tensor, axes: Option<&[i64]>, back: bool) -> Re
     })
 }
 
-/// Moves the element of frequency zero to the middle of axes, all by default.
+/// Shifts the element of frequency zero to the middle of axes, of all axes by default.
 #[track_caller]
 pub fn fftshift(x: &Tensor, axes: Option<&[i64]>) -> Result<Tensor> {
     shifted("fftshift", x, axes, false)

@@ -1,4 +1,4 @@
-//! Matrix products and the functions of neural networks.
+//! Matrix products, softmax, layer normalisation and cross entropy.
 
 use crate::{Error, Result, Tensor, precision};
 use girih_ir::shape::normalize_axis;
@@ -15,10 +15,10 @@ impl Tensor {
         self.astype(dtype)?.product(&other.astype(dtype)?)
     }
 
-    /// As [`Tensor::matmul`], in the dtype of the operands under autocast too.
+    /// As [`Tensor::matmul`], but autocast does not apply.
     #[track_caller]
     pub(crate) fn product(&self, other: &Tensor) -> Result<Tensor> {
-        // Sums of products of truth values count, as their sums and products do.
+        // A product of bool matrices counts, as a sum of bool does.
         let dtype = match self.dtype().promote(other.dtype())? {
             DType::Bool => crate::default_int(),
             dtype => dtype,
@@ -72,8 +72,8 @@ impl Tensor {
         self.along(OpCode::LogSoftmax, axis)
     }
 
-    /// Normalises over the last `ndims` axes, then scales by `weight` and shifts by `bias`, each
-    /// of the normalised axes' shape.
+    /// Normalises over the last `ndims` axes, then scales by `weight` and shifts by `bias`, both of
+    /// the normalised axes' shape.
     ///
     /// Errors: [`Error::InvalidArgument`] for a bias without a weight.
     #[track_caller]
@@ -99,8 +99,8 @@ impl Tensor {
         }
     }
 
-    /// The negative log-likelihood of integer labels under softmax of these logits, per row:
-    /// classes on the last axis, labels of the other axes' shape.
+    /// The negative log-likelihood of integer labels under the softmax of these logits, per row.
+    /// The classes are on the last axis; the labels have the shape of the other axes.
     #[track_caller]
     pub fn cross_entropy(&self, labels: &Tensor) -> Result<Tensor> {
         let logits = self.float_for(OpCode::CrossEntropy)?;

@@ -1,6 +1,6 @@
-//! Linear algebra: matrices are a tensor's last two axes, those before them a batch. The names and
-//! meanings are the array API standard's. Integers become floating-point; half floats are computed
-//! in f32 and rounded at the end.
+//! Linear algebra on matrices in a tensor's last two axes; the leading axes are a batch. The names
+//! and definitions are those of the array API standard. Integers become floating-point; half floats
+//! are computed in f32 and rounded at the end.
 
 mod functions;
 mod lu;
@@ -16,14 +16,14 @@ use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, Op, OpCode, Shape};
 use smallvec::SmallVec;
 
-/// A tensor in a dtype that the routines take, and the dtype of the result.
+/// Converts a tensor to a dtype that the routines support; also returns the dtype of the result.
 #[track_caller]
 pub(super) fn widened(x: &Tensor) -> Result<(Tensor, DType)> {
     let dtype = x.dtype().to_float();
     Ok((x.astype(dtype.widened())?, dtype))
 }
 
-/// The first results of a call of a routine.
+/// The first `N` results of a call of a routine.
 #[track_caller]
 fn calls<const N: usize>(code: OpCode, flag: bool, x: &Tensor) -> Result<[Tensor; N]> {
     let (wide, dtype) = widened(x)?;
@@ -32,7 +32,8 @@ fn calls<const N: usize>(code: OpCode, flag: bool, x: &Tensor) -> Result<[Tensor
         let op = Op::new(code, Attrs::routine(flag)).with_result(result);
         results.push(Tensor::record(op, &[&wide])?);
     }
-    // What is real of complex matrices, or complex of real ones, is of the same precision.
+    // Results of the other kind (real for complex matrices, or complex for real ones) already have
+    // the final precision.
     for out in results.iter_mut().filter(|out| out.dtype() == wide.dtype()) {
         *out = out.astype(dtype)?;
     }
@@ -52,7 +53,7 @@ fn bad_shape(op: &'static str, shape: Shape, reason: impl Into<String>) -> Error
     girih_ir::Error::InvalidShape { op, shape, reason: reason.into() }.into()
 }
 
-/// Rows and columns.
+/// The numbers of rows and columns.
 pub(super) fn sizes(op: &'static str, x: &Tensor) -> Result<(usize, usize)> {
     match &*x.shape() {
         &[.., rows, columns] => Ok((rows, columns)),
@@ -66,7 +67,7 @@ fn adjoint(x: &Tensor) -> Result<Tensor> {
     x.swapaxes(-1, -2)?.conj()
 }
 
-/// Squares of absolute values.
+/// The squared absolute values.
 #[track_caller]
 fn abs_square(x: &Tensor) -> Result<Tensor> {
     match x.dtype().is_complex() {
@@ -75,9 +76,10 @@ fn abs_square(x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The lower triangular `L` with `x = L L^H`, or with `upper` its adjoint. One triangle is read.
+/// The lower triangular `L` with `x = L L^H`, or with `upper` its adjoint. Only one triangle of `x`
+/// is read.
 ///
-/// Errors: when computed, for a matrix that is not positive definite.
+/// Errors: when computed, if a matrix is not positive definite.
 #[track_caller]
 pub fn cholesky(x: &Tensor, upper: bool) -> Result<Tensor> {
     call(OpCode::Cholesky, 0, upper, x)
@@ -98,13 +100,14 @@ pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
 
 /// The inverse.
 ///
-/// Errors: when computed, for a singular matrix.
+/// Errors: when computed, if a matrix is singular.
 #[track_caller]
 pub fn inv(x: &Tensor) -> Result<Tensor> {
     call(OpCode::Inv, 0, false, x)
 }
 
-/// Operands of a solver in one dtype with their batch axes made equal; a vector becomes a column.
+/// Converts the operands of a solver to one dtype and broadcasts their batch axes; a vector becomes
+/// a column.
 #[track_caller]
 fn system(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
     let dtype = a.dtype().to_float().promote(b.dtype().to_float())?;
@@ -119,9 +122,9 @@ fn system(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, D
     Ok((a.broadcast_to(to([m, n]))?, b.broadcast_to(to([rows, columns]))?, dtype))
 }
 
-/// `x` with `a x = b`. A vector `b` is one column, and gives a vector.
+/// Solves `a x = b` for `x`. A vector `b` is treated as one column, and the result is a vector.
 ///
-/// Errors: a shape error unless `a` is square and fits; when computed, for a singular matrix.
+/// Errors: a shape error unless `a` is square and fits; when computed, if a matrix is singular.
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (wide_a, wide_b, dtype) = system("solve", a, b)?;
@@ -130,8 +133,9 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
 }
 
-/// `x` with `a x = b` for one triangle of `a`: the upper, or with `lower` the lower; with `unit`,
-/// as if its diagonal were ones. A vector `b` is one column, and gives a vector.
+/// Solves `a x = b` for `x` with one triangle of `a`: the upper, or with `lower` the lower. With
+/// `unit`, the diagonal is assumed to be ones. A vector `b` is treated as one column, and the
+/// result is a vector.
 ///
 /// Errors: a shape error unless `a` is square and fits; when computed, for a zero on the diagonal.
 #[track_caller]
@@ -143,15 +147,15 @@ pub fn solve_triangular(a: &Tensor, b: &Tensor, lower: bool, unit: bool) -> Resu
     if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
 }
 
-/// Orthonormal columns `q` and the upper triangular `r` with `x = q r`: as many columns as the
-/// smaller side, or with `complete` as many as rows.
+/// QR decomposition: `q` with orthonormal columns and an upper triangular `r` with `x = q r`. `q`
+/// has as many columns as the smaller side, or with `complete` as many as rows.
 #[track_caller]
 pub fn qr(x: &Tensor, complete: bool) -> Result<(Tensor, Tensor)> {
     calls::<2>(OpCode::Qr, complete, x).map(Into::into)
 }
 
-/// Ascending eigenvalues, which are real, and eigenvectors as columns, of Hermitian matrices; the
-/// lower triangle is read, or the upper.
+/// Eigendecomposition of Hermitian matrices: real eigenvalues in ascending order, and eigenvectors
+/// as columns. Only the lower triangle is read, or with `upper` the upper.
 #[track_caller]
 pub fn eigh(x: &Tensor, upper: bool) -> Result<(Tensor, Tensor)> {
     calls::<2>(OpCode::Eigh, upper, x).map(Into::into)
@@ -163,12 +167,12 @@ pub fn eigvalsh(x: &Tensor, upper: bool) -> Result<Tensor> {
     call(OpCode::Eigh, 0, upper, x)
 }
 
-/// Eigenvalues, and eigenvectors as columns of length one, of any square matrices: always complex,
-/// and in no particular order. Those of real matrices that are not real come in conjugate pairs,
-/// side by side; an eigenvector of a real eigenvalue of a real matrix is real.
+/// Eigendecomposition of square matrices: eigenvalues, and eigenvectors as columns of length one.
+/// Both are always complex, in no particular order. The non-real eigenvalues of real matrices come
+/// in adjacent conjugate pairs; an eigenvector of a real eigenvalue of a real matrix is real.
 ///
-/// The gradient of eigenvectors takes them to keep their length and phase: it is of use for what
-/// does not depend on these. It is not finite where eigenvalues are equal.
+/// The gradient of eigenvectors assumes that they keep their length and phase, so it is useful only
+/// for functions that do not depend on these. It is not finite if eigenvalues are equal.
 ///
 /// Errors: when computed, for NaN and infinities.
 #[track_caller]
@@ -182,20 +186,20 @@ pub fn eigvals(x: &Tensor) -> Result<Tensor> {
     call(OpCode::Eig, 0, false, x)
 }
 
-/// `u`, `s`, `vh` with `x = u diag(s) vh`, orthonormal columns in `u`, rows in `vh`, and descending
-/// `s`; with `full_matrices`, `u` and `vh` are square.
+/// Singular value decomposition: `u`, `s`, `vh` with `x = u diag(s) vh`, where `u` has orthonormal
+/// columns, `vh` orthonormal rows, and `s` descends. With `full_matrices`, `u` and `vh` are square.
 #[track_caller]
 pub fn svd(x: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> {
     calls::<3>(OpCode::Svd, full_matrices, x).map(Into::into)
 }
 
-/// Descending singular values.
+/// The singular values in descending order.
 #[track_caller]
 pub fn svdvals(x: &Tensor) -> Result<Tensor> {
     call(OpCode::Svd, 1, false, x)
 }
 
-/// Below which part of the largest a singular value counts as zero: per matrix, with an axis for
+/// The threshold, per matrix, up to which singular values are treated as zero; it has an axis for
 /// the values.
 #[track_caller]
 fn cutoff(s: &Tensor, rtol: Option<Operand<'_>>, larger_side: usize) -> Result<Tensor> {
@@ -213,8 +217,8 @@ fn cutoff(s: &Tensor, rtol: Option<Operand<'_>>, larger_side: usize) -> Result<T
     }
 }
 
-/// The Moore-Penrose inverse. Singular values up to `rtol` times the largest count as zero; by
-/// default, the larger side times the dtype's epsilon.
+/// The Moore-Penrose pseudo-inverse. Singular values up to `rtol` times the largest are treated as
+/// zero; the default `rtol` is the larger side times the dtype's epsilon.
 #[track_caller]
 pub fn pinv(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
     let (m, n) = sizes("pinv", x)?;
@@ -225,7 +229,7 @@ pub fn pinv(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
     }
     let (u, s, vh) = svd(x, false)?;
     let counts = s.gt(&cutoff(&s, rtol, m.max(n))?)?;
-    // The replaced zeros keep gradients finite.
+    // Replace the zeros before the division, to keep gradients finite.
     let inverse = where_(&counts, &where_(&counts, &s, 1.0)?.reciprocal()?, 0.0)?;
     let scaled = adjoint(&vh)?.mul(&inverse.unsqueeze(-2)?)?;
     scaled.product(&adjoint(&u)?)
@@ -244,22 +248,23 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
     s.gt(&cutoff(&s, rtol, m.max(n))?)?.sum(Some(&[-1]), false)
 }
 
-/// A least squares solution: what [`lstsq`] gives.
+/// The least-squares solution of [`lstsq`].
 pub struct LeastSquares {
-    /// The shortest `x` that makes `a x - b` shortest.
+    /// The minimum-norm `x` that minimises the norm of `a x - b`.
     pub solution: Tensor,
-    /// Sums of squares of the absolute values of `a x - b`, per column.
+    /// The sums of squared absolute values of `a x - b`, per column.
     pub residuals: Tensor,
-    /// Rank of `a`, i64.
+    /// The rank of `a`, i64.
     pub rank: Tensor,
-    /// Singular values of `a`.
+    /// The singular values of `a`.
     pub singular_values: Tensor,
 }
 
-/// The shortest `x` that makes `a x - b` shortest; singular values of `a` up to `rtol` times the
-/// largest count as zero, see [`pinv`]. A vector `b` is one column, and gives vectors.
+/// The minimum-norm `x` that minimises the norm of `a x - b`. Singular values of `a` up to `rtol`
+/// times the largest are treated as zero, see [`pinv`]. A vector `b` is treated as one column, and
+/// the results are vectors.
 ///
-/// Errors: a shape error unless they have as many rows.
+/// Errors: a shape error unless `a` and `b` have the same number of rows.
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastSquares> {
     let (wide_a, wide_b, dtype) = system("lstsq", a, b)?;
@@ -283,18 +288,18 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastS
     })
 }
 
-/// The last two axes exchanged.
+/// Exchanges the last two axes.
 ///
-/// Errors: a shape error below two axes.
+/// Errors: a shape error for fewer than two axes.
 #[track_caller]
 pub fn matrix_transpose(x: &Tensor) -> Result<Tensor> {
     sizes("matrix_transpose", x)?;
     x.swapaxes(-1, -2)
 }
 
-/// A square matrix times itself `n` times; a negative `n` takes the inverse, 0 gives the identity.
+/// The `n`-th power of square matrices; a negative `n` inverts them, 0 gives the identity.
 ///
-/// Errors: a shape error unless it is square.
+/// Errors: a shape error unless the matrices are square.
 #[track_caller]
 pub fn matrix_power(x: &Tensor, n: i64) -> Result<Tensor> {
     let (rows, columns) = sizes("matrix_power", x)?;
@@ -324,25 +329,25 @@ pub fn matrix_power(x: &Tensor, n: i64) -> Result<Tensor> {
     }
 }
 
-/// The elements of the last two axes' `offset`-th diagonal.
+/// The elements on the `offset`-th diagonal of the last two axes.
 ///
-/// Errors: a shape error below two axes.
+/// Errors: a shape error for fewer than two axes.
 #[track_caller]
 pub fn diagonal(x: &Tensor, offset: i64) -> Result<Tensor> {
     sizes("diagonal", x)?;
     x.diagonal(offset, -2, -1)
 }
 
-/// The sum of the last two axes' `offset`-th diagonal, as sums are taken.
+/// The sum of the `offset`-th diagonal of the last two axes, in the accumulator dtype.
 ///
-/// Errors: a shape error below two axes.
+/// Errors: a shape error for fewer than two axes.
 #[track_caller]
 pub fn trace(x: &Tensor, offset: i64) -> Result<Tensor> {
     sizes("trace", x)?;
     x.diagonal(offset, -2, -1)?.sum(Some(&[-1]), false)
 }
 
-/// All products of an element of one vector and one of another.
+/// The outer product of two vectors.
 ///
 /// Errors: a shape error unless both are vectors.
 #[track_caller]
@@ -355,7 +360,7 @@ pub fn outer(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.outer(b)
 }
 
-/// The cross product of vectors of three elements along an axis (which counts from the end);
+/// The cross product of vectors of three elements along an axis, which may count from the end; the
 /// other axes broadcast.
 ///
 /// Errors: a shape error for another size.
@@ -377,7 +382,7 @@ pub fn cross(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
 
 /// [`Tensor::vecdot`] as a function.
 ///
-/// Errors: as there.
+/// Errors: as [`Tensor::vecdot`].
 #[track_caller]
 pub fn vecdot(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
     a.vecdot(b, axis)
@@ -385,7 +390,7 @@ pub fn vecdot(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
 
 /// [`Tensor::tensordot`] as a function.
 ///
-/// Errors: as there.
+/// Errors: as [`Tensor::tensordot`].
 #[track_caller]
 pub fn tensordot(a: &Tensor, b: &Tensor, axes: (&[i64], &[i64])) -> Result<Tensor> {
     a.tensordot(b, axes)

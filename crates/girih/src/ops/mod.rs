@@ -1,4 +1,4 @@
-//! The tensor methods, by family. Each checks and converts what users may write (negative axes,
+//! The tensor methods, by family. Each method checks and converts its arguments (negative axes,
 //! scalars, mixed dtypes) and records ops of the registry.
 
 mod activation;
@@ -55,7 +55,7 @@ pub use vision::{GridOptions, Outside, Sampling};
 
 use girih_ir::DType;
 
-/// The integer dtype of results and of integers without one: i64, as NumPy's.
+/// The default integer dtype, of results and of integer scalars: i64, as in NumPy.
 pub const fn default_int() -> DType {
     DType::I64
 }

@@ -1,12 +1,12 @@
-//! Reductions that leave NaN out, with NumPy's names. Over nothing but NaN, sums and products are
-//! those of nothing; means, extrema and what is made of them NaN; positions of extrema -1.
+//! Reductions that ignore NaN, with NumPy's names. If all elements are NaN, sums and products are
+//! those of an empty axis; means, variances and extrema are NaN; positions of extrema are -1.
 
 use super::elementwise::Operand;
 use crate::{Result, Tensor, default_int, where_};
 use girih_ir::DType;
 
 impl Tensor {
-    /// The tensor with a number in the place of NaN. Integers are themselves.
+    /// Replaces NaN by a number. Integers are unchanged.
     #[track_caller]
     fn without_nan(&self, value: f64) -> Result<Tensor> {
         match self.dtype().is_inexact() {
@@ -15,26 +15,26 @@ impl Tensor {
         }
     }
 
-    /// How many elements are numbers, in the dtype that their sum is taken in.
+    /// The number of elements that are not NaN, as `dtype`.
     #[track_caller]
     fn numbers(&self, axes: Option<&[i64]>, keepdims: bool, dtype: DType) -> Result<Tensor> {
         let counted = self.isnan()?.logical_not()?.astype(default_int())?;
         counted.sum(axes, keepdims)?.astype(dtype)
     }
 
-    /// Sum of the elements that are not NaN.
+    /// The sum of the elements that are not NaN.
     #[track_caller]
     pub fn nansum(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.without_nan(0.0)?.sum(axes, keepdims)
     }
 
-    /// Product of the elements that are not NaN.
+    /// The product of the elements that are not NaN.
     #[track_caller]
     pub fn nanprod(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.without_nan(1.0)?.prod(axes, keepdims)
     }
 
-    /// Mean of the elements that are not NaN.
+    /// The mean of the elements that are not NaN.
     #[track_caller]
     pub fn nanmean(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
@@ -43,14 +43,14 @@ impl Tensor {
         x.nansum(axes, keepdims)?.div(&count)?.astype(dtype)
     }
 
-    /// Variance of the elements that are not NaN, `correction` subtracted from their number; NaN
-    /// where that leaves nothing.
+    /// The variance of the elements that are not NaN, with `correction` subtracted from their
+    /// number; NaN if the difference is not positive.
     #[track_caller]
     pub fn nanvar(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
         let x = self.astype(dtype.widened())?;
         let centred = x.sub(&x.nanmean(axes, true)?)?.without_nan(0.0)?;
-        // A difference of infinities is no number either, and says so.
+        // The centred value of an infinity is NaN, and must not be ignored.
         let centred = where_(&x.isinf()?, f64::NAN, &centred)?;
         let degrees = x.numbers(axes, keepdims, x.dtype())?.sub(correction)?;
         let squares = centred.square()?.sum(axes, keepdims)?;
@@ -59,7 +59,8 @@ impl Tensor {
         where_(&some, &squares.div(&safe)?, f64::NAN)?.astype(dtype)
     }
 
-    /// Standard deviation of the elements that are not NaN: the root of [`Tensor::nanvar`].
+    /// The standard deviation of the elements that are not NaN: the square root of
+    /// [`Tensor::nanvar`].
     #[track_caller]
     pub fn nanstd(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
         self.nanvar(axes, correction, keepdims)?.sqrt()
@@ -76,13 +77,13 @@ impl Tensor {
         }
     }
 
-    /// Largest of the elements that are not NaN.
+    /// The largest element that is not NaN.
     #[track_caller]
     pub fn nanmax(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.nan_extremum(axes, keepdims, true)
     }
 
-    /// Smallest of the elements that are not NaN.
+    /// The smallest element that is not NaN.
     #[track_caller]
     pub fn nanmin(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.nan_extremum(axes, keepdims, false)
@@ -90,7 +91,8 @@ impl Tensor {
 
     #[track_caller]
     fn nan_position(&self, axis: Option<i64>, keepdims: bool, largest: bool) -> Result<Tensor> {
-        // Numbers before NaN, then by size: an infinity must win over the NaN before it.
+        // A replaced NaN equals an infinity. If the extremum is that infinity, take the first
+        // number instead, so that a number wins over an earlier NaN.
         let found = if largest { Tensor::argmax } else { Tensor::argmin };
         if !self.dtype().is_inexact() {
             return found(self, axis, keepdims);
@@ -107,32 +109,32 @@ impl Tensor {
         where_(&nan.all(axes, keepdims)?, -1, &at)
     }
 
-    /// Index (i64) of the first largest element that is not NaN, -1 if none is a number.
+    /// The index (i64) of the first largest element that is not NaN; -1 if all are NaN.
     #[track_caller]
     pub fn nanargmax(&self, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
         self.nan_position(axis, keepdims, true)
     }
 
-    /// Index (i64) of the first smallest element that is not NaN, -1 if none is a number.
+    /// The index (i64) of the first smallest element that is not NaN; -1 if all are NaN.
     #[track_caller]
     pub fn nanargmin(&self, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
         self.nan_position(axis, keepdims, false)
     }
 
-    /// Running sums that leave NaN out.
+    /// Cumulative sums that ignore NaN.
     #[track_caller]
     pub fn nancumsum(&self, axis: i64, dtype: Option<DType>) -> Result<Tensor> {
         self.without_nan(0.0)?.cumsum(axis, dtype, false)
     }
 
-    /// Running products that leave NaN out.
+    /// Cumulative products that ignore NaN.
     #[track_caller]
     pub fn nancumprod(&self, axis: i64, dtype: Option<DType>) -> Result<Tensor> {
         self.without_nan(1.0)?.cumprod(axis, dtype, false)
     }
 
-    /// NaN and infinities replaced by numbers: 0 and the dtype's extremes by default; of complex
-    /// numbers each part. Integers and bool are themselves.
+    /// Replaces NaN and infinities by numbers, by default 0 and the dtype's extremes; for complex
+    /// numbers, in each part. Integers and bool are unchanged.
     #[track_caller]
     pub fn nan_to_num(&self, nan: f64, posinf: Option<f64>, neginf: Option<f64>) -> Result<Tensor> {
         let dtype = self.dtype();
@@ -148,7 +150,7 @@ impl Tensor {
     }
 }
 
-/// The largest number of a floating-point dtype.
+/// The largest finite number of a floating-point dtype.
 fn largest(dtype: DType) -> Option<f64> {
     Some(match dtype {
         DType::F64 => f64::MAX,

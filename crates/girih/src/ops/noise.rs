@@ -1,12 +1,12 @@
-//! Functions that draw: dropout that keeps mean and variance, samples of categories, random slopes.
-//! Draws come from the generator that `manual_seed` seeds.
+//! Functions with random draws: alpha dropout, categorical samples, random slopes. Draws come from
+//! the generator that `manual_seed` seeds.
 
 use super::where_;
 use crate::{Error, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
 
-/// Minus `scale * alpha` of the scaled exponential linear unit: where it saturates.
+/// `-scale * alpha` of the scaled exponential linear unit, its limit for large negative arguments.
 const SATURATED: f64 = -1.758_099_340_847_376_6;
 
 impl Tensor {
@@ -16,8 +16,9 @@ impl Tensor {
         shape.dims().enumerate().map(|(i, dim)| if i < n { dim } else { 1usize.into() }).collect()
     }
 
-    /// As [`Tensor::dropout`], but what is dropped becomes what `selu` saturates at, and the result
-    /// is scaled and shifted so that mean 0 and variance 1 stay: Klambauer et al. 2017.
+    /// As [`Tensor::dropout`], but dropped elements become the limit of `selu` for large negative
+    /// arguments, and the result is scaled and shifted to preserve mean 0 and variance 1: Klambauer
+    /// et al. 2017.
     ///
     /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
     #[track_caller]
@@ -43,8 +44,8 @@ impl Tensor {
         where_(&keep, &wide, SATURATED)?.mul(scale)?.add(shift)?.astype(dtype)
     }
 
-    /// `x`, or `slope * x` where it is negative, with a slope drawn from `lower..upper` for each
-    /// element, or their mean unless `training`: Xu et al. 2015.
+    /// `x`, or `slope * x` if it is negative. In training, a slope is drawn from `lower..upper` for
+    /// each element; otherwise the slope is their mean: Xu et al. 2015.
     ///
     /// Errors: [`Error::InvalidArgument`] if `lower` is above `upper`.
     #[track_caller]
@@ -64,9 +65,9 @@ impl Tensor {
         where_(&x.ge(0.0)?, &x, &x.mul(&slope)?)?.astype(dtype)
     }
 
-    /// Softmax of logits with noise, at temperature `tau`: samples of categories that gradients pass
-    /// through. With `hard` exactly one is 1 and the others 0, with the gradient of the soft ones.
-    /// Jang et al. 2017.
+    /// The softmax of logits with Gumbel noise, at temperature `tau`: differentiable categorical
+    /// samples. With `hard` the samples are one-hot, with the gradient of the soft samples. Jang et
+    /// al. 2017.
     ///
     /// Errors: [`Error::InvalidArgument`] unless `tau` is positive; an axis error.
     #[track_caller]
@@ -78,7 +79,7 @@ impl Tensor {
         let at = normalize_axis(op, axis, self.rank())?;
         let dtype = self.dtype().to_float();
         let logits = self.astype(dtype.widened())?;
-        // A draw of 0 gives a noise of minus infinity; there is no draw of 1.
+        // A draw of 0 gives a noise of minus infinity; a draw is never 1.
         let draw = Tensor::rand(logits.shape(), logits.dtype())?;
         let noise = draw.log()?.neg()?.log()?.neg()?;
         let soft = logits.add(&noise)?.div(tau)?.softmax(axis)?;

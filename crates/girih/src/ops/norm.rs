@@ -1,10 +1,10 @@
-//! Normalisations of `[batch, channels, …]` and of the last axes, and attention. Half floats are
+//! Normalisation of `[batch, channels, …]` and of the last axes, and attention. Half floats are
 //! computed in f32 and rounded once.
 
 use crate::{Error, Result, Tensor, precision, where_};
 use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
 
-/// An operand in the dtype to compute in, and the dtype of the result.
+/// Converts an operand to the compute dtype; also returns the dtype of the result.
 fn wide(x: &Tensor) -> Result<(Tensor, DType)> {
     let dtype = precision::computed_in(OpCode::Standardize, x.dtype().to_float());
     Ok((x.astype(dtype.widened())?, dtype))
@@ -16,7 +16,7 @@ fn no_channels(op: &'static str, x: &Tensor) -> Error {
 }
 
 impl Tensor {
-    /// One number per channel, shaped to meet `[batch, channels, …]`.
+    /// Reshapes one number per channel to broadcast with `[batch, channels, …]`.
     fn per_channel(&self, op: &'static str, x: &Tensor) -> Result<Tensor> {
         let channels = x.shape()[1];
         if self.rank() != 1 || !self.shape().dim(0).equals(channels) {
@@ -44,8 +44,8 @@ impl Tensor {
         Ok(y)
     }
 
-    /// Mean 0 and variance 1 over some axes; negative axes count from the end. Integers become
-    /// f32.
+    /// Standardises to mean 0 and variance 1 over some axes; negative axes count from the end.
+    /// Integers become f32.
     #[track_caller]
     pub fn standardize(&self, axes: &[i64], eps: f64) -> Result<Tensor> {
         let x = self.float_for(OpCode::Standardize)?;
@@ -55,8 +55,8 @@ impl Tensor {
         Tensor::record(op, &[&x])
     }
 
-    /// Each channel (axis 1) normalised by the given mean and variance, or by its own in this
-    /// batch for `None`; then scaled and shifted.
+    /// Normalises each channel (axis 1) by the given mean and variance, or by those of the batch
+    /// for `None`; then scales and shifts.
     ///
     /// Errors: a shape error unless statistics, weight and bias have one element per channel.
     #[track_caller]
@@ -96,8 +96,8 @@ impl Tensor {
         Ok((self.mean(Some(&axes), false)?, self.var(Some(&axes), correction, false)?))
     }
 
-    /// Channels (axis 1) in groups, each group of each batch entry normalised; then scaled and
-    /// shifted by channel: Wu and He 2018.
+    /// Normalises each group of channels (axis 1) of each batch entry, then scales and shifts by
+    /// channel: Wu and He 2018.
     ///
     /// Errors: a shape error unless the groups divide the channels.
     #[track_caller]
@@ -124,10 +124,11 @@ impl Tensor {
         y.scaled_and_shifted(op, weight, bias)?.astype(dtype)
     }
 
-    /// Each channel (axis 1) of each batch entry normalised over its spatial axes, or by the given
-    /// mean and variance per channel; then scaled and shifted: Ulyanov et al. 2016.
+    /// Normalises each channel (axis 1) of each batch entry over its spatial axes, or by the given
+    /// mean and variance per channel; then scales and shifts: Ulyanov et al. 2016.
     ///
-    /// Errors: a shape error without spatial axes, or for statistics that are not one per channel.
+    /// Errors: a shape error without spatial axes, or unless statistics have one element per
+    /// channel.
     #[track_caller]
     pub fn instance_norm(
         &self,
@@ -150,8 +151,8 @@ impl Tensor {
         y.scaled_and_shifted("instance_norm", weight, bias)?.astype(dtype)
     }
 
-    /// Division by the root mean square over the last `ndims` axes, then scaling by `weight` of
-    /// those axes' shape.
+    /// Divides by the root mean square over the last `ndims` axes, then scales by `weight`, of the
+    /// shape of these axes.
     #[track_caller]
     pub fn rms_norm(&self, ndims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         let x = self.float_for(OpCode::RmsNorm)?;
@@ -163,7 +164,7 @@ impl Tensor {
         }
     }
 
-    /// What [`Tensor::attention`] weighs values with: `softmax(self keys^T * scale + mask)`, of shape
+    /// The weights of [`Tensor::attention`]: `softmax(self keys^T * scale + mask)`, of shape
     /// `[…, heads, n, m]`.
     ///
     /// Errors: as [`Tensor::attention`].
@@ -175,7 +176,7 @@ impl Tensor {
         causal: bool,
         scale: Option<f64>,
     ) -> Result<Tensor> {
-        // The rules of shapes and dtypes are those of the op.
+        // Record the op to check the shapes and dtypes.
         self.attention(keys, keys, mask, causal, scale)?;
         let dtype = self.dtype().promote(keys.dtype())?.to_float();
         let dtype = precision::computed_in(OpCode::Attention, dtype);
@@ -203,7 +204,7 @@ impl Tensor {
         where_(&blind, 0.0, &weights)?.astype(dtype)
     }
 
-    /// Heads (the third axis from the end) repeated, each for a run of those of `queries`.
+    /// Repeats the heads (the third axis from the end), each for a group of query heads.
     fn heads_of(&self, queries: &Tensor) -> Result<Tensor> {
         let heads = |t: &Tensor| t.rank().checked_sub(3).map(|at| t.shape()[at]);
         match (heads(queries), heads(self)) {
@@ -212,7 +213,7 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::attention`] with weights of which a share `p` is dropped, and these weights.
+    /// [`Tensor::attention`] with dropout of probability `p` on the weights, and these weights.
     ///
     /// Errors: as [`Tensor::attention`] and [`Tensor::dropout`].
     #[track_caller]
@@ -230,13 +231,15 @@ impl Tensor {
         Ok((weights.astype(dtype)?.matmul(&values)?, weights))
     }
 
-    /// `softmax(self keys^T * scale + mask) values`: scaled dot-product attention of these queries.
+    /// Scaled dot-product attention with these queries:
+    /// `softmax(self keys^T * scale + mask) values`.
     ///
     /// Shapes: queries `[…, heads, n, e]`, keys `[…, heads, m, e]`, values `[…, heads, m, f]`,
-    /// result `[…, heads, n, f]`; leading axes broadcast, and keys and values may have fewer heads,
-    /// each for a run of the queries'. The mask broadcasts to `[…, heads, n, m]`: bool, true where a
-    /// key is seen, or numbers that are added. With `causal` query `i` sees the keys up to `i`. A
-    /// query that sees nothing gets zeros. The scale is `1 / sqrt(e)` if none is given.
+    /// result `[…, heads, n, f]`. Leading axes broadcast. Keys and values may have fewer heads,
+    /// each for a group of query heads. The mask broadcasts to `[…, heads, n, m]`: bool, true for
+    /// visible keys, or numbers that are added to the scores. With `causal`, query `i` sees the
+    /// keys up to `i`. The result is zero for a query that sees no key. The default scale is
+    /// `1 / sqrt(e)`.
     #[track_caller]
     pub fn attention(
         &self,

@@ -1,12 +1,14 @@
-//! Operators: `&a + &b * 2.0`. An operator gives a tensor, not a `Result`, so that formulas read as
-//! formulas. One that cannot be recorded (shapes or dtypes that do not fit) gives a tensor that stands
-//! for the error: operators pass it on, and the next function that takes the tensor and returns a
-//! `Result` returns it, with the line of the operator. [`Tensor::check`] asks at once.
+//! Operators: `&a + &b * 2.0`. An operator returns a tensor, not a `Result`, so that formulas stay
+//! readable. If an op cannot be recorded (shapes or dtypes that do not fit), the operator returns a
+//! tensor that carries the error. Further operators propagate the error, and the next function that
+//! takes the tensor and returns a `Result` returns the error with the line of the operator.
+//! [`Tensor::check`] returns it immediately.
 //!
-//! Other libraries of arrays panic there (ndarray, burn, mlx-rs) or let operators give a `Result`
-//! (candle), whose values cannot be operands of further operators with numbers or of generic code
-//! (`T: Add<Output = T>`). A value that stands for a failure until somebody looks is what floating
-//! point does with NaN; unlike NaN it cannot go unseen, as no number ever comes of it.
+//! Other array libraries panic (ndarray, burn, mlx-rs) or return a `Result` from operators
+//! (candle), which cannot be an operand of another operator or of generic code
+//! (`T: Add<Output = T>`). A value that represents an error until it is read corresponds to NaN in
+//! floating-point arithmetic. Unlike NaN, the error cannot go unnoticed, because it never becomes a
+//! number.
 
 use super::elementwise::{Operand, binary};
 use crate::{Error, Result, Tensor};
@@ -14,14 +16,14 @@ use girih_ir::{DType, OpCode, Shape, TensorSpec};
 use num_complex::Complex64;
 use std::panic::Location;
 
-/// What an operator gives: the tensor, or one that stands for the error and shows the spec that the
-/// user most likely means.
+/// The result of an operator: the tensor, or one that carries the error, with the spec that the
+/// user probably expects.
 #[track_caller]
 fn settled(result: Result<Tensor>, spec: impl FnOnce() -> TensorSpec) -> Tensor {
-    // No closure: the caller's line is asked for here.
+    // Not a closure, because `Location::caller` must return the caller of the operator.
     let error = match result {
         Ok(tensor) => return tensor,
-        // Passed on: the line is that of the operator that failed.
+        // Keep a propagated error, which has the line of the operator that failed.
         Err(error @ Error::Operator { .. }) => error,
         Err(source) => {
             let at = Location::caller().to_string();
@@ -31,7 +33,7 @@ fn settled(result: Result<Tensor>, spec: impl FnOnce() -> TensorSpec) -> Tensor 
     Tensor::failed(&spec(), error)
 }
 
-/// Of each axis the larger size, as if the shapes did broadcast.
+/// The larger size of each axis, as if the shapes were broadcastable.
 fn larger(a: Shape, b: Shape) -> Shape {
     let rank = a.rank().max(b.rank());
     let at = |s: &Shape, i: usize| (i + s.rank()).checked_sub(rank).map_or(1.into(), |i| s.dim(i));
@@ -93,7 +95,7 @@ macro_rules! operators {
             }
         }
 
-        /// Replaces the handle: other handles of the tensor keep what they have.
+        /// Replaces this handle; other handles of the tensor are unchanged.
         impl<'a, T: Into<Operand<'a>>> std::ops::$assign<T> for Tensor {
             #[track_caller]
             fn $assign_method(&mut self, other: T) {
@@ -101,7 +103,7 @@ macro_rules! operators {
             }
         }
 
-        /// Replaces the handle: other handles of the tensor keep what they have.
+        /// Replaces this handle; other handles of the tensor are unchanged.
         impl std::ops::$assign<Tensor> for Tensor {
             #[track_caller]
             fn $assign_method(&mut self, other: Tensor) {
@@ -113,7 +115,8 @@ macro_rules! operators {
     };
 }
 
-/// Numbers on the left. One type of integers and one of floats, so that literals need no suffix.
+/// Operators with a number on the left. Only one integer type and one float type have them, so that
+/// literals need no suffix.
 macro_rules! numbers {
     ($trait:ident $method:ident $code:ident $($number:ty)*) => {
         $(impl std::ops::$trait<&Tensor> for $number {

@@ -1,5 +1,5 @@
-//! Poolings: one number for each window of the last (spatial) axes, where the largest elements lie,
-//! and the way back. A list of one entry stands for all spatial axes.
+//! Pooling over the windows of the last (spatial) axes, with the positions of maxima, and
+//! unpooling. A list with one entry applies to all spatial axes.
 
 use super::conv::{spread, windows};
 use super::resample::uneven;
@@ -11,27 +11,27 @@ use girih_ir::ops::window::WindowDim;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
-/// How a window moves over a tensor.
+/// The geometry of a pooling.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolOptions {
-    /// Elements of a window.
+    /// The sizes of a window.
     pub size: Vec<usize>,
-    /// Distances between windows; those of their sizes if none are given.
+    /// Distances between windows; by default the sizes.
     pub stride: Option<Vec<usize>>,
     /// Padding.
     pub padding: Padding,
     /// Distances between the elements of a window.
     pub dilation: Vec<usize>,
-    /// Whether a last window may reach beyond the padding, if it starts before the end.
+    /// Whether a last window may extend beyond the padding, if it starts before the end.
     pub ceil_mode: bool,
-    /// Whether a mean counts padding.
+    /// Whether a mean includes padding.
     pub count_include_pad: bool,
-    /// What a mean divides by, if not by how many elements count.
+    /// The divisor of a mean, instead of the number of counted elements.
     pub divisor: Option<f64>,
 }
 
 impl PoolOptions {
-    /// Windows side by side.
+    /// Adjacent windows of these sizes.
     pub fn new(size: Vec<usize>) -> PoolOptions {
         PoolOptions {
             size,
@@ -70,7 +70,7 @@ impl PoolOptions {
     }
 }
 
-/// How far a last window that starts inside reaches beyond the padding.
+/// The number of elements by which the last window that starts inside extends beyond the padding.
 fn beyond(size: usize, w: &WindowDim, low: usize, high: usize) -> usize {
     let (size, low, high) = (size as i128, low as i128, high as i128);
     let (padded, reach, step) = (size + low + high, w.reach() as i128, w.step.max(1) as i128);
@@ -82,7 +82,7 @@ fn beyond(size: usize, w: &WindowDim, low: usize, high: usize) -> usize {
     if count < 1 { 0 } else { ((count - 1) * step + reach - padded).max(0) as usize }
 }
 
-/// What no element of a dtype is less than.
+/// The smallest value of a dtype.
 fn lowest(dtype: DType) -> Literal {
     match dtype.int_range() {
         Some((min, _)) => Literal::from_int(dtype, min),
@@ -103,7 +103,8 @@ impl Tensor {
         Tensor::record(Op::new(code, Attrs::Pool(Arc::new(pool))), &[self])
     }
 
-    /// The windows of a pooling of the last axes in a border of `fill`, each as one last axis.
+    /// The windows of a pooling of the last axes padded with `fill`, each flattened into a new last
+    /// axis.
     #[track_caller]
     fn pool_windows(&self, dims: &[PoolDim], fill: Literal) -> Result<Tensor> {
         let lead = self.rank() - dims.len();
@@ -118,8 +119,8 @@ impl Tensor {
         windows.reshape_to(shape.part(..lead + n).dims().chain([inner.into()]).collect())
     }
 
-    /// The largest element of each window of the last axes, as many as there are window sizes. NaN
-    /// wins; padding never does. A window that holds only padding gives the least value of the
+    /// The maximum of each window of the last axes, as many as there are window sizes. NaN
+    /// propagates; padding is ignored. A window of only padding gives the smallest value of the
     /// dtype, which is negative infinity for floating-point dtypes.
     ///
     /// Errors: a shape error for a window larger than the padded axis.
@@ -128,9 +129,9 @@ impl Tensor {
         self.pooled(OpCode::MaxPool, options)
     }
 
-    /// As [`Tensor::max_pool`], and the index of each among the elements of the pooled axes, in
-    /// row-major order: of equal ones the first. A window that holds only padding has the index -1.
-    /// [`Tensor::max_unpool`] takes these indices.
+    /// As [`Tensor::max_pool`], with the index of each maximum among the elements of the pooled
+    /// axes, in row-major order; the first of equal elements. A window of only padding has the
+    /// index -1. [`Tensor::max_unpool`] takes these indices.
     #[track_caller]
     pub fn max_pool_with_indices(&self, options: &PoolOptions) -> Result<(Tensor, Tensor)> {
         let largest = self.max_pool(options)?;
@@ -145,7 +146,7 @@ impl Tensor {
         if self.dtype().is_float() {
             chosen = chosen.logical_or(&windows.isnan()?)?;
         }
-        // Padding may equal the largest element, and never is chosen.
+        // Padding may equal the maximum, but must not be selected.
         let chosen = chosen.logical_and(&places.ge(0)?)?;
         let none = Tensor::constant(Literal::from_i64(DType::I64, i64::MAX), Shape::scalar());
         let first = where_(&chosen, &places, Operand::Tensor(&none))?.min(Some(&[-1]), false)?;
@@ -153,7 +154,7 @@ impl Tensor {
         Ok((largest, where_(&first.eq(&none)?, &absent, Operand::Tensor(&first))?))
     }
 
-    /// The elements at indices into the last `n` axes.
+    /// The elements at flat indices into the last `n` axes.
     #[track_caller]
     fn picked(&self, index: &Tensor, n: usize) -> Result<Tensor> {
         let flat = |t: &Tensor| {
@@ -164,11 +165,11 @@ impl Tensor {
         flat(self)?.take_along_axis(&flat(index)?, -1)?.reshape_to(index.shape())
     }
 
-    /// Elements put back where [`Tensor::max_pool_with_indices`] found them, zeros elsewhere. The
-    /// last axes get the given sizes, by which the indices count. An element with the index -1, which
-    /// comes from a window of only padding, is dropped.
+    /// Unpooling: places the elements at the indices of [`Tensor::max_pool_with_indices`], with
+    /// zeros elsewhere. The last axes of the result have the given sizes, to which the indices
+    /// refer. An element with the index -1, from a window of only padding, is dropped.
     ///
-    /// Errors: a shape error unless there is an index for each element; on evaluation an index error
+    /// Errors: a shape error unless there is an index per element; on evaluation, an index error
     /// for an index less than -1 or beyond the last element.
     #[track_caller]
     pub fn max_unpool(&self, indices: &Tensor, sizes: &[usize]) -> Result<Tensor> {
@@ -181,7 +182,7 @@ impl Tensor {
         let lead = shape.part(..shape.rank() - n);
         let flat = lead.dims().chain([spatial(&shape, n).into()]).collect::<Shape>();
         let whole = sizes.iter().fold(1, |n: usize, &size| n.saturating_mul(size));
-        // One more element, in which the dropped ones end.
+        // One additional element receives the dropped elements.
         let empty = Tensor::zeros(
             lead.dims().chain([whole.saturating_add(1).into()]).collect::<Shape>(),
             self.dtype(),
@@ -214,9 +215,10 @@ impl Tensor {
         sums.div(divisor)?.astype(x.dtype())
     }
 
-    /// The power mean without division, `sum(|x|^p)^(1/p)`, of each window of the last axes.
+    /// `sum(|x|^p)^(1/p)` of each window of the last axes.
     ///
-    /// Errors: as [`Tensor::max_pool`]; an exponent that is not positive.
+    /// Errors: as [`Tensor::max_pool`]; [`Error::InvalidArgument`] for an exponent that is not
+    /// positive.
     #[track_caller]
     pub fn lp_pool(&self, p: f64, options: &PoolOptions) -> Result<Tensor> {
         if p.is_nan() || p <= 0.0 {
@@ -225,7 +227,7 @@ impl Tensor {
             )));
         }
         let x = self.astype(self.dtype().to_float())?;
-        // The rules of windows are those of the other poolings.
+        // Record `max_pool` to check the windows.
         x.max_pool(options)?;
         let dims = options.dims("lp_pool", &x.shape())?;
         let wide = x.astype(x.dtype().widened())?;
@@ -234,7 +236,7 @@ impl Tensor {
         if dims.iter().all(|d| d.extra == 0) || p.is_infinite() {
             return norm.astype(x.dtype());
         }
-        // Elements beyond the padding are taken to be like the others of their window.
+        // Scale as if the elements beyond the padding were like the other elements of their window.
         let lead = x.rank() - dims.len();
         let shape = x.shape();
         let sizes = shape[lead..].iter().zip(&dims).map(|(size, d)| size + d.low + d.high);
@@ -246,8 +248,8 @@ impl Tensor {
         norm.mul(&share.pow(1.0 / p)?)?.astype(x.dtype())
     }
 
-    /// As [`Tensor::adaptive_max_pool`], and the index of each among the elements of the pooled
-    /// axes, in row-major order: of equal ones the first.
+    /// As [`Tensor::adaptive_max_pool`], with the index of each maximum among the elements of the
+    /// pooled axes, in row-major order; the first of equal elements.
     ///
     /// Errors: as [`Tensor::adaptive_avg_pool`].
     #[track_caller]
@@ -258,7 +260,7 @@ impl Tensor {
         let plane = Shape::from(&shape[lead..]);
         let flat = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape_to(plane)?;
         let (mut x, mut index) = (self.stop_gradient()?, flat.broadcast_to(shape)?);
-        // The last axis first, so that the first in row-major order is found.
+        // Process the last axis first, so that the first element in row-major order is selected.
         for (i, &size) in sizes.iter().enumerate().rev() {
             let axis = lead + i;
             let (elements, counted, _) = uneven(&x, axis, size)?;
@@ -274,10 +276,10 @@ impl Tensor {
     }
 }
 
-/// The sizes that [`Tensor::max_unpool`] has to be given to undo a pooling without padding beyond
-/// what there is.
+/// The sizes for [`Tensor::max_unpool`] that invert a pooling, assuming that its windows covered
+/// the axes exactly.
 ///
-/// Errors: [`Error::InvalidArgument`] for lists that do not fit.
+/// Errors: [`Error::InvalidArgument`] for lists whose lengths do not fit.
 pub fn unpooled_sizes(sizes: &[usize], options: &PoolOptions) -> Result<Vec<usize>> {
     let (op, n) = ("max_unpool", sizes.len());
     let strides = options.stride.as_ref().unwrap_or(&options.size);

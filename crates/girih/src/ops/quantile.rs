@@ -1,28 +1,30 @@
-//! Medians and quantiles, by sorting; with NumPy's methods and their names.
+//! Medians and quantiles by sorting, with NumPy's methods and their names.
 
 use crate::{Error, Result, Tensor, where_};
 use girih_ir::DType;
 use girih_ir::ops::reduce::axis_set;
 
-/// How a quantile that lies between two elements follows from them: NumPy's `method`.
+/// The value of a quantile between two elements: NumPy's `method`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantile {
-    /// By interpolation, at the position that two constants give (Hyndman and Fan, "Sample quantiles
-    /// in statistical packages", The American Statistician 50, 1996, alpha and beta).
+    /// Linear interpolation at the position given by the constants alpha and beta (Hyndman and Fan,
+    /// "Sample quantiles in statistical packages", The American Statistician 50, 1996).
     Linear(f64, f64),
-    /// The smaller of the two.
+    /// The smaller element.
     Lower,
-    /// The larger of the two.
+    /// The larger element.
     Higher,
-    /// Half way between them.
+    /// The midpoint.
     Midpoint,
-    /// The nearest, that of the even index half way.
+    /// The nearest element; the one with the even index at a midpoint.
     Nearest,
-    /// The first element with at least the fraction of all elements up to it.
+    /// The first element at which the cumulative fraction of elements reaches `q`.
     InvertedCdf,
-    /// As [`Quantile::InvertedCdf`], and the mean with the next where the fraction is met exactly.
+    /// As [`Quantile::InvertedCdf`], but the mean with the next element if the fraction is reached
+    /// exactly.
     AveragedInvertedCdf,
-    /// The element whose number, from 1, is closest to the fraction of the count, an even one half way.
+    /// The element whose 1-based number is closest to the fraction of the count; the even number at
+    /// a midpoint.
     ClosestObservation,
 }
 
@@ -33,7 +35,7 @@ impl Default for Quantile {
 }
 
 impl Quantile {
-    /// The method of a name of NumPy's.
+    /// Parses a name of NumPy's methods.
     pub fn parse(name: &str) -> Result<Quantile> {
         Ok(match name {
             "linear" => Quantile::Linear(1.0, 1.0),
@@ -60,7 +62,7 @@ impl Quantile {
         })
     }
 
-    /// The positions among `count` elements that the fractions `q` have.
+    /// The positions of the fractions `q` among `count` elements.
     #[track_caller]
     fn position(self, q: &Tensor, count: &Tensor) -> Result<Tensor> {
         let last = count.sub(1.0)?;
@@ -87,7 +89,7 @@ impl Quantile {
             Quantile::ClosestObservation => {
                 let number = q.mul(count)?.sub(1.5)?;
                 let (up, half) = (number.ceil()?, number.mul(0.5)?);
-                // Half way between two numbers, of which the smaller is odd.
+                // A midpoint between two numbers, the smaller of which is odd.
                 let next = half.eq(&half.floor()?)?;
                 up.add(&next.astype(up.dtype())?)?
             }
@@ -96,7 +98,7 @@ impl Quantile {
     }
 }
 
-/// Axes gathered into one at the end, and the shape that keeps them with size one.
+/// Merges axes into one at the end; also returns the shape in which they have size one.
 #[track_caller]
 fn gathered(op: &'static str, x: &Tensor, axes: Option<&[i64]>) -> Result<(Tensor, Vec<i64>)> {
     let rank = x.rank();
@@ -142,7 +144,7 @@ impl Tensor {
         let out = if count == 0 {
             Tensor::full(f64::NAN, sizes(numel), dtype)?
         } else {
-            // NaN is largest.
+            // NaN sorts last.
             let sorted = x.sort(-1, false)?;
             let numbers = match skip {
                 true => x.isnan()?.logical_not()?.sum(Some(&[-1]), true)?.astype(DType::F64)?,
@@ -162,7 +164,7 @@ impl Tensor {
             let outside = fractions.ge(0.0)?.bitwise_and(&fractions.le(1.0)?)?.logical_not()?;
             where_(&nowhere.bitwise_or(&outside)?, f64::NAN, &between)?
         };
-        // The fractions' axis comes first.
+        // Move the axis of fractions to the front.
         let out = out.moveaxis(&[-1], &[0])?;
         let front = if q.rank() == 0 { None } else { Some(numel as i64) };
         let rest: Vec<i64> = match keepdims {
@@ -172,11 +174,11 @@ impl Tensor {
         out.reshape(&front.into_iter().chain(rest).collect::<Vec<_>>())
     }
 
-    /// The number below which a fraction `q` of the elements lies, over axes, all by default. `q` has
-    /// one axis at most, which comes first in the result. NaN if any element is, over nothing, and for
-    /// fractions outside `[0, 1]`. Integers become f32.
+    /// The `q`-quantile over axes, over all by default. `q` has at most one axis, which becomes the
+    /// first axis of the result. The result is NaN if any element is NaN, over an empty axis, and
+    /// for fractions outside `[0, 1]`. Integers become f32.
     ///
-    /// Errors: a dtype error for complex numbers; a shape error for more axes of `q`.
+    /// Errors: a dtype error for complex numbers; a shape error for a `q` with more axes.
     #[track_caller]
     pub fn quantile(
         &self,
@@ -188,7 +190,7 @@ impl Tensor {
         self.ranked("quantile", q, axes, method, keepdims, false)
     }
 
-    /// Like [`Tensor::quantile`], of the elements that are not NaN.
+    /// Like [`Tensor::quantile`], ignoring NaN.
     #[track_caller]
     pub fn nanquantile(
         &self,
@@ -200,15 +202,15 @@ impl Tensor {
         self.ranked("nanquantile", q, axes, method, keepdims, true)
     }
 
-    /// The middle element over axes, all by default, or the mean of the two in the middle. NaN if
-    /// any element is, and over nothing. Integers become f32.
+    /// The median over axes, over all by default: the middle element, or the mean of the two middle
+    /// elements. NaN if any element is NaN, and over an empty axis. Integers become f32.
     #[track_caller]
     pub fn median(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         let half = Tensor::full(0.5, [], DType::F64)?;
         self.ranked("median", &half, axes, Quantile::Midpoint, keepdims, false)
     }
 
-    /// Like [`Tensor::median`], of the elements that are not NaN.
+    /// Like [`Tensor::median`], ignoring NaN.
     #[track_caller]
     pub fn nanmedian(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         let half = Tensor::full(0.5, [], DType::F64)?;
@@ -216,8 +218,8 @@ impl Tensor {
     }
 }
 
-/// Between two numbers, from the nearer one. Between a number and an infinity is the infinity, between
-/// infinities of one sign they themselves.
+/// Linear interpolation, starting from the nearer number for accuracy. Between a number and an
+/// infinity the result is the infinity; between infinities of one sign it is that infinity.
 #[track_caller]
 fn interpolated(low: &Tensor, high: &Tensor, part: &Tensor) -> Result<Tensor> {
     let equal = low.eq(high)?;

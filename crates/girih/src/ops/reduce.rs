@@ -1,4 +1,4 @@
-//! Reductions. `axes` of `None` means all; negative axes count from the end.
+//! Reductions. `None` as `axes` means all axes; negative axes count from the end.
 
 use super::default_int;
 use crate::{Error, Result, Tensor, precision};
@@ -12,43 +12,43 @@ impl Tensor {
         Tensor::record(Op::new(code, Attrs::axes(axes, keepdims)), &[self])
     }
 
-    /// The elements in the dtype in which they are added up or multiplied.
+    /// Converts the elements to the accumulator dtype.
     #[track_caller]
     fn accumulated(&self, code: OpCode) -> Result<Tensor> {
         self.astype(precision::computed_in(code, self.dtype().accumulator()))
     }
 
-    /// Sum. Signed integers and bool are summed as i64, unsigned integers as u64.
+    /// The sum. Signed integers and bool are summed as i64, unsigned integers as u64.
     #[track_caller]
     pub fn sum(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.accumulated(OpCode::ReduceSum)?.reduce(OpCode::ReduceSum, axes, keepdims)
     }
 
-    /// Product. Signed integers and bool are multiplied as i64, unsigned integers as u64.
+    /// The product. Signed integers and bool are multiplied as i64, unsigned integers as u64.
     #[track_caller]
     pub fn prod(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.accumulated(OpCode::ReduceProd)?.reduce(OpCode::ReduceProd, axes, keepdims)
     }
 
-    /// Largest element, NaN if any is.
+    /// The largest element; NaN if any element is NaN.
     #[track_caller]
     pub fn max(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.reduce(OpCode::ReduceMax, axes, keepdims)
     }
 
-    /// Smallest element, NaN if any is.
+    /// The smallest element; NaN if any element is NaN.
     #[track_caller]
     pub fn min(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.reduce(OpCode::ReduceMin, axes, keepdims)
     }
 
-    /// True where any element is nonzero.
+    /// Whether any element is nonzero.
     #[track_caller]
     pub fn any(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.astype(DType::Bool)?.reduce(OpCode::ReduceAny, axes, keepdims)
     }
 
-    /// True where all elements are nonzero.
+    /// Whether all elements are nonzero.
     #[track_caller]
     pub fn all(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.astype(DType::Bool)?.reduce(OpCode::ReduceAll, axes, keepdims)
@@ -66,26 +66,29 @@ impl Tensor {
         }
     }
 
-    /// Index (i64) of the first largest element along an axis, or in row-major order.
+    /// The index (i64) of the first largest element along an axis; without an axis, in row-major
+    /// order.
     #[track_caller]
     pub fn argmax(&self, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
         self.arg(OpCode::Argmax, axis, keepdims)
     }
 
-    /// Index (i64) of the first smallest element along an axis, or in row-major order.
+    /// The index (i64) of the first smallest element along an axis; without an axis, in row-major
+    /// order.
     #[track_caller]
     pub fn argmin(&self, axis: Option<i64>, keepdims: bool) -> Result<Tensor> {
         self.arg(OpCode::Argmin, axis, keepdims)
     }
 
-    /// Mean; NaN over nothing. Integers become f32.
+    /// The mean; NaN over an empty axis. Integers become f32.
     #[track_caller]
     pub fn mean(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.astype(self.dtype().to_float())?.reduce(OpCode::Mean, axes, keepdims)
     }
 
-    /// Variance with `correction` subtracted from the count in the divisor (0: population,
-    /// 1: Bessel's). Integers become f32. That of complex numbers is real: both parts' together.
+    /// The variance, with `correction` subtracted from the count in the divisor (0: population
+    /// variance, 1: Bessel's correction). Integers become f32. The variance of complex numbers is
+    /// real: the sum of the variances of both parts.
     #[track_caller]
     pub fn var(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
         if self.dtype().is_complex() {
@@ -98,25 +101,25 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Var, Attrs::Moments { axes, keepdims, correction }), &[&x])
     }
 
-    /// Standard deviation: the square root of [`Tensor::var`]. Its gradient is 0 where it is 0.
+    /// The standard deviation: the square root of [`Tensor::var`]. Its gradient is 0 where it is 0.
     #[track_caller]
     pub fn std(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
         self.var(axes, correction, keepdims)?.safe_root(2.0)
     }
 
-    /// `log(sum(exp(x)))` without overflow; -inf over nothing.
+    /// `log(sum(exp(x)))` without overflow; -inf over an empty axis.
     #[track_caller]
     pub fn logsumexp(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.float_for(OpCode::LogSumExp)?.reduce(OpCode::LogSumExp, axes, keepdims)
     }
 
-    /// Number of nonzero elements, as i64.
+    /// The number of nonzero elements, as i64.
     #[track_caller]
     pub fn count_nonzero(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
         self.astype(DType::Bool)?.astype(default_int())?.sum(axes, keepdims)
     }
 
-    /// Some axes reversed; all of them for `None`.
+    /// Reverses some axes; all of them for `None`.
     #[track_caller]
     pub fn flip(&self, axes: Option<&[i64]>) -> Result<Tensor> {
         let axes = axis_set("flip", axes, self.rank())?;
@@ -126,9 +129,9 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Flip, Attrs::axes(axes, false)), &[self])
     }
 
-    /// True if any (the only) element is nonzero: what `if` asks in Python.
+    /// Whether the only element is nonzero, for Python's `if`. Evaluates the tensor.
     ///
-    /// Errors: [`Error::NotScalar`].
+    /// Errors: [`Error::NotScalar`] unless there is exactly one element.
     pub fn truth(&self) -> Result<bool> {
         if self.numel() != 1 {
             return Err(Error::NotScalar { what: "a truth value", shape: self.shape() });

@@ -1,39 +1,39 @@
-//! Resampling of spatial axes, one after the other: interpolation, and poolings whose windows
-//! follow from the result's size.
+//! Resampling of spatial axes, one axis at a time: interpolation, and adaptive poolings, whose
+//! windows follow from the result's size.
 
 use super::conv::spread;
 use super::{PoolOptions, where_};
 use crate::{Error, Operand, Result, Tensor};
 use girih_ir::DType;
 
-/// How values between elements are made.
+/// The interpolation method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// The element at the position rounded down.
     Nearest,
-    /// The element nearest to the centre.
+    /// The element whose centre is nearest.
     NearestExact,
-    /// Straight lines between centres.
+    /// Linear interpolation between centres.
     Linear,
     /// Cubic convolution, Keys 1981, with `a = -3/4`.
     Cubic,
-    /// The mean of the elements that lie in the window.
+    /// The mean of the elements in the window.
     Area,
 }
 
-/// Positions along one axis: how many there are, of how many elements, and how they lie.
+/// The sampling positions along one axis.
 #[derive(Clone, Copy)]
 struct Grid {
     from: usize,
     to: usize,
-    /// Elements per position.
+    /// The distance of positions in elements.
     ratio: f64,
-    /// The ends of both are the same points.
+    /// Whether the first and the last position are the centres of the first and the last element.
     corners: bool,
 }
 
 impl Grid {
-    /// Positions in elements, f64, those of centres unless corners are aligned.
+    /// The positions in units of elements, f64; at centres unless corners are aligned.
     fn positions(&self) -> Result<Tensor> {
         let index = Tensor::iota([self.to], 0, DType::F64)?;
         match (self.corners, self.to) {
@@ -43,14 +43,14 @@ impl Grid {
         }
     }
 
-    /// Indices limited to the elements there are.
+    /// Indices clamped to the axis.
     fn index(&self, positions: &Tensor) -> Result<Tensor> {
         let last = self.from as f64 - 1.0;
         positions.clip(Some(0.0.into()), Some(last.into()))?.astype(DType::I64)
     }
 }
 
-/// One weight per position, in the dtype of `like` and shaped to meet it along `axis`.
+/// One weight per position, in the dtype of `like` and shaped to broadcast along `axis`.
 fn weight(w: &Tensor, like: &Tensor, axis: usize) -> Result<Tensor> {
     let mut shape = vec![1i64; like.rank() - axis];
     shape[0] = w.numel() as i64;
@@ -61,7 +61,7 @@ fn nearest(x: &Tensor, axis: usize, grid: Grid, exact: bool) -> Result<Tensor> {
     let index = Tensor::iota([grid.to], 0, DType::F64)?;
     let index = if exact { index.add(0.5)? } else { index };
     let scaled = match grid.ratio == grid.from as f64 / grid.to as f64 {
-        // Multiplied before it is divided: whole positions stay whole.
+        // Multiply before dividing, so that whole positions stay exact.
         true => index.mul(grid.from as f64)?.div(grid.to as f64)?,
         false => index.mul(grid.ratio)?,
     };
@@ -78,7 +78,7 @@ fn linear(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
     left.mul(&rest)?.add(&right.mul(&share)?)
 }
 
-/// Weights of four neighbours; with `t` the distance from the second.
+/// The weights of four neighbours, where `t` is the distance from the second.
 pub(super) fn cubic_weights(t: &Tensor) -> Result<[Tensor; 4]> {
     const A: f64 = -0.75;
     // |d| <= 1: ((A + 2) d - (A + 3)) d d + 1
@@ -105,8 +105,9 @@ fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
     sum.ok_or_else(|| Error::InvalidArgument("interpolate: no weights".into()))
 }
 
-/// Elements of the longest of `n` windows over `size` elements: with `size = q n + r`, a window is `q`
-/// elements and what `r / n` per window makes of the rest, which in lowest terms takes every remainder.
+/// The number of elements of the longest of `n` windows over `size` elements. With
+/// `size = q n + r`, a window has `q` elements and up to two more from the remainders `i r mod n`;
+/// in lowest terms, `r / n` takes every remainder.
 fn longest_window(size: usize, n: usize) -> usize {
     let (whole, mut rest) = (size / n, size % n);
     let mut divisor = n;
@@ -116,12 +117,12 @@ fn longest_window(size: usize, n: usize) -> usize {
     whole + (size % n / divisor).min(2)
 }
 
-/// The elements of uneven windows along an axis, `[…, windows, longest, …]`, and which of them
-/// count, shaped to meet them. Window `i` of `n` over `size` elements is
-/// `floor(i size / n) .. ceil((i + 1) size / n)`.
+/// The elements of uneven windows along an axis, `[…, windows, longest, …]`, the mask of the
+/// elements in the windows, and the windows' lengths, both shaped to broadcast. Window `i` of `n`
+/// over `size` elements is `floor(i size / n) .. ceil((i + 1) size / n)`.
 pub(super) fn uneven(x: &Tensor, axis: usize, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let size = x.shape()[axis];
-    // The positions below are computed in i64.
+    // Check the bounds, since the positions below are computed in i64.
     girih_ir::Shape::from([n, size + 1]).check("adaptive_pool", DType::I64)?;
     let longest = longest_window(size, n);
     let (size, windows) = (size as i64, n as i64);
@@ -153,7 +154,8 @@ fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Te
                 Some(min) => where_(&counted, &elements, Operand::Int(min))?,
                 None => where_(&counted, &elements, f64::NEG_INFINITY)?,
             };
-            // By index: the first of equal ones has the gradient, as in `max_pool`.
+            // Select by index, so that only the first of equal elements receives the gradient, as
+            // in `max_pool`.
             let first = kept.argmax(Some(inside[0]), true)?;
             kept.take_along_axis(&first, inside[0])?.squeeze(Some(&inside))
         }
@@ -167,14 +169,14 @@ fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Te
 }
 
 impl Tensor {
-    /// Spatial axes resampled to the given sizes, of `[batch, channels, …]`. `scales`, positions
-    /// per element, say where the positions lie if it is not for the sizes to say; with
-    /// `align_corners` (for linear and cubic) the first and last elements keep their places.
+    /// Resamples the spatial axes of `[batch, channels, …]` to the given sizes. `scales`, the
+    /// numbers of result elements per element, determine the positions instead of the sizes. With
+    /// `align_corners` (for linear and cubic) the first and the last elements keep their positions.
     ///
-    /// Integers become f32 unless the mode is one of the nearest.
+    /// Integers become f32 unless the mode is a nearest one.
     ///
-    /// Errors: a shape error for empty spatial axes; [`Error::InvalidArgument`] for counts that do
-    /// not fit.
+    /// Errors: a shape error for empty spatial axes; [`Error::InvalidArgument`] for lists whose
+    /// lengths do not fit.
     #[track_caller]
     pub fn interpolate(
         &self,
@@ -237,7 +239,8 @@ impl Tensor {
         let dtype = self.dtype();
         let wide = if kind == Adaptive::Mean { dtype.widened() } else { dtype };
         let mut x = self.astype(wide)?;
-        // The last axis first, so that of equal elements the first in row-major order is taken.
+        // Process the last axis first, so that the first of equal elements in row-major order is
+        // selected.
         for (i, &want) in sizes.iter().enumerate().rev() {
             if shape[lead + i] != want {
                 x = adaptive_axis(&x, lead + i, want, kind)?;
@@ -246,8 +249,8 @@ impl Tensor {
         x.astype(dtype)
     }
 
-    /// Means of windows of the last axes, so placed that the result has the given sizes. Integers
-    /// become f32.
+    /// The means of windows of the last axes that are placed so that the result has the given
+    /// sizes. Integers become f32.
     ///
     /// Errors: a shape error for empty axes or sizes of zero.
     #[track_caller]
@@ -256,7 +259,7 @@ impl Tensor {
         x.adaptive("adaptive_avg_pool", sizes, Adaptive::Mean)
     }
 
-    /// Largest elements of windows of the last axes, so placed that the result has the given
+    /// The maxima of windows of the last axes that are placed so that the result has the given
     /// sizes.
     ///
     /// Errors: as [`Tensor::adaptive_avg_pool`].

@@ -1,4 +1,4 @@
-//! Shape, order and placement of elements.
+//! Shape operations: reshapes, permutations, broadcasts, slices, pads, concatenation and splits.
 
 use super::Operand;
 use crate::{Error, Result, Tensor};
@@ -8,9 +8,9 @@ use girih_ir::{Attrs, AxisSet, Dim, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
 impl Tensor {
-    /// The same elements in the same order under another shape; one size may be -1.
+    /// Reshapes the tensor in row-major order; one size may be -1, which is inferred.
     ///
-    /// Errors: a shape error unless the element counts agree.
+    /// Errors: a shape error unless the numbers of elements agree.
     #[track_caller]
     pub fn reshape(&self, sizes: &[i64]) -> Result<Tensor> {
         let shape = resolve(&self.shape(), sizes)?;
@@ -20,7 +20,7 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
     }
 
-    /// The same elements in the same order under a shape, whose sizes may be symbolic.
+    /// Reshapes the tensor in row-major order to a shape whose sizes may be symbolic.
     ///
     /// Errors: as [`Tensor::reshape`].
     #[track_caller]
@@ -31,7 +31,7 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
     }
 
-    /// Axes `start..=end` merged into one.
+    /// Merges axes `start..=end` into one.
     #[track_caller]
     pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
         let shape = self.shape();
@@ -50,7 +50,7 @@ impl Tensor {
         self.reshape_to(sizes.collect())
     }
 
-    /// Result axis `i` is this tensor's axis `axes[i]`.
+    /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this tensor.
     #[track_caller]
     pub fn permute(&self, axes: &[i64]) -> Result<Tensor> {
         let rank = self.rank();
@@ -68,7 +68,7 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
     }
 
-    /// Two axes exchanged.
+    /// Exchanges two axes.
     #[track_caller]
     pub fn swapaxes(&self, a: i64, b: i64) -> Result<Tensor> {
         let rank = self.rank();
@@ -78,14 +78,14 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
     }
 
-    /// All axes reversed.
+    /// Reverses the order of the axes.
     #[track_caller]
     pub fn t(&self) -> Result<Tensor> {
         let axes = (0..self.rank()).rev();
         Tensor::record(Op::new(OpCode::Permute, Attrs::perm(axes)), &[self])
     }
 
-    /// Axes of size one stretched and axes added in front, to a shape.
+    /// Broadcasts to a shape: adds leading axes and repeats axes of size one.
     #[track_caller]
     pub fn broadcast_to(&self, shape: impl Into<Shape>) -> Result<Tensor> {
         let shape = shape.into();
@@ -95,9 +95,9 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::BroadcastTo, Attrs::shape(shape)), &[self])
     }
 
-    /// Axes of size one removed: the named ones, or all of them for `None`.
+    /// Removes axes of size one: the given axes, or all of them for `None`.
     ///
-    /// Errors: a shape error if a named axis has another size.
+    /// Errors: a shape error if a given axis has another size.
     #[track_caller]
     pub fn squeeze(&self, axes: Option<&[i64]>) -> Result<Tensor> {
         let shape = self.shape();
@@ -116,7 +116,7 @@ impl Tensor {
         }
     }
 
-    /// A new axis of size one, at `axis` of the result.
+    /// Inserts an axis of size one at position `axis` of the result.
     #[track_caller]
     pub fn unsqueeze(&self, axis: i64) -> Result<Tensor> {
         let shape = self.shape();
@@ -125,19 +125,19 @@ impl Tensor {
         self.reshape_to(sizes.collect())
     }
 
-    /// Parts along each axis.
+    /// A slice along each axis.
     #[track_caller]
     pub(crate) fn slice_dims(&self, dims: Vec<SliceDim>) -> Result<Tensor> {
         Tensor::record(Op::new(OpCode::Slice, Attrs::Slice(Arc::new(dims))), &[self])
     }
 
-    /// Parts along each axis, of which symbolic sizes are those of `result`.
+    /// A slice along each axis; the symbolic sizes are those of `result`.
     #[track_caller]
     pub(crate) fn slice_of(&self, dims: Vec<SliceDim>, result: &Shape) -> Result<Tensor> {
         Tensor::record(Op::new(OpCode::Slice, Attrs::slice(dims, result)), &[self])
     }
 
-    /// `length` elements from `start` along an axis.
+    /// `length` elements along an axis, starting at `start`.
     #[track_caller]
     pub fn narrow(&self, axis: i64, start: usize, length: usize) -> Result<Tensor> {
         let shape = self.shape();
@@ -148,9 +148,10 @@ impl Tensor {
         self.slice_of(dims, &shape.with_dim(axis, length))
     }
 
-    /// A border of `value`: `widths[i]` elements before and after along axis `i`.
+    /// Pads with `value`: `widths[i]` elements before and after along axis `i`.
     ///
-    /// Errors: unless there is one pair per axis and the value fits the dtype.
+    /// Errors: a shape error unless there is one pair per axis; a dtype error unless the dtype can
+    /// represent the value.
     #[track_caller]
     pub fn pad<'a>(
         &self,
@@ -178,7 +179,7 @@ impl Tensor {
         self.padded(widths.iter().map(border).collect(), literal)
     }
 
-    /// Elements of a value before, after and between the elements of each axis.
+    /// Pads each axis with a value: before, after and between its elements.
     #[track_caller]
     pub(crate) fn padded(&self, dims: Vec<PadDim>, value: Literal) -> Result<Tensor> {
         let attrs = Attrs::Pad(Arc::new((dims, value.bits)));
@@ -186,7 +187,7 @@ impl Tensor {
     }
 }
 
-/// The shape that sizes with at most one -1 stand for.
+/// Resolves sizes with at most one -1 to a shape.
 fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
     let Some(unknown) = sizes.iter().position(|&s| s == -1) else {
         return Ok(Shape::from_signed("reshape", sizes)?);
@@ -212,17 +213,17 @@ fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
     Ok(shape.with_dim(unknown, have / want))
 }
 
-/// A size as front ends give it: a number, of which -1 may have a meaning, or symbolic.
+/// A size as front ends pass it: a number, where -1 may have a special meaning, or a symbolic size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
     /// A number.
     Known(i64),
-    /// A size of a tensor in a function being traced for many, or what is computed of such.
+    /// A symbolic size of a traced function's argument, or an expression of such sizes.
     Symbolic(Dim),
 }
 
 impl Size {
-    /// The number, which a symbolic size is fixed to.
+    /// The size as a number; a symbolic size is fixed to its value.
     pub fn get(self) -> i64 {
         match self {
             Size::Known(size) => size,
@@ -231,7 +232,7 @@ impl Size {
     }
 }
 
-/// A shape of sizes that may be symbolic.
+/// A shape with sizes that may be symbolic.
 ///
 /// Errors: as [`Shape::from_signed`].
 pub fn shape_of(op: &'static str, sizes: &[Size]) -> Result<Shape> {
@@ -251,7 +252,7 @@ pub fn shape_of(op: &'static str, sizes: &[Size]) -> Result<Shape> {
 }
 
 impl Tensor {
-    /// Like [`Tensor::reshape`], of sizes that may be symbolic.
+    /// Like [`Tensor::reshape`], with sizes that may be symbolic.
     ///
     /// Errors: as [`Tensor::reshape`].
     #[track_caller]
@@ -263,7 +264,7 @@ impl Tensor {
     }
 }
 
-/// Like [`resolve`], of sizes of which one is -1.
+/// Like [`resolve`], for sizes that contain a -1 and may be symbolic.
 fn resolve_symbolic(from: &Shape, mut sizes: Vec<Size>) -> Result<Shape> {
     let invalid = |reason: String| {
         Error::from(girih_ir::Error::InvalidShape { op: "reshape", shape: from.clone(), reason })
@@ -283,7 +284,7 @@ fn resolve_symbolic(from: &Shape, mut sizes: Vec<Size>) -> Result<Shape> {
     Ok(shape.with_dim(unknown, have.floor_div(want)))
 }
 
-/// The dtype some tensors meet in, and the tensors in it.
+/// Converts tensors to their common dtype.
 #[track_caller]
 fn unified(op: &'static str, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     let Some((first, rest)) = tensors.split_first() else {
@@ -293,7 +294,7 @@ fn unified(op: &'static str, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
     tensors.iter().map(|t| t.astype(dtype)).collect()
 }
 
-/// Tensors side by side along an axis.
+/// Concatenates tensors along an axis.
 #[track_caller]
 pub fn concat(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
     let tensors = unified("concat", tensors)?;
@@ -302,7 +303,7 @@ pub fn concat(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
     Tensor::record(Op::new(OpCode::Concat, Attrs::Axis(axis as u8)), &refs)
 }
 
-/// Tensors of one shape as slices of a new axis.
+/// Stacks tensors of equal shapes along a new axis.
 #[track_caller]
 pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
     let Some(first) = tensors.first().map(|t| t.shape()) else {
@@ -318,9 +319,9 @@ pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
     concat(&parts.iter().collect::<Vec<_>>(), axis)
 }
 
-/// Consecutive parts of the given sizes along an axis.
+/// Splits an axis into consecutive parts of the given sizes.
 ///
-/// Errors: a shape error unless the sizes add up to the axis.
+/// Errors: a shape error unless the sizes add up to the size of the axis.
 #[track_caller]
 pub fn split(x: &Tensor, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
     let shape = x.shape();
@@ -343,10 +344,9 @@ pub fn split(x: &Tensor, sizes: &[usize], axis: i64) -> Result<Vec<Tensor>> {
     split_at(x, places.collect(), at as i64)
 }
 
-/// The parts of a tensor that is cut along an axis at these places, which ascend: the results of one
-/// op.
+/// Splits an axis at these ascending positions; the parts are the results of one op.
 ///
-/// Errors: a shape error for places that do not ascend or lie outside of the axis.
+/// Errors: a shape error for positions that do not ascend or are out of range.
 #[track_caller]
 pub fn split_at(x: &Tensor, places: Vec<usize>, axis: i64) -> Result<Vec<Tensor>> {
     let axis = normalize_axis("split", axis, x.rank())?;

@@ -1,4 +1,4 @@
-//! Sorting, searching, and the best of a row. NaN counts as larger than every number, and equal
+//! Sorting, searching, and the top `k` elements. NaN is larger than every number, and equal
 //! elements keep their order.
 
 use crate::{Error, Result, Tensor};
@@ -6,7 +6,7 @@ use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, Op, OpCode};
 
 impl Tensor {
-    /// Applies a function of rows along an axis: the axis is moved to the end and back.
+    /// Applies a function of rows along an axis, by moving the axis to the end and back.
     #[track_caller]
     pub(crate) fn by_rows(
         &self,
@@ -28,8 +28,8 @@ impl Tensor {
         self.by_rows("sort", axis, |x| Tensor::record(op, &[x]))
     }
 
-    /// The elements in ascending (or descending) order along an axis; NaN is largest. Equal
-    /// elements keep their order.
+    /// The elements in ascending (or descending) order along an axis; NaN is largest. The sort is
+    /// stable.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
@@ -37,7 +37,7 @@ impl Tensor {
         self.sorted(axis, descending, 0)
     }
 
-    /// The indices (i64) that sort along an axis. Equal elements keep their order.
+    /// The indices (i64) that sort along an axis. The sort is stable.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
@@ -46,7 +46,7 @@ impl Tensor {
     }
 
     /// The `k` largest (or smallest) elements along an axis, best first, and their indices (i64).
-    /// Of equal ones the first come first; NaN is largest.
+    /// The first of equal elements comes first; NaN is largest.
     ///
     /// Errors: [`Error::InvalidArgument`] if the axis has fewer than `k` elements.
     #[track_caller]
@@ -68,9 +68,9 @@ impl Tensor {
     }
 }
 
-/// For each value, the index (i64) at which it keeps the ascending vector `sorted` in order: before
-/// equal elements, or behind them with `right`. NaN is largest. With `sorter`, `sorted` is first
-/// taken in that order.
+/// The index (i64) for each value at which inserting it keeps the ascending vector `sorted` in
+/// order: before equal elements, or after them with `right`. NaN is largest. With `sorter`,
+/// `sorted` is first permuted by it.
 ///
 /// Errors: a shape error unless `sorted` and `sorter` are vectors.
 #[track_caller]

@@ -8,7 +8,7 @@ fn bad_shape(op: &'static str, shape: Shape, reason: &str) -> Error {
     girih_ir::Error::InvalidShape { op, shape, reason: reason.into() }.into()
 }
 
-/// Fails unless the tensor has one axis with at least `least` elements.
+/// Fails unless the tensor has one axis with at least `least` elements; returns its size.
 fn vector(op: &'static str, what: &str, x: &Tensor, least: usize) -> Result<usize> {
     match (x.rank(), x.shape().first().copied()) {
         (1, Some(size)) if size >= least => Ok(size),
@@ -26,20 +26,20 @@ fn slice(x: &Tensor, start: Option<i64>, stop: Option<i64>) -> Result<Tensor> {
 /// The settings of [`cov`].
 #[derive(Clone, Default)]
 pub struct Covariance<'a> {
-    /// Observations are rows, variables columns.
+    /// Whether observations are rows, and variables columns.
     pub by_columns: bool,
-    /// What is subtracted from the number of observations; 1 for none.
+    /// The number subtracted from the number of observations; the default is 1.
     pub correction: Option<f64>,
-    /// How often each observation occurred.
+    /// The number of occurrences of each observation.
     pub frequencies: Option<&'a Tensor>,
-    /// How much each observation counts.
+    /// The weight of each observation.
     pub weights: Option<&'a Tensor>,
 }
 
-/// The covariances of variables, which are rows of `x` and of `y`, their columns observations: one
-/// row and column per variable; a number for a single one. Integers become f32.
+/// The covariance matrix of variables, with one row and column per variable; a scalar for a single
+/// variable. Variables are rows of `x` and `y`, observations columns. Integers become f32.
 ///
-/// Errors: a shape error for more than two axes, or weights that are not one per observation.
+/// Errors: a shape error for more than two axes, or unless there is one weight per observation.
 #[track_caller]
 pub fn cov(x: &Tensor, y: Option<&Tensor>, settings: &Covariance<'_>) -> Result<Tensor> {
     let out = covariances("cov", x, y, settings)?;
@@ -99,14 +99,14 @@ fn covariances(
 }
 
 impl Tensor {
-    /// Means along the last axis, of real and complex numbers.
+    /// The means along the last axis, of real or complex numbers.
     fn mean_of_rows(&self) -> Result<Tensor> {
         self.mean(Some(&[-1]), true)
     }
 }
 
-/// Correlation coefficients: covariances over the products of standard deviations, within -1 and 1.
-/// See [`cov`].
+/// Correlation coefficients: covariances divided by the products of standard deviations, clamped to
+/// `[-1, 1]`. See [`cov`].
 #[track_caller]
 pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, by_columns: bool) -> Result<Tensor> {
     let settings = Covariance { by_columns, ..Covariance::default() };
@@ -121,21 +121,22 @@ pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, by_columns: bool) -> Result<Tens
     if c.numel() == 1 { c.reshape(&[]) } else { Ok(c) }
 }
 
-/// What lies beyond the samples of [`interp`].
+/// The values of [`interp`] outside the samples.
 #[derive(Clone, Copy, Default)]
 pub struct Beyond<'a> {
-    /// The value below the first sample; by default the first.
+    /// The value below the first coordinate; by default the first sample.
     pub left: Option<Operand<'a>>,
-    /// The value above the last sample; by default the last.
+    /// The value above the last coordinate; by default the last sample.
     pub right: Option<Operand<'a>>,
-    /// The period of the coordinates; left and right then mean nothing.
+    /// The period of the coordinates; with a period, `left` and `right` are ignored.
     pub period: Option<f64>,
 }
 
-/// The piecewise linear function through the points `(xp, fp)` at `x`; `xp` (one axis) ascends, unless
-/// a period is given. Gradients flow to `x` and `fp`.
+/// The values at `x` of the piecewise linear function through the points `(xp, fp)`; `xp` (one
+/// axis) must ascend unless a period is given. Gradients flow to `x` and `fp`.
 ///
-/// Errors: a shape error unless `xp` and `fp` have one axis and as many elements, at least one.
+/// Errors: a shape error unless `xp` and `fp` have one axis and the same number of elements, at
+/// least one.
 #[track_caller]
 pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor, beyond: Beyond<'_>) -> Result<Tensor> {
     let count = vector("interp", "xp", xp, 1)?;
@@ -190,8 +191,9 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor, beyond: Beyond<'_>) -> Resul
     where_(&x.isnan()?, f64::NAN, &inside)
 }
 
-/// Into which interval between neighbours of `bins` (one axis, ascending or descending) each element
-/// falls (i64): 0 before the first. Intervals hold their lower end, or with `right` their upper one.
+/// The index (i64) of the interval between neighbours of `bins` (one axis, ascending or descending)
+/// that contains each element; 0 before the first. Intervals include their lower end, or with
+/// `right` their upper end.
 ///
 /// Errors: a shape error unless `bins` has one axis.
 #[track_caller]
@@ -207,8 +209,8 @@ pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Result<Tensor> {
     where_(&end(0)?.le(&end(-1)?)?, &up, &down)
 }
 
-/// The integral along an axis of the piecewise linear function through samples `y`, whose coordinates
-/// are `x` (one axis, or the shape of `y`) or `dx` apart.
+/// The integral along an axis of the piecewise linear function through samples `y`, with
+/// coordinates `x` (one axis, or the shape of `y`) or the distance `dx`.
 ///
 /// Errors: an axis error; a shape error for other shapes of `x`.
 #[track_caller]
@@ -235,7 +237,7 @@ pub fn trapezoid(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: i64) -> Result<T
     areas.sum(Some(&[axis]), false)
 }
 
-/// The polynomial with the coefficients `p` (one axis, that of the highest power first) at `x`.
+/// Evaluates at `x` the polynomial with the coefficients `p` (one axis, highest power first).
 ///
 /// Errors: a shape error unless `p` has one axis.
 #[track_caller]
@@ -252,7 +254,8 @@ pub fn polyval(p: &Tensor, x: &Tensor) -> Result<Tensor> {
     Ok(sums.swap_remove(0))
 }
 
-/// Powers of the elements of a vector as columns, the highest first, or the lowest with `increasing`.
+/// The Vandermonde matrix: powers of the elements of a vector as columns, the highest first, or the
+/// lowest with `increasing`.
 ///
 /// Errors: a shape error unless `x` has one axis.
 #[track_caller]
@@ -271,11 +274,11 @@ pub fn vander(x: &Tensor, columns: Option<usize>, increasing: bool) -> Result<Te
     if increasing { Ok(all) } else { all.flip(Some(&[1])) }
 }
 
-/// The coefficients, that of the highest power first, of the polynomial of degree `degree` that is
-/// closest to the points `(x, y)` in least squares, weighted by `w`; of several columns of `y` as many
-/// polynomials.
+/// The coefficients, highest power first, of the least-squares polynomial of degree `degree`
+/// through the points `(x, y)`, weighted by `w`. Each column of `y` gives one polynomial.
 ///
-/// Errors: a shape error unless `x` has one axis, not empty, and `y` as many rows.
+/// Errors: a shape error unless `x` has one axis that is not empty, and `y` the same number of
+/// rows.
 #[track_caller]
 pub fn polyfit(
     x: &Tensor,

@@ -1,28 +1,27 @@
-//! Views by strides, as PyTorch has them: elements of the flattened tensor, addressed by a sum of
-//! strides. There is no memory to look at; the elements are gathered, and the derivative of the gather
-//! adds up where they overlap.
+//! Strided views in the style of PyTorch: elements of the flattened tensor, addressed by strides.
+//! They do not refer to the tensor's memory: the elements are gathered, and the derivative of the
+//! gather adds overlapping elements.
 
 use super::index::Update;
 use crate::{Error, Result, Tensor};
 use girih_ir::{DType, Shape};
 
 impl Tensor {
-    /// The elements at `offset + i0 * strides[0] + i1 * strides[1] + ...` of the tensor's elements in
-    /// row-major order, for all indices of a tensor of that shape. Elements may be taken more than
-    /// once.
+    /// The elements at `offset + i0 * strides[0] + i1 * strides[1] + ...` of the flattened tensor,
+    /// for all indices of a tensor of shape `size`. Elements may occur more than once.
     ///
-    /// Errors: [`Error::InvalidArgument`] unless there is a stride per size, or for an element beyond the
-    /// last.
+    /// Errors: [`Error::InvalidArgument`] unless there is one stride per size, and for a position
+    /// beyond the last element.
     #[track_caller]
     pub fn as_strided(&self, size: &[usize], strides: &[usize], offset: usize) -> Result<Tensor> {
         let indices = self.strided("as_strided", size, strides, offset)?;
         self.reshape(&[-1])?.take(&indices, 0)
     }
 
-    /// The tensor with the elements that [`Tensor::as_strided`] takes replaced by those of `source`; of
-    /// several on one element the last in row-major order stays.
+    /// The tensor with the elements of [`Tensor::as_strided`] replaced by those of `source`. If
+    /// several elements replace one, the last in row-major order wins.
     ///
-    /// Errors: as [`Tensor::as_strided`], and a shape error unless the source has that shape.
+    /// Errors: as [`Tensor::as_strided`]; a shape error unless the source has the shape `size`.
     #[track_caller]
     pub fn as_strided_scatter(
         &self,
@@ -37,7 +36,7 @@ impl Tensor {
         flat.scatter(&indices, &source, 0, Update::Set)?.reshape_to(self.shape())
     }
 
-    /// The positions in row-major order.
+    /// The positions in the flattened tensor, in row-major order.
     fn strided(
         &self,
         op: &str,

@@ -1,13 +1,13 @@
-//! Window functions of signal processing: weights that fall towards both ends.
+//! Window functions of signal processing, which taper towards both ends.
 
 use crate::{Error, Operand, Result, Tensor, where_};
 use girih_ir::DType;
 use std::f64::consts::PI;
 
-/// Which window.
+/// A window function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Taper {
-    /// A triangle.
+    /// A triangular window.
     Bartlett,
     /// A cosine with a second harmonic, `0.42 - 0.5 cos + 0.08 cos`.
     Blackman,
@@ -15,13 +15,13 @@ pub enum Taper {
     Hamming,
     /// A raised cosine that ends at zero, `0.5 - 0.5 cos`.
     Hann,
-    /// Kaiser's, by a Bessel function, of that beta.
+    /// Kaiser's window with this beta, based on a Bessel function.
     Kaiser(f64),
 }
 
 impl Taper {
-    /// The window at `size` points, symmetric, or with `periodic` without its last point, as a
-    /// transform that repeats it needs it.
+    /// The window at `size` points: symmetric, or with `periodic` without its last point, for use
+    /// with a discrete Fourier transform.
     ///
     /// Errors: a dtype error for a dtype that is not floating-point; [`Error::InvalidArgument`] for a
     /// beta that is not finite.
@@ -35,7 +35,7 @@ impl Taper {
             return Tensor::ones([size], dtype);
         }
         let last = if periodic { size } else { size - 1 } as f64;
-        // In f64, rounded once.
+        // Compute in f64 and round once.
         let n = Tensor::iota([size], 0, DType::F64)?;
         let cosine = |harmonic: f64| n.mul(2.0 * PI * harmonic / last)?.cos();
         let raised = |high: f64| cosine(1.0)?.mul(high - 1.0)?.add(high);

@@ -1,22 +1,22 @@
-//! Functions on images and channels: shuffles, sampling at given positions, and normalisation over
-//! neighbouring channels.
+//! Functions on images and channels: pixel and channel shuffles, grid sampling, and local response
+//! normalisation.
 
 use super::where_;
 use crate::{Error, Result, Tensor};
 use girih_ir::{DType, Dim, Shape};
 
-/// How [`Tensor::grid_sample`] makes values between elements.
+/// The interpolation of [`Tensor::grid_sample`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampling {
-    /// Straight lines between the elements around.
+    /// Linear interpolation between the neighbouring elements.
     Linear,
     /// The nearest element.
     Nearest,
-    /// Cubic convolution, Keys 1981, with `a = -3/4`; of two spatial axes.
+    /// Cubic convolution, Keys 1981, with `a = -3/4`; only for two spatial axes.
     Cubic,
 }
 
-/// What [`Tensor::grid_sample`] reads outside.
+/// The values that [`Tensor::grid_sample`] reads outside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
     /// Zeros.
@@ -27,14 +27,14 @@ pub enum Outside {
     Reflection,
 }
 
-/// How positions of a grid are meant.
+/// The interpretation of a grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridOptions {
-    /// Between elements.
+    /// The interpolation.
     pub mode: Sampling,
-    /// Outside.
+    /// The values outside the image.
     pub outside: Outside,
-    /// -1 and 1 are the centres of the outermost elements, not their outer edges.
+    /// Whether -1 and 1 are the centres of the outermost elements, rather than their outer edges.
     pub align_corners: bool,
 }
 
@@ -42,7 +42,7 @@ fn bad_shape(op: &'static str, shape: Shape, reason: String) -> Error {
     girih_ir::Error::InvalidShape { op, shape, reason }.into()
 }
 
-/// `x` mirrored at `low` and `high` as often as it takes.
+/// Reflects `x` at `low` and `high` repeatedly, until it is in between.
 fn reflected(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     let span = high - low;
     if span <= 0.0 {
@@ -55,9 +55,9 @@ fn reflected(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
     where_(&odd, &rest.neg()?.add(high)?, &rest.add(low)?)
 }
 
-/// One axis of the positions of a grid.
+/// The positions of a grid along one axis.
 struct Positions {
-    /// In elements, f32 or f64, of shape `[batch, positions]`.
+    /// In units of elements, f32 or f64, of shape `[batch, positions]`.
     at: Tensor,
     size: usize,
 }
@@ -70,7 +70,7 @@ impl Positions {
             false => grid.add(1.0)?.mul(n)?.sub(1.0)?.div(2.0)?,
         };
         let positions = Positions { at, size };
-        // The cubic mode reflects its four elements one by one.
+        // The cubic mode reflects each of its four elements instead.
         if options.mode == Sampling::Cubic {
             return Ok(positions);
         }
@@ -78,7 +78,7 @@ impl Positions {
         Ok(Positions { at, size })
     }
 
-    /// Positions brought inside, unless zeros are outside.
+    /// Moves positions inside, unless the values outside are zeros.
     fn inside(&self, at: &Tensor, options: &GridOptions) -> Result<Tensor> {
         let last = self.size as f64 - 1.0;
         let at = match options.outside {
@@ -90,16 +90,16 @@ impl Positions {
         at.clip(Some(0.0.into()), Some(last.into()))
     }
 
-    /// The index that a whole position names, limited to those there are, and whether it is one.
+    /// The index at a whole position, clamped to the axis, and whether the position is inside.
     fn index(&self, whole: &Tensor) -> Result<(Tensor, Tensor)> {
         let last = self.size as f64 - 1.0;
         let valid = whole.ge(0.0)?.logical_and(&whole.le(last)?)?;
-        // What is no number has no index; zero is one.
+        // NaN cannot be converted to an index, so use 0.
         let safe = where_(&valid, &whole.clip(Some(0.0.into()), Some(last.into()))?, 0.0)?;
         Ok((safe.astype(DType::I64)?, valid))
     }
 
-    /// Positions and weights of the elements that a value is made of.
+    /// Positions and weights of the elements that contribute to a value.
     fn taps(&self, options: &GridOptions) -> Result<Vec<(Tensor, Tensor)>> {
         let one = || Tensor::ones(self.at.shape(), self.at.dtype());
         match options.mode {
@@ -121,7 +121,7 @@ impl Positions {
 }
 
 impl Tensor {
-    /// Channels turned into space: `[…, c r^2, h, w] -> […, c, h r, w r]`. Shi et al. 2016.
+    /// Moves channels to space: `[…, c r^2, h, w] -> […, c, h r, w r]`. Shi et al. 2016.
     ///
     /// Errors: a shape error unless `r^2` divides the channels.
     #[track_caller]
@@ -142,7 +142,7 @@ impl Tensor {
         self.reshape_to(apart)?.permute(&order)?.reshape_to(joined)
     }
 
-    /// Space turned into channels, the inverse of [`Tensor::pixel_shuffle`]:
+    /// Moves space to channels, the inverse of [`Tensor::pixel_shuffle`]:
     /// `[…, c, h r, w r] -> […, c r^2, h, w]`.
     ///
     /// Errors: a shape error unless `r` divides the last two axes.
@@ -164,7 +164,7 @@ impl Tensor {
         self.reshape_to(apart)?.permute(&order)?.reshape_to(joined)
     }
 
-    /// Channels (axis 1) dealt out: those of each group side by side. Zhang et al. 2018.
+    /// Interleaves the groups of channels (axis 1). Zhang et al. 2018.
     ///
     /// Errors: a shape error unless the groups divide the channels.
     #[track_caller]
@@ -179,8 +179,8 @@ impl Tensor {
         self.reshape_to(apart)?.swapaxes(1, 2)?.reshape_to(shape)
     }
 
-    /// Division by a power of the mean square over `size` neighbouring channels (axis 1),
-    /// `x / (k + alpha * mean)^beta`: Krizhevsky et al. 2012, with a mean in the sum's place.
+    /// Divides by a power of the mean square over `size` neighbouring channels (axis 1),
+    /// `x / (k + alpha * mean)^beta`: Krizhevsky et al. 2012, with a mean instead of the sum.
     ///
     /// Errors: a shape error without channels; [`Error::InvalidArgument`] for a size of 0.
     #[track_caller]
@@ -209,10 +209,11 @@ impl Tensor {
         x.div(&scale.pow(beta)?)?.astype(dtype)
     }
 
-    /// Positions for [`Tensor::grid_sample`], those of an affine map of each batch entry:
-    /// `[batch, n, n + 1] -> [batch, sizes…, n]`, coordinates from -1 to 1, the last axis first.
+    /// The grid for [`Tensor::grid_sample`] of an affine map of each batch entry:
+    /// `[batch, n, n + 1] -> [batch, sizes…, n]`. Coordinates run from -1 to 1, that of the last
+    /// axis first.
     ///
-    /// Errors: a shape error unless there are as many rows as sizes.
+    /// Errors: a shape error unless the number of rows is the number of sizes.
     #[track_caller]
     pub fn affine_grid(&self, sizes: &[usize], align_corners: bool) -> Result<Tensor> {
         let (op, shape, n) = ("affine_grid", self.shape(), sizes.len());
@@ -241,12 +242,12 @@ impl Tensor {
         grid.reshape_to(all.chain([n.into()]).collect())?.astype(dtype)
     }
 
-    /// Values at given positions: of `[batch, channels, in…]` at a grid `[batch, out…, n]`, for `n`
-    /// spatial axes, `[batch, channels, out…]`. Coordinates run from -1 to 1, that of the last axis
+    /// Samples `[batch, channels, in…]` at the positions of a grid `[batch, out…, n]`, for `n`
+    /// spatial axes: `[batch, channels, out…]`. Coordinates run from -1 to 1, that of the last axis
     /// first. Jaderberg et al. 2015.
     ///
     /// Errors: a shape error for axes that do not fit or are empty; [`Error::InvalidArgument`] for
-    /// the cubic mode of other than two spatial axes.
+    /// the cubic mode with a number of spatial axes other than two.
     #[track_caller]
     pub fn grid_sample(&self, grid: &Tensor, options: GridOptions) -> Result<Tensor> {
         let (op, shape, by) = ("grid_sample", self.shape(), grid.shape());
@@ -289,15 +290,15 @@ impl Tensor {
     }
 }
 
-/// One combination of the axes' taps.
+/// One combination of taps of all axes.
 struct Term {
     flat: Tensor,
     weight: Tensor,
-    /// Whether it is inside along every axis.
+    /// Whether the tap is inside along every axis.
     valid: Tensor,
 }
 
-/// The sum over all combinations of the axes' taps.
+/// The weighted sum over all combinations of the axes' taps.
 fn sample(x: &Tensor, axes: &[Positions], options: &GridOptions) -> Result<Tensor> {
     let mut terms: Vec<Term> = Vec::new();
     for (i, axis) in axes.iter().enumerate() {

@@ -1,25 +1,26 @@
 //! The order in which the operands of a summation are contracted. The cost of a contraction is its
-//! multiplications and additions: the product of the sizes of all labels that take part, twice if
-//! something is summed.
+//! number of multiplications and additions: the product of the sizes of all its labels, times two
+//! if a label is summed.
 
 use super::subscripts::{Label, Subscripts};
 
-/// Up to so many operands all orders are looked at.
+/// The maximum number of operands for which [`Optimize::Auto`](super::Optimize::Auto) searches for
+/// the optimal order.
 pub(super) const FEW: usize = 9;
 
-/// Beyond so many, not even when asked.
+/// The maximum number of operands for which the optimal order is searched at all.
 const MANY: usize = 16;
 
-/// Pairs are looked for among so many terms at a time, so that the time is linear in the number of
-/// operands.
+/// The number of terms among which pairs are considered at a time, so that the search time is
+/// linear in the number of operands.
 const WINDOW: usize = 48;
 
-/// How an order is found.
+/// The search algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// The cheapest of all.
+    /// The optimal order.
     Exact,
-    /// The contraction that shrinks memory most, again and again.
+    /// Repeatedly the contraction that reduces memory most.
     Greedy,
     /// From left to right.
     InOrder,
@@ -28,24 +29,24 @@ pub(super) enum Strategy {
 /// One contraction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathStep {
-    /// Positions of the operands among those left, ascending; the result goes to the end.
+    /// Positions of the operands among the remaining terms, ascending; the result is appended.
     pub operands: Vec<usize>,
-    /// Multiplications and additions.
+    /// The number of multiplications and additions.
     pub flops: f64,
-    /// Elements of the result.
+    /// The number of elements of the result.
     pub elements: f64,
 }
 
-/// An order of contractions.
+/// An order of contractions, with its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContractionPath {
     /// The contractions, in order.
     pub steps: Vec<PathStep>,
-    /// The cost of all.
+    /// The total cost.
     pub flops: f64,
-    /// The cost of one contraction of all operands at once.
+    /// The cost of contracting all operands at once.
     pub naive_flops: f64,
-    /// Elements of the largest intermediate.
+    /// The number of elements of the largest intermediate.
     pub largest: f64,
 }
 
@@ -61,7 +62,7 @@ impl std::fmt::Display for ContractionPath {
     }
 }
 
-/// A set of labels, by their positions in the list of all.
+/// A set of labels, as a bit mask of their positions in the list of all labels.
 type Set = u128;
 
 struct Problem {
@@ -75,7 +76,7 @@ impl Problem {
         let mut labels: Vec<Label> = parsed.inputs.iter().flatten().copied().collect();
         labels.sort_unstable();
         labels.dedup();
-        // More labels than bits share the last; only the estimate suffers.
+        // Further labels share the last bit; only the cost estimate suffers.
         let bit = |l: &Label| labels.binary_search(l).unwrap_or(0).min(127);
         let set = |labels: &[Label]| labels.iter().fold(0, |set: Set, l| set | 1 << bit(l));
         let mut sizes = vec![1.0; labels.len().min(128)];
@@ -97,7 +98,7 @@ impl Problem {
         self.elements(all) * if all == result { 1.0 } else { 2.0 }
     }
 
-    /// What is left of two terms, given what the others and the output have.
+    /// The labels of the contraction of two terms: those in the other terms or in the output.
     fn result(&self, a: Set, b: Set, others: Set) -> Set {
         (a | b) & (others | self.output)
     }
@@ -116,20 +117,20 @@ pub(super) fn find(parsed: &Subscripts, strategy: Strategy) -> ContractionPath {
     assemble(&problem, pairs)
 }
 
-/// The first two, then the result with the next.
+/// Contracts the first two terms, then the result with the next.
 fn in_order(n: usize) -> Vec<(usize, usize)> {
     (1..n).map(|i| if i == 1 { (0, 1) } else { (i, n + i - 2) }).collect()
 }
 
-/// Which two subsets the best order of a subset contracts last, and what it costs in all.
+/// The minimum cost of contracting a subset, and one of the two subsets contracted last.
 #[derive(Clone, Copy)]
 struct Best {
     cost: f64,
     left: usize,
 }
 
-/// By dynamic programming over the subsets of operands: Pfeifer et al. 2014. Terms are numbered as
-/// operands first, then as results in order.
+/// Finds the optimal order by dynamic programming over the subsets of operands (Pfeifer et al.
+/// 2014). The operands are numbered first, then the results in order.
 fn exact(problem: &Problem) -> Vec<(usize, usize)> {
     let n = problem.terms.len();
     let whole = (1usize << n) - 1;
@@ -164,8 +165,8 @@ fn exact(problem: &Problem) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Numbers the contractions of a subset, operands' first; gives the number of its result. The depth
-/// is that of the order, at most the number of operands.
+/// Numbers the contractions of a subset, children first, and returns the number of its result. The
+/// recursion depth is at most the number of operands.
 fn number(best: &[Best], subset: usize, n: usize, pairs: &mut Vec<(usize, usize)>) -> usize {
     if subset.count_ones() == 1 {
         return subset.trailing_zeros() as usize;
@@ -177,23 +178,25 @@ fn number(best: &[Best], subset: usize, n: usize, pairs: &mut Vec<(usize, usize)
     n + pairs.len() - 1
 }
 
-/// Two of the terms that are left, and what is left of them.
+/// Two of the remaining terms, and the labels of their contraction.
 struct Candidate {
-    /// Whether they share nothing, by how much memory grows, what it costs: the least is best.
+    /// Whether they share no label, the growth of memory, and the cost; the smallest key is best.
     key: (bool, f64, f64),
     pair: (usize, usize),
     result: Set,
 }
 
-/// Of all pairs (of the first terms, if there are many) the one whose result is smallest less what it takes the place of; pairs that share
-/// a label before those that do not; the cheaper of two alike.
+/// Finds a greedy order: repeatedly contracts the pair, among the first [`WINDOW`] terms, whose
+/// result is smallest relative to its operands. Pairs that share a label come before others; ties
+/// go to the cheaper pair.
 fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
     let n = problem.terms.len();
     let mut live: Vec<(usize, Set)> = problem.terms.iter().copied().enumerate().collect();
     let mut pairs = Vec::with_capacity(n - 1);
     while live.len() > 1 {
         let mut found: Option<Candidate> = None;
-        // Labels of two terms or more, and of three or more: what a pair leaves others to sum.
+        // The labels of at least two and of at least three terms, to determine which labels other
+        // terms still need.
         let (mut two, mut three, mut one) = (0, 0, 0);
         for &(_, t) in &live {
             (three, two, one) = (three | two & t, two | one & t, one | t);
@@ -215,14 +218,14 @@ fn greedy(problem: &Problem) -> Vec<(usize, usize)> {
         pairs.push((live[i].0.min(live[j].0), live[i].0.max(live[j].0)));
         live.remove(j);
         live.remove(i);
-        // Where it is looked at next.
+        // Insert the result where the window includes it.
         let place = if live.len() < WINDOW { live.len() } else { i };
         live.insert(place, (n + pairs.len() - 1, result));
     }
     pairs
 }
 
-/// Turns numbered pairs into positions among what is left, with their costs.
+/// Converts numbered pairs to positions among the remaining terms, with their costs.
 fn assemble(problem: &Problem, pairs: Vec<(usize, usize)>) -> ContractionPath {
     let n = problem.terms.len();
     let all = problem.terms.iter().fold(0, |set, t| set | t);

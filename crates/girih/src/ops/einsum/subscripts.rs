@@ -1,12 +1,12 @@
-//! Subscripts of a summation: labels of all axes, and the sizes they stand for.
+//! Subscripts of a summation: the labels of all axes, and the sizes of the labels.
 
 use crate::{Error, Result};
 use girih_ir::{Dim, Shape};
 
-/// A label. Letters are their code points; axes under an ellipsis are numbered from the right.
+/// A label. A letter is its code point; axes under an ellipsis are numbered from the right.
 pub(super) type Label = u32;
 
-/// Labels that axes under ellipses have: beyond all characters.
+/// The first label of axes under an ellipsis, beyond all characters.
 const ELLIPSIS: Label = 0x11_0000;
 
 /// Parsed subscripts.
@@ -23,7 +23,7 @@ fn invalid(text: &str, reason: impl std::fmt::Display) -> Error {
     Error::InvalidArgument(format!("einsum: '{text}': {reason}"))
 }
 
-/// The letters before an ellipsis, whether there is one, the letters after it.
+/// The letters before an ellipsis, whether there is an ellipsis, and the letters after it.
 fn parse_term(text: &str, term: &str) -> Result<(Vec<Label>, bool, Vec<Label>)> {
     let letters = |part: &str| -> Result<Vec<Label>> {
         let letter = |c: char| match c.is_alphabetic() {
@@ -42,8 +42,10 @@ fn parse_term(text: &str, term: &str) -> Result<(Vec<Label>, bool, Vec<Label>)> 
 }
 
 impl Subscripts {
-    /// Errors: [`Error::InvalidArgument`] for what does not parse or fit; a shape error for sizes
-    /// that differ.
+    /// Parses subscripts for operands of these shapes.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for subscripts that do not parse or fit; a shape error
+    /// for sizes that differ.
     pub fn parse(text: &str, shapes: &[Shape]) -> Result<Subscripts> {
         let (inputs, output) = match text.split_once("->") {
             Some((inputs, output)) => (inputs, Some(output)),
@@ -133,7 +135,7 @@ impl Subscripts {
         ellipsis.into_iter().chain(letters).collect()
     }
 
-    /// The size a label stands for.
+    /// The size of a label.
     pub fn size(&self, label: Label) -> Dim {
         self.sizes.iter().find(|s| s.0 == label).map_or(1.into(), |s| s.1)
     }

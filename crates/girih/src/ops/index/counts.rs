@@ -1,4 +1,4 @@
-//! Counts of elements: by value, and by the interval they fall into.
+//! Counts of elements: by value, and by histogram interval.
 
 use super::search::integers;
 use crate::{Error, Result, Tensor};
@@ -6,24 +6,25 @@ use girih_ir::{Attrs, DType, Op, OpCode};
 
 /// The intervals of a histogram.
 pub enum Bins<'a> {
-    /// That many, equal, over a range; without one, from the smallest element to the largest.
+    /// `count` equal intervals over a range; without a range, from the smallest element to the
+    /// largest.
     Equal {
-        /// How many.
+        /// The number of intervals.
         count: usize,
-        /// Where the first begins and the last ends.
+        /// The lower edge of the first interval and the upper edge of the last.
         range: Option<(f64, f64)>,
     },
-    /// Between neighbours of an ascending tensor of one axis.
+    /// The intervals between neighbours in an ascending tensor of one axis.
     Edges(&'a Tensor),
 }
 
 impl Tensor {
-    /// How often each of 0, 1, 2, … occurs among non-negative integers, or the sum of their
-    /// weights; `minlength` results at least. Evaluates the tensor, whose largest element decides
-    /// the result's length.
+    /// The number of occurrences of 0, 1, 2, … among non-negative integers, or the sums of their
+    /// weights. The result has at least `minlength` elements. Evaluates the tensor, since the
+    /// result's length depends on the largest element.
     ///
-    /// Errors: a dtype error unless the tensor holds integers; a shape error unless it has one
-    /// axis, and the weights its shape; [`Error::InvalidArgument`] for negative elements.
+    /// Errors: a dtype error unless the tensor holds integers; a shape error unless the tensor has
+    /// one axis and the weights have its shape; [`Error::InvalidArgument`] for negative elements.
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Result<Tensor> {
         let (op, shape, dtype) = ("bincount", self.shape(), self.dtype());
@@ -55,7 +56,7 @@ impl Tensor {
         }
     }
 
-    /// Zeros with these elements added at the given indices, both of one axis.
+    /// Adds these elements to a tensor of zeros at the given indices; both have one axis.
     #[track_caller]
     fn gathered_into(&self, indices: &Tensor, length: usize) -> Result<Tensor> {
         let size = u32::try_from(length).map_err(|_| {
@@ -65,11 +66,11 @@ impl Tensor {
         Tensor::record(op, &[indices, self])
     }
 
-    /// The edges between a histogram's intervals, one more than there are, in the tensor's dtype
-    /// (f32 for integers).
+    /// The edges of a histogram's intervals, one more than intervals, in the tensor's dtype (f32
+    /// for integers).
     ///
-    /// Errors: [`Error::InvalidArgument`] for no intervals, a range that is empty or not finite, or
-    /// edges that descend; a shape error for edges that are not one axis of at least two.
+    /// Errors: [`Error::InvalidArgument`] for no intervals, a range that descends or is not finite,
+    /// or edges that descend; a shape error for edges that are not one axis of at least two.
     #[track_caller]
     pub fn histogram_bin_edges(&self, bins: &Bins<'_>) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
@@ -100,7 +101,7 @@ impl Tensor {
             None if self.numel() == 0 => (Tensor::zeros([], dtype)?, Tensor::ones([], dtype)?),
             None => (self.min(None, false)?.astype(dtype)?, self.max(None, false)?.astype(dtype)?),
         };
-        // A range of nothing is widened, as NumPy's.
+        // Widen a range of width zero, like NumPy.
         let widen = low.eq(&high)?.astype(dtype)?.mul(0.5)?;
         let (low, high) = (low.sub(&widen)?, high.add(&widen)?);
         let step = high.sub(&low)?.div(count as f64)?;
@@ -109,11 +110,12 @@ impl Tensor {
         crate::where_(&index.eq(count as f64)?, &high, &edges)
     }
 
-    /// How many elements fall into each interval, or the sum of their weights; and the edges. The
-    /// last interval holds its upper edge too; elements outside all of them, and NaN, count for
-    /// none. With `density` the result is divided by its sum and the intervals' widths.
+    /// The number of elements in each interval, or the sum of their weights; and the edges. The
+    /// last interval includes its upper edge. Elements outside all intervals, and NaN, are not
+    /// counted. With `density` the result is divided by its sum and by the intervals' widths.
     ///
-    /// Dtypes: i64; that of the weights, or of the edges with `density`.
+    /// Dtypes: i64 for counts; the weights' dtype for sums of weights; the edges' dtype with
+    /// `density`.
     ///
     /// Errors: those of [`Tensor::histogram_bin_edges`]; a shape error for weights of another
     /// shape.
@@ -138,8 +140,8 @@ impl Tensor {
         Ok((total.div(&sum)?.div(&edges.diff(1, 0, None, None)?)?, edges))
     }
 
-    /// In which interval between edges each element of one axis lies, 0 where in none; and whether it
-    /// is in one.
+    /// The index of the interval of each element (one axis), 0 for elements outside all intervals;
+    /// and whether the element is in an interval.
     #[track_caller]
     fn interval(&self, edges: &Tensor) -> Result<(Tensor, Tensor)> {
         let count = edges.numel() as i64 - 1;
@@ -152,7 +154,7 @@ impl Tensor {
         Ok((crate::where_(&inside, &at, 0)?, inside))
     }
 
-    /// One weight for each element, in row-major order; ones without weights.
+    /// One weight per element, in row-major order; ones if there are no weights.
     fn weights_of(&self, op: &'static str, weights: Option<&Tensor>) -> Result<Tensor> {
         match weights {
             None => Tensor::ones([self.numel()], DType::I64),
@@ -166,8 +168,8 @@ impl Tensor {
     }
 }
 
-/// Fails unless edges ascend, neighbours that are equal included. Evaluates them; those that a traced
-/// function computes have no values yet and are not checked.
+/// Fails unless edges ascend; equal neighbours are allowed. Evaluates the edges. Edges that a
+/// traced function computes have no values yet and are not checked.
 #[track_caller]
 fn ascending(edges: &Tensor) -> Result<()> {
     let values = match edges.astype(DType::F64)?.to_vec::<f64>() {
@@ -185,12 +187,12 @@ fn ascending(edges: &Tensor) -> Result<()> {
     }
 }
 
-/// How many points fall into each cell of a grid, or the sum of their weights: a row per interval of
-/// `x` and a column per interval of `y`; and the edges of both. Intervals, weights, `density` and
-/// dtypes are those of [`Tensor::histogram`].
+/// The number of points in each cell of a grid, or the sum of their weights, with a row per
+/// interval of `x` and a column per interval of `y`; and the edges of both. Intervals, weights,
+/// `density` and dtypes are those of [`Tensor::histogram`].
 ///
-/// Errors: those of [`Tensor::histogram`]; a shape error unless `x` and `y` have one axis and as many
-/// elements.
+/// Errors: those of [`Tensor::histogram`]; a shape error unless `x` and `y` have one axis and the
+/// same length.
 #[track_caller]
 pub fn histogram2d(
     x: &Tensor,

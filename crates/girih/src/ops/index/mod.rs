@@ -1,5 +1,5 @@
-//! Indexing: basic indices as lazy views, elements addressed by tensors of integers or by masks,
-//! and updates of what an index names.
+//! Indexing: basic indices as lazy views, gathers by integer tensors and masks, and updates of
+//! indexed elements.
 
 mod counts;
 mod plan;
@@ -22,46 +22,45 @@ use plan::{Axis, Plan};
 /// One entry of an index expression, as in `x[i, a:b:c, ..., None]`.
 #[derive(Clone)]
 pub enum Index {
-    /// A single position; the axis disappears. Negative counts from the end.
+    /// A single position; the axis is removed. A negative position counts from the end.
     At(i64),
-    /// `start:stop:step` with NumPy's rules for what is left out or out of range.
+    /// `start:stop:step` with NumPy's rules for omitted and out-of-range bounds.
     Slice {
         /// First index.
         start: Option<i64>,
         /// Index before which to stop.
         stop: Option<i64>,
-        /// Distance, not zero; negative runs backwards.
+        /// The step, not zero; a negative step runs backwards.
         step: i64,
     },
-    /// A single position that is computed of sizes.
+    /// A single position that may be symbolic.
     AtSize(Dim),
-    /// `start:stop`, of which either may be computed of sizes.
+    /// `start:stop`, whose bounds may be symbolic.
     Between {
         /// First index.
         start: Option<Size>,
         /// Index before which to stop.
         stop: Option<Size>,
     },
-    /// As many full axes as are needed.
+    /// As many whole axes as needed.
     Ellipsis,
     /// A new axis of size one.
     NewAxis,
-    /// Positions given by a tensor of integers. Several broadcast together, and their axes take the
-    /// place of the first; or come first, as in NumPy, where other entries lie between them or an
-    /// [`Index::At`].
+    /// Positions given by a tensor of integers. Several such tensors broadcast together. Their axes
+    /// replace the first indexed axis; if other entries lie between the tensors or an
+    /// [`Index::At`], their axes come first, as in NumPy.
     Take(Tensor),
-    /// Like [`Index::Take`], with the least and the largest of the positions known: see
-    /// [`Index::listed`].
+    /// Like [`Index::Take`], with known smallest and largest position: see [`Index::listed`].
     Listed {
         /// The positions.
         tensor: Tensor,
-        /// The least of them; 0 if there are none.
+        /// The smallest position; 0 if there are none.
         least: i64,
-        /// The largest of them; -1 if there are none.
+        /// The largest position; -1 if there are none.
         most: i64,
     },
-    /// The positions where a tensor of bool is true, of as many axes as it has; one without axes
-    /// adds an axis of size one or zero.
+    /// The positions where a bool tensor is true; the mask covers as many axes as it has. A mask of
+    /// rank 0 adds an axis of size one or zero.
     Mask(Tensor),
 }
 
@@ -69,7 +68,7 @@ impl Index {
     /// The whole axis.
     pub const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
 
-    /// The same with sizes as numbers, which they are fixed to.
+    /// The entry with symbolic sizes replaced by their values, which fixes them with guards.
     fn fixed(&self) -> Index {
         match self {
             Index::AtSize(at) => Index::At(at.get() as i64),
@@ -80,8 +79,9 @@ impl Index {
         }
     }
 
-    /// Positions that are looked at now: one outside its axis is then an error where the index is
-    /// used, not when the result is computed. Evaluates the tensor; meant for host data.
+    /// An index by a tensor whose positions are read now. A position out of range is then an error
+    /// of the indexing call, not of the evaluation of its result. Evaluates the tensor; meant for
+    /// host data.
     ///
     /// Errors: those of evaluation.
     pub fn listed(tensor: Tensor) -> Result<Index> {
@@ -101,12 +101,12 @@ impl Index {
 }
 
 impl Tensor {
-    /// What an index expression names: a lazy view where it names no tensor, else a gather. Masks
-    /// are evaluated, for how many elements they choose is the result's shape.
+    /// Indexes the tensor: a lazy view if no entry is a tensor, else a gather. Masks are evaluated,
+    /// since the result's shape depends on the number of selected elements.
     ///
-    /// Errors: an index error for a position outside its axis (when the result is computed, if a
-    /// tensor gives it), too many indices, a mask that does not fit, or tensors that do not
-    /// broadcast; a dtype error for tensors of other dtypes than integers and bool;
+    /// Errors: an index error for a position out of range (when the result is computed, if a tensor
+    /// contains it), too many indices, a mask that does not fit, or tensors that do not broadcast;
+    /// a dtype error for index tensors that are neither integers nor bool;
     /// [`crate::Error::InvalidArgument`] for a step of zero.
     #[track_caller]
     pub fn index(&self, entries: &[Index]) -> Result<Tensor> {
@@ -121,12 +121,12 @@ impl Tensor {
         let range = plan.range();
         let out = match range {
             None => x.part(&plan.outside(None))?,
-            // The other axes' parts are views, through which the gather reads.
+            // The slices of the other axes are views through which the gather reads.
             Some((axis, last)) if axis == last => {
                 let Axis::Take(by) = &plan.axes[axis] else { unreachable!("found by range()") };
                 x.part(&plan.outside(range))?.take(&by.tensor, axis as i64)?
             }
-            // A merge of axes needs them dense, so that the other parts are taken afterwards.
+            // Merging axes requires dense axes, so take the slices of the other axes afterwards.
             Some((first, last)) => {
                 let taken =
                     x.merged(first, last)?.take(&plan.linear((first, last))?, first as i64)?;
@@ -145,7 +145,7 @@ impl Tensor {
         }
     }
 
-    /// The same elements under another shape, this tensor if it has it.
+    /// Reshapes the tensor; the same tensor if it has the shape already.
     #[track_caller]
     fn under(&self, shape: &Shape) -> Result<Tensor> {
         if self.shape() == *shape {
@@ -159,7 +159,7 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Permute, Attrs::perm(order)), &[self])
     }
 
-    /// Axes `first..=last` as one.
+    /// Merges axes `first..=last` into one.
     #[track_caller]
     fn merged(&self, first: usize, last: usize) -> Result<Tensor> {
         let shape = self.shape();
@@ -168,7 +168,7 @@ impl Tensor {
         self.under(&sizes.copied().collect())
     }
 
-    /// A part of each axis, some of them backwards; this tensor if that is all of it.
+    /// Slices each axis, some of them backwards; the same tensor if everything is taken.
     #[track_caller]
     fn part(&self, parts: &[(SliceDim, bool)]) -> Result<Tensor> {
         let out = match is_whole(parts, &self.shape()) {
@@ -178,7 +178,7 @@ impl Tensor {
         out.flipped(parts)
     }
 
-    /// The axes of backward parts reversed.
+    /// Reverses the axes of backward slices.
     #[track_caller]
     fn flipped(&self, parts: &[(SliceDim, bool)]) -> Result<Tensor> {
         let backward = |(i, p): (usize, &(SliceDim, bool))| p.1.then_some(i);
@@ -189,15 +189,15 @@ impl Tensor {
         }
     }
 
-    /// Slices along an axis by index; the indices' axes replace it. Negative indices count from
-    /// the end; an index outside the axis is an error when the result is computed.
+    /// Slices along an axis by index; the indices' axes replace the axis. Negative indices count
+    /// from the end; an index out of range is an error when the result is computed.
     #[track_caller]
     pub fn take(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         let axis = normalize_axis("take", axis, self.rank())?;
         Tensor::record(Op::new(OpCode::Take, Attrs::Axis(axis as u8)), &[self, indices])
     }
 
-    /// One element per index along an axis, the other coordinates unchanged. The other axes
+    /// One element per index along an axis, with the other coordinates unchanged. The other axes
     /// broadcast.
     #[track_caller]
     pub fn take_along_axis(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
@@ -207,11 +207,11 @@ impl Tensor {
         Tensor::record(op, &[&x, &indices])
     }
 
-    /// The element at each index along an axis, position by position: of the shape of the indices,
-    /// whose other axes may be shorter than the tensor's.
+    /// The element at each index along an axis, with the other coordinates unchanged. The result
+    /// has the shape of the indices, whose other axes may be shorter than the tensor's.
     ///
-    /// Errors: a shape error for indices with other axes, or with one that is longer; index errors
-    /// when the result is computed.
+    /// Errors: a shape error for indices of another rank, or with a longer axis other than `axis`;
+    /// index errors when the result is computed.
     #[track_caller]
     pub fn gather(&self, indices: &Tensor, axis: i64) -> Result<Tensor> {
         let op = "gather";
@@ -232,10 +232,10 @@ impl Tensor {
         Tensor::record(op, &[&x, indices])
     }
 
-    /// Rows that are one at the given index and zero elsewhere, on a new last axis.
+    /// One-hot rows on a new last axis: one at the given index and zero elsewhere.
     ///
     /// Errors: a dtype error unless the indices are integers; an index error, when the result is
-    /// computed, for one outside `0..classes`.
+    /// computed, for an index outside `0..classes`.
     #[track_caller]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
         if !self.dtype().is_int() {
@@ -247,13 +247,13 @@ impl Tensor {
         self.check_labels(classes)?.unsqueeze(-1)?.eq(&columns)?.astype(dtype)
     }
 
-    /// These class labels as i64; one outside `0..classes` is an error when they are computed.
+    /// Class labels as i64; a label outside `0..classes` is an error when the result is computed.
     #[track_caller]
     pub(crate) fn check_labels(&self, classes: usize) -> Result<Tensor> {
         Tensor::record(Op::new(OpCode::CheckLabel, Attrs::Size(classes)), &[self])
     }
 
-    /// This tensor and indices into its lanes along an axis, all other axes broadcast.
+    /// Broadcasts this tensor and indices along one of its axes on all other axes.
     #[track_caller]
     fn lanes(&self, op: &'static str, indices: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> {
         let (shape, by) = (self.shape(), indices.shape());
@@ -268,7 +268,7 @@ impl Tensor {
     }
 }
 
-/// True if the parts take everything, in whatever direction.
+/// Whether the slices cover the whole shape, in any direction.
 fn is_whole(parts: &[(SliceDim, bool)], shape: &Shape) -> bool {
     let whole = |(p, &size): (&(SliceDim, bool), &usize)| {
         p.0.start == 0 && p.0.size == size && p.0.step == 1
@@ -277,8 +277,8 @@ fn is_whole(parts: &[(SliceDim, bool)], shape: &Shape) -> bool {
 }
 
 impl Plan {
-    /// The positions, along the merged axes `first..=last`, of what the entries there name; the
-    /// tensors' axes come first, then those of the parts between them. Each index is checked
+    /// The positions of the indexed elements along the merged axes `first..=last`. The result has
+    /// the axes of the index tensors, then those of the slices between them. Each index is checked
     /// against its own axis.
     #[track_caller]
     fn linear(&self, (first, last): (usize, usize)) -> Result<Tensor> {

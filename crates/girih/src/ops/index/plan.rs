@@ -1,17 +1,17 @@
-//! What an index expression means for a shape, by NumPy's rules: entries resolved axis by axis,
-//! masks turned into the positions they hold, and the place of the tensors' axes in the result.
-//! Reading and updating follow the same plan.
+//! Plans of index expressions, by NumPy's rules: entries are resolved axis by axis, masks are
+//! converted to positions, and the position of the index tensors' axes in the result is determined.
+//! Reading and updating use the same plan.
 
 use super::Index;
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::{DType, Shape};
 
-/// What happens along one axis of the tensor as the plan sees it.
+/// The operation along one axis of `from`.
 pub(super) enum Axis {
-    /// A part, run through backwards if the flag is set.
+    /// A slice, reversed if the flag is set.
     Part(SliceDim, bool),
-    /// One position.
+    /// A single position.
     At(usize),
     /// Positions given by a tensor.
     Take(Positions),
@@ -20,11 +20,11 @@ pub(super) enum Axis {
 /// Positions along one axis, given by a tensor.
 pub(super) struct Positions {
     pub tensor: Tensor,
-    /// Known to lie inside the axis and not negative.
+    /// Whether all positions are known to be in range and not negative.
     pub inside: bool,
 }
 
-/// One entry of the expression, in order, as it shows in the result.
+/// An entry of the expression as it appears in the result, in order.
 enum Slot {
     NewAxis,
     Axis(usize),
@@ -33,19 +33,19 @@ enum Slot {
 /// An index expression resolved against a shape.
 pub(super) struct Plan {
     /// The indexed shape with the axes of each mask merged into one, and an axis of size one for
-    /// each mask without axes.
+    /// each mask of rank 0.
     pub from: Shape,
     /// One per axis of `from`.
     pub axes: Vec<Axis>,
     slots: Vec<Slot>,
-    /// Positions and tensors of positions have other entries between them: the tensors' axes then
+    /// Whether other entries separate positions and index tensors; the index tensors' axes then
     /// come first.
     split: bool,
-    /// The tensors' shapes, broadcast.
+    /// The broadcast shape of the index tensors.
     pub common: Shape,
 }
 
-/// What one axis comes to: the positive-step part, and whether to run through it backwards.
+/// Resolves a slice: the equivalent slice with a positive step, and whether it is reversed.
 pub(super) fn resolve_slice(
     start: Option<i64>,
     stop: Option<i64>,
@@ -75,7 +75,7 @@ pub(super) fn resolve_slice(
     Ok((SliceDim { start: first, size: count, step: (stride as usize).min(size.max(1)) }, backward))
 }
 
-/// True if positions and tensors of positions have other entries between them.
+/// Whether other entries separate positions and index tensors.
 fn is_split(entries: &[Index]) -> bool {
     let positions = |e: &Index| {
         matches!(
@@ -92,7 +92,7 @@ fn is_split(entries: &[Index]) -> bool {
     !entries[first..=last].iter().all(positions)
 }
 
-/// Axes of the indexed tensor that an entry takes up.
+/// The number of axes of the indexed tensor that an entry consumes.
 fn taken_axes(entry: &Index) -> usize {
     match entry {
         Index::Ellipsis | Index::NewAxis => 0,
@@ -106,7 +106,8 @@ fn taken_axes(entry: &Index) -> usize {
     }
 }
 
-/// Checks how many axes the entries take up; gives how many an ellipsis, or the end, stands for.
+/// Checks how many axes the entries consume; returns the number of axes of the ellipsis, or of the
+/// omitted trailing entries.
 pub(super) fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Result<usize> {
     let given: usize = entries.iter().map(taken_axes).sum();
     if given > rank {
@@ -118,7 +119,7 @@ pub(super) fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Re
     Ok(rank - given)
 }
 
-/// Fails for a position outside its axis.
+/// Fails for a position out of range.
 fn in_axis(op: &'static str, index: i64, axis: usize, size: usize) -> Result<()> {
     let n = size as i64;
     match (-n..n).contains(&index) {
@@ -132,12 +133,12 @@ fn invalid(op: &'static str, reason: String) -> Error {
 }
 
 impl Plan {
-    /// Resolves entries against a shape. Masks are evaluated: how many positions they hold decides
-    /// the shape of the result.
+    /// Resolves entries against a shape. Masks are evaluated, since the shape of the result depends
+    /// on their number of positions.
     ///
-    /// Errors: index errors for positions outside their axis, too many indices, masks of other
-    /// sizes than the axes they choose from and tensors that do not broadcast together; a dtype
-    /// error for tensors that are neither integers nor bool.
+    /// Errors: index errors for positions out of range, too many indices, masks that do not fit
+    /// their axes, and tensors that do not broadcast together; a dtype error for index tensors that
+    /// are neither integers nor bool.
     pub fn new(op: &'static str, shape: &Shape, entries: &[Index]) -> Result<Plan> {
         let spare = spare_axes(op, entries, shape.rank())?;
         let mut plan = Plan {
@@ -234,7 +235,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Broadcasts a tensor's shape with those of the tensors before.
+    /// Broadcasts a tensor's shape with those of the previous index tensors.
     fn meet(&mut self, op: &'static str, shape: &Shape) -> Result<()> {
         match self.common.broadcast(shape, op) {
             Ok(common) => self.common = common,
@@ -249,15 +250,15 @@ impl Plan {
         Ok(())
     }
 
-    /// First and last axis of `from` indexed by a tensor, if any is.
+    /// The first and the last axis of `from` that a tensor indexes, if any.
     pub fn range(&self) -> Option<(usize, usize)> {
         let takes = |a: &Axis| matches!(a, Axis::Take(_));
         let first = self.axes.iter().position(takes)?;
         self.axes.iter().rposition(takes).map(|last| (first, last))
     }
 
-    /// The part of each axis outside `range` (of every axis, without one), whole inside; and which
-    /// of them run backwards.
+    /// The slice of each axis outside `range` (of every axis without a range), and the whole axis
+    /// inside; with a flag for reversed slices.
     pub fn outside(&self, range: Option<(usize, usize)>) -> Vec<(SliceDim, bool)> {
         let inside = |i: usize| range.is_some_and(|(first, last)| (first..=last).contains(&i));
         let part = |(i, axis): (usize, &Axis)| match *axis {
@@ -269,7 +270,7 @@ impl Plan {
         self.axes.iter().enumerate().map(part).collect()
     }
 
-    /// Sizes of the parts that lie between the first and the last axis indexed by a tensor.
+    /// Sizes of the slices between the first and the last axis that a tensor indexes.
     pub fn between(&self, (first, last): (usize, usize)) -> Vec<usize> {
         let size = |axis: &Axis| match axis {
             Axis::Part(dim, _) => Some(dim.size),
@@ -278,8 +279,8 @@ impl Plan {
         self.axes[first..=last].iter().filter_map(size).collect()
     }
 
-    /// The shape of the result with the tensors' axes in the place of the first of them; and how
-    /// many axes come before those.
+    /// The shape of the result with the index tensors' axes at the first indexed axis; and the
+    /// number of axes before them.
     pub fn in_place(&self) -> (Shape, usize) {
         let mut shape = Shape::scalar();
         let mut before = None;
@@ -300,8 +301,8 @@ impl Plan {
         (shape, before.unwrap_or(0))
     }
 
-    /// The order of axes that brings the tensors' axes to their place in the result, if that is
-    /// another than where `in_place` has them.
+    /// The permutation that moves the index tensors' axes to the front of the result, if it differs
+    /// from `in_place`.
     pub fn order(&self) -> Option<Vec<usize>> {
         let ((shape, before), count) = (self.in_place(), self.common.rank());
         if !self.split || before == 0 || count == 0 {
@@ -322,7 +323,7 @@ impl Plan {
     }
 }
 
-/// Fails unless the mask has the sizes of the axes it chooses from.
+/// Fails unless the mask has the sizes of the axes that it covers.
 pub(super) fn check_mask(op: &'static str, mask: &Tensor, axis: usize, rest: &Shape) -> Result<()> {
     for (i, (have, want)) in mask.shape().dims().zip(rest.dims()).enumerate() {
         if !have.equals(want) {

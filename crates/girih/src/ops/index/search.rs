@@ -1,46 +1,48 @@
-//! Where elements are that are not zero, which there are, and what follows from it. How many there
-//! are decides the shape of the result, so these functions evaluate their operand.
+//! Searches for nonzero and distinct elements. The shape of a result depends on the number of
+//! elements found, so these functions evaluate their operand.
 
 use crate::{DeviceScope, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Literal, Shape};
 
-/// The distinct elements of a tensor in ascending order, and where they come from.
+/// The distinct elements of a tensor in ascending order, and their origins.
 pub struct Unique {
-    /// The distinct elements, each as it occurs first. NaNs are distinct from each other, and last.
+    /// The distinct elements, each by its first occurrence. NaNs are distinct from each other
+    /// unless `equal_nan`, and come last.
     pub values: Tensor,
-    /// Where in the flattened tensor each occurs first (i64).
+    /// The position of each first occurrence in the flattened tensor (i64).
     pub indices: Tensor,
-    /// For each element of the tensor, in its shape, the position of its value (i64).
+    /// The index of the value of each element, in the tensor's shape (i64).
     pub inverse: Tensor,
-    /// How often each occurs (i64).
+    /// The number of occurrences of each value (i64).
     pub counts: Tensor,
 }
 
-/// The integers a tensor holds. Evaluates.
+/// The elements as integers. Evaluates the tensor.
 pub(crate) fn integers(x: &Tensor) -> Result<Vec<i64>> {
     x.astype(DType::I64)?.to_vec()
 }
 
-/// Integers as a tensor of one axis, on the device of the tensor they were found in.
+/// Integers as a tensor of one axis, on the device of the tensor in which they were found.
 fn of_integers(values: &[usize], found_in: &Tensor) -> Result<Tensor> {
     let _scope = DeviceScope::new(found_in.node().place().device());
     let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
     Tensor::from_slice(&values, [values.len()])
 }
 
-/// Flat positions of the elements that are not zero.
+/// Flat positions of the nonzero elements.
 fn nonzero_positions(x: &Tensor) -> Result<Vec<usize>> {
     let truth = x.astype(DType::Bool)?.to_bytes()?;
     Ok(truth.iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i).collect())
 }
 
-/// Flat positions (i64, one axis) of the elements that are not zero.
+/// Flat positions (i64, one axis) of the nonzero elements.
 pub(super) fn positions(x: &Tensor) -> Result<Tensor> {
     of_integers(&nonzero_positions(x)?, x)
 }
 
-/// A real number as an integer that orders as it does; none for NaN. Both zeros are one number.
+/// Maps a real number to an integer with the same order; `None` for NaN. Both zeros map to one
+/// integer.
 fn order_key(value: f64) -> Option<u64> {
     let bits = (value + 0.0).to_bits();
     match bits >> 63 {
@@ -50,8 +52,8 @@ fn order_key(value: f64) -> Option<u64> {
     }
 }
 
-/// Integers that order as the elements do, a complex number by its real part first; none for NaN.
-/// Evaluates.
+/// Maps the elements to integers with the same order, complex numbers lexicographically; `None` for
+/// NaN. Evaluates the tensor.
 fn order_keys(x: &Tensor) -> Result<Vec<Option<u128>>> {
     let dtype = x.dtype();
     let literal = |dtype: DType, chunk: &[u8]| {
@@ -75,7 +77,7 @@ fn order_keys(x: &Tensor) -> Result<Vec<Option<u128>>> {
     Ok(x.to_bytes()?.chunks_exact(dtype.size()).map(key).collect())
 }
 
-/// Positions of the elements in ascending order, equal ones in their own; NaNs last.
+/// Positions of the elements in ascending order (stable); NaNs last.
 pub(super) fn ascending(keys: &[Option<u128>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by_key(|&i| (keys[i].is_none(), keys[i]));
@@ -83,8 +85,8 @@ pub(super) fn ascending(keys: &[Option<u128>]) -> Vec<usize> {
 }
 
 impl Tensor {
-    /// The indices of the elements that are not zero, in row-major order: for each axis one tensor
-    /// (i64, one axis). Evaluates the tensor.
+    /// The indices of the nonzero elements in row-major order: one tensor per axis (i64, one axis).
+    /// Evaluates the tensor.
     ///
     /// Errors: a shape error for a scalar; those of evaluation.
     pub fn nonzero(&self) -> Result<Vec<Tensor>> {
@@ -101,7 +103,7 @@ impl Tensor {
         shape.strides().iter().zip(shape.iter()).map(along).collect()
     }
 
-    /// The indices of the elements that are not zero, one row (i64) for each. Evaluates the tensor.
+    /// The indices of the nonzero elements, one row (i64) per element. Evaluates the tensor.
     #[track_caller]
     pub fn argwhere(&self) -> Result<Tensor> {
         if self.rank() == 0 {
@@ -111,14 +113,13 @@ impl Tensor {
         crate::stack(&columns.iter().collect::<Vec<_>>(), 1)
     }
 
-    /// The positions in row-major order (i64) of the elements that are not zero. Evaluates the
-    /// tensor.
+    /// The positions of the nonzero elements in row-major order (i64). Evaluates the tensor.
     pub fn flatnonzero(&self) -> Result<Tensor> {
         positions(self)
     }
 
-    /// The slices along an axis, or the elements in row-major order without one, for which the
-    /// condition (one axis; missing entries are false) is not zero. Evaluates the condition.
+    /// The slices along an axis, or without an axis the elements in row-major order, for which the
+    /// condition (one axis; missing entries are false) is nonzero. Evaluates the condition.
     ///
     /// Errors: a shape error for a condition of another rank; an index error if it is too long.
     #[track_caller]
@@ -135,22 +136,22 @@ impl Tensor {
         }
     }
 
-    /// The elements, in row-major order, where the condition, of as many elements, is not zero.
-    /// Evaluates the condition.
+    /// The elements, in row-major order, for which the condition, with the same number of elements,
+    /// is nonzero. Evaluates the condition.
     #[track_caller]
     pub fn extract(&self, condition: &Tensor) -> Result<Tensor> {
         self.compress(&condition.reshape(&[-1])?, None)
     }
 
-    /// The distinct elements and where they come from; NaNs are distinct from each other. Evaluates the
+    /// The distinct elements and their origins; NaNs are distinct from each other. Evaluates the
     /// tensor.
     #[track_caller]
     pub fn unique(&self) -> Result<Unique> {
         self.unique_along(None, false)
     }
 
-    /// The distinct slices along an axis in lexical order, or without one the distinct elements, and
-    /// where they come from; with `equal_nan` NaNs are one value. Evaluates the tensor.
+    /// The distinct slices along an axis in lexicographical order, or without an axis the distinct
+    /// elements, and their origins; with `equal_nan` NaNs are one value. Evaluates the tensor.
     ///
     /// Errors: an axis error.
     #[track_caller]
@@ -164,7 +165,7 @@ impl Tensor {
         let width = shape[1..].iter().product::<usize>();
         let keys = order_keys(&moved)?;
         let slice = |i: usize| &keys[i * width..(i + 1) * width];
-        // NaN, which has no key, comes last.
+        // NaN, which has no key, is last.
         let rank = |key: &Option<u128>| (key.is_none(), *key);
         let compare =
             |i: &usize, j: &usize| slice(*i).iter().map(rank).cmp(slice(*j).iter().map(rank));
@@ -195,8 +196,8 @@ impl Tensor {
         })
     }
 
-    /// True where an element equals any of `test`'s; a NaN equals nothing. Evaluates `test` if it
-    /// is long.
+    /// Whether each element equals any element of `test`; a NaN equals nothing. Evaluates `test` if
+    /// it is long.
     #[track_caller]
     pub fn isin(&self, test: &Tensor) -> Result<Tensor> {
         const SHORT: usize = 16;
@@ -216,8 +217,8 @@ impl Tensor {
         sorted.take(&at, 0)?.eq(&x)
     }
 
-    /// How many elements of `sorted` (one axis, ascending, not empty) are less than each element,
-    /// or not greater if `equal`: a search by bisection, all elements at once. 0 for NaN.
+    /// The number of elements of `sorted` (one axis, ascending, not empty) that are less than each
+    /// element, or not greater if `equal`. A vectorised binary search. 0 for NaN.
     #[track_caller]
     pub(super) fn counted_below(&self, sorted: &Tensor, equal: bool) -> Result<Tensor> {
         let count = sorted.numel() as i64;
@@ -235,7 +236,7 @@ impl Tensor {
     }
 }
 
-/// The shape some shapes broadcast to.
+/// The common broadcast shape of some shapes.
 ///
 /// Errors: a shape error for shapes that do not broadcast together.
 pub fn broadcast_shapes(shapes: &[Shape]) -> Result<Shape> {

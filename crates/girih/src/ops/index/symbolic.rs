@@ -1,9 +1,9 @@
-//! Index expressions on tensors with symbolic sizes. Axes taken whole, cut or looked up at distances
-//! from either end that are known or computed of sizes, or looked up by one tensor keep their
-//! symbols; whatever else there is fixes them and goes the general way.
+//! Index expressions on tensors with symbolic sizes. An axis keeps its symbol if it is taken whole,
+//! if it is sliced or indexed at a known or symbolic distance from either end, or if it is indexed
+//! by a single tensor. Other expressions fix the sizes and use the general implementation.
 //!
-//! A part at a known distance from the end is the same distance from the beginning of the axis
-//! reversed: a slice begins at a number.
+//! A slice must start at a known number. A slice at a known distance from the end is therefore
+//! taken from the reversed axis, where it has that distance from the start.
 
 use super::{Index, Update};
 use crate::node::State;
@@ -14,12 +14,12 @@ use girih_ir::ops::{OfSize, Real, SliceDim};
 use girih_ir::{Attrs, AxisSet, DType, Dim, Op, OpCode, Shape, TensorSpec};
 use std::sync::Arc;
 
-/// What is taken of an axis, and how much that is.
+/// The slice of an axis, and its symbolic size.
 #[derive(Clone, Copy)]
 struct Taken {
     dim: SliceDim,
     size: Dim,
-    /// The axis is reversed before, and what was taken of it afterwards.
+    /// Whether the axis is reversed before the slice, and the slice afterwards.
     before: bool,
     after: bool,
 }
@@ -35,7 +35,7 @@ impl Taken {
     }
 }
 
-/// A position on an axis, by its distance from the beginning or from the end.
+/// A position on an axis, by its distance from the start or from the end.
 #[derive(Clone, Copy)]
 enum Position {
     Front(Dim),
@@ -43,7 +43,7 @@ enum Position {
 }
 
 impl Position {
-    /// Of a bound of a slice: beyond the axis is at its end.
+    /// The position of a slice's bound; a bound beyond the axis is at its end.
     fn of(bound: Size, axis: Dim) -> Position {
         match bound {
             Size::Known(at) if at < 0 => {
@@ -70,7 +70,7 @@ impl Position {
     }
 }
 
-/// `start..stop` of an axis; None for what is not handled here.
+/// `start..stop` of an axis; `None` for unsupported slices.
 fn cut(start: Option<Size>, stop: Option<Size>, step: i64, axis: Dim) -> Option<Taken> {
     match (start, stop, step) {
         (None, None, 1) => return Some(Taken::whole(axis)),
@@ -95,7 +95,7 @@ fn cut(start: Option<Size>, stop: Option<Size>, step: i64, axis: Dim) -> Option<
     }
 }
 
-/// One position of an axis; None for what is not handled here, and for what is not there.
+/// One position of an axis; `None` for unsupported positions and positions out of range.
 fn at(position: Size, axis: Dim) -> Option<Taken> {
     let one = |start| Taken::forward(start, 1.into(), 1);
     let from_end = |distance: usize| {
@@ -109,13 +109,13 @@ fn at(position: Size, axis: Dim) -> Option<Taken> {
     }
 }
 
-/// An expression in the course of being resolved.
+/// A partially resolved expression.
 #[derive(Default)]
 struct Resolved {
     parts: Vec<Taken>,
-    /// The result's sizes, were there no tensor.
+    /// The result's sizes without the index tensor.
     shape: Vec<Dim>,
-    /// The tensor, the axis it looks up, and the axis of the result where its own begin.
+    /// The index tensor, the axis that it indexes, and the position of its axes in the result.
     take: Option<(Tensor, usize, usize)>,
 }
 
@@ -135,7 +135,7 @@ impl Resolved {
         true
     }
 
-    /// False for an entry that is not handled here.
+    /// Resolves an entry; `false` for an unsupported entry.
     fn entry(&mut self, entry: &Index, shape: &Shape, spare: usize) -> bool {
         let axis = self.parts.len();
         let one = |resolved: &mut Resolved, position| match at(position, shape.dim(axis)) {
@@ -177,7 +177,7 @@ impl Resolved {
 }
 
 impl Tensor {
-    /// A size as a scalar, which follows it from call to call.
+    /// A size as an i64 scalar, whose value follows the size at each call.
     pub(crate) fn of_size(size: Dim) -> Tensor {
         let of = OfSize { size, correction: Real::from(0.0), numerator: None };
         let op = Op::new(OpCode::Constant, Attrs::OfSize(Arc::new(of)));
@@ -194,7 +194,7 @@ impl Tensor {
         }
     }
 
-    /// What an expression means for this shape; None if it is to be resolved the general way.
+    /// Resolves an expression for this shape; `None` if the general implementation must resolve it.
     fn resolved(&self, op: &'static str, entries: &[Index]) -> Result<Option<Resolved>> {
         let shape = self.shape();
         let spare = super::plan::spare_axes(op, entries, shape.rank())?;
@@ -213,7 +213,7 @@ impl Tensor {
         Ok(Some(found))
     }
 
-    /// What an expression names; None if it is to be resolved the general way.
+    /// Indexes the tensor; `None` if the general implementation must do it.
     #[track_caller]
     pub(super) fn index_symbolic(&self, entries: &[Index]) -> Result<Option<Tensor>> {
         let Some(found) = self.resolved("index", entries)? else { return Ok(None) };
@@ -232,8 +232,8 @@ impl Tensor {
         out.reshape_to(result.into_iter().collect()).map(Some)
     }
 
-    /// This tensor with what an expression names updated; None if that is to be resolved the general
-    /// way. The value has the tensor's dtype.
+    /// Updates the indexed elements; `None` if the general implementation must do it. The value has
+    /// the tensor's dtype.
     #[track_caller]
     pub(super) fn update_symbolic(
         &self,

@@ -1,5 +1,5 @@
-//! Updates of what an index names: a new tensor each time, in which those elements are set or
-//! combined with a value. `x.at[index].set(value)` and Python's assignments stand on it.
+//! Updates of indexed elements: each returns a new tensor in which the elements are replaced by, or
+//! combined with, a value. `x.at[index].set(value)` and assignments in Python use it.
 
 use super::plan::{Axis, Plan, check_mask};
 use super::{Index, is_whole};
@@ -10,24 +10,24 @@ use girih_ir::ops::{ScatterMode, SliceDim};
 use girih_ir::{Attrs, Dim, Op, OpCode, Shape};
 use std::sync::Arc;
 
-/// What becomes of the elements that an index names.
+/// The operation of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
-    /// The value takes their place.
+    /// The value replaces the elements.
     Set,
     /// The value is added.
     Add,
     /// The value is subtracted.
     Subtract,
-    /// They are multiplied by the value.
+    /// The elements are multiplied by the value.
     Multiply,
-    /// They are divided by the value.
+    /// The elements are divided by the value.
     Divide,
-    /// They are raised to the power of the value.
+    /// The elements are raised to the power of the value.
     Power,
-    /// The smaller stays, NaN if either is.
+    /// The minimum of element and value, NaN if either is.
     Min,
-    /// The larger stays, NaN if either is.
+    /// The maximum of element and value, NaN if either is.
     Max,
 }
 
@@ -45,7 +45,8 @@ impl Update {
         })
     }
 
-    /// How updates scattered onto one element are combined, before the op itself or in its place.
+    /// The reduction of several updates of one element by a scatter, before the op or instead of
+    /// it.
     fn mode(self) -> ScatterMode {
         match self {
             Update::Set => ScatterMode::Set,
@@ -59,15 +60,16 @@ impl Update {
 }
 
 impl Tensor {
-    /// This tensor with the elements that an index names set, or combined with a value that
-    /// broadcasts to them. Shape and dtype stay. Where tensors name an element several times, all
-    /// of its updates take effect, of [`Update::Set`] the last in row-major order.
+    /// This tensor with the indexed elements replaced by, or combined with, a value that broadcasts
+    /// to them. Shape and dtype stay. If index tensors contain an element several times, all of its
+    /// updates are applied; for [`Update::Set`] the last one in row-major order wins.
     ///
-    /// Nothing is evaluated, but for masks beside other tensors or with a value for each element.
+    /// Nothing is evaluated except masks that are combined with other tensors or with one value per
+    /// element.
     ///
     /// Errors: those of [`Tensor::index`]; a shape error for a value that does not broadcast; a
-    /// dtype error where the result would not keep the dtype. To set, values are converted as
-    /// `astype` does.
+    /// dtype error if the result cannot be stored in the tensor's dtype. For [`Update::Set`] the
+    /// value is converted as by `astype`.
     #[track_caller]
     pub fn index_update<'a>(
         &self,
@@ -98,8 +100,8 @@ impl Tensor {
         out.under(&self.shape())
     }
 
-    /// The update by a single mask of a value that is the same for all elements it chooses: a
-    /// choice between two values, whatever the mask's.
+    /// An update by a single mask, with a value that is the same for all selected elements: a
+    /// `where`, so that the mask is not evaluated.
     #[track_caller]
     fn update_by_mask(
         &self,
@@ -126,8 +128,7 @@ impl Tensor {
         let trailing = others.1.iter().filter(|e| !matches!(e, Index::Ellipsis)).count();
         let Some(after) = after.filter(|&after| after >= trailing) else { return Ok(None) };
         check_mask("index_update", mask, at, &shape.part(at..))?;
-        // The value's axis that runs over the chosen elements, if it has one, must not tell them
-        // apart.
+        // The value's axis over the selected elements, if it has one, must have size one.
         let sizes = value.shape();
         if sizes.rank() > at + 1 + after {
             return Ok(None);
@@ -152,7 +153,7 @@ impl Tensor {
         where_(&mask, &changed, self).map(Some)
     }
 
-    /// This tensor has the plan's shape.
+    /// Updates this tensor, which must have the plan's shape.
     #[track_caller]
     fn update_by_plan(&self, plan: &Plan, update: Update, value: &Tensor) -> Result<Tensor> {
         let range = plan.range();
@@ -182,11 +183,11 @@ impl Tensor {
         Tensor::record(op, &[self, &new])
     }
 
-    /// This tensor with slices along an axis set, or combined with updates, by index: the axis of
-    /// the updates is replaced by the indices' axes. Of several updates of one element all take
-    /// effect, in row-major order.
+    /// This tensor with slices along an axis replaced by, or combined with, updates, by index. In
+    /// the updates' shape, the indices' axes replace the axis. Several updates of one element are
+    /// all applied, in row-major order.
     ///
-    /// Errors: a shape error unless the updates have the shape of what [`Tensor::take`] gives;
+    /// Errors: a shape error unless the updates have the shape of the result of [`Tensor::take`];
     /// index errors when the result is computed.
     #[track_caller]
     pub fn scatter(
@@ -199,8 +200,8 @@ impl Tensor {
         self.scatter_by(OpCode::Scatter, indices, updates, axis, update)
     }
 
-    /// This tensor with one element per index along an axis set, or combined with an update, the
-    /// other coordinates unchanged. Updates broadcast to the indices.
+    /// This tensor with one element per index along an axis replaced by, or combined with, an
+    /// update; the other coordinates are unchanged. Updates broadcast to the indices.
     #[track_caller]
     pub fn put_along_axis<'a>(
         &self,
@@ -249,8 +250,8 @@ impl Tensor {
     }
 }
 
-/// A value broadcast to what an index names, its axes as a gather before the last rearrangement of
-/// [`Tensor::index`] has them, and forwards.
+/// Broadcasts a value to the shape of the indexed elements, and arranges it like the gather of
+/// [`Tensor::index`] before its final permutation, without reversed axes.
 #[track_caller]
 fn arranged(
     plan: &Plan,
@@ -260,7 +261,7 @@ fn arranged(
 ) -> Result<Tensor> {
     let result = plan.result();
     let mut value = value.clone();
-    // NumPy lets a value have more axes, of size one, in front.
+    // Like NumPy, allow additional leading axes of size one.
     while value.rank() > result.rank() && value.shape()[0] == 1 {
         value = value.under(&Shape::from(&value.shape()[1..]))?;
     }

@@ -1,13 +1,14 @@
-//! Functions of matrices, and products of many.
+//! Condition numbers, the matrix exponential, and products of several matrices.
 
 use super::{MatrixNorm, inv, matrix_norm, sizes, solve, svdvals, widened};
 use crate::control::cond as branch;
 use crate::{Error, Result, Tensor, scan, where_};
 
-/// The condition number: the norm of the matrix times that of its inverse; by default the largest
-/// singular value over the smallest. Infinite for a singular matrix.
+/// The condition number: the norm of the matrix times the norm of its inverse; by default the
+/// largest singular value divided by the smallest. Infinite for a singular matrix.
 ///
-/// Errors: those of [`matrix_norm`]; a shape error for other norms of matrices that are not square.
+/// Errors: those of [`matrix_norm`]; a shape error for empty matrices, and for norms other than 2
+/// and -2 of matrices that are not square.
 #[track_caller]
 pub fn cond(x: &Tensor, norm: Option<MatrixNorm>) -> Result<Tensor> {
     let (m, n) = sizes("cond", x)?;
@@ -20,7 +21,7 @@ pub fn cond(x: &Tensor, norm: Option<MatrixNorm>) -> Result<Tensor> {
             let s = svdvals(x)?;
             let (large, small) = (s.max(Some(&[-1]), false)?, s.min(Some(&[-1]), false)?);
             let (above, below) = if ord > 0.0 { (large, small) } else { (small, large) };
-            // A matrix of zeros is singular too.
+            // A zero matrix is singular too.
             let nothing = above.eq(0.0)?.bitwise_and(&below.eq(0.0)?)?;
             where_(&nothing, f64::INFINITY, &above.div(&below)?)
         }
@@ -38,18 +39,18 @@ pub fn cond(x: &Tensor, norm: Option<MatrixNorm>) -> Result<Tensor> {
     }
 }
 
-/// How often a matrix may be halved: norms up to `2^64` and more.
+/// The maximum number of halvings, enough for norms of more than `2^64`.
 const HALVINGS: usize = 64;
 
-/// The exponential of square matrices, by scaling and squaring. Source: N. J. Higham, "The scaling
-/// and squaring method for the matrix exponential revisited", SIAM Journal on Matrix Analysis and
+/// The exponential of square matrices, by scaling and squaring: N. J. Higham, "The scaling and
+/// squaring method for the matrix exponential revisited", SIAM Journal on Matrix Analysis and
 /// Applications 26, 2005, with the approximant of degree 13.
 ///
 /// Errors: a shape error unless the matrices are square.
 #[track_caller]
 pub fn expm(x: &Tensor) -> Result<Tensor> {
     const THETA: f64 = 5.371920351148152;
-    // Coefficients over the first, of the powers from 0 up.
+    // The coefficients relative to the first, in ascending order of powers.
     const C: [f64; 14] = [
         1.0,
         0.5,
@@ -101,11 +102,11 @@ pub fn expm(x: &Tensor) -> Result<Tensor> {
     powers.swap_remove(0).astype(dtype)
 }
 
-/// The product of matrices, in the order that takes the fewest operations; the first may be a row
-/// and the last a column, as vectors.
+/// The product of matrices, in the order with the fewest operations. The first may be a vector,
+/// treated as a row, and the last a vector, treated as a column.
 ///
-/// Errors: [`Error::InvalidArgument`] for fewer than two; a shape error for sizes that do not fit, and
-/// for more than two axes.
+/// Errors: [`Error::InvalidArgument`] for fewer than two; a shape error for sizes that do not fit,
+/// and for more than two axes.
 #[track_caller]
 pub fn multi_dot(factors: &[&Tensor]) -> Result<Tensor> {
     let op = "multi_dot";
@@ -137,7 +138,8 @@ pub fn multi_dot(factors: &[&Tensor]) -> Result<Tensor> {
     if first.rank() == 1 { product.squeeze(Some(&[0])) } else { Ok(product) }
 }
 
-/// Cormen, Leiserson, Rivest and Stein, "Introduction to Algorithms", 14.2.
+/// Optimal matrix chain multiplication: Cormen, Leiserson, Rivest and Stein, "Introduction to
+/// Algorithms", 14.2.
 #[track_caller]
 fn chain(matrices: &[Tensor]) -> Result<Tensor> {
     let count = matrices.len();
@@ -157,7 +159,8 @@ fn chain(matrices: &[Tensor]) -> Result<Tensor> {
             costs[low][high] = best.unwrap_or_default();
         }
     }
-    // Products from the innermost on: the parts still to be made, and what is made of them.
+    // Compute the products bottom-up with an explicit stack: the pending ranges, and the finished
+    // products.
     let (mut tasks, mut made) = (vec![(0, count - 1, false)], Vec::new());
     while let Some((low, high, ready)) = tasks.pop() {
         if low == high {

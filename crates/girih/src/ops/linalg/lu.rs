@@ -1,11 +1,11 @@
-//! Triangular factors of general matrices, and systems solved with them.
+//! LU factorisations of general matrices, and solutions of systems with them.
 
 use super::{calls, sizes, solve_triangular};
 use crate::{DType, Result, Tensor, default_int};
 use girih_ir::{OpCode, Shape};
 
-/// The triangular factors of square matrices in one (the lower's diagonal of ones left out), and the
-/// order (i64) in which their product has the matrix's rows: `x[order] = L U`.
+/// LU factorisation of square matrices: both triangular factors in one matrix (without the ones on
+/// the diagonal of `L`), and the row permutation (i64) with `x[order] = L U`.
 ///
 /// Errors: a shape error unless the matrices are square.
 #[track_caller]
@@ -20,10 +20,10 @@ pub fn lu_factor(x: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((factors, rows.astype(default_int())?))
 }
 
-/// `x` with `a x = b`, of what [`lu_factor`] gave for `a`. A vector `b` is one column, and gives a
-/// vector.
+/// Solves `a x = b` for `x` with the result of [`lu_factor`] for `a`. A vector `b` is treated as
+/// one column, and the result is a vector.
 ///
-/// Errors: a shape error unless the sizes fit; when computed, for a singular matrix.
+/// Errors: a shape error unless the sizes fit; when computed, if a matrix is singular.
 #[track_caller]
 pub fn lu_solve(factors: &Tensor, order: &Tensor, b: &Tensor) -> Result<Tensor> {
     let column = if b.rank() == 1 { b.unsqueeze(-1)? } else { b.clone() };
@@ -43,10 +43,11 @@ pub fn lu_solve(factors: &Tensor, order: &Tensor, b: &Tensor) -> Result<Tensor> 
     if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
 }
 
-/// `p`, `l`, `u` with `x = p l u`: a permutation, a lower triangular matrix with ones on its diagonal,
-/// an upper triangular one. Rows are exchanged for the largest pivot. Gradients flow to `l` and `u`.
+/// LU factorisation with partial pivoting: `p`, `l`, `u` with `x = p l u`, where `p` is a
+/// permutation, `l` lower triangular with ones on its diagonal, and `u` upper triangular. Gradients
+/// flow to `l` and `u`.
 ///
-/// Errors: a shape error below two axes.
+/// Errors: a shape error for fewer than two axes.
 #[track_caller]
 pub fn lu(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let (m, n) = sizes("lu", x)?;
@@ -58,14 +59,14 @@ pub fn lu(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     };
     let index = order.unsqueeze(-1)?.broadcast_to(x.shape())?;
     let moved = x.astype(dtype)?.take_along_axis(&index, -2)?;
-    // The square block that comes first needs no exchange any more.
+    // After the permutation, the leading square block needs no further row exchange.
     let block = moved.narrow(-2, 0, k)?.narrow(-1, 0, k)?;
     let (factors, _) = if m == n { lu_factor(x)? } else { lu_factor(&block)? };
     let one = Tensor::eye(k, k, 0, dtype)?;
     let (mut l, mut u) = (factors.tril(-1)?.add(&one)?, factors.triu(0)?);
     if m > k {
         let below = moved.narrow(-2, k, m - k)?;
-        // Rows of `L` with `L U = below`: the transposes' system.
+        // Solve for the rows of `L` with `L U = below` by the transposed system.
         let turned = solve_triangular(&u.swapaxes(-1, -2)?, &below.swapaxes(-1, -2)?, true, false)?;
         l = crate::concat(&[&l, &turned.swapaxes(-1, -2)?], -2)?;
     }
@@ -78,12 +79,13 @@ pub fn lu(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((p.astype(dtype.real())?, l, u))
 }
 
-/// The order of the rows of matrices that are not square: that of square ones without the columns
-/// that change nothing, or with columns of zeros, among which there is nothing to choose.
+/// The row order of non-square matrices, from a square factorisation: for wide matrices without the
+/// excess columns, for tall matrices with additional columns of zeros, which do not affect the
+/// pivots.
 #[track_caller]
 fn order_of(x: &Tensor, m: usize, n: usize) -> Result<Tensor> {
     if m < n {
-        // Columns beyond the last pivot change nothing.
+        // Columns after the last pivot do not affect the order.
         return Ok(lu_factor(&x.narrow(-1, 0, m)?)?.1);
     }
     let mut widths = vec![(0, 0); x.rank()];

@@ -3,28 +3,29 @@
 use super::{abs_square, sizes, svdvals, widened};
 use crate::{DType, Error, Result, Tensor};
 
-/// A norm of matrices.
+/// A matrix norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MatrixNorm {
-    /// The root of the sum of squares.
+    /// The square root of the sum of squares.
     Frobenius,
     /// The sum of the singular values.
     Nuclear,
-    /// The largest sum of absolute values of a row (of a column for `1`, the largest singular value
-    /// for `2`), or for negative orders the smallest.
+    /// `inf`: the largest sum of absolute values of a row; `1`: of a column; `2`: the largest
+    /// singular value. Negative orders take the smallest.
     Order(f64),
 }
 
-/// The root of order `ord` of the sum of powers of absolute values; the gradient is 0 where it is.
+/// The root of order `ord` of the sum of powers of absolute values; its gradient is 0 where the
+/// norm is 0.
 #[track_caller]
 fn power_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
     let powers = if ord == 2.0 { abs_square(x)? } else { x.abs()?.pow(ord)? };
     powers.sum(axes, keepdims)?.safe_root(ord)
 }
 
-/// As [`power_norm`], of powers that neither overflow nor vanish on the way: of f32 they are taken in
-/// f64 where that suffices, else of the elements divided by a power of two near the largest, which
-/// changes no digit.
+/// As [`power_norm`], without overflow or underflow of the powers. The 2-norm of f32 is computed in
+/// f64. Otherwise the elements are scaled by a power of two near the largest element, which is
+/// exact.
 #[track_caller]
 fn scaled_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
     let dtype = x.dtype().real();
@@ -44,22 +45,23 @@ fn scaled_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Re
     }
 }
 
-/// A norm over axes, all of them for `None`: the root of order `ord` of the sum of powers of
-/// absolute values; their largest (infinity), smallest (-infinity), or how many are not zero (0).
-/// Norms of complex numbers are real. The gradient is 0 where the norm is. Nothing overflows or
-/// vanishes on the way.
+/// A norm over axes, over all axes for `None`: the root of order `ord` of the sum of powers of
+/// absolute values; the largest (infinity) or smallest (-infinity) absolute value; or the number of
+/// nonzero elements (0). Norms of complex numbers are real. The gradient is 0 where the norm is 0.
+/// No intermediate value overflows or underflows.
 #[track_caller]
 pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
     norm_by(x, axes, keepdims, ord, scaled_norm)
 }
 
-/// As [`vector_norm`], with powers that may overflow: for vectors of networks, where time counts.
+/// As [`vector_norm`] without scaling, so that powers may overflow. For neural network layers,
+/// where speed matters.
 #[track_caller]
 pub(crate) fn quick_norm(x: &Tensor, axis: i64, keepdims: bool, ord: f64) -> Result<Tensor> {
     norm_by(x, Some(&[axis]), keepdims, ord, power_norm)
 }
 
-/// What takes the powers of a norm together.
+/// The reduction of a norm's powers.
 type Powers = fn(&Tensor, Option<&[i64]>, bool, f64) -> Result<Tensor>;
 
 #[track_caller]
@@ -91,7 +93,7 @@ fn norm_by(
 
 /// A norm of the last two axes.
 ///
-/// Errors: [`Error::InvalidArgument`] for an order that is none; a shape error below two axes.
+/// Errors: [`Error::InvalidArgument`] for an invalid order; a shape error for fewer than two axes.
 #[track_caller]
 pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tensor> {
     sizes("matrix_norm", x)?;
