@@ -1,7 +1,7 @@
-//! Losses: how far predictions are from targets, element by element or summed up.
+//! Losses: measures of the difference between predictions and targets, per element or reduced.
 //!
-//! Regression losses and the triplet loss broadcast their operands; elsewhere shapes of predictions and
-//! targets must be equal. Half floats are computed in f32 and rounded once.
+//! Regression losses and the triplet loss broadcast their operands; the other losses require equal
+//! shapes of predictions and targets. Half floats are computed in f32 and rounded once.
 
 use crate::{Error, Result, Tensor, precision, where_};
 use girih_ir::shape::normalize_axis;
@@ -14,16 +14,16 @@ mod margin;
 pub use ctc::{Ctc, ctc_loss};
 pub use margin::{multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss};
 
-/// What becomes of the elements of a loss.
+/// The reduction of the elements of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// They stay.
+    /// No reduction.
     None,
-    /// Their mean; where elements have weights, the weighted mean.
+    /// The mean; the weighted mean if the elements have weights.
     Mean,
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their sum over the size of the first axis.
+    /// The sum divided by the size of the first axis.
     BatchMean,
 }
 
@@ -41,21 +41,21 @@ impl Reduction {
     }
 }
 
-/// How classes are weighed and which labels count.
+/// Class weights, ignored labels and label smoothing.
 #[derive(Clone, Copy)]
 pub struct ClassOptions<'a> {
     /// The axis of the classes.
     pub axis: i64,
     /// One weight per class.
     pub weight: Option<&'a Tensor>,
-    /// A label that counts for nothing. All others must name a class: one that does not is an error
-    /// when the loss is computed.
+    /// A label whose rows are ignored. Every other label must be a class; an invalid label is an
+    /// error when the loss is computed.
     pub ignore_index: Option<i64>,
-    /// The share of probability given to all classes alike.
+    /// The share of probability that is distributed evenly over all classes.
     pub label_smoothing: f64,
 }
 
-/// The label that counts for nothing unless another is named.
+/// The default label whose rows are ignored.
 pub const IGNORED: i64 = -100;
 
 impl Default for ClassOptions<'_> {
@@ -73,19 +73,19 @@ fn same_shape(op: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into())
 }
 
-/// Operands of one shape in the dtype to compute in, and the dtype of the result.
+/// The operands, which must have equal shapes, in the compute dtype, and the dtype of the result.
 fn operands(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
     same_shape(op, a, b)?;
     wide(a, b)
 }
 
-/// As [`operands`], of shapes that broadcast.
+/// As [`operands`], for shapes that broadcast.
 fn stretched(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor, DType)> {
     a.shape().broadcast(&b.shape(), op)?;
     wide(a, b)
 }
 
-/// The dtype of the loss of operands that meet in `dtype`.
+/// The dtype of the loss of operands that promote to `dtype`.
 fn full(dtype: DType) -> DType {
     precision::computed_in(OpCode::CrossEntropy, dtype.to_float())
 }
@@ -120,9 +120,10 @@ pub fn l1_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     finish(x.sub(&y)?.abs(), dtype, reduction)
 }
 
-/// The absolute value of a difference, where that is below a bound, and the square there: not the
-/// square of the absolute value, whose slope has a jump at 0, nor that of a large difference, whose
-/// slope times 0 may be NaN.
+/// Splits a difference for a piecewise loss: its absolute value, whether that is below a bound, and
+/// its square where it is (0 elsewhere). The square of the absolute value would not do, because its
+/// derivative jumps at 0. Nor would the square of a large difference, because its derivative times
+/// 0 may be NaN.
 fn near(difference: &Tensor, bound: f64) -> Result<(Tensor, Tensor, Tensor)> {
     let d = difference.abs()?;
     let inside = d.lt(bound)?;
@@ -130,7 +131,7 @@ fn near(difference: &Tensor, bound: f64) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((d, inside, square))
 }
 
-/// `d^2 / (2 beta)` where `d = |x - y|` is below beta, `d - beta / 2` elsewhere: Girshick 2015, eq. 3.
+/// `d^2 / (2 beta)` if `d = |x - y|` is below beta, else `d - beta / 2`: Girshick 2015, eq. 3.
 ///
 /// Errors: [`Error::InvalidArgument`] for a negative beta.
 #[track_caller]
@@ -145,7 +146,7 @@ pub fn smooth_l1_loss(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -
     finish(where_(&inside, &near, &far), dtype, reduction)
 }
 
-/// `d^2 / 2` where `d = |x - y|` is below delta, `delta (d - delta / 2)` elsewhere: Huber 1964.
+/// `d^2 / 2` if `d = |x - y|` is below delta, else `delta (d - delta / 2)`: Huber 1964.
 ///
 /// Errors: [`Error::InvalidArgument`] unless delta is positive.
 #[track_caller]
@@ -157,7 +158,8 @@ pub fn huber_loss(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> R
     finish(where_(&inside, &near, &far), dtype, reduction)
 }
 
-/// `-(y log x + (1 - y) log(1 - x))`, logarithms at least -100; `x` are probabilities.
+/// `-(y log x + (1 - y) log(1 - x))`, with logarithms clamped to at least -100; `x` are
+/// probabilities.
 #[track_caller]
 pub fn binary_cross_entropy(
     x: &Tensor,
@@ -178,7 +180,7 @@ fn weighted(loss: Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
 }
 
 /// `-(w y log s(x) + (1 - y) log(1 - s(x)))` with the logistic function `s`, without overflow; `w`
-/// weighs the positive targets.
+/// is `positive_weight`.
 #[track_caller]
 pub fn binary_cross_entropy_with_logits(
     x: &Tensor,
@@ -189,8 +191,8 @@ pub fn binary_cross_entropy_with_logits(
 ) -> Result<Tensor> {
     let (x, y, dtype) = operands("binary_cross_entropy_with_logits", x, y)?;
     let loss = match positive_weight {
-        // `log(1 + exp(-|x|)) + max(x, 0) - x y`, which is finite and exact at both ends. At 0 the
-        // choice has a slope on either side, as the absolute value has not.
+        // `log(1 + exp(-|x|)) + max(x, 0) - x y`, which is finite and exact for large `|x|`. Unlike
+        // the absolute value, the selection has the correct derivative at 0.
         None => {
             let positive = x.gt(0.0)?;
             let tail = where_(&positive, &x.neg()?, &x)?.softplus()?;
@@ -206,7 +208,7 @@ pub fn binary_cross_entropy_with_logits(
     finish(weighted(loss, weight), dtype, reduction)
 }
 
-/// Loss and weight of each row, for labels that are class indices.
+/// Loss and weight of each row, for integer labels.
 struct Rows {
     loss: Tensor,
     weight: Option<Tensor>,
@@ -223,7 +225,7 @@ impl Rows {
     }
 }
 
-/// Classes moved to the last axis.
+/// Moves the axis of classes to the end.
 fn classes_last(op: &'static str, x: &Tensor, axis: i64) -> Result<Tensor> {
     let axis = normalize_axis(op, axis, x.rank())?;
     if axis + 1 == x.rank() {
@@ -265,8 +267,8 @@ fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result
     }
 }
 
-/// Labels with class 0 in place of the one that counts for nothing, and where that was. None was, if
-/// the labels' dtype does not hold it.
+/// Replaces the ignored label by class 0, and returns the mask of ignored rows; `None` if the
+/// labels' dtype cannot represent the ignored label.
 fn counted(labels: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
     let held = |index: &i64| {
         let range = labels.dtype().int_range();
@@ -277,7 +279,7 @@ fn counted(labels: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Option<Tenso
     Ok((where_(&ignored, 0, labels)?, Some(ignored)))
 }
 
-/// The rows of log-probabilities at labels.
+/// The loss and weight of each row of log-probabilities, for integer labels.
 fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Result<Rows> {
     let (labels, ignored) = counted(labels, options.ignore_index)?;
     let labels = labels.check_labels(last(log_p).get())?;
@@ -309,9 +311,9 @@ fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Re
     Ok(Rows { loss, weight })
 }
 
-/// Minus the log-probability at each label.
+/// The negative log-probability of each label.
 ///
-/// Shapes: log-probabilities with an axis of classes, labels without it.
+/// Shapes: log-probabilities with an axis of classes, labels without that axis.
 #[track_caller]
 pub fn nll_loss(
     log_p: &Tensor,
@@ -328,11 +330,11 @@ pub fn nll_loss(
     rows.reduced(reduction)?.astype(dtype)
 }
 
-/// The cross entropy of softmax of logits with labels: class indices of the logits' shape without
-/// the axis of classes, or probabilities of the whole shape.
+/// The cross entropy of the softmax of logits with labels. Labels are class indices of the logits'
+/// shape without the axis of classes, or probabilities of the logits' shape.
 ///
 /// Errors: a shape error for labels or weights that do not fit; [`Error::InvalidArgument`] for a
-/// smoothing outside `0..=1`, or a label to ignore among probabilities.
+/// smoothing outside `0..=1`, or an `ignore_index` with probabilities.
 #[track_caller]
 pub fn cross_entropy(
     logits: &Tensor,
@@ -354,7 +356,7 @@ pub fn cross_entropy(
     if labels.dtype().is_float() {
         let labels = classes_last(op, labels, options.axis)?;
         let loss = of_probabilities(&logits.astype(dtype.widened())?, &labels, &options)?;
-        // One row, one share, whatever the weights.
+        // The mean is over rows, whatever the class weights.
         return finish(Ok(loss), dtype, reduction);
     }
     check_labels(op, &logits, labels)?;
@@ -392,8 +394,8 @@ fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> 
     each.sum(Some(&[-1]), false)?.neg()
 }
 
-/// `p (log p - x)`, 0 where the target `p` is 0; `x` are log-probabilities, and so are the targets
-/// with `log_target`.
+/// `p (log p - x)`, 0 if the target `p` is 0. `x` are log-probabilities; with `log_target` the
+/// targets are log-probabilities too.
 #[track_caller]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = operands("kl_div", x, y)?;
@@ -409,14 +411,14 @@ pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) ->
     finish(loss, dtype, reduction)
 }
 
-/// `max(0, margin - x y)`, targets -1 and 1.
+/// `max(0, margin - x y)` for targets -1 and 1.
 #[track_caller]
 pub fn hinge_loss(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = operands("hinge_loss", x, y)?;
     finish(x.mul(&y)?.neg()?.add(margin)?.relu(), dtype, reduction)
 }
 
-/// `x` where the target is 1, `max(0, margin - x)` where it is -1.
+/// `x` if the target is 1, `max(0, margin - x)` if it is -1.
 #[track_caller]
 pub fn hinge_embedding_loss(
     x: &Tensor,
@@ -429,7 +431,8 @@ pub fn hinge_embedding_loss(
     finish(where_(&y.eq(1)?, &x, &far), dtype, reduction)
 }
 
-/// `max(0, -y (a - b) + margin)`: the first is to be larger where the target is 1.
+/// `max(0, -y (a - b) + margin)`: `a` should be larger than `b` if the target is 1, smaller if it
+/// is -1.
 #[track_caller]
 pub fn margin_ranking_loss(
     a: &Tensor,
@@ -444,14 +447,14 @@ pub fn margin_ranking_loss(
     finish(b.sub(&a)?.mul(&y)?.add(margin)?.relu(), dtype, reduction)
 }
 
-/// `log(1 + exp(-x y))`, targets -1 and 1.
+/// `log(1 + exp(-x y))` for targets -1 and 1.
 #[track_caller]
 pub fn soft_margin_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = operands("soft_margin_loss", x, y)?;
     finish(x.mul(&y)?.neg()?.softplus(), dtype, reduction)
 }
 
-/// `1 - cos(a, b)` where the target is 1, `max(0, cos(a, b) - margin)` where it is -1; vectors on
+/// `1 - cos(a, b)` if the target is 1, `max(0, cos(a, b) - margin)` if it is -1. The vectors are on
 /// the last axis.
 #[track_caller]
 pub fn cosine_embedding_loss(
@@ -470,16 +473,16 @@ pub fn cosine_embedding_loss(
     finish(where_(&y.eq(1)?, &near, &far), dtype, reduction)
 }
 
-/// How a triplet loss measures.
+/// The distance and margin of a triplet loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Triplet {
-    /// By how much the negative is to be farther than the positive.
+    /// The amount by which the negative should be farther than the positive.
     pub margin: f64,
-    /// Which norm measures.
+    /// The order of the norm.
     pub p: f64,
     /// Added to differences.
     pub eps: f64,
-    /// Whether the positive's distance from the negative counts if that is smaller.
+    /// Whether the distance between positive and negative is used if it is smaller.
     pub swap: bool,
 }
 
@@ -489,7 +492,7 @@ impl Default for Triplet {
     }
 }
 
-/// `max(0, |a - positive| - |a - negative| + margin)`, vectors on the last axis: Balntas et al.
+/// `max(0, |a - positive| - |a - negative| + margin)` with vectors on the last axis: Balntas et al.
 /// 2016.
 #[track_caller]
 pub fn triplet_margin_loss(
@@ -512,8 +515,8 @@ pub fn triplet_margin_loss(
     finish(near.sub(&far)?.add(options.margin)?.relu(), dtype, reduction)
 }
 
-/// `exp(x) - y x`, or `x - y log(x + eps)` without `log_input`; with `full` Stirling's term for
-/// targets above 1.
+/// `exp(x) - y x`, or `x - y log(x + eps)` without `log_input`. With `full`, Stirling's term is
+/// added for targets above 1.
 #[track_caller]
 pub fn poisson_nll_loss(
     x: &Tensor,
@@ -538,8 +541,8 @@ pub fn poisson_nll_loss(
     finish(Ok(loss), dtype, reduction)
 }
 
-/// `(log v + (x - y)^2 / v) / 2` with variances at least `eps`; with `full` the constant
-/// `log(2 pi) / 2` too. The variance has the shape of the means or 1 on their last axis.
+/// `(log v + (x - y)^2 / v) / 2` with variances `v` of at least `eps`. With `full`, the constant
+/// `log(2 pi) / 2` is added. The variance has the shape of the means, or 1 on their last axis.
 ///
 /// Errors: a shape error for variances that do not fit.
 #[track_caller]
@@ -562,7 +565,7 @@ pub fn gaussian_nll_loss(
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
     }
     let variance = variance.astype(x.dtype())?;
-    // The bound takes part as a constant, so that small variances still learn.
+    // The bound is added as a constant, so that small variances still receive a gradient.
     let lifted = variance.maximum(eps)?.sub(&variance)?.stop_gradient()?;
     let variance = variance.add(&lifted)?;
     let distance = x.sub(&y)?.square()?.div(&variance)?;

@@ -1,20 +1,20 @@
-//! Connectionist temporal classification: the probability of a sequence of labels, summed over the
-//! ways it may be spread over time.
+//! Connectionist temporal classification: the probability of a sequence of labels, summed over all
+//! alignments with the time steps.
 
 use super::Reduction;
 use crate::ops::concat;
 use crate::{Error, Result, Tensor, scan, stack, where_};
 use girih_ir::{DType, Shape};
 
-/// What stands for log 0: its sums and differences are numbers, and so are their gradients.
+/// Represents log 0. Its sums and differences are finite, and so are their gradients.
 const NEVER: f64 = -1e30;
 
-/// How [`ctc_loss`] reads its operands.
+/// Options of [`ctc_loss`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ctc {
-    /// The class that stands for no label.
+    /// The class of the blank, which means no label.
     pub blank: i64,
-    /// Whether what is impossible costs nothing, instead of infinity.
+    /// Whether impossible sequences have the loss 0 instead of infinity.
     pub zero_infinity: bool,
 }
 
@@ -23,10 +23,10 @@ fn mismatch(op: &'static str, a: &Tensor, b: &Tensor, reason: &str) -> Error {
     girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason: reason.into() }.into()
 }
 
-/// Labels of several entries, one after the other, as rows of the longest one's length.
+/// Converts concatenated labels of several entries to rows, padded to the longest entry.
 fn rows(labels: &Tensor, lengths: &Tensor) -> Result<Tensor> {
-    // The result's shape depends on the lengths; where they have no value yet, all labels may be
-    // those of one entry.
+    // The result's shape depends on the lengths. If they have no value yet, use the number of all
+    // labels as the maximum length.
     let longest = match lengths.max(None, false).and_then(|t| t.item::<i64>()) {
         Ok(longest) => longest.max(0) as usize,
         Err(_) => labels.numel(),
@@ -40,12 +40,12 @@ fn rows(labels: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     labels.take(&index.minimum(labels.numel() as i64 - 1)?, 0)
 }
 
-/// `log(exp(a) + exp(b))` of numbers that are at least [`NEVER`].
+/// `log(exp(a) + exp(b))` for values of at least [`NEVER`].
 fn plus(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     a.logaddexp(b)
 }
 
-/// `a` moved by `n` to the right along its last axis.
+/// `a` shifted right by `n` along its last axis, filled with [`NEVER`].
 fn moved(a: &Tensor, n: usize) -> Result<Tensor> {
     let (shape, size) = (a.shape(), a.shape()[1]);
     let n = n.min(size);
@@ -53,15 +53,15 @@ fn moved(a: &Tensor, n: usize) -> Result<Tensor> {
     concat(&[&front, &a.narrow(1, 0, size - n)?], 1)
 }
 
-/// Minus the log-probability of each sequence of labels: Graves et al. 2006, section 4.1.
+/// The negative log-probability of each sequence of labels: Graves et al. 2006, section 4.1.
 ///
-/// Shapes: log-probabilities `[time, batch, classes]`; labels `[batch, longest]`, or all of them in
-/// one axis; lengths of both per entry, `[batch]`. The mean is over entries, each divided by its
-/// number of labels.
+/// Shapes: log-probabilities `[time, batch, classes]`; labels `[batch, longest]`, or concatenated
+/// in one axis; the numbers of steps and labels per entry, `[batch]`. The mean is over entries,
+/// each divided by its number of labels.
 ///
 /// Errors: a shape error for operands that do not fit; a dtype error for labels or lengths that are
-/// no integers; [`Error::InvalidArgument`] for a blank that is no class. What has too few steps for
-/// its labels costs infinity.
+/// not integers; [`Error::InvalidArgument`] for a blank that is no class. An entry with too few
+/// steps for its labels has an infinite loss.
 #[track_caller]
 pub fn ctc_loss(
     log_p: &Tensor,
@@ -100,7 +100,7 @@ pub fn ctc_loss(
     let labels = if labels.rank() == 1 { rows(&labels, &lengths)? } else { labels };
     let dtype = super::full(log_p.dtype());
     let log_p = log_p.astype(dtype.widened())?;
-    // Beyond an entry's labels anything may stand.
+    // The padding after an entry's labels is arbitrary.
     let told = Tensor::iota(labels.shape(), 1, DType::I64)?.lt(&lengths.unsqueeze(1)?)?;
     let labels = where_(&told, &labels, 0)?.check_labels(classes)?;
     let forward = alphas(&log_p, &labels, &steps, options.blank)?;
@@ -115,8 +115,8 @@ pub fn ctc_loss(
     reduction.of(&loss)?.astype(dtype)
 }
 
-/// The forward variables after each entry's last step, `[batch, 2 longest + 1]`: over labels with
-/// blanks between, before and after them.
+/// The forward variables after each entry's last step, `[batch, 2 longest + 1]`, over the labels
+/// with blanks between, before and after them.
 fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result<Tensor> {
     let (time, batch) = (log_p.shape()[0], log_p.shape().dim(1));
     let longest = labels.shape()[1];
@@ -126,7 +126,7 @@ fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result
     let pairs = stack(&[&blanks, labels], -1)?.reshape_to(rows(2 * longest))?;
     let states = concat(&[&pairs, &Tensor::full(blank, rows(1), DType::I64)?], 1)?;
     let emitted = log_p.take_along_axis(&states.unsqueeze(0)?, -1)?;
-    // A blank between two labels may be left out unless they are equal.
+    // A blank between two labels can be skipped unless the labels are equal.
     let front = Tensor::full(blank, rows(size.min(2)), DType::I64)?;
     let before = concat(&[&front, &states.narrow(1, 0, size - size.min(2))?], 1)?;
     let skips = states.ne(blank)?.logical_and(&states.ne(&before)?)?;
@@ -146,7 +146,7 @@ fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result
     Ok(last.swap_remove(0))
 }
 
-/// The log-probability of having come to the last label or the blank after it.
+/// The log-probability of ending in the last label or in the blank after it.
 fn ends(alpha: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     let at = lengths.mul(2)?.unsqueeze(-1)?;
     let pick = |index: &Tensor| alpha.take_along_axis(index, -1)?.squeeze(Some(&[-1]));

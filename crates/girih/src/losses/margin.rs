@@ -1,14 +1,15 @@
-//! Margin losses over classes: of one label, or of several per row. Classes are on the last axis.
+//! Margin losses for classification with one label or several labels per row. Classes are on the
+//! last axis.
 
 use super::{Reduction, check_labels, check_weight, finish, last, operands, same_shape, weighted};
 use crate::{Error, Result, Tensor, where_};
 use girih_ir::DType;
 
-/// `sum(max(0, margin - x[label] + x[i])^p) / classes` over the other classes `i`, times the label's
-/// weight; `p` is 1 or 2. Shapes: `[…, classes]` and labels `[…]`.
+/// `sum(max(0, margin - x[label] + x[i])^p) / classes` over the other classes `i`, multiplied by
+/// the label's weight; `p` is 1 or 2. Shapes: `[…, classes]` and labels `[…]`.
 ///
 /// Errors: a shape error for labels or weights that do not fit; [`Error::InvalidArgument`] for
-/// another `p`.
+/// another `p`; a dtype error for labels that are not integers.
 #[track_caller]
 pub fn multi_margin_loss(
     x: &Tensor,
@@ -40,10 +41,11 @@ pub fn multi_margin_loss(
     finish(Ok(loss), dtype, reduction)
 }
 
-/// `sum(max(0, 1 - x[j] + x[i])) / classes` over the labels `j` of a row and the classes `i` that are
-/// none of them. A row of labels ends at its first negative one. Shapes: both `[…, classes]`.
+/// `sum(max(0, 1 - x[j] + x[i])) / classes` over the labels `j` of a row and the classes `i` that
+/// are not among them. A row of labels ends at its first negative label. Shapes: both
+/// `[…, classes]`.
 ///
-/// Errors: a shape error unless shapes are equal; a dtype error for labels that are no integers.
+/// Errors: a shape error unless shapes are equal; a dtype error for labels that are not integers.
 #[track_caller]
 pub fn multilabel_margin_loss(x: &Tensor, labels: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let op = "multilabel_margin_loss";
@@ -70,7 +72,7 @@ pub fn multilabel_margin_loss(x: &Tensor, labels: &Tensor, reduction: Reduction)
     finish(sums.div(classes.max(1) as f64), dtype, reduction)
 }
 
-/// The mean over classes of the binary cross entropy of logits with targets in `0..=1`, weighed by
+/// The mean over classes of the binary cross entropy of logits with targets in `0..=1`, weighted by
 /// class. Shapes: both `[…, classes]`.
 ///
 /// Errors: a shape error unless shapes are equal and there is one weight per class.

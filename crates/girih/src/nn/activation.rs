@@ -1,5 +1,5 @@
-//! Activation functions as modules. Those with settings are structs with public fields, and their
-//! defaults are Python's.
+//! Activation functions as modules. Functions with settings are structs with public fields; the
+//! defaults are those of the Python module.
 
 use super::{Module, Variable, Visitor};
 use crate::{DType, Result, Tensor};
@@ -87,7 +87,7 @@ settings! {
     Glu { "The axis." axis: i64 = -1 } glu;
 }
 
-/// `x`, or `weight * x` where it is not positive, with a learnt weight: He et al. 2015.
+/// `x` if it is positive, else `weight * x`, with a learnt weight: He et al. 2015.
 ///
 /// Shapes: weight `[1]`, or `[channels]` for `[batch, channels, …]`.
 pub struct Prelu {
@@ -95,9 +95,9 @@ pub struct Prelu {
 }
 
 impl Prelu {
-    /// So many weights, each 0.25, f32.
+    /// Creates `parameters` weights, each 0.25, f32.
     ///
-    /// Errors: none for sizes that fit in memory.
+    /// Errors: a shape error for a number of weights that is too large.
     pub fn new(parameters: usize) -> Result<Prelu> {
         Ok(Prelu { weight: Variable::new(Tensor::full(0.25, [parameters], DType::F32)?) })
     }

@@ -1,10 +1,10 @@
-//! Attention in several subspaces at once.
+//! Multi-head attention.
 
 use super::{Linear, Module, Visitor};
 use crate::{Error, Result, Shape, Tensor};
 
-/// Attention in several subspaces at once: Vaswani et al. 2017, section 3.2.2. With fewer heads of
-/// keys and values each of them serves a group of the query's: Ainslie et al. 2023.
+/// Multi-head attention: Vaswani et al. 2017, section 3.2.2. With fewer heads of keys and values,
+/// each serves a group of query heads (grouped-query attention): Ainslie et al. 2023.
 ///
 /// Shapes: query `[…, n, features]`, keys and values `[…, m, features]`, result `[…, n, features]`.
 ///
@@ -29,17 +29,17 @@ pub struct MultiheadAttention {
 }
 
 impl MultiheadAttention {
-    /// So many features in so many heads, with biases.
+    /// Multi-head attention with `features` features in `heads` heads, with biases.
     ///
     /// Errors: [`Error::InvalidArgument`] for heads that do not divide the features.
     pub fn new(features: usize, heads: usize) -> Result<MultiheadAttention> {
         MultiheadAttention::grouped(features, heads, heads)
     }
 
-    /// With fewer heads of keys and values.
+    /// Grouped-query attention with `kv_heads` heads of keys and values.
     ///
-    /// Errors: [`Error::InvalidArgument`] for heads that do not divide the features, or heads of keys
-    /// that do not divide the heads.
+    /// Errors: [`Error::InvalidArgument`] if `heads` does not divide the features, or `kv_heads`
+    /// does not divide `heads`.
     pub fn grouped(features: usize, heads: usize, kv_heads: usize) -> Result<MultiheadAttention> {
         if heads == 0 || !features.is_multiple_of(heads) {
             return Err(Error::InvalidArgument(format!(
@@ -62,8 +62,8 @@ impl MultiheadAttention {
         })
     }
 
-    /// The value for queries, keys and values of their own. The mask broadcasts to
-    /// `[…, heads, n, m]`; see [`Tensor::attention`].
+    /// Attention with separate queries, keys and values. The mask broadcasts to `[…, heads, n, m]`;
+    /// see [`Tensor::attention`].
     ///
     /// Errors: a shape error for features that do not fit.
     #[track_caller]
@@ -101,7 +101,7 @@ fn split(x: &Tensor, heads: usize) -> Result<Tensor> {
 }
 
 impl Module for MultiheadAttention {
-    /// Of the tensor with itself.
+    /// Self-attention.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.attend(x, x, x, None, false)

@@ -1,4 +1,4 @@
-//! Convolutions and their transposes.
+//! Convolutions and transposed convolutions.
 
 use super::layers::bound;
 use super::{Module, Variable, Visitor, init};
@@ -22,8 +22,8 @@ pub struct Conv<const N: usize> {
     kernel: Kernel,
 }
 
-/// The transpose of [`Conv`] as a map of its operand: kernels scaled by elements, added up where they
-/// lie.
+/// The transpose of [`Conv`] as a linear map of its operand: each element scales a kernel, and
+/// overlapping kernels are added.
 ///
 /// Shapes: x `[batch, inputs, …]`, weight `[inputs, outputs / groups, …kernel]`, bias `[outputs]`.
 pub struct ConvTranspose<const N: usize> {
@@ -43,7 +43,7 @@ pub type ConvTranspose2d = ConvTranspose<2>;
 /// [`ConvTranspose`] along three axes.
 pub type ConvTranspose3d = ConvTranspose<3>;
 
-/// Weight, bias, and how the kernel moves.
+/// Weight, bias, and options.
 struct Kernel {
     weight: Variable,
     bias: Option<Variable>,
@@ -80,15 +80,15 @@ fn check(layer: &str, inputs: usize, outputs: usize, groups: usize) -> Result<()
 }
 
 impl<const N: usize> Conv<N> {
-    /// With steps of one and no padding. Weight and bias are uniform in ±1/sqrt(inputs · kernel),
-    /// f32.
+    /// A convolution with stride 1 and no padding. Weight and bias are uniform in ±1/sqrt(inputs ·
+    /// kernel), f32.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn new(inputs: usize, outputs: usize, kernel: [usize; N]) -> Result<Conv<N>> {
         Conv::with(inputs, outputs, kernel, ConvOptions::default())
     }
 
-    /// With stride, padding, dilation or groups.
+    /// A convolution with stride, padding, dilation or groups.
     ///
     /// Errors: [`Error::InvalidArgument`] for groups that do not divide the channels.
     pub fn with(
@@ -102,7 +102,7 @@ impl<const N: usize> Conv<N> {
         Ok(Conv { kernel: Kernel::new(channels, outputs, &kernel, options)? })
     }
 
-    /// The same without a bias.
+    /// The layer without a bias.
     pub fn without_bias(mut self) -> Conv<N> {
         self.kernel.bias = None;
         self
@@ -123,7 +123,7 @@ impl<const N: usize> Module for Conv<N> {
 }
 
 impl<const N: usize> ConvTranspose<N> {
-    /// With steps of one and no padding. Weight and bias are uniform in
+    /// A transposed convolution with stride 1 and no padding. Weight and bias are uniform in
     /// ±1/sqrt(outputs / groups · kernel), f32.
     ///
     /// Errors: a shape error for sizes that are too large.
@@ -131,7 +131,7 @@ impl<const N: usize> ConvTranspose<N> {
         ConvTranspose::with(inputs, outputs, kernel, ConvOptions::default())
     }
 
-    /// With stride, padding, output padding, dilation or groups.
+    /// A transposed convolution with stride, padding, output padding, dilation or groups.
     ///
     /// Errors: [`Error::InvalidArgument`] for groups that do not divide the channels.
     pub fn with(
@@ -145,7 +145,7 @@ impl<const N: usize> ConvTranspose<N> {
         Ok(ConvTranspose { kernel: Kernel::new(channels, outputs, &kernel, options)? })
     }
 
-    /// The same without a bias.
+    /// The layer without a bias.
     pub fn without_bias(mut self) -> ConvTranspose<N> {
         self.kernel.bias = None;
         self

@@ -1,5 +1,6 @@
-//! Initialisers: lazy tensors to begin with. Weights are laid out `[out, in, …]`; fan-in and fan-out
-//! count by that. Draws come from the generator that [`crate::random::manual_seed`] seeds.
+//! Initialisers: lazy tensors as initial weights. Weights have the layout `[out, in, …]`, from
+//! which fan-in and fan-out follow. Draws come from the generator that
+//! [`crate::random::manual_seed`] seeds.
 
 use crate::{DType, Result, Shape, Tensor};
 
@@ -16,7 +17,7 @@ pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, dtype: DType) -> Res
     if (mean, std) == (0.0, 1.0) { Ok(draws) } else { draws.mul(std)?.add(mean) }
 }
 
-/// Fan-in and fan-out.
+/// Fan-in and fan-out of a weight.
 fn fans(function: &'static str, shape: &Shape) -> Result<(f64, f64)> {
     if shape.rank() < 2 {
         let reason = "at least two axes, [out, in], are needed".into();
@@ -31,8 +32,8 @@ fn over(numerator: f64, fan: f64) -> f64 {
     if fan == 0.0 { 0.0 } else { (numerator / fan).sqrt() }
 }
 
-/// Uniform with standard deviation `gain / sqrt(fan_in)`: He et al. 2015, eq. 10. Their gain for
-/// rectifiers is the root of 2.
+/// Uniform with standard deviation `gain / sqrt(fan_in)`: He et al. 2015, eq. 10, where the gain
+/// for rectifiers is the square root of 2.
 ///
 /// Errors: a shape error for fewer than two axes.
 #[track_caller]

@@ -1,4 +1,4 @@
-//! Dense layers, tables, dropout, and modules one after the other.
+//! Linear layers, embeddings, dropout, and sequences of modules.
 
 use super::{Mode, Module, Variable, Visitor, init};
 use crate::location::named_scope;
@@ -13,7 +13,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// With a bias; both uniform in ±1/sqrt(inputs), f32.
+    /// A layer with a bias; weight and bias are uniform in ±1/sqrt(inputs), f32.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn new(inputs: usize, outputs: usize) -> Result<Linear> {
@@ -22,7 +22,7 @@ impl Linear {
         Ok(Linear { bias: Some(Variable::new(bias?)), ..Linear::without_bias(inputs, outputs)? })
     }
 
-    /// Without a bias; the weight as that of [`Linear::new`].
+    /// A layer without a bias; the weight is as for [`Linear::new`].
     ///
     /// Errors: as [`Linear::new`].
     pub fn without_bias(inputs: usize, outputs: usize) -> Result<Linear> {
@@ -30,10 +30,10 @@ impl Linear {
         Linear::of(init::uniform([outputs, inputs], -bound, bound, DType::F32)?, None)
     }
 
-    /// Of these tensors.
+    /// A layer with this weight and bias.
     ///
-    /// Errors: [`Error::InvalidArgument`] unless the weight has two axes and the bias one element per
-    /// output.
+    /// Errors: [`Error::InvalidArgument`] unless the weight has two axes and the bias one element
+    /// per output.
     pub fn of(weight: Tensor, bias: Option<Tensor>) -> Result<Linear> {
         let shape = weight.shape();
         let fits = |bias: &Tensor| bias.rank() == 1 && bias.shape().dim(0) == shape.dim(0);
@@ -47,7 +47,7 @@ impl Linear {
         Ok(Linear { weight: Variable::new(weight), bias: bias.map(Variable::new) })
     }
 
-    /// The weight, to be shared or replaced.
+    /// The weight, for sharing or replacing it.
     pub fn weight(&self) -> &Variable {
         &self.weight
     }
@@ -58,7 +58,7 @@ impl Linear {
     }
 }
 
-/// Of weights that many values are summed by.
+/// The bound of uniformly initialised weights with this fan-in.
 pub(super) fn bound(fan_in: usize) -> f64 {
     1.0 / (fan_in.max(1) as f64).sqrt()
 }
@@ -69,7 +69,7 @@ impl Module for Linear {
         let out = x.matmul(&self.weight.get().t()?)?;
         match &self.bias {
             None => Ok(out),
-            // Under autocast the product is in a half dtype, and so is the result.
+            // Under autocast the product has a half dtype, and so has the result.
             Some(bias) => out.add(&bias.get().astype(out.dtype())?),
         }
     }
@@ -80,7 +80,7 @@ impl Module for Linear {
     }
 }
 
-/// Rows of a table, addressed by integers.
+/// Looks up rows of a table by integer indices.
 ///
 /// Shapes: weight `[num_embeddings, features]`, indices of any shape, result `[…, features]`.
 pub struct Embedding {
@@ -88,7 +88,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A table that is standard normal, f32.
+    /// A table with standard normal elements, f32.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn new(num_embeddings: usize, features: usize) -> Result<Embedding> {
@@ -96,7 +96,7 @@ impl Embedding {
         Ok(Embedding { weight: Variable::new(weight) })
     }
 
-    /// The table, to be shared or replaced.
+    /// The table, for sharing or replacing it.
     pub fn weight(&self) -> &Variable {
         &self.weight
     }
@@ -113,16 +113,18 @@ impl Module for Embedding {
     }
 }
 
-/// In training zeroes elements with probability `p` and scales the others by `1 / (1 - p)`; else
-/// the identity.
+/// In training, sets elements to 0 with probability `p` and scales the others by `1 / (1 - p)`. In
+/// evaluation, the identity.
 pub struct Dropout {
     p: f64,
-    /// Axes of a channel, which is dropped as a whole.
+    /// The number of last axes that form a channel, which is dropped as a whole.
     spatial: usize,
     mode: Mode,
 }
 
 impl Dropout {
+    /// Dropout of single elements with probability `p`.
+    ///
     /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
     pub fn new(p: f64) -> Result<Dropout> {
         if !(0.0..=1.0).contains(&p) {
@@ -131,7 +133,8 @@ impl Dropout {
         Ok(Dropout { p, spatial: 0, mode: Mode::default() })
     }
 
-    /// Of whole channels, which are so many last axes: Tompson et al. 2015.
+    /// Dropout of whole channels, where the last `spatial` axes form a channel: Tompson et al.
+    /// 2015.
     ///
     /// Errors: as [`Dropout::new`].
     pub fn of_channels(p: f64, spatial: usize) -> Result<Dropout> {
@@ -153,16 +156,16 @@ impl Module for Dropout {
     }
 }
 
-/// Makes one axis of the axes from `start` to `end`, which count from the end if negative.
+/// Flattens the axes from `start` to `end` into one axis; negative axes count from the end.
 pub struct Flatten {
-    /// The first of the axes.
+    /// The first axis.
     pub start: i64,
-    /// The last of the axes.
+    /// The last axis.
     pub end: i64,
 }
 
 impl Default for Flatten {
-    /// All axes but the first, which is the batch.
+    /// Flattens all axes except the first one, the batch.
     fn default() -> Flatten {
         Flatten { start: 1, end: -1 }
     }
@@ -175,7 +178,7 @@ impl Module for Flatten {
     }
 }
 
-/// Modules, or functions, one after the other.
+/// Modules, or functions, applied in sequence.
 ///
 /// ```
 /// use girih::nn::{Flatten, Linear, Module, Relu, Sequential};
@@ -197,29 +200,29 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// Of no modules: the identity.
+    /// An empty sequence, which is the identity.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// With another module at the end, called by its number.
+    /// Appends a module, whose name is its number.
     pub fn then(self, layer: impl Module + 'static) -> Sequential {
         let name = self.layers.len().to_string();
         self.then_named(&name, layer)
     }
 
-    /// With another module at the end, called by this name.
+    /// Appends a module with a name.
     pub fn then_named(mut self, name: &str, layer: impl Module + 'static) -> Sequential {
         self.layers.push((name.into(), Box::new(layer)));
         self
     }
 
-    /// Number of modules.
+    /// The number of modules.
     pub fn len(&self) -> usize {
         self.layers.len()
     }
 
-    /// True of no modules.
+    /// Whether there are no modules.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }

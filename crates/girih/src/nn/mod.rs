@@ -1,10 +1,10 @@
-//! Layers that own their parameters, by the definitions that Python's `girih.nn` has: the same names,
-//! the same layout of weights (`[outputs, inputs, …]`), so that a file of one is read by the other.
+//! Layers that own their parameters. They correspond to Python's `girih.nn`: the same names and the
+//! same layout of weights (`[outputs, inputs, …]`), so that each can read the other's files.
 //!
-//! A module holds tensors in [`Variable`]s. It shows them by name in [`Module::visit`], the one method
-//! beside [`Module::forward`] that a layer with parameters defines; names, state dicts, loading,
-//! counting and training all follow from it. Variables are replaced through a shared reference, so a
-//! model needs no `mut` to be trained or loaded.
+//! A module holds tensors in [`Variable`]s. It lists them by name in [`Module::visit`], the only
+//! method besides [`Module::forward`] that a layer with parameters defines. Names, state dicts,
+//! loading, counting and training follow from it. Variables are replaced through a shared
+//! reference, so that training and loading a model need no `mut`.
 //!
 //! ```
 //! use girih::nn::{self, Linear, Module, Relu, Sequential, Visitor};
@@ -74,21 +74,21 @@ pub use variable::{Mode, Variable, Visitor};
 use crate::{Error, Result, Tensor, io};
 use std::path::Path;
 
-/// Something with parameters that maps a tensor to a tensor. Functions of a tensor are modules
-/// without parameters.
+/// A map from a tensor to a tensor, with parameters. Functions of a tensor are modules without
+/// parameters.
 ///
-/// Modules may be shared by threads. Training one changes it for all of them, and while a gradient is
-/// recorded ([`value_and_grad`]) its parameters stand for arguments of the function: other threads
-/// must not use it then.
+/// Threads may share modules. Training a module changes it for all threads. While a gradient is
+/// recorded ([`value_and_grad`]), the module's parameters are placeholders, and other threads must
+/// not use the module.
 pub trait Module: Send + Sync {
-    /// The value at `x`.
+    /// The module's output for `x`.
     ///
-    /// Errors: what recording the layers gives.
+    /// Errors: those of recording the layers.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
 
-    /// Shows what the module holds, in order of definition. Modules that hold nothing need not define
-    /// it.
+    /// Passes the module's variables, modes and submodules to the visitor, in order of definition.
+    /// Modules without any need not define it.
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
         let _ = visitor;
     }
@@ -98,21 +98,22 @@ pub trait Module: Send + Sync {
         visited(self).parameters().map(|(_, variable)| variable.get()).collect()
     }
 
-    /// The parameters with their dotted names. One that is held in two places has its first name.
+    /// The parameters with their dotted names. A shared parameter has the first of its names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         visited(self).parameters().map(|(name, variable)| (name.into(), variable.get())).collect()
     }
 
-    /// Parameters and buffers by dotted name: what a file of the module holds.
+    /// Parameters and buffers by dotted name, as a file of the module contains them.
     fn state_dict(&self) -> Vec<(String, Tensor)> {
         let visited = visited(self);
         let all = visited.parameters().chain(visited.buffers());
         all.map(|(name, variable)| (name.to_string(), variable.get())).collect()
     }
 
-    /// Replaces the parameters, in the order of [`Module::parameters`]; all of them or none.
+    /// Replaces all parameters, in the order of [`Module::parameters`]; on an error none is
+    /// replaced.
     ///
-    /// Errors: [`Error::InvalidArgument`] for fewer or more, or another shape.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of parameters, or another shape.
     fn set_parameters(&self, parameters: &[Tensor]) -> Result<()> {
         let visited = visited(self);
         let own: Vec<(&str, &Variable)> = visited.parameters().collect();
@@ -128,10 +129,11 @@ pub trait Module: Send + Sync {
         Ok(())
     }
 
-    /// Replaces parameters and buffers by those of a [`Module::state_dict`], all of them or none.
+    /// Replaces all parameters and buffers by those of a [`Module::state_dict`]; on an error none
+    /// is replaced.
     ///
-    /// Errors: [`Error::InvalidArgument`] for names that are missing or that the module does not have,
-    /// all of which it lists, and for another shape.
+    /// Errors: [`Error::InvalidArgument`] for missing and unexpected names, all of which it lists,
+    /// and for another shape.
     fn load_state_dict(&self, values: &[(String, Tensor)]) -> Result<()> {
         load(&visited(self), values)
     }
@@ -143,19 +145,19 @@ pub trait Module: Send + Sync {
         io::save(path, &self.state_dict())
     }
 
-    /// Reads what [`Module::save`] wrote, or Python's `gr.save(path, model.state_dict())`.
+    /// Reads a file that [`Module::save`] or Python's `gr.save(path, model.state_dict())` wrote.
     ///
     /// Errors: as [`io::load`] and [`Module::load_state_dict`].
     fn load(&self, path: &Path) -> Result<()> {
         self.load_state_dict(&io::load(path)?)
     }
 
-    /// Switches between training, as modules are made, and evaluation.
+    /// Switches between training, the initial mode, and evaluation.
     fn train(&self, training: bool) {
         visited(self).modes().for_each(|mode| mode.set(training));
     }
 
-    /// Number of elements of all parameters.
+    /// The number of elements of all parameters.
     fn num_parameters(&self) -> usize {
         self.parameters().iter().map(Tensor::numel).sum()
     }
@@ -168,7 +170,7 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
     }
 }
 
-/// What a module holds.
+/// The variables and modes of a module.
 pub(crate) fn visited<M: Module + ?Sized>(module: &M) -> Visitor<'_> {
     let mut visitor = Visitor::default();
     module.visit(&mut visitor);

@@ -1,4 +1,4 @@
-//! Normalisations. Fields that may be changed before the layer is used are public.
+//! Normalisation layers. Public fields may be changed before the layer is used.
 
 use super::{Mode, Module, Variable, Visitor};
 use crate::{DType, Error, Result, Tensor};
@@ -40,14 +40,14 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over last axes of these sizes.
+    /// Normalises over the last axes, which have these sizes.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn new(sizes: &[usize]) -> Result<LayerNorm> {
         Ok(LayerNorm { eps: 1e-5, axes: sizes.len(), affine: Some(Affine::new(sizes)?) })
     }
 
-    /// Over so many last axes, without scale and shift.
+    /// Normalises over the last `axes` axes, without scale and shift.
     pub fn plain(axes: usize) -> LayerNorm {
         LayerNorm { eps: 1e-5, axes, affine: None }
     }
@@ -65,7 +65,7 @@ impl Module for LayerNorm {
     }
 }
 
-/// Division by the root mean square over the last axes, then scaling: Zhang and Sennrich 2019.
+/// Divides by the root mean square over the last axes, then scales: Zhang and Sennrich 2019.
 ///
 /// Shapes: x `[…, sizes]`, weight of the sizes.
 pub struct RmsNorm {
@@ -76,7 +76,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Over last axes of these sizes.
+    /// Normalises over the last axes, which have these sizes.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn new(sizes: &[usize]) -> Result<RmsNorm> {
@@ -96,7 +96,7 @@ impl Module for RmsNorm {
     }
 }
 
-/// Groups of channels of each batch entry normalised, then scaled and shifted by channel: Wu and He
+/// Normalises groups of channels of each batch entry, then scales and shifts by channel: Wu and He
 /// 2018.
 ///
 /// Shapes: x `[batch, channels, …]`, weight and bias `[channels]`.
@@ -108,7 +108,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// So many groups of channels.
+    /// Normalises `groups` groups of `channels` channels.
     ///
     /// Errors: [`Error::InvalidArgument`] for groups that do not divide the channels.
     pub fn new(groups: usize, channels: usize) -> Result<GroupNorm> {
@@ -133,9 +133,9 @@ impl Module for GroupNorm {
     }
 }
 
-/// Each channel of each batch entry normalised over its spatial axes: Ulyanov et al. 2016.
+/// Normalises each channel of each batch entry over its spatial axes: Ulyanov et al. 2016.
 ///
-/// Shapes: x `[batch, channels, …]`, weight and bias `[channels]`, if there are any.
+/// Shapes: x `[batch, channels, …]`, weight and bias `[channels]`, if present.
 pub struct InstanceNorm {
     /// Added to the variance.
     pub eps: f64,
@@ -143,12 +143,12 @@ pub struct InstanceNorm {
 }
 
 impl InstanceNorm {
-    /// Without scale and shift.
+    /// Normalisation without scale and shift.
     pub fn new() -> InstanceNorm {
         InstanceNorm { eps: 1e-5, affine: None }
     }
 
-    /// With scale and shift by channel.
+    /// Normalisation with scale and shift by channel.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn affine(channels: usize) -> Result<InstanceNorm> {
@@ -174,17 +174,17 @@ impl Module for InstanceNorm {
     }
 }
 
-/// Each channel normalised over the batch and its spatial axes, then scaled and shifted: Ioffe and
+/// Normalises each channel over the batch and its spatial axes, then scales and shifts: Ioffe and
 /// Szegedy 2015.
 ///
-/// In training, mean and variance are the batch's, and running averages of them (buffers) move
-/// towards them; in evaluation the running averages normalise.
+/// In training, the batch's mean and variance normalise, and they update running averages
+/// (buffers). In evaluation, the running averages normalise.
 ///
 /// Shapes: x `[batch, channels, …]`, weight, bias and running averages `[channels]`.
 pub struct BatchNorm {
     /// Added to the variance.
     pub eps: f64,
-    /// The share of each batch in the running averages; `None` for their plain mean.
+    /// The weight of each batch in the running averages; `None` for their cumulative mean.
     pub momentum: Option<f64>,
     affine: Option<Affine>,
     running_mean: Variable,
@@ -194,7 +194,7 @@ pub struct BatchNorm {
 }
 
 impl BatchNorm {
-    /// Of so many channels.
+    /// Normalises `channels` channels.
     ///
     /// Errors: a shape error for sizes that are too large.
     pub fn new(channels: usize) -> Result<BatchNorm> {

@@ -1,4 +1,4 @@
-//! Poolings, of as many last axes as there are sizes.
+//! Pooling layers. The number of pooled last axes is the number of sizes.
 
 use super::Module;
 use crate::{PoolOptions, Result, Tensor};
@@ -15,23 +15,23 @@ pub struct AvgPool(pub PoolOptions);
 #[derive(Clone, Debug)]
 pub struct LpPool(pub f64, pub PoolOptions);
 
-/// Means of windows, so placed that the result has these sizes.
+/// The means of windows that are placed so that the result has these sizes.
 #[derive(Clone, Debug)]
 pub struct AdaptiveAvgPool(pub Vec<usize>);
 
-/// Largest elements of windows, so placed that the result has these sizes.
+/// The largest elements of windows that are placed so that the result has these sizes.
 #[derive(Clone, Debug)]
 pub struct AdaptiveMaxPool(pub Vec<usize>);
 
 impl MaxPool {
-    /// Windows side by side, of these sizes.
+    /// Adjacent windows of these sizes.
     pub fn new(size: &[usize]) -> MaxPool {
         MaxPool(PoolOptions::new(size.to_vec()))
     }
 }
 
 impl AvgPool {
-    /// Windows side by side, of these sizes.
+    /// Adjacent windows of these sizes.
     pub fn new(size: &[usize]) -> AvgPool {
         AvgPool(PoolOptions::new(size.to_vec()))
     }

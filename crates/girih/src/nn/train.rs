@@ -5,9 +5,9 @@ use super::{Module, Variable, visited};
 use crate::{Result, Tensor, Trace};
 
 /// The value of a function of a module, a scalar, and its gradients with respect to the module's
-/// parameters, in their order. Nothing is computed until asked for.
+/// parameters, in their order. Both are lazy.
 ///
-/// Buffers that the module changes meanwhile (running statistics) stay changed.
+/// Changes of buffers during the call (running statistics) persist.
 ///
 /// ```
 /// use girih::nn::{self, Linear, Module};
@@ -34,7 +34,7 @@ pub fn value_and_grad<M: Module + ?Sized>(
     let placeholders: Vec<Tensor> = held.iter().map(|tensor| trace.placeholder(tensor)).collect();
     parameters.iter().zip(&placeholders).for_each(|(v, placeholder)| v.put(placeholder.clone()));
     let value = f(model)?;
-    // Buffers assigned meanwhile are made of placeholders, which the derivative resolves.
+    // Buffers assigned during the call depend on placeholders, which the derivative resolves.
     let changed: Vec<(&Variable, Tensor)> = buffers
         .iter()
         .zip(&buffered)
@@ -54,8 +54,8 @@ pub fn value_and_grad<M: Module + ?Sized>(
     Ok((outputs.swap_remove(0), gradients))
 }
 
-/// What a function of a module gives where the module has other parameters, in their order. The
-/// module is as before afterwards; buffers too.
+/// Calls a function of a module with other parameters, in their order. Afterwards the module has
+/// its previous parameters and buffers.
 ///
 /// Errors: the function's; as [`Module::set_parameters`].
 pub fn functional_call<M: Module + ?Sized, T>(

@@ -1,27 +1,27 @@
-//! What modules hold: tensors that are replaced, the mode they are in, and how both are found.
+//! The state of modules: variables, the training mode, and the visitor that collects both.
 
 use super::{Module, visited};
 use crate::{Error, Result, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A tensor that a module holds: training and loading put another in its place. Copies are the same
-/// variable, so that layers may share a weight.
+/// A tensor in a module, which training and loading replace. Clones share the tensor, so that
+/// layers can share a weight.
 #[derive(Clone)]
 pub struct Variable(Arc<Mutex<Tensor>>);
 
 impl Variable {
-    /// That holds this tensor.
+    /// A variable with this tensor.
     pub fn new(tensor: Tensor) -> Variable {
         Variable(Arc::new(Mutex::new(tensor)))
     }
 
-    /// The tensor held now.
+    /// The current tensor.
     pub fn get(&self) -> Tensor {
         self.lock().clone()
     }
 
-    /// Holds another tensor from here on.
+    /// Replaces the tensor.
     ///
     /// Errors: [`Error::InvalidArgument`] for another shape.
     pub fn set(&self, tensor: Tensor) -> Result<()> {
@@ -49,11 +49,11 @@ impl Variable {
     }
 }
 
-/// Whether a module is being trained; at first it is.
+/// Whether a module is in training, initially true.
 pub struct Mode(AtomicBool);
 
 impl Mode {
-    /// True in training.
+    /// Whether the module is in training.
     pub fn is_training(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -70,7 +70,7 @@ impl Default for Mode {
     }
 }
 
-/// Collects what modules hold, by name.
+/// Collects the state of modules, by name.
 #[derive(Default)]
 pub struct Visitor<'a> {
     prefix: String,
@@ -80,22 +80,22 @@ pub struct Visitor<'a> {
 }
 
 impl<'a> Visitor<'a> {
-    /// A trainable tensor.
+    /// Adds a trainable tensor.
     pub fn parameter(&mut self, name: &str, variable: &'a Variable) {
         self.variable(name, variable, true);
     }
 
-    /// A tensor that is kept with the module and not trained.
+    /// Adds a tensor that is saved with the module and not trained.
     pub fn buffer(&mut self, name: &str, variable: &'a Variable) {
         self.variable(name, variable, false);
     }
 
-    /// Whether the module is being trained.
+    /// Adds the module's training mode.
     pub fn mode(&mut self, mode: &'a Mode) {
         self.modes.push(mode);
     }
 
-    /// A module inside, whose names get this one and a dot before them.
+    /// Adds a submodule, whose names are prefixed by `name` and a dot.
     pub fn module(&mut self, name: &str, module: &'a dyn Module) {
         let length = self.prefix.len();
         self.prefix.push_str(name);
@@ -104,7 +104,7 @@ impl<'a> Visitor<'a> {
         self.prefix.truncate(length);
     }
 
-    /// Modules inside, by number: `layers.0`, `layers.1` and so on.
+    /// Adds submodules by number: `layers.0`, `layers.1` and so on.
     pub fn modules<M: Module + 'a>(
         &mut self,
         name: &str,
@@ -140,11 +140,11 @@ impl<'a> Visitor<'a> {
     }
 }
 
-/// Puts tensors back when it is dropped, whatever happened meanwhile.
+/// Restores tensors when dropped, even on an error or a panic.
 pub(super) struct Restore<'a>(pub Vec<(&'a Variable, Tensor)>);
 
 impl<'a> Restore<'a> {
-    /// Of all variables of a module.
+    /// Saves all variables of a module.
     pub fn of<M: Module + ?Sized>(module: &'a M) -> Restore<'a> {
         let all = visited(module).variables;
         Restore(all.into_iter().map(|(_, variable, _)| (variable, variable.get())).collect())
