@@ -1,6 +1,6 @@
 //! Control flow: branches and loops that stay in the graph. The functions of a branch or loop are
-//! run once each, on placeholders; what they record becomes a region of one op, so that evaluating it
-//! runs no function, compiles nothing and asks the host nothing between iterations.
+//! traced once, on placeholders, into a region of one op. Evaluating the op therefore calls no
+//! function, compiles nothing and needs no host synchronisation between iterations.
 
 mod call;
 mod functions;
@@ -23,10 +23,11 @@ pub use functions::{
 };
 pub use rules::{DerivativeRules, custom_jvp, custom_vjp};
 
-/// A function of a branch or loop, while it is run on placeholders.
+/// A function of a branch or loop, traced on placeholders.
 ///
-/// For front ends whose functions are not closures of Rust: make placeholders, run the function on
-/// them, and hand both to [`Body::cond`], [`Body::while_loop`] or [`Body::scan`].
+/// For front ends whose functions are not Rust closures: create placeholders, call the function on
+/// them, set its outputs, and pass the body to [`Body::cond`], [`Body::while_loop`] or
+/// [`Body::scan`].
 #[derive(Default)]
 pub struct Body {
     placeholders: Vec<Tensor>,
@@ -34,11 +35,12 @@ pub struct Body {
     outputs: Vec<Tensor>,
 }
 
-/// Where a function began to be run: tells what it records and draws from what was there.
+/// The state at the start of tracing a function. It separates nodes and draws of the function from
+/// earlier ones.
 pub(crate) struct Start {
-    /// The number of the first node recorded since.
+    /// The number of the first node recorded after the start.
     first: u32,
-    /// Where the generator of random numbers stood.
+    /// The position of the random generator at the start.
     generator: (u64, u64),
 }
 
@@ -54,7 +56,7 @@ impl Start {
         node.id().wrapping_sub(self.first) < u32::MAX / 2
     }
 
-    /// True for what is drawn by the function itself.
+    /// Whether `node` is a random draw of the function itself.
     pub(crate) fn draws(&self, node: &Node) -> bool {
         match *node.state() {
             State::Random { key, offset } => {
@@ -66,7 +68,7 @@ impl Start {
     }
 }
 
-/// Tensors from outside that regions refer to, each once, in the order they are met.
+/// Tensors from outside that regions use, without duplicates, in the order of discovery.
 #[derive(Default)]
 struct Captures {
     nodes: Vec<Arc<Node>>,
@@ -82,48 +84,49 @@ impl Captures {
     }
 }
 
-/// What a node is to a region.
+/// The role of a node in a region.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     /// Computed in the region.
     Inside,
-    /// A leaf that the region has a copy of.
+    /// A leaf that is duplicated in the region.
     Copied,
-    /// A random draw of the region's own.
+    /// A random draw of the region itself.
     Draw,
     Outside,
 }
 
-/// The nodes that lead to a body's outputs, operands first, and what they are to its region.
+/// The nodes that lead to a body's outputs in topological order, with their roles in the region.
 struct Walk {
     nodes: Vec<(Arc<Node>, Place)>,
 }
 
 impl Body {
-    /// A function about to be run.
+    /// A function that is about to be traced.
     pub fn new() -> Body {
         Body::default()
     }
 
-    /// A new argument of the function. It has no value: ops on it record.
+    /// A new argument of the function. It has no value; ops on it are recorded.
     pub fn placeholder(&mut self, spec: &TensorSpec) -> Tensor {
         let tensor = placeholder(spec);
         self.placeholders.push(tensor.clone());
         tensor
     }
 
-    /// What the function returned.
+    /// Sets the function's results.
     pub fn set_outputs(&mut self, outputs: Vec<Tensor>) {
         self.outputs = outputs;
     }
 
-    /// What the function returned.
+    /// The function's results.
     pub fn outputs(&self) -> &[Tensor] {
         &self.outputs
     }
 
-    /// With `all`, everything that the function recorded is inside; else only what depends on its
-    /// arguments or its random draws, and the rest is computed once, outside.
+    /// Determines the roles of the nodes. With `all`, everything that the function recorded is
+    /// inside. Otherwise only nodes that depend on its arguments or its random draws are inside,
+    /// and the rest is computed once, outside.
     fn walk(&self, all: bool) -> Walk {
         let own: FxHashSet<*const Node> =
             self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
@@ -158,7 +161,7 @@ impl Body {
     }
 }
 
-/// Leaves without an argument: literals and iotas.
+/// Whether a node is a leaf that needs no argument: a literal or an iota.
 fn is_copied(node: &Node) -> bool {
     match &*node.state() {
         State::Literal => true,
@@ -173,7 +176,7 @@ fn is_copied(node: &Node) -> bool {
 }
 
 impl Walk {
-    /// Adds what is outside and used inside, or returned.
+    /// Adds the outside nodes that the region uses or returns to `captures`.
     fn capture(&self, body: &Body, captures: &mut Captures) {
         let mut used: FxHashSet<*const Node> = FxHashSet::default();
         for (node, place) in &self.nodes {
@@ -195,7 +198,7 @@ impl Walk {
         self.nodes.iter().filter(|(_, place)| *place == Place::Draw).map(|(node, _)| node)
     }
 
-    /// The region: inputs for the placeholders, the draws, and the captured values.
+    /// The region graph, whose inputs are the placeholders, the draws, and the captured values.
     fn region(&self, body: &Body, captures: &Captures) -> Graph {
         let placeholders = body.placeholders.iter().map(|p| p.node());
         let mut graph = Graph::new();
@@ -224,14 +227,14 @@ impl Walk {
     }
 }
 
-/// The specs of the function's results, and who they are for messages.
+/// An error for the result at position `at`, which names the result if it has a name.
 fn differ(what: &str, names: &[String], at: usize, found: &str, expected: &str) -> Error {
     let name = names.get(at).filter(|n| !n.is_empty());
     let leaf = name.map_or_else(|| format!("value {at}"), |name| format!("value {name}"));
     Error::InvalidArgument(format!("{what}: {leaf} is {expected}, but {found}"))
 }
 
-/// Fails unless a loop's body gives each carry back with its shape and dtype.
+/// Fails unless a loop's body returns each carry with its shape and dtype.
 fn check_carries(op: &str, init: &[Tensor], outputs: &[Tensor], names: &[String]) -> Result<()> {
     for (i, (before, after)) in init.iter().zip(outputs).enumerate() {
         let (before, after) = (before.spec(), after.spec());
@@ -270,7 +273,7 @@ fn record(code: OpCode, control: Control, operands: &[Tensor]) -> Result<Vec<Ten
     results(code, &Arc::new(control), operands)
 }
 
-/// Records the results, but for histories, of what runs this on these operands.
+/// Records the results, other than stacked histories, of the control op on these operands.
 #[track_caller]
 fn results(code: OpCode, control: &Arc<Control>, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     let given = match code {
@@ -285,7 +288,7 @@ fn with_captures(operands: impl Iterator<Item = Tensor>, captures: &Captures) ->
     operands.chain(captures.nodes.iter().cloned().map(Tensor::from_node)).collect()
 }
 
-/// Operands of an op that has none of its own: there is no op without.
+/// Captures a constant if there are no operands, since an op needs at least one operand.
 fn at_least_one(operands: &[Tensor], captures: &mut Captures) {
     if operands.is_empty() && captures.nodes.is_empty() {
         let zero = Tensor::constant(Literal::from_i64(DType::Bool, 0), Default::default());
@@ -294,12 +297,13 @@ fn at_least_one(operands: &[Tensor], captures: &mut Captures) {
 }
 
 impl Body {
-    /// The results of the branch that `index` chooses: of a bool the second if it is true, of an
-    /// integer that of its number, or the nearest there is. The bodies' placeholders are `operands`.
-    /// `names` say in errors which result is meant.
+    /// The results of the branch that `index` selects. A true bool selects the second branch. An
+    /// integer selects the branch of that number and is clamped to the existing branches. The
+    /// bodies' placeholders stand for `operands`. `names` are the names of the results, for errors.
     ///
     /// Errors: [`Error::InvalidArgument`] for branches whose results differ in number, shape or
-    /// dtype; [`Error::Record`] for an index that is no scalar, bool (of two branches) or integer.
+    /// dtype; [`Error::Record`] for an index that is no scalar, or neither bool (with two branches)
+    /// nor integer.
     #[track_caller]
     pub fn cond(
         op: &'static str,
@@ -346,8 +350,8 @@ impl Body {
         record(OpCode::Cond, control, &with_captures(all, &captures))
     }
 
-    /// What the second body makes of `init`, repeated while the first, asked before each iteration,
-    /// gives true. Both have placeholders for `init`.
+    /// Applies `body` to the carries, starting from `init`, as long as `condition` returns true;
+    /// the condition is evaluated before each iteration. Both have placeholders for `init`.
     ///
     /// Errors: [`Error::InvalidArgument`] for a carry that changes its shape or dtype, a condition
     /// that is not one bool scalar, and random draws.
@@ -391,10 +395,10 @@ impl Body {
         }
     }
 
-    /// What `body` makes of `init` and each of `length` parts of `xs` along their leading axis, in
-    /// order or in reverse: the carries in the end, then its other results, stacked. Its placeholders
-    /// are for `init`, then for parts of `xs`. What it draws at random is drawn anew in each
-    /// iteration.
+    /// Applies `body` to the carries and to each of the `length` slices of `xs` along their leading
+    /// axis, in order or in reverse. Returns the last carries, then the other results of the body,
+    /// stacked. The body has placeholders for `init`, then for slices of `xs`. Random draws of the
+    /// body are drawn anew in each iteration.
     ///
     /// Errors: [`Error::InvalidArgument`] for a carry that changes its shape or dtype, or an operand
     /// whose leading axis has another length.

@@ -1,10 +1,10 @@
 //! Random tensors.
 //!
-//! The process's generator hands each leaf its place in a counter-based sequence when it is
-//! recorded: the same seed gives the same numbers in recording order, whatever is evaluated first,
-//! and a leaf evaluated twice gives the same numbers. A key ([`key`], [`split`], [`fold_in`]) is a
-//! tensor, and what is drawn from it depends on nothing else, so that it may be an argument of
-//! compiled functions and of loops.
+//! The process's generator assigns to each leaf a position in a counter-based sequence when the
+//! leaf is recorded. The same seed therefore gives the same numbers in recording order, whatever
+//! the order of evaluation, and evaluating a leaf twice gives the same numbers. A key ([`key`],
+//! [`split`], [`fold_in`]) is a tensor that alone determines its draws, so that it may be an
+//! argument of compiled functions and of loops.
 //!
 //! ```
 //! use girih::random::{self, Draws};
@@ -43,8 +43,8 @@ struct Generator {
 
 static GENERATOR: Mutex<Option<Generator>> = Mutex::new(None);
 
-/// Starts the generator anew: what is recorded from here on is the same for the same seed. A
-/// process that does not call this starts from a seed of the operating system's.
+/// Restarts the generator: draws recorded from now on are the same for the same seed. A process
+/// that does not call this starts from a seed of the operating system.
 pub fn manual_seed(seed: u64) {
     let generator = Generator { key: seed, offset: 0 };
     *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(generator);
@@ -57,23 +57,23 @@ pub(crate) fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -
     Ok(Tensor::with_state(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
 }
 
-/// The place in the sequence where the next draws begin.
+/// The position in the sequence of the next draws.
 pub(crate) fn position() -> (u64, u64) {
     trace::position().unwrap_or_else(|| take(0))
 }
 
-/// The place of the next draws: in the sequence, or among those of the function being traced.
+/// The position of the next draws: in the sequence, or relative to the function being traced.
 pub(crate) fn next(code: OpCode, dtype: DType, shape: &Shape) -> (u64, u64) {
     trace::draw(code, dtype, shape)
         .unwrap_or_else(|| take(blocks(code, dtype, shape.hints().iter().product())))
 }
 
-/// How much of the sequence so many draws take.
+/// The number of blocks of the sequence that `count` draws consume.
 pub(crate) fn blocks(code: OpCode, dtype: DType, count: usize) -> u64 {
     girih_kernel::philox::blocks(code, dtype, count)
 }
 
-/// The place in the sequence of the next draws, which take so much of it.
+/// Consumes `blocks` blocks of the sequence; returns the position of the first.
 pub(crate) fn take(blocks: u64) -> (u64, u64) {
     let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let generator = generator

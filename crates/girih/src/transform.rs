@@ -1,6 +1,6 @@
-//! Transforms of functions. A [`Trace`] runs the user's function once on placeholders, transforms
-//! the graph it recorded, and splices the result into the caller's graph, still lazy; so transforms
-//! nest, and differentiate what other transforms recorded.
+//! Transforms of functions. A [`Trace`] calls the user's function once on placeholders, transforms
+//! the recorded graph, and splices the result into the caller's graph, still lazy. Transforms
+//! therefore nest, and can differentiate what other transforms recorded.
 
 mod backward;
 mod functions;
@@ -22,27 +22,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use functions::*;
 pub use linear::Linear;
 
-/// A function being traced: its placeholders in the order they were made.
+/// A function being traced, with its placeholders in order of creation.
 #[derive(Default)]
 pub struct Trace {
     placeholders: Vec<Tensor>,
     start: Start,
 }
 
-/// How often a batch of calls of a function makes the function's random draws.
+/// The behaviour of a function's random draws under `vmap`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Randomness {
-    /// There must be none.
+    /// Random draws are an error.
     #[default]
     Error,
-    /// Each is made once, for all of the batch.
+    /// Each draw is the same for all members of the batch.
     Same,
-    /// Each is made anew for each of the batch.
+    /// Each member of the batch has its own draws.
     Different,
 }
 
-/// What the placeholders of traces under way stand for, by node: who asks for the value of what
-/// depends on them gets the one there is at these.
+/// The arguments that the placeholders of active traces stand for, by node. Reading a value that
+/// depends on placeholders evaluates it for these arguments.
 static STANDING_FOR: Mutex<Option<FxHashMap<usize, Tensor>>> = Mutex::new(None);
 
 fn standing_for() -> MutexGuard<'static, Option<FxHashMap<usize, Tensor>>> {
@@ -59,7 +59,7 @@ impl Drop for Trace {
             None => Vec::new(),
         };
         drop(known);
-        // What they held goes outside the lock.
+        // Drop the arguments outside the lock.
         drop(taken);
     }
 }
@@ -68,11 +68,11 @@ fn address(node: &Arc<Node>) -> usize {
     Arc::as_ptr(node) as usize
 }
 
-/// A tensor with what placeholders stand for in place of them; None if one of them stands for nothing,
-/// as in a function that is compiled.
+/// A tensor with placeholders replaced by their arguments; `None` if a placeholder has no argument,
+/// as in a function being compiled.
 pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
     let mut tensor = tensor.clone();
-    // Arguments of an inner trace may depend on an outer one's.
+    // Arguments of an inner trace may depend on placeholders of an outer trace.
     loop {
         let order = ancestors(&[&tensor], |_| false);
         let is_placeholder = |node: &&Arc<Node>| {
@@ -90,8 +90,8 @@ pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
     }
 }
 
-/// A tensor, which nodes in this order lead to, with other nodes in place of some of them; None if it
-/// depends on none of these.
+/// A tensor with some of its ancestors replaced; `order` contains the ancestors in topological
+/// order. `None` if the tensor depends on no replaced node.
 fn replaced(
     order: &[Arc<Node>],
     mut now: FxHashMap<usize, Arc<Node>>,
@@ -111,7 +111,7 @@ fn replaced(
     Some(Tensor::from_node(now.get(&address(tensor.node()))?.clone()))
 }
 
-/// A rule that refers to what is differentiated by, or to a member of the batch.
+/// The error of a rule that refers to a differentiated tensor, or to a member of the batch.
 const REFERS: &str = "a rule refers to a tensor outside that is differentiated or batched; pass the \
                       tensor as an argument of the function";
 
@@ -119,16 +119,16 @@ const REFERS: &str = "a rule refers to a tensor outside that is differentiated o
 struct Traced {
     graph: Graph,
     ids: FxHashMap<*const Node, NodeId>,
-    /// The tensor that stands outside for each input of the graph, by node.
+    /// The recorded node of each input of the graph.
     outside: FxHashMap<NodeId, Arc<Node>>,
     /// The line that recorded each node of the graph.
     lines: Vec<Location>,
-    /// Random draws of the function, where they are inputs of the graph.
+    /// Random draws of the function that are inputs of the graph.
     draws: Vec<Arc<Node>>,
 }
 
 impl Traced {
-    /// The nodes of these tensors.
+    /// The ids of these tensors' nodes.
     fn of(&self, tensors: &[&Tensor]) -> Vec<NodeId> {
         tensors.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]).collect()
     }
@@ -140,7 +140,7 @@ impl Trace {
         Trace::default()
     }
 
-    /// A new argument of `like`'s shape and dtype. It has no value: ops on it record.
+    /// A new argument with `like`'s shape and dtype. It has no value; ops on it are recorded.
     pub fn placeholder(&mut self, like: &Tensor) -> Tensor {
         let tensor = placeholder(&like.spec());
         tensor.node().set_place(like.node().place());
@@ -149,15 +149,15 @@ impl Trace {
         tensor
     }
 
-    /// The traced function's value and gradients at `arguments` (one per placeholder, in order):
+    /// The traced function's value and gradients for `arguments` (one per placeholder, in order):
     /// records the function and its derivative in the current graph.
     ///
-    /// Gives `outputs` with the arguments in place of the placeholders, and the gradient of
-    /// `outputs[0]` with respect to each of `wrt`, which are placeholders of this trace. An
-    /// argument the output does not depend on gets zeros.
+    /// Returns `outputs` for the arguments, and the gradient of `outputs[0]` with respect to each
+    /// of `wrt`, which must be placeholders of this trace. The gradient is zero if the output does
+    /// not depend on the argument.
     ///
-    /// Errors: [`Error::Transform`] if `outputs[0]` is no scalar or no float, or one of `wrt` is no
-    /// float; [`Error::InvalidArgument`] for arguments that do not match the placeholders.
+    /// Errors: [`Error::Transform`] if `outputs[0]` is no floating-point scalar, or one of `wrt` is
+    /// no float; [`Error::InvalidArgument`] for arguments that do not match the placeholders.
     pub fn gradients(
         &self,
         outputs: &[&Tensor],
@@ -185,11 +185,12 @@ impl Trace {
         Ok((results, gradients))
     }
 
-    /// The traced function and its derivative along `tangents` of `wrt`, which are placeholders of
-    /// this trace, at `arguments`: `outputs`, and the tangent of each, zeros where it does not vary.
+    /// The traced function for `arguments`, and its derivative along `tangents` of `wrt`, which
+    /// must be placeholders of this trace: `outputs`, and the tangent of each, which is zero if the
+    /// output does not depend on `wrt`.
     ///
-    /// Errors: as [`Trace::gradients`]; [`Error::InvalidArgument`] for tangents that are not of the
-    /// specs of `wrt`.
+    /// Errors: as [`Trace::gradients`]; [`Error::InvalidArgument`] for tangents whose specs differ
+    /// from those of `wrt`.
     pub fn jvp(
         &self,
         outputs: &[&Tensor],
@@ -214,9 +215,9 @@ impl Trace {
         Ok((results, tangents))
     }
 
-    /// The traced function at `arguments`, and the linear map of the tangents of `wrt`, which are
-    /// placeholders of this trace, to those of `outputs`. The map refers to the values that it needs
-    /// of the function, which are recorded once.
+    /// The traced function for `arguments`, and the linear map of tangents of `wrt`, which must be
+    /// placeholders of this trace, to tangents of `outputs`. The map holds the residuals of the
+    /// function that it needs, which are recorded once.
     ///
     /// Errors: as [`Trace::gradients`].
     pub fn linearize(
@@ -236,8 +237,8 @@ impl Trace {
         Ok(splice.linear("linearize", new.graph, new.added, outputs.len()))
     }
 
-    /// The traced function at `arguments`, and the linear map of cotangents of `outputs` to those of
-    /// `wrt`, which are placeholders of this trace; as [`Trace::linearize`].
+    /// The traced function for `arguments`, and the linear map of cotangents of `outputs` to
+    /// cotangents of `wrt`, which must be placeholders of this trace; as [`Trace::linearize`].
     ///
     /// Errors: as [`Trace::gradients`].
     pub fn vjp(
@@ -262,8 +263,9 @@ impl Trace {
         Ok(splice.linear("vjp", graph, cotangents, outputs.len()))
     }
 
-    /// The transpose of the traced function, which is linear in `wrt`, placeholders of this trace, but for
-    /// constants that are added: the linear map of cotangents of `outputs` to those of `wrt`.
+    /// The transpose of the traced function, which must be linear, up to added constants, in `wrt`,
+    /// placeholders of this trace: the linear map of cotangents of `outputs` to cotangents of
+    /// `wrt`.
     ///
     /// Errors: [`Error::InvalidArgument`] with the first op that is not linear, and its line; as
     /// [`Trace::gradients`].
@@ -286,14 +288,15 @@ impl Trace {
         Ok(self.vjp(outputs, wrt, arguments)?.1)
     }
 
-    /// The traced function on a batch. The arguments marked have one more axis in front, and so
-    /// have the results with a mark.
+    /// Batches the traced function. Marked arguments have an additional leading axis, and so do
+    /// results returned with a mark.
     ///
-    /// `axis` is the size of the batch, and the name by which collectives of the function refer to it
-    /// ([`Trace::bind_axis`]); `randomness` says what random draws of the function are to the batch.
+    /// `axis` is the size of the batch, and the name that collectives of the function use for it
+    /// ([`Trace::bind_axis`]). `randomness` determines how random draws of the function are
+    /// batched.
     ///
     /// Errors: [`Error::InvalidArgument`] for arguments that do not fit the placeholders, and for
-    /// random draws where [`Randomness::Error`] says so; [`Error::Transform`].
+    /// random draws with [`Randomness::Error`]; [`Error::Transform`].
     pub fn vmap(
         &self,
         outputs: &[&Tensor],
@@ -338,8 +341,8 @@ impl Trace {
         Ok(splice.outputs(&new.graph).into_iter().zip(marks).collect())
     }
 
-    /// A new argument of the shape that one member of `like`'s batch has, which is without its
-    /// leading axis, if `like` has a batch.
+    /// A new argument for one member of `like`'s batch: with `like`'s shape without its leading
+    /// axis.
     pub fn member(&mut self, like: &Tensor) -> Tensor {
         let spec = like.spec();
         let shape = spec.shape.part(1..);
@@ -399,9 +402,10 @@ impl Trace {
         pairs.map(|(p, a)| (Arc::as_ptr(p.node()), a.node().clone())).collect()
     }
 
-    /// The tensors that rules refer to, with arguments in place of placeholders of this trace.
+    /// The tensors that rules refer to, with placeholders of this trace replaced by arguments.
     ///
-    /// Errors: [`Error::InvalidArgument`] for one that depends on the placeholders `vary`.
+    /// Errors: [`Error::InvalidArgument`] for a tensor that depends on one of the placeholders
+    /// `vary`.
     fn outside(
         &self,
         met: &Met,
@@ -425,7 +429,8 @@ impl Trace {
         Ok(Outside::new(tensors))
     }
 
-    /// The part of the recording from the placeholders to `outputs`, with these as its outputs.
+    /// The part of the recording from the placeholders to `outputs`, which become the graph's
+    /// outputs.
     fn traced(&self, outputs: &[&Tensor], wrt: &[&Tensor], draws: bool) -> Traced {
         let roots: Vec<&Tensor> = outputs.iter().chain(wrt).copied().collect();
         let mut traced = self.close(&roots, draws);
@@ -434,8 +439,8 @@ impl Trace {
         traced
     }
 
-    /// Cuts out what depends on the placeholders, or with `draws` on random draws of the function; all
-    /// else stays outside and becomes inputs.
+    /// Cuts out the nodes that depend on the placeholders, or with `draws` on random draws of the
+    /// function; all other nodes become inputs.
     fn close(&self, roots: &[&Tensor], draws: bool) -> Traced {
         let mut own: FxHashSet<*const Node> =
             self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
@@ -455,8 +460,8 @@ impl Trace {
         let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
         let mut outside = FxHashMap::default();
         let mut leaf = |graph: &mut Graph, node: &Arc<Node>| {
-            // Constants show their value, so that rules may simplify; they too stand for the
-            // node outside, which says whether the value is part of the program.
+            // Constants keep their value, so that rules may simplify. They are also mapped to the
+            // recorded node, which determines whether the value is part of the program.
             let op = if node.is_constant() { node.op() } else { OpCode::Input.into() };
             let id = graph.leaf(op, node.spec());
             outside.insert(id, node.clone());
@@ -467,7 +472,7 @@ impl Trace {
             if own.contains(&address) {
                 ids.insert(address, leaf(&mut graph, node));
             } else if dependent.contains(&address) {
-                // Collected first: an operand's own state is locked below.
+                // Collect the operands first, because `leaf` locks an operand's state.
                 let mut operands: SmallVec<[Arc<Node>; 3]> = SmallVec::new();
                 node.state().for_each_input(|operand| operands.push(operand.clone()));
                 let id = |o: &Arc<Node>| {
@@ -491,24 +496,24 @@ impl Trace {
     }
 }
 
-/// The line that recorded the first of these.
+/// The line that recorded the first output.
 fn line_of(outputs: &[&Tensor]) -> Location {
     outputs.first().map_or_else(Location::default, |t| t.node().location())
 }
 
-/// How a transformed graph is recorded in the current context. Inputs are the tensors outside, or those
-/// that are substituted for them. What was traced keeps the line that recorded it; the rest is put
-/// down to one line, unless a front end says better.
+/// Records a transformed graph in the current context. Inputs are replaced by the recorded nodes or
+/// their substitutes. Traced nodes keep their lines; other nodes are attributed to one line, unless
+/// a front end has entered a line.
 struct Splice {
     outside: FxHashMap<NodeId, Arc<Node>>,
-    /// What rules refer to.
+    /// The tensors that rules refer to.
     put: Outside,
     lines: Vec<Location>,
     line: Location,
 }
 
 impl Splice {
-    /// For a graph that extends the traced one.
+    /// A splice for a graph that extends the traced one.
     fn new(
         traced: &Traced,
         substitution: &FxHashMap<*const Node, Arc<Node>>,
@@ -520,7 +525,7 @@ impl Splice {
         Splice { outside, put: Outside::default(), lines: traced.lines.clone(), line }
     }
 
-    /// The same for a graph whose nodes have other ids.
+    /// The splice for a graph whose nodes have other ids.
     fn moved(self, map: &[NodeId]) -> Splice {
         let kept = || map.iter().filter(|id| **id != girih_transform::DEAD);
         let len = kept().map(|id| id.index() + 1).max().unwrap_or(0);
@@ -549,7 +554,7 @@ impl Splice {
             return Tensor::from_node(node);
         }
         if node.inputs.is_empty() {
-            // A constant of a derivative's rule never varies.
+            // A constant in a derivative's rule never changes, so make it a literal.
             return Tensor::with_state(node.op.clone(), &node.spec, State::Literal);
         }
         let inputs = node.inputs.iter().map(|&i| operand(i).node().clone());
@@ -562,7 +567,7 @@ impl Splice {
         Tensor::with_state(op, &node.spec, State::with_inputs(line, inputs))
     }
 
-    /// Records what the outputs need and gives them.
+    /// Records the nodes that the outputs need, and returns the outputs.
     fn outputs(&self, graph: &Graph) -> Vec<Tensor> {
         let live = graph.live();
         let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];

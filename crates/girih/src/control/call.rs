@@ -1,4 +1,4 @@
-//! Calls: checkpoints, whose values are computed again for the derivative, and ops made of others.
+//! Calls: checkpoints, whose values the derivative rematerialises, and ops composed of other ops.
 
 use super::functions::traced;
 use super::{Body, Captures, Place, at_least_one, record, results, with_captures};
@@ -9,18 +9,19 @@ use girih_ir::ops::{Attrs, Class};
 use girih_ir::{OpCode, TensorSpec};
 use std::sync::Arc;
 
-/// A function as it was recorded, to be called again without running it.
+/// A recorded function that can be called again without tracing it.
 pub struct Recording {
     control: Arc<Control>,
     takes: Vec<TensorSpec>,
-    /// Further operands: what the function made itself.
+    /// Further operands: data and constants that the function created itself.
     data: Vec<Tensor>,
 }
 
 impl Recording {
-    /// The results at these operands, of the specs that it was recorded for; as [`Body::call`].
+    /// The results for these operands, whose specs must be those of the recording; as
+    /// [`Body::call`].
     ///
-    /// Errors: [`Error::Record`].
+    /// Errors: [`Error::InvalidArgument`] for operands of other specs; [`Error::Record`].
     #[track_caller]
     pub fn call(&self, operands: &[Tensor]) -> Result<Vec<Tensor>> {
         let given: Vec<TensorSpec> = operands.iter().map(Tensor::spec).collect();
@@ -39,18 +40,18 @@ impl Recording {
     }
 }
 
-/// Which values of a checkpointed function its derivative keeps instead of computing them again.
+/// The values of a checkpointed function that its derivative keeps instead of recomputing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Saved {
-    /// None but the arguments.
+    /// Nothing except the arguments.
     #[default]
     Nothing,
-    /// Results of matrix products and convolutions, which cost most.
+    /// Results of matrix products and convolutions, the most expensive ops.
     Products,
 }
 
 impl Saved {
-    /// Whether the derivative keeps a value that the function recorded.
+    /// Whether the derivative keeps `value`, which the function recorded.
     pub fn keeps(self, value: &Tensor) -> bool {
         match self {
             Saved::Nothing => false,
@@ -59,7 +60,7 @@ impl Saved {
     }
 }
 
-/// True of values that a function made itself: constants and data.
+/// Whether a node is a constant or data, which a function can create itself.
 fn is_data(node: &Node) -> bool {
     node.is_constant() || matches!(*node.state(), State::Available(_))
 }
@@ -69,10 +70,10 @@ fn is_product(node: &Node) -> bool {
 }
 
 impl Body {
-    /// The results of the function at `operands`, one for each placeholder. Its reverse-mode
-    /// derivative computes the function again, but for the values that `keeps` holds of: it is asked
-    /// about each value that the function recorded and its results need, in the order of recording.
-    /// Random draws of the function are drawn once.
+    /// The results of the function for `operands`, one operand per placeholder. Its reverse-mode
+    /// derivative recomputes the function, except for the values for which `keeps` returns true.
+    /// `keeps` is called for each value that the function recorded and its results need, in
+    /// topological order. Random draws of the function are drawn once.
     ///
     /// Errors: [`Error::Record`]; those of `keeps`.
     #[track_caller]
@@ -98,8 +99,8 @@ impl Body {
         Ok(results)
     }
 
-    /// The function, to be called again; None if it draws random numbers or refers to tensors outside,
-    /// which another call may find to be others.
+    /// The function in a form that can be called again. `None` if the function draws random numbers
+    /// or captures tensors from outside, which can differ at the next call.
     pub fn recording(&self) -> Option<Recording> {
         let walk = self.walk(true);
         let mut captures = Captures::default();
@@ -114,8 +115,9 @@ impl Body {
         Some(Recording { control: Arc::new(control), takes, data })
     }
 
-    /// The results of the function at `operands`, as one op whose derivatives and batches are those of
-    /// the function. Compiled, the function takes its place and is fused with what is around it.
+    /// The results of the function for `operands`, as one op whose derivatives and batching rule
+    /// are those of the function. The compiler inlines the function and fuses it with the
+    /// surrounding ops.
     ///
     /// Errors: [`Error::Record`].
     #[track_caller]
@@ -135,8 +137,9 @@ fn record_call(control: Control, body: &Body, operands: &[Tensor]) -> Result<Vec
     record(OpCode::Call, control, &with_captures(operands.iter().cloned(), &captures))
 }
 
-/// The results of `f` at `operands`, differentiated by computing `f` again instead of keeping its
-/// values (rematerialisation): for the memory of deep networks. See [`Saved`].
+/// The results of `f` for `operands`, differentiated with rematerialisation: the derivative
+/// recomputes `f` instead of keeping its values, which saves memory in deep networks. See
+/// [`Saved`].
 ///
 /// Errors: those of `f`.
 ///
@@ -159,9 +162,9 @@ pub fn checkpoint(
     traced(&specs, f)?.checkpoint(operands, |value| Ok(policy.keeps(value)))
 }
 
-/// The results of `f` at `operands` as one op: an op of a user that is made of other ops. It is printed
-/// and kept in files as a call of a region; derivatives and batches follow from the region, and compiled
-/// the region takes the call's place.
+/// The results of `f` for `operands` as one op, a custom op composed of other ops. Text and files
+/// contain the op as a call of a region. Derivatives and batching follow from the region, and the
+/// compiler inlines the region.
 ///
 /// Errors: those of `f`.
 ///
@@ -185,8 +188,8 @@ pub fn call(
     traced(&specs, f)?.call(operands)
 }
 
-/// The same values, which no pass merges with anything on the other side: they are computed before
-/// what uses them, as one unit each side. Derivatives go through.
+/// The same values behind an optimisation barrier: no pass merges ops before it with ops after it,
+/// and the operands are computed before any user of the results. Derivatives pass through.
 ///
 /// Errors: [`Error::Record`].
 ///

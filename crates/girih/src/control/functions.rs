@@ -1,4 +1,4 @@
-//! Branches and loops over closures.
+//! Branches and loops whose functions are Rust closures.
 
 use super::Body;
 use crate::{Error, Result, Tensor};
@@ -8,7 +8,7 @@ fn specs(tensors: &[Tensor]) -> Vec<TensorSpec> {
     tensors.iter().map(Tensor::spec).collect()
 }
 
-/// Runs a function on placeholders.
+/// Traces a function on placeholders.
 pub(super) fn traced(
     specs: &[TensorSpec],
     f: impl FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
@@ -20,11 +20,11 @@ pub(super) fn traced(
     Ok(body)
 }
 
-/// The results of `if_true` where the scalar `predicate` is true, else those of `if_false`; both are
-/// functions of the operands, and may refer to other tensors. Only one of them is computed, when the
-/// results are: until then the predicate is not asked for.
+/// The results of `if_true` if the scalar `predicate` is true, else those of `if_false`. Both are
+/// functions of the operands, and may capture other tensors. Only one of them is computed, at the
+/// evaluation of the results; recording does not read the predicate.
 ///
-/// Errors: [`Error::InvalidArgument`] unless both give tensors of the same shapes and dtypes;
+/// Errors: [`Error::InvalidArgument`] unless both return tensors of the same shapes and dtypes;
 /// [`Error::Record`] unless the predicate is a bool scalar.
 ///
 /// ```
@@ -48,11 +48,11 @@ pub fn cond(
     Body::cond("cond", predicate, &branches, operands, &[])
 }
 
-/// A function of tensors that a branch or loop runs.
+/// A function on tensors that a branch or loop runs.
 pub type Function<'a> = &'a dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
 
-/// The results of the branch whose number the integer scalar `index` holds, or the nearest there is;
-/// as [`cond`].
+/// The results of the branch whose number is the integer scalar `index`, clamped to the existing
+/// branches; as [`cond`].
 ///
 /// Errors: as [`cond`].
 #[track_caller]
@@ -66,13 +66,13 @@ pub fn switch(
     Body::cond("switch", index, &bodies?, operands, &[])
 }
 
-/// What `body` makes of `init`, repeated while `condition` of it is true.
+/// Applies `body` to the carries, starting from `init`, as long as `condition` of them is true.
 ///
-/// Forward-mode derivatives go through it; reverse mode needs [`bounded_while_loop`], [`scan`] or
-/// [`fori_loop`].
+/// Forward-mode derivatives pass through the loop; reverse mode needs [`bounded_while_loop`],
+/// [`scan`] or [`fori_loop`].
 ///
-/// Errors: [`Error::InvalidArgument`] if the body changes a shape or dtype, the condition gives no
-/// bool scalar, or either draws random numbers.
+/// Errors: [`Error::InvalidArgument`] if the body changes a shape or dtype, if the condition does
+/// not return a bool scalar, or if either draws random numbers.
 ///
 /// ```
 /// use girih::{Tensor, while_loop};
@@ -94,14 +94,14 @@ pub fn while_loop(
     Body::while_loop(&condition, &body, init, &[])
 }
 
-/// The carries of all steps of a bounded loop, in bytes, that reverse mode may keep.
+/// The largest size in bytes of the carries of all steps of a bounded loop that reverse mode keeps.
 const STACKED_BYTES: usize = 1 << 24;
 
-/// As [`while_loop`], but it ends after `limit` iterations at the latest. Reverse mode goes through it:
-/// it is a [`scan`] of so many steps, of which those after the end compute nothing. If `limit` carries
-/// take up to 16 MiB, or their size is symbolic, reverse mode keeps the carry of every step; larger
-/// loops run in blocks of about `sqrt(limit)` steps, of which it keeps the first carry and computes the
-/// others again, block by block.
+/// As [`while_loop`], with at most `limit` iterations. Reverse mode passes through the loop: it is
+/// a [`scan`] of `limit` steps, in which the steps after the end compute nothing. If `limit`
+/// carries take up to 16 MiB, or their size is symbolic, reverse mode keeps the carry of every
+/// step. Larger loops run in blocks of about `sqrt(limit)` steps; reverse mode keeps the first
+/// carry of each block and recomputes the other carries block by block.
 ///
 /// Errors: as [`while_loop`].
 ///
@@ -149,12 +149,12 @@ pub fn bounded_while_loop(
     Ok(results.split_off(1))
 }
 
-/// Carries `init` through `f`, a function of the carries and of one part of each of `xs` along their
-/// leading axis; it returns the next carries and what is to be stacked. Gives the last carries and
-/// the stacks. `length` is needed if there are no `xs`.
+/// Carries `init` through `f`, a function of the carries and of one slice of each of `xs` along
+/// their leading axis. `f` returns the next carries and the values to be stacked. Returns the last
+/// carries and the stacked values. `length` is needed if there are no `xs`.
 ///
-/// Errors: [`Error::InvalidArgument`] if `xs` have different lengths, none is known, or `f` changes
-/// a carry's shape or dtype.
+/// Errors: [`Error::InvalidArgument`] if `xs` have different lengths, if no length is known, or if
+/// `f` changes a carry's shape or dtype.
 ///
 /// ```
 /// use girih::{Tensor, scan};
@@ -202,9 +202,11 @@ pub fn scan(
     Ok((results, stacks))
 }
 
-/// The number of iterations: the length of the leading axes, which must agree with what is given.
+/// The number of iterations: the length of the leading axes, which must agree with `length` if
+/// given.
 ///
-/// Errors: [`Error::InvalidArgument`].
+/// Errors: [`Error::InvalidArgument`] for lengths that differ or are missing, and for a scalar in
+/// `xs`.
 pub fn scan_length(xs: &[Tensor], length: Option<Dim>) -> Result<Dim> {
     let mut found = length;
     for x in xs {
@@ -226,8 +228,8 @@ pub fn scan_length(xs: &[Tensor], length: Option<Dim>) -> Result<Dim> {
     })
 }
 
-/// What `body`, a function of the number of the iteration and the carries, makes of `init` for each
-/// number from `lower` up to `upper`, which is left out.
+/// Applies `body`, a function of the iteration number and the carries, to the carries for each
+/// number from `lower` up to but excluding `upper`, starting from `init`.
 ///
 /// Errors: as [`scan`].
 #[track_caller]

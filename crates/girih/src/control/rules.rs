@@ -1,4 +1,4 @@
-//! Functions with derivative rules of their own. The rules are functions that are run on placeholders
+//! Functions with custom derivative rules. The rules are functions that are traced on placeholders
 //! when a derivative of the call is taken, and not before.
 
 use super::functions::traced;
@@ -14,34 +14,35 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The rules of a function, for front ends whose functions are not closures of Rust: see
+/// The derivative rules of a function, for front ends whose functions are not Rust closures: see
 /// [`Body::with_rules`].
 pub trait DerivativeRules: Send + Sync {
     /// The function's name, for messages.
     fn name(&self) -> &str;
 
-    /// True for one rule of forward mode, from which reverse mode follows; false for the two parts of
-    /// a rule of reverse mode.
+    /// True for one forward-mode rule, from which reverse mode follows; false for the two parts of
+    /// a reverse-mode rule.
     fn is_forward(&self) -> bool;
 
-    /// Runs the rules on placeholders, for arguments of these specs. The placeholders of a forward rule
-    /// stand for the arguments, then for a tangent of each floating-point or complex one; it gives the
-    /// results, and a tangent for each floating-point or complex one. The first part of a reverse rule
-    /// takes the arguments and gives the results, then residuals; the second takes the residuals and a
-    /// cotangent for each floating-point or complex result, and gives one for each such argument.
+    /// Traces the rules on placeholders, for arguments of these specs. A forward rule takes the
+    /// arguments and a tangent for each floating-point or complex argument; it returns the results
+    /// and a tangent for each floating-point or complex result. The first part of a reverse rule
+    /// takes the arguments and returns the results, then residuals. The second part takes the
+    /// residuals and a cotangent for each floating-point or complex result, and returns a cotangent
+    /// for each floating-point or complex argument.
     ///
     /// Errors: those of the functions.
     fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure>;
 }
 
-/// Rules of one call.
+/// The rules of one call.
 struct OfCall {
     rules: Arc<dyn DerivativeRules>,
-    /// Arguments of the function: the leading operands of the call.
+    /// The number of the function's arguments, which are the leading operands of the call.
     arguments: usize,
-    /// What the other operands are.
+    /// The nodes of the other operands.
     known: Vec<Arc<Node>>,
-    /// The batch axes that had names where the function was called.
+    /// The named batch axes at the call of the function.
     axes: Vec<BoundAxis>,
 }
 
@@ -97,7 +98,7 @@ impl OfCall {
     }
 }
 
-/// True if a tensor depends on an argument of a function being traced, so that it has no value.
+/// Whether a tensor depends on a placeholder of a function being traced, so that it has no value.
 fn is_traced(tensor: &Tensor) -> bool {
     let placeholder =
         |node: &Arc<Node>| node.code() == OpCode::Input && matches!(*node.state(), State::Leaf);
@@ -105,10 +106,12 @@ fn is_traced(tensor: &Tensor) -> bool {
 }
 
 impl Body {
-    /// The graph of a rule, which a transform records, with inputs in this order, each with the node it
-    /// stands for. Other tensors outside are leaves of it ([`girih_ir::Op::outside`]).
+    /// The graph of a rule that a transform records. `inputs` are the graph's inputs in order, each
+    /// with the node that it stands for. Other tensors from outside are leaves of the graph
+    /// ([`girih_ir::Op::outside`]).
     ///
-    /// Errors: [`Error::InvalidArgument`] where no transform is under way.
+    /// Errors: [`Error::InvalidArgument`] if a tensor from outside is used and no transform is
+    /// active.
     fn rule(&self, inputs: Vec<(TensorSpec, Option<Arc<Node>>)>) -> Result<Graph> {
         let walk = self.walk(true);
         let mut graph = Graph::new();
@@ -149,9 +152,10 @@ impl Body {
         Ok(graph)
     }
 
-    /// The graph of a rule of its placeholders alone; see [`girih_ir::Op::outside`].
+    /// The graph of a rule whose inputs are the placeholders; see [`girih_ir::Op::outside`].
     ///
-    /// Errors: [`Error::InvalidArgument`] for random draws, and where no transform is under way.
+    /// Errors: [`Error::InvalidArgument`] for random draws; for tensors from outside if no
+    /// transform is active.
     pub fn to_rule(&self) -> Result<Graph> {
         if let Some((draw, _)) = self.walk(true).nodes.iter().find(|(n, _)| self.start.draws(n)) {
             return Err(Error::InvalidArgument(format!(
@@ -163,10 +167,10 @@ impl Body {
         self.rule(inputs.collect())
     }
 
-    /// The results of the function at `operands`, differentiated by rules that are run when a
-    /// derivative is taken. `referred` are tensors that the rules may refer to: those that depend on
-    /// arguments of functions being traced become operands of the call, so that batches of the call have
-    /// theirs.
+    /// The results of the function for `operands`, differentiated by rules that are traced when a
+    /// derivative is taken. `referred` are tensors that the rules may use. Those that depend on
+    /// placeholders of functions being traced become operands of the call, so that the call's
+    /// batching rule batches them.
     ///
     /// Errors: [`Error::Record`].
     #[track_caller]
@@ -200,7 +204,7 @@ impl Body {
     }
 }
 
-/// A closure that is a forward rule.
+/// A forward rule given as a closure.
 struct Jvp<R>(R);
 
 fn failure(error: Error) -> HostFailure {
@@ -232,7 +236,7 @@ where
     }
 }
 
-/// Closures that are the two parts of a reverse rule, of a function with results of these specs.
+/// The two parts of a reverse rule given as closures, for a function with results of these specs.
 struct Vjp<F, B> {
     forward: F,
     backward: B,
@@ -277,15 +281,16 @@ where
     }
 }
 
-/// The results of `f` at `operands`, differentiated by `rule` instead of through `f`. The rule is a
-/// function of the operands and of a tangent for each floating-point or complex one; it gives the
-/// results and their tangents, and is linear in the tangents. It is called when a derivative is taken,
-/// and may call the function itself: derivatives of all orders follow it.
+/// The results of `f` for `operands`, differentiated by `rule` instead of through `f`. The rule
+/// takes the operands and a tangent for each floating-point or complex operand. It returns the
+/// results and their tangents, and must be linear in the tangents. The rule is called when a
+/// derivative is taken, and may call the function itself, so that derivatives of all orders use the
+/// rule.
 ///
-/// What the rule refers to outside, and is differentiated or batched, has to be an operand.
+/// A captured tensor that is differentiated or batched must be passed as an operand.
 ///
-/// Errors: [`Error::Record`]; those of `f`. Where a derivative is taken: those of the rule, and
-/// [`Error::Transform`] for a rule that gives other values.
+/// Errors: [`Error::Record`]; those of `f`. When a derivative is taken: those of the rule, and
+/// [`Error::Transform`] for a rule that returns values of other specs.
 ///
 /// ```
 /// use girih::{Tensor, custom_jvp, grad};
@@ -310,15 +315,15 @@ pub fn custom_jvp(
     traced(&specs, f)?.with_rules(Arc::new(Jvp(rule)), operands, &[])
 }
 
-/// The results of `f` at `operands`, differentiated in reverse by a rule instead of through `f`.
-/// `forward` gives the results and residuals; `backward` takes the residuals and a cotangent for each
-/// floating-point or complex result, and gives one for each such operand. Both are called when a
-/// derivative is taken; `forward` is computed then in place of `f`.
+/// The results of `f` for `operands`, differentiated in reverse mode by a rule instead of through
+/// `f`. `forward` returns the results and residuals. `backward` takes the residuals and a cotangent
+/// for each floating-point or complex result, and returns a cotangent for each such operand. Both
+/// are called when a derivative is taken; `forward` then replaces `f`.
 ///
-/// What the rule refers to outside, and is differentiated or batched, has to be an operand.
+/// A captured tensor that is differentiated or batched must be passed as an operand.
 ///
-/// Errors: [`Error::Record`]; those of `f`. Where a derivative is taken: those of the rule, and
-/// [`Error::Transform`] for rules that give other values, and for forward mode.
+/// Errors: [`Error::Record`]; those of `f`. When a derivative is taken: those of the rule, and
+/// [`Error::Transform`] for rules that return values of other specs, and for forward mode.
 ///
 /// ```
 /// use girih::{Tensor, custom_vjp, grad};

@@ -1,15 +1,17 @@
-//! Distributions of real numbers. Those of a location and a scale are made of parameterless draws,
-//! so that gradients flow to the parameters; those by rejection have none.
+//! Distributions of real numbers. Location-scale distributions transform parameterless draws, so
+//! that gradients flow to their parameters. Distributions by rejection sampling have no such
+//! gradients.
 
 use super::key::{Call, Draws, fold_in};
 use crate::{Operand, Result, Tensor, while_loop};
 use girih_ir::{DType, Shape};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
-/// Uniform draws in `[low, high)`; `high` itself by rounding only. Gradients flow to the bounds.
+/// Uniform draws in `[low, high)`; rounding may give `high`. Gradients flow to the bounds.
 ///
 /// Errors: a dtype error for a dtype that is not floating-point or a tensor that is no key; a shape
-/// error for parameters that do not broadcast to the shape. So do the others here.
+/// error for parameters that do not broadcast to the shape. This holds for all functions of this
+/// module.
 #[track_caller]
 pub fn uniform<'a>(
     draws: &Draws,
@@ -26,7 +28,7 @@ pub fn uniform<'a>(
     call.done(&unit.astype(call.wide)?.mul(&high.sub(low)?)?.add(low)?)
 }
 
-/// A distribution of a location and a scale.
+/// Draws from a location-scale distribution, whose standard draws `standard` computes.
 #[track_caller]
 fn shifted(
     op: &'static str,
@@ -61,39 +63,41 @@ macro_rules! of_location_and_scale {
 }
 
 of_location_and_scale! {
-    /// Normal draws of that mean and standard deviation. Gradients flow to both.
+    /// Normal draws with mean `loc` and standard deviation `scale`. Gradients flow to both.
     normal "normal" call => call.gaussian(0);
 
-    /// Draws of Laplace's distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow.
+    /// Draws from the Laplace distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow
+    /// to the parameters.
     laplace "laplace" call => {
-        // Half of a uniform draw in (-1, 1) has the sign, the other the exponential.
+        // The sign of a uniform draw in (-1, 1) is the draw's sign, and its magnitude gives the
+        // exponential.
         let centred = call.open(0)?.mul(2.0)?.sub(1.0)?;
         centred.abs()?.neg()?.log1p()?.neg()?.copysign(&centred)
     };
 
-    /// Draws of the distribution of extremes (type I): minus the logarithm of exponential draws.
-    /// Gradients flow.
+    /// Draws from the Gumbel distribution (extreme value distribution of type I): the negative
+    /// logarithm of exponential draws. Gradients flow to the parameters.
     gumbel "gumbel" call => call.open(0)?.log()?.neg()?.log()?.neg();
 
-    /// Draws of the logistic distribution. Gradients flow.
+    /// Draws from the logistic distribution. Gradients flow to the parameters.
     logistic "logistic" call => {
         let open = call.open(0)?;
         open.log()?.sub(&open.neg()?.log1p()?)
     };
 
-    /// Draws of Cauchy's distribution, which has no mean. Gradients flow.
+    /// Draws from the Cauchy distribution, which has no mean. Gradients flow to the parameters.
     cauchy "cauchy" call => call.open(0)?.sub(0.5)?.mul(PI)?.tan();
 }
 
-/// Exponential draws of that mean. Gradients flow to it.
+/// Exponential draws with mean `scale`. Gradients flow to it.
 #[track_caller]
 pub fn exponential<'a>(draws: &Draws, scale: impl Into<Operand<'a>>) -> Result<Tensor> {
     shifted("exponential", draws, [0.0.into(), scale.into()], |call| call.open(0)?.log()?.neg())
 }
 
-/// Normal draws of mean `loc` and deviation `scale` before truncation, within `lower..upper`
-/// (in units of the result). By the inverse of the distribution function, however far the bounds are
-/// from the mean; gradients flow.
+/// Normal draws truncated to `lower..upper` (in units of the result), where `loc` and `scale` are
+/// the mean and standard deviation before truncation. The draws use the inverse of the distribution
+/// function, and the bounds may be arbitrarily far from the mean. Gradients flow to the parameters.
 #[track_caller]
 pub fn truncated_normal<'a>(
     draws: &Draws,
@@ -104,7 +108,7 @@ pub fn truncated_normal<'a>(
 ) -> Result<Tensor> {
     let parameters = [lower.into(), upper.into(), loc.into(), scale.into()];
     let mut call = Call::real("truncated_normal", draws, &parameters)?;
-    // In f64: far from the mean the distribution function is close to -1 or 1.
+    // Compute in f64: far from the mean the error function is close to -1 or 1.
     call.wide = DType::F64;
     let wide = call.parameters.iter().map(|p| p.astype(DType::F64));
     let wide = wide.collect::<Result<Vec<_>>>()?;
@@ -119,7 +123,8 @@ pub fn truncated_normal<'a>(
     let (least, most) = (share(&low, -1.0)?, share(&high, 1.0)?);
     let between = uniform.mul(&most.sub(&least)?)?.add(&least)?;
     let central = between.erfinv()?.mul(SQRT_2)?.mul(scale)?.add(loc)?;
-    // Beyond FAR deviations a draw is its distance from the bound that is nearer to the mean.
+    // Beyond FAR deviations, compute the distance of a draw from the bound that is nearer to the
+    // mean.
     let near = crate::where_(&above, &low, &high.neg()?)?;
     let far = crate::where_(&above, &high, &low.neg()?)?;
     let near = crate::where_(&outside, &near, FAR)?;
@@ -130,16 +135,17 @@ pub fn truncated_normal<'a>(
     call.done(&drawn.clip(Some(lower.into()), Some(upper.into()))?)
 }
 
-/// From so many deviations on, the tail of a normal distribution is computed by its logarithm.
+/// The number of deviations from which the tail of a normal distribution is computed by its
+/// logarithm.
 const FAR: f64 = 5.0;
 
-/// The distances from `near` of standard normal draws within `near..near + width`, where `near` is at
-/// least [`FAR`]. Newton's method for the logarithm of the tail's mass, from the solution for the
-/// density `z exp(-z^2 / 2)`, which differs by `1 / near^2` at most.
+/// The distances from `near` of standard normal draws within `near..near + width`, for `near` of at
+/// least [`FAR`]. Newton's method on the logarithm of the tail's mass, starting from the solution
+/// for the density `z exp(-z^2 / 2)`, which differs by at most `1 / near^2`.
 #[track_caller]
 fn tail_distance(uniform: &Tensor, near: &Tensor, width: &Tensor) -> Result<Tensor> {
     let start = mills_ratio(near)?;
-    // The logarithm of the tail's mass beyond a distance, over that beyond `near`.
+    // The logarithm of the ratio of the tail's mass beyond a distance to the mass beyond `near`.
     let mass = |distance: &Tensor, ratio: &Tensor| {
         let exponent = distance.mul(&distance.mul(0.5)?.add(near)?)?;
         ratio.div(&start)?.log()?.sub(&exponent)
@@ -156,8 +162,8 @@ fn tail_distance(uniform: &Tensor, near: &Tensor, width: &Tensor) -> Result<Tens
     Ok(distance)
 }
 
-/// The mass of the standard normal distribution beyond `x` over its density at `x`, for `x` of at least
-/// [`FAR`]: Laplace's continued fraction.
+/// The Mills ratio for `x` of at least [`FAR`]: the mass of the standard normal distribution beyond
+/// `x` divided by its density at `x`. Laplace's continued fraction.
 #[track_caller]
 fn mills_ratio(x: &Tensor) -> Result<Tensor> {
     let mut fraction = x.clone();
@@ -167,14 +173,14 @@ fn mills_ratio(x: &Tensor) -> Result<Tensor> {
     fraction.reciprocal()
 }
 
-/// Gamma draws of the shapes `a` as a factor and the logarithm of another, which may be very small:
-/// rejection by G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", ACM
-/// Transactions on Mathematical Software 26, 2000. NaN unless `a` is positive.
+/// Gamma draws of shape `a`, as a factor and the logarithm of another factor, which may be very
+/// small: rejection sampling by G. Marsaglia and W. W. Tsang, "A simple method for generating gamma
+/// variables", ACM Transactions on Mathematical Software 26, 2000. NaN unless `a` is positive.
 #[track_caller]
 fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let a = a.broadcast_to(call.shape.clone())?;
     let (valid, small) = (a.gt(0.0)?.bitwise_and(&a.isfinite()?)?, a.lt(1.0)?);
-    // Of shapes below one, those of one more times a power of a uniform draw.
+    // For a shape below one, multiply a draw for the shape plus one by a power of a uniform draw.
     let more = crate::where_(&small, &a.add(1.0)?, &a)?;
     let d = crate::where_(&valid, &more.sub(1.0 / 3.0)?, 1.0)?;
     let c = d.mul(9.0)?.rsqrt()?;
@@ -203,8 +209,8 @@ fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((crate::where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
 }
 
-/// Gamma draws of the shape `a` and that scale; NaN unless `a` is positive. A gradient flows to the
-/// scale only: asking for that of `a` is an error.
+/// Gamma draws of shape `a` and scale `scale`; NaN unless `a` is positive. Gradients flow to the
+/// scale only; a gradient with respect to `a` is an error.
 #[track_caller]
 pub fn gamma<'a>(
     draws: &Draws,
@@ -239,10 +245,10 @@ pub fn beta<'a>(
     call.done(&x.sub(&y)?.sigmoid()?)
 }
 
-/// Draws of vectors that are positive and sum to one, along a last axis of `alpha`'s; the shape asked
-/// for is that of the axes before. Gradients are refused.
+/// Dirichlet draws: positive vectors that sum to one, along the last axis of `alpha`. The requested
+/// shape is that of the other axes. Gradients are refused.
 ///
-/// Errors: a shape error for an `alpha` without axes.
+/// Errors: a shape error for an `alpha` of rank 0.
 #[track_caller]
 pub fn dirichlet(draws: &Draws, alpha: &Tensor) -> Result<Tensor> {
     let op = "dirichlet";
@@ -251,7 +257,7 @@ pub fn dirichlet(draws: &Draws, alpha: &Tensor) -> Result<Tensor> {
     call.done(&logs.softmax(-1)?)
 }
 
-/// A call of real draws whose last axis is its parameter's.
+/// A call of real draws with an additional last axis, that of the parameter.
 #[track_caller]
 fn batched(op: &'static str, draws: &Draws, parameter: &Tensor) -> Result<Call> {
     let shape = parameter.shape();

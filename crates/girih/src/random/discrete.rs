@@ -1,11 +1,11 @@
-//! Distributions of truth values and integers.
+//! Distributions of booleans and integers.
 
 use super::key::{Call, Draws, fold_in};
 use crate::{Operand, Result, Tensor, default_int, scan, where_, while_loop};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
 
-/// True with probability `p`; of dtype bool unless another is asked for.
+/// True with probability `p`; the default dtype is bool.
 ///
 /// Errors: those of [`super::uniform`].
 #[track_caller]
@@ -15,7 +15,7 @@ pub fn bernoulli<'a>(draws: &Draws, p: impl Into<Operand<'a>>) -> Result<Tensor>
     call.unit(0)?.lt(&call.parameters[0])?.astype(draws.dtype_or(DType::Bool))
 }
 
-/// -1 or 1, each with probability one half; of dtype i64 unless another is asked for.
+/// -1 or 1, each with probability one half; the default dtype is i64.
 #[track_caller]
 pub fn rademacher(draws: &Draws) -> Result<Tensor> {
     let call = Call::new("rademacher", draws, DType::F32, &[])?;
@@ -23,10 +23,10 @@ pub fn rademacher(draws: &Draws) -> Result<Tensor> {
     sign.astype(draws.dtype_or(default_int()))
 }
 
-/// Indices along an axis of `logits`, each with the probability that softmax gives it: where the
-/// logits plus Gumbel noise are largest. The shape asked for ends with that of the other axes.
+/// Categorical draws: indices along an axis of `logits` with the probabilities of the softmax, by
+/// the Gumbel-max trick. The requested shape must end with the shape of the other axes.
 ///
-/// Errors: an axis error; a shape error for a shape that ends otherwise, or no categories.
+/// Errors: an axis error; a shape error for another shape, or no categories.
 #[track_caller]
 pub fn categorical(draws: &Draws, logits: &Tensor, axis: i64) -> Result<Tensor> {
     let (op, shape) = ("categorical", logits.shape());
@@ -55,7 +55,7 @@ pub fn categorical(draws: &Draws, logits: &Tensor, axis: i64) -> Result<Tensor> 
     best.astype(draws.dtype_or(default_int()))
 }
 
-/// What a rejection keeps: for each element its result, once it has one.
+/// Rejection sampling that keeps the first accepted result of each element.
 struct Rejection {
     call: Call,
     key: Tensor,
@@ -67,9 +67,9 @@ impl Rejection {
         Ok(Rejection { call, key })
     }
 
-    /// Runs `step` on the round's two uniform draws and its sum so far until no element is missing.
-    /// The step gives the next sums, the results and whether they are accepted. Elements that are
-    /// not `valid` result in -1.
+    /// Runs `step` until every element is accepted. `step` receives two uniform draws, the results
+    /// so far and the sums so far, and returns the next sums, the results and whether they are
+    /// accepted. The result of elements that are not `valid` is -1.
     #[track_caller]
     fn run(
         &self,
@@ -93,10 +93,10 @@ impl Rejection {
     }
 }
 
-/// Counts of events that are expected `lam` times; i64 unless another dtype is asked for. A negative
-/// `lam` or NaN gives -1. Sources: D. E. Knuth, "The Art of Computer Programming" 2, 3.4.1, below ten;
-/// W. Hörmann, "The transformed rejection method for generating Poisson random variables",
-/// Insurance: Mathematics and Economics 12, 1993, routine PTRS, from there on.
+/// Poisson draws with mean `lam`; the default dtype is i64. The result is -1 for a negative `lam`
+/// or NaN. Below ten: D. E. Knuth, "The Art of Computer Programming" 2, 3.4.1. From ten on: W.
+/// Hörmann, "The transformed rejection method for generating Poisson random variables", Insurance:
+/// Mathematics and Economics 12, 1993, routine PTRS.
 #[track_caller]
 pub fn poisson<'a>(draws: &Draws, lam: impl Into<Operand<'a>>) -> Result<Tensor> {
     let call = Call::new("poisson", draws, DType::F64, &[lam.into()])?;
@@ -131,10 +131,10 @@ pub fn poisson<'a>(draws: &Draws, lam: impl Into<Operand<'a>>) -> Result<Tensor>
     found.astype(draws.dtype_or(default_int()))
 }
 
-/// Successes among `n` trials of probability `p`, in f64; -1 unless `n >= 0` and `p` is in `[0, 1]`.
-/// Sources: the number of geometric gaps that fit (Devroye 1986, X.4.3) where ten successes are not
-/// expected; W. Hörmann, "The generation of binomial random variates", Journal of Statistical
-/// Computation and Simulation 46, 1993, routine BTRS, elsewhere.
+/// The number of successes in `n` trials of probability `p`, in f64; -1 unless `n >= 0` and `p` is
+/// in `[0, 1]`. For fewer than ten expected successes: the number of geometric gaps that fit
+/// (Devroye 1986, X.4.3). Otherwise: W. Hörmann, "The generation of binomial random variates",
+/// Journal of Statistical Computation and Simulation 46, 1993, routine BTRS.
 #[track_caller]
 fn binomial_counts(call: &Call, n: &Tensor, p: &Tensor) -> Result<Tensor> {
     let whole = n.floor()?.eq(n)?;
@@ -144,7 +144,7 @@ fn binomial_counts(call: &Call, n: &Tensor, p: &Tensor) -> Result<Tensor> {
     let flipped = p.gt(0.5)?;
     let p = where_(&flipped, &p.neg()?.add(1.0)?, &p)?;
     let few = n.mul(&p)?.lt(10.0)?;
-    // Numbers of the other method where it is not meant.
+    // Harmless values for the elements that use the other method.
     let (m_n, m_p) = (where_(&few, 40.0, &n)?, where_(&few, 0.5, &p)?);
     let gap = p.neg()?.log1p()?;
     let odds = m_p.div(&m_p.neg()?.add(1.0)?)?;
@@ -177,8 +177,8 @@ fn binomial_counts(call: &Call, n: &Tensor, p: &Tensor) -> Result<Tensor> {
     where_(&valid, &other, -1.0)
 }
 
-/// Successes among `n` trials of probability `p`; i64 unless another dtype is asked for. -1 unless
-/// `n` is a whole number from 0 up and `p` in `[0, 1]`.
+/// Binomial draws: the number of successes in `n` trials of probability `p`; the default dtype is
+/// i64. -1 unless `n` is a non-negative whole number and `p` is in `[0, 1]`.
 #[track_caller]
 pub fn binomial<'a>(
     draws: &Draws,
@@ -190,11 +190,11 @@ pub fn binomial<'a>(
     found.astype(draws.dtype_or(default_int()))
 }
 
-/// How often each category comes among `n` draws, the categories along the last axis of `p`, whose
-/// elements are weights: they need not sum to one. The shape asked for is that of the axes before.
-/// i64 unless another dtype is asked for.
+/// Multinomial draws: the number of occurrences of each category in `n` draws, with categories
+/// along the last axis of `p`. The elements of `p` are weights that need not sum to one. The
+/// requested shape is that of the other axes. The default dtype is i64.
 ///
-/// Errors: a shape error for weights without an axis.
+/// Errors: a shape error for weights of rank 0.
 #[track_caller]
 pub fn multinomial<'a>(draws: &Draws, n: impl Into<Operand<'a>>, p: &Tensor) -> Result<Tensor> {
     let (op, shape, n) = ("multinomial", p.shape(), n.into());
@@ -213,7 +213,7 @@ pub fn multinomial<'a>(draws: &Draws, n: impl Into<Operand<'a>>, p: &Tensor) -> 
     let columns = p.moveaxis(&[-1], &[0])?;
     let step = |carries: &[Tensor], parts: &[Tensor]| {
         let ([left, rest], [p, number]) = (carries, parts) else { unreachable!("as given") };
-        // What is left goes to the last one, whatever the rounding.
+        // The last category receives all remaining draws, whatever the rounding.
         let last = number.eq(count as i64 - 1)?;
         let ratio = p.div(rest)?.clip(Some(0.0.into()), Some(1.0.into()))?;
         let ratio = whole(&where_(&last, 1.0, &ratio)?)?;

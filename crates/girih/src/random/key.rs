@@ -1,21 +1,20 @@
-//! Keys, and what is drawn from them or from the process's generator: random bits, and the uniform
-//! and normal numbers that the distributions are made of.
+//! Keys, and draws from keys or from the process's generator: random bits, and the uniform and
+//! normal numbers from which the distributions are computed.
 
 use crate::ops::value_in;
 use crate::{Error, Operand, Result, Tensor};
 use girih_ir::{DType, OpCode, Shape};
 use std::f64::consts::TAU;
 
-/// Counters from here on are those of keys split from a key; those below are of its draws.
+/// The first counter for keys split from a key; smaller counters are for its draws.
 const SPLIT: i128 = 1 << 63;
 /// The counter of the key that data is folded into.
 const FOLD: i128 = (1 << 64) - 1;
 
-/// How many numbers to draw, of which dtype, and from what.
+/// The shape, dtype and source of random draws.
 ///
-/// Without a shape there are as many as the parameters say, without a dtype it is the function's
-/// own, and without a key the process's generator draws them, which [`crate::random::manual_seed`]
-/// starts.
+/// The default shape is that of the parameters, the default dtype that of the function, and the
+/// default source the process's generator, which [`crate::random::manual_seed`] seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Draws {
     shape: Option<Shape>,
@@ -24,24 +23,24 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Of the parameters' shape, the usual dtype, by the process's generator.
+    /// Draws with the default shape, dtype and source.
     pub fn new() -> Draws {
         Draws::default()
     }
 
-    /// Of that shape.
+    /// The draws with the shape `shape`.
     #[must_use]
     pub fn shape(self, shape: impl Into<Shape>) -> Draws {
         Draws { shape: Some(shape.into()), ..self }
     }
 
-    /// Of that dtype.
+    /// The draws with the dtype `dtype`.
     #[must_use]
     pub fn dtype(self, dtype: DType) -> Draws {
         Draws { dtype: Some(dtype), ..self }
     }
 
-    /// From that key.
+    /// The draws from the key `key`.
     #[must_use]
     pub fn key(self, key: &Tensor) -> Draws {
         Draws { key: Some(key.clone()), ..self }
@@ -49,30 +48,31 @@ impl Draws {
 }
 
 impl Draws {
-    /// The same with the shape that the one asked for becomes.
+    /// The draws with a shape that `f` computes from the requested shape, if there is one.
     pub(super) fn reshaped(&self, f: impl FnOnce(&Shape) -> Result<Shape>) -> Result<Draws> {
         let shape = self.shape.as_ref().map(f).transpose()?;
         Ok(Draws { shape, ..self.clone() })
     }
 
-    /// The dtype asked for.
+    /// The requested dtype, or a default.
     pub(super) fn dtype_or(&self, default: DType) -> DType {
         self.dtype.unwrap_or(default)
     }
 }
 
-/// The key of a seed: a scalar of dtype u64. What is drawn from a key depends on it alone, so that
-/// each key is used once: [`split`] or [`fold_in`] make new ones.
+/// A key from a seed: a scalar of dtype u64. A key alone determines its draws, so use each key once
+/// and create new keys with [`split`] or [`fold_in`].
 ///
-/// Errors: an integer that 64 bits do not hold; a dtype error for a tensor of no integers.
+/// Errors: for an integer that does not fit 64 bits; a dtype error for a tensor that does not hold
+/// integers.
 #[track_caller]
 pub fn key<'a>(seed: impl Into<Operand<'a>>) -> Result<Tensor> {
     word_of("key", seed.into())
 }
 
-/// That many keys, along one axis, that share no draws with each other or with the key.
+/// `count` keys along one axis, which share no draws with each other or with the key.
 ///
-/// Errors: those of a tensor that is no key.
+/// Errors: for a tensor that is no key.
 #[track_caller]
 pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
     let key = checked("split", key)?;
@@ -82,10 +82,10 @@ pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
     word(&key, &counters)
 }
 
-/// A new key of a key and an integer, such as the number of a step or layer; of a tensor of
-/// integers as many keys.
+/// A new key from a key and an integer, such as the number of a step or layer; for a tensor of
+/// integers, a tensor of keys.
 ///
-/// Errors: those of a tensor that is no key; a dtype error for data that is no integer.
+/// Errors: for a tensor that is no key; a dtype error for data that is no integer.
 #[track_caller]
 pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor> {
     let key = checked("fold_in", key)?;
@@ -93,9 +93,9 @@ pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor>
     word(&word(&key, &constant(FOLD)?)?, &data)
 }
 
-/// Uniform random bits in every bit of an integer dtype, u32 by default.
+/// Integers whose bits are all uniformly random, u32 by default.
 ///
-/// Errors: a dtype error for another dtype; those of a tensor that is no key.
+/// Errors: a dtype error for a dtype that is no integer; for a tensor that is no key.
 #[track_caller]
 pub fn bits(draws: &Draws) -> Result<Tensor> {
     let dtype = draws.dtype.unwrap_or(DType::U32);
@@ -104,7 +104,7 @@ pub fn bits(draws: &Draws) -> Result<Tensor> {
         return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
     }
     let bits = Call::new("bits", draws, DType::F32, &[])?.bits(0)?;
-    // The highest: casts between integers keep the lowest.
+    // Use the highest bits, since casts between integers keep the lowest.
     let unused = 64 - 8 * dtype.size() as i64;
     if unused == 0 { bits.astype(dtype) } else { bits.shift_right(unused)?.astype(dtype) }
 }
@@ -113,13 +113,13 @@ fn constant(word: i128) -> Result<Tensor> {
     Operand::Int(word).constant(DType::U64)
 }
 
-/// The bits of a key at counters.
+/// The random bits of a key at counters.
 #[track_caller]
 fn word(key: &Tensor, counters: &Tensor) -> Result<Tensor> {
     Tensor::record(OpCode::Philox.into(), &[key, counters])
 }
 
-/// An integer as 64 bits; a negative one by its two's complement.
+/// An integer as 64 bits, in two's complement.
 #[track_caller]
 fn word_of(op: &'static str, value: Operand<'_>) -> Result<Tensor> {
     let dtype = match value {
@@ -139,7 +139,7 @@ fn word_of(op: &'static str, value: Operand<'_>) -> Result<Tensor> {
     value_in(value, dtype)?.astype(DType::U64)
 }
 
-/// A key.
+/// Checks that a tensor is a key.
 fn checked(op: &'static str, key: &Tensor) -> Result<Tensor> {
     if key.dtype() != DType::U64 {
         let expected = "a key: a uint64 scalar made by random.key, split or fold_in";
@@ -152,7 +152,7 @@ fn checked(op: &'static str, key: &Tensor) -> Result<Tensor> {
     Ok(key.clone())
 }
 
-/// One call of a distribution: what [`Draws`] and its parameters come to.
+/// One call of a distribution, with resolved [`Draws`] and parameters.
 #[derive(Clone)]
 pub(super) struct Call {
     /// The function's name, for errors.
@@ -161,15 +161,16 @@ pub(super) struct Call {
     pub shape: Shape,
     /// The dtype of the result.
     pub dtype: DType,
-    /// The dtype that is computed in.
+    /// The compute dtype.
     pub wide: DType,
-    /// The parameters, in that dtype.
+    /// The parameters, in the compute dtype.
     pub parameters: Vec<Tensor>,
     key: Option<Tensor>,
 }
 
 impl Call {
-    /// A call whose result has a dtype of its own, and whose computation is in `least` at least.
+    /// A call that computes in `least` or a wider dtype; the default result dtype is the compute
+    /// dtype.
     #[track_caller]
     pub fn new(
         op: &'static str,
@@ -193,7 +194,7 @@ impl Call {
         Ok(Call { op, shape, dtype, wide, parameters, key })
     }
 
-    /// A call whose result is a real number: of the dtype asked for, or of the parameters'.
+    /// A call with a real result, of the requested dtype or else the parameters' dtype.
     #[track_caller]
     pub fn real(op: &'static str, draws: &Draws, parameters: &[Operand<'_>]) -> Result<Call> {
         let given = parameters.iter().filter_map(|p| match p {
@@ -208,7 +209,7 @@ impl Call {
         }
         let mut call = Call::new(op, draws, dtype.widened(), parameters)?;
         if call.wide != dtype.widened() {
-            // The parameters are wider than what is asked for.
+            // The parameters are wider than the requested dtype.
             call.wide = dtype.widened();
             let narrowed = call.parameters.iter().map(|p| p.astype(call.wide));
             call.parameters = narrowed.collect::<Result<_>>()?;
@@ -216,22 +217,22 @@ impl Call {
         Ok(Call { dtype, ..call })
     }
 
-    /// The same call with draws of another shape.
+    /// The call with draws of another shape.
     pub fn of_shape(&self, shape: Shape) -> Call {
         Call { shape, ..self.clone() }
     }
 
-    /// The same call with a result of another dtype.
+    /// The call with a result of another dtype.
     pub fn of_dtype(&self, dtype: DType) -> Call {
         Call { dtype, ..self.clone() }
     }
 
-    /// The same call with another key.
+    /// The call with another key.
     pub fn with_key(&self, key: Tensor) -> Call {
         Call { key: Some(key), ..self.clone() }
     }
 
-    /// The call's key: its own, or one that the process's generator draws.
+    /// The call's key, or else a key drawn from the process's generator.
     #[track_caller]
     pub fn own_key(&self) -> Result<Tensor> {
         match &self.key {
@@ -240,7 +241,7 @@ impl Call {
         }
     }
 
-    /// The `number`-th of the independent draws that a function makes: 64 bits per element.
+    /// The `number`-th of the call's independent draws: 64 bits per element.
     #[track_caller]
     pub fn bits(&self, number: i64) -> Result<Tensor> {
         let Some(key) = &self.key else {
@@ -256,7 +257,7 @@ impl Call {
         word(&key, &counters)?.reshape_to(self.shape.clone())
     }
 
-    /// Uniform draws in `[0, 1)`, of the result's dtype: multiples of its epsilon's half.
+    /// Uniform draws in `[0, 1)`, in the result's dtype: multiples of half its epsilon.
     #[track_caller]
     pub fn unit(&self, number: i64) -> Result<Tensor> {
         if self.key.is_none() {
@@ -267,7 +268,7 @@ impl Call {
         whole.mul(scale(digits))
     }
 
-    /// Uniform draws in `(0, 1)`, both ends excluded, of the dtype that is computed in.
+    /// Uniform draws in the open interval `(0, 1)`, in the compute dtype.
     #[track_caller]
     pub fn open(&self, number: i64) -> Result<Tensor> {
         let digits = digits(self.wide) - 1;
@@ -275,8 +276,8 @@ impl Call {
         whole.add(0.5)?.mul(scale(digits))
     }
 
-    /// Standard normal draws, of the dtype that is computed in: by Box and Muller, a pair of words
-    /// for each.
+    /// Standard normal draws in the compute dtype, by the Box-Muller transform with two words per
+    /// draw.
     #[track_caller]
     pub fn gaussian(&self, number: i64) -> Result<Tensor> {
         if self.key.is_none() {
@@ -290,14 +291,15 @@ impl Call {
         radius.log()?.mul(-2.0)?.sqrt()?.mul(&angle)
     }
 
-    /// A result in the dtype asked for.
+    /// Converts a result to the result's dtype.
     #[track_caller]
     pub fn done(&self, result: &Tensor) -> Result<Tensor> {
         result.astype(self.dtype)
     }
 }
 
-/// The shape asked for, to which the parameters must broadcast, or theirs.
+/// The requested shape, to which the parameters must broadcast, or else the parameters' broadcast
+/// shape.
 fn shape(
     op: &'static str,
     asked: Option<&Shape>,
@@ -318,7 +320,7 @@ fn shape(
     }
 }
 
-/// Bits of a float's significand.
+/// The number of bits of a float's significand.
 fn digits(dtype: DType) -> i64 {
     match dtype {
         DType::F64 => 53,

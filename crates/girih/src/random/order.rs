@@ -1,15 +1,15 @@
-//! Integers of a range, orders and choices.
+//! Random integers, permutations and choices.
 
 use super::key::{Call, Draws};
 use crate::{Error, Result, Tensor, default_int, searchsorted};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
 
-/// Uniform integers in `[low, high)`, i64 unless another dtype is asked for. The bias of reducing 64
-/// random bits is below `(high - low) / 2^63`.
+/// Uniform integers in `[low, high)`; the default dtype is i64. The bias of reducing 64 random bits
+/// is below `(high - low) / 2^63`.
 ///
 /// Errors: [`Error::InvalidArgument`] unless `low < high` and both fit the dtype; a dtype error for
-/// a dtype of no integers.
+/// a dtype that is no integer.
 #[track_caller]
 pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
     let dtype = draws.dtype_or(default_int());
@@ -32,7 +32,7 @@ pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
     bits.astype(DType::I64)?.remainder(span)?.add(low)?.astype(dtype)
 }
 
-/// The numbers below `count` in random order (i64).
+/// A random permutation of the numbers below `count` (i64).
 #[track_caller]
 pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
     let draws = draws.clone().shape([count]);
@@ -40,8 +40,8 @@ pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
     Call::new("permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0, false)
 }
 
-/// The slices along an axis in random order; with `independent`, the elements of each line along it in
-/// an order of its own.
+/// Permutes the slices along an axis randomly; with `independent`, permutes each line along the
+/// axis independently.
 ///
 /// Errors: an axis error.
 #[track_caller]
@@ -56,11 +56,11 @@ pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Resu
     x.take_along_axis(&order, axis)
 }
 
-/// Indices below `count`, of the shape asked for: with replacement or without, uniformly or by
-/// weights of one axis, which need not sum to one.
+/// Indices below `count`, of the requested shape, with or without replacement. They are drawn
+/// uniformly or by weights of one axis, which need not sum to one.
 ///
-/// Errors: [`Error::InvalidArgument`] if there is nothing to choose from, or too little without
-/// replacement; a shape error unless there is one weight for each.
+/// Errors: [`Error::InvalidArgument`] if `count` is zero, or too small without replacement; a shape
+/// error unless there is one weight per index.
 #[track_caller]
 pub fn choice(
     draws: &Draws,
@@ -88,11 +88,11 @@ pub fn choice(
             let sums = weights.cumsum(0, None, false)?;
             let total = weights.sum(None, false)?;
             let at = call.of_dtype(DType::F64).unit(0)?.mul(&total)?;
-            // Rounding may reach the end.
+            // Rounding may give the total.
             searchsorted(&sums, &at, true, None)?.minimum((count as i64 - 1).max(0))
         }
         (false, weights) => {
-            // The largest of weighted exponential races, of which equal weights are one case.
+            // The smallest of weighted exponential draws; equal weights are a permutation.
             let order = match weights {
                 None => permutation(draws, count)?,
                 Some(weights) => {

@@ -11,19 +11,20 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl Tensor {
-    /// Adds the gradients of this tensor to those of the leaves it follows from, which are the tensors
-    /// with [`Tensor::set_requires_grad`]: see [`Tensor::grad`]. Like everything else the gradients
-    /// are recorded, and computed when their values are asked for.
+    /// Accumulates the gradients of this tensor in its leaves, the tensors with
+    /// [`Tensor::set_requires_grad`]: see [`Tensor::grad`]. The gradients are recorded lazily and
+    /// computed when their values are needed.
     ///
-    /// `cotangent` is needed for a tensor that is no scalar: the gradient is that of their products'
-    /// sum. With `retain` the tape keeps how the tensor came about, for another call. With `create`
-    /// the gradients can be differentiated in their turn.
+    /// A tensor that is no scalar needs a `cotangent`: the gradient is that of the sum of their
+    /// products. With `retain` the tape keeps its steps for another call. With `create` the
+    /// gradients can be differentiated again.
     ///
-    /// Works also after the tensor, or what it was computed from, has been evaluated.
+    /// This also works after the tensor, or its operands, have been evaluated.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a tensor that requires no gradient, one that is no scalar
-    /// without a cotangent, a cotangent of another spec, and a tape that an earlier call has used up;
-    /// [`Error::Transform`] for an op without a derivative; those of hooks.
+    /// Errors: [`Error::InvalidArgument`] for a tensor that does not require a gradient, a missing
+    /// cotangent of a tensor that is no scalar, a cotangent of another spec, and steps of the tape
+    /// that an earlier call has released; [`Error::Transform`] for an op without a derivative;
+    /// those of hooks.
     ///
     /// ```
     /// use girih::Tensor;
@@ -82,7 +83,7 @@ impl Tensor {
     }
 }
 
-/// The tracked nodes that a tensor follows from, operands first, and what is noted on them.
+/// The tracked ancestors of a tensor, operands first, and their gradient states.
 struct Walk {
     nodes: Vec<(Arc<Node>, Operands)>,
     notes: FxHashMap<*const Node, Notes>,
@@ -92,7 +93,7 @@ impl Walk {
     fn of(output: &Tensor) -> Result<Walk> {
         let mut walk = Walk { nodes: Vec::new(), notes: FxHashMap::default() };
         let mut seen: FxHashSet<*const Node> = FxHashSet::default();
-        // A node is met, and met again when its operands are done.
+        // A node is visited again after its operands are done.
         let mut stack = vec![(output.node().clone(), None::<Operands>)];
         while let Some((node, operands)) = stack.pop() {
             if let Some(operands) = operands {
@@ -122,9 +123,9 @@ impl Walk {
         self.notes.get(&Arc::as_ptr(node))
     }
 
-    /// The gradients of leaves and of those that retain theirs. A node whose gradient somebody looks at
-    /// on the way is two in the graph: the value that was computed, and an input that its users take.
-    /// So the cotangent of the input is complete before that of the value is put in.
+    /// The gradients of leaves and of nodes that retain theirs. A node whose gradient is observed
+    /// has two nodes in the graph: its computed value, and an input for its users. The cotangent of
+    /// the input is therefore complete before it becomes the cotangent of the value.
     fn gradients(&self, output: &Tensor, seed: Tensor) -> Result<Vec<(Arc<Node>, Tensor)>> {
         let mut parts = Parts::default();
         for (node, operands) in &self.nodes {
@@ -151,7 +152,8 @@ impl Walk {
         let mut recorder = Recorder { splice, graph, tensors: FxHashMap::default() };
         recorder.tensors.insert(cotangents[0], seed);
         let mut given = Vec::new();
-        // The last in the graph first: its users come later, so their cotangents are there.
+        // In reverse order: the users of a node come later in the graph, so their cotangents are
+        // complete.
         let mut place = cotangents.len();
         let ends: Vec<NodeId> = recorder.graph.outputs().to_vec();
         for (look, end) in looked.iter().zip(ends).rev() {
@@ -187,12 +189,12 @@ impl Walk {
 const USED_UP: &str = "backward: an earlier call of backward has used up how this tensor came about; \
                        pass retain_graph=True to the earlier call, or compute the tensor again";
 
-/// A node whose gradient somebody looks at.
+/// A node whose gradient is observed.
 struct Look {
     node: Arc<Node>,
-    /// The input that its users take.
+    /// The input for the node's users.
     input: NodeId,
-    /// The node of the graph that computes its value; none for a leaf.
+    /// The node of the graph that computes its value; `None` for a leaf.
     value: Option<NodeId>,
 }
 
@@ -200,7 +202,7 @@ struct Look {
 #[derive(Default)]
 struct Parts {
     graph: Graph,
-    /// By node: what its users take.
+    /// By recorded node: the node for its users.
     ids: FxHashMap<*const Node, NodeId>,
     outside: FxHashMap<NodeId, Arc<Node>>,
     looked: Vec<Look>,
@@ -208,7 +210,7 @@ struct Parts {
 
 impl Parts {
     fn leaf(&mut self, node: &Arc<Node>) -> NodeId {
-        // Rules look at constants.
+        // Rules may use the values of constants.
         let op = if node.is_constant() { node.op() } else { OpCode::Input.into() };
         let id = self.graph.leaf(op, node.spec());
         self.outside.insert(id, node.clone());
@@ -245,7 +247,7 @@ impl Parts {
     }
 }
 
-/// Records nodes of a graph as they are asked for.
+/// Records nodes of a graph on demand.
 struct Recorder {
     splice: Splice,
     graph: Graph,
@@ -253,7 +255,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// The tensor of a node, of which all that is not outside has been given or follows.
+    /// Records a node and its ancestors; inputs must be in `splice.outside` or `tensors`.
     fn tensor(&mut self, end: NodeId) -> Tensor {
         let mut needed: FxHashSet<NodeId> = FxHashSet::default();
         let mut stack = vec![end];

@@ -1,13 +1,13 @@
-//! Transforms of closures. Each calls the closure once, on placeholders, and records the transformed
-//! function; nothing is computed until a value is asked for, and transforms nest to any depth.
+//! Transforms of closures. Each calls the closure once, on placeholders, and records the
+//! transformed function. Everything stays lazy, and transforms nest to any depth.
 
 use super::{Linear, Randomness, Trace};
 use crate::{Error, Result, Tensor};
 use girih_ir::{Dim, Shape};
 use girih_transform::BatchAxis;
 
-/// A function that gives the value and the gradients of `f`, a function of some tensors that
-/// returns a scalar: one gradient per argument. Nothing is computed until asked for.
+/// A function that returns the value and the gradients of `f`, a function of tensors that returns a
+/// scalar, with one gradient per argument. The results are lazy.
 ///
 /// ```
 /// use girih::{Tensor, value_and_grad};
@@ -33,7 +33,7 @@ where
     }
 }
 
-/// A function that gives the gradients of `f`; see [`value_and_grad`].
+/// A function that returns the gradients of `f`; see [`value_and_grad`].
 pub fn grad<F>(f: F) -> impl Fn(&[Tensor]) -> Result<Vec<Tensor>>
 where
     F: Fn(&[Tensor]) -> Result<Tensor>,
@@ -42,7 +42,7 @@ where
     move |arguments| Ok(f(arguments)?.1)
 }
 
-/// Runs a function on placeholders for `primals`.
+/// Traces a function on placeholders for `primals`.
 fn traced<F>(f: F, primals: &[Tensor]) -> Result<(Trace, Vec<Tensor>, Vec<Tensor>)>
 where
     F: FnOnce(&[Tensor]) -> Result<Vec<Tensor>>,
@@ -57,11 +57,11 @@ fn refs(tensors: &[Tensor]) -> Vec<&Tensor> {
     tensors.iter().collect()
 }
 
-/// The results of `f` at `primals`, and their derivatives along `tangents`, one per primal: forward
-/// mode, at about the cost of `f` itself and without keeping its intermediate values.
+/// Forward mode: the results of `f` for `primals`, and their derivatives along `tangents`, one per
+/// primal. The cost is about that of `f`, and intermediate values are not kept.
 ///
-/// Errors: [`Error::InvalidArgument`] for tangents of other shapes or dtypes than the primals;
-/// [`Error::Transform`] for primals that are no floats.
+/// Errors: [`Error::InvalidArgument`] for tangents whose shapes or dtypes differ from those of the
+/// primals; [`Error::Transform`] for primals that are no floats.
 ///
 /// ```
 /// use girih::{Tensor, jvp};
@@ -79,8 +79,8 @@ where
     trace.jvp(&refs(&outputs), &refs(&wrt), &refs(primals), &refs(tangents))
 }
 
-/// The results of `f` at `primals`, and the map of cotangents of these results to those of the
-/// primals: reverse mode.
+/// Reverse mode: the results of `f` for `primals`, and the linear map of cotangents of the results
+/// to cotangents of the primals.
 ///
 /// Errors: [`Error::Transform`] for primals that are no floats, and ops without a derivative.
 ///
@@ -101,8 +101,8 @@ where
     trace.vjp(&refs(&outputs), &refs(&wrt), &refs(primals))
 }
 
-/// The results of `f` at `primals`, and the map of tangents of the primals to those of the results;
-/// [`jvp`] for several tangents, without recording `f` again.
+/// The results of `f` for `primals`, and the linear map of tangents of the primals to tangents of
+/// the results: [`jvp`] for several tangents, without recording `f` again.
 ///
 /// Errors: as [`vjp`].
 pub fn linearize<F>(f: F, primals: &[Tensor]) -> Result<(Vec<Tensor>, Linear)>
@@ -113,12 +113,12 @@ where
     trace.linearize(&refs(&outputs), &refs(&wrt), &refs(primals))
 }
 
-/// A function of tensors with a batch axis: each call of it is a call of `f` for each member of the
-/// batch, in one program. `in_axes` names the batch axis of each argument, `None` for an argument
-/// that is the same for all. Results have the batch axis in front.
+/// The batched version of `f`: a call computes `f` for each member of the batch, in one program.
+/// `in_axes` has the batch axis of each argument, `None` for an unbatched argument. Results have
+/// the batch axis in front.
 ///
-/// Errors: [`Error::InvalidArgument`] for axes that do not exist, batches of different sizes, and
-/// random draws in `f` (see [`Trace::vmap`]).
+/// Errors: [`Error::InvalidArgument`] for axes out of range, batches of different sizes, and random
+/// draws in `f` (see [`Trace::vmap`]).
 ///
 /// ```
 /// use girih::{Tensor, vmap};
@@ -137,8 +137,8 @@ where
     batched(None, f, in_axes)
 }
 
-/// As [`vmap`], of a function that refers to the batch axis by a name: [`crate::psum`] and the other
-/// collectives. An axis of the same name further out is hidden.
+/// As [`vmap`], for a function that uses the batch axis by its name in [`crate::psum`] and the
+/// other collectives. The name hides an outer axis of the same name.
 ///
 /// Errors: as [`vmap`]; as [`Trace::bind_axis`].
 pub fn vmap_named<F>(
@@ -237,7 +237,7 @@ where
     results.into_iter().map(settle).collect()
 }
 
-/// One tensor for each element of a shape: 1 there and 0 elsewhere, stacked in front.
+/// The unit vectors of a tensor's shape, stacked along a leading axis.
 fn basis(like: &Tensor) -> Result<Tensor> {
     let shape = like.shape();
     let count = shape.count().get();
@@ -245,8 +245,9 @@ fn basis(like: &Tensor) -> Result<Tensor> {
     eye.reshape_to(std::iter::once(Dim::from(count)).chain(shape.dims()).collect())
 }
 
-/// The Jacobian of `f`, a function of one tensor, at `x`, by forward mode: of each result one tensor of
-/// the result's shape followed by that of `x`. Best where `x` is smaller than the results.
+/// A function that computes the Jacobian of `f`, a function of one tensor, in forward mode. The
+/// shape of a Jacobian is the result's shape followed by the argument's. Forward mode is efficient
+/// if the argument is smaller than the results.
 ///
 /// Errors: as [`jvp`].
 ///
@@ -276,8 +277,7 @@ where
     }
 }
 
-/// The Jacobian of `f`, a function of one tensor, at `x`, by reverse mode; as [`jacfwd`]. Best where the
-/// results are smaller than `x`.
+/// As [`jacfwd`], in reverse mode, which is efficient if the results are smaller than the argument.
 ///
 /// Errors: as [`vjp`].
 pub fn jacrev<F>(f: F) -> impl Fn(&Tensor) -> Result<Vec<Tensor>>
@@ -303,8 +303,8 @@ where
     }
 }
 
-/// The matrix of second derivatives of `f`, which gives a scalar, at `x`: shape `x.shape + x.shape`.
-/// Forward mode over reverse mode.
+/// A function that computes the Hessian of `f`, which must return a scalar, at a tensor `x`, with
+/// the shape `x.shape + x.shape`. It uses forward-over-reverse mode.
 ///
 /// Errors: as [`vjp`].
 ///
@@ -324,8 +324,8 @@ where
     move |x| Ok(jacobian(x)?.swap_remove(0))
 }
 
-/// The product of the matrix of second derivatives of `f`, which gives a scalar, at `x` with `v`,
-/// without making that matrix: forward mode over reverse mode.
+/// The product of the Hessian of `f`, which must return a scalar, at `x` with `v`, without forming
+/// the Hessian, in forward-over-reverse mode.
 ///
 /// Errors: as [`jvp`].
 pub fn hvp<F>(f: F, x: &Tensor, v: &Tensor) -> Result<Tensor>
@@ -336,13 +336,13 @@ where
     Ok(jvp(grad(f), x, v)?.1.swap_remove(0))
 }
 
-/// The transpose of `f`, which is linear in its arguments: the map of cotangents of its results to those
-/// of arguments like `like`, of which only shapes and dtypes count.
+/// The transpose of `f`, which must be linear in its arguments: the linear map of cotangents of its
+/// results to cotangents of its arguments. Only the shapes and dtypes of `like` matter.
 ///
-/// Constants that are added to the results do not count.
+/// Constants that are added to the results are ignored.
 ///
-/// Errors: [`Error::InvalidArgument`] with the first op that is not linear; [`Error::Transform`] for an op
-/// without a derivative.
+/// Errors: [`Error::InvalidArgument`] with the first op that is not linear; [`Error::Transform`]
+/// for an op without a derivative.
 ///
 /// ```
 /// use girih::{Tensor, linear_transpose};

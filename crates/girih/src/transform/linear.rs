@@ -1,28 +1,28 @@
-//! Linear maps that `linearize` and `vjp` give: the part of a derivative that depends on tangents or
-//! cotangents, with the values it needs of the function.
+//! The linear maps of `linearize` and `vjp`: the part of a derivative that depends on tangents or
+//! cotangents, with the residuals of the function that it needs.
 
 use super::Splice;
 use crate::{Error, Result, Tensor};
 use girih_ir::{Graph, NodeId, TensorSpec};
 use rustc_hash::FxHashMap;
 
-/// A linear map of tensors: [`Linear::call`] records it. It holds the values of the function that it
-/// needs, so the function is recorded once, whatever is asked of the map.
+/// A linear map of tensors, which [`Linear::call`] records. It holds the residuals of the function
+/// that it needs, so that the function is recorded only once.
 pub struct Linear {
     name: &'static str,
     graph: Graph,
     splice: Splice,
-    /// Values that do not depend on what the map is applied to, and are used by what does.
+    /// Values that do not depend on the map's arguments, and that the map uses.
     known: FxHashMap<NodeId, Tensor>,
-    /// Nodes that depend on what the map is applied to, in order.
+    /// Nodes that depend on the map's arguments, in order.
     steps: Vec<NodeId>,
     inputs: Vec<NodeId>,
     outputs: Vec<NodeId>,
 }
 
 impl Splice {
-    /// Records the first `count` outputs of a graph and all that the others need but what depends on
-    /// `inputs`; the rest is the map.
+    /// Records the first `count` outputs of a graph, and all nodes that the other outputs need and
+    /// that do not depend on `inputs`. The remaining nodes form the map.
     pub(super) fn linear(
         self,
         name: &'static str,
@@ -61,14 +61,14 @@ impl Splice {
 }
 
 impl Linear {
-    /// Specs of the tensors that the map takes.
+    /// The specs of the map's arguments.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &TensorSpec> {
         self.inputs.iter().map(|&id| self.graph.spec(id))
     }
 
-    /// The map at these tensors, of the specs of [`Linear::inputs`]; lazy.
+    /// Applies the map to these tensors, whose specs must be [`Linear::inputs`]; lazy.
     ///
-    /// Errors: [`Error::InvalidArgument`] for others.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of tensors, or other specs.
     pub fn call(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
         let part = if self.name == "vjp" { "cotangent" } else { "tangent" };
         check(self.name, part, self.inputs().cloned(), tensors)?;
@@ -88,7 +88,7 @@ impl Linear {
     }
 }
 
-/// Fails unless there is a tensor of each spec.
+/// Fails unless the tensors have these specs.
 pub(super) fn check(
     op: &str,
     part: &str,
