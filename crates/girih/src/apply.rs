@@ -1,4 +1,4 @@
-//! Ops recorded by name, with attributes as the text form of graphs prints them.
+//! Records ops by name, with their attributes as the text form of graphs prints them.
 
 use crate::node::State;
 use crate::{Device, Error, Result, Tensor, random};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// The value of an op's attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attribute {
-    /// A truth.
+    /// A boolean.
     Bool(bool),
     /// An integer: an axis, a count, or a value of an integer dtype.
     Int(i128),
@@ -25,14 +25,14 @@ pub enum Attribute {
     Size(Dim),
     /// Bounds of a slice along one axis: start, end, step.
     Range(Dim, Dim, Dim),
-    /// Several values. Lists inside of a list are the numbers that belong to one axis.
+    /// Several values. A nested list holds the numbers of one axis.
     List(Vec<Attribute>),
     /// The graphs that a branch, loop or call runs.
     Graphs(Vec<Graph>),
 }
 
 impl Attribute {
-    /// The value as the text form has it.
+    /// Formats the value as the text form prints it. `inside` marks an item of a list.
     fn text(&self, inside: bool) -> String {
         match self {
             Attribute::Bool(value) => value.to_string(),
@@ -54,7 +54,7 @@ impl Attribute {
         }
     }
 
-    /// Adds the symbols in its sizes.
+    /// Adds the symbols of the value's sizes to `found`.
     fn symbols(&self, found: &mut Vec<&'static Symbol>) {
         match self {
             Attribute::Size(size) => size.symbols(found),
@@ -66,7 +66,7 @@ impl Attribute {
         }
     }
 
-    /// The value that a text means.
+    /// Parses the text of an attribute.
     fn of_text(text: &str) -> Attribute {
         if let Ok(value) = text.parse() {
             return Attribute::Bool(value);
@@ -81,7 +81,7 @@ impl Attribute {
         text.parse().map_or_else(|_| Attribute::Text(text.to_string()), Attribute::Float)
     }
 
-    /// The value that an item of a list means.
+    /// Parses an item of a list.
     fn of_item(text: &str) -> Attribute {
         let sizes = |separator: char| -> Option<Vec<usize>> {
             text.split(separator).map(|part| part.parse().ok()).collect()
@@ -97,7 +97,7 @@ impl Attribute {
         }
     }
 
-    /// With axes that are counted from the end counted from the front.
+    /// Converts axes that count from the end to axes that count from the front.
     fn counted_from_front(&self, op: &'static str, rank: usize) -> Result<Attribute> {
         match self {
             Attribute::Int(axis) if *axis < 0 => match *axis + rank as i128 {
@@ -116,7 +116,7 @@ impl Attribute {
     }
 }
 
-/// The name of the attribute that stands alone in the text form.
+/// The name of the attribute that the text form prints without a name.
 fn plain_name(attrs: &Attrs) -> &'static str {
     match attrs {
         Attrs::DType(_) => "dtype",
@@ -124,11 +124,12 @@ fn plain_name(attrs: &Attrs) -> &'static str {
     }
 }
 
-/// Records the op of that name, as `docs/ops.md` and the text form of graphs call it, on operands
-/// with attributes by the names that the text form prints. The attribute that stands alone there is
-/// `dtype` for a cast, `value` for others; leaves have `shape` and `dtype`, and what runs graphs has
-/// `regions`. Attributes with a default may be left out, and axes may count from the end. Operands
-/// are taken as they are: none is converted to another's dtype.
+/// Records the op `name` on operands, with attributes. The names of ops are those of `docs/ops.md`,
+/// and the names of attributes those of the text form of graphs. The attribute that the text form
+/// prints without a name is `dtype` for a cast and `value` for other ops. Leaves have the
+/// attributes `shape` and `dtype`, and ops that run graphs have `regions`. Attributes with a
+/// default may be omitted, and axes may count from the end. No operand is converted to another
+/// operand's dtype.
 ///
 /// ```
 /// use girih::{Attribute, Tensor, apply};
@@ -139,8 +140,8 @@ fn plain_name(attrs: &Attrs) -> &'static str {
 /// # Ok::<(), girih::Error>(())
 /// ```
 ///
-/// Errors: [`Error::InvalidArgument`] for an op that does not exist, and for an attribute that the
-/// op does not have, lacks, or cannot take; [`Error::Record`] for operands that do not fit.
+/// Errors: [`Error::InvalidArgument`] for an unknown op, and for an attribute that is unknown,
+/// missing or invalid; [`Error::Record`] for operands that do not fit.
 #[track_caller]
 pub fn apply(name: &str, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Result<Tensor> {
     let code = OpCode::named(name).map_err(|reason| invalid(format!("apply: {reason}")))?;
@@ -207,7 +208,7 @@ fn read(code: OpCode, given: &[&(&str, Attribute)], cx: Context<'_>) -> Result<A
             Some(rank) => value.counted_from_front(op, rank)?,
             None => value.clone(),
         };
-        // The reader knows a value that stands alone by the empty name.
+        // The parser of attributes identifies the unnamed attribute by an empty name.
         let known = match *name {
             "" => return Err(invalid(format!("apply: an attribute of {op} lacks its name"))),
             name if has_plain && name == plain => "",
@@ -243,7 +244,7 @@ fn read(code: OpCode, given: &[&(&str, Attribute)], cx: Context<'_>) -> Result<A
     })
 }
 
-/// Whether an attribute of the op stands alone.
+/// Whether the op has an attribute that the text form prints without a name.
 fn has_plain(code: OpCode) -> bool {
     let mut found = false;
     let _ = code.blank_attrs().fields(&mut |name, _| -> Result<(), ()> {
@@ -253,7 +254,7 @@ fn has_plain(code: OpCode) -> bool {
     found
 }
 
-/// A leaf that needs no value from outside.
+/// Records a leaf. Inputs and parameters are refused, since their data comes from outside.
 fn leaf(code: OpCode, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Result<Tensor> {
     let op = code.def().name;
     if !operands.is_empty() {
@@ -301,8 +302,8 @@ fn leaf(code: OpCode, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Resu
     }
 }
 
-/// The attributes of a node by name, as [`apply`] takes them; those that it need not be given are
-/// left out. None of an input or parameter.
+/// The attributes of a node by name, as [`apply`] takes them, without those that have their default
+/// value. An input or parameter has none.
 pub(crate) fn attributes(
     op: &Op,
     spec: &TensorSpec,
@@ -316,7 +317,7 @@ pub(crate) fn attributes(
         found.push(("shape", shape_attribute(&spec.shape)));
         found.push(("dtype", Attribute::DType(spec.dtype)));
     }
-    // A target shape is not known from the result here.
+    // The result's spec is not used here, so a target shape is always printed.
     let cx = Context { result: None, ..cx };
     let mut attrs = op.attrs.clone();
     let plain = plain_name(&attrs);

@@ -1,4 +1,4 @@
-//! Compiling in the background: one thread that makes programs while their user goes on.
+//! Background compilation: one thread that compiles programs while the caller continues.
 
 use crate::{Error, Result};
 use girih_runtime::Completion;
@@ -9,19 +9,20 @@ use std::sync::{Arc, PoisonError};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread's inbox, and the forks of the process before it was started.
+/// The job channel of the thread, and the fork count of the process when the thread was started.
 static THREAD: Mutex<Option<(u64, Sender<Job>)>> = Mutex::new(None);
 
-/// Jobs not yet done, of this process.
+/// Unfinished jobs of this process.
 static JOBS: Jobs = Jobs { pending: AtomicUsize::new(0), forks: AtomicU64::new(0) };
 
 struct Jobs {
     pending: AtomicUsize,
-    /// Forks of the process when the jobs were counted: in a later one they are gone.
+    /// The fork count of the process when the jobs were counted. In a child process, the jobs of
+    /// the parent do not exist.
     forks: AtomicU64,
 }
 
-/// A job among [`JOBS`], until it is done or dropped.
+/// A job counted in [`JOBS`]; dropping it decrements the count.
 struct Counted;
 
 impl Drop for Counted {
@@ -30,17 +31,17 @@ impl Drop for Counted {
     }
 }
 
-/// Whether a job is waiting or being done.
+/// Whether a job is queued or running.
 pub(crate) fn is_busy() -> bool {
     JOBS.forks.load(SeqCst) == fork::count() && JOBS.pending.load(SeqCst) > 0
 }
 
-/// Does `work` after the jobs before it: now, if there are none.
+/// Runs `work` after the queued jobs, or immediately if there are none.
 pub(crate) fn in_order(work: impl FnOnce() + Send + 'static) {
     if is_busy() { spawn(work) } else { work() }
 }
 
-/// Waits for the jobs so far.
+/// Waits for all jobs queued so far.
 ///
 /// Errors: [`girih_runtime::Error::Cancelled`] if the user of this thread interrupted the wait.
 pub(crate) fn wait() -> Result<()> {
@@ -49,7 +50,7 @@ pub(crate) fn wait() -> Result<()> {
     }
     let done = Completion::pending();
     let finished = done.clone();
-    // Counted no more when the wait ends: who has waited finds nothing busy.
+    // Decrement the count before the wait ends, so that `is_busy` is false after the wait.
     enqueue(move |counted| {
         drop(counted);
         finished.finish(Ok(()));
@@ -57,7 +58,7 @@ pub(crate) fn wait() -> Result<()> {
     done.wait_or_interrupt().map_err(Error::from)
 }
 
-/// Waits for the jobs so far if there are that many.
+/// Waits for all jobs queued so far if there are at least `most`, as back-pressure.
 ///
 /// Errors: as [`wait`].
 pub(crate) fn wait_for_room(most: usize) -> Result<()> {
@@ -67,12 +68,12 @@ pub(crate) fn wait_for_room(most: usize) -> Result<()> {
     }
 }
 
-/// Has a job done after those before it; on this thread if there is no other to be had.
+/// Queues a job. If no thread can be started, the calling thread runs the job.
 pub(crate) fn spawn(job: impl FnOnce() + Send + 'static) {
     enqueue(move |_counted| job());
 }
 
-/// As [`spawn`], of a job that says when it counts no more.
+/// Like [`spawn`], for a job that drops its [`Counted`] itself.
 fn enqueue(job: impl FnOnce(Counted) + Send + 'static) {
     if JOBS.forks.swap(fork::count(), SeqCst) != fork::count() {
         JOBS.pending.store(0, SeqCst);
@@ -81,8 +82,8 @@ fn enqueue(job: impl FnOnce(Counted) + Send + 'static) {
     let counted = Counted;
     let job = move || job(counted);
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-    // A thread does not survive a fork. Its inbox is left alone: the thread may have held the lock
-    // that the channel has inside.
+    // A thread does not survive a fork. Leak the channel of the parent's thread instead of dropping
+    // it: the thread may have held the channel's internal lock at the fork.
     std::mem::forget(thread.take_if(|(forks, _)| *forks != fork::count()));
     if thread.is_none() {
         let (sender, jobs) = channel::<Job>();
@@ -106,14 +107,14 @@ fn enqueue(job: impl FnOnce(Counted) + Send + 'static) {
 pub struct Compilation(pub(crate) Arc<Completion>);
 
 impl Compilation {
-    /// Whether it has ended, well or not.
+    /// Whether the compilation has ended, successfully or not.
     pub fn done(&self) -> bool {
         self.0.poll().is_some()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the compilation.
     ///
-    /// Errors: what compiling failed with.
+    /// Errors: the error of the compilation.
     pub fn wait(&self) -> Result<()> {
         self.0.wait_or_interrupt().map_err(Error::from)
     }

@@ -1,5 +1,5 @@
-//! Traced programs at arguments of certain specs: all that a call need not find out again is kept,
-//! so that calling is little more than running.
+//! Traced programs bound to arguments of certain specs. Everything that does not change between
+//! calls is computed once, so that the overhead of a call is small.
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
@@ -13,26 +13,27 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-/// A traced program with the specs of its arguments and of the tensors outside that it refers to.
-/// Every call with such tensors is served by it.
+/// A traced program bound to the specs of its arguments and of the captured tensors. The program
+/// serves every call with tensors of these specs.
 pub struct BoundProgram {
     program: Arc<TracedProgram>,
     given: Vec<Spec>,
     /// Sizes of the program's symbols.
     sizes: Vec<(&'static Symbol, usize)>,
     takes: Vec<Take>,
-    /// How much of the generator's sequence a run takes.
+    /// The number of blocks of the random generator's sequence that a run consumes.
     draws: u64,
     outputs: Vec<Spec>,
-    /// The plan of the last call, for each thread, so that threads share neither a lock nor a count.
+    /// The plan of the last call, per thread, so that threads share neither a lock nor a reference
+    /// count.
     found: Striped<Mutex<Option<Found>>>,
 }
 
-/// A plan, and the options that it was compiled under.
+/// A plan, and the options that it was compiled with.
 type Found = Arc<(CompileOptions, FoundPlan)>;
 
-/// The spec of an argument or a result: as nodes hold it, so that to compare it and to make a node of it
-/// is quick, if that is possible.
+/// The spec of an argument or a result. The compact form, which nodes store, is used if possible,
+/// because it is quick to compare and to make a node of.
 enum Spec {
     Compact(CompactSpec),
     Whole(TensorSpec),
@@ -50,7 +51,7 @@ impl Spec {
         }
     }
 
-    /// A tensor that has this value.
+    /// A tensor with this spec and the value `value`.
     fn tensor(&self, value: Value) -> Tensor {
         let (op, state) = (OpCode::Input.into(), State::Available(value));
         Tensor::from_node(match self {
@@ -62,18 +63,18 @@ impl Spec {
 
 /// Where an argument of the program comes from.
 enum Take {
-    /// What the call gives, by position.
+    /// The tensor at this position of the call's tensors.
     Given(usize),
     /// A tensor that the program holds.
     Held(Tensor),
-    /// A place in the generator's sequence that the program holds.
+    /// A key and an offset of the random generator that the program holds.
     Drawn(u64, u64),
-    /// So far behind the generator's next place.
+    /// An offset from the current position of the random generator.
     Draws(u64),
 }
 
 impl BoundProgram {
-    /// Of a program at arguments that it serves ([`TracedProgram::refuses`] none of them).
+    /// Binds a program to arguments that it serves ([`TracedProgram::refuses`] none of them).
     ///
     /// Errors: [`crate::Error::InvalidArgument`] if it does not serve them.
     pub fn new(program: Arc<TracedProgram>, arguments: &[TensorSpec]) -> Result<BoundProgram> {
@@ -111,14 +112,14 @@ impl BoundProgram {
         Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found })
     }
 
-    /// True for tensors of exactly these specs: arguments, then tensors outside.
+    /// Whether the given tensors, arguments and then captures, have exactly the bound specs.
     pub fn serves(&self, given: &[Tensor]) -> bool {
         given.len() == self.given.len()
             && given.iter().zip(&self.given).all(|(tensor, spec)| spec.is_of(tensor))
             && self.program.refuses_context(given).is_none()
     }
 
-    /// About how long the last call's plan takes on one thread, in nanoseconds; nothing before the
+    /// The estimated time of the last call's plan on one thread, in nanoseconds; `None` before the
     /// first call.
     pub fn cost_ns(&self) -> Option<u64> {
         let cost = |found: &Found| found.1.plan().cost_ns;
@@ -126,28 +127,29 @@ impl BoundProgram {
         found.find_map(|found| found.as_ref().map(cost))
     }
 
-    /// The program's outputs at tensors that it [serves](BoundProgram::serves); see
-    /// [`TracedProgram::call`].
+    /// Runs the program on tensors that it [serves](BoundProgram::serves) and returns its outputs;
+    /// see [`TracedProgram::call`].
     ///
-    /// Errors: as there.
+    /// Errors: as [`TracedProgram::call`].
     #[track_caller]
     pub fn call(&self, given: &[Tensor]) -> Result<Vec<Tensor>> {
         self.call_donating(given, &[])
     }
 
-    /// Like [`BoundProgram::call`], with the tensors at some positions donated: the caller needs them
-    /// no more, and the program may write its results over them. Of each the caller has one handle
-    /// beside that in `given`; those that somebody else has too, or that are not computed yet, stay
-    /// as they are.
+    /// Like [`BoundProgram::call`], with the tensors at the positions `donated` donated: the caller
+    /// does not use them again, and the program may write its results into their memory. The caller
+    /// holds one handle of each donated tensor besides the one in `given`. Tensors with further
+    /// handles, and tensors that are not computed yet, are not donated.
     ///
-    /// Errors: as [`BoundProgram::call`]; [`crate::Error::Donated`] for what was donated before.
+    /// Errors: as [`BoundProgram::call`]; [`crate::Error::Donated`] for tensors that were donated
+    /// before.
     #[track_caller]
     pub fn call_donating(&self, given: &[Tensor], donated: &[usize]) -> Result<Vec<Tensor>> {
         if trace::is_active() {
-            // Part of another program, whose calls are to run this one.
+            // The call is traced as a part of another program, so record it instead of running it.
             return self.program.record(&given.iter().collect::<Vec<_>>(), &self.sizes);
         }
-        // Filled in place: it is too large to be moved about.
+        // The vector is filled in place because it is too large to move cheaply.
         let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
         if !self.arguments(given, &mut arguments)? {
             let refs: SmallVec<[&Tensor; 8]> = given.iter().collect();
@@ -159,7 +161,7 @@ impl BoundProgram {
         }
         let executor = self.executor(given, &mut arguments)?;
         let looked = Context::current().debug_nans()?;
-        // To find a NaN the program is run again, so that its arguments must stay.
+        // The search for a NaN runs the program again, so do not donate its arguments.
         for &at in donated.iter().filter(|_| !looked) {
             self.donate(given, at, &mut arguments);
         }
@@ -170,7 +172,7 @@ impl BoundProgram {
         Ok(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect())
     }
 
-    /// What the plan takes; false if some of what is given has no value yet.
+    /// Collects the arguments of the plan; `false` if some given tensor has no value yet.
     fn arguments(&self, given: &[Tensor], arguments: &mut SmallVec<[Argument; 8]>) -> Result<bool> {
         for take in &self.takes {
             arguments.push(match take {
@@ -185,7 +187,7 @@ impl BoundProgram {
                 Take::Draws(offset) => Argument::RandomKey { key: 0, offset: *offset },
             });
         }
-        // Nothing is drawn by a call that has to wait.
+        // Advance the generator only now, since a call that has to wait returns above.
         if self.draws > 0 {
             let (key, start) = random::take(self.draws);
             for (take, argument) in self.takes.iter().zip(arguments) {
@@ -197,9 +199,9 @@ impl BoundProgram {
         Ok(true)
     }
 
-    /// Takes the memory of a tensor, if only the caller has it.
+    /// Donates the memory of a tensor, if only the caller holds it.
     fn donate(&self, given: &[Tensor], at: usize, arguments: &mut [Argument]) {
-        /// The caller's, and that in `given`.
+        /// The caller's handle, and the handle in `given`.
         const HANDLES: usize = 2;
         let node = given[at].node();
         let takes = |take: &&Take| matches!(take, Take::Given(other) if *other == at);
@@ -212,7 +214,7 @@ impl BoundProgram {
         }
         let held = std::mem::replace(&mut *state, State::Donated);
         drop(state);
-        // The argument's is the last reference now, unless somebody else reads the memory.
+        // `arguments` now holds the last reference, unless something else reads the memory.
         drop(held);
         for (take, argument) in self.takes.iter().zip(arguments) {
             if let (Take::Given(other), Argument::Checked(value)) = (take, &*argument)
@@ -223,8 +225,8 @@ impl BoundProgram {
         }
     }
 
-    /// The executor of the device that the arguments are on. Arguments of no certain device are brought
-    /// there.
+    /// The executor of the device that holds the arguments. Arguments that are not committed to a
+    /// device are copied to that device.
     ///
     /// Errors: [`crate::Error::MixedDevices`].
     fn executor(
@@ -297,7 +299,7 @@ impl BoundProgram {
         Ok(values)
     }
 
-    /// Fails if a value has a NaN, with the op and the line that gave the first.
+    /// Fails if a value contains a NaN, with the op and the line that computed the first one.
     fn look_for_nans(
         &self,
         executor: &Executor,

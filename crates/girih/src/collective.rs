@@ -1,8 +1,8 @@
-//! Collectives over the named axes of batches: sums over the members, the values of all members,
-//! values sent from one member to another.
+//! Collectives over the named axes of batches: sums over the members, gathers of the values of all
+//! members, and permutations of values between members.
 //!
-//! A function that [`crate::vmap_named`] batches sees one member; these functions refer to the others
-//! by the axis' name. Where several names are given the first is the slowest: the members of
+//! A function that [`crate::vmap_named`] batches sees one member, and accesses the other members by
+//! the name of the axis. Of several names the first is the slowest-varying: the members of
 //! `["i", "j"]` are numbered `i * size_of_j + j`.
 
 use crate::{Context, DType, Device, DeviceScope, Error, Operand, Result, Tensor, Trace, where_};
@@ -11,21 +11,21 @@ use girih_ir::ops::{Op, OpCode};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Dim, Shape};
 
-/// A batch axis with a name, while the function that is batched over it is called.
+/// A named batch axis, valid while the batched function is called.
 #[derive(Clone, Debug)]
 pub struct BoundAxis {
     axis: NamedAxis,
-    /// The member's own index.
+    /// The member's index along the axis.
     index: Tensor,
 }
 
 impl Trace {
-    /// Names the batch axis that the traced function is going to be batched over, of that size. The
-    /// function has to be called within [`crate::Frame::with_axis`] of the result, and the tensor is
-    /// the argument of one more placeholder with a batch: the index of each member.
+    /// Names the batch axis that the traced function will be batched over; `size` is its size. The
+    /// function must be called within [`crate::Frame::with_axis`] of the returned axis. The
+    /// returned tensor, the index of each member, is the argument of one more batched placeholder.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a name with other characters than letters, digits and any
-    /// of `_ . : - /`.
+    /// Errors: [`Error::InvalidArgument`] for a name with characters other than letters, digits and
+    /// `_ . : - /`.
     pub fn bind_axis(
         &mut self,
         name: &str,
@@ -41,24 +41,24 @@ impl Trace {
 }
 
 impl BoundAxis {
-    /// The member's own index along the axis.
+    /// The member's index along the axis.
     pub(crate) fn index(&self) -> &Tensor {
         &self.index
     }
 
-    /// True if both are the same axis of the same batch.
+    /// Whether both are the same axis of the same batch.
     pub(crate) fn is(&self, other: &BoundAxis) -> bool {
         self.index.is_same(&other.index)
     }
 
-    /// Calls a function where collectives may refer to the axis.
+    /// Calls a function in which collectives may use the axis.
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let context = Context::current();
         context.within(context.frame().with_axis(self), f)
     }
 }
 
-/// Names of axes: one, or several of which the first is the slowest.
+/// Names of axes: one, or several with the slowest-varying first.
 #[derive(Clone, Debug)]
 pub struct AxisNames<'a>(Vec<&'a str>);
 
@@ -81,10 +81,9 @@ impl<'a, const N: usize> From<[&'a str; N]> for AxisNames<'a> {
 }
 
 impl AxisNames<'_> {
-    /// The axes of these names, the innermost of each name.
+    /// Resolves the names to axes; a name means the innermost axis of that name.
     ///
-    /// Errors: [`Error::InvalidArgument`] for names that nothing has bound, names that come twice, and
-    /// no names at all.
+    /// Errors: [`Error::InvalidArgument`] for unknown names, duplicate names, and no names at all.
     fn bound(&self, op: &str) -> Result<Vec<BoundAxis>> {
         let invalid = |reason: String| Err(Error::InvalidArgument(format!("{op}: {reason}")));
         if self.0.is_empty() {
@@ -122,7 +121,7 @@ fn size_of(axes: &[BoundAxis]) -> Dim {
     axes.iter().map(|axis| axis.axis.size).product()
 }
 
-/// The member's own index along all of the axes.
+/// The member's index along all of the axes, as one number.
 fn index_of(axes: &[BoundAxis]) -> Result<Tensor> {
     let mut index = axes[0].index.clone();
     for axis in &axes[1..] {
@@ -154,7 +153,7 @@ fn gathered(x: &Tensor, axes: &[BoundAxis]) -> Result<Tensor> {
 
 /// Splits an axis into `parts` parts: `[…, parts, size / parts, …]`.
 ///
-/// Errors: [`Error::InvalidArgument`] for sizes that are no multiples.
+/// Errors: [`Error::InvalidArgument`] if `parts` does not divide the size of the axis.
 fn parted(op: &str, x: &Tensor, axis: usize, parts: Dim) -> Result<Tensor> {
     let shape = x.shape();
     let size = shape.dim(axis);
@@ -184,9 +183,10 @@ fn check_members(op: &str, x: &Tensor, axis: usize, size: Dim) -> Result<()> {
     )))
 }
 
-/// The member's own index along the axes, a scalar of i64.
+/// The member's index along the axes, an i64 scalar.
 ///
-/// Errors: [`Error::InvalidArgument`] for names that no batch has bound; so do all functions here.
+/// Errors: [`Error::InvalidArgument`] for names that no batch has bound. This holds for all
+/// functions of this module.
 #[track_caller]
 pub fn axis_index<'a>(axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     index_of(&axes.into().bound("axis_index")?)
@@ -228,7 +228,8 @@ pub fn pmean<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     sum.div(Operand::Size(size_of(&axes)))
 }
 
-/// The largest of `x` over the members, NaN if any is; the same for all. Ties share the gradient.
+/// The largest `x` over the members, NaN if any is; the same for all. Members with equal values
+/// share the gradient equally.
 ///
 /// Errors: as [`axis_index`]; a dtype error for complex numbers.
 #[track_caller]
@@ -236,8 +237,8 @@ pub fn pmax<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     extreme(x, axes.into().bound("pmax")?, Tensor::max)
 }
 
-/// The largest or smallest over the members. Its derivative has a weight for each member instead of the
-/// values of all members for each.
+/// The largest or smallest value over the members. The derivative needs one weight per member,
+/// instead of the values of all members for each member.
 fn extreme(
     x: &Tensor,
     axes: Vec<BoundAxis>,
@@ -247,7 +248,8 @@ fn extreme(
         return of(&gathered(x, &axes)?, Some(&[0]), false);
     }
     let y = of(&gathered(&x.stop_gradient()?, &axes)?, Some(&[0]), false)?;
-    // Zero, with the slope of the result: the result itself is one for all members.
+    // A zero with the tangent of the result. The rule is attached to it because `y` is the same for
+    // all members.
     let own = axes.clone();
     let rule = move |x: &[Tensor], along: &[Tensor]| {
         let y = of(&gathered(&x[0], &own)?, Some(&[0]), false)?;
@@ -263,7 +265,8 @@ fn extreme(
     y.sub(&reduced(&zero[0], &axes)?)
 }
 
-/// The smallest of `x` over the members, NaN if any is; the same for all. Ties share the gradient.
+/// The smallest `x` over the members, NaN if any is; the same for all. Members with equal values
+/// share the gradient equally.
 ///
 /// Errors: as [`pmax`].
 #[track_caller]
@@ -271,8 +274,8 @@ pub fn pmin<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     extreme(x, axes.into().bound("pmin")?, Tensor::min)
 }
 
-/// `x` of all members, the same for all: stacked along a new axis at `axis`, or with `tiled` one behind
-/// the other along the axis that is there.
+/// The values of `x` of all members, the same for all: stacked along a new axis at `axis`, or with
+/// `tiled` concatenated along the existing axis `axis`.
 ///
 /// Errors: as [`axis_index`]; an axis that does not exist.
 #[track_caller]
@@ -289,10 +292,11 @@ pub fn all_gather<'a>(
     if tiled { all.flatten(axis as i64, axis as i64 + 1) } else { Ok(all) }
 }
 
-/// The member's part of the sum over the members: the element at its index along `axis`, which has as
-/// many elements as there are members, or with `tiled` one of as many equal parts of the axis.
+/// The member's part of the sum over the members. Without `tiled` it is the element at the member's
+/// index along `axis`, which must have as many elements as there are members. With `tiled` it is
+/// one of that number of equal parts of the axis.
 ///
-/// Errors: as [`axis_index`]; an axis that does not exist or does not have such a size.
+/// Errors: as [`axis_index`]; an axis that does not exist or whose size does not fit.
 #[track_caller]
 pub fn psum_scatter<'a>(
     x: &Tensor,
@@ -311,10 +315,10 @@ pub fn psum_scatter<'a>(
     reduced(&x, &axes)?.take(&index_of(&axes)?, axis as i64)
 }
 
-/// Sends the element at index `k` along axis `split` to member `k`, and stacks those received along a
-/// new axis at `concat`, in the order of the senders. With `tiled` the axis is split into as many
-/// equal parts as there are members, and those received come one behind the other along the axis that
-/// is there.
+/// Sends the element at index `k` along axis `split` to member `k`, and stacks the received
+/// elements along a new axis at `concat`, in the order of the senders. With `tiled` the axis is
+/// split into as many equal parts as there are members, and the received parts are concatenated
+/// along the existing axis `concat`.
 ///
 /// Errors: as [`psum_scatter`].
 #[track_caller]
@@ -339,11 +343,11 @@ pub fn all_to_all<'a>(
     if tiled { placed.flatten(concat as i64, concat as i64 + 1) } else { Ok(placed) }
 }
 
-/// Sends `x` from members to others, by pairs of a source and a destination; a member that is no
+/// Sends `x` between members, by pairs of a source and a destination; a member that is no
 /// destination gets zeros.
 ///
-/// Errors: as [`axis_index`]; indices of no member, and members that are a source or a destination
-/// twice.
+/// Errors: as [`axis_index`]; an index beyond the last member; a member that occurs twice as a
+/// source or as a destination.
 #[track_caller]
 pub fn ppermute<'a>(
     x: &Tensor,
@@ -384,9 +388,9 @@ pub fn ppermute<'a>(
     where_(&receives, &sent, 0)?.astype(x.dtype())
 }
 
-/// Each member gets `x` of member `order[its index]`.
+/// Sends to each member the `x` of member `order[index]`, where `index` is the receiver's index.
 ///
-/// Errors: as [`ppermute`]; an order that is not one of all members.
+/// Errors: as [`ppermute`]; an order that is not a permutation of the members.
 #[track_caller]
 pub fn pshuffle<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>, order: &[usize]) -> Result<Tensor> {
     let axes = axes.into();

@@ -1,6 +1,6 @@
-//! Functions compiled once: traced on placeholders, then run as a program without calling the
-//! function again. Axes declared dynamic are symbolic while tracing, so that one program serves all
-//! sizes at which what was decided about them holds.
+//! Compiled functions: a function is traced on placeholders, then run as a program without calling
+//! the function again. Axes declared dynamic are symbolic while tracing, so that one program serves
+//! all sizes for which its guards hold.
 
 use crate::bound::BoundProgram;
 use crate::cut::{ancestors, suspects};
@@ -24,10 +24,10 @@ use std::sync::{Arc, PoisonError};
 pub struct DynamicDim {
     /// The axis; negative ones count from the end.
     pub axis: i64,
-    /// Its name. Axes of one name have one size.
+    /// The name of the size. Axes of one name have one size.
     pub name: String,
-    /// The sizes it may have, if the user has said so: at least the first, at most the second. Else
-    /// any; an axis without elements gets a program of its own.
+    /// The minimum size and the optional maximum size, if the user declared them. Without a range
+    /// any size is allowed; an axis without elements gets a program of its own.
     pub range: Option<(usize, Option<usize>)>,
 }
 
@@ -38,22 +38,22 @@ impl DynamicDim {
     }
 }
 
-/// A function as traced: a program of its arguments and of the tensors it refers to.
+/// A traced function: a program of its arguments and of the tensors that it captures.
 pub struct TracedProgram {
     program: Program,
-    /// The arguments, symbolic where they are dynamic.
+    /// The specs of the arguments, with symbolic sizes for dynamic axes.
     parameters: Vec<TensorSpec>,
-    /// Specs of the tensors outside that each call gives anew.
+    /// Specs of the captured tensors, which each call supplies.
     captures: Vec<TensorSpec>,
     symbols: Vec<&'static Symbol>,
-    /// What was decided about sizes, and the lines that did.
+    /// Conditions on the sizes that were decided while tracing, and the lines that decided them.
     guards: Vec<(Guard, Location)>,
     symbolic: SymbolicGraph,
-    /// The only device whose tensors the program serves, if the function has asked for it.
+    /// The only device whose tensors the program serves, if the function queried the device.
     device: Option<Device>,
-    /// The half dtype of autocast where it was traced.
+    /// The half dtype of autocast when the function was traced.
     autocast: Option<DType>,
-    /// What the function draws at random, in order, and which of it the program's leaves are.
+    /// The random draws of the function in order, and the draw of each random leaf of the program.
     draws: Vec<Draw>,
     drawn: BTreeMap<NodeId, usize>,
     /// The lines that recorded the nodes.
@@ -64,7 +64,7 @@ fn invalid(shape: &Shape, reason: String) -> Error {
     girih_ir::Error::InvalidShape { op: "compile", shape: shape.clone(), reason }.into()
 }
 
-/// The spec of an argument, its dynamic axes symbolic.
+/// The spec of an argument with symbolic sizes for its dynamic axes.
 fn symbolic_spec(
     spec: &TensorSpec,
     dims: &[DynamicDim],
@@ -112,14 +112,14 @@ fn symbolic_spec(
 }
 
 impl TracedProgram {
-    /// Traces a function: calls it with a placeholder per argument, each with the dynamic axes of the
-    /// same position in `dims`. `outside` are tensors that it refers to and that every call is to name
-    /// anew; others that the outputs need are part of the program, with the values they have now.
+    /// Traces a function: calls it with a placeholder per argument, each with the dynamic axes of
+    /// the same position in `dims`. `outside` are captured tensors that every call supplies. Other
+    /// tensors that the outputs need become part of the program, with their current values.
     ///
-    /// Gives the program and which of those tensors it needs, by position.
+    /// Returns the program and the positions of the tensors of `outside` that it needs.
     ///
     /// Errors: the function's; a shape error for sizes out of range, and for axes of one name with
-    /// different sizes; [`Error::OutsideValue`] where it reads a tensor outside.
+    /// different sizes; [`Error::OutsideValue`] if the function reads a captured tensor.
     pub fn trace<E: From<Error>>(
         arguments: &[TensorSpec],
         dims: &[Vec<DynamicDim>],
@@ -146,7 +146,7 @@ impl TracedProgram {
         let drawn = program.take_draws(|place| tracing.draw_at(place));
         drop((tracing, entered));
         let symbols: Vec<&'static Symbol> = named.iter().filter_map(|d| d.as_symbol()).collect();
-        // Guards of other functions, traced meanwhile by other threads, are none of this one's.
+        // Drop guards of functions that other threads trace at the same time.
         let own = |guard: &Guard| {
             guard.symbols().iter().all(|s| symbols.iter().any(|own| std::ptr::eq(*own, *s)))
         };
@@ -172,8 +172,8 @@ impl TracedProgram {
         ))
     }
 
-    /// What the sizes of arguments must be for the program to be right, beside those of static axes;
-    /// and the line because of which, if it is known.
+    /// The conditions on the arguments' sizes under which the program is valid, besides the sizes
+    /// of static axes, each with the line that caused it if known.
     pub fn guards(&self) -> Vec<String> {
         let because = |(guard, line): &(Guard, Location)| match line.is_known() {
             true => format!("{guard} (because of {line})"),
@@ -187,7 +187,7 @@ impl TracedProgram {
         self.program.graph()
     }
 
-    /// Why the program does not serve arguments of these specs; None if it does.
+    /// The reason why the program does not serve arguments of these specs; `None` if it does.
     pub fn refuses(&self, arguments: &[TensorSpec]) -> Option<String> {
         match self.sizes(arguments) {
             Err(reason) => Some(reason),
@@ -201,9 +201,10 @@ impl TracedProgram {
         }
     }
 
-    /// Why the program does not serve tensors of the devices of these, or the calling thread's context;
-    /// None if it does. It serves tensors of any device, unless the function has asked on which they are,
-    /// and calls under the autocast that it was traced under.
+    /// The reason why the program does not serve the devices of these tensors, or the calling
+    /// thread's context; `None` if it does. The program serves tensors of any device unless the
+    /// function queried the device, and it serves calls under the autocast that it was traced
+    /// under.
     pub fn refuses_context(&self, arguments: &[Tensor]) -> Option<String> {
         let autocast = Context::current().autocast();
         if autocast != self.autocast {
@@ -220,7 +221,7 @@ impl TracedProgram {
         Some(format!("the function asked for the device, which was {own} and is {found}"))
     }
 
-    /// The sizes of the symbols; else what of the specs does not fit.
+    /// The sizes of the symbols; an error describes the spec that does not fit.
     pub(crate) fn sizes(
         &self,
         arguments: &[TensorSpec],
@@ -257,11 +258,11 @@ impl TracedProgram {
         Ok(sizes)
     }
 
-    /// The outputs at these arguments, with these values of the tensors outside.
+    /// The outputs for these arguments and these values of the captured tensors.
     ///
-    /// Runs the program at once and gives tensors that are there. Only where an argument depends on
-    /// one of a function being traced is the program recorded instead, and its outputs are lazy: so
-    /// compiled functions may be differentiated.
+    /// Runs the program immediately and returns computed tensors. Only if an argument depends on a
+    /// placeholder of a function that is being traced, the program is recorded instead, and its
+    /// outputs are lazy. Compiled functions can therefore be differentiated.
     ///
     /// Errors: [`Error::InvalidArgument`] for arguments that the program does not serve;
     /// [`Error::Evaluation`].
@@ -284,11 +285,11 @@ impl TracedProgram {
         bound.call(&given)
     }
 
-    /// The program as a thing of its own, to be written to a file: it takes the arguments and holds
-    /// the tensors outside, which are named and may be parameters.
+    /// The program in a self-contained form for writing to a file: it takes the arguments and holds
+    /// the captured tensors, which are named and may be parameters.
     ///
-    /// Errors: [`Error::InvalidArgument`] for fewer or more tensors than the program refers to; as
-    /// [`crate::eval`] of these.
+    /// Errors: [`Error::InvalidArgument`] for a number of tensors other than the program's
+    /// captures; as [`crate::eval`] of the captured tensors.
     pub fn export(&self, outside: &[(String, Tensor, bool)]) -> Result<Program> {
         let mut program = self.program.clone();
         program.graph_mut().set_guards(self.guards.iter().map(|(guard, _)| *guard).collect());
@@ -308,7 +309,7 @@ impl TracedProgram {
         Ok(program)
     }
 
-    /// What a run has failed with, with the lines of the function that may be meant.
+    /// Converts the error of a run, adding the lines of the function that may have caused it.
     pub(crate) fn failed(&self, error: girih_runtime::Error) -> Error {
         if let girih_runtime::Error::Graph(error) = error {
             return error.into();
@@ -319,7 +320,7 @@ impl TracedProgram {
         Error::evaluation(error, at)
     }
 
-    /// The graph as traced, with what it holds.
+    /// The traced graph with the values that it holds.
     pub(crate) fn program(&self) -> &Program {
         &self.program
     }
@@ -328,7 +329,7 @@ impl TracedProgram {
         &self.symbolic
     }
 
-    /// Specs of the tensors outside that each call gives anew.
+    /// Specs of the captured tensors, which each call supplies.
     pub fn captures(&self) -> &[TensorSpec] {
         &self.captures
     }
@@ -344,7 +345,7 @@ impl TracedProgram {
         }
     }
 
-    /// The outputs at arguments that have no values, recorded.
+    /// Records the program on arguments that have no values, and returns its outputs.
     #[track_caller]
     pub(crate) fn record(
         &self,
@@ -361,8 +362,8 @@ impl TracedProgram {
         self.program.with_graph(graph).with_draws(drawn).call(given)
     }
 
-    /// Where each random leaf's draws begin among those of a run at these sizes, in blocks of the
-    /// generator; and how many blocks a run takes.
+    /// The offset of each random leaf among the draws of a run at these sizes, in blocks of the
+    /// generator; and the number of blocks that a run consumes.
     pub(crate) fn draws(
         &self,
         sizes: &[(&'static Symbol, usize)],
@@ -378,7 +379,8 @@ impl TracedProgram {
     }
 }
 
-/// The program of some outputs with the lines of its nodes, and which of the tensors outside it needs.
+/// The program of `outputs` with the lines of its nodes, and the positions of the tensors in
+/// `outside` that it needs.
 fn close(
     outputs: &[Tensor],
     placeholders: &[Tensor],
@@ -397,7 +399,7 @@ fn close(
     }
     let inputs: Vec<&Tensor> =
         placeholders.iter().chain(used.iter().map(|&i| &outside[i])).collect();
-    // What is on its way becomes data, rather than a part of the program.
+    // Wait for scheduled nodes, so that they become data rather than a part of the program.
     let scheduled = |node: &&Arc<crate::node::Node>| {
         Tensor::from_node((*node).clone()).state() == TensorState::Scheduled
     };
@@ -417,35 +419,36 @@ fn close(
     Ok((program, lines, used))
 }
 
-/// A function that is traced at its first call, and again only for arguments that no program made so
-/// far serves: of other dtypes, ranks or static sizes, or of dynamic sizes that something was
-/// decided by.
+/// A function that is traced at its first call. It is traced again only for arguments that no
+/// existing program serves: other dtypes, ranks or static sizes, or dynamic sizes that violate a
+/// guard.
 pub struct Compiled<F> {
     f: F,
     dims: Vec<Vec<DynamicDim>>,
-    /// The program called last, for each thread.
+    /// The program of the last call, per thread.
     recent: Striped<Mutex<Option<Arc<Recent>>>>,
     programs: Mutex<Programs>,
 }
 
-/// A program that a thread called last: counted for itself, so that threads share neither a lock nor a count.
+/// The program of a thread's last call, with a reference count of its own, so that threads share
+/// neither a lock nor a count.
 struct Recent(Arc<BoundProgram>);
 
-/// Programs of a function, and those of them bound to arguments that it was called with.
+/// The programs of a function, and the programs bound to arguments of earlier calls.
 #[derive(Default)]
 struct Programs {
     traced: Vec<Arc<TracedProgram>>,
-    /// Those made last at the end.
+    /// In order of creation.
     bound: Vec<Arc<BoundProgram>>,
 }
 
-/// Bound programs kept per function; the one made first makes room.
+/// The maximum number of bound programs per function; the oldest is evicted.
 const MOST_BOUND: usize = 16;
 
-/// A function compiled once per signature. `dims` names, per argument, the axes whose sizes may
-/// differ from call to call; all else is compiled anew for other shapes. The results are there when
-/// a call returns; see [`TracedProgram::call`]. Tensors that the function refers to beside its
-/// arguments keep the values they have when it is traced.
+/// Compiles a function once per signature. `dims` lists, per argument, the axes whose sizes may
+/// differ from call to call; a change of any other size compiles again. The results are computed
+/// when a call returns; see [`TracedProgram::call`]. Captured tensors keep the values that they
+/// have at tracing.
 ///
 /// ```
 /// use girih::{DynamicDim, Tensor, compile};
@@ -468,14 +471,15 @@ where
 }
 
 impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
-    /// The function's value.
+    /// Calls the function, running a compiled program if possible.
     ///
     /// Errors: the function's; as [`TracedProgram::trace`] and [`TracedProgram::call`].
     #[track_caller]
     pub fn call(&self, arguments: &[&Tensor]) -> Result<Vec<Tensor>> {
         let within = Context::current().has_named_axes();
         if within || arguments.iter().any(|t| t.shape().is_symbolic()) {
-            // Part of another function being compiled, or of one member of a batch.
+            // The call is part of another function that is being compiled, or of one member of a
+            // batch.
             let arguments: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();
             return (self.f)(&arguments);
         }
@@ -490,7 +494,7 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         bound.call(&given)
     }
 
-    /// The program for these arguments, found among those made before or traced.
+    /// Finds a program for these arguments, or traces one, and binds it.
     fn bind(&self, arguments: &[&Tensor]) -> Result<Arc<BoundProgram>> {
         let specs: Vec<TensorSpec> = arguments.iter().map(|t| t.spec()).collect();
         let given: Vec<Tensor> = arguments.iter().map(|&t| t.clone()).collect();

@@ -1,8 +1,8 @@
-//! Contexts: each thread's current recording graph, what runs its programs and when, and the scopes
-//! that swap these for a while.
+//! Contexts: each thread's current recording graph, device, executor, stream and modes, and the
+//! scopes that replace them temporarily.
 //!
-//! A recording graph is the scope in which nodes were made. It numbers them, counts them, and
-//! knows the live ones through weak references; it keeps nothing alive.
+//! A recording graph is the scope in which nodes are recorded. It numbers and counts its nodes, and
+//! holds weak references to the live ones; it keeps no node alive.
 
 mod frame;
 
@@ -38,8 +38,8 @@ struct Registry {
     /// Number of the next node.
     next: u32,
     nodes: Vec<Weak<Node>>,
-    /// Length at which dead entries are swept out; grows with the live ones, so that sweeping
-    /// costs each node a constant.
+    /// Number of entries at which dead entries are swept. It grows with the number of live entries,
+    /// so that the amortised cost of sweeping is constant per node.
     sweep_at: usize,
 }
 
@@ -47,7 +47,8 @@ static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static CURRENT: RefCell<Frame> = RefCell::new(Frame::new());
-    /// What recording needs to know of the current frame; 0 until the environment has been asked.
+    /// The modes of the current frame, cached for recording; 0 until the environment variables are
+    /// read.
     static MODES: Cell<u8> = const { Cell::new(0) };
 }
 
@@ -69,7 +70,7 @@ impl Graph {
         }))
     }
 
-    /// A number no other graph of this process has.
+    /// The graph's number, unique in this process.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -79,13 +80,13 @@ impl Graph {
         self.registry().next as usize
     }
 
-    /// Tensors recorded here that are still reachable, in the order they were recorded.
+    /// Tensors recorded in this graph that are still reachable, in recording order.
     pub fn live(&self) -> Vec<Tensor> {
         self.registry().nodes.iter().filter_map(Weak::upgrade).map(Tensor::from_node).collect()
     }
 
-    /// Tensors recorded here that are reachable and have no value yet, in the order they were
-    /// recorded. Constants and arguments of functions being traced have none to wait for.
+    /// Tensors recorded in this graph that are reachable and have no value yet, in recording order.
+    /// Constants and placeholders are left out, since they are not computed.
     pub fn unrealized(&self) -> Vec<Tensor> {
         let mut tensors = self.live();
         tensors.retain(|t| {
@@ -96,8 +97,8 @@ impl Graph {
         tensors
     }
 
-    /// What is recorded here and still reachable, a line each: number, op, spec, state. Unlike a
-    /// picture of what leads to a tensor, it shows what has been computed too.
+    /// The reachable nodes of this graph, one per line: number, op, spec, state. Unlike a drawing
+    /// of a tensor's ancestors, the text contains computed nodes too.
     pub fn dump(&self) -> String {
         let mut text = format!("{self:?}\n");
         for tensor in self.live() {
@@ -107,13 +108,15 @@ impl Graph {
         text
     }
 
-    /// Live nodes recorded shortly before or after the node of that number.
+    /// Live nodes whose numbers are close to `id`.
     pub(crate) fn around(&self, id: u32) -> Vec<Arc<Node>> {
-        /// Numbers between the results of one call, and entries looked at where many died.
+        /// The largest distance between numbers of results of one call, and the maximum number of
+        /// entries visited.
         const REACH: u32 = 8;
         const MOST: usize = 4096;
         let registry = self.registry();
-        // Swept or not, a node has no more entries behind it than were recorded since.
+        // At most one entry per recorded node follows a node, whether or not dead entries were
+        // swept.
         let since = registry.next.wrapping_sub(id) as usize;
         let first = registry.nodes.len().saturating_sub(since.saturating_add(REACH as usize));
         let live = registry.nodes[first..].iter().take(MOST).filter_map(Weak::upgrade);
@@ -122,7 +125,7 @@ impl Graph {
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
-        // Each critical section leaves the registry whole, also when it unwinds.
+        // Each critical section leaves the registry consistent, even if it unwinds.
         self.0.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,8 +142,8 @@ impl Graph {
     }
 }
 
-/// Forgets the dead nodes of the graph that this thread records into. Does nothing where that graph is
-/// in use further up, as when a node goes while its graph is looked at.
+/// Drops the dead entries of the current thread's graph. Does nothing if the frame is borrowed or
+/// the graph is locked, such as when a node is dropped while its graph is visited.
 pub(crate) fn sweep() {
     let graph = CURRENT.try_with(|frame| frame.try_borrow().ok().map(|frame| frame.graph.clone()));
     if let Ok(Some(graph)) = graph
@@ -176,10 +179,10 @@ impl fmt::Debug for Graph {
     }
 }
 
-/// Switches on eager mode; the first that is set counts.
+/// Variables that enable eager mode; the first one that is set counts.
 const EAGER_VARIABLES: [&str; 3] =
     ["GIRIH_EAGER_MAX_GRAPH", "NABLA_EAGER_MAX_GRAPH", "EAGER_MAX_GRAPH"];
-/// Switches on shape verification; the first that is set counts.
+/// Variables that enable shape verification; the first one that is set counts.
 const VERIFY_VARIABLES: [&str; 2] = ["GIRIH_VERIFY_SHAPES", "NABLA_VERIFY_EAGER_SHAPES"];
 
 /// The calling thread's context.
@@ -189,23 +192,24 @@ pub struct Context {
 }
 
 impl Context {
-    /// The calling thread's, made when first asked for.
+    /// The calling thread's context, created at the first use.
     pub fn current() -> Context {
         Context { _not_send: PhantomData }
     }
 
-    /// The graph ops are recorded to.
+    /// The graph that ops are recorded in.
     pub fn graph(&self) -> Graph {
         CURRENT.with_borrow(|frame| frame.graph.clone())
     }
 
-    /// Records to `graph` from here on; see [`ReuseScope`] for a while only.
+    /// Records in `graph` from now on; [`ReuseScope`] does so for a scope.
     pub fn set_graph(&self, graph: &Graph) {
         CURRENT.with_borrow_mut(|frame| frame.graph = graph.clone());
     }
 
-    /// The device that data goes to, and that constants and random draws are recorded for: that of a
-    /// scope ([`crate::DeviceScope`]), else the context's executor's, else the process'.
+    /// The device on which data is placed, and for which constants and random draws are recorded:
+    /// the device of a scope ([`crate::DeviceScope`]), else the device of the context's executor,
+    /// else the device of the process.
     pub fn device(&self) -> Device {
         let chosen = CURRENT.with_borrow(|frame| {
             frame.device.or_else(|| frame.executor.as_ref().map(Executor::device))
@@ -213,22 +217,22 @@ impl Context {
         chosen.unwrap_or_else(Device::of_process)
     }
 
-    /// The executor of this context's device: its own, or the device's.
+    /// The executor of this context's device: the context's own, or the device's.
     ///
-    /// Errors: if the device's cannot be made, as the environment asks for the impossible.
+    /// Errors: if the device's executor cannot be created because of invalid environment variables.
     pub fn executor(&self) -> Result<Executor> {
         self.executor_for(self.device())
     }
 
-    /// The executor of this context's programs on a device.
+    /// The executor for this context's programs on `device`.
     ///
     /// Errors: as [`Context::executor`].
     pub(crate) fn executor_for(&self, device: Device) -> Result<Executor> {
         Ok(self.executor_ref(device)?.into_owned())
     }
 
-    /// As [`Context::executor_for`], without a count of the device's executor, in which all threads would
-    /// write.
+    /// As [`Context::executor_for`], but borrows the device's executor. All threads would write to
+    /// its reference count otherwise.
     pub(crate) fn executor_ref(&self, device: Device) -> Result<Cow<'static, Executor>> {
         let own = CURRENT.with_borrow(|frame| frame.executor.clone());
         match own.filter(|own| own.device() == device) {
@@ -237,14 +241,14 @@ impl Context {
         }
     }
 
-    /// Runs this context's programs by `executor` from here on.
+    /// Runs this context's programs with `executor` from now on.
     pub fn set_executor(&self, executor: &Executor) {
         let frame = self.frame();
         self.swap(frame.with_executor(executor.clone()));
     }
 
-    /// The stream that this context's programs are submitted to: one that was set for its device, or
-    /// the default stream of the thread.
+    /// The stream that this context's programs are submitted to: the stream set for its device, or
+    /// the thread's default stream.
     ///
     /// Errors: as [`Context::executor`].
     pub fn stream(&self) -> Result<Stream> {
@@ -255,18 +259,18 @@ impl Context {
         }
     }
 
-    /// Submits this context's programs to `stream` from here on; see [`crate::StreamScope`] for a while
-    /// only.
+    /// Submits this context's programs to `stream` from now on; [`crate::StreamScope`] does so for
+    /// a scope.
     pub fn set_stream(&self, stream: &Stream) {
         self.swap_stream(Some(stream.clone()));
     }
 
-    /// Sets the stream, or none, and gives the one set before.
+    /// Sets or clears the stream, and returns the previous one.
     pub(crate) fn swap_stream(&self, stream: Option<Stream>) -> Option<Stream> {
         CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.stream, stream))
     }
 
-    /// Sets the current device, or none, and gives the one set before.
+    /// Sets or clears the current device, and returns the previous one.
     pub(crate) fn swap_device(&self, device: Option<Device>) -> Option<Device> {
         CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.device, device))
     }
@@ -285,50 +289,51 @@ impl Context {
 
     /// Whether ops are computed as soon as they are recorded.
     ///
-    /// Errors: [`crate::Error::Evaluation`] if the environment variable says neither on nor off.
+    /// Errors: [`crate::Error::Evaluation`] if the value of the environment variable is invalid.
     pub fn eager(&self) -> Result<bool> {
         eager()
     }
 
-    /// Has ops computed as soon as they are recorded, or when needed. For finding the op that goes
-    /// wrong: numbers, gradients and the nodes recorded are the same.
+    /// Switches eager mode on or off: in eager mode, ops are computed as soon as they are recorded.
+    /// Eager mode serves to find an op that goes wrong; numbers, gradients and recorded nodes are
+    /// the same.
     pub fn set_eager(&self, on: bool) {
         let frame = self.frame();
         self.swap(frame.with_eager(on));
     }
 
-    /// Whether what is recorded of tensors that require gradients requires them too.
+    /// Whether results of tensors that require gradients require gradients too.
     pub fn grad(&self) -> bool {
         CURRENT.with_borrow(|frame| frame.grad)
     }
 
-    /// Whether what is built is compared with what shape rules say.
+    /// Whether compilation verifies the shapes of kernels against the shape rules.
     ///
     /// Errors: as [`Context::eager`].
     pub fn verify_shapes(&self) -> Result<bool> {
         Ok(modes()? & VERIFY != 0)
     }
 
-    /// Has what is built compared with what shape rules say, whenever a program is compiled.
+    /// Switches shape verification at each compilation on or off.
     pub fn set_verify_shapes(&self, on: bool) {
         let frame = self.frame();
         self.swap(frame.with_verify_shapes(on));
     }
 
-    /// Whether a NaN in the result of an evaluation or of a compiled function is an error that names
-    /// the op which gave it: see [`Frame::with_debug_nans`]. `GIRIH_DEBUG_NANS=1` in the environment
-    /// says so from the beginning.
+    /// Whether a NaN in the result of an evaluation or of a compiled function is an error that
+    /// names the op that computed it: see [`Frame::with_debug_nans`]. The environment variable
+    /// `GIRIH_DEBUG_NANS=1` sets the initial value.
     ///
-    /// Errors: as [`Context::eager`], of that variable.
+    /// Errors: as [`Context::eager`], for that variable.
     pub fn debug_nans(&self) -> Result<bool> {
         Ok(modes()? & NANS != 0)
     }
 
-    /// The half dtype in which products are computed here, if any: see [`crate::autocast`].
+    /// The half dtype in which autocast computes products, if any: see [`crate::autocast`].
     #[inline]
     pub fn autocast(&self) -> Option<DType> {
         let modes = match MODES.get() {
-            // A variable of the environment that makes no sense is told where ops are recorded.
+            // Recording reports an invalid environment variable, so ignore the error here.
             0 => modes().unwrap_or(0),
             known => known,
         };
@@ -339,12 +344,12 @@ impl Context {
         }
     }
 
-    /// What may be done to what is compiled: as the context says, else as its executor does.
+    /// The compile options: the context's, else the executor's.
     pub(crate) fn options(&self, executor: &girih_runtime::Executor) -> CompileOptions {
         CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
     }
 
-    /// The batch axes that have names where the calling thread is, the outermost first.
+    /// The named batch axes of the calling thread, the outermost first.
     pub(crate) fn axes(&self) -> Vec<BoundAxis> {
         CURRENT.with_borrow(|frame| frame.axes.clone())
     }
@@ -354,14 +359,14 @@ impl Context {
         CURRENT.with_borrow(|frame| !frame.axes.is_empty())
     }
 
-    /// All of it, as it is now.
+    /// The whole state of the context.
     pub fn frame(&self) -> Frame {
         let scope = NamedScope::current();
         CURRENT.with_borrow(|frame| Frame { scope, ..frame.clone() })
     }
 
-    /// Replaces all of it and gives what was before. For front ends whose scopes do not nest like
-    /// Rust's.
+    /// Replaces the whole state of the context and returns the previous one. For front ends whose
+    /// scopes do not nest like Rust's.
     pub fn swap(&self, frame: Frame) -> Frame {
         MODES.set(0);
         let scope = NamedScope::current();
@@ -370,7 +375,7 @@ impl Context {
         Frame { scope, ..left }
     }
 
-    /// Runs `f` with another frame, and gives its result.
+    /// Runs `f` in another frame, and returns its result.
     pub fn within<R>(&self, frame: Frame, f: impl FnOnce() -> R) -> R {
         struct Restore(Option<Frame>);
         impl Drop for Restore {
@@ -402,12 +407,12 @@ pub(crate) fn eager() -> Result<bool> {
     Ok(modes()? & EAGER != 0)
 }
 
-/// The graph this thread records to.
+/// The graph in which this thread records.
 pub fn current_graph() -> Graph {
     Context::current().graph()
 }
 
-/// Records to this thread's graph. `place` follows from the operands; None for a leaf.
+/// Records a node in this thread's graph. `place` follows from the operands; `None` for a leaf.
 pub(crate) fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: State) -> Arc<Node> {
     let place = match op.attrs {
         Attrs::Devices { to, .. } => moved(place, to),
@@ -416,14 +421,14 @@ pub(crate) fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: S
     add(place, state, |place, state, id| Node::new(op, spec, place, state, id))
 }
 
-/// The place of what is moved to the device of a number. A number of another process', from a file, moves
-/// nothing.
+/// The place of the result of a move to the device with number `to`. A number of another process,
+/// from a file, moves nothing.
 fn moved(place: Option<Place>, to: u8) -> Option<Place> {
     let Some(device) = Device::numbered(to) else { return place };
     Some(Place::committed(device).with_tracked(place.is_some_and(Place::is_tracked)))
 }
 
-/// Like [`add_node`], of a spec as nodes hold it.
+/// Like [`add_node`], with a compact spec.
 pub(crate) fn add_compact(
     op: Op,
     spec: CompactSpec,
@@ -447,7 +452,7 @@ fn add(
     node
 }
 
-/// Data is where it is; other leaves can be made anywhere.
+/// Data is committed to the device that holds it; other leaves can be computed anywhere.
 fn place_of_leaf(state: &State) -> Place {
     match state {
         State::Available(value) => Place::committed(Device::of(value)),
@@ -455,18 +460,18 @@ fn place_of_leaf(state: &State) -> Place {
     }
 }
 
-/// Makes a node that stands for an error in the current graph.
+/// Records a node that carries an error in the current graph.
 pub(crate) fn add_failed(spec: &TensorSpec, error: crate::Error) -> Arc<Node> {
     CURRENT.with_borrow(|frame| frame.graph.add(|id| Node::failed(spec, error, id)))
 }
 
-/// Makes `graph` the thread's current one and gives the previous. For front ends whose scopes do
-/// not nest like Rust's; others use [`Scope`] and [`ReuseScope`].
+/// Makes `graph` the thread's current graph and returns the previous one. For front ends whose
+/// scopes do not nest like Rust's; other callers use [`Scope`] and [`ReuseScope`].
 pub fn swap_graph(graph: Graph) -> Graph {
     CURRENT.with_borrow_mut(|current| std::mem::replace(&mut current.graph, graph))
 }
 
-/// Records to a fresh graph until dropped.
+/// Records in a fresh graph until dropped.
 #[must_use = "the scope ends when it is dropped"]
 pub struct Scope {
     graph: Graph,
@@ -481,13 +486,13 @@ impl Scope {
         Scope { _reuse: ReuseScope::new(&graph), graph }
     }
 
-    /// The graph entered.
+    /// The graph of the scope.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 }
 
-/// Records to a given graph until dropped. Belongs to the thread that entered it.
+/// Records in a given graph until dropped. The scope belongs to the thread that entered it.
 #[must_use = "the scope ends when it is dropped"]
 pub struct ReuseScope {
     previous: Option<Graph>,

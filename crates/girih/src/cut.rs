@@ -1,4 +1,5 @@
-//! Cutting a closed graph out of a recording: what is needed, what is there, what is kept.
+//! Cuts a closed graph out of a recording: collects the needed nodes, the available values and the
+//! outputs to keep.
 
 mod walk;
 
@@ -19,23 +20,24 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct CutGraph {
     pub graph: Graph,
-    /// The recorded node behind each node of the graph.
+    /// The recorded node of each node of the graph.
     pub nodes: Vec<Arc<Node>>,
     pub arguments: Vec<Argument>,
-    /// Runs of scheduled operands.
+    /// Completions of scheduled operands.
     pub after: SmallVec<[Arc<Completion>; 2]>,
-    /// Nodes to be computed and kept: the lazy targets, then intermediates somebody holds.
+    /// Nodes to compute and keep: the lazy targets, then intermediates with other references.
     pub outputs: Vec<NodeId>,
-    /// How many of them are targets.
+    /// The number of targets among the outputs.
     pub num_targets: usize,
 }
 
 pub(crate) enum Cut<T> {
-    /// The graph, and what the caller did while nobody else could cut any of it.
+    /// The graph, and the result of the caller's function, which ran while no other cut could
+    /// contain a lazy node of the graph.
     Ready(CutGraph, T),
-    /// Another evaluation has this node, and its run is not queued yet or has failed.
+    /// Another evaluation computes this node, and its run is not queued yet or has failed.
     Blocked(Arc<Node>),
-    /// The values of these nodes are to be brought from other devices first.
+    /// The values of these nodes must first be copied from other devices.
     Elsewhere(Vec<Arc<Node>>),
 }
 
@@ -44,7 +46,7 @@ impl CutGraph {
         self.outputs.iter().map(|id| self.nodes[id.index()].clone()).collect()
     }
 
-    /// The ops that an error most likely means: line, name, shape and dtype.
+    /// The ops that are the likely causes of an error: line, name, shape and dtype.
     pub fn suspects(&self, error: &girih_runtime::Error) -> Vec<String> {
         let recorded = |id: NodeId| {
             let node = &self.nodes[id.index()];
@@ -54,7 +56,8 @@ impl CutGraph {
     }
 }
 
-/// Whether a node may read at positions that another holds: composites do if they take integers.
+/// Whether a node may read at positions given by another node's values. Composites with integer
+/// operands may.
 fn may_index(graph: &Graph, node: &GraphNode) -> bool {
     match node.op.class() {
         Class::Index | Class::Control => true,
@@ -63,8 +66,8 @@ fn may_index(graph: &Graph, node: &GraphNode) -> bool {
     }
 }
 
-/// The ops of a graph that an error of its run most likely means: name, number and spec, and the line
-/// that recorded them.
+/// The ops of a graph that are the likely causes of an error of its run: name, number, spec, and
+/// the line that recorded them.
 pub(crate) fn suspects(
     graph: &Graph,
     outputs: &[NodeId],
@@ -126,9 +129,10 @@ enum Visit {
     Exit(Arc<Node>),
 }
 
-/// The graph that leads to some tensors, as recorded: before any pass, with data as leaves.
+/// The recorded graph that leads to some tensors, before any pass, with data as leaves.
 ///
-/// Errors: never of traced values, since placeholders are inputs here.
+/// Errors: the error of a target that carries one. Placeholders are inputs of the graph, so they
+/// are no errors.
 pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Graph> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     targets.iter().try_for_each(|target| target.node().check())?;
@@ -138,7 +142,7 @@ pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Gra
     Ok(graph)
 }
 
-/// The recorded graph in recording order, with the position of each node.
+/// The recorded graph in recording order, with the id of each node.
 pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, NodeId>) {
     let nodes = in_recording_order(ancestors(targets, |_| false));
     let mut graph = Graph::new();
@@ -150,7 +154,7 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
         let (op, spec) = match &*state {
             State::Available(_) if node.code() == OpCode::Parameter => (node.op(), node.spec()),
             State::Available(_) => (OpCode::Input.into(), node.spec()),
-            // Nothing is fed to a random leaf by the user, but to a reader it is data.
+            // A random leaf is not fed by the user, but a reader of the graph sees it as data.
             State::Random { .. } => (OpCode::Input.into(), node.spec()),
             _ => (node.op(), node.spec()),
         };
@@ -162,7 +166,7 @@ pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, No
     (graph, ids)
 }
 
-/// Notes the scope a node was recorded in, for pictures and files, and its hints.
+/// Adds the named scope of a node as a hint for drawings and files, and the node's hints.
 pub(crate) fn note(graph: &mut Graph, id: NodeId, node: &Arc<Node>) {
     hints::note(graph, id, node);
     if let Some(path) = node.location().scope().path() {
@@ -170,8 +174,8 @@ pub(crate) fn note(graph: &mut Graph, id: NodeId, node: &Arc<Node>) {
     }
 }
 
-/// Sorted by number, as long as that leaves operands before users: numbers are those of the graph
-/// that recorded a node, so it does unless several graphs are involved.
+/// Sorts nodes by number if operands then still precede users. Each recording graph numbers its
+/// nodes, so the order is valid unless several graphs are involved.
 pub(crate) fn in_recording_order(nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
     let mut sorted = nodes.clone();
     sorted.sort_by_key(|node| node.id());
@@ -185,8 +189,8 @@ pub(crate) fn in_recording_order(nodes: Vec<Arc<Node>>) -> Vec<Arc<Node>> {
     if ordered { sorted } else { nodes }
 }
 
-/// Everything the targets depend on, operands before users. Nothing beyond a node for which `stop`
-/// holds.
+/// All ancestors of the targets, operands before users. Operands of a node for which `stop` returns
+/// true are not visited.
 pub(crate) fn ancestors(targets: &[&Tensor], stop: impl Fn(&Arc<Node>) -> bool) -> Vec<Arc<Node>> {
     let mut seen: FxHashSet<*const Node> = FxHashSet::default();
     let mut order = Vec::new();

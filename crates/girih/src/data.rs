@@ -1,4 +1,4 @@
-//! Host data in and out.
+//! Conversion between host data and tensors.
 
 use crate::{Context, Device, Error, Result, Tensor, eval};
 use girih_ir::{DType, Shape, TensorSpec};
@@ -9,26 +9,26 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A Rust type that is a tensor's element type in memory.
+/// A Rust type that represents elements of a dtype in memory.
 pub trait Element: Copy + Send + Sync + 'static {
     /// The dtype.
     const DTYPE: DType;
-    /// The elements' memory.
+    /// The memory of the elements.
     fn bytes(slice: &[Self]) -> &[u8];
-    /// Elements from memory whose length is a multiple of the element's.
+    /// Reads elements from memory; the length of `bytes` is a multiple of the element size.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
-    /// The elements that memory holds, in place; None if the memory is not aligned for them, or if they
-    /// would not be of this type.
+    /// The elements in `bytes` without a copy; `None` if the memory is not aligned, or contains
+    /// invalid values of the type.
     fn view(bytes: &[u8]) -> Option<&[Self]>;
 }
 
-/// A tensor's elements, row-major, to be read as a slice. They are the tensor's memory where that is the
-/// process' own, else a copy.
+/// A tensor's elements as a row-major slice. They are the tensor's memory if that is host memory,
+/// else a copy.
 pub struct Data<T> {
     value: Value,
     device: Arc<dyn girih_runtime::Device>,
     size_bytes: usize,
-    /// Where the memory cannot be read in place.
+    /// The copy, if the memory cannot be read in place.
     copy: Option<Vec<T>>,
 }
 
@@ -111,14 +111,14 @@ impl Element for bool {
 impl Tensor {
     /// A tensor with a copy of the elements, row-major.
     ///
-    /// Errors: [`Error::DataLength`] unless there are as many elements as the shape holds.
+    /// Errors: [`Error::DataLength`] unless the number of elements is the shape's.
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>) -> Result<Tensor> {
         let spec = TensorSpec::new(shape, T::DTYPE);
         Tensor::from_bytes(&spec, T::bytes(data))
     }
 
-    /// A tensor of the bytes, row-major, in the machine's byte order; bool is one byte
-    /// of 0 or 1 per element.
+    /// A tensor of the bytes, row-major, in native byte order. A bool is one byte, 0 or 1, per
+    /// element.
     ///
     /// Errors: [`Error::DataLength`].
     pub fn from_bytes(spec: &TensorSpec, bytes: impl AsRef<[u8]>) -> Result<Tensor> {
@@ -134,28 +134,28 @@ impl Tensor {
         eval::from_bytes(spec, bytes)
     }
 
-    /// Fails if this machine has no memory for so many things of a number of bytes each: for what
-    /// front ends make of tensors, such as one object per element.
+    /// Fails if this machine has no memory for `count` objects of `bytes_each` bytes. For objects
+    /// that front ends create from tensors, such as one object per element.
     ///
-    /// Errors: [`Error::Evaluation`], out of memory.
+    /// Errors: [`Error::Evaluation`] if memory is insufficient.
     pub fn check_room(count: usize, bytes_each: usize) -> Result<()> {
         eval::room_for(count, bytes_each)
     }
 
-    /// A tensor of elements that are nowhere as a whole: `read` fills memory with the bytes from a
-    /// place of the whole on, piece by piece in order. Pieces hold whole elements.
+    /// A tensor whose elements are read in pieces: `read` fills memory with the bytes that start at
+    /// a given offset of the whole. It is called in order of the offsets. Pieces hold whole
+    /// elements.
     ///
-    /// Errors: those of a shape that no tensor has; [`Error::Evaluation`] if there is no memory for
-    /// the whole, before anything is read.
+    /// Errors: those of an invalid shape; [`Error::Evaluation`] if there is no memory for the whole
+    /// tensor, before anything is read.
     pub fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
         spec.shape.check("from_pieces", spec.dtype)?;
         eval::from_pieces(spec, read)
     }
 
-    /// A tensor over a value of the device's, without a copy. For front ends that share memory.
+    /// A tensor that shares a device value without a copy. For front ends that share memory.
     ///
-    /// Errors: those of a shape that no tensor has; [`Error::DataLength`] if the value holds fewer
-    /// elements.
+    /// Errors: those of an invalid shape; [`Error::DataLength`] if the value holds fewer elements.
     pub fn from_value(spec: &TensorSpec, value: Value) -> Result<Tensor> {
         spec.shape.check("from_value", spec.dtype)?;
         let found = value.size_bytes();
@@ -169,13 +169,13 @@ impl Tensor {
         Ok(Tensor::available(girih_ir::OpCode::Input, spec, value))
     }
 
-    /// The tensor's value on the device, computed if need be.
+    /// The tensor's value on its device. Evaluates the tensor if needed.
     pub fn value(&self) -> Result<Value> {
         eval::value(self, "reading a tensor")
     }
 
-    /// Where in the process' memory the tensor's elements are, computed if need be, and what keeps them
-    /// there. Elements of a device with other memory are copied.
+    /// The address of the tensor's elements in host memory, and the value that keeps the memory
+    /// alive. Evaluates the tensor if needed. Elements in device memory are copied.
     pub fn address(&self) -> Result<(u64, Value)> {
         let value = self.value()?;
         let executor = Context::current().executor_for(Device::of(&value))?;
@@ -189,9 +189,9 @@ impl Tensor {
         Ok((address, Value::new(Buffer::foreign(handle, size, Box::new(bytes)))))
     }
 
-    /// All elements, row-major. Computes the tensor if need be.
+    /// All elements, row-major. Evaluates the tensor if needed.
     ///
-    /// Errors: [`Error::ElementType`] if the tensor holds another type.
+    /// Errors: [`Error::ElementType`] if the tensor has another dtype.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype() {
             return Err(Error::ElementType { expected: T::DTYPE, found: self.dtype() });
@@ -199,13 +199,13 @@ impl Tensor {
         Ok(T::from_bytes(&eval::to_bytes(self)?))
     }
 
-    /// All elements as f64, row-major (64-bit integers beyond 2^53 are rounded).
+    /// All elements as f64, row-major. 64-bit integers beyond 2^53 are rounded.
     pub fn to_f64_vec(&self) -> Result<Vec<f64>> {
         self.astype(DType::F64)?.to_vec()
     }
 
-    /// All elements, row-major, without a copy where the tensor's memory can be read in place. Computes the
-    /// tensor if need be.
+    /// All elements, row-major, without a copy if the tensor's memory can be read in place.
+    /// Evaluates the tensor if needed.
     ///
     /// ```
     /// use girih::Tensor;
@@ -216,7 +216,7 @@ impl Tensor {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::ElementType`] if the tensor holds another type.
+    /// Errors: [`Error::ElementType`] if the tensor has another dtype.
     pub fn data<T: Element>(&self) -> Result<Data<T>> {
         if T::DTYPE != self.dtype() {
             return Err(Error::ElementType { expected: T::DTYPE, found: self.dtype() });
@@ -231,10 +231,10 @@ impl Tensor {
         Ok(data)
     }
 
-    /// The value of a constant's elements.
+    /// The value of the elements of a constant.
     ///
-    /// Errors: [`Error::ElementType`] if the constant is of another type; [`Error::InvalidArgument`] for a
-    /// node that is no constant.
+    /// Errors: [`Error::ElementType`] if the constant has another dtype; [`Error::InvalidArgument`]
+    /// for a node that is no constant.
     pub fn constant_data<T: Element>(&self) -> Result<T> {
         let Some(literal) = self.constant_value() else {
             let op = self.op_name();
@@ -260,7 +260,7 @@ impl Tensor {
         Ok(self.to_vec()?[0])
     }
 
-    /// The elements' bytes, row-major. Computes the tensor if need be.
+    /// The elements' bytes, row-major. Evaluates the tensor if needed.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         eval::to_bytes(self)
     }

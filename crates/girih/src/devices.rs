@@ -1,4 +1,5 @@
-//! The devices of the process: which there are, the current one of a scope, their memory.
+//! The devices of the process: the list of devices, the current device of a scope, and memory
+//! statistics.
 
 mod registry;
 mod transfer;
@@ -13,51 +14,51 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A device of the process that tensors may be on: `cpu`, the further devices of the host that
-/// `GIRIH_HOST_DEVICES` asks for (`cpu:1`), the mock accelerator (`mock`), and those that were
-/// registered.
+/// A device of the process for tensors: `cpu`, the further host devices of `GIRIH_HOST_DEVICES`
+/// (`cpu:1`), the mock accelerator (`mock`), and registered devices.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device(u8);
 
-/// Facts about a device.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceInfo {
-    /// Its name: `cpu`, `mock`.
+    /// The name: `cpu`, `mock`.
     pub name: String,
     /// The instruction set, or other target, that programs are compiled for.
     pub target: String,
-    /// Most submissions, each of its own stream, that it runs at once; None for no limit.
+    /// The maximum number of submissions, from different streams, that run at once; `None` for no
+    /// limit.
     pub concurrency: Option<usize>,
-    /// Its memory now.
+    /// The current memory statistics.
     pub memory: MemoryStats,
 }
 
 impl Device {
-    /// The host's processor, whose memory is the process' own.
+    /// The host's processor, whose memory is the memory of the process.
     pub const CPU: Device = Device(0);
 
-    /// The device of that name. The mock accelerator is made by its name, with settings behind a colon:
-    /// `mock:physical,corrected,concurrent`.
+    /// The device named `name`. The mock accelerator is created by its name, with settings after a
+    /// colon: `mock:physical,corrected,concurrent`.
     ///
-    /// Errors: [`Error::UnknownDevice`], with the names that there are; [`Error::DeviceUnavailable`].
+    /// Errors: [`Error::UnknownDevice`], with the existing names; [`Error::DeviceUnavailable`].
     pub fn named(name: &str) -> Result<Device> {
         registry::default()?;
         registry::named(name)
     }
 
-    /// The device that programs run on where nothing else is said: the one that the environment variable
-    /// `GIRIH_DEVICE` names; `cpu` if the variable says nothing usable, for which the first evaluation
+    /// The default device of programs: the device in the environment variable `GIRIH_DEVICE`, or
+    /// `cpu` if the variable is unset. With an invalid value it is `cpu`, and the first evaluation
     /// fails.
     pub fn of_process() -> Device {
         registry::default().unwrap_or(Device::CPU)
     }
 
-    /// The device whose memory a value is in.
+    /// The device whose memory holds a value.
     pub fn of(value: &Value) -> Device {
         Device::with_id(value.buffer.handle().device()).unwrap_or(Device::CPU)
     }
 
-    /// The device that the runtime knows by that id, if anything has been run there.
+    /// The device with the runtime's id `id`, if it has been used.
     pub fn with_id(id: DeviceId) -> Option<Device> {
         if id == DeviceId::HOST {
             return Some(Device::CPU);
@@ -67,8 +68,8 @@ impl Device {
         found.map(|(device, _)| device)
     }
 
-    /// The device that tensors are computed on together; the current one if there are none. `what` is for
-    /// the error.
+    /// The device on which the tensors are computed together; the current one if there are no
+    /// tensors. `what` is for the error.
     ///
     /// Errors: [`Error::MixedDevices`].
     pub fn common(what: &'static str, tensors: &[&Tensor]) -> Result<Device> {
@@ -78,14 +79,14 @@ impl Device {
         all.map(Place::device).ok_or_else(|| mixed(what, tensors))
     }
 
-    /// Its name.
+    /// The device's name.
     pub fn name(self) -> &'static str {
         &registry::entry(self).name
     }
 
-    /// Facts about it. Sets the device up if nothing was run there.
+    /// The device's properties. Sets up the device if it has not been used.
     ///
-    /// Errors: if it cannot be set up as the environment says.
+    /// Errors: if the environment variables do not allow to set up the device.
     pub fn info(self) -> Result<DeviceInfo> {
         let device = self.executor()?.runtime().device();
         let properties = device.properties();
@@ -97,14 +98,14 @@ impl Device {
         })
     }
 
-    /// The executor of its programs for contexts that have none of their own.
+    /// The executor of the device's programs, for contexts without an executor.
     ///
-    /// Errors: if it cannot be set up as the environment says.
+    /// Errors: if the environment variables do not allow to set up the device.
     pub(crate) fn executor(self) -> Result<&'static Executor> {
         registry::entry(self).executor(self)
     }
 
-    /// The device of a number, if there is one.
+    /// The device with number `index`, if there is one.
     pub(crate) fn numbered(index: u8) -> Option<Device> {
         registry::all().map(|(device, _)| device).find(|device| device.index() == index)
     }
@@ -130,8 +131,8 @@ impl fmt::Display for Device {
     }
 }
 
-/// Makes a device current until dropped: data goes there, and constants and random draws are recorded
-/// for it.
+/// Makes a device current until dropped: data is placed on it, and constants and random draws are
+/// recorded for it.
 #[must_use = "the scope ends when it is dropped"]
 pub struct DeviceScope {
     previous: Option<Device>,
@@ -164,11 +165,11 @@ impl Drop for DeviceScope {
     }
 }
 
-/// Adds a device to those of the process, with the back end that compiles for it. Its name is what
-/// [`Device::named`] takes.
+/// Adds a device to the process, with the back end that compiles for it. [`Device::named`] takes
+/// its name.
 ///
-/// Errors: [`Error::InvalidArgument`] for a name that a device has already, or that means another kind of
-/// device, and if there are as many devices as tensors can name.
+/// Errors: [`Error::InvalidArgument`] for a name that is invalid, exists already or means another
+/// kind of device; and if the maximum number of devices is reached.
 pub fn register_device(
     name: &str,
     device: Arc<dyn girih_runtime::Device>,
@@ -192,9 +193,9 @@ pub fn register_device(
     }
 }
 
-/// The devices of the process: the current context's first.
+/// The devices of the process, with the current context's device first.
 ///
-/// Errors: those of the first evaluation, if the environment says nothing usable.
+/// Errors: those of the first evaluation, if an environment variable is invalid.
 pub fn devices() -> Result<Vec<Device>> {
     registry::default()?;
     let current = Context::current().device();
@@ -203,23 +204,23 @@ pub fn devices() -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// Memory of a device; of the current one for None.
+/// Memory statistics of a device; of the current device for `None`.
 ///
-/// Errors: if it cannot be set up as the environment says.
+/// Errors: if the environment variables do not allow to set up the device.
 pub fn memory_stats(device: Option<Device>) -> Result<MemoryStats> {
     let device = device.unwrap_or_else(|| Context::current().device());
     Ok(device.executor()?.runtime().device().allocator().stats())
 }
 
-/// True if the current device's memory is the process' own, so that arrays can be shared with it.
+/// Whether the current device is the host, whose memory arrays can share.
 ///
-/// Errors: those of the first evaluation, if the environment says nothing usable.
+/// Errors: those of the first evaluation, if an environment variable is invalid.
 pub fn shares_host_memory() -> Result<bool> {
     let executor = Context::current().executor()?;
     Ok(executor.runtime().device().id() == DeviceId::HOST)
 }
 
-/// The executors of the devices where anything was run.
+/// The executors of the devices that have been used.
 pub(crate) fn running() -> impl Iterator<Item = &'static Executor> {
     registry::all().filter_map(|(_, entry)| entry.running())
 }

@@ -1,6 +1,6 @@
-//! Printing of tensors as NumPy prints arrays: values are computed, aligned in columns with as many
-//! digits as tell them apart (but no more than asked for), wrapped into lines, and left out in the
-//! middle of long axes.
+//! Printing of tensors like NumPy arrays: values are aligned in columns with the digits that
+//! distinguish them (limited by the precision), lines are wrapped, and the middle of long axes is
+//! omitted.
 
 mod digits;
 
@@ -13,15 +13,15 @@ use std::sync::{Mutex, PoisonError};
 /// How tensors are printed; see [`set_print_options`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrintOptions {
-    /// Most digits behind the point.
+    /// Maximum number of digits after the decimal point.
     pub precision: usize,
-    /// Elements from more than which on axes are shortened.
+    /// Number of elements above which long axes are shortened.
     pub threshold: usize,
     /// Elements shown at each end of a shortened axis.
     pub edgeitems: usize,
-    /// Characters of a line.
+    /// Maximum number of characters of a line.
     pub linewidth: usize,
-    /// Small numbers are written without an exponent, and may become 0.
+    /// Writes small numbers without an exponent, so that they may become 0.
     pub suppress: bool,
 }
 
@@ -36,7 +36,7 @@ impl PrintOptions {
 }
 
 impl Default for PrintOptions {
-    /// NumPy's.
+    /// NumPy's defaults.
     fn default() -> PrintOptions {
         PrintOptions::DEFAULT
     }
@@ -44,12 +44,12 @@ impl Default for PrintOptions {
 
 static OPTIONS: Mutex<PrintOptions> = Mutex::new(PrintOptions::DEFAULT);
 
-/// How tensors are printed in this process.
+/// The print options of this process.
 pub fn print_options() -> PrintOptions {
     *OPTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says how tensors are printed from here on, in the whole process.
+/// Sets the print options of the whole process.
 pub fn set_print_options(options: PrintOptions) {
     *OPTIONS.lock().unwrap_or_else(PoisonError::into_inner) = options;
 }
@@ -76,11 +76,11 @@ impl Elements {
         })
     }
 
-    /// The elements shown, all of one width.
+    /// The texts of the shown elements, all of one width.
     fn texts(&self, shown: &[usize], dtype: DType, options: &PrintOptions) -> Vec<String> {
         let part = |v: &[f64]| shown.iter().map(|&i| v[i]).collect::<Vec<_>>();
         match self {
-            // NumPy's spelling, and Python's.
+            // The spelling of NumPy and Python.
             Elements::Bool(v) => {
                 shown.iter().map(|&i| if v[i] { " True" } else { "False" }.to_string()).collect()
             }
@@ -108,7 +108,7 @@ impl Elements {
         }
     }
 
-    /// The one element as Python writes a number, with all digits that its dtype tells apart.
+    /// The only element as Python writes a number, with all digits that its dtype distinguishes.
     fn single(&self, dtype: DType) -> String {
         match self {
             Elements::Bool(v) => if v[0] { "True" } else { "False" }.to_string(),
@@ -127,7 +127,7 @@ impl Elements {
     }
 }
 
-/// Read without recording a cast: printing must not change the graph.
+/// Reads elements without recording a cast, since printing must not change the graph.
 fn literals(dtype: DType, bytes: &[u8]) -> impl Iterator<Item = girih_ir::Literal> {
     bytes.chunks_exact(dtype.size()).map(move |bytes| {
         let mut word = [0; 8];
@@ -137,7 +137,7 @@ fn literals(dtype: DType, bytes: &[u8]) -> impl Iterator<Item = girih_ir::Litera
 }
 
 impl Tensor {
-    /// The values as text, as NumPy prints them: nested in brackets by axis, with spaces between.
+    /// The values as text in NumPy's format: nested in brackets by axis, separated by spaces.
     pub fn values_text(&self) -> Result<String> {
         if self.rank() == 0 {
             return Ok(Elements::read(self)?.single(self.dtype()));
@@ -145,8 +145,8 @@ impl Tensor {
         self.nested_text(" ", 0, 0)
     }
 
-    /// The values as text, nested in brackets by axis, with that between elements: the first line
-    /// follows `indent` characters, and the last is followed by `behind`.
+    /// The values as text, nested in brackets by axis, with `separator` between elements. `indent`
+    /// is the number of characters before the first line, `behind` the number after the last.
     pub fn nested_text(&self, separator: &str, indent: usize, behind: usize) -> Result<String> {
         let (shape, options) = (self.shape(), print_options());
         if shape.numel() == 0 {
@@ -165,12 +165,12 @@ impl Tensor {
         Ok(layout.nested(0, indent + 1, width, &mut texts.into_iter()))
     }
 
-    /// The text of `tensor(...)`: values, shape if there are none, and dtype.
+    /// The text of `tensor(...)`: values, shape if it is not visible from the values, and dtype.
     pub fn debug_text(&self) -> Result<String> {
         const HEAD: &str = "tensor(";
         let (spec, values) = (self.spec(), self.nested_text(", ", HEAD.len(), 1)?);
         let mut about = format!("dtype={})", spec.dtype);
-        // What the brackets do not tell.
+        // The shape, if the brackets do not show it.
         let hidden = match spec.shape.numel() {
             0 => spec.shape[..] != [0],
             numel => numel > print_options().threshold,
@@ -188,7 +188,7 @@ impl Tensor {
     }
 }
 
-/// Where elements are put, and between what.
+/// The layout of the printed elements.
 struct Layout<'a> {
     shape: &'a Shape,
     shorten: bool,
@@ -206,7 +206,7 @@ impl Layout<'_> {
         (0..head).map(Some).chain(gap.then_some(None)).chain((tail..size).map(Some))
     }
 
-    // Recursion here and below is over axes, at most `MAX_RANK` deep.
+    // This function and `nested` recurse over axes, at most `MAX_RANK` deep.
     fn visit(&self, axis: usize, base: usize, f: &mut impl FnMut(usize)) {
         if axis == self.shape.rank() {
             return f(base);
@@ -216,8 +216,8 @@ impl Layout<'_> {
         }
     }
 
-    /// An axis in brackets: `indent` characters are in front of its elements, and `width` is left for
-    /// it, closing brackets of the axes around taken away.
+    /// An axis in brackets. `indent` is the number of characters before its elements, and `width`
+    /// the width of a line without the closing brackets of the outer axes.
     fn nested(
         &self,
         axis: usize,
@@ -228,7 +228,7 @@ impl Layout<'_> {
         let inner = self.shape.rank() - axis - 1;
         let count = self.positions(axis).count();
         let mut out = String::from("[");
-        // Of the line written now.
+        // The column in the current line.
         let mut column = indent;
         for (n, position) in self.positions(axis).enumerate() {
             let last = n + 1 == count;
@@ -267,7 +267,8 @@ impl Layout<'_> {
 }
 
 impl fmt::Display for Tensor {
-    /// The values; computes them if need be. A tensor that cannot be computed shows why.
+    /// The values; evaluates the tensor if needed. A tensor that cannot be computed shows the
+    /// error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.values_text() {
             Ok(text) => f.write_str(&text),

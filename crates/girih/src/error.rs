@@ -1,4 +1,4 @@
-//! The errors a user of the library meets.
+//! The errors that the library returns.
 
 use crate::location::Location;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// Result of the library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, with the values that made it so and what to do.
+/// An error, with the values that caused it and a suggestion.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,13 +19,13 @@ pub enum Error {
     /// Compilation or execution failed; the tensors stay lazy and may be evaluated again.
     #[error("{source}{}", At(.at))]
     Evaluation {
-        /// What the runtime says.
+        /// The runtime's error.
         source: Box<girih_runtime::Error>,
-        /// The ops that may be meant, most likely first: name, dtype and shape, and at the end the
-        /// line that recorded it.
+        /// The ops that are the likely causes, most likely first: name, dtype and shape, and the
+        /// line that recorded the op.
         at: Vec<String>,
     },
-    /// The value of a placeholder was asked for while a function is traced.
+    /// The value of a placeholder was requested while a function is traced.
     #[error(
         "{what} needs a value{} that depends on {}, of shape {shape}; it has no value while the \
          function is traced. To decide by it within the graph use `cond`, `switch`, `while_loop`, \
@@ -33,16 +33,16 @@ pub enum Error {
          a static argument{}", Recorded(.at), Named(.argument), Static(.argument)
     )]
     TracedValue {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// The argument, if it has a name.
         argument: Option<String>,
         /// The argument's shape.
         shape: String,
-        /// The line that recorded what was asked for, if known.
+        /// The line that recorded the requested tensor, if known.
         at: Option<Location>,
     },
-    /// The value of a tensor was asked for that a function being compiled refers to.
+    /// The value of a captured tensor was requested while a function is compiled.
     #[error(
         "{what} needs a value{} that depends on a tensor of shape {shape} which the function being \
          compiled refers to or draws at random; each call of the program may find another one there, \
@@ -51,14 +51,14 @@ pub enum Error {
          decided as an argument", At(.at)
     )]
     OutsideValue {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// The tensor's shape.
         shape: String,
-        /// The line that recorded what was asked for, if known.
+        /// The line that recorded the requested tensor, if known.
         at: Vec<String>,
     },
-    /// The value of a tensor was asked for that a compiled function was given to overwrite.
+    /// The value of a donated tensor was requested.
     #[error(
         "a tensor of shape {shape} was donated to a compiled function, which may have written its \
          results over it; go on with the function's results instead, or do not name the argument in \
@@ -68,28 +68,28 @@ pub enum Error {
         /// The tensor's shape.
         shape: String,
     },
-    /// Data of another length than the shape says.
+    /// The length of the data does not match the shape.
     #[error("{found} elements do not fill a tensor of shape {shape}, which holds {expected}")]
     DataLength {
         /// The shape.
         shape: girih_ir::Shape,
-        /// Elements of the shape.
+        /// The number of elements of the shape.
         expected: usize,
-        /// Elements given.
+        /// The number of elements given.
         found: usize,
     },
-    /// Data read as another element type than the tensor's.
+    /// The data was requested in another element type than the tensor's.
     #[error("the tensor holds {found}, not {expected}; convert it with astype first")]
     ElementType {
-        /// The type asked for.
+        /// The requested type.
         expected: girih_ir::DType,
         /// The tensor's dtype.
         found: girih_ir::DType,
     },
-    /// One value was asked of a tensor with more or none.
+    /// A single value was requested of a tensor with none or several.
     #[error("{what} needs a tensor with exactly one element, got shape {shape}")]
     NotScalar {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
         /// The tensor's shape.
         shape: girih_ir::Shape,
@@ -101,28 +101,28 @@ pub enum Error {
         path: String,
         /// The kind of failure.
         kind: std::io::ErrorKind,
-        /// What the operating system says.
+        /// The operating system's message.
         reason: String,
     },
-    /// A device that Girih does not know.
+    /// A device with an unknown name.
     #[error("there is no device '{name}'; the devices are: {choices}")]
     UnknownDevice {
         /// The name given.
         name: String,
-        /// The names there are.
+        /// The existing names.
         choices: String,
     },
-    /// A device that is not here.
+    /// A device that is unavailable.
     #[error(
         "device '{name}' is unavailable: {reason}; girih.devices() lists the devices that there are"
     )]
     DeviceUnavailable {
         /// The device.
         name: String,
-        /// Why it cannot be used.
+        /// The reason why it is unavailable.
         reason: String,
     },
-    /// An op, or a program, whose operands are on several devices.
+    /// The operands of an op, or of a program, are on several devices.
     #[error(
         "{op}: the operands are on several devices ({}); move them to one, as with x.to_device(device)",
         .operands.join(", ")
@@ -136,18 +136,18 @@ pub enum Error {
     /// An operator that could not be recorded.
     #[error("{source} (recorded at {at})")]
     Operator {
-        /// Why.
+        /// The reason.
         source: Box<Error>,
         /// The line of the operator.
         at: String,
     },
-    /// An argument that no op can take.
+    /// An invalid argument of a function.
     #[error("{0}")]
     InvalidArgument(String),
 }
 
 impl Error {
-    /// What the operating system says of a file.
+    /// Converts an error of the operating system.
     pub(crate) fn io(path: &std::path::Path, error: &std::io::Error) -> Error {
         Error::Io {
             path: path.display().to_string(),
@@ -167,7 +167,7 @@ impl Error {
     }
 }
 
-/// An argument of a function being traced, for messages.
+/// An argument of a traced function, for messages.
 struct Named<'a>(&'a Option<String>);
 
 impl fmt::Display for Named<'_> {
@@ -179,7 +179,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// How an argument is made static.
+/// A suggestion to make an argument static, for messages.
 struct Static<'a>(&'a Option<String>);
 
 impl fmt::Display for Static<'_> {
@@ -211,7 +211,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-// Boxed: results pass through every op, and an error's shapes are large.
+// Boxed because every op returns a result, and the shapes in an error are large.
 impl From<girih_ir::Error> for Error {
     fn from(error: girih_ir::Error) -> Error {
         Error::Record(Box::new(error))
@@ -220,7 +220,7 @@ impl From<girih_ir::Error> for Error {
 
 impl From<girih_transform::Error> for Error {
     fn from(error: girih_transform::Error) -> Error {
-        // A rule's own error is what the caller wants to see.
+        // An error that a rule returned is passed to the caller unchanged.
         if let girih_transform::Error::Host(failure) = &error
             && let Some(raised) = failure.payload.as_ref().and_then(|p| p.downcast_ref::<Error>())
         {

@@ -1,8 +1,10 @@
-//! Evaluation: cuts the needed graph out of the recording, has it planned, and runs it.
+//! Evaluation: cuts the needed graph out of the recording, compiles it into a plan, and runs the
+//! plan.
 //!
-//! What an evaluation computes is claimed (`claim`) while no other cut has any of it, so that two threads
-//! never compute a node twice: the second finds it scheduled and waits for the first. Evaluations that have
-//! no lazy node in common do not meet. An evaluation is of one device; values of others are brought first.
+//! An evaluation claims the nodes that it computes (`claim`) while no other cut can contain them,
+//! so that two threads never compute a node twice: the second thread finds the node scheduled and
+//! waits for the first. Evaluations without a common lazy node do not synchronise. An evaluation
+//! runs on one device; values on other devices are copied first.
 
 mod claim;
 
@@ -23,19 +25,19 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The executor of this thread's context on its current device.
+/// The runtime executor of this thread's context on its current device.
 pub(crate) fn executor() -> Result<Arc<girih_runtime::Executor>> {
     Ok(Context::current().executor()?.runtime().clone())
 }
 
-/// The executor of these tensors in this thread's context.
+/// The executor of this thread's context for the device of these tensors.
 ///
-/// Errors: [`Error::MixedDevices`] if they are on several devices.
+/// Errors: [`Error::MixedDevices`] if the tensors are on several devices.
 pub(crate) fn executor_of(what: &'static str, tensors: &[&Tensor]) -> Result<Executor> {
     Context::current().executor_for(Device::common(what, tensors)?)
 }
 
-/// Fails in a function of the host that an op of a user runs: the device waits for it.
+/// Fails inside a host function that a custom op runs, because the device waits for the function.
 ///
 /// Errors: [`Error::InvalidArgument`].
 pub(crate) fn check_nested() -> Result<()> {
@@ -50,8 +52,9 @@ pub(crate) fn check_nested() -> Result<()> {
     }
 }
 
-/// The closed graph that an evaluation by an executor would cut out now, when nothing else computes
-/// part of it. What it needs of other devices is computed. `keep`: it also computes what somebody holds.
+/// The closed graph that an evaluation by an executor would cut now, after waiting for nodes that
+/// other evaluations compute. Values needed from other devices are computed. With `keep`,
+/// intermediates with other references are outputs too.
 pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> Result<CutGraph> {
     let mut brought = Brought::default();
     let device = executor.runtime().device().id();
@@ -59,7 +62,8 @@ pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> R
         match cut(device, targets, &brought, keep, |_| ())? {
             Cut::Ready(cut, ()) => return Ok(cut),
             Cut::Elsewhere(nodes) => devices::bring(&nodes, executor, &mut brought)?,
-            // Its failure is its own caller's matter; it is lazy again then.
+            // A failure of the other evaluation is reported to its own caller; the node is lazy
+            // again then.
             Cut::Blocked(node) => {
                 settle_or_interrupt(&node)?;
             }
@@ -67,11 +71,11 @@ pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> R
     }
 }
 
-/// Computes the values of tensors, all those of a device in one run: shared work is done once. Tensors
-/// that have theirs already cost nothing.
+/// Computes the values of tensors, with one run per device, so that shared work is done once.
+/// Available tensors cost nothing.
 ///
 /// Errors: [`Error::Evaluation`]; the tensors stay lazy and may be evaluated again.
-/// [`Error::TracedValue`] if one depends on the argument of a function being traced.
+/// [`Error::TracedValue`] if a tensor depends on a placeholder of a function being traced.
 pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     if all_available(&targets) {
@@ -89,7 +93,7 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     })
 }
 
-/// Does something with the tensors of each device, by what runs this context's programs there.
+/// Calls `run` with the tensors of each device and the executor of this context for the device.
 fn by_device(
     targets: &[&Tensor],
     mut run: impl FnMut(&Executor, &[&Tensor]) -> Result<()>,
@@ -109,7 +113,7 @@ fn by_device(
     Ok(())
 }
 
-/// Computes the values of tensors by an executor; what it took is added to `profile`.
+/// Computes the values of tensors with an executor, and adds the times to `profile`.
 pub(crate) fn eval_on<'a>(
     executor: &Executor,
     tensors: impl IntoIterator<Item = &'a Tensor>,
@@ -119,8 +123,8 @@ pub(crate) fn eval_on<'a>(
     let mut brought = Brought::default();
     loop {
         while !run(executor, &targets, &mut brought, true, &mut profile)? {}
-        // A run of somebody else's that fails leaves its tensors lazy: then it is this caller's to
-        // compute them, and to be told why that fails.
+        // A failed run of another evaluation leaves the tensors lazy. Then compute them here, so
+        // that this caller receives the error.
         let mut there = true;
         for target in &targets {
             there &= settle_or_interrupt(target.node())?;
@@ -131,12 +135,12 @@ pub(crate) fn eval_on<'a>(
     }
 }
 
-/// Computes a tensor just recorded, if it does not depend on a function's argument.
+/// Computes a tensor that was just recorded, unless it depends on a placeholder.
 pub(crate) fn eagerly(tensor: &Tensor) -> Result<()> {
     eagerly_all(std::slice::from_ref(tensor))
 }
 
-/// Computes tensors just recorded, if they do not depend on a function's argument.
+/// Computes tensors that were just recorded, unless they depend on a placeholder.
 pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
     match host::outside(|| eval(tensors)) {
         Err(Error::TracedValue { .. } | Error::OutsideValue { .. }) => Ok(()),
@@ -144,15 +148,15 @@ pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
     }
 }
 
-/// Evaluations of a stream that may be under way; with more, starting one waits.
+/// Maximum number of pending evaluations of a stream, as back-pressure: starting another one waits.
 const MOST_QUEUED: usize = 64;
 
-/// Starts the evaluation of tensors and returns at once, also if it has to be compiled first.
-/// Reading a value waits for it. Where 64 evaluations of the stream have not begun, it waits until one
-/// has: a loop that never reads holds no more memory than they need.
+/// Starts the evaluation of tensors and returns immediately, even if it has to be compiled first.
+/// Reading a value waits for the evaluation. If 64 evaluations of the stream have not begun, the
+/// call waits until one has begun, so that a loop which never reads uses bounded memory.
 ///
-/// Errors: what binding fails with; failures of compiling and running surface when a value is
-/// read. [`Error::TracedValue`].
+/// Errors: those of binding arguments; [`Error::TracedValue`]. Errors of compilation and execution
+/// are reported when a value is read.
 pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     if all_available(&targets) {
@@ -169,8 +173,8 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
     })
 }
 
-/// Compiles what leads to tensors in the background, without running it; a later evaluation finds
-/// it in the cache.
+/// Compiles the graph that leads to tensors in the background, without running it. A later
+/// evaluation finds the program in the cache.
 ///
 /// Errors: [`Error::TracedValue`].
 pub fn compile_only<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Compilation> {
@@ -199,7 +203,7 @@ fn check_reads(targets: &[&Tensor], what: &'static str) -> Result<()> {
     lazy.into_iter().try_for_each(|target| trace::check_read(target, what))
 }
 
-/// The tensor's data, computed if need be. `what` is for the error of a traced value.
+/// The tensor's data; evaluates the tensor if needed. `what` names the operation in errors.
 pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     trace::check_read(tensor, what)?;
     if let State::Available(value) = &*tensor.node().state() {
@@ -207,7 +211,8 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     }
     match eval([tensor]) {
         Err(Error::TracedValue { argument, shape, at, .. }) => {
-            // A number decides; more than one would be data, whose derivative is lost.
+            // A single number serves for a decision. Several numbers would be used as data, and
+            // their derivative would be lost.
             let number = (tensor.numel() == 1).then(|| crate::transform::at_arguments(tensor));
             return match number.flatten() {
                 Some(there) => value(&there, what),
@@ -222,11 +227,12 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     }
 }
 
-/// Where times are added, if anybody wants them.
+/// The profile to which times are added, if any.
 type Times<'a> = Option<&'a mut Profile>;
 
-/// One attempt; false if something another evaluation has had to be waited for first. What is held
-/// is kept if there is memory for it.
+/// Runs one evaluation; `false` if it first had to wait for another evaluation. If memory is
+/// insufficient for the intermediates with other references, the run is repeated with only the
+/// targets as outputs.
 fn run(
     executor: &Executor,
     targets: &[&Tensor],
@@ -262,7 +268,8 @@ fn attempt(
         Claimed::Work(cut, claim) => (cut, claim),
         Claimed::Nothing => return Ok(true),
         Claimed::Blocked(node) => {
-            // Its failure is its own caller's matter; it is lazy again then.
+            // A failure of the other evaluation is reported to its own caller; the node is lazy
+            // again then.
             settle_or_interrupt(&node)?;
             return Ok(false);
         }
@@ -294,10 +301,11 @@ fn attempt(
         return outcome;
     }
     match executor.runtime().cached_plan(&work.cut.graph, options) {
-        // Behind what is being compiled: a stream runs in the order of submission.
+        // Queue behind pending compilations, because a stream runs programs in submission order.
         Some(program) if !background::is_busy() => work.run(Some(program), false, times),
         program => {
-            // Failures leave the tensors lazy: whoever reads one computes it and is told.
+            // A failure leaves the tensors lazy; reading one computes it again and reports the
+            // error.
             background::spawn(move || {
                 drop(work.run(program, false, &mut None));
                 crate::memory::let_go(nodes);
@@ -307,7 +315,7 @@ fn attempt(
     }
 }
 
-/// What is known of a graph that is run, whose results are looked at for NaNs afterwards.
+/// The data needed to search the results of a run for NaNs afterwards.
 struct Looked {
     graph: Graph,
     arguments: Vec<Argument>,
@@ -342,20 +350,20 @@ impl Looked {
     }
 }
 
-/// A cut-out graph, claimed.
+/// A cut graph and its claim.
 struct Work {
     executor: Executor,
     stream: Arc<girih_runtime::Stream>,
     cut: CutGraph,
     claim: Arc<Claim>,
-    /// What somebody holds is kept.
+    /// Whether intermediates with other references are outputs.
     keep: bool,
     verify: bool,
     options: CompileOptions,
 }
 
 impl Work {
-    /// Compiles, binds and starts; false if a run it waited for has failed.
+    /// Compiles, binds and starts the graph; `false` if a run that it waited for has failed.
     fn run(self, program: Option<CachedPlan>, wait: bool, times: &mut Times<'_>) -> Result<bool> {
         let Work { cut, claim, .. } = &self;
         let outcome = self.start(program, wait, times);
@@ -367,7 +375,8 @@ impl Work {
                 claim.completion.finish(Err(error.clone()));
                 claim.settle(false);
                 if let girih_runtime::Error::Dependency(_) = error {
-                    // What it waited for is lazy again, to be computed here.
+                    // The nodes of the failed run are lazy again, and this evaluation computes
+                    // them.
                     return Ok(false);
                 }
                 let at = cut.suspects(&error);
@@ -402,8 +411,8 @@ impl Work {
         claim.bind(&values);
         let completion = &claim.completion;
         if !wait {
-            // Settled by the thread that runs it, so that a loop that never reads keeps no
-            // history.
+            // The thread that runs the plan settles the claim, so that a loop which never reads
+            // keeps no history.
             let claim = claim.clone();
             completion.then(move |outcome| claim.settle(outcome.is_ok()));
         }
@@ -427,7 +436,7 @@ impl Work {
         outcome
     }
 
-    /// The program, with what it gives compared with what was recorded.
+    /// The program. With shape verification, its result specs are compared with the recorded specs.
     fn plan(&self) -> girih_runtime::Result<CachedPlan> {
         let graph = &self.cut.graph;
         if self.verify {
@@ -436,7 +445,7 @@ impl Work {
         let runtime = self.executor.runtime();
         let program = match self.keep {
             true => runtime.plan_keeping(graph, self.cut.num_targets, self.options)?,
-            // There was no memory for more than the targets.
+            // There was no memory for outputs other than the targets.
             false => runtime.plan(graph, self.options)?,
         };
         if self.verify {
@@ -455,7 +464,7 @@ impl Work {
     }
 }
 
-/// Measures from lap to lap, or nothing.
+/// Measures times between laps if it is on.
 struct Stopwatch(Option<Instant>);
 
 impl Stopwatch {
@@ -470,29 +479,29 @@ impl Stopwatch {
     }
 }
 
-/// Has another thread wait for what tensors need of other devices, and evaluate them.
+/// Evaluates tensors on a background thread, which waits for the values on other devices.
 fn evaluate_in_background(targets: &[&Tensor]) {
     let targets: Vec<Tensor> = targets.iter().map(|t| (*t).clone()).collect();
     let frame = Context::current().frame();
     background::spawn(move || {
         let own = Context::current().swap(frame);
-        // Failures leave the tensors lazy: whoever reads one computes it and is told.
+        // A failure leaves the tensors lazy; reading one computes it again and reports the error.
         let _ = eval(&targets);
         Context::current().swap(own);
     });
 }
 
-/// A tensor over bytes in the layout of `spec`, copied to the device.
+/// A tensor with a copy of `bytes`, in the layout of `spec`, on the current device.
 pub(crate) fn from_bytes(spec: &TensorSpec, bytes: &[u8]) -> Result<Tensor> {
     let executor = executor()?;
     let value = executor.upload_on(&Context::current().runtime_stream(&executor), bytes)?;
     Ok(Tensor::available(OpCode::Input, spec, value))
 }
 
-/// Fails if there is no memory for so many things of a size of the caller's, such as handles.
+/// Fails if there is no memory for `count` objects of `bytes_each` bytes, such as handles.
 pub(crate) fn room_for(count: usize, bytes_each: usize) -> Result<()> {
     let requested = count.saturating_mul(bytes_each);
-    // The device's memory is the machine's, or what the user grants.
+    // The device's memory size is the machine's, or the limit that the user sets.
     let most = executor()?.device().properties().memory_bytes;
     match requested <= most {
         true => Ok(()),
@@ -500,7 +509,7 @@ pub(crate) fn room_for(count: usize, bytes_each: usize) -> Result<()> {
     }
 }
 
-/// A tensor of bytes that `read` gives piece by piece.
+/// A tensor whose bytes `read` supplies in pieces.
 pub(crate) fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
     let executor = executor()?;
     let stream = Context::current().runtime_stream(&executor);
@@ -516,7 +525,7 @@ pub(crate) fn to_bytes(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(bytes.into_vec())
 }
 
-/// Records a leaf in the current graph that is fed from outside while a function is traced.
+/// Records a placeholder in the current graph: a leaf without a value, for tracing a function.
 pub(crate) fn placeholder(spec: &TensorSpec) -> Tensor {
     Tensor::from_node(context::add_node(OpCode::Input.into(), spec, None, State::Leaf))
 }

@@ -1,4 +1,4 @@
-//! Executors: how programs are run, and what running them took.
+//! Executors: they run programs by a configuration, and profile them.
 
 use crate::devices::Device;
 use crate::pass::{self, Pass};
@@ -10,18 +10,21 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How an executor runs programs.
+/// The configuration of an executor.
 #[derive(Clone)]
 pub struct ExecutorConfig {
-    /// Compiled programs are kept, in memory and on disk. Without, each run compiles.
+    /// Whether compiled programs are cached, in memory and on disk. Without the cache, each run
+    /// compiles.
     pub use_cache: bool,
-    /// Stages and kernels are timed; see [`Executor::profile`].
+    /// Whether stages and kernels are timed; see [`Executor::profile`].
     pub profile: bool,
-    /// Where programs run: the name of a device.
+    /// The name of the device that runs the programs.
     pub device: String,
-    /// A run that takes longer fails with [`girih_runtime::Error::Timeout`]; infinite for none.
+    /// The time limit of a run, after which it fails with [`girih_runtime::Error::Timeout`];
+    /// infinite for no limit.
     pub timeout_seconds: f64,
-    /// Passes of the user's, run in this order before all others: see [`crate::pass::graph_pass`].
+    /// The user's passes, which run in this order before all other passes: see
+    /// [`crate::pass::graph_pass`].
     pub passes: Vec<Arc<dyn Pass>>,
 }
 
@@ -56,9 +59,10 @@ impl Default for ExecutorConfig {
     }
 }
 
-/// Runs programs as its configuration says, with a program cache of its own. A counted handle.
+/// Runs programs by its configuration, with its own program cache. A reference-counted handle.
 ///
-/// All executors of a device share its memory and its queue: what one computes another may read.
+/// All executors of a device share its memory and its queue, so that one can read the results of
+/// another.
 #[derive(Clone)]
 pub struct Executor(Arc<Inner>);
 
@@ -68,34 +72,35 @@ struct Inner {
     limit: Option<Duration>,
     runtime: Arc<girih_runtime::Executor>,
     profile: Mutex<Option<Profile>>,
-    /// Where the device's memory is short, hosts' garbage is collected; None for executors of users.
+    /// Collects the host language's garbage when device memory is short; `None` for executors of
+    /// users.
     _collector: Option<girih_runtime::CollectorRegistration>,
 }
 
-/// Where the time of an evaluation went. Times are summed over its programs, of which there is one
-/// unless another thread's results had to be waited for.
+/// The times of the stages of an evaluation. Times are summed over its programs: there is one
+/// program, unless the evaluation waited for results of another thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// Cutting out what is needed.
+    /// Cutting the graph out of the recording.
     pub extraction: Duration,
-    /// Graph passes. Nothing for a program that was cached, as the next.
+    /// Graph passes. Zero for a cached program, as is `codegen`.
     pub optimization: Duration,
     /// Fusion into kernels.
     pub codegen: Duration,
-    /// Making kernels ready to run; finding the program, if it was cached.
+    /// Preparing kernels for execution, or the cache lookup of a cached program.
     pub compile: Duration,
     /// Binding arguments to memory and allocating results. Part of `execution`.
     pub transfer: Duration,
-    /// Running the kernels, arguments' transfer included.
+    /// Running the kernels, including `transfer`.
     pub execution: Duration,
-    /// Making the results the tensors' values.
+    /// Storing the results in the tensors.
     pub store: Duration,
-    /// Name and time of each kernel, in the order they ran. Only when profiling.
+    /// Name and time of each kernel, in execution order. Empty unless profiling is on.
     pub kernels: Vec<(String, Duration)>,
 }
 
 impl Profile {
-    /// The six stages in their order.
+    /// The six stages in order.
     pub fn stages(&self) -> [(&'static str, Duration); 6] {
         [
             ("extraction", self.extraction),
@@ -108,14 +113,14 @@ impl Profile {
     }
 }
 
-/// What [`Executor::execute`] came to.
+/// The result of [`Executor::execute`].
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionResult {
-    /// Whether all outputs are there.
+    /// Whether all outputs were computed.
     pub success: bool,
-    /// What went wrong; empty on success.
+    /// The error message; empty on success.
     pub error_message: String,
-    /// What went wrong, for programs.
+    /// The error; `None` on success.
     pub error: Option<Error>,
     /// Time for passes, code generation and compilation.
     pub compile_time_ms: f64,
@@ -131,7 +136,7 @@ impl Executor {
     /// An executor with a program cache of its own.
     ///
     /// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; [`Error::InvalidArgument`]
-    /// for a time limit that is none.
+    /// for a time limit that is not positive.
     pub fn new(config: ExecutorConfig) -> Result<Executor> {
         let device = Device::named(&config.device)?;
         let seconds = config.timeout_seconds;
@@ -140,7 +145,7 @@ impl Executor {
                 "timeout_seconds: expected a positive number, infinite for no limit, got {seconds}"
             )));
         }
-        // What does not fit a duration is longer than any run.
+        // A limit that does not fit a duration exceeds any run.
         let limit = Duration::try_from_secs_f64(seconds).ok();
         let runtime = Arc::new(device.executor()?.0.runtime.sibling(config.use_cache));
         let user = girih_opt::register(config.passes.clone());
@@ -149,7 +154,7 @@ impl Executor {
         Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile, _collector: None })))
     }
 
-    /// The executor of contexts that have none of their own for a device.
+    /// The default executor of a device, for contexts without an executor.
     pub(crate) fn of_device(
         device: Device,
         name: &str,
@@ -157,7 +162,7 @@ impl Executor {
     ) -> Result<Executor, girih_runtime::Error> {
         let config = ExecutorConfig { device: name.to_string(), ..ExecutorConfig::default() };
         let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
-        // Read where an error cannot be told.
+        // Check the variable here, since its users cannot report an error.
         girih_runtime::env::flag(&["GIRIH_SOURCE_LINES"])?;
         let runtime = Arc::new(runtime);
         let collector = runtime.device().allocator().add_collector(Box::new(|_| host::collect()));
@@ -165,12 +170,12 @@ impl Executor {
         Ok(Executor(Arc::new(Inner { device, config, limit, runtime, profile, _collector })))
     }
 
-    /// The device that it runs programs on.
+    /// The device on which the executor runs programs.
     pub fn device(&self) -> Device {
         self.0.device
     }
 
-    /// How it runs programs.
+    /// The executor's configuration.
     pub fn config(&self) -> &ExecutorConfig {
         &self.0.config
     }
@@ -183,10 +188,10 @@ impl Executor {
         self.0.limit
     }
 
-    /// Computes nodes of a recording graph, all in one run: shared work is done once.
+    /// Computes nodes of a recording graph, all in one run, so that shared work is done once.
     ///
-    /// `outputs` are numbers of the graph's nodes ([`Tensor::id`]). Never fails: what went wrong is
-    /// in the result, and the tensors stay lazy and may be evaluated again.
+    /// `outputs` are numbers of the graph's nodes ([`Tensor::id`]). Does not return an error: the
+    /// result contains it. The tensors then stay lazy and may be evaluated again.
     pub fn execute(&self, graph: &Graph, outputs: &[u32]) -> ExecutionResult {
         let mut profile = Profile::default();
         let outcome = tensors(graph, outputs).and_then(|tensors| {
@@ -211,9 +216,9 @@ impl Executor {
         }
     }
 
-    /// Computes one node of a recording graph and gives its elements, row-major.
+    /// Computes one node of a recording graph and returns its elements, row-major.
     ///
-    /// Errors: [`Error::ElementType`] if it holds another type; as [`crate::eval`].
+    /// Errors: [`Error::ElementType`] if the node has another dtype; as [`crate::eval`].
     pub fn execute_single<T: Element>(&self, graph: &Graph, output: u32) -> Result<Vec<T>> {
         let tensors = tensors(graph, &[output])?;
         let tensor = &tensors[&output];
@@ -225,9 +230,9 @@ impl Executor {
         tensor.to_vec()
     }
 
-    /// Compiles what computes nodes of a recording graph, without running it; all that has no
-    /// value yet and no user if `outputs` is empty. True if there was something to compile: it was
-    /// not in the cache.
+    /// Compiles the program that computes nodes of a recording graph, without running it. If
+    /// `outputs` is empty, the nodes are all those without a value and without users. Returns
+    /// whether something was compiled, that is, was not in the cache.
     pub fn compile_only(&self, graph: &Graph, outputs: &[u32]) -> Result<bool> {
         let tensors: Vec<Tensor> = match outputs {
             [] => sinks(graph),
@@ -259,23 +264,23 @@ impl Executor {
         }
     }
 
-    /// Forgets compiled programs; those running are not disturbed.
+    /// Clears the cache of compiled programs; running programs are not affected.
     pub fn clear_cache(&self) {
         self.0.runtime.clear_cache();
     }
 
-    /// Counts of what this executor has compiled and run.
+    /// Counts of programs that this executor has compiled and run.
     pub fn cache_stats(&self) -> Stats {
         Stats::of(&self.0.runtime)
     }
 
-    /// Stops every run of this executor that is under way or queued, from any thread. The tensors
-    /// stay lazy; what is evaluated later is not concerned.
+    /// Cancels every running or queued run of this executor. May be called from any thread. The
+    /// tensors stay lazy; later evaluations are not affected.
     pub fn cancel_all(&self) {
         self.0.runtime.cancel_all();
     }
 
-    /// Where the time of the last evaluation went; None unless profiling.
+    /// The profile of the last evaluation; `None` unless profiling is on.
     pub fn profile(&self) -> Option<Profile> {
         self.0.profile.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -291,7 +296,7 @@ impl std::fmt::Debug for Executor {
     }
 }
 
-/// Nodes of a graph by their numbers.
+/// The live nodes of a graph with these numbers.
 fn tensors(graph: &Graph, ids: &[u32]) -> Result<BTreeMap<u32, Tensor>> {
     let live = graph.live();
     let find = |&id: &u32| {
@@ -309,7 +314,7 @@ fn tensors(graph: &Graph, ids: &[u32]) -> Result<BTreeMap<u32, Tensor>> {
     ids.iter().map(find).collect()
 }
 
-/// What a graph has recorded, not computed, and not used itself.
+/// The lazy nodes of a graph that no lazy node uses.
 fn sinks(graph: &Graph) -> Vec<Tensor> {
     let unrealized = graph.unrealized();
     let mut used: Vec<*const crate::node::Node> = Vec::new();

@@ -1,9 +1,10 @@
-//! Explanations: everything that happens to a graph between recording and running, for people.
+//! Explanations: human-readable descriptions of everything that happens to a graph between
+//! recording and execution.
 //!
-//! The graph as recorded and after each pass; the kernels, what each computes, moves and costs, and
-//! from which lines it comes; what was not fused and why; the operations; the plan of memory; and
-//! whether the program is cached, or what makes it another than those that are. Explaining neither
-//! runs anything nor changes the cache.
+//! An explanation contains the recorded graph and the graph after each pass; the kernels with their
+//! ops, memory traffic, cost and source lines; the fusions that were refused, with reasons; the
+//! operations; the memory plan; and whether the program is cached, or how it differs from the
+//! cached programs. Explaining neither runs anything nor changes the cache.
 
 mod json;
 mod text;
@@ -16,44 +17,45 @@ use girih_kernel::{Refused, Traffic};
 use girih_runtime::{CompileOptions, Lookup, Placement, Step};
 use smallvec::SmallVec;
 
-/// What happens to a graph. `Display` gives all of it as text, but for the graphs between the first
-/// and the last.
+/// The explanation of a graph. `Display` prints all of it, except the graphs between the first and
+/// the last pass.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// The graph as recorded.
     pub graph: Graph,
-    /// Where each of its nodes was recorded, `file:line`, if known.
+    /// The line that recorded each node, `file:line`, if known.
     pub lines: Vec<Option<String>>,
-    /// The graph as given and after each pass that changed it.
+    /// The input graph, and the graph after each pass that changed it.
     pub stages: Vec<StageInfo>,
-    /// Rounds over the passes, the last of which found nothing to do.
+    /// The number of rounds over the passes; the last round changed nothing.
     pub iterations: usize,
     /// The graph after the passes. Kernels and refusals refer to its nodes.
     pub optimized: Graph,
     /// Arguments of the recorded graph that the program does not read.
     pub unused_arguments: Vec<usize>,
-    /// In order of execution.
+    /// The kernels in order of execution.
     pub kernels: Vec<KernelInfo>,
-    /// What was not fused.
+    /// The refused fusions.
     pub refusals: Vec<RefusalInfo>,
-    /// What is submitted to the stream, in order.
+    /// The operations in the order of submission to the stream.
     pub operations: Vec<OperationInfo>,
-    /// Where values live.
+    /// The memory plan.
     pub memory: MemoryPlan,
     /// Whether the program is cached.
     pub cache: Lookup,
-    /// Show the kernels' machine code, in the text and in JSON (`assembly`). Off at first.
+    /// Whether the text and the JSON (`assembly`) contain the kernels' machine code. Initially
+    /// false.
     pub asm: bool,
 }
 
 /// The graph after a pass.
 #[derive(Clone, Debug)]
 pub struct StageInfo {
-    /// The pass; `"input"` for the graph as given.
+    /// The pass; `"input"` for the input graph.
     pub pass: String,
-    /// Round of the fixed point, from 0.
+    /// The round of the fixed-point iteration, from 0.
     pub iteration: usize,
-    /// Nodes of the graph.
+    /// The number of nodes of the graph.
     pub num_nodes: usize,
     /// The graph, as text.
     pub text: String,
@@ -62,22 +64,22 @@ pub struct StageInfo {
 /// A kernel.
 #[derive(Clone, Debug)]
 pub struct KernelInfo {
-    /// What was fused.
+    /// The kernel's name, made of its fused ops.
     pub name: String,
-    /// What it computes, in order; of a copy, the view that is copied.
+    /// The ops that it computes, in order; for a copy, the view that is copied.
     pub ops: Vec<OpInfo>,
-    /// Bytes moved and operations.
+    /// The bytes moved and the number of operations.
     pub traffic: Traffic,
-    /// The lines its ops were recorded at, each once.
+    /// The lines that recorded its ops, without duplicates.
     pub lines: Vec<String>,
     /// The kernel, as text.
     pub text: String,
-    /// Machine code generated for it, function by function; none where loops compiled ahead run.
+    /// The machine code generated for the kernel, by function; empty if precompiled loops run.
     pub code: Vec<Vec<u8>>,
 }
 
 impl KernelInfo {
-    /// Its machine code as text, function by function: instructions if the feature `asm` is on, else
+    /// The kernel's machine code as text, by function: instructions with the feature `asm`, else
     /// bytes.
     pub fn assembly(&self) -> Vec<String> {
         self.code.iter().map(|code| girih_cpu::disassemble(code)).collect()
@@ -91,71 +93,71 @@ pub struct OpInfo {
     pub node: NodeId,
     /// Its op.
     pub op: &'static str,
-    /// The recorded node it was made for, and that one's op.
+    /// The recorded node from which it was derived, and the op of that node.
     pub recorded: Option<(NodeId, &'static str)>,
-    /// Where that was recorded.
+    /// The line that recorded that node.
     pub line: Option<String>,
 }
 
-/// A fusion that was not made.
+/// A refused fusion.
 #[derive(Clone, Debug)]
 pub struct RefusalInfo {
-    /// The value kept in memory, a node of the optimised graph.
+    /// The value that is stored in memory, a node of the optimised graph.
     pub value: NodeId,
-    /// The op that reads it from there.
+    /// The op that reads the value from memory.
     pub user: Option<NodeId>,
-    /// The reason, in one word.
+    /// The reason as a code of one word.
     pub code: &'static str,
-    /// The reason, in a sentence that names both.
+    /// The reason as a sentence that names the value and the user.
     pub sentence: String,
-    /// Where the value was recorded.
+    /// The line that recorded the value.
     pub line: Option<String>,
 }
 
 /// An operation of the plan.
 #[derive(Clone, Debug)]
 pub struct OperationInfo {
-    /// What it does.
+    /// The operation's name.
     pub name: String,
     /// Its primitives, in order: `copy to device (n bytes)`, `launch`.
     pub steps: Vec<String>,
 }
 
-/// Where the values of a program live.
+/// The memory plan of a program.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryPlan {
-    /// All buffers of the kernels.
+    /// All buffers of the program.
     pub buffers: Vec<BufferInfo>,
-    /// Bytes of the arguments that are read.
+    /// Total bytes of the arguments that are read.
     pub argument_bytes: usize,
-    /// Bytes of the results.
+    /// Total bytes of the results.
     pub output_bytes: usize,
-    /// Bytes of the block that holds the temporaries.
+    /// Bytes of the block that holds all temporaries.
     pub temporary_bytes: usize,
-    /// What the temporaries would take if none reused another's place.
+    /// Total bytes of the temporaries without reuse of memory.
     pub unshared_temporary_bytes: usize,
-    /// Most bytes in use while the program runs: arguments, results and temporaries.
+    /// Peak memory of a run in bytes: arguments, results and temporaries.
     pub peak_bytes: usize,
 }
 
 /// A buffer.
 #[derive(Clone, Debug)]
 pub struct BufferInfo {
-    /// What it holds, `f32[1024]`.
+    /// The dtype and number of elements, `f32[1024]`.
     pub contents: String,
-    /// Its size.
+    /// The size in bytes.
     pub size_bytes: usize,
-    /// Where its memory comes from.
+    /// The origin of its memory.
     pub placement: Placement,
-    /// The kernel that first writes it; none for arguments.
+    /// The first kernel that writes it; `None` for arguments.
     pub written_by: Option<usize>,
     /// The last kernel that reads it.
     pub last_read_by: Option<usize>,
-    /// Earlier temporaries whose place it takes over.
+    /// Earlier temporaries whose memory it reuses.
     pub reuses: Vec<usize>,
 }
 
-/// Explains what evaluating some tensors would do.
+/// Explains what the evaluation of some tensors would do.
 ///
 /// Errors: as [`crate::compile_graph`].
 pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Explanation> {
@@ -169,10 +171,11 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
     explained(executor.runtime(), cut.graph, lines, crate::options()?)
 }
 
-/// Explains what compiling a closed graph does, under the options of now. Without lines: a graph
-/// does not know where it was recorded.
+/// Explains what the compilation of a closed graph does under the current options. The explanation
+/// has no lines, since a graph does not contain them.
 ///
-/// Errors: [`crate::Error::Evaluation`] if it cannot be compiled.
+/// Errors: [`crate::Error::Record`] for an invalid graph; [`crate::Error::Evaluation`] if it cannot
+/// be compiled.
 pub fn explain_graph(graph: &Graph) -> Result<Explanation> {
     graph.verify()?;
     explained(&*executor()?, graph.clone(), vec![None; graph.len()], crate::options()?)
@@ -212,7 +215,7 @@ fn stage(stage: &girih_opt::Stage) -> StageInfo {
     StageInfo { pass, iteration, num_nodes, text }
 }
 
-/// What nodes of the optimised graph were before.
+/// Maps nodes of the optimised graph to recorded nodes.
 struct Context<'a> {
     graph: &'a Graph,
     optimized: &'a Graph,

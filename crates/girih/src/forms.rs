@@ -1,5 +1,5 @@
-//! Programs as things of their own: a graph with the values it holds, cut out of a recording, kept
-//! in a file, and run again on other inputs.
+//! Programs as independent objects: a graph with the values that it holds, cut out of a recording,
+//! saved in files, and run on other inputs.
 
 mod jacobian;
 mod linear;
@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 pub use nodes::NodeInfo;
 
-/// A closed graph with the values of some of its arguments. Those without a value are the inputs it
-/// is called with, in the graph's order. Sizes of inputs may be symbolic: the program then serves all
-/// at which its guards hold.
+/// A closed graph with the values of some of its arguments. Arguments without a value are the
+/// program's inputs, in the graph's order. Sizes of inputs may be symbolic: the program then serves
+/// all sizes for which its guards hold.
 ///
 /// ```
 /// use girih::{Program, Tensor};
@@ -49,39 +49,41 @@ pub struct Program {
 #[derive(Clone)]
 enum Held {
     Tensor(Tensor),
-    /// Bits of a run-time constant.
+    /// The bits of a run-time constant.
     Scalar(u64),
-    /// A random leaf's place in the generator's sequence.
+    /// A random leaf's position in the generator's sequence.
     Random {
         key: u64,
         offset: u64,
     },
 }
 
-/// An input that a program is called with.
+/// An input of a program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
-    /// Its node.
+    /// The input's node.
     pub id: NodeId,
-    /// Its name, or its node's number (`%0`) if it has none.
+    /// The input's name, or its node's number (`%0`) if it has no name.
     pub name: String,
-    /// Shape and dtype. Of a run-time constant a scalar.
+    /// Shape and dtype; a scalar for a run-time constant.
     pub spec: TensorSpec,
 }
 
 impl Program {
-    /// The program that computes `outputs` from `inputs`. Everything else that it needs and that has
-    /// a value (parameters, data, what was evaluated before) it holds; random leaves it holds as
-    /// their place in the generator's sequence, so it draws what they would have drawn.
+    /// The program that computes `outputs` from `inputs`. The program holds every other node that
+    /// it needs and that has a value (parameters, data, evaluated intermediates). It holds random
+    /// leaves as their positions in the generator's sequence, so it draws the same numbers as the
+    /// recording.
     ///
-    /// Errors: none for valid tensors; inputs that are named twice are an
-    /// [`Error::InvalidArgument`].
+    /// Errors: [`Error::InvalidArgument`] for duplicate inputs; the error of a tensor that carries
+    /// one.
     pub fn capture(outputs: &[&Tensor], inputs: &[&Tensor]) -> Result<Program> {
         Program::capture_with(outputs, inputs, &[])
     }
 
-    /// Like [`Program::capture`]; the outputs' parameters among those given are parameters of the
-    /// program, under these names and with their values, which are computed if need be.
+    /// Like [`Program::capture`], with named parameters: each of `parameters` that the outputs need
+    /// becomes a parameter of the program, with the given name and its value, which is evaluated if
+    /// needed.
     ///
     /// ```
     /// use girih::{DType, Program, Tensor};
@@ -102,7 +104,7 @@ impl Program {
         Ok(Program::capture_with_lines(outputs, inputs, parameters)?.0)
     }
 
-    /// As [`Program::capture_with`], with the lines that recorded the nodes.
+    /// As [`Program::capture_with`], and returns the lines that recorded the nodes.
     pub(crate) fn capture_with_lines(
         outputs: &[&Tensor],
         inputs: &[&Tensor],
@@ -121,7 +123,7 @@ impl Program {
             };
             let used: Vec<&(String, Tensor)> = parameters.iter().filter(used).collect();
             crate::eval(used.iter().map(|(_, tensor)| tensor))?;
-            // Of a parameter with two names the first counts.
+            // For a parameter with two names the first name counts.
             for (name, tensor) in used.into_iter().rev() {
                 named.insert(Arc::as_ptr(tensor.node()), name);
             }
@@ -135,7 +137,7 @@ impl Program {
             ));
         }
         for input in inputs {
-            // A parameter that is fed is an input like others.
+            // A parameter passed as an input is an ordinary input.
             let id = program.graph.leaf(OpCode::Input.into(), input.spec());
             ids.insert(Arc::as_ptr(input.node()), id);
         }
@@ -152,7 +154,8 @@ impl Program {
         Ok((program, lines))
     }
 
-    /// Appends a recorded node with its value, if it has one; one with a parameter's name as that.
+    /// Appends a recorded node with its value, if it has one; `parameter` is its name if it is a
+    /// parameter.
     fn add(
         &mut self,
         node: &Arc<Node>,
@@ -188,7 +191,8 @@ impl Program {
         id
     }
 
-    /// Gives an input its value for good, under that name; as a parameter if it is one.
+    /// Binds the value of an input permanently, under a name; `parameter` makes the input a
+    /// parameter.
     pub(crate) fn hold(
         &mut self,
         id: NodeId,
@@ -215,7 +219,8 @@ impl Program {
         }
     }
 
-    /// Takes out the places of the random leaves for which `which` knows a number, and gives these.
+    /// Removes the positions of the random leaves for which `which` returns a number, and returns
+    /// these numbers.
     pub(crate) fn take_draws(
         &mut self,
         which: impl Fn((u64, u64)) -> Option<usize>,
@@ -230,14 +235,14 @@ impl Program {
         taken
     }
 
-    /// The same with places in the generator's sequence for some random leaves.
+    /// The program with positions in the generator's sequence for some random leaves.
     pub(crate) fn with_draws(mut self, places: impl Iterator<Item = (NodeId, (u64, u64))>) -> Self {
         let held = |(id, (key, offset))| (id, Held::Random { key, offset });
         self.values.extend(places.map(held));
         self
     }
 
-    /// The place in the sequence of a random leaf that does not draw anew.
+    /// The key and offset of a random leaf whose position the program holds.
     pub(crate) fn drawn(&self, id: NodeId) -> Option<(u64, u64)> {
         match self.values.get(&id) {
             Some(&Held::Random { key, offset }) => Some((key, offset)),
@@ -245,7 +250,7 @@ impl Program {
         }
     }
 
-    /// The same with another graph, of the same nodes.
+    /// The program with another graph of the same nodes.
     pub(crate) fn with_graph(&self, graph: Graph) -> Program {
         Program { graph, values: self.values.clone() }
     }
@@ -260,13 +265,13 @@ impl Program {
         &self.graph
     }
 
-    /// The graph, to give nodes names and to mark outputs.
+    /// The graph, for setting names of nodes and outputs.
     pub fn graph_mut(&mut self) -> &mut Graph {
         &mut self.graph
     }
 
-    /// Puts a hint on a node, in place of what the key held before; see [`Tensor::set_hint`]. Files
-    /// and text keep hints, and calls of the program record them.
+    /// Sets a hint of a node, replacing the previous value of the key; see [`Tensor::set_hint`].
+    /// Files and text contain hints, and calls of the program record them.
     ///
     /// Errors: those of [`Tensor::set_hint`].
     pub fn set_hint(&mut self, node: NodeId, key: &str, value: &str) -> Result<()> {
@@ -275,7 +280,7 @@ impl Program {
         Ok(())
     }
 
-    /// What the program is called with, in order.
+    /// The inputs of the program, in order.
     pub fn inputs(&self) -> Vec<Input> {
         let free = |id: &NodeId| {
             let node = self.graph.node(*id);
@@ -292,7 +297,8 @@ impl Program {
         self.graph.arguments().filter(free).map(input).collect()
     }
 
-    /// Names and specs of the outputs. Those without a name have their node's.
+    /// Names and specs of the outputs. The name of an output without one is its node's name or
+    /// number.
     pub fn outputs(&self) -> Vec<(String, TensorSpec)> {
         let names = self.graph.output_names();
         let output = |(i, &id): (usize, &NodeId)| {
@@ -302,7 +308,8 @@ impl Program {
         self.graph.outputs().iter().enumerate().map(output).collect()
     }
 
-    /// The graph at these inputs: symbols replaced by sizes.
+    /// Binds the symbols of the graph to the sizes of these inputs; `None` if the graph has no
+    /// symbols.
     fn bound(&self, wanted: &[Input], given: &[&Tensor]) -> Result<Option<Graph>> {
         if !self.graph.is_symbolic() {
             return Ok(None);
@@ -326,7 +333,7 @@ impl Program {
                 return Err(self.misfit(input, found, &sizes));
             }
         }
-        // Sizes that are expressions, once the symbols are known.
+        // Sizes that are expressions can be checked only after all symbols are bound.
         for (input, found) in wanted.iter().zip(&specs) {
             let values = input.spec.shape.dims().map(|dim| dim.evaluate(&sizes));
             if !values.zip(found.shape.iter()).all(|(value, &size)| value == Some(size)) {
@@ -365,7 +372,7 @@ impl Program {
         ))
     }
 
-    /// Values of parameters that the program holds, with their names.
+    /// Names and values of the parameters that the program holds.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         let parameter = |(&id, held): (&NodeId, &Held)| match held {
             Held::Tensor(t) if self.graph.node(id).op.code == OpCode::Parameter => {
@@ -376,7 +383,7 @@ impl Program {
         self.values.iter().filter_map(parameter).collect()
     }
 
-    /// Bytes of the values that the program holds.
+    /// Total bytes of the values that the program holds.
     pub fn held_bytes(&self) -> usize {
         let size = |held: &Held| match held {
             Held::Tensor(t) => t.spec().size_bytes(),
@@ -390,10 +397,10 @@ impl Program {
         self.graph.name(id).map_or_else(|| id.to_string(), str::to_string)
     }
 
-    /// Records the program on these inputs and gives its outputs, lazy.
+    /// Records the program on these inputs and returns its lazy outputs.
     ///
-    /// Errors: [`Error::InvalidArgument`] for too few or too many inputs, or one of another shape
-    /// or dtype than the program takes.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of inputs, and for an input whose
+    /// shape or dtype does not fit.
     #[track_caller]
     pub fn call(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let wanted = self.inputs();
@@ -457,7 +464,7 @@ impl Program {
                 tensor.broadcast_to(spec.shape.clone())
             }
             (None, Some(tensor)) => Ok(tensor.clone()),
-            // New draws at each call.
+            // Draw new numbers at each call.
             (None, None) if node.op.is_random() => {
                 random::leaf(node.op.name(), node.op.code, spec.shape.clone(), spec.dtype)
             }
@@ -465,10 +472,10 @@ impl Program {
         }
     }
 
-    /// The program as a PFGB file. Computes the values it holds if need be.
+    /// The program as a PFGB file. Evaluates the values that it holds if needed.
     ///
-    /// Errors: [`Error::Evaluation`] if that fails; [`Error::Record`] for what the format has no
-    /// room for.
+    /// Errors: [`Error::Evaluation`] if the evaluation fails; [`Error::Record`] for anything that
+    /// the format cannot represent.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let whole = self.with_rules()?;
         let mut file = File { graph: whole.graph.clone(), data: BTreeMap::new() };
@@ -487,9 +494,9 @@ impl Program {
         Ok(file.encode()?)
     }
 
-    /// The program in a PFGB file.
+    /// Reads a program from a PFGB file.
     ///
-    /// Errors: [`girih_ir::Error::Format`] with the position and what was expected there.
+    /// Errors: [`girih_ir::Error::Format`] with the position and the expected content.
     pub fn from_bytes(bytes: &[u8]) -> Result<Program> {
         let file = pfgb::decode(bytes)?;
         let mut values = BTreeMap::new();
@@ -514,14 +521,14 @@ impl Program {
         Ok(Program { graph: file.graph, values })
     }
 
-    /// The program that a text describes; it holds no values.
+    /// Parses a program from text; it holds no values.
     ///
-    /// Errors: [`girih_ir::Error::Parse`] with line, column and what was expected there.
+    /// Errors: [`girih_ir::Error::Parse`] with line, column and the expected content.
     pub fn from_text(text: &str) -> Result<Program> {
         Ok(Program::of_graph(Graph::parse(text)?))
     }
 
-    /// The program in a file: PFGB by its first bytes, else text.
+    /// Reads a program from a file: PFGB if it starts with that magic number, else text.
     ///
     /// Errors: [`Error::Io`]; as [`Program::from_bytes`] and [`Program::from_text`].
     pub fn load(path: &Path) -> Result<Program> {
@@ -540,8 +547,8 @@ impl Program {
         }
     }
 
-    /// Writes the program, whole or not at all, in the form that the suffix names: `.pfgb` with the
-    /// values it holds; `.txt` or `.girih` as text, `.dot`, `.svg` and `.html` without.
+    /// Writes the program atomically in the format of the suffix: `.pfgb` with the values that it
+    /// holds; `.txt` or `.girih` as text, `.dot`, `.svg` and `.html` without values.
     ///
     /// Errors: [`Error::InvalidArgument`] for another suffix; [`Error::Io`]; as
     /// [`Program::to_bytes`].
@@ -566,7 +573,7 @@ impl Program {
         crate::io::write(path, &bytes)
     }
 
-    /// The graph in DOT, the ops of a kernel in a cluster.
+    /// The graph in DOT, with the ops of a kernel in a cluster.
     pub fn to_dot(&self) -> String {
         let kernels = self.kernels();
         girih_ir::dot::to_dot_grouped(&self.graph, |id| kernels.get(&id).copied())
@@ -578,23 +585,23 @@ impl Program {
         girih_ir::svg::to_svg_grouped(&self.graph, |id| kernels.get(&id).copied())
     }
 
-    /// The graph as a page of HTML, coloured by kernel, to be moved, zoomed and searched.
+    /// The graph as an HTML page, coloured by kernel, with panning, zoom and search.
     pub fn to_html(&self, title: &str) -> String {
         let kernels = self.kernels();
         let group = |id: NodeId| kernels.get(&id).copied();
         girih_ir::html::to_html(&self.graph, title, group, |_| Vec::new())
     }
 
-    /// The graph with symbols replaced by the sizes they had when it was traced.
+    /// The graph with symbols replaced by their sizes at tracing.
     ///
-    /// Errors: [`Error::Record`] for a graph whose sizes have no value there.
+    /// Errors: [`Error::Record`] for a graph that is invalid at these sizes.
     pub fn example(&self) -> Result<Graph> {
         let sizes: Vec<_> = self.graph.symbols().into_iter().map(|s| (s, s.hint())).collect();
         Ok(self.graph.bind(&sizes)?)
     }
 
-    /// The kernel that computes each node, by position; none of what the passes made away with, and
-    /// of nothing if the graph cannot be compiled.
+    /// The index of the kernel that computes each node. Nodes that the passes removed have none;
+    /// the map is empty if the graph cannot be compiled.
     fn kernels(&self) -> FxHashMap<NodeId, usize> {
         let mut found = FxHashMap::default();
         let explained = self.example().and_then(|graph| crate::explain_graph(&graph));
@@ -614,8 +621,8 @@ impl Program {
         self.graph.as_function(&|id| self.values.contains_key(&id)).to_string()
     }
 
-    /// The program's graph as text; values are not part of it. Rules of functions with derivatives of
-    /// their own are, if they can be recorded.
+    /// The program's graph as text, without values. The text contains the custom derivative rules
+    /// of functions, if they can be recorded.
     pub fn to_text(&self) -> String {
         match self.with_rules() {
             Ok(whole) => whole.graph.to_string(),

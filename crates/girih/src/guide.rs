@@ -1,4 +1,4 @@
-//! A guide: how programs are written with Girih, a topic per page. Each snippet is run by the tests.
+//! A guide to writing programs with Girih, one page per topic. The tests run each snippet.
 //!
 //! - [`recording`]: recording and evaluating
 //! - [`errors`]: results, operators and where errors show

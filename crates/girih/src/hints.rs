@@ -1,5 +1,5 @@
-//! Hints on tensors. Few tensors have any, so they stand in a table beside the nodes, which find them
-//! when a graph is cut out or traced; recording pays nothing for them.
+//! Hints on tensors. Since few tensors have hints, a table outside the nodes holds them, and it is
+//! read when a graph is cut or traced; recording has no overhead for hints.
 
 use crate::node::Node;
 use crate::{Error, Result, Tensor};
@@ -11,24 +11,24 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Hints by the address of their node, which is no other's as long as the entry refers to the node.
+/// Hints by the address of their node. The weak reference keeps the address from being reused.
 type Table = FxHashMap<usize, (Weak<Node>, Hints)>;
 
 static HINTED: Mutex<Option<Table>> = Mutex::new(None);
-/// Entries of the table, so that programs without hints do not look.
+/// The number of entries, so that programs without hints skip the lookup.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// From so many entries on, those of tensors that are gone are dropped before the table grows.
+/// The table size from which entries of dropped tensors are removed before the table grows.
 const FIRST_SWEEP: usize = 256;
 
 impl Tensor {
-    /// Puts a hint on the tensor, in place of what the key held before. Hints never change a value;
-    /// programs captured or traced from the tensor keep them, in files too, and passes of users see
-    /// them. The compiler reads one: `fuse` with the value `no` has the op computed in kernels of its
-    /// own, apart from its operands and its users. What has been compiled or computed before stays
-    /// as it is; forward mode and `vmap` give results without hints.
+    /// Sets a hint of the tensor, replacing the previous value of the key. Hints never change a
+    /// value. Programs captured or traced from the tensor keep its hints, in files too, and passes
+    /// of users can read them. The compiler reads one hint: `fuse` with the value `no` computes the
+    /// op in a kernel of its own, without fusion with its operands or users. Hints do not affect
+    /// what was compiled or computed before. Results of forward mode and `vmap` have no hints.
     ///
-    /// Errors: [`Error::InvalidArgument`] for an empty key, for another value of `fuse`, and for a
-    /// `layout` that the tensor cannot have.
+    /// Errors: [`Error::InvalidArgument`] for an empty key, for a value of `fuse` other than `no`,
+    /// and for a `layout` that does not fit the tensor.
     ///
     /// ```
     /// use girih::Tensor;
@@ -60,20 +60,20 @@ impl Tensor {
         COUNT.store(table.len(), Relaxed);
     }
 
-    /// Puts the hints on a program's node on the tensor that it is recorded as. The node's name and
-    /// its scope say where it is in that program, and stay there.
+    /// Copies the hints of a program's node to the tensor recorded for it, except the node's name
+    /// and scope, which belong to the program.
     pub(crate) fn put_hints(&self, hints: &Hints) {
         let own = |key: &str| key == "name" || key == "scope";
         hints.iter().filter(|(key, _)| !own(key)).for_each(|(key, value)| self.put(key, value));
     }
 
-    /// The hints that [`Tensor::set_hint`] put on the tensor.
+    /// The hints set by [`Tensor::set_hint`].
     pub fn hints(&self) -> Hints {
         of(self.node()).unwrap_or_default()
     }
 }
 
-/// Whether a node of this shape can have the hint.
+/// Checks that a node of this shape can have the hint.
 pub(crate) fn check(key: &str, value: &str, shape: &Shape) -> Result<()> {
     let wrong = |text: String| Err(Error::InvalidArgument(format!("set_hint: {text}")));
     match key {
@@ -102,14 +102,14 @@ fn of(node: &Arc<Node>) -> Option<Hints> {
     table.as_ref()?.get(&(Arc::as_ptr(node) as usize)).map(|(_, hints)| hints.clone())
 }
 
-/// Puts the hints on a recorded node on the node of a graph that stands for it.
+/// Copies the hints of a recorded node to its node in a graph.
 pub(crate) fn note(graph: &mut Graph, id: NodeId, node: &Arc<Node>) {
     if any() {
         note_all(graph, [(id, node)]);
     }
 }
 
-/// Puts the hints on recorded nodes on the nodes of a graph that stand for them.
+/// Copies the hints of recorded nodes to their nodes in a graph.
 pub(crate) fn note_all<'a>(
     graph: &mut Graph,
     nodes: impl IntoIterator<Item = (NodeId, &'a Arc<Node>)>,

@@ -1,7 +1,7 @@
 //! Girih: a lazy tensor compiler and runtime.
 //!
-//! A [`Tensor`] records what is done to it instead of computing it. [`eval`] cuts out what is
-//! needed, optimises it as a whole, compiles it once per shape of computation, and runs it.
+//! A [`Tensor`] records ops instead of computing them. [`eval`] cuts out the needed graph,
+//! optimises it as a whole, compiles it once per graph structure, and runs it.
 //!
 //! ```
 //! use girih::Tensor;
@@ -13,8 +13,8 @@
 //! # Ok::<(), girih::Error>(())
 //! ```
 //!
-//! The [`guide`] shows how programs are written: operators and errors, gradients, modules and training,
-//! files, control flow, threads.
+//! The [`guide`] shows how to write programs: operators and errors, gradients, modules and
+//! training, files, control flow, threads.
 #![forbid(unsafe_code)]
 
 mod apply;

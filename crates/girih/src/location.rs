@@ -1,9 +1,10 @@
-//! Where ops were recorded, interned to 32 bits so that a node can carry it: the source line, and
-//! the named scope around it, such as the path of a layer in a model.
+//! The locations where ops were recorded: the source line, and the named scope around it, such as
+//! the path of a layer in a model. A location is interned to 32 bits so that each node can store
+//! it.
 //!
-//! Rust callers are found by `#[track_caller]`; front ends in other languages set the line of
-//! their user with [`enter`] before they record, and say with [`set_resolver`] how their lines
-//! read. Scopes are entered by [`named_scope`].
+//! The locations of Rust callers come from `#[track_caller]`. Front ends in other languages set the
+//! line of their user with [`enter`] before they record, and register a function with
+//! [`set_resolver`] that converts their lines to text. [`named_scope`] enters a scope.
 
 use girih_runtime::env;
 use girih_sync::{Mutex, MutexGuard, OnceLock};
@@ -21,14 +22,14 @@ pub struct Location(u32);
 #[derive(Clone, Copy, PartialEq)]
 enum Line {
     Rust(&'static Caller<'static>),
-    /// A line that a front end numbers itself.
+    /// A line by the number that a front end assigned.
     External(u32),
 }
 
-/// Most locations, some 20 megabytes of them; lines beyond are unknown. A program has so many only if it
-/// makes code as it runs.
+/// The maximum number of locations, about 20 MB; further lines are unknown. Only programs that
+/// generate code at run time have so many.
 const MOST_LOCATIONS: usize = 1 << 20;
-/// Most scopes; those beyond are the scope around them.
+/// The maximum number of scopes; further scopes are merged into their parents.
 const MOST_SCOPES: usize = 1 << 16;
 
 /// Location `n` is entry `n - 1`.
@@ -37,34 +38,34 @@ static LOCATIONS: Mutex<Vec<(Line, Scope)>> = Mutex::new(Vec::new());
 static SCOPES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static RESOLVER: OnceLock<Resolver> = OnceLock::new();
 
-/// From a front end's number to file and line.
+/// Converts a front end's number to file and line.
 pub type Resolver = fn(u32) -> Option<(String, u32)>;
 
 thread_local! {
     static ENTERED: Cell<Location> = const { Cell::new(Location(0)) };
     static SCOPE: Cell<Scope> = const { Cell::new(Scope(0)) };
-    /// Interned callers, by address, in their scopes.
+    /// Interned callers by address and scope.
     static INTERNED: RefCell<FxHashMap<(usize, Scope), Location>> = RefCell::default();
-    /// Interned scopes by the scope around them and their name.
+    /// Interned scopes by parent scope and name.
     static NAMED: RefCell<FxHashMap<Scope, FxHashMap<String, Scope>>> = RefCell::default();
 }
 
-/// A named scope; the default is outside of all.
+/// A named scope; the default is outside all named scopes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Scope(u32);
 
 impl Scope {
-    /// The thread's.
+    /// The thread's current scope.
     pub fn current() -> Scope {
         SCOPE.get()
     }
 
-    /// For a front end to hold.
+    /// The scope's number, for front ends to store.
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// From [`Scope::number`].
+    /// The scope with a number from [`Scope::number`].
     pub fn from_number(number: u32) -> Scope {
         Scope(number)
     }
@@ -74,7 +75,7 @@ impl Scope {
         SCOPE.set(self);
     }
 
-    /// The scope of that name within this one.
+    /// The child scope named `name`.
     pub fn child(self, name: &str) -> Scope {
         NAMED.with_borrow_mut(|named| {
             let known = named.entry(self).or_default();
@@ -103,15 +104,15 @@ impl Scope {
         Scope(scopes.len() as u32)
     }
 
-    /// The names from the outermost on, with dots between them.
+    /// The names from the outermost to the innermost scope, separated by dots.
     pub fn path(self) -> Option<String> {
         let scopes = SCOPES.lock().unwrap_or_else(PoisonError::into_inner);
         scopes.get((self.0 as usize).checked_sub(1)?).cloned()
     }
 }
 
-/// Runs `f` in a scope of that name within the thread's: what is recorded there carries the path of
-/// its scopes into pictures, files and errors. Names decide nothing of what is computed.
+/// Runs `f` in a child scope of the thread's current scope. Nodes recorded in it carry the path of
+/// their scopes into drawings, files and errors. Names do not affect any computation.
 ///
 /// ```
 /// use girih::{Tensor, location::named_scope};
@@ -135,29 +136,31 @@ pub fn named_scope<T>(name: &str, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Says how the numbers of [`Location::external`] read as file and line. The first call counts.
+/// Sets the function that converts the numbers of [`Location::external`] to file and line. Only the
+/// first call has an effect.
 pub fn set_resolver(resolver: Resolver) {
     let _ = RESOLVER.set(resolver);
 }
 
 impl Location {
-    /// True for a known line.
+    /// Whether the line is known.
     pub fn is_known(self) -> bool {
         self.0 != 0
     }
 
-    /// A line that the front end's resolver knows by this number, in the thread's scope; unknown when
-    /// there are too many. The front end keeps what it gets: each call makes another.
+    /// A location for a line that the front end's resolver knows by this number, in the thread's
+    /// scope; unknown if there are too many. The front end must cache it, since each call adds a
+    /// new location.
     pub fn external(number: u32) -> Location {
         Location::add(&mut locations(), Line::External(number), Scope::current())
     }
 
-    /// For others to hold; 0 is unknown.
+    /// The location's number; 0 is unknown.
     pub(crate) fn number(self) -> u32 {
         self.0
     }
 
-    /// From [`Location::number`].
+    /// The location with a number from [`Location::number`].
     pub(crate) fn from_number(number: u32) -> Location {
         Location(number)
     }
@@ -183,7 +186,7 @@ impl Location {
         locations().get((self.0 as usize).checked_sub(1)?).copied()
     }
 
-    /// The scope that was entered there.
+    /// The named scope at the location.
     pub fn scope(self) -> Scope {
         self.entry().map_or(Scope::default(), |(_, scope)| scope)
     }
@@ -212,16 +215,16 @@ impl fmt::Display for Location {
     }
 }
 
-/// Whether ops keep the line that recorded them; 0 until the environment has been asked.
+/// Whether ops keep their lines: 1 for no, 2 for yes, 0 until the environment variable is read.
 static ENABLED: AtomicU8 = AtomicU8::new(0);
 
-/// Whether ops keep the line that recorded them: so they do, unless `GIRIH_SOURCE_LINES` says
-/// otherwise or [`set_enabled`] has.
+/// Whether ops keep the line that recorded them. They do, unless the environment variable
+/// `GIRIH_SOURCE_LINES` or [`set_enabled`] switches it off.
 #[inline]
 pub fn enabled() -> bool {
     match ENABLED.load(Relaxed) {
         0 => {
-            // A value that says neither keeps lines: an error's place is no place for another.
+            // An invalid value keeps lines: this function cannot report the error.
             let on = env::flag(&["GIRIH_SOURCE_LINES"]).ok().flatten().unwrap_or(true);
             set_enabled(on);
             on
@@ -230,23 +233,23 @@ pub fn enabled() -> bool {
     }
 }
 
-/// Has ops keep the line that recorded them, for errors, or not.
+/// Switches on or off whether ops keep the line that recorded them, for errors.
 pub fn set_enabled(on: bool) {
     ENABLED.store(if on { 2 } else { 1 }, Relaxed);
 }
 
-/// Sets the line that ops recorded on this thread are attributed to, until set again; the default
-/// location gives attribution back to Rust callers.
+/// Sets the line that ops on this thread are attributed to, until it is set again; the default
+/// location restores the attribution to Rust callers.
 pub fn enter(location: Location) {
     ENTERED.set(location);
 }
 
-/// The line a front end has entered, if any.
+/// The line that a front end has entered, if any.
 pub(crate) fn entered() -> Location {
     ENTERED.get()
 }
 
-/// The line to attribute an op to: the entered one, else the Rust caller's.
+/// The line that an op is attributed to: the entered line, else the Rust caller's.
 #[track_caller]
 pub(crate) fn here() -> Location {
     if !enabled() {

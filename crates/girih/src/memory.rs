@@ -1,12 +1,12 @@
-//! The process's own memory after very large graphs: what the allocator of the system keeps of their
-//! nodes and programs is given back.
+//! Memory of the process after very large graphs: returns to the operating system the memory that
+//! the system allocator keeps after nodes and programs are dropped.
 
 use crate::context;
 
-/// Nodes from which on what a graph took is worth giving back: that costs milliseconds.
+/// The number of nodes from which returning memory is worthwhile, since it takes milliseconds.
 pub(crate) const LARGE: usize = 1 << 16;
 
-/// To be called after so many nodes have been let go of.
+/// Must be called after `nodes` nodes have been dropped.
 pub(crate) fn let_go(nodes: usize) {
     if nodes >= LARGE {
         context::sweep();

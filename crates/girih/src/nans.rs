@@ -1,5 +1,5 @@
-//! Finding the op that made a NaN: a program whose results have one is run again with every value as
-//! a result, and the iterations and branches of control flow one by one.
+//! The search for the op that computed a NaN. A program whose results contain a NaN is run again
+//! with every value as a result; iterations and branches of control flow are run one by one.
 
 use crate::Executor;
 use girih_ir::ops::control::{Control, ControlOp};
@@ -7,7 +7,7 @@ use girih_ir::{Class, DType, Graph, Literal, Node, NodeId, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, Completion, Error, NanInside, Result, Value};
 use smallvec::SmallVec;
 
-/// Fails if one of the results of a graph has a NaN, with the first op whose result has one.
+/// Fails if a result of a graph contains a NaN, with the first op whose result contains one.
 ///
 /// Errors: [`Error::NotANumber`]; as running the graph.
 pub(crate) fn check(
@@ -32,12 +32,13 @@ struct Search<'a> {
     executor: &'a Executor,
 }
 
-/// A node whose value has a NaN and, for an op of control, the op of a region that gave the NaN.
+/// A node whose value contains a NaN and, for a control-flow op, the op of a region that computed
+/// the NaN.
 type Site = (NodeId, Option<Box<NanInside>>);
 
 impl Search<'_> {
-    /// Computes a graph as recorded: the first node, in the graph's order, whose value has a NaN, and the
-    /// values of the graph's outputs.
+    /// Computes a graph without passes. Returns the first node, in the graph's order, whose value
+    /// contains a NaN, and the values of the graph's outputs.
     fn run(&self, graph: &Graph, arguments: &[Argument]) -> Result<(Option<Site>, Vec<Value>)> {
         let computed = |id: &NodeId| {
             let node = graph.node(*id);
@@ -78,7 +79,7 @@ impl Search<'_> {
         Ok(values.into_iter().collect())
     }
 
-    /// The first op with a NaN in the regions that an op of control runs on these operands.
+    /// The first op with a NaN in the regions that a control-flow op runs on these operands.
     fn inside(
         &self,
         graph: &Graph,
@@ -154,7 +155,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The results of one run of a region, or the first op of it with a NaN; `place` names the run.
+    /// Runs a region once: its results, or its first op with a NaN. `place` describes the run.
     fn region(
         &self,
         region: &Graph,
@@ -180,14 +181,14 @@ impl Search<'_> {
         }))
     }
 
-    /// The value of an integer or boolean scalar.
+    /// The value of an integer or bool scalar.
     fn integer(&self, dtype: DType, value: &Value) -> Result<i64> {
         let bytes = self.executor.runtime().download(value, dtype.size())?;
         Ok(Literal { dtype, bits: bits(&bytes) }.as_i64())
     }
 }
 
-/// Operands of a region as its arguments.
+/// Converts the operands of a region to its arguments.
 fn arguments(region: &Graph, operands: &[Value]) -> Vec<Argument> {
     let pairs = region.arguments().zip(operands);
     pairs.map(|(id, value)| Argument::Tensor(value.clone(), region.spec(id).clone())).collect()
@@ -197,7 +198,7 @@ fn may_be_nan(dtype: DType) -> bool {
     dtype.is_float() || dtype.is_complex()
 }
 
-/// A number of at most eight bytes.
+/// The little-endian number in at most eight bytes.
 fn bits(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | byte as u64)
 }

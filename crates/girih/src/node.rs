@@ -1,7 +1,7 @@
-//! The recorded node: what a tensor handle points to.
+//! The recorded node, to which a tensor handle points.
 //!
-//! A node and its bookkeeping (reference counts, registry entry) take at most 100 bytes: shapes up
-//! to rank 4 are inline, the edges and the value share one slot, and the source line sits in the
+//! A node with its bookkeeping (reference counts, registry entry) takes at most 100 bytes: shapes
+//! up to rank 4 are inline, the edges and the value share one slot, and the source line uses the
 //! padding of that slot.
 
 use crate::devices::Device;
@@ -15,26 +15,27 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
-/// One value of a recording: immutable but for its state.
+/// One value of a recording; only its state changes.
 pub(crate) struct Node {
     attrs: Attrs,
     shape: CompactShape,
     rank: u8,
     dtype: DType,
     code: OpCode,
-    /// Its device, whether the tape knows the node (see [`crate::tape`]), and whether a cut has it.
+    /// The device, whether the tape tracks the node (see [`crate::tape`]), and whether a cut
+    /// contains it.
     place: PlaceByte,
     id: u32,
     state: Mutex<State>,
 }
 
-/// Sizes up to rank 4 below 2^32 inline; others interned, with the id in the first word. Symbolic
-/// shapes, which only functions being traced have, and shapes beyond those that are interned are kept as
-/// long as their node.
+/// Sizes up to rank 4 below 2^32 are inline; other shapes are interned, with the id in the first
+/// word. A table holds the shape as long as the node lives if the shape is symbolic, which occurs
+/// only while tracing, or if the interner is full.
 type CompactShape = [u32; 4];
 
-/// A spec as nodes hold it. Of two nodes with equal ones the specs are equal; shapes that are kept with
-/// their node, and those of nodes that stand for an error, equal nothing.
+/// A spec in the form that nodes store. If two are equal, the specs are equal. Shapes in the table
+/// of a live node, and those of failed nodes, are equal to nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactSpec {
     shape: CompactShape,
@@ -53,7 +54,7 @@ impl PartialEq for CompactSpec {
 }
 
 impl CompactSpec {
-    /// Where a table of so many entries (a power of two) looks for what is known of it.
+    /// The slot for this spec in a hash table of `entries` entries, a power of two.
     #[inline]
     pub fn slot(&self, entries: usize) -> usize {
         let [a, b, c, d] = self.shape;
@@ -61,26 +62,26 @@ impl CompactSpec {
         (mixed.wrapping_mul(0x9e37_79b9) >> 20) as usize & (entries - 1)
     }
 
-    /// Of a spec; None if only a node could hold it.
+    /// Converts a spec; `None` if only a node can hold it.
     pub fn of(spec: &TensorSpec) -> Option<CompactSpec> {
         let (shape, rank) = compact(&spec.shape)?;
         Some(CompactSpec { shape, rank, dtype: spec.dtype })
     }
 }
 
-/// In place of the rank, where shapes are that are not inline.
+/// Values of `rank` for shapes that are not inline.
 const INTERNED: u8 = u8::MAX - 2;
 const KEPT: u8 = u8::MAX - 1;
 const FAILED: u8 = u8::MAX;
 
-/// Most shapes that are interned, some six megabytes of them.
+/// The maximum number of interned shapes, about 6 MB.
 const MOST_INTERNED: usize = 1 << 16;
 
 static KEPT_SHAPES: Mutex<Kept<Shape>> = Mutex::new(Kept::new());
-/// Of live nodes that stand for an error, the error and the shape that they show.
+/// The error and the shape of each live failed node.
 static FAILURES: Mutex<Kept<(Shape, Error)>> = Mutex::new(Kept::new());
 
-/// What live nodes keep outside of them.
+/// A table of values that belong to live nodes.
 struct Kept<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,
@@ -118,13 +119,13 @@ impl<T> Kept<T> {
     }
 }
 
-/// Where a node's value stands.
+/// The state of a node's value.
 pub(crate) enum State {
     /// No operands: a constant, an iota, or a placeholder.
     Leaf,
-    /// A constant whose value is part of the program, whatever it is.
+    /// A constant whose value is always part of the program.
     Literal,
-    /// A random leaf with its place in the generator's sequence.
+    /// A random leaf with its position in the generator's sequence.
     Random {
         key: u64,
         offset: u64,
@@ -132,10 +133,10 @@ pub(crate) enum State {
     Unary(Location, Arc<Node>),
     Binary(Location, Arc<Node>, Arc<Node>),
     Nary(Location, Box<[Arc<Node>]>),
-    /// Claimed by an evaluation; keeps what is needed to be lazy again if that fails.
+    /// Claimed by an evaluation; keeps the lazy state in case the evaluation fails.
     Scheduled(Box<Scheduled>),
     Available(Value),
-    /// Its memory was given to a compiled function.
+    /// Its memory was donated to a compiled function.
     Donated,
 }
 
@@ -145,8 +146,8 @@ pub(crate) struct Scheduled {
     pub completion: Arc<Completion>,
     /// Set once memory is bound, before the run begins.
     pub value: Option<Value>,
-    /// Set once the run is in its queue. Other evaluations may then be queued behind it; before
-    /// that, one could come to be queued in front of what it waits for.
+    /// Set once the run is queued. Only then may other evaluations be queued behind it: an
+    /// evaluation queued earlier could run before its dependency.
     pub queued: bool,
 }
 
@@ -159,7 +160,7 @@ struct Interner {
 }
 
 impl Interner {
-    /// The number of a shape; None if there is room for no more.
+    /// The id of a shape; `None` if the interner is full.
     fn intern(&mut self, shape: &Shape, most: usize) -> Option<u32> {
         if let Some(&id) = self.ids.get(shape) {
             return Some(id);
@@ -174,7 +175,7 @@ impl Interner {
     }
 }
 
-/// The shape, inline or interned; None for symbolic shapes, and when no more are interned.
+/// The shape, inline or interned; `None` for symbolic shapes, and if the interner is full.
 fn compact(shape: &Shape) -> Option<(CompactShape, u8)> {
     if shape.is_symbolic() {
         return None;
@@ -200,7 +201,7 @@ impl Node {
         Node::of_compact(op, spec, place, state, id)
     }
 
-    /// A node that stands for an error; it shows this spec.
+    /// A node that carries an error, with the spec that it shows.
     pub fn failed(spec: &TensorSpec, error: Error, id: u32) -> Node {
         let shape = [Kept::lock(&FAILURES).keep((spec.shape.clone(), error)), 0, 0, 0];
         let (attrs, code, state) = (Attrs::None, OpCode::Input, Mutex::new(State::Leaf));
@@ -208,7 +209,7 @@ impl Node {
         Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, place, id, state }
     }
 
-    /// The error that the node stands for, if it does.
+    /// Returns the error that the node carries, if any.
     #[inline]
     pub fn check(&self) -> Result<()> {
         match self.rank == FAILED {
@@ -226,48 +227,48 @@ impl Node {
         CompactSpec { shape: self.shape, rank: self.rank, dtype: self.dtype }
     }
 
-    /// A node of a spec as nodes hold it; cheaper than [`Node::new`].
+    /// A node with a compact spec; cheaper than [`Node::new`].
     pub fn of_compact(op: Op, spec: CompactSpec, place: Place, state: State, id: u32) -> Node {
         let (CompactSpec { shape, rank, dtype }, Op { code, attrs }) = (spec, op);
-        // The tape is told of the node when it is there.
+        // The caller adds the node to the tape after it is created.
         let place = PlaceByte::new(place.with_tracked(false));
         Node { attrs, shape, rank, dtype, code, place, id, state: Mutex::new(state) }
     }
 
-    /// Where the node is computed, and whether the tape knows it.
+    /// The node's device, and whether the tape tracks the node.
     #[inline]
     pub fn place(&self) -> Place {
         self.place.get()
     }
 
-    /// Commits a node that nobody else has yet to a device.
+    /// Commits a node without other users to a device.
     pub fn set_device(&self, device: Device) {
         self.place.set(Place::committed(device).with_tracked(self.is_tracked()));
     }
 
-    /// Puts a placeholder where the tensor is that it stands for.
+    /// Sets the place of a placeholder to the place of its argument.
     pub fn set_place(&self, place: Place) {
         self.place.set(place.with_tracked(false));
     }
 
-    /// True if the tape knows the node.
+    /// Whether the tape tracks the node.
     #[inline]
     pub fn is_tracked(&self) -> bool {
         self.place().is_tracked()
     }
 
-    /// Says whether the tape knows the node.
+    /// Sets whether the tape tracks the node.
     pub fn set_tracked(&self, on: bool) {
         self.place.set_tracked(on);
     }
 
-    /// Marks the node as that of a cut under way; false if it is another one's.
+    /// Marks the node for a cut in progress; `false` if another cut has marked it.
     #[inline]
     pub fn mark_cut(&self) -> bool {
         self.place.mark_cut()
     }
 
-    /// The cut is done with the node.
+    /// Removes the mark of a cut.
     #[inline]
     pub fn unmark_cut(&self) {
         self.place.unmark_cut();
@@ -281,7 +282,7 @@ impl Node {
         self.code
     }
 
-    /// True for a constant that has not been computed.
+    /// Whether the node is a constant that has not been computed.
     pub fn is_constant(&self) -> bool {
         self.code == OpCode::Constant && matches!(*self.state(), State::Leaf | State::Literal)
     }
@@ -314,7 +315,7 @@ impl Node {
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
-        // Each critical section leaves the state whole, also when it unwinds.
+        // Each critical section leaves the state consistent, even if it unwinds.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -324,7 +325,7 @@ impl Node {
     }
 }
 
-/// The place of a node with operands of these places; see [`State::place`].
+/// The place of a node whose operands have these places; see [`State::place`].
 fn merged(places: impl Iterator<Item = Place>) -> Result<Option<Place>, Place> {
     let (mut all, mut mixed) = (None::<Place>, false);
     for place in places {
@@ -374,8 +375,8 @@ impl State {
         }
     }
 
-    /// Where a node with these operands is computed; tracked if the tape knows one of them. None for a
-    /// leaf; `Err` with the place of the first operands if another one's device is not theirs.
+    /// The place of a node with these operands, tracked if the tape tracks an operand. `None` for a
+    /// leaf; `Err` with the place of the first operands if operands are on different devices.
     #[inline]
     pub fn place(&self) -> Result<Option<Place>, Place> {
         match self {
@@ -414,7 +415,8 @@ impl State {
 }
 
 impl Drop for Node {
-    /// Drops ancestors that nobody else holds one after the other: a long chain must not recurse.
+    /// Drops ancestors without other references iteratively, since recursion would overflow the
+    /// stack on a long chain.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.place.get_mut().is_tracked() {
@@ -437,17 +439,17 @@ impl Drop for Node {
     }
 }
 
-/// Nodes whose reference is yet to be given up.
+/// Nodes to be dropped.
 pub(crate) type Pending = SmallVec<[Arc<Node>; 4]>;
 
-/// Lets go of a state's operands without recursion.
+/// Drops a state's operands without recursion.
 pub(crate) fn drop_state(state: State) {
     let mut stack = Pending::new();
     state.release(&mut stack);
     drop_all(stack);
 }
 
-/// Lets go of nodes, and of those that only they hold, without recursion.
+/// Drops nodes, and their ancestors without other references, without recursion.
 pub(crate) fn drop_all(mut stack: Pending) {
     let mut dropped = 0;
     while let Some(node) = stack.pop() {
@@ -506,7 +508,7 @@ mod tests {
         }
         assert_eq!(interner.intern(&shape(3), 10), interner.intern(&shape(3), 10));
         assert_eq!((interner.shapes.len(), interner.ids.len()), (10, 10));
-        // Beyond them a node keeps its shape.
+        // A symbolic shape has no compact spec, so the node's table holds it.
         let symbolic = Shape::of_dims([girih_ir::Dim::symbol("n", 8, 1, None)]);
         assert!(CompactSpec::of(&TensorSpec::new(symbolic, DType::F32)).is_none());
     }

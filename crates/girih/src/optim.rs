@@ -1,11 +1,11 @@
-//! Optimisers: from parameters and gradients to new parameters, lazily. State, and every number
-//! that may change from step to step, are tensors: one compiled program serves all steps.
+//! Optimisers: lazy maps from parameters and gradients to new parameters. The state and all values
+//! that may change between steps are tensors, so that one compiled program serves all steps.
 
 use crate::nn::Module;
 use crate::{Error, Result, Tensor, eval};
 use girih_ir::DType;
 
-/// Steps parameters by their gradients.
+/// Updates parameters by their gradients.
 ///
 /// ```
 /// use girih::optim::{Optimizer, Sgd};
@@ -24,24 +24,24 @@ use girih_ir::DType;
 /// # Ok::<(), girih::Error>(())
 /// ```
 pub trait Optimizer {
-    /// Makes the state for these parameters and computes both, so that the first step is the same
-    /// program as the others.
+    /// Creates the state for these parameters and evaluates both, so that the first step runs the
+    /// same program as the others.
     fn init(&mut self, parameters: &[Tensor]) -> Result<()>;
 
     /// The parameters after one step, lazily. Evaluate them together with [`Optimizer::state`].
     ///
     /// Errors: [`Error::InvalidArgument`] unless there is one gradient per parameter, of its shape,
-    /// and as many as [`Optimizer::init`] was given.
+    /// and as many parameters as were passed to [`Optimizer::init`].
     fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>>;
 
-    /// What is carried from step to step, to be evaluated with the parameters.
+    /// The state carried between steps, which must be evaluated with the parameters.
     fn state(&self) -> &[Tensor];
 
-    /// Updates a model by the gradients of its parameters, in their order, and computes it, the state
-    /// and the loss in one run.
+    /// Updates a model by the gradients of its parameters, in their order, and evaluates the model,
+    /// the state and the loss in one run.
     ///
-    /// Errors: as [`Optimizer::update`]; [`Error::Evaluation`], after which the model has the
-    /// parameters it had.
+    /// Errors: as [`Optimizer::update`]; [`Error::Evaluation`], after which the model has its
+    /// previous parameters.
     fn step(&mut self, model: &dyn Module, loss: &Tensor, gradients: &[Tensor]) -> Result<()> {
         let before = model.parameters();
         let updated = self.update(&before, gradients)?;
@@ -78,7 +78,7 @@ fn check(parameters: &[Tensor], gradients: &[Tensor], known: usize) -> Result<()
     Ok(())
 }
 
-/// A number of this step, as an argument of the program.
+/// A value of the current step, passed to the program as an argument.
 struct Scalar {
     single: Tensor,
     double: Tensor,
@@ -90,7 +90,7 @@ impl Scalar {
         Ok(Scalar { single: Tensor::from_slice(&[value as f32], [])?, double })
     }
 
-    /// In the precision in which a parameter of that dtype is stepped.
+    /// The value in the precision for parameters of this dtype.
     fn of(&self, dtype: DType) -> &Tensor {
         if dtype == DType::F64 { &self.double } else { &self.single }
     }
@@ -101,25 +101,25 @@ fn stepped(parameter: &Tensor, step: &Tensor) -> Result<Tensor> {
     parameter.sub(step)?.astype(parameter.dtype())
 }
 
-/// Stochastic gradient descent, with momentum as in Sutskever et al. 2013 if that is not zero.
+/// Stochastic gradient descent, with momentum as in Sutskever et al. 2013 if it is not zero.
 pub struct Sgd {
-    /// Step size.
+    /// The step size.
     pub learning_rate: f64,
-    /// Share of the last step's velocity that is kept.
+    /// The factor of the previous step's velocity.
     pub momentum: f64,
-    /// Added to the gradient, per unit of the parameter.
+    /// The multiple of the parameter that is added to the gradient.
     pub weight_decay: f64,
     parameters: usize,
     velocity: Vec<Tensor>,
 }
 
 impl Sgd {
-    /// Without momentum or weight decay.
+    /// Gradient descent without momentum or weight decay.
     pub fn new(learning_rate: f64) -> Sgd {
         Sgd::with_momentum(learning_rate, 0.0)
     }
 
-    /// With momentum.
+    /// Gradient descent with momentum.
     pub fn with_momentum(learning_rate: f64, momentum: f64) -> Sgd {
         Sgd { learning_rate, momentum, weight_decay: 0.0, parameters: 0, velocity: Vec::new() }
     }
@@ -160,24 +160,24 @@ impl Optimizer for Sgd {
     }
 }
 
-/// Adam (Kingma and Ba 2015, algorithm 1), with the decoupled weight decay of Loshchilov and
-/// Hutter 2019 (AdamW) if that is not zero.
+/// Adam (Kingma and Ba 2015, algorithm 1), with the decoupled weight decay of Loshchilov and Hutter
+/// 2019 (AdamW) if it is not zero.
 pub struct Adam {
-    /// Step size.
+    /// The step size.
     pub learning_rate: f64,
-    /// Decay of the first and second moment.
+    /// The decay rates of the first and second moments.
     pub betas: (f64, f64),
-    /// Added to the root of the second moment.
+    /// Added to the square root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay, per step and unit of learning rate.
+    /// The decoupled weight decay, multiplied by the learning rate.
     pub weight_decay: f64,
     step: i32,
-    /// First and second moment of each parameter, one after the other.
+    /// First and second moment of each parameter, alternating.
     moments: Vec<Tensor>,
 }
 
 impl Adam {
-    /// With the paper's defaults but for the learning rate.
+    /// Adam with the paper's defaults except for the learning rate.
     pub fn new(learning_rate: f64) -> Adam {
         Adam {
             learning_rate,

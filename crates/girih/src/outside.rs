@@ -1,6 +1,6 @@
-//! Tensors outside that rules refer to which a transform records: rules of functions with derivatives
-//! of their own, batching rules of users' ops. A rule's graph has leaves for them, by number; whoever
-//! records the transformed graph puts the tensors in place.
+//! Tensors from outside that recorded rules refer to: custom derivative rules, and batching rules
+//! of custom ops. The graph of a rule has numbered leaves for them, and the caller that records the
+//! transformed graph replaces the leaves by the tensors.
 
 use crate::node::Node;
 use crate::{Error, Result, Tensor};
@@ -12,11 +12,12 @@ use std::cell::RefCell;
 use std::sync::{Arc, PoisonError};
 
 thread_local! {
-    /// What the transforms under way on this thread have met, the innermost last.
+    /// The tensors that the active transforms of this thread refer to, the innermost transform
+    /// last.
     static MET: RefCell<Vec<FxHashMap<u64, Tensor>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A transform under way.
+/// An active transform, until dropped.
 pub(crate) struct Met;
 
 impl Met {
@@ -25,7 +26,7 @@ impl Met {
         Met
     }
 
-    /// The tensors that were met so far.
+    /// The tensors from outside that rules have referred to so far.
     pub fn tensors(&self) -> FxHashMap<u64, Tensor> {
         MET.with_borrow(|met| met.last().cloned().unwrap_or_default())
     }
@@ -34,14 +35,14 @@ impl Met {
 impl Drop for Met {
     fn drop(&mut self) {
         let met = MET.with_borrow_mut(Vec::pop);
-        // What it held goes when the list is free again.
+        // Drop the tensors after the borrow of the list has ended.
         drop(met);
     }
 }
 
-/// The number of a tensor that a rule refers to; the transform under way keeps the tensor.
+/// The number of a tensor that a rule refers to; the active transform keeps the tensor alive.
 ///
-/// Errors: [`Error::InvalidArgument`] if there is none.
+/// Errors: [`Error::InvalidArgument`] if no transform is active.
 pub(crate) fn number(node: &Arc<Node>) -> Result<u64> {
     let key = Arc::as_ptr(node) as usize as u64;
     let known = MET.with_borrow_mut(|met| {
@@ -59,15 +60,15 @@ pub(crate) fn number(node: &Arc<Node>) -> Result<u64> {
     Ok(key)
 }
 
-/// An op whose regions have tensors as operands, with the numbers of the tensors; `None` if its regions
-/// refer to none.
+/// A control-flow op whose regions take tensors from outside as operands, with the tensors'
+/// numbers; `None` if its regions refer to no such tensors.
 type Lifted = Option<(Op, Vec<u64>)>;
 
-/// Nodes in place of numbers, in what a transform wrote.
+/// Replaces numbered leaves by nodes in the result of a transform.
 #[derive(Default)]
 pub(crate) struct Outside {
     nodes: FxHashMap<u64, Arc<Node>>,
-    /// By what ops run and their number of operands.
+    /// Lifted ops by their control attributes and number of operands.
     lifted: Mutex<FxHashMap<(usize, usize), Lifted>>,
 }
 
@@ -77,13 +78,13 @@ impl Outside {
         Outside { nodes, ..Outside::default() }
     }
 
-    /// The node that a leaf stands for.
+    /// The node that replaces a leaf.
     pub fn leaf(&self, graph: &Graph, id: NodeId) -> Option<Arc<Node>> {
         self.nodes.get(&graph.node(id).op.as_outside()?).cloned()
     }
 
-    /// The op of a node with the tensors that its regions refer to as further operands; `None` if there
-    /// are none.
+    /// The op of a node, with the tensors that its regions refer to as additional operands; `None`
+    /// if there are none.
     pub fn op(&self, graph: &Graph, id: NodeId) -> Option<(Op, Vec<Arc<Node>>)> {
         if self.nodes.is_empty() {
             return None;

@@ -10,7 +10,7 @@ thread_local! {
     static RUNNING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// True while the calling thread runs a pass of a user, which must not evaluate tensors: the
+/// Whether the calling thread runs a user's pass. The pass must not evaluate tensors, since the
 /// evaluation that is being compiled waits for it.
 pub(crate) fn is_running() -> bool {
     RUNNING.get() > 0
@@ -28,7 +28,7 @@ fn within<T>(run: impl FnOnce() -> T) -> T {
     run()
 }
 
-/// A function from program to program, as a pass.
+/// A pass made of a function from program to program.
 struct ProgramPass<F> {
     name: String,
     run: F,
@@ -59,15 +59,15 @@ where
     }
 }
 
-/// A pass made of a function that is given the whole program of an evaluation and gives an equal one,
-/// or None to leave it as it is. [`Program::rewrite`] makes programs of programs. The name is for
-/// errors and explanations. Enabled by [`crate::ExecutorConfig::passes`] or, for a while, by
-/// [`switched`] options.
+/// A pass made of a function. The function receives the whole program of an evaluation, and returns
+/// an equivalent program, or `None` to leave it unchanged. [`Program::rewrite`] derives a program
+/// from another. The name is for errors and explanations. Passes are enabled by
+/// [`crate::ExecutorConfig::passes`] or temporarily by [`switched`] options.
 ///
-/// It is asked once per program, before all other passes, and its result is kept in memory with the
-/// program, not on disk; so for equal programs it must give equal ones. An error of the function, an
-/// ill-formed graph, and one whose inputs or outputs have other shapes or dtypes fail the evaluation
-/// with the name of the pass.
+/// The function is called once per program, before all other passes. Its result is cached in memory
+/// with the program, not on disk, so the function must return equal programs for equal programs. An
+/// error of the function, an ill-formed graph, and a graph with other input or output shapes or
+/// dtypes fail the evaluation with the name of the pass.
 ///
 /// ```
 /// use girih::{Executor, ExecutorConfig, Context, Tensor, pass};
@@ -92,7 +92,7 @@ where
     Arc::new(ProgramPass { name: name.into(), run })
 }
 
-/// The options with these passes of the user's behind those that they have, or without them.
+/// The options with these user passes appended, or removed.
 pub fn switched(options: CompileOptions, passes: &[Arc<dyn Pass>], on: bool) -> CompileOptions {
     let mut now = girih_opt::registered(options.user);
     now.retain(|known| !passes.iter().any(|pass| is_same(known, pass)));
@@ -102,12 +102,12 @@ pub fn switched(options: CompileOptions, passes: &[Arc<dyn Pass>], on: bool) -> 
     CompileOptions { user: girih_opt::register(now), ..options }
 }
 
-/// True for one pass.
+/// Whether both are the same pass.
 pub(crate) fn is_same(a: &Arc<dyn Pass>, b: &Arc<dyn Pass>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// Fails in a pass, which an evaluation waits for.
+/// Fails inside a user's pass, since an evaluation waits for it.
 pub(crate) fn check_nested() -> Result<()> {
     match is_running() {
         false => Ok(()),

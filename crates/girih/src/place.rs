@@ -1,33 +1,35 @@
-//! Where a node is computed, in one byte beside the marks of the tape and of cuts.
+//! The place of a node in one byte: its device, with the marks of the tape and of cuts.
 //!
-//! Data from outside, and results of what is on a device, are *committed* to it: they mix with no data
-//! of another device. Constants, ranges and random draws *float*: they were recorded for the device that
-//! was current, and are computed wherever they are used with something that is committed.
+//! Data from outside, and results of data on a device, are *committed* to the device: they cannot
+//! be combined with data of another device. Constants, ranges and random draws *float*: they are
+//! recorded for the current device, and are computed on the device of the committed operands that
+//! they are used with.
 
 use crate::devices::Device;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The device of a node, whether it is committed to that device, and whether the tape knows the node.
+/// The device of a node, whether the node is committed to it, and whether the tape tracks the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place(u8);
 
 const TRACKED: u8 = 1 << 7;
 const FLOATING: u8 = 1 << 6;
-/// A cut has the node (see [`crate::cut`]): no part of a place, but in the same byte of the node.
+/// A cut contains the node (see [`crate::cut`]). The mark is no part of a place, but shares the
+/// node's byte.
 const CUT: u8 = 1 << 5;
 const DEVICE: u8 = CUT - 1;
 
 impl Place {
-    /// Most devices that a place can name.
+    /// The maximum number of devices.
     pub const MOST_DEVICES: usize = DEVICE as usize + 1;
 
-    /// On a device and on no other.
+    /// Committed to a device.
     pub fn committed(device: Device) -> Place {
         Place(device.index())
     }
 
-    /// Anywhere, but on that device if nothing says otherwise.
+    /// Floating, with a default device.
     pub fn floating(device: Device) -> Place {
         Place(device.index() | FLOATING)
     }
@@ -36,12 +38,12 @@ impl Place {
         Place(bits & !CUT)
     }
 
-    /// The device that it is computed on if nothing says otherwise.
+    /// The device of a committed node, or the default device of a floating one.
     pub fn device(self) -> Device {
         Device::from_index(self.0 & DEVICE)
     }
 
-    /// True unless it is committed to its device.
+    /// Whether the node is not committed to its device.
     pub fn is_floating(self) -> bool {
         self.0 & FLOATING != 0
     }
@@ -50,12 +52,12 @@ impl Place {
         self.0 & TRACKED != 0
     }
 
-    /// The same, known to the tape or not.
+    /// The place with the tape's mark set or cleared.
     pub fn with_tracked(self, on: bool) -> Place {
         Place(if on { self.0 | TRACKED } else { self.0 & !TRACKED })
     }
 
-    /// Where a result of two operands is; None if they are committed to different devices.
+    /// The place of a result of two operands; `None` if they are committed to different devices.
     #[inline]
     pub fn merge(self, other: Place) -> Option<Place> {
         let tracked = (self.0 | other.0) & TRACKED;
@@ -67,7 +69,7 @@ impl Place {
     }
 }
 
-/// The byte of a node: its place, and the marks that several threads set and clear.
+/// The byte of a node: its place and the marks, which threads set and clear atomically.
 #[derive(Debug)]
 pub(crate) struct PlaceByte(AtomicU8);
 
@@ -81,12 +83,12 @@ impl PlaceByte {
         Place::from_bits(self.0.load(Relaxed))
     }
 
-    /// Of a node that no other thread has.
+    /// The place of a node to which no other thread has access.
     pub fn get_mut(&mut self) -> Place {
         Place::from_bits(*self.0.get_mut())
     }
 
-    /// Replaces the place of a node that no other thread has.
+    /// Replaces the place of a node to which no other thread has access.
     pub fn set(&self, place: Place) {
         self.0.store(place.0, Relaxed);
     }
@@ -98,8 +100,8 @@ impl PlaceByte {
         };
     }
 
-    /// Marks the node as a cut's; false if another cut has it. What was done to the node before its last
-    /// mark was removed is seen from here on.
+    /// Marks the node for a cut; `false` if another cut has marked it. Changes of the node before
+    /// its last mark was removed are visible afterwards.
     #[inline]
     pub fn mark_cut(&self) -> bool {
         self.0.fetch_or(CUT, Acquire) & CUT == 0

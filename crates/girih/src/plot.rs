@@ -1,4 +1,4 @@
-//! Line plots as SVG: loss curves and measurements. Knows nothing of tensors.
+//! Line plots as SVG, for loss curves and measurements. The module does not depend on tensors.
 
 use girih_ir::svg::escape;
 use std::fmt::Write;
@@ -9,11 +9,12 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 52.0;
-/// Okabe and Ito's colours, which those who see few colours tell apart too; used in turn.
+/// The palette of Okabe and Ito, which is distinguishable for colour-blind readers; used
+/// cyclically.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
 /// Named lines over shared axes, as an SVG document. Points that are not finite interrupt their
-/// line. Of dense lines no more than a few points per pixel are drawn: the extremes.
+/// line. Dense lines are thinned to a few points per pixel, including the extremes.
 ///
 /// ```
 /// let train = ("train".to_string(), vec![(1.0, 2.0), (2.0, 1.0)]);
@@ -71,7 +72,7 @@ pub fn line_plot(
     out
 }
 
-/// One axis: the values it shows and the pixels it shows them at.
+/// One axis: the range of values and the range of pixels.
 struct Axis {
     low: f64,
     high: f64,
@@ -85,11 +86,11 @@ impl Axis {
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
         let (low, high) = match (low <= high, low < high) {
             (false, _) => (0.0, 1.0),
-            // One value, with some room around it whatever its size.
+            // A single value gets a margin proportional to its size.
             (_, false) => (low - low.abs().max(1.0) * 0.5, high + high.abs().max(1.0) * 0.5),
             _ => (low, high),
         };
-        // Values near the ends of f64 would overflow the range; half of each does not.
+        // Clamp values near the ends of f64, since the range would overflow.
         let (low, high) = (low.max(f64::MIN / 4.0), high.min(f64::MAX / 4.0));
         Axis { low, high, from, to }
     }
@@ -99,7 +100,7 @@ impl Axis {
         self.from + (value - self.low) / (self.high - self.low) * (self.to - self.from)
     }
 
-    /// Round numbers inside the range, four to nine of them where the range has that many.
+    /// Round numbers inside the range, four to nine if the range contains that many.
     fn ticks(&self) -> Vec<f64> {
         let rough = (self.high - self.low) / 5.0;
         let power = 10f64.powf(rough.log10().floor());
@@ -115,7 +116,8 @@ impl Axis {
     }
 }
 
-/// Keeps, of each run of points too dense to be told apart, the first, the extremes and the last.
+/// Reduces each run of points that are too dense to distinguish to the first, the extremes and the
+/// last.
 fn thin(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let chunk = points.len() / WIDTH as usize;
     if chunk < 4 {
@@ -145,7 +147,7 @@ fn path(points: &[(f64, f64)], x: &Axis, y: &Axis) -> String {
             continue;
         }
         let (px, py) = (x.at(px), y.at(py));
-        // A move and a line to the same place draw a dot where a point stands alone.
+        // A move and a line to the same position draw an isolated point as a dot.
         let _ = match pen_up {
             true => write!(d, "M{px:.1} {py:.1}L{px:.1} {py:.1}"),
             false => write!(d, "L{px:.1} {py:.1}"),
@@ -170,7 +172,7 @@ fn text(out: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
     );
 }
 
-/// A tick's number, short.
+/// A short label of a tick.
 fn number(value: f64) -> String {
     if value != 0.0 && !(1e-4..1e6).contains(&value.abs()) {
         return format!("{value:.1e}");

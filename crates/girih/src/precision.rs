@@ -1,16 +1,16 @@
-//! Mixed precision: the dtypes in which ops compute under autocast, as their definitions say.
+//! Mixed precision: the dtypes in which ops compute under autocast, as defined by the ops.
 
 use crate::{Context, DType, Result, Tensor};
 use girih_ir::OpCode;
 use girih_ir::ops::Precision;
 
-/// Runs `f` and gives its result. In it, products (matrix products, convolutions, attention) compute
-/// in `half`, f16 or bf16, on operands in f32 and half dtypes; functions that are steep or add many
-/// numbers (exponentials, logarithms, powers, sums, softmax, norms, losses) compute in f32 on half
-/// operands. Other ops, and operands in f64, complex and integers, are as without. `None` computes all
-/// as without, within a function that does otherwise. [`girih_ir::ops::OpDef::precision`] says which
-/// op is of which kind; it is about the functions that users call, not about the ops that a transform
-/// or a program records.
+/// Runs `f` with autocast and returns its result. Matrix products, convolutions and attention with
+/// operands in f32 and half dtypes compute in `half`, f16 or bf16. Functions that are steep or
+/// accumulate many numbers (exponentials, logarithms, powers, sums, softmax, norms, losses) compute
+/// in f32 if operands are in half dtypes. Other ops, and operands in f64, complex and integer
+/// dtypes, are unchanged. `None` switches autocast off inside a function that uses it.
+/// [`girih_ir::ops::OpDef::precision`] is the kind of an op. Autocast applies to functions that
+/// users call, not to ops that a transform or a program records.
 ///
 /// ```
 /// use girih::{DType, Tensor, autocast};
@@ -28,7 +28,7 @@ pub fn autocast<R>(half: Option<DType>, f: impl FnOnce() -> R) -> Result<R> {
     Ok(context.within(frame, f))
 }
 
-/// The dtype in which users' functions compute an op on operands that meet in `dtype`.
+/// The dtype in which users' functions compute an op, for operands with the common dtype `dtype`.
 #[inline]
 pub(crate) fn computed_in(code: OpCode, dtype: DType) -> DType {
     match Context::current().autocast() {
@@ -47,7 +47,8 @@ fn cast_to(code: OpCode, dtype: DType, half: DType) -> DType {
 }
 
 impl Tensor {
-    /// The elements in the floating-point or complex dtype in which users' functions compute an op.
+    /// Converts the elements to the floating-point or complex dtype in which users' functions
+    /// compute an op.
     #[track_caller]
     pub(crate) fn float_for(&self, code: OpCode) -> Result<Tensor> {
         self.astype(computed_in(code, self.dtype().to_float()))

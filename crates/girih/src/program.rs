@@ -1,4 +1,4 @@
-//! Compiled programs from the user's side: compiling without running, counts, and settings.
+//! Compiled programs for users: compilation without execution, counters, and options.
 
 use crate::eval::{cut_out, executor, executor_of};
 use crate::{Context, Device, Error, Executor, Result, Tensor};
@@ -10,16 +10,16 @@ use girih_runtime::CompileOptions;
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
-/// What compiling a graph came to, without running it.
+/// The result of compiling a graph without running it.
 #[derive(Clone, Debug)]
 pub struct CompilationInfo {
-    /// Time for passes, lowering and compilation; nearly nothing for a cached program.
+    /// The time for passes, lowering and compilation; nearly zero for a cached program.
     pub compile_time: Duration,
-    /// Nodes as recorded.
+    /// The number of recorded nodes.
     pub num_nodes: usize,
-    /// Nodes after the passes.
+    /// The number of nodes after the passes.
     pub num_nodes_optimized: usize,
-    /// Kernels of the program.
+    /// The number of kernels of the program.
     pub num_kernels: usize,
     /// The graph as recorded.
     pub graph: Graph,
@@ -30,18 +30,18 @@ pub struct CompilationInfo {
 }
 
 impl CompilationInfo {
-    /// The graph after the passes, as a picture.
+    /// The graph after the passes, as a drawing.
     pub fn optimized_svg(&self) -> String {
         girih_ir::svg::to_svg(&self.optimized)
     }
 }
 
-/// Compiles what leads to some tensors without running it; a later evaluation finds it in the
-/// cache. With `optimize` false, no pass or fusion changes the graph (composites still become
-/// primitives, which is what backends understand).
+/// Compiles the graph that leads to some tensors without running it. A later evaluation finds the
+/// program in the cache. With `optimize` false, no pass or fusion changes the graph, except that
+/// composites are decomposed into the primitives that back ends support.
 ///
-/// Errors: [`crate::Error::Evaluation`] for what cannot be compiled, and for a program whose results
-/// and temporaries need more memory than is free; nothing runs. As [`crate::eval`] for tensors that
+/// Errors: [`crate::Error::Evaluation`] if the graph cannot be compiled, or if the program's
+/// results and temporaries need more memory than is free. As [`crate::eval`] for tensors that
 /// depend on arguments of functions being traced.
 pub fn compile_graph<'a>(
     tensors: impl IntoIterator<Item = &'a Tensor>,
@@ -54,7 +54,7 @@ pub fn compile_graph<'a>(
         false => CompileOptions { passes: 0, fusion: 0, user: 0 },
     };
     match compiled(&executor, &targets, options, optimize, true) {
-        // An evaluation does without what somebody holds, too.
+        // Like an evaluation, try again without the intermediates with other references.
         Err(Error::Evaluation { source, .. })
             if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
         {
@@ -74,8 +74,8 @@ fn compiled(
     let cut = cut_out(executor, targets, keep)?;
     let executor = executor.runtime();
     let start = Instant::now();
-    // The host's back end explains while it compiles; other back ends explain nothing, so that the graph
-    // is optimised again for the explanation.
+    // The host's back end explains during the compilation. Other back ends do not, so the graph is
+    // optimised again for the explanation.
     let mut explained = None;
     let program = match executor.device().properties().host_memory {
         true => executor.plan_by(&cut.graph, options, |graph| {
@@ -105,20 +105,20 @@ fn compiled(
     })
 }
 
-/// Counts of everything the process has compiled and run.
+/// Counters of the programs that the process has compiled and run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Lookups in the program cache that found a program.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that did not find a program.
     pub misses: u64,
-    /// Lookups that found a program an earlier process left on disk.
+    /// Lookups that found a program from an earlier process on disk.
     pub disk_hits: u64,
-    /// Programs compiled: runs of the passes.
+    /// Compiled programs, that is, runs of the passes.
     pub compiles: u64,
-    /// Programs for many sizes bound to sizes they had not run at: lowered, without the passes.
+    /// Symbolic programs bound to new sizes: lowered without the passes.
     pub bindings: u64,
-    /// Kernels of the programs now cached.
+    /// Kernels of the currently cached programs.
     pub cached_kernels: usize,
     /// Bytes of cached programs.
     pub cache_size_bytes: usize,
@@ -128,7 +128,7 @@ pub struct Stats {
     pub launches: u64,
     /// Bytes of device memory in use.
     pub memory_bytes: usize,
-    /// Most bytes of device memory in use at once.
+    /// Peak device memory in use, in bytes.
     pub peak_memory_bytes: usize,
 }
 
@@ -152,41 +152,41 @@ impl Stats {
     }
 }
 
-/// Counts so far, of this context's executor.
+/// The counters of this context's executor.
 pub fn cache_stats() -> Result<Stats> {
     Ok(Stats::of(&*executor()?))
 }
 
-/// Where this process keeps compiled programs between runs, or why it does not.
+/// The disk cache of compiled programs of this process, or the reason why there is none.
 ///
-/// Errors: [`crate::Error::Evaluation`] for environment variables that say nothing usable.
+/// Errors: [`crate::Error::Evaluation`] for invalid environment variables.
 pub fn cache_on_disk() -> Result<CacheState> {
     Ok(CacheState::of_process(&girih_cpu::HostBackend)?)
 }
 
-/// Forgets all compiled programs.
+/// Clears the cache of compiled programs.
 pub fn clear_cache() -> Result<()> {
     executor()?.clear_cache();
     Ok(())
 }
 
-/// Measures a device's peak memory anew from here; the current one's for None.
+/// Resets the peak memory of a device; of the current device for `None`.
 ///
-/// Errors: if the device cannot be set up as the environment says.
+/// Errors: if the environment variables do not allow to set up the device.
 pub fn reset_peak_memory(device: Option<Device>) -> Result<()> {
     let device = device.unwrap_or_else(|| Context::current().device());
     device.executor()?.runtime().device().allocator().reset_peak();
     Ok(())
 }
 
-/// How many threads kernels may use, the calling one included.
+/// The number of threads that kernels may use, including the calling thread.
 ///
-/// Errors: [`crate::Error::Evaluation`] for environment variables that say nothing usable.
+/// Errors: [`crate::Error::Evaluation`] for invalid environment variables.
 pub fn num_threads() -> Result<usize> {
     Ok(girih_cpu::num_threads()?)
 }
 
-/// The instructions that kernels use: `baseline`, `avx2` or `avx512`.
+/// The instruction set of kernels: `baseline`, `avx2` or `avx512`.
 pub fn instruction_set() -> &'static str {
     girih_cpu::instruction_set()
 }
@@ -198,9 +198,10 @@ pub fn calibration() -> Result<Calibration> {
     Ok(girih_cpu::calibration()?)
 }
 
-/// Sets how many threads kernels may use, the calling one included. Results do not depend on it.
+/// Sets the number of threads that kernels may use, including the calling thread. Results do not
+/// depend on it.
 ///
-/// Errors: [`crate::Error::InvalidArgument`] unless it is 1 to 1024.
+/// Errors: [`crate::Error::InvalidArgument`] unless the number is 1 to 1024.
 pub fn set_num_threads(threads: usize) -> Result<()> {
     if !(1..=1024).contains(&threads) {
         return Err(crate::Error::InvalidArgument(format!(
@@ -210,19 +211,19 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(girih_cpu::set_num_threads(threads)?)
 }
 
-/// The options of now without the named passes and kinds of fusion (`dead_code`, `simplify`,
-/// `elementwise`, `views`, ...; [`pass_names`] has them all), for [`set_options`]. Composites are
-/// decomposed in any case: kernels are made of primitives.
+/// The current options without the named passes and kinds of fusion (`dead_code`, `simplify`,
+/// `elementwise`, `views`, ...; [`pass_names`] lists all names), for [`set_options`]. Composites
+/// are always decomposed, since kernels consist of primitives.
 ///
-/// Errors: [`crate::Error::InvalidArgument`] for a name of neither.
+/// Errors: [`crate::Error::InvalidArgument`] for an unknown name.
 pub fn options_without(names: &[&str]) -> Result<CompileOptions> {
     switched(names, false)
 }
 
-/// The options of now with the named passes and kinds of fusion added: those that must be asked for
+/// The current options with the named passes and kinds of fusion: those that are off by default
 /// (`matmul_chain`), or were switched off. For [`set_options`].
 ///
-/// Errors: [`crate::Error::InvalidArgument`] for a name of neither.
+/// Errors: [`crate::Error::InvalidArgument`] for an unknown name.
 pub fn options_with(names: &[&str]) -> Result<CompileOptions> {
     switched(names, true)
 }
@@ -252,13 +253,13 @@ fn switched(names: &[&str], on: bool) -> Result<CompileOptions> {
     Ok(CompileOptions { passes: passes.bits(), fusion, ..now })
 }
 
-/// What may be done to what is compiled now.
+/// The current compile options.
 pub fn options() -> Result<CompileOptions> {
     let executor = executor()?;
     Ok(Context::current().options(&executor))
 }
 
-/// Switches passes and fusions on and off for what is compiled from here on.
+/// Sets the passes and fusions for later compilations.
 pub fn set_options(options: CompileOptions) -> Result<()> {
     executor()?.set_options(options);
     Ok(())

@@ -1,4 +1,4 @@
-//! Streams and events: in which order evaluations run, and how their progress is seen.
+//! Streams and events: the order of evaluations, and synchronisation with them.
 
 use crate::devices::{self, Device};
 use crate::{Context, Executor, Result, background};
@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// An ordered sequence of evaluations on a device. Evaluations of one stream run one after the other;
-/// those of several may run at once. A counted handle.
+/// An ordered sequence of evaluations on a device. Evaluations of one stream run in order; those of
+/// different streams may run concurrently. A reference-counted handle.
 ///
 /// A tensor that is computed on one stream may be used on another: the evaluation there begins when
 /// the tensor has its value.
@@ -15,17 +15,18 @@ use std::sync::Arc;
 pub struct Stream(Device, Arc<girih_runtime::Stream>);
 
 impl Stream {
-    /// A new stream of the current device. Where streams are served by priority, those of lower numbers
-    /// come first, as in CUDA.
+    /// A new stream of the current device. If streams are scheduled by priority, those with lower
+    /// numbers come first, as in CUDA.
     ///
-    /// Errors: [`crate::Error::Evaluation`] if the device cannot be set up as the environment says.
+    /// Errors: [`crate::Error::Evaluation`] if the environment variables do not allow to set up the
+    /// device.
     pub fn new(priority: i32) -> Result<Stream> {
         Stream::on(Context::current().device(), priority)
     }
 
     /// A new stream of a device; see [`Stream::new`].
     ///
-    /// Errors: as there.
+    /// Errors: as [`Stream::new`].
     pub fn on(device: Device, priority: i32) -> Result<Stream> {
         let executor = device.executor()?.runtime();
         let scheduler = executor.stream().queue().scheduler();
@@ -40,21 +41,22 @@ impl Stream {
         Stream::default_of(Context::current().device())
     }
 
-    /// This thread's default stream of a device, to which its programs are submitted where no other is
-    /// set. The first thread that uses the device has stream 0, each other thread a stream of its own, so
-    /// that threads do not wait for each other's programs, as with CUDA's per-thread default streams.
+    /// This thread's default stream of a device, to which its programs are submitted if no other
+    /// stream is set. The first thread that uses the device has stream 0, and each other thread has
+    /// its own stream, so that threads do not wait for each other's programs, as with CUDA's
+    /// per-thread default streams.
     ///
     /// Errors: as [`Stream::new`].
     pub fn default_of(device: Device) -> Result<Stream> {
         Ok(Stream(device, device.executor()?.runtime().thread_stream()))
     }
 
-    /// The device that the stream's programs run on.
+    /// The device that runs the stream's programs.
     pub fn device(&self) -> Device {
         self.0
     }
 
-    /// The stream that this thread submits to.
+    /// The current stream of this thread.
     ///
     /// Errors: as [`Stream::new`].
     pub fn current() -> Result<Stream> {
@@ -65,33 +67,33 @@ impl Stream {
         &self.1
     }
 
-    /// The number of the stream, which no other stream of the device has while this one is alive.
+    /// The number of the stream, unique among the live streams of the device.
     pub fn index(&self) -> usize {
         self.1.queue().index()
     }
 
-    /// Whether everything submitted so far is done.
+    /// Whether all work submitted so far is done.
     pub fn query(&self) -> bool {
         !background::is_busy() && self.1.queue().query()
     }
 
-    /// Waits until everything submitted so far is done, also what has yet to be compiled.
+    /// Waits until all work submitted so far is done, including work that is still to be compiled.
     ///
-    /// Errors: [`crate::Error::Evaluation`]: the first failure since the last call that nobody has been
-    /// told of; the tensors concerned stay lazy and may be evaluated again.
+    /// Errors: [`crate::Error::Evaluation`], the first failure since the last call that was not
+    /// reported elsewhere. Its tensors stay lazy and may be evaluated again.
     pub fn synchronize(&self) -> Result<()> {
         background::wait()?;
         self.1.synchronize().map_err(Into::into)
     }
 
-    /// Has `event` reached when everything submitted so far is done.
+    /// Records `event`, which is reached when all work submitted so far is done.
     pub fn record(&self, event: &Event) {
         let (stream, record) = (self.1.clone(), event.0.arm());
         background::in_order(move || stream.queue().enqueue_record(record));
     }
 
-    /// Has what is submitted from here on wait for the last record of `event` so far. An event that was
-    /// never recorded holds nobody.
+    /// Makes work submitted from now on wait for the last record of `event` so far. An event that
+    /// was never recorded has no effect.
     pub fn wait(&self, event: &Event) {
         if let Some(record) = event.0.recorded() {
             let stream = self.1.clone();
@@ -99,7 +101,7 @@ impl Stream {
         }
     }
 
-    /// Has what is submitted from here on wait for everything submitted to `other` so far.
+    /// Makes work submitted from now on wait for all work submitted to `other` so far.
     pub fn wait_stream(&self, other: &Stream) {
         let event = Event::new();
         other.record(&event);
@@ -119,7 +121,7 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A point in a stream that other streams and the host can wait for. A counted handle.
+/// A point in a stream for which other streams and the host can wait. A reference-counted handle.
 #[derive(Clone, Debug, Default)]
 pub struct Event(girih_runtime::Event);
 
@@ -129,7 +131,7 @@ impl Event {
         Event::default()
     }
 
-    /// Whether the last record has been reached; true also for an event that was never recorded.
+    /// Whether the last record has been reached; true for an event that was never recorded.
     pub fn query(&self) -> bool {
         self.0.query()
     }
@@ -141,9 +143,10 @@ impl Event {
         self.0.synchronize().map_err(Into::into)
     }
 
-    /// Milliseconds of the device's clock between the last records of this event and of a later one.
+    /// The time in milliseconds, by the device's clock, between the last records of this event and
+    /// of `end`.
     ///
-    /// Errors: [`girih_runtime::Error::EventNotReached`] if one of them has not been.
+    /// Errors: [`girih_runtime::Error::EventNotReached`] if one of them has not been reached.
     pub fn elapsed_ms(&self, end: &Event) -> Result<f64> {
         Ok(self.0.elapsed_seconds(&end.0)? * 1e3)
     }
@@ -170,10 +173,11 @@ impl Drop for StreamScope {
     }
 }
 
-/// Waits until everything submitted so far, to any stream of a device, is done; of all devices for None.
+/// Waits until all work submitted so far to any stream of a device is done; of all devices for
+/// `None`.
 ///
-/// Errors: as [`Stream::synchronize`], of one of the streams that have failed; the failures of others
-/// stay with them.
+/// Errors: as [`Stream::synchronize`], for one of the failed streams; the other streams keep their
+/// failures.
 pub fn synchronize(device: Option<Device>) -> Result<()> {
     background::wait()?;
     let chosen = |executor: &&Executor| device.is_none_or(|device| device == executor.device());

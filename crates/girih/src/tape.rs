@@ -1,9 +1,10 @@
-//! The tape of the imperative style: `x.requires_grad_()`, `loss.backward()`, `x.grad`.
+//! The tape of the imperative autograd interface: `x.requires_grad_()`, `loss.backward()`,
+//! `x.grad`.
 //!
-//! It remembers how tensors came from those that require gradients, beside the nodes: a node drops its
-//! edges once it is evaluated, and its step on the tape stays until the node goes, or until
-//! `backward` has used it. Nothing else is tracked, and programs that use `grad` pay one test of a
-//! bit for each operand they record.
+//! The tape stores how tensors were computed from tensors that require gradients. This information
+//! is separate from the nodes: a node drops its edges once it is evaluated, whereas its step stays
+//! on the tape until the node is dropped or `backward` has used the step. Other nodes are not
+//! tracked, and programs that use `grad` only test one bit per recorded operand.
 
 use crate::context::Context;
 use crate::node::{Node, Pending, drop_all};
@@ -14,18 +15,18 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
-/// A function of a gradient, which may give another in its place.
+/// A function of a gradient, which may return a replacement.
 pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// How a node came from others.
+/// The operands of a node's step.
 pub(crate) type Operands = SmallVec<[Arc<Node>; 3]>;
 
-/// Users' notes on a tensor.
+/// The gradient state of a tensor.
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
-    /// It requires a gradient itself, and is no result of others that do.
+    /// Whether the tensor requires a gradient itself, rather than as a result of others.
     pub leaf: bool,
-    /// Its gradient is wanted though it is no leaf.
+    /// Whether its gradient is kept although it is no leaf.
     pub retains: bool,
     pub grad: Option<Tensor>,
     pub hooks: Vec<(u64, Hook)>,
@@ -35,13 +36,13 @@ pub(crate) struct Notes {
 struct Tape {
     steps: FxHashMap<usize, Operands>,
     notes: FxHashMap<usize, Notes>,
-    /// Number of the next hook.
+    /// The number of the last hook.
     next: u64,
 }
 
 static TAPE: Mutex<Option<Tape>> = Mutex::new(None);
 
-/// The tape, locked. Whoever takes nodes or tensors from it drops them outside the lock.
+/// Locks the tape. The caller must drop nodes and tensors taken from it outside the lock.
 fn tape() -> MutexGuard<'static, Option<Tape>> {
     TAPE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -50,7 +51,7 @@ fn address(node: &Arc<Node>) -> usize {
     Arc::as_ptr(node) as usize
 }
 
-/// Notes a node of which an operand is tracked, unless no gradient flows through it.
+/// Records a step for a node with a tracked operand, unless no gradient flows through the node.
 #[cold]
 pub(crate) fn note(node: &Arc<Node>) {
     let passes = !matches!(node.code().def().derivative, Derivative::Zero(_));
@@ -63,7 +64,7 @@ pub(crate) fn note(node: &Arc<Node>) {
     tape().get_or_insert_default().steps.insert(address(node), operands);
 }
 
-/// Forgets a node that goes, and gives the nodes that its step held.
+/// Removes a node that is dropped, and returns the operands of its step.
 pub(crate) fn forget(address: usize) -> Operands {
     let mut tape = tape();
     let Some(known) = tape.as_mut() else { return Operands::new() };
@@ -73,8 +74,8 @@ pub(crate) fn forget(address: usize) -> Operands {
     operands.unwrap_or_default()
 }
 
-/// Forgets how these nodes came from others. They stay tracked: a second derivative of them is an
-/// error, not a gradient that lacks something.
+/// Removes the steps of these nodes. The nodes stay tracked, so that a second `backward` through
+/// them is an error rather than an incomplete gradient.
 pub(crate) fn release<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>) {
     let mut stack = Pending::new();
     let mut tape = tape();
@@ -87,37 +88,37 @@ pub(crate) fn release<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>) {
     drop_all(stack);
 }
 
-/// The operands of a tracked node; None if it is a leaf, or if its step was released.
+/// The operands of a tracked node; `None` for a leaf, or if its step was released.
 pub(crate) fn operands(node: &Arc<Node>) -> Option<Operands> {
     tape().as_ref()?.steps.get(&address(node)).cloned()
 }
 
-/// The notes on a node, if there are any.
+/// The gradient state of a node, if any.
 pub(crate) fn notes(node: &Arc<Node>) -> Option<Notes> {
     tape().as_ref()?.notes.get(&address(node)).cloned()
 }
 
-/// Changes what is noted on a node.
+/// Changes the gradient state of a node.
 pub(crate) fn with_notes<R>(node: &Arc<Node>, change: impl FnOnce(&mut Notes) -> R) -> R {
     let mut tape = tape();
     change(tape.get_or_insert_default().notes.entry(address(node)).or_default())
 }
 
 impl Tensor {
-    /// True if [`Tensor::backward`] of a result of the tensor gives a gradient to it, or through it.
+    /// Whether [`Tensor::backward`] of a result of the tensor computes its gradient.
     pub fn requires_grad(&self) -> bool {
         self.node().is_tracked()
     }
 
-    /// True unless the tensor is a result of others that require gradients.
+    /// Whether the tensor is not a result of others that require gradients.
     pub fn is_leaf(&self) -> bool {
         !self.requires_grad() || notes(self.node()).is_some_and(|n| n.leaf)
     }
 
-    /// Makes the tensor require a gradient, or not, from here on: see [`Tensor::backward`].
+    /// Sets whether the tensor requires a gradient from now on: see [`Tensor::backward`].
     ///
-    /// Errors: [`Error::InvalidArgument`] for a dtype that is no floating-point or complex one, and for
-    /// a result of others that require gradients, which cannot stop.
+    /// Errors: [`Error::InvalidArgument`] for a dtype that is not floating-point or complex, and
+    /// for switching off the gradient of a result of others that require gradients.
     pub fn set_requires_grad(&self, on: bool) -> Result<()> {
         self.node().check()?;
         if on && !self.dtype().is_inexact() {
@@ -147,15 +148,15 @@ impl Tensor {
         Ok(())
     }
 
-    /// The gradient that [`Tensor::backward`] has summed up so far.
+    /// The gradient that [`Tensor::backward`] has accumulated so far.
     pub fn grad(&self) -> Option<Tensor> {
         notes(self.node()).and_then(|notes| notes.grad)
     }
 
-    /// Replaces the gradient, or forgets it.
+    /// Replaces or clears the gradient.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a gradient of another shape or dtype, and for a tensor
-    /// that requires none.
+    /// Errors: [`Error::InvalidArgument`] for a gradient of another shape or dtype, and for a
+    /// tensor that does not require a gradient.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         if let Some(grad) = &grad
             && (grad.spec() != self.spec() || !self.requires_grad())
@@ -175,19 +176,20 @@ impl Tensor {
         Ok(())
     }
 
-    /// Has [`Tensor::backward`] keep the gradient of a tensor that is no leaf.
+    /// Makes [`Tensor::backward`] keep the gradient of a tensor that is no leaf.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a tensor that requires no gradient.
+    /// Errors: [`Error::InvalidArgument`] for a tensor that does not require a gradient.
     pub fn retain_grad(&self) -> Result<()> {
         self.check_tracked("retain_grad")?;
         with_notes(self.node(), |notes| notes.retains = true);
         Ok(())
     }
 
-    /// Calls a function with the gradient of the tensor whenever [`Tensor::backward`] has computed it;
-    /// its result, if any, takes the gradient's place. Gives a number for [`Tensor::remove_hook`].
+    /// Registers a function that is called with the tensor's gradient whenever [`Tensor::backward`]
+    /// has computed it; its result, if any, replaces the gradient. Returns a number for
+    /// [`Tensor::remove_hook`].
     ///
-    /// Errors: [`Error::InvalidArgument`] for a tensor that requires no gradient.
+    /// Errors: [`Error::InvalidArgument`] for a tensor that does not require a gradient.
     pub fn register_hook(&self, hook: Hook) -> Result<u64> {
         self.check_tracked("register_hook")?;
         let number = {
@@ -200,7 +202,7 @@ impl Tensor {
         Ok(number)
     }
 
-    /// Takes a hook back; nothing happens if it is gone.
+    /// Removes a hook, if it exists.
     pub fn remove_hook(&self, number: u64) {
         if notes(self.node()).is_some() {
             let removed = with_notes(self.node(), |notes| {
@@ -224,7 +226,7 @@ impl Tensor {
     }
 }
 
-/// Runs `f` and gives its result; nothing that `f` records requires gradients.
+/// Runs `f` and returns its result; tensors that `f` records do not require gradients.
 ///
 /// ```
 /// use girih::{Tensor, no_grad};

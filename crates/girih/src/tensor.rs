@@ -1,4 +1,4 @@
-//! The tensor handle: what is known of a value, and recording.
+//! The tensor handle: metadata of a value, and recording of ops.
 
 use crate::devices;
 use crate::location;
@@ -11,7 +11,7 @@ use girih_runtime::Value;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
-/// What an op without attributes gave for operands of certain specs.
+/// The result spec that was inferred for an op without attributes, from these operand specs.
 #[derive(Clone, Copy)]
 struct Inferred {
     code: OpCode,
@@ -20,16 +20,16 @@ struct Inferred {
     result: CompactSpec,
 }
 
-/// Entries of the table of what was inferred lately; a power of two.
+/// The number of entries of the table of inferred specs; a power of two.
 const INFERRED: usize = 64;
 
 thread_local! {
-    /// Programs repeat themselves, and asking an op's rules again costs more than all else that
-    /// recording does.
+    /// A cache of inferred specs. Programs record the same ops repeatedly, and the shape rules of
+    /// an op would otherwise take longer than the rest of recording.
     static LATELY: RefCell<[Option<Inferred>; INFERRED]> = const { RefCell::new([None; INFERRED]) };
 }
 
-/// Records an op of one or two operands on one device.
+/// Records an op with one or two operands on one device.
 fn recorded(
     op: Op,
     [a, b]: [&Tensor; 2],
@@ -63,47 +63,47 @@ fn recorded(
     Ok(context::add_node(op, &spec, place, state))
 }
 
-/// A tensor: a counted handle of a recorded node. Copying the handle copies no data; metadata is
-/// known without computing; the value is computed when first needed.
+/// A tensor: a reference-counted handle of a recorded node. Cloning the handle copies no data.
+/// Metadata is known without evaluation; the value is computed when it is first needed.
 ///
-/// Tensors may be sent between threads and used by several at once.
+/// Threads may send and share tensors.
 #[derive(Clone)]
 pub struct Tensor {
     node: Arc<Node>,
 }
 
-/// A tensor that this does not keep: it is there as long as somebody else needs it.
+/// A weak reference to a tensor, which does not keep the tensor alive.
 #[derive(Clone)]
 pub struct WeakTensor(Weak<Node>);
 
 impl WeakTensor {
-    /// The tensor, if it is still there.
+    /// The tensor, if it is still alive.
     pub fn upgrade(&self) -> Option<Tensor> {
         self.0.upgrade().map(Tensor::from_node)
     }
 }
 
-/// What a node is in its graph.
+/// The kind of a node in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeKind {
-    /// All elements one value.
+    /// A constant: all elements have one value.
     Constant,
     /// Trainable data.
     Parameter,
     /// Data from outside.
     Input,
-    /// What an op gives: everything else.
+    /// The result of an op.
     Intermediate,
 }
 
-/// Where a tensor's value stands.
+/// The state of a tensor's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorState {
     /// Recorded, not computed.
     Lazy,
-    /// An evaluation that makes it is queued or running.
+    /// An evaluation of the tensor is queued or running.
     Scheduled,
-    /// There.
+    /// The value is available.
     Available,
 }
 
@@ -129,7 +129,7 @@ impl Tensor {
     /// Records an op on these operands after checking them.
     #[track_caller]
     pub(crate) fn record(op: Op, inputs: &[&Tensor]) -> Result<Tensor> {
-        // Most ops have one or two operands, and recording is what every op pays.
+        // Fast paths: most ops have one or two operands, and every op pays for recording.
         let location = location::here();
         let node = match inputs {
             [a] => {
@@ -162,8 +162,8 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Records an op whose operands are committed to several devices: single numbers and indices of the
-    /// host follow the others, as PyTorch has it.
+    /// Records an op whose operands are committed to several devices. Like in PyTorch, scalars and
+    /// indices on the host are moved to the device of the other operands.
     ///
     /// Errors: [`Error::MixedDevices`].
     #[cold]
@@ -173,8 +173,8 @@ impl Tensor {
         Tensor::record(op, &moved.iter().collect::<Vec<_>>())
     }
 
-    /// Records several results of one call after checking the operands; in eager mode they are
-    /// computed together.
+    /// Records several results of one call after checking the operands; in eager mode the results
+    /// are computed together.
     #[track_caller]
     pub(crate) fn record_results(
         ops: impl IntoIterator<Item = Op>,
@@ -198,23 +198,23 @@ impl Tensor {
         Ok(results)
     }
 
-    /// Records an op whose spec was inferred before.
+    /// Records an op whose spec is already inferred.
     pub(crate) fn with_state(op: Op, spec: &TensorSpec, state: State) -> Tensor {
         let computed = match &state {
             State::Available(_) | State::Leaf | State::Literal => false,
             _ => context::eager().unwrap_or(false),
         };
-        // Who gives operands of several devices has checked them before.
+        // Callers with operands on several devices have checked them before.
         let place = state.place().unwrap_or_else(Some);
         let tensor = Tensor { node: context::add_node(op, spec, place, state) };
         if computed {
-            // The tensor stays lazy: whoever asks for its value is told.
+            // On an error the tensor stays lazy; reading its value reports the error.
             let _ = crate::eval::eagerly(&tensor);
         }
         tensor
     }
 
-    /// A tensor over data that is there already.
+    /// A tensor with an available value.
     pub(crate) fn available(code: OpCode, spec: &TensorSpec, value: Value) -> Tensor {
         Tensor::with_state(code.into(), spec, State::Available(value))
     }
@@ -225,7 +225,8 @@ impl Tensor {
         Tensor::with_state(Op::new(OpCode::Constant, Attrs::Value(value.bits)), &spec, State::Leaf)
     }
 
-    /// A constant just recorded, its value made part of the program whatever it is.
+    /// Makes the value of a constant that was just recorded part of the program, whatever the
+    /// value.
     pub(crate) fn into_literal(self) -> Tensor {
         let mut state = self.node.state();
         if let State::Leaf = *state {
@@ -235,7 +236,7 @@ impl Tensor {
         self
     }
 
-    /// The tensor, without keeping it.
+    /// A weak reference to the tensor.
     pub fn downgrade(&self) -> WeakTensor {
         WeakTensor(Arc::downgrade(&self.node))
     }
@@ -265,22 +266,22 @@ impl Tensor {
         self.node.dtype()
     }
 
-    /// Name of the op that makes the tensor.
+    /// The name of the op that computes the tensor.
     pub fn op_name(&self) -> &'static str {
         self.node.code().def().name
     }
 
-    /// The op that makes the tensor, with its attributes.
+    /// The op that computes the tensor, with its attributes.
     pub fn op(&self) -> Op {
         self.node.op()
     }
 
-    /// The kind of op that makes the tensor.
+    /// The category of the op that computes the tensor.
     pub fn category(&self) -> Category {
         self.node.code().def().category()
     }
 
-    /// What the node is in its graph.
+    /// The kind of the node in its graph.
     pub fn kind(&self) -> NodeKind {
         match self.node.code() {
             OpCode::Constant => NodeKind::Constant,
@@ -290,17 +291,17 @@ impl Tensor {
         }
     }
 
-    /// The operands: of a leaf, and once the value is there, none.
+    /// The operands; none for a leaf, and none once the value is available.
     pub fn inputs(&self) -> Vec<Tensor> {
         let mut inputs = Vec::new();
         self.node.state().for_each_input(|node| inputs.push(Tensor { node: node.clone() }));
         inputs
     }
 
-    /// The tensors recorded in this thread's graph that are still to be computed from this one,
-    /// each once per operand that it is. What nobody holds any more is no user.
+    /// The lazy tensors in this thread's graph that use this tensor, each once per operand that is
+    /// this tensor. Dropped tensors are not included.
     ///
-    /// Cost: a walk over the graph's live nodes.
+    /// Cost: linear in the live nodes of the graph.
     pub fn users(&self) -> Vec<Tensor> {
         let uses = |user: Tensor| {
             let count = user.inputs().iter().filter(|input| input.is_same(self)).count();
@@ -309,7 +310,7 @@ impl Tensor {
         context::current_graph().live().into_iter().flat_map(uses).collect()
     }
 
-    /// The value of a constant's elements; nothing for other nodes.
+    /// The value of a constant's elements; `None` for other nodes.
     pub fn constant_value(&self) -> Option<Literal> {
         match (self.node.is_constant(), self.node.attrs()) {
             (true, &Attrs::Value(bits)) => Some(Literal { dtype: self.dtype(), bits }),
@@ -322,7 +323,7 @@ impl Tensor {
         self.node.id()
     }
 
-    /// Where the tensor's value stands.
+    /// The state of the tensor's value.
     pub fn state(&self) -> TensorState {
         match &*self.node.state() {
             State::Available(_) => TensorState::Available,
@@ -335,28 +336,28 @@ impl Tensor {
         }
     }
 
-    /// True until the tensor's value is there; a tensor whose evaluation is queued or running
-    /// counts as not lazy only once it is done.
+    /// Whether the tensor's value is not available yet. A tensor with a queued or running
+    /// evaluation is lazy until the evaluation is done.
     pub fn is_lazy(&self) -> bool {
         self.state() != TensorState::Available
     }
 
-    /// True while an evaluation that makes the tensor is queued or running.
+    /// Whether an evaluation of the tensor is queued or running.
     pub fn is_scheduled(&self) -> bool {
         self.state() == TensorState::Scheduled
     }
 
-    /// True if both handles are of one node.
+    /// Whether both handles refer to one node.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
     }
 
-    /// A tensor that stands for an error, which every function that takes it gives.
+    /// A tensor that carries an error, which every function that takes the tensor returns.
     pub(crate) fn failed(spec: &TensorSpec, error: Error) -> Tensor {
         Tensor { node: context::add_failed(spec, error) }
     }
 
-    /// The same tensor, unless an operator could not be recorded on the way to it.
+    /// The tensor itself, unless an operator that led to it could not be recorded.
     ///
     /// ```
     /// use girih::{DType, Tensor};
@@ -367,13 +368,13 @@ impl Tensor {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: that of the operator: see [`crate::guide::errors`].
+    /// Errors: the operator's error; see [`crate::guide::errors`].
     pub fn check(&self) -> Result<&Tensor> {
         self.node.check()?;
         Ok(self)
     }
 
-    /// Computes the value if it is not there yet and gives the same tensor.
+    /// Computes the value if it is not available yet, and returns the tensor.
     ///
     /// Errors: [`crate::Error::Evaluation`], [`crate::Error::TracedValue`].
     pub fn eval(&self) -> Result<&Tensor> {
@@ -381,7 +382,8 @@ impl Tensor {
         Ok(self)
     }
 
-    /// The same data marked as trainable: graphs print it as a parameter.
+    /// The same data as a trainable parameter; graphs print it as a parameter. Evaluates the tensor
+    /// if needed.
     pub fn into_parameter(self) -> Result<Tensor> {
         let value = crate::eval::value(&self, "a parameter")?;
         Ok(Tensor::available(OpCode::Parameter, &self.spec(), value))

@@ -1,4 +1,4 @@
-//! Timelines: when kernels, copies and compilations ran, for a table, a trace viewer, or a program.
+//! Timelines: the times of kernels, copies and compilations, as a table, a trace file, or data.
 
 mod page;
 
@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the process did between the start and the stop of a timeline, on all threads and streams.
+/// The activity of the process between the start and the stop of a timeline, on all threads and
+/// streams.
 ///
 /// ```
 /// use girih::{Tensor, Timeline};
@@ -29,28 +30,28 @@ pub struct Timeline {
     dropped: usize,
 }
 
-/// Spans of one kind and name, together.
+/// The total of the spans of one kind and name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpanTotal {
-    /// The kernel's name; for others that of the kind.
+    /// The kernel's name; for other spans the name of the kind.
     pub name: String,
-    /// What the time was spent on.
+    /// The kind of activity.
     pub kind: SpanKind,
-    /// How many spans.
+    /// The number of spans.
     pub calls: usize,
-    /// Their time.
+    /// The total time of the spans.
     pub total: Duration,
-    /// Bytes copied.
+    /// The number of bytes copied.
     pub bytes: usize,
 }
 
 impl Timeline {
-    /// Starts to record.
+    /// Starts recording.
     pub fn start() -> Timeline {
         Timeline { recording: Some(Recording::new()), spans: Vec::new(), dropped: 0 }
     }
 
-    /// Stops recording; does nothing the second time.
+    /// Stops recording; a second call has no effect.
     pub fn stop(&mut self) {
         if let Some(recording) = self.recording.take() {
             self.spans = recording.spans();
@@ -63,12 +64,12 @@ impl Timeline {
         self.recording.as_ref().map_or_else(|| self.spans.clone(), Recording::spans)
     }
 
-    /// How many of the earliest spans were dropped because there were too many.
+    /// The number of spans that were dropped, the earliest first, because there were too many.
     pub fn dropped(&self) -> usize {
         self.recording.as_ref().map_or(self.dropped, Recording::dropped)
     }
 
-    /// The spans by name, those that took most time first.
+    /// Totals by name, in decreasing order of time.
     pub fn totals(&self) -> Vec<SpanTotal> {
         let mut totals: BTreeMap<(SpanKind, String), SpanTotal> = BTreeMap::new();
         for span in self.spans() {
@@ -109,8 +110,8 @@ impl Timeline {
         text
     }
 
-    /// Writes [`Timeline::chrome_trace`] to a file, whole or not at all; [`Timeline::html`] if the file is
-    /// called `.html`.
+    /// Writes [`Timeline::chrome_trace`] to a file, or [`Timeline::html`] if the name ends in
+    /// `.html`. The file is written atomically.
     ///
     /// Errors: [`crate::Error::Io`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -120,13 +121,13 @@ impl Timeline {
         io::write(path, text.as_bytes())
     }
 
-    /// The spans as a page of HTML that needs nothing else: a row for each stream, to be moved and zoomed.
+    /// The spans as a self-contained HTML page with a row per stream, and with panning and zoom.
     pub fn html(&self) -> String {
         page::page(&self.chrome_trace(), "girih timeline")
     }
 
-    /// The spans in the trace event format of Chrome, which Perfetto reads: a complete event for each,
-    /// in microseconds, a process for each device and a thread for each of its streams.
+    /// The spans in Chrome's trace event format, which Perfetto reads: a complete event per span,
+    /// with times in microseconds, a process per device and a thread per stream.
     pub fn chrome_trace(&self) -> String {
         let spans = self.spans();
         let thread = |stream: Option<usize>| stream.map_or(0, |index| index + 1);
@@ -171,7 +172,7 @@ impl Timeline {
     }
 }
 
-/// The name of a span's device; of one that is in no registry, such as a test's, that of the host.
+/// The name of a span's device; the host's name for an unregistered device, such as a test's.
 pub fn span_device(id: DeviceId) -> &'static str {
     Device::with_id(id).unwrap_or(Device::CPU).name()
 }

@@ -1,9 +1,9 @@
-//! Functions being traced for [`crate::compile`], on the thread that calls them.
+//! Tracing of functions for [`crate::compile`], on the thread that calls them.
 //!
-//! A program must not keep what its calls have to find out anew. So while a function is traced the
-//! values of the tensors that it refers to, and of its random draws, may not be read; and its draws
-//! take no place in the generator's sequence, but are noted in their order: each run of the program
-//! takes places for all of them, as the function itself would.
+//! A program must not contain values that can differ between calls. While a function is traced, the
+//! values of captured tensors and of random draws therefore cannot be read. The function's draws do
+//! not advance the generator; they are recorded in order, and each run of the program consumes a
+//! part of the generator's sequence for all of them, as the function itself would.
 
 use crate::cut::ancestors;
 use crate::node::{Node, State};
@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A random draw of a function: what is drawn, of which shape.
+/// A random draw of a function: the distribution, dtype and shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw {
     pub code: OpCode,
@@ -24,16 +24,17 @@ pub(crate) struct Draw {
 
 /// A function being traced.
 struct Active {
-    /// The key of its draws, which no generator has; their offsets count them.
+    /// The key of the function's draws, which no generator uses; their offsets are their numbers.
     key: u64,
     draws: Vec<Draw>,
-    /// The generator was started anew by the function: what it draws since is the same each time.
+    /// Whether the function has reseeded the generator, after which its draws are the same at each
+    /// call.
     seeded: bool,
-    /// Tensors that calls of the program give anew.
+    /// Captured tensors, which calls of the program supply.
     outside: FxHashSet<*const Node>,
-    /// The function has asked on which device a tensor is.
+    /// Whether the function has queried the device of a tensor.
     asked_device: bool,
-    /// Arguments, by node, with their names.
+    /// Placeholders with the names of their arguments.
     names: Vec<(*const Node, String)>,
 }
 
@@ -42,23 +43,23 @@ thread_local! {
     static ACTIVE: RefCell<Vec<Active>> = const { RefCell::new(Vec::new()) };
 }
 
-/// True while the calling thread traces a function to compile it: values of tensors may then be
-/// unknown, and what the function does happens once.
+/// Whether the calling thread traces a function for compilation. Values of tensors may then be
+/// unknown, and side effects of the function happen only once.
 #[inline]
 pub fn is_active() -> bool {
     DEPTH.get() > 0
 }
 
-/// The trace of a function, which ends when this is dropped.
+/// The tracing of a function, until dropped.
 pub(crate) struct Tracing {
     key: u64,
 }
 
 impl Tracing {
-    /// Begins tracing a function that refers to these tensors.
+    /// Begins to trace a function with these captured tensors.
     pub fn begin(outside: &[Tensor]) -> Tracing {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Keys are only compared with those of traces under way, and of their nodes.
+        // Keys are only compared with keys of active traces and of their nodes.
         let key =
             NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 1 << 63;
         let outside = outside.iter().map(|t| Arc::as_ptr(t.node())).collect();
@@ -75,12 +76,13 @@ impl Tracing {
         Tracing { key }
     }
 
-    /// Whether what the function records may depend on the device of its arguments.
+    /// Whether the function has queried the device of a tensor, so that its recording may depend on
+    /// the device.
     pub fn asked_device(&self) -> bool {
         ACTIVE.with_borrow(|all| all.iter().any(|own| own.key == self.key && own.asked_device))
     }
 
-    /// What the function has drawn so far, in order.
+    /// The function's draws so far, in order.
     pub fn draws(&self) -> Vec<Draw> {
         ACTIVE.with_borrow(|all| {
             let own = all.iter().find(|active| active.key == self.key);
@@ -88,7 +90,7 @@ impl Tracing {
         })
     }
 
-    /// Which of the draws has this place, if it is one of the function's.
+    /// The number of the draw at this position, if it is a draw of this function.
     pub fn draw_at(&self, (key, offset): (u64, u64)) -> Option<usize> {
         (key == self.key).then_some(offset as usize)
     }
@@ -101,7 +103,7 @@ impl Drop for Tracing {
     }
 }
 
-/// Says how the arguments of the function being traced are called, for messages.
+/// Sets the names of the arguments of the function being traced, for messages.
 pub fn name_arguments(placeholders: &[Tensor], names: impl IntoIterator<Item = String>) {
     let nodes = placeholders.iter().map(|p| Arc::as_ptr(p.node()));
     ACTIVE.with_borrow_mut(|all| {
@@ -111,7 +113,7 @@ pub fn name_arguments(placeholders: &[Tensor], names: impl IntoIterator<Item = S
     });
 }
 
-/// The name of an argument.
+/// The name of a placeholder's argument.
 pub(crate) fn name_of(node: &Arc<Node>) -> Option<String> {
     ACTIVE.with_borrow(|all| {
         let mut named = all.iter().flat_map(|active| &active.names);
@@ -119,8 +121,8 @@ pub(crate) fn name_of(node: &Arc<Node>) -> Option<String> {
     })
 }
 
-/// The place of a draw of the function being traced; nothing if there is none, or if it has started
-/// the generator anew.
+/// Records a draw of the function being traced and returns its position; `None` if no function is
+/// traced, or if it has reseeded the generator.
 pub(crate) fn draw(code: OpCode, dtype: DType, shape: &Shape) -> Option<(u64, u64)> {
     if !is_active() {
         return None;
@@ -132,7 +134,7 @@ pub(crate) fn draw(code: OpCode, dtype: DType, shape: &Shape) -> Option<(u64, u6
     })
 }
 
-/// The place that the next draw of the function being traced has; as [`draw`].
+/// The position of the next draw of the function being traced; `None` as for [`draw`].
 pub(crate) fn position() -> Option<(u64, u64)> {
     if !is_active() {
         return None;
@@ -143,21 +145,21 @@ pub(crate) fn position() -> Option<(u64, u64)> {
     })
 }
 
-/// The function being traced asks on which device a tensor is.
+/// Notes that the function being traced queries the device of a tensor.
 pub(crate) fn device_asked() {
     if is_active() {
         ACTIVE.with_borrow_mut(|all| all.iter_mut().for_each(|active| active.asked_device = true));
     }
 }
 
-/// The generator is started anew.
+/// Notes that the generator is reseeded.
 pub(crate) fn seeded() {
     if is_active() {
         ACTIVE.with_borrow_mut(|all| all.iter_mut().for_each(|active| active.seeded = true));
     }
 }
 
-/// Fails if the value of a tensor is the matter of each call of a function being traced.
+/// Fails if the value of a tensor can differ between calls of a function being traced.
 ///
 /// Errors: [`Error::OutsideValue`].
 pub(crate) fn check_read(tensor: &Tensor, what: &'static str) -> Result<()> {

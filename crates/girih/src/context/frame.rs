@@ -1,4 +1,4 @@
-//! Frames: all that a context is, as a value.
+//! Frames: the whole state of a context, as a value.
 
 use super::{
     AUTOCAST_BF16, AUTOCAST_F16, EAGER, EAGER_VARIABLES, Graph, KNOWN, NANS, VERIFY,
@@ -11,7 +11,7 @@ use crate::location::Scope as NamedScope;
 use crate::{DType, Result, Stream};
 use girih_runtime::{CompileOptions, env};
 
-/// What a context is at a time: where ops are recorded, what runs them, and when.
+/// The state of a context: where ops are recorded, which executor runs them, and in which modes.
 #[derive(Clone)]
 pub struct Frame {
     pub(super) graph: Graph,
@@ -21,14 +21,14 @@ pub struct Frame {
     pub(super) eager: Option<bool>,
     pub(super) verify_shapes: Option<bool>,
     pub(super) debug_nans: Option<bool>,
-    /// Whether the tape notes what is recorded.
+    /// Whether the tape records nodes.
     pub(super) grad: bool,
     pub(super) options: Option<CompileOptions>,
-    /// The named scope that ops are recorded in.
+    /// The named scope in which ops are recorded.
     pub(super) scope: NamedScope,
     /// The half dtype that autocast computes products in.
     pub(super) autocast: Option<DType>,
-    /// The batch axes that have names, the innermost last.
+    /// The named batch axes, the innermost last.
     pub(super) axes: Vec<BoundAxis>,
 }
 
@@ -50,51 +50,52 @@ impl Frame {
         }
     }
 
-    /// The same with another graph.
+    /// The frame with another graph.
     pub fn with_graph(self, graph: Graph) -> Frame {
         Frame { graph, ..self }
     }
 
-    /// The same with another current device; none for the executor's, or the process'.
+    /// The frame with another current device; `None` for the executor's or the process's.
     pub fn with_device(self, device: Option<Device>) -> Frame {
         Frame { device, ..self }
     }
 
-    /// The same with another executor, whose device is the current one.
+    /// The frame with another executor, whose device becomes the current one.
     pub fn with_executor(self, executor: Executor) -> Frame {
         Frame { executor: Some(executor), device: None, ..self }
     }
 
-    /// The same with another current stream.
+    /// The frame with another current stream.
     pub fn with_stream(self, stream: Stream) -> Frame {
         Frame { stream: Some(stream), ..self }
     }
 
-    /// The same with eager mode on or off.
+    /// The frame with eager mode on or off.
     pub fn with_eager(self, on: bool) -> Frame {
         Frame { eager: Some(on), ..self }
     }
 
-    /// The same with shape verification on or off.
+    /// The frame with shape verification on or off.
     pub fn with_verify_shapes(self, on: bool) -> Frame {
         Frame { verify_shapes: Some(on), ..self }
     }
 
-    /// The same in which results with a NaN are errors, or not.
+    /// The frame with NaNs in results as errors, or not.
     pub fn with_debug_nans(self, on: bool) -> Frame {
         Frame { debug_nans: Some(on), ..self }
     }
 
-    /// The same, in which what is recorded of tensors that require gradients requires them too, or not:
-    /// see [`crate::Tensor::backward`].
+    /// The frame with gradients on or off: whether results of tensors that require gradients
+    /// require gradients too. See [`crate::Tensor::backward`].
     pub fn with_grad(self, on: bool) -> Frame {
         Frame { grad: on, ..self }
     }
 
-    /// The same in which products are computed in a half dtype and steep functions in float32, or all
-    /// in the dtypes of their operands: see [`crate::autocast`].
+    /// The frame with autocast to a half dtype, in which products are computed in `half` and
+    /// functions that need more precision in float32; `None` switches autocast off. See
+    /// [`crate::autocast`].
     ///
-    /// Errors: [`crate::Error::InvalidArgument`] for another dtype than f16 and bf16.
+    /// Errors: [`crate::Error::InvalidArgument`] for a dtype other than f16 and bf16.
     pub fn with_autocast(self, half: Option<DType>) -> Result<Frame> {
         match half {
             None | Some(DType::F16 | DType::BF16) => Ok(Frame { autocast: half, ..self }),
@@ -105,23 +106,23 @@ impl Frame {
         }
     }
 
-    /// The same with these passes and fusions, whatever the executor's are.
+    /// The frame with these compile options instead of the executor's.
     pub fn with_options(self, options: CompileOptions) -> Frame {
         Frame { options: Some(options), ..self }
     }
 
-    /// The same within the named scope of that name in its own.
+    /// The frame in a named scope inside its current named scope.
     pub fn with_named_scope(self, name: &str) -> Frame {
         Frame { scope: self.scope.child(name), ..self }
     }
 
-    /// The same within a function that is batched over a named axis.
+    /// The frame inside a function that is batched over a named axis.
     pub fn with_axis(mut self, axis: BoundAxis) -> Frame {
         self.axes.push(axis);
         self
     }
 
-    /// The modes, from the environment where the frame does not say.
+    /// The modes; the environment variables set those that the frame leaves open.
     pub(super) fn modes(&self) -> Result<u8> {
         let or_env = |chosen: Option<bool>, names: &[&'static str]| match chosen {
             Some(on) => Ok(on),

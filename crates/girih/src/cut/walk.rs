@@ -1,10 +1,10 @@
 //! The walk from the targets of an evaluation to its graph.
 //!
-//! A walk marks each lazy node that it comes to, until the caller has taken on what the graph computes. So
-//! no two graphs being cut out have a lazy node in common, and walks over graphs that have none in common
-//! share nothing. A walk that meets the mark of another one clears its own and begins again, under a lock
-//! for such walks. The others never wait, and of those with the lock there is one: so no walk is waited for
-//! in a circle.
+//! A walk marks each lazy node that it visits, until the caller has taken over the computation of
+//! the graph. Therefore no two concurrent walks have a lazy node in common, and walks over disjoint
+//! graphs share nothing. A walk that meets the mark of another walk clears its own marks and starts
+//! again, under a lock for such walks. Walks without the lock never wait, and only one walk holds
+//! the lock, so there is no deadlock.
 
 use super::{Cut, CutGraph, Visit};
 use crate::devices::Brought;
@@ -19,18 +19,19 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
-/// Room made at once: most graphs are small, and cutting one out is what each evaluation pays.
+/// Initial capacity: most graphs are small, and each evaluation pays for the cut.
 const TYPICAL_NODES: usize = 24;
 
-/// Held by a walk that has met the mark of another one.
+/// Held by a walk that has met the mark of another walk.
 static CONTENDED: Mutex<()> = Mutex::new(());
 
-/// Depth-first from the targets, operands first; so equal computations are cut out alike, whatever
-/// the order they were recorded in. The graph is that of one device, with values `brought` from others.
-/// `keep`: also compute what somebody holds and would compute again otherwise. `take` is called with the
-/// graph while no other cut has a lazy node of it.
+/// Cuts a graph, depth-first from the targets with operands first, so that equal computations give
+/// equal graphs, whatever their recording order. The graph is for one device, with values `brought`
+/// from other devices. With `keep`, intermediates with other references become outputs too, since
+/// they would be recomputed otherwise. `take` is called with the graph while no other cut can
+/// contain a lazy node of it.
 ///
-/// Errors: [`Error::TracedValue`].
+/// Errors: [`Error::TracedValue`]; [`Error::Donated`].
 pub(crate) fn cut<T>(
     device: DeviceId,
     targets: &[&Tensor],
@@ -38,7 +39,7 @@ pub(crate) fn cut<T>(
     keep: bool,
     take: impl FnOnce(&CutGraph) -> T,
 ) -> Result<Cut<T>> {
-    // The locks of the nodes are cheaper within one section than each in its own.
+    // Locking the nodes is cheaper in one section than in a section per node.
     let _section = Section::enter();
     let mut take = Some(take);
     let mut attempt = || Walk::new(device, brought).cut(targets, keep, &mut take);
@@ -61,11 +62,11 @@ struct Walk<'a> {
     elsewhere: Vec<Arc<Node>>,
     cut: CutGraph,
     ids: FxHashMap<*const Node, NodeId>,
-    /// References to each node from within the graph, to tell references from outside.
+    /// The number of references to each node within the graph, to detect references from outside.
     uses: Vec<u32>,
-    /// What is to be visited. Nodes to be left are marked.
+    /// The stack of the depth-first search. Nodes with a pending exit are marked.
     stack: Vec<Visit>,
-    /// Positions of the other nodes that are marked.
+    /// Positions of the other marked nodes.
     marked: Vec<u32>,
 }
 
@@ -80,11 +81,11 @@ impl Drop for Walk<'_> {
     }
 }
 
-/// Why a walk ends before its end.
+/// The reason why a walk stops early.
 enum Stop {
-    /// Another evaluation has this node.
+    /// Another evaluation computes this node.
     Blocked(Arc<Node>),
-    /// Another cut has a node.
+    /// Another cut contains a node.
     Met,
 }
 
@@ -107,7 +108,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Cuts; None if another cut has a node.
+    /// Cuts; `None` if another cut contains a node.
     fn cut<T, F: FnOnce(&CutGraph) -> T>(
         mut self,
         targets: &[&Tensor],
@@ -138,14 +139,14 @@ impl<'a> Walk<'a> {
         Ok(Some(Cut::Ready(std::mem::take(&mut self.cut), taken)))
     }
 
-    /// Adds what leads to a tensor; stops where another evaluation has a node.
+    /// Adds the ancestors of a tensor; stops at a node of another evaluation or cut.
     fn reach(&mut self, target: &Tensor) -> Result<Option<Stop>> {
         self.stack.push(Visit::Enter(target.node().clone()));
         while let Some(visit) = self.stack.pop() {
             match visit {
                 Visit::Enter(node) if self.ids.contains_key(&Arc::as_ptr(&node)) => {}
                 Visit::Enter(node) => match self.enter(&node) {
-                    // Left later.
+                    // Added at its exit.
                     Found::Lazy => {}
                     Found::Leaf(op) => {
                         let id = self.cut.graph.leaf(op, node.spec());
@@ -156,7 +157,8 @@ impl<'a> Walk<'a> {
                         self.add_marked(node, id);
                     }
                     Found::Elsewhere => {
-                        // Stands for itself: the graph is cut out again when the value is here.
+                        // A stand-in for the value. The graph is cut again after the value has been
+                        // copied to this device.
                         let id = self.cut.graph.leaf(OpCode::Input.into(), node.spec());
                         self.elsewhere.push(node.clone());
                         self.add(node, id);
@@ -168,8 +170,8 @@ impl<'a> Walk<'a> {
                     }
                     Found::Placeholder => {
                         node.check()?;
-                        // Read when the error is shown: to find the line may need the interpreter,
-                        // which must not be waited for here.
+                        // The line is resolved when the error is shown. Resolving it may need the
+                        // interpreter, for which this thread must not wait while it holds marks.
                         return Err(Error::TracedValue {
                             what: "evaluation",
                             argument: crate::trace::name_of(&node),
@@ -184,8 +186,8 @@ impl<'a> Walk<'a> {
         Ok(self.mark_target(target).then_some(Stop::Met))
     }
 
-    /// Marks a target that nothing has to be computed for, a constant, which others may take on as well;
-    /// true if another cut has it.
+    /// Marks a target that is a constant, which needs no operands and which other evaluations may
+    /// compute as well. Returns true if another cut contains it.
     fn mark_target(&mut self, target: &Tensor) -> bool {
         let id = self.ids[&Arc::as_ptr(target.node())];
         let op = &self.cut.graph.node(id).op;
@@ -197,12 +199,13 @@ impl<'a> Walk<'a> {
         if !met {
             self.marked.push(id.0);
         }
-        // Taken on by another evaluation since it was looked at: the graph is cut out again.
+        // Another evaluation took over the constant after the walk visited it, so the graph is cut
+        // again.
         met || matches!(&*target.node().state(), State::Scheduled(_) | State::Available(_))
     }
 
     fn exit(&mut self, node: Arc<Node>) {
-        // Among the marked ones at once, so that its mark is cleared whatever happens.
+        // Add the node to the marked nodes first, so that its mark is cleared even on a panic.
         let at = self.cut.nodes.len();
         self.cut.nodes.push(node);
         self.marked.push(at as u32);
@@ -215,7 +218,7 @@ impl<'a> Walk<'a> {
         self.uses.push(0);
     }
 
-    /// Puts a lazy node and its operands on the stack.
+    /// Pushes a lazy node and its operands on the stack.
     fn descend(&mut self, node: &Arc<Node>, state: &State) -> Found {
         if !node.mark_cut() {
             return Found::Met;
@@ -227,7 +230,7 @@ impl<'a> Walk<'a> {
                 self.stack.push(Visit::Enter(input.clone()));
             }
         });
-        // Popped last in, first out: the first operand comes first.
+        // The stack is last in, first out, so that the first operand is visited first.
         self.stack[first..].reverse();
         Found::Lazy
     }
@@ -243,9 +246,9 @@ impl<'a> Walk<'a> {
         self.add(node, id);
     }
 
-    /// Adds what somebody holds of the other results of a routine that is called here: they come
-    /// out of the same call, and would need another one later. Found by their numbers, so that
-    /// recording pays nothing for it. False if another cut has one.
+    /// Adds the live sibling results of calls with several results: they come out of the same call,
+    /// and would need another call later. Siblings are found by their numbers, so that recording
+    /// has no overhead for them. Returns false if another cut contains a sibling.
     fn add_siblings(&mut self) -> bool {
         let several = |id: &NodeId| {
             let op = &self.cut.graph.node(*id).op;
@@ -278,7 +281,7 @@ impl<'a> Walk<'a> {
                 let sibling = self.cut.graph.push_unchecked(other.op(), &inputs, other.spec());
                 self.add_marked(other, sibling);
                 if !lazy {
-                    // Taken on since it was looked at.
+                    // Another evaluation took over the sibling after the search.
                     return false;
                 }
             }
@@ -290,7 +293,7 @@ impl<'a> Walk<'a> {
         let cut = &mut self.cut;
         let mut is_output = vec![false; cut.nodes.len()];
         let held = |id: NodeId| {
-            // Our own list holds one reference.
+            // The cut's own list holds one reference.
             keep && Arc::strong_count(&cut.nodes[id.index()]) > self.uses[id.index()] as usize + 1
         };
         let targets = targets.iter().map(|t| self.ids[&Arc::as_ptr(t.node())]);
@@ -305,7 +308,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// True for another result of the same call, not computed yet.
+/// Whether `other` is a lazy result of the same call as `node`.
 fn is_sibling(node: &Node, other: &Node) -> bool {
     let same = match (node.attrs(), other.attrs()) {
         (Attrs::Control { control: a, .. }, Attrs::Control { control: b, .. }) => Arc::ptr_eq(a, b),
@@ -327,14 +330,14 @@ fn is_sibling(node: &Node, other: &Node) -> bool {
     !found.is_empty() && found == operands(node)
 }
 
-/// False for values that are there or scheduled already.
+/// False for values that are available or scheduled already.
 fn is_computed(graph: &Graph, id: NodeId) -> bool {
     !matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
 }
 
-/// What to compute for a node that somebody holds: nothing if it costs nothing to make again
-/// (constants, views of values that are there), what it is a view of if that is smaller (a
-/// broadcast), else the node itself.
+/// The node to compute for a node with other references. `None` for nodes that cost nothing to
+/// recompute (constants, views of available values). For a view larger than its base (a broadcast),
+/// the base. Otherwise the node itself.
 fn kept(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let mut base = id;
     while let Class::View | Class::Reshape = graph.node(base).op.class() {
@@ -348,25 +351,25 @@ fn kept(graph: &Graph, id: NodeId) -> Option<NodeId> {
     Some(if larger { base } else { id })
 }
 
-/// How a walk finds a node.
+/// How a walk treats a node.
 enum Found {
-    /// On the stack, to be left when its operands are.
+    /// The node is on the stack; its exit follows the exits of its operands.
     Lazy,
     Leaf(Op),
-    /// A draw, which is marked.
+    /// A random draw, which is marked.
     Drawn(Op),
-    /// An argument of a function being traced.
+    /// A placeholder of a function being traced.
     Placeholder,
-    /// A tensor that a compiled function was given to overwrite.
+    /// A tensor that was donated to a compiled function.
     Donated,
-    /// Its value comes from another device.
+    /// The value must be copied from another device.
     Elsewhere,
     Blocked,
     Met,
 }
 
 impl Walk<'_> {
-    /// How a node enters the graph: as a leaf, with its argument, or after its operands.
+    /// Determines how a node enters the graph: as a leaf, with its argument, or after its operands.
     fn enter(&mut self, node: &Arc<Node>) -> Found {
         let (mut state, device) = (node.state(), self.device);
         let is_here = |value: &Value| value.buffer.handle().device() == device;
@@ -404,7 +407,7 @@ impl Walk<'_> {
             State::Donated => return Found::Donated,
             lazy @ State::Unary(_, input) if node.code() == OpCode::ToDevice => {
                 let (from, to) = (input.place(), node.place());
-                // To the operand's own device it only says where that is computed.
+                // A move to the operand's own device only determines where the operand is computed.
                 return match from.device() == to.device() || from.is_floating() {
                     true => self.descend(node, lazy),
                     false => Found::Elsewhere,
@@ -434,8 +437,9 @@ impl Walk<'_> {
     }
 }
 
-/// A slice of whole leading rows of data that is there is that data, further on, and so is there
-/// too: a loop over batches runs one program, whatever the batch's position.
+/// A slice of whole leading rows of available data shares the data's buffer at an offset, so the
+/// slice is available too. A loop over batches therefore runs one program for all positions of the
+/// batch.
 fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
     let shape = input.shape();
     let start = match node.attrs() {
@@ -456,8 +460,8 @@ fn view_of_data(node: &Node, input: &Arc<Node>) -> Option<Value> {
     Some(Value { buffer: value.buffer.clone(), offset: value.offset + start * row_bytes })
 }
 
-/// Values that let the compiler simplify are part of the program; all others are run-time scalars,
-/// so that a learning rate never causes a recompile.
+/// Constants whose values enable simplifications are part of the program. All others are run-time
+/// scalars, so that a changed learning rate does not cause a recompilation.
 fn constant(node: &Node, arguments: &mut Vec<Argument>) -> Op {
     let &Attrs::Value(bits) = node.attrs() else { return node.op() };
     let value = Literal { dtype: node.dtype(), bits }.as_f64();
@@ -475,7 +479,7 @@ mod tests {
     use std::sync::mpsc::{self, RecvTimeoutError::Timeout};
     use std::time::Duration;
 
-    /// Does `f` while another thread has the graph of a tensor cut out and its marks not cleared.
+    /// Runs `f` while another thread holds a cut of the tensor's graph with its marks set.
     fn while_cut(tensor: &Tensor, f: impl FnOnce()) {
         let device = eval::executor().unwrap().device().id();
         std::thread::scope(|scope| {
@@ -484,7 +488,7 @@ mod tests {
             scope.spawn(move || {
                 let hold = |_: &CutGraph| {
                     ready.send(()).unwrap();
-                    // An error if `f` panics: then it ends, too.
+                    // `recv` returns an error if `f` panics, which ends this thread too.
                     let _ = ends.recv();
                 };
                 cut(device, &[tensor], &Brought::default(), true, hold).unwrap();
@@ -505,7 +509,7 @@ mod tests {
         let one = x.mul(&two).unwrap().neg().unwrap();
         let other = x.mul(&two).unwrap().add(1.0).unwrap();
         while_cut(&one, || {
-            // Nobody gets through who has met a mark.
+            // A walk that met a mark would wait for this lock.
             let _turn = CONTENDED.lock().unwrap();
             let (sender, receiver) = mpsc::channel();
             std::thread::spawn(move || sender.send(other.to_vec::<f32>().unwrap()));
@@ -534,7 +538,7 @@ mod tests {
         let x = data();
         let index = Tensor::from_slice(&[0i64], [1]).unwrap();
         let deep = x.exp().unwrap().mul(3.0).unwrap();
-        // A placeholder in the middle of a graph that is being walked.
+        // The graph has a placeholder in the middle.
         let placeholder = eval::placeholder(&deep.spec());
         let mixed = deep.add(&placeholder).unwrap().take(&index, 0).unwrap();
         for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! The registry: each device of the process with the back end that compiles for it, made when first
-//! needed.
+//! The device registry: each device of the process with the back end that compiles for it.
+//! Executors are created at the first use.
 
 use super::Device;
 use crate::executor::Executor;
@@ -11,31 +11,31 @@ use girih_runtime::{Backend, Error as Failure, env};
 use girih_sync::{Mutex, OnceLock};
 use std::sync::{Arc, PoisonError};
 
-/// The environment variable that says which device runs the process' programs.
+/// The environment variable with the default device of the process.
 const VARIABLE: &str = "GIRIH_DEVICE";
 const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corrected, concurrent, \
                         host_control_flow behind a colon, such as mock:physical,corrected";
 
-/// The environment variable that says how many devices the host's processor is.
+/// The environment variable with the number of devices of the host's processor.
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
 const MOST_HOST_DEVICES: usize = 16;
 
-/// Devices that Girih knows of, and why they are not here.
+/// Devices that Girih knows, with the reasons why they are unavailable.
 const ABSENT: [(&str, &str); 3] = [
     ("simulator", "this build has no wafer simulator"),
     ("cs2", "no CS-2 system is attached, and this build has no back end for it"),
     ("cs3", "no CS-3 system is attached, and this build has no back end for it"),
 ];
 
-/// Submissions that a concurrent mock runs at once.
+/// The number of submissions that a concurrent mock runs at once.
 const CONCURRENT: usize = 4;
 
 /// The kinds of devices, with their settings.
 pub(super) enum Kind {
-    /// The host's processor, and which of its devices.
+    /// The host's processor, with the number of the host device.
     Cpu(usize),
     Mock(MockConfig),
-    /// A device of the user's.
+    /// A device registered by the user.
     Own(Arc<dyn girih_runtime::Device>, Arc<dyn Backend>),
 }
 
@@ -67,17 +67,17 @@ pub(super) struct Entry {
 impl Entry {
     /// The executor of the device's programs.
     ///
-    /// Errors: if the device cannot be set up as the environment says.
+    /// Errors: if the environment variables do not allow to set up the device.
     pub fn executor(&self, device: Device) -> Result<&Executor> {
         let make = || {
-            // The settings of the environment have to make sense, whichever device is asked for.
+            // The environment variables must be valid, whichever device is used.
             default()?;
             Executor::of_device(device, &self.name, self.kind.executor()?)
         };
         self.executor.get_or_init(make).as_ref().map_err(|error| error.clone().into())
     }
 
-    /// The executor of the device's programs, if anything has been run there.
+    /// The executor of the device's programs, if the device has been used.
     pub fn running(&self) -> Option<&Executor> {
         self.executor.get().and_then(|executor| executor.as_ref().ok())
     }
@@ -86,7 +86,7 @@ impl Entry {
 static ENTRIES: [OnceLock<Entry>; Place::MOST_DEVICES] =
     [const { OnceLock::new() }; Place::MOST_DEVICES];
 
-/// How many entries there are; held while one is added.
+/// The number of entries; locked while an entry is added.
 static COUNT: Mutex<usize> = Mutex::new(0);
 
 pub(super) fn entry(device: Device) -> &'static Entry {
@@ -107,9 +107,10 @@ pub(super) fn all() -> impl Iterator<Item = (Device, &'static Entry)> {
     known.map(|(at, entry)| (Device::from_index(at as u8), entry))
 }
 
-/// The device of that name, registered with `make` if there is none.
+/// The device named `name` and whether it is new. It is registered with `make` if it does not
+/// exist.
 ///
-/// Errors: [`Error::InvalidArgument`] if there is no room for another one.
+/// Errors: [`Error::InvalidArgument`] if the maximum number of devices is reached.
 pub(super) fn find_or_add(name: &str, make: impl FnOnce() -> Kind) -> Result<(Device, bool)> {
     entry(Device::CPU);
     let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,7 +129,7 @@ pub(super) fn find_or_add(name: &str, make: impl FnOnce() -> Kind) -> Result<(De
     Ok((Device::from_index(at as u8), true))
 }
 
-/// The device that a name means, registered if it is one that the process can make.
+/// The device that a name means, registered if the process can create it.
 ///
 /// Errors: [`Error::UnknownDevice`], [`Error::DeviceUnavailable`]; those of the environment.
 pub(super) fn named(name: &str) -> Result<Device> {
@@ -156,7 +157,7 @@ pub(super) fn named(name: &str) -> Result<Device> {
     }
 }
 
-/// Names for messages.
+/// Known device names, for error messages.
 fn choices() -> String {
     let registered = all().map(|(_, entry)| entry.name.as_str());
     let known = ["mock"].into_iter().chain(ABSENT.iter().map(|(name, _)| *name));
@@ -190,7 +191,7 @@ fn parse(text: &str) -> Option<Kind> {
     }
 }
 
-/// How many devices the host's processor is.
+/// The number of devices of the host's processor.
 ///
 /// Errors: [`girih_runtime::Error::Configuration`].
 pub(super) fn host_devices() -> Result<usize, Failure> {
@@ -207,14 +208,15 @@ pub(super) fn host_devices() -> Result<usize, Failure> {
     NUMBER.get_or_init(read).clone()
 }
 
-/// The device of the process, which the first call chooses.
+/// The default device of the process, chosen at the first call.
 ///
-/// Errors: [`girih_runtime::Error::Configuration`] for environment variables that say nothing usable.
+/// Errors: [`girih_runtime::Error::Configuration`] for invalid environment variables.
 pub(super) fn default() -> Result<Device, Failure> {
     static DEFAULT: OnceLock<Result<Device, Failure>> = OnceLock::new();
     let choose = || {
         for number in 1..host_devices()? {
-            // There is room: the first device is asked for before any other.
+            // The registry has room, because this function runs before any other device is
+            // registered.
             let _ = find_or_add(&format!("cpu:{number}"), || Kind::Cpu(number));
         }
         let Some(text) = env::variable(VARIABLE)? else { return Ok(Device::CPU) };

@@ -1,4 +1,4 @@
-//! Tensors between devices: moving them in a recording, and carrying values over when the recording is
+//! Transfers between devices: recording moves of tensors, and copying values when the recording is
 //! evaluated.
 
 use super::Device;
@@ -10,19 +10,20 @@ use girih_runtime::Value;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Values of other devices that an evaluation has had brought to its own, by node.
+/// Values of other devices that were copied to the device of an evaluation, by node.
 pub(crate) type Brought = FxHashMap<*const Node, Value>;
 
 impl Tensor {
-    /// The device that the tensor is computed on. A constant or a random draw that nobody has put
-    /// anywhere is computed wherever it is used with data; this is where it is computed alone.
+    /// The device on which the tensor is computed. A constant or a random draw that is not
+    /// committed to a device is computed on the device of the data it is used with; this method
+    /// then returns the device on which it is computed alone.
     pub fn device(&self) -> Device {
         trace::device_asked();
         self.node().place().device()
     }
 
-    /// The tensor on a device: itself if it is there, else a copy that is made when it is needed.
-    /// Gradients go the other way.
+    /// The tensor on a device: the tensor itself if it is committed to the device, else a copy that
+    /// is computed when it is needed. Gradients are moved back.
     ///
     /// Errors: [`Error::InvalidArgument`] in a function being compiled, which runs on one device.
     ///
@@ -51,7 +52,7 @@ impl Tensor {
             )));
         }
         if place.is_floating() {
-            // A leaf that can be made anywhere is made there.
+            // A leaf that can be computed anywhere is recorded for the device.
             let leaf = match &*node.state() {
                 State::Leaf if node.code() != OpCode::Input => Some(State::Leaf),
                 State::Literal => Some(State::Literal),
@@ -70,8 +71,8 @@ impl Tensor {
     }
 }
 
-/// The operands of an op on the device of those that decide it: single numbers and indices of the host
-/// follow the others.
+/// Moves the operands of an op to one device, that of the operands which determine it. Scalars and
+/// indices on the host follow the other operands.
 ///
 /// Errors: [`Error::MixedDevices`].
 pub(crate) fn together(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -101,8 +102,8 @@ pub(crate) fn mixed(op: &'static str, inputs: &[&Tensor]) -> Error {
     Error::MixedDevices { op, operands: inputs.iter().map(operand).collect() }
 }
 
-/// Brings the values of nodes to an executor's device: they are results of `to_device`, which then have
-/// their values, or data of no certain device, whose copy is added to `brought`.
+/// Copies the values of nodes to an executor's device. Results of `to_device` receive their values.
+/// For other data the copy is added to `brought`.
 ///
 /// Errors: those of the evaluations on the other devices.
 pub(crate) fn bring(nodes: &[Arc<Node>], to: &Executor, brought: &mut Brought) -> Result<()> {
@@ -131,7 +132,7 @@ pub(crate) fn bring(nodes: &[Arc<Node>], to: &Executor, brought: &mut Brought) -
     Ok(())
 }
 
-/// A value of one device in the memory of an executor's.
+/// Copies a value to the memory of an executor's device, if it is on another device.
 pub(crate) fn carried(value: &Value, spec: &TensorSpec, to: &Executor) -> Result<Value> {
     let device = Device::of(value);
     if device == to.device() {
@@ -142,7 +143,7 @@ pub(crate) fn carried(value: &Value, spec: &TensorSpec, to: &Executor) -> Result
     let size = spec.size_bytes();
     let (copied, done) = to.runtime().upload_from(&stream, value, size)?;
     match done.wait_or_interrupt() {
-        // What failed is the copy before.
+        // A dependency error means that the download before the upload failed.
         Err(girih_runtime::Error::Dependency(error)) => Err((*error).into()),
         outcome => Ok(outcome.map(|()| copied)?),
     }

@@ -1,11 +1,11 @@
-//! Decimal digits of floating-point numbers: the fewest that tell a number of its dtype from all
-//! others, and how a column of numbers is written with them. What is written when is NumPy's choice.
+//! Decimal digits of floating-point numbers: the shortest representation that identifies a number
+//! of its dtype, and the format of a column of numbers. The formats are NumPy's.
 
 use super::PrintOptions;
 use girih_ir::{DType, Literal};
 
-/// The fewest decimal digits that read back as the number, which is finite and not negative, and the
-/// power of ten of the first.
+/// The shortest decimal digits that parse back to `value`, which must be finite and not negative,
+/// and the decimal exponent of the first digit.
 fn shortest(value: f64, dtype: DType) -> (String, i32) {
     let text = match dtype {
         DType::F64 => format!("{value:e}"),
@@ -23,7 +23,7 @@ fn shortest(value: f64, dtype: DType) -> (String, i32) {
     (mantissa.replace('.', ""), exponent.parse().unwrap_or(0))
 }
 
-/// Without an exponent: at most `precision` digits behind the point, no zeros at the end.
+/// The number without an exponent: at most `precision` digits after the point, no trailing zeros.
 fn positional(value: f64, dtype: DType, precision: usize) -> (String, String) {
     let (digits, exponent) = shortest(value, dtype);
     let behind = (digits.len() as i32 - 1 - exponent).max(0) as usize;
@@ -40,8 +40,8 @@ fn positional(value: f64, dtype: DType, precision: usize) -> (String, String) {
     (whole.into(), fraction.trim_end_matches('0').into())
 }
 
-/// With an exponent: one digit, at most `precision` behind the point, no zeros at the end, and the
-/// exponent.
+/// The number with an exponent: one digit, at most `precision` digits after the point without
+/// trailing zeros, and the exponent.
 fn scientific(value: f64, dtype: DType, precision: usize) -> (String, String, i32) {
     let (mut digits, mut exponent) = shortest(value, dtype);
     if digits.len() > precision + 1 {
@@ -58,7 +58,8 @@ fn power(exponent: i32, width: usize) -> String {
     format!("e{sign}{:0>width$}", exponent.unsigned_abs())
 }
 
-/// From where on not every digit of a whole number is known: of f64 from earlier on, for short columns.
+/// The size from which numbers of a column are written with an exponent, since not all digits of a
+/// whole number are exact. For f64 the limit is lower than that, to keep columns short.
 fn known(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e8,
@@ -67,7 +68,7 @@ fn known(dtype: DType) -> f64 {
     }
 }
 
-/// A number by itself, as Python writes it.
+/// A single number as Python writes it. With `bare`, a whole number has no `.0`.
 pub fn number(value: f64, dtype: DType, bare: bool) -> String {
     let sign = if value.is_sign_negative() && !value.is_nan() { "-" } else { "" };
     let size = value.abs();
@@ -88,26 +89,26 @@ pub fn number(value: f64, dtype: DType, bare: bool) -> String {
     }
 }
 
-/// A part of a complex number by itself.
+/// A single part of a complex number.
 pub fn part(value: f64, dtype: DType) -> String {
     number(value, dtype, true)
 }
 
-/// How a column of numbers is written.
+/// The format of a column of numbers.
 pub struct Format {
     dtype: DType,
-    /// Of the exponent; none without one.
+    /// Minimum number of digits of the exponent; `None` for numbers without an exponent.
     exponent: Option<usize>,
     precision: usize,
-    /// Characters before and behind the point.
+    /// Characters before and after the point.
     left: usize,
     right: usize,
-    /// Positive numbers have a sign, too.
+    /// Whether positive numbers have a sign.
     signed: bool,
 }
 
 impl Format {
-    /// The one format for all of them.
+    /// The common format of all values.
     pub fn of(values: &[f64], dtype: DType, signed: bool, options: &PrintOptions) -> Format {
         let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
         let sizes = || finite.iter().filter(|v| **v != 0.0).map(|v| v.abs());
@@ -132,7 +133,7 @@ impl Format {
                 format.right = format.right.max(fraction.len());
             }
         }
-        // What is no number is right-aligned, over the point, too.
+        // NaN and infinities are right-aligned over the whole width.
         for &v in values.iter().filter(|v| !v.is_finite()) {
             let length = 3 + (signed || v == f64::NEG_INFINITY) as usize;
             format.left = format.left.max(length.saturating_sub(format.right + 1));
@@ -140,7 +141,7 @@ impl Format {
         format
     }
 
-    /// A number in the column's width.
+    /// A number, padded to the column's width.
     pub fn text(&self, value: f64) -> String {
         let sign = match (value.is_sign_negative() && !value.is_nan(), self.signed) {
             (true, _) => "-",
@@ -153,7 +154,7 @@ impl Format {
         }
         let (left, right) = (self.left, self.right);
         if let Some(width) = self.exponent {
-            // Digits beyond the shortest ones are the number's own, not zeros.
+            // Digits beyond the shortest representation are exact digits, not zeros.
             let text = format!("{:.1$e}", value.abs(), self.precision);
             let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
             let (first, rest) = mantissa.split_once('.').unwrap_or((mantissa, ""));

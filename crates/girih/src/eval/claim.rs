@@ -1,5 +1,5 @@
-//! Claims: what an evaluation computes is taken on while no other cut has any of it, so that two threads
-//! never compute a node twice.
+//! Claims: an evaluation claims the nodes that it computes while no other cut can contain them, so
+//! that two threads never compute a node twice.
 
 use crate::cut::{Cut, CutGraph, cut};
 use crate::devices::Brought;
@@ -9,18 +9,18 @@ use girih_runtime::{Completion, DeviceId, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The work that an evaluation finds.
+/// The outcome of claiming.
 pub(super) enum Claimed {
     Work(CutGraph, Arc<Claim>),
-    /// All targets are there or queued.
+    /// All targets are available or queued.
     Nothing,
-    /// Another evaluation has this node; settle it first.
+    /// Another evaluation computes this node; settle it first.
     Blocked(Arc<Node>),
-    /// The values of these nodes are to be brought from other devices first.
+    /// The values of these nodes must first be copied from other devices.
     Elsewhere(Vec<Arc<Node>>),
 }
 
-/// Cuts out what the targets need and takes it on.
+/// Cuts the graph of the targets and claims its outputs.
 pub(super) fn claim(
     device: DeviceId,
     targets: &[&Tensor],
@@ -36,7 +36,7 @@ pub(super) fn claim(
     })
 }
 
-/// Nodes an evaluation has taken on.
+/// The nodes that an evaluation computes.
 pub(super) struct Claim {
     outputs: Vec<Arc<Node>>,
     pub(super) completion: Arc<Completion>,
@@ -44,7 +44,8 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes on what a graph computes. To be called while no other cut has any of it.
+    /// Marks the outputs of a graph as scheduled. Must be called while no other cut can contain
+    /// them.
     fn take(cut: &CutGraph) -> Claim {
         let (outputs, completion) = (cut.output_nodes(), Completion::pending());
         for node in &outputs {
@@ -71,12 +72,13 @@ impl Claim {
         self.for_each_scheduled(|i, scheduled| scheduled.value = values.get(i).cloned());
     }
 
-    /// The run is in its queue: runs submitted from here on come after it.
+    /// Marks the run as queued: runs submitted from now on execute after it.
     pub(super) fn queued(&self) {
         self.for_each_scheduled(|_, scheduled| scheduled.queued = true);
     }
 
-    /// Settles the nodes when the run is done. Never waits: one that failed may be another's by now.
+    /// Settles the nodes after the run. Never waits: a node of a failed run may already belong to
+    /// another evaluation.
     pub(super) fn settle(&self, succeeded: bool) {
         self.settled.store(true, Ordering::Relaxed);
         self.outputs.iter().for_each(|node| finish(node, &self.completion, succeeded));
@@ -84,7 +86,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// An evaluation that unwinds must not leave others waiting for it.
+    /// Settles the claim if the evaluation unwinds, so that no other evaluation waits for it.
     fn drop(&mut self) {
         if !*self.settled.get_mut() {
             let reason = "internal error: the evaluation was abandoned".to_string();
@@ -94,8 +96,8 @@ impl Drop for Claim {
     }
 }
 
-/// Waits for a scheduled node, which is then available, or lazy again if its run failed. True if it
-/// is available.
+/// Waits for a scheduled node, which is then available, or lazy again if its run failed. Returns
+/// whether it is available.
 pub(crate) fn settle(node: &Arc<Node>) -> bool {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
@@ -107,7 +109,7 @@ pub(crate) fn settle(node: &Arc<Node>) -> bool {
     matches!(&*node.state(), State::Available(_))
 }
 
-/// Like [`settle`], but gives up when this thread's user wants to.
+/// Like [`settle`], but returns an error if the user of this thread interrupts the wait.
 pub(crate) fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
@@ -115,7 +117,7 @@ pub(crate) fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
         _ => return Ok(false),
     };
     match completion.wait_or_interrupt() {
-        // Its run is somebody else's, and goes on.
+        // The run belongs to another evaluation and continues.
         Err(error @ girih_runtime::Error::Cancelled { .. }) if completion.poll().is_none() => {
             Err(Error::evaluation(error, Vec::new()))
         }
@@ -123,8 +125,8 @@ pub(crate) fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
     }
 }
 
-/// Makes a node available, or lazy again, when the run of that completion is done; does nothing if
-/// somebody has done so before, whatever the node is by now.
+/// Makes a node available, or lazy again, after the run of `completion`. Does nothing if the node
+/// was settled before, whatever its current state.
 fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
     let mut state = node.state();
     match &*state {
@@ -139,7 +141,7 @@ fn finish(node: &Node, completion: &Arc<Completion>, succeeded: bool) {
         Some(value) if succeeded => {
             *state = State::Available(value);
             drop(state);
-            // Outside the lock: the operands' own states may be visited on the way down.
+            // Drop the old state outside the lock, because dropping visits the operands' states.
             drop_state(lazy);
         }
         _ => *state = lazy,

@@ -87,7 +87,7 @@ fn list<T, J: Into<Json>>(items: &[T], json: impl Fn(&T) -> J) -> Json {
 }
 
 impl Explanation {
-    /// All of it as one JSON object, with keys like the fields.
+    /// The whole explanation as a JSON object, with keys like the fields.
     pub fn to_json(&self) -> String {
         let stage = |s: &super::StageInfo| {
             Json::Object(vec![

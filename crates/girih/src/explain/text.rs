@@ -5,7 +5,7 @@ use girih_kernel::Traffic;
 use girih_runtime::{Lookup, Placement};
 use std::fmt;
 
-/// A count of bytes or operations with a prefix people can read.
+/// A count of bytes or operations, printed with an SI prefix.
 struct Amount(u64, &'static str);
 
 impl fmt::Display for Amount {
@@ -13,7 +13,7 @@ impl fmt::Display for Amount {
         let Amount(count, unit) = *self;
         let (mut scaled, mut prefix) = (count as f64, "");
         for next in ["k", "M", "G", "T"] {
-            // What would be printed as 1000.0 goes on.
+            // Use the next prefix if the number would be printed as 1000.0.
             if scaled < 999.95 {
                 break;
             }
@@ -27,7 +27,7 @@ impl fmt::Display for Amount {
 }
 
 impl Explanation {
-    /// What all kernels move and compute.
+    /// The total memory traffic and operations of all kernels.
     pub fn traffic(&self) -> Traffic {
         self.kernels.iter().fold(Traffic::default(), |sum, k| sum + k.traffic)
     }

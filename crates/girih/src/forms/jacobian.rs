@@ -1,11 +1,11 @@
-//! Jacobians and second derivatives of programs. Each method writes a new graph and runs nothing.
+//! Jacobians and second derivatives of programs. Each method builds a new graph and runs nothing.
 
 use super::Program;
 use super::linear::Part;
 use crate::{Error, Result};
 use girih_ir::{DType, Dim, GraphBuilder, Literal, NodeId, OpCode, Shape, TensorSpec};
 
-/// Which axes of a Jacobian the batch axis of a derivative program becomes.
+/// The axes of a Jacobian that the batch axis of a derivative program becomes.
 #[derive(Clone, Copy, PartialEq)]
 enum Batch {
     /// The trailing axes: each member of the batch is a unit tangent of the node `wrt`.
@@ -15,9 +15,10 @@ enum Batch {
 }
 
 impl Program {
-    /// The program that gives, of each of this one's outputs, the Jacobian with respect to the node
-    /// `wrt`, by forward mode: of the output's shape followed by that of `wrt`. The inputs are the same.
-    /// Best where `wrt` has fewer elements than the outputs.
+    /// The program that computes the Jacobian of each output with respect to the node `wrt` in
+    /// forward mode. The shape of a Jacobian is the output's shape followed by the shape of `wrt`.
+    /// The inputs are the same. Forward mode is efficient if `wrt` has fewer elements than the
+    /// outputs.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -39,7 +40,8 @@ impl Program {
         columns.at_basis("jacfwd", taken, 0, Batch::Columns)
     }
 
-    /// As [`Program::jacfwd`], by reverse mode. Best where the outputs have fewer elements than `wrt`.
+    /// As [`Program::jacfwd`], in reverse mode, which is efficient if the outputs have fewer
+    /// elements than `wrt`.
     ///
     /// Errors: as [`Program::vjp`]; as [`Program::jacfwd`].
     pub fn jacrev(&self, wrt: NodeId) -> Result<Program> {
@@ -53,8 +55,9 @@ impl Program {
         self.beside(&parts)
     }
 
-    /// The program that gives the matrix of second derivatives of this one's first output, a scalar,
-    /// with respect to the node `wrt`: of the shape of `wrt` twice. Forward mode over reverse mode.
+    /// The program that computes the Hessian of the first output, a scalar, with respect to the
+    /// node `wrt`. Its shape is the shape of `wrt` twice. It is computed in forward-over-reverse
+    /// mode.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -69,13 +72,13 @@ impl Program {
     ///
     /// Errors: as [`Program::grad`] and [`Program::jacfwd`].
     pub fn hessian(&self, wrt: NodeId) -> Result<Program> {
-        // The gradient's graph begins with this one's nodes.
+        // The gradient's graph begins with the nodes of this program's graph.
         self.grad(&[wrt])?.jacfwd(wrt)
     }
 
-    /// The program that gives the product of the matrix of second derivatives of this one's first output
-    /// with a tensor, without making that matrix. It takes this one's inputs, then the tensor, of the
-    /// shape and dtype of `wrt`.
+    /// The program that computes Hessian-vector products of the first output without forming the
+    /// Hessian. It takes this program's inputs, then the vector, a tensor of the shape and dtype of
+    /// `wrt`.
     ///
     /// Errors: as [`Program::grad`].
     pub fn hvp(&self, wrt: NodeId) -> Result<Program> {
@@ -85,8 +88,8 @@ impl Program {
         Ok(product)
     }
 
-    /// This program, which takes derivatives after its first `taken` inputs, at all unit vectors in place
-    /// of derivative `at`, and at zeros in place of the others.
+    /// Evaluates this program at all unit vectors of its derivative input `at`, and at zeros for
+    /// the other derivative inputs. The derivative inputs follow the first `taken` inputs.
     fn at_basis(&self, what: &str, taken: usize, at: usize, batch: Batch) -> Result<Program> {
         let inputs = self.inputs();
         let given = &inputs[taken..];
@@ -139,7 +142,7 @@ impl Program {
         })
     }
 
-    /// One program with the outputs of several, which take this one's arguments.
+    /// One program with the outputs of all `parts`, whose arguments are this program's.
     fn beside(&self, parts: &[Program]) -> Result<Program> {
         let mut b = GraphBuilder::default();
         let mut guards = self.graph.guards().to_vec();
@@ -163,7 +166,7 @@ impl Program {
     }
 }
 
-/// All unit vectors of a spec, stacked in front.
+/// All unit vectors of a spec, stacked along a leading axis.
 fn basis(b: &mut GraphBuilder, count: Dim, of: &TensorSpec) -> Result<NodeId> {
     let square = Shape::of_dims([count, count]);
     let rows = b.iota(square.clone(), DType::I64, 0);

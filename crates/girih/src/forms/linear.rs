@@ -1,4 +1,5 @@
-//! Linear maps and checkpoints of programs, as those of closures: graph to graph, with nothing run.
+//! Linearisation, transposition and checkpoints of programs, as for closures: graph to graph,
+//! without running anything.
 
 use super::Program;
 use crate::outside::Met;
@@ -8,7 +9,7 @@ use girih_ir::ops::{Attrs, Class};
 use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode};
 use std::sync::Arc;
 
-/// A graph being written from parts of another, whose node `id` it has as `map[id]`.
+/// A graph under construction from nodes of `from`; `map[id]` is the new node of node `id`.
 pub(super) struct Part<'a> {
     pub from: &'a Graph,
     pub b: GraphBuilder,
@@ -20,12 +21,12 @@ impl<'a> Part<'a> {
         Part { from, b: GraphBuilder::default(), map: vec![None; from.len()] }
     }
 
-    /// An input in place of a node.
+    /// Adds an input that replaces a node.
     pub fn input(&mut self, id: NodeId) {
         self.map[id.index()] = Some(self.b.input(self.from.spec(id).clone()));
     }
 
-    /// The node itself, whose operands are here.
+    /// Copies a node, whose operands must have been copied before.
     pub fn copy(&mut self, id: NodeId) {
         let node = self.from.node(id);
         let inputs = node.inputs.iter().map(|&operand| self.at(operand)).collect();
@@ -38,8 +39,8 @@ impl<'a> Part<'a> {
         self.map[id.index()].expect("operands precede their users")
     }
 
-    /// The program `program`, of whose graph this is a copy of the arguments, as one call of `control`
-    /// on `operands`. It keeps names, values and guards.
+    /// The program that consists of one call of `control` on `operands`. This part must contain
+    /// copies of the arguments of `program`, whose names, values and guards the new program keeps.
     pub fn call(
         mut self,
         program: &Program,
@@ -66,17 +67,16 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A constant whose value is part of the graph.
+/// Whether a node is a constant whose value is part of the graph.
 fn is_literal(node: &Node) -> bool {
     node.op.class() == Class::Leaf && !node.op.takes_argument()
 }
 
 impl Program {
-    /// The program's values, and the linear map of tangents of the nodes `wrt` to tangents of the
-    /// outputs at these values: two programs. The first takes this one's inputs and gives its outputs,
-    /// then the values that the map needs; the second takes these values, then a tangent for each of
-    /// `wrt`, and gives a tangent for each output. So the map can be called many times with the
-    /// function computed once.
+    /// Linearises the program: two programs. The first takes this program's inputs, and returns its
+    /// outputs, then the residuals that the linear map needs. The second is the linear map: it
+    /// takes the residuals, then a tangent for each of the nodes `wrt`, and returns a tangent for
+    /// each output. The map can be called many times while the function is computed once.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -104,7 +104,7 @@ impl Program {
                 varies[id.index()] = moved || new.added.contains(&id);
             }
             let (outputs, tangents) = graph.outputs().split_at(self.graph.outputs().len());
-            // Values that the map uses, in order; literals are written again.
+            // The values that the map uses, in order; literals are copied into the map.
             let mut used = vec![false; graph.len()];
             tangents.iter().for_each(|id| used[id.index()] = true);
             for (_, node) in graph.nodes().filter(|(id, _)| varies[id.index()]) {
@@ -134,9 +134,9 @@ impl Program {
         Ok((values, map))
     }
 
-    /// The transpose of a program that is linear in the inputs `wrt`, but for constants that are added:
-    /// it takes the other inputs, then a cotangent for each output, of its shape and dtype, and gives
-    /// one for each of `wrt`.
+    /// The transpose of a program that is linear in the inputs `wrt`, up to added constants. It
+    /// takes the other inputs, then a cotangent for each output, of its shape and dtype, and
+    /// returns a cotangent for each of `wrt`.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -148,8 +148,8 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::InvalidArgument`] for a node of `wrt` that is no input, and with the first op that
-    /// is not linear; [`Error::Transform`] as of [`Program::vjp`].
+    /// Errors: [`Error::InvalidArgument`] for a node of `wrt` that is no input, and for a program
+    /// that is not linear, with the first op that is not; [`Error::Transform`] as [`Program::vjp`].
     pub fn linear_transpose(&self, wrt: &[NodeId]) -> Result<Program> {
         let invalid = |reason| Error::InvalidArgument(format!("linear_transpose: {reason}"));
         let inputs = self.inputs();
@@ -171,7 +171,8 @@ impl Program {
         let mut part = Part::of(graph);
         for id in graph.ids() {
             match wrt.contains(&id) {
-                // The pullback of a linear function does not depend on its argument.
+                // The pullback of a linear function does not depend on its argument, so a zero
+                // replaces it.
                 true => {
                     part.map[id.index()] = Some({
                         let spec = graph.spec(id).clone();
@@ -183,16 +184,16 @@ impl Program {
         }
         let cotangents = &graph.outputs()[self.graph.outputs().len()..];
         let (new, at) = part.finish(cotangents.iter().copied());
-        // A constant has neither the name nor the hints of the input that it replaces.
+        // The zero does not inherit the name and the hints of the input that it replaces.
         let at = |id: NodeId| at[id.index()].filter(|_| !wrt.contains(&id));
         let mut transpose = pullback.moved(new, at);
         transpose.graph.set_guards(graph.guards().to_vec());
         Ok(transpose)
     }
 
-    /// The program whose reverse-mode derivative computes its values again instead of keeping them, but
-    /// for those that `policy` names: see [`crate::checkpoint`]. Its inputs, outputs and values are the
-    /// same. Random draws are drawn once.
+    /// The program with rematerialisation: its reverse-mode derivative recomputes the values
+    /// instead of keeping them, except for the values in `policy`: see [`crate::checkpoint`]. Its
+    /// inputs, outputs and values are the same. Random numbers are drawn once.
     ///
     /// ```
     /// use girih::{Program, Saved, Tensor};
@@ -204,7 +205,7 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::Record`] for outputs that a checkpoint cannot have.
+    /// Errors: [`Error::Record`] for outputs that a checkpoint cannot return.
     pub fn checkpoint(&self, policy: Saved) -> Result<Program> {
         let arguments: Vec<NodeId> = self.graph.arguments().collect();
         if arguments.is_empty() || self.graph.outputs().is_empty() {

@@ -1,4 +1,4 @@
-//! Looking at a program node by node, and taking a part out of it.
+//! Inspection of a program's nodes, and extraction of subgraphs.
 
 use super::Program;
 use crate::{Attribute, Error, Result, Tensor};
@@ -7,42 +7,44 @@ use girih_ir::ops::Category;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, Op, OpCode, TensorSpec};
 use rustc_hash::FxHashMap;
 
-/// A node as people look at it.
+/// A description of a node.
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
-    /// Its number in the program.
+    /// The number in the program.
     pub id: usize,
-    /// The name it was given, or that of its op with its number: `add_4`.
+    /// The name if it is set, else the op's name with the node's number: `add_4`.
     pub name: String,
     /// The op's name.
     pub op: &'static str,
-    /// The op's attributes, as [`crate::apply`] takes them: those with a default may be left out.
+    /// The op's attributes, as [`crate::apply`] takes them; attributes with their default value may
+    /// be missing.
     pub attributes: Vec<(&'static str, Attribute)>,
     /// The kind of op.
     pub category: Category,
     /// `CONSTANT`, `PARAMETER`, `INPUT` or `INTERMEDIATE`.
     pub kind: &'static str,
-    /// Which result of its call the node is; 0 for ops of one result.
+    /// The index of the node among the results of its call; 0 for ops of one result.
     pub output_index: usize,
     /// The number of the first node that is a result of the same call: of the same op with the same
-    /// attributes and operands. Its own for ops of one result.
+    /// attributes and operands. For ops of one result, the node's own number.
     pub call: usize,
     /// Shape and dtype.
     pub spec: TensorSpec,
     /// Numbers of the operands.
     pub inputs: Vec<usize>,
-    /// Numbers of the nodes that it is an operand of, ascending.
+    /// Numbers of the nodes that use it as an operand, ascending.
     pub users: Vec<usize>,
-    /// What has been noted on it.
+    /// The hints of the node.
     pub hints: Hints,
-    /// The op with its attributes, as [`NodeInfo::apply`] records it again.
+    /// The op with its attributes, which [`NodeInfo::apply`] records.
     recorded: Op,
 }
 
 impl NodeInfo {
     /// Records the node's op with its attributes on other operands.
     ///
-    /// Errors: as [`crate::apply`]; inputs and parameters are data from outside.
+    /// Errors: as [`crate::apply`]. Inputs and parameters are refused, since their data comes from
+    /// outside.
     #[track_caller]
     pub fn apply(&self, operands: &[&Tensor]) -> Result<Tensor> {
         match self.recorded.class() {
@@ -52,7 +54,7 @@ impl NodeInfo {
     }
 }
 
-/// The first result of the call that a node is a result of; None for ops of one result.
+/// The op of the first result of the node's call; `None` for ops of one result.
 fn first_result(node: &Node) -> Option<Op> {
     let several = matches!(
         node.op.attrs,
@@ -61,7 +63,7 @@ fn first_result(node: &Node) -> Option<Op> {
     several.then(|| node.op.with_result(0))
 }
 
-/// True for two results of one call.
+/// Whether two nodes are results of one call.
 fn is_same_call(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let (a, b) = (graph.node(a), graph.node(b));
     let same = a.op.code == b.op.code && a.inputs == b.inputs;
@@ -69,7 +71,7 @@ fn is_same_call(graph: &Graph, a: NodeId, b: NodeId) -> bool {
 }
 
 impl Program {
-    /// The node of that number; None if there is none.
+    /// The node with number `id`, if it exists.
     pub fn node(&self, id: usize) -> Option<NodeInfo> {
         let graph = self.graph();
         let at = NodeId(u32::try_from(id).ok().filter(|_| id < graph.len())?);
@@ -79,7 +81,7 @@ impl Program {
         Some(self.described(at, call.unwrap_or(at), users))
     }
 
-    /// All nodes, operands before their users.
+    /// All nodes, operands before users.
     pub fn nodes(&self) -> Vec<NodeInfo> {
         let graph = self.graph();
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); graph.len()];
@@ -127,10 +129,10 @@ impl Program {
         }
     }
 
-    /// The part of the program that computes these nodes, given by their numbers: a program of its own
-    /// with the inputs and values that the part needs, nodes numbered anew in their order.
+    /// The subgraph that computes the nodes with these numbers, as a program with the inputs and
+    /// values that the subgraph needs. Its nodes keep their order and are renumbered.
     ///
-    /// Errors: [`Error::InvalidArgument`] for no nodes, or one that does not exist.
+    /// Errors: [`Error::InvalidArgument`] if there are no outputs, or a node does not exist.
     pub fn subgraph(&self, outputs: &[usize]) -> Result<Program> {
         let graph = self.graph();
         if let Some(&id) = outputs.iter().find(|&&id| id >= graph.len()) {

@@ -1,4 +1,5 @@
-//! A program copied node by node, with some nodes replaced by others that are recorded as always.
+//! Rewriting of programs: a program is copied node by node, and a rule replaces some nodes by newly
+//! recorded ones.
 
 use super::{Held, NodeInfo, Program};
 use crate::context::{Context, Frame};
@@ -11,7 +12,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// A recording of its own in which nothing is computed, until this is dropped.
+/// A scope with a fresh recording graph and eager mode off, until dropped.
 struct Apart(Option<Frame>);
 
 impl Apart {
@@ -31,11 +32,11 @@ impl Drop for Apart {
 }
 
 impl Program {
-    /// The program with nodes replaced: `rule` is asked for each node that the outputs need, with
-    /// its operands as they have become, and gives a tensor in its place, or None to keep the node.
-    /// What it records may be anything made of the operands and of constants. Inputs, parameters and
-    /// random leaves stay and are not asked about; nor are nodes that no output needs. Nodes that are
-    /// kept keep their names and hints.
+    /// The program with nodes replaced. `rule` is called for each node that the outputs need, with
+    /// the node's new operands. It returns a replacement tensor, or `None` to keep the node. The
+    /// replacement may be any computation on the operands and on constants. `rule` is not called
+    /// for inputs, parameters and random leaves, nor for nodes that no output needs. Kept nodes
+    /// keep their names and hints.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -50,8 +51,8 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: those of the rule; [`Error::InvalidArgument`] where it gives a tensor of another shape
-    /// or dtype, or one that depends on an argument of something else.
+    /// Errors: those of the rule; [`Error::InvalidArgument`] if it returns a tensor of another
+    /// shape or dtype, or one that depends on an argument of another function.
     pub fn rewrite<E: From<Error>>(
         &self,
         rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
@@ -101,9 +102,9 @@ impl Program {
         Ok(self.closed(&became, &kept)?)
     }
 
-    /// The program with `broadcast_to` nodes where ops broadcast operands implicitly: element by element
-    /// all operands have the result's shape, and matrix products have the same leading axes. For
-    /// readers and targets that know no implicit broadcasting.
+    /// The program with explicit `broadcast_to` nodes in place of implicit broadcasting: the
+    /// operands of an elementwise op have the result's shape, and those of a matrix product have
+    /// the same batch axes. For targets and tools without implicit broadcasting.
     ///
     /// ```
     /// use girih::{DType, Program, Tensor};
@@ -121,7 +122,7 @@ impl Program {
                 let (own, all) = (operand.shape(), &node.spec.shape);
                 match node.category {
                     Category::Elementwise => Some(all.clone()),
-                    // A product with a vector has no matrix, and so no batch, on that side.
+                    // A vector operand of a product has no batch axes.
                     Category::Matmul if own.rank() >= 2 && all.rank() >= own.rank() => {
                         let (batch, matrix) = (all.rank() - 2, own.rank() - 2);
                         Some(all.dims().take(batch).chain(own.dims().skip(matrix)).collect())
@@ -146,12 +147,12 @@ impl Program {
         })
     }
 
-    /// Whether a node is given from outside or held.
+    /// Whether a node is an input or has a held value.
     fn is_argument(&self, id: NodeId) -> bool {
         self.graph.node(id).op.takes_argument() || self.values.contains_key(&id)
     }
 
-    /// The program whose nodes became these tensors.
+    /// Builds the program from the tensors that replace its nodes.
     fn closed(&self, became: &[Option<Tensor>], kept: &[NodeId]) -> Result<Program> {
         let mut program = Program::of_graph(Graph::new());
         let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
@@ -197,8 +198,8 @@ impl Program {
         Ok(program)
     }
 
-    /// The shape of the first tensor with data, or the first random leaf with a place of its own, that
-    /// the program holds.
+    /// A description of the first value that the program holds: a tensor with data, or a random
+    /// leaf with a fixed position.
     pub(crate) fn first_held(&self) -> Option<String> {
         let (&id, held) = self.values.first_key_value()?;
         let spec = self.graph.spec(id);

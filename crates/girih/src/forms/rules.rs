@@ -1,4 +1,4 @@
-//! Programs whose derivatives follow rules of their own, which are programs too.
+//! Programs with custom derivative rules, which are programs too.
 
 use super::linear::Part;
 use super::{Held, Program};
@@ -7,11 +7,11 @@ use girih_ir::ops::control::Control;
 use girih_ir::{Graph, GraphBuilder, NodeId, TensorSpec};
 use std::collections::BTreeMap;
 
-/// A program as a part of a call: what its regions take, in order, is this program's inputs and the
+/// A program that a call runs. The inputs of its region are, in order, the program's inputs and the
 /// arguments that it holds.
 struct Callee<'a> {
     program: &'a Program,
-    /// Its arguments that are no inputs, and the first operand of the call that stands for them.
+    /// The arguments that are no inputs, and the index of the call's operand for the first of them.
     held: Vec<NodeId>,
     first: usize,
 }
@@ -24,7 +24,7 @@ impl<'a> Callee<'a> {
         Callee { program, held, first }
     }
 
-    /// Specs of the inputs. A number is one of all elements of the tensor that it fills.
+    /// Specs of the inputs. A scalar run-time constant has the spec of the tensor that it fills.
     fn takes(&self) -> Vec<TensorSpec> {
         let graph = &self.program.graph;
         self.program.inputs().iter().map(|input| graph.spec(input.id).clone()).collect()
@@ -35,8 +35,9 @@ impl<'a> Callee<'a> {
         graph.outputs().iter().map(|&o| graph.spec(o).clone()).collect()
     }
 
-    /// The region of a call with operands of these specs, which takes `more` values after them. The
-    /// program's inputs are the first operands, but for a backward part: the values after the operands.
+    /// The region of a call with operands of these specs, which takes the values `more` after the
+    /// operands. The program's inputs are the first operands and `more`; for a backward part they
+    /// are `more` only.
     fn region(
         &self,
         operands: &[TensorSpec],
@@ -72,7 +73,7 @@ fn listed(specs: &[TensorSpec]) -> String {
     specs.iter().map(TensorSpec::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Fails unless a rule takes or gives values of these specs.
+/// Fails unless the specs that a rule takes or returns are as expected.
 fn check(rule: &str, verb: &str, found: &[TensorSpec], expected: &[TensorSpec]) -> Result<()> {
     let fits = found.len() == expected.len()
         && found.iter().zip(expected).all(|(found, expected)| found.equals(expected));
@@ -87,11 +88,11 @@ fn check(rule: &str, verb: &str, found: &[TensorSpec], expected: &[TensorSpec]) 
 }
 
 impl Program {
-    /// The program that is differentiated by the program `rule` instead of through its ops. The rule takes
-    /// this program's inputs, then a tangent for each floating-point or complex one; it gives this
-    /// program's outputs, then a tangent for each floating-point or complex one, and is linear in the
-    /// tangents. Reverse mode follows from it. A derivative by a parameter that the program holds is
-    /// refused.
+    /// The program that is differentiated by the program `rule` instead of through its ops. The
+    /// rule takes this program's inputs, then a tangent for each floating-point or complex input.
+    /// It returns this program's outputs, then a tangent for each floating-point or complex output,
+    /// and must be linear in the tangents. Reverse mode follows from the rule. Derivatives with
+    /// respect to parameters that the program holds are refused.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -105,8 +106,8 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::InvalidArgument`] for a rule that takes or gives other values;
-    /// [`Error::Record`] for outputs that a call cannot have.
+    /// Errors: [`Error::InvalidArgument`] for a rule that takes or returns values of other specs;
+    /// [`Error::Record`] for outputs that a call cannot return.
     pub fn custom_jvp(&self, rule: &Program) -> Result<Program> {
         let mut call = Call::of(self);
         let rule = call.callee(rule);
@@ -119,10 +120,11 @@ impl Program {
         call.finish(vec![region], rule.program.graph.guards())
     }
 
-    /// The program that is differentiated in reverse by two programs instead of through its ops. `forward`
-    /// takes this program's inputs and gives its outputs, then residuals; `backward` takes the residuals,
-    /// then a cotangent for each floating-point or complex output, and gives one for each such input.
-    /// Forward mode is refused, and so is a derivative by a parameter that the program holds.
+    /// The program that is differentiated in reverse mode by two programs instead of through its
+    /// ops. `forward` takes this program's inputs and returns its outputs, then residuals.
+    /// `backward` takes the residuals, then a cotangent for each floating-point or complex output,
+    /// and returns a cotangent for each such input. Forward mode is refused, and so are derivatives
+    /// with respect to parameters that the program holds.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -160,14 +162,14 @@ impl Program {
     }
 }
 
-/// A program being written as a call of another, with rules.
+/// A program under construction that consists of a call of another program, with rules.
 struct Call<'a> {
     body: Callee<'a>,
     whole: Part<'a>,
-    /// The operands: the inputs of the body, then what the body and the rules hold.
+    /// The operands: the inputs of the body, then the values that the body and the rules hold.
     operands: Vec<NodeId>,
     specs: Vec<TensorSpec>,
-    /// The values that the rules hold, by their nodes in the call's program.
+    /// The values that the rules hold, by their nodes in the new program.
     values: BTreeMap<NodeId, Held>,
 }
 
@@ -184,7 +186,7 @@ impl<'a> Call<'a> {
         Call { body, whole, operands, specs, values: BTreeMap::new() }
     }
 
-    /// A rule, whose held arguments become operands.
+    /// Adds a rule; the arguments that it holds become operands of the call.
     fn callee<'r>(&mut self, rule: &'r Program) -> Callee<'r> {
         let callee = Callee::new(rule, self.operands.len());
         for &id in &callee.held {

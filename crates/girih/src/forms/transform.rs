@@ -1,5 +1,5 @@
-//! Transforms of programs, as those of closures: derivatives and batches. Each writes another program
-//! with the values that the first holds; nothing is run.
+//! Transforms of programs: derivatives and batching, as for closures. Each returns another program
+//! with the same held values; nothing is run.
 
 use super::Program;
 use crate::outside::Met;
@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
 impl Program {
-    /// The program that gives the gradients of this one's first output, a scalar, with respect to the
-    /// nodes `wrt`: inputs ([`super::Input::id`]), parameters that it holds, or values between. One
-    /// output for each, of that node's shape and dtype; zeros where the scalar does not depend on it.
-    /// The inputs are the same.
+    /// The program that computes the gradients of the first output, a scalar, with respect to the
+    /// nodes `wrt`: inputs ([`super::Input::id`]), held parameters, or intermediate values. It has
+    /// one output per node, of the node's shape and dtype; the output is zero if the scalar does
+    /// not depend on the node. The inputs are the same.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -25,9 +25,9 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::InvalidArgument`] for a program without outputs; [`Error::Transform`] if the
-    /// first is no scalar or no float, for a node that does not exist or is no float, and for an op
-    /// without a derivative.
+    /// Errors: [`Error::InvalidArgument`] for a program without outputs; [`Error::Transform`] if
+    /// the first output is no floating-point scalar, for a node that does not exist or is no float,
+    /// and for an op without a derivative.
     pub fn grad(&self, wrt: &[NodeId]) -> Result<Program> {
         let mut program = self.value_and_grad(wrt)?;
         let gradients = program.graph.outputs()[self.graph.outputs().len()..].to_vec();
@@ -35,7 +35,7 @@ impl Program {
         Ok(program)
     }
 
-    /// As [`Program::grad`], with this program's outputs before the gradients.
+    /// As [`Program::grad`], with this program's outputs in front of the gradients.
     ///
     /// Errors: as [`Program::grad`].
     pub fn value_and_grad(&self, wrt: &[NodeId]) -> Result<Program> {
@@ -48,9 +48,9 @@ impl Program {
         })
     }
 
-    /// The program that gives this one's outputs, then for each of them its derivative along tangents
-    /// of the nodes `wrt`: forward mode. It takes this one's inputs, then a tangent for each of `wrt`,
-    /// of that node's shape and dtype.
+    /// Forward mode: the program that computes the outputs, then a tangent for each output. It
+    /// takes this program's inputs, then a tangent for each of the nodes `wrt`, of the node's shape
+    /// and dtype.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -71,9 +71,9 @@ impl Program {
         })
     }
 
-    /// The program that gives this one's outputs, then for each of the nodes `wrt` the cotangent that
-    /// follows from cotangents of the outputs: reverse mode. It takes this one's inputs, then a
-    /// cotangent for each output, of its shape and dtype; those of integers count for nothing.
+    /// Reverse mode: the program that computes the outputs, then a cotangent for each of the nodes
+    /// `wrt`. It takes this program's inputs, then a cotangent for each output, of its shape and
+    /// dtype; cotangents of integer outputs are ignored.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -99,10 +99,10 @@ impl Program {
         })
     }
 
-    /// The program on a batch of that size: each call is one of this program for each member. `in_axes`
-    /// names the batch axis of each input, None for one that is the same for all; `out_axes` that of
-    /// each output. What the program holds, draws included, is the same for all. A size with a symbol
-    /// makes a program of batches of any size.
+    /// The program for a batch of size `size`: a call computes this program for each member.
+    /// `in_axes` has the batch axis of each input, `None` for an unbatched input; `out_axes` has
+    /// the batch axis of each output. Values that the program holds, including draws, are the same
+    /// for all members. A symbolic size makes a program for batches of any size.
     ///
     /// ```
     /// use girih::{Dim, Program, Tensor};
@@ -117,10 +117,9 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::InvalidArgument`] for fewer or more axes than inputs and outputs, for an axis
-    /// that the batched value has not, for a batch axis of a number, where no input has one, and for a
-    /// program that draws random numbers at each call; [`Error::Transform`] for values of too high a
-    /// rank.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of axes, an axis out of range, a batch
+    /// axis of a run-time constant, no batch axis at all, and a program that draws random numbers
+    /// at each call; [`Error::Transform`] for values whose rank would be too high.
     pub fn vmap(
         &self,
         size: impl Into<Dim>,
@@ -162,7 +161,7 @@ impl Program {
         })
     }
 
-    /// The batch axis of each argument of the graph, from those of the inputs, which are checked.
+    /// Checks the axes and returns the batch axis of each argument of the graph.
     fn batch_axes(&self, ins: &[Option<usize>], outs: &[usize]) -> Result<Vec<Option<usize>>> {
         let invalid = |reason: String| Err(Error::InvalidArgument(format!("vmap: {reason}")));
         let (inputs, outputs) = (self.inputs(), self.outputs());
@@ -217,8 +216,8 @@ impl Program {
         Ok(self.graph.arguments().map(axis).collect())
     }
 
-    /// The program of a graph written anew, in which `map` finds those of this one's arguments that it
-    /// has. They keep names, other hints and values.
+    /// The program of a rewritten graph. `map` returns the new node of an argument of this program,
+    /// if it exists. Arguments keep their names, other hints and values.
     pub(super) fn moved(&self, graph: Graph, map: impl Fn(NodeId) -> Option<NodeId>) -> Program {
         let mut program = Program::of_graph(graph);
         for id in self.graph.arguments() {
@@ -232,7 +231,7 @@ impl Program {
         program
     }
 
-    /// The program with the tensors that rules refer to as values that it holds.
+    /// The program that holds the tensors from outside that its rules use.
     pub(super) fn with_outside(self, tensors: FxHashMap<u64, Tensor>) -> Result<Program> {
         if tensors.is_empty() {
             return Ok(self);
@@ -249,7 +248,7 @@ impl Program {
         Ok(program)
     }
 
-    /// The program with all rules of functions in it recorded, for a file.
+    /// The program with all its custom rules recorded, for a file.
     pub(super) fn with_rules(&self) -> Result<Cow<'_, Program>> {
         let met = Met::begin();
         match girih_transform::record_rules(&self.graph)? {
@@ -261,14 +260,14 @@ impl Program {
         }
     }
 
-    /// The program that `write` makes of this one, with this one's guards and what was decided about
-    /// sizes meanwhile.
+    /// Runs `write`, which builds a program from this one, and adds to the result this program's
+    /// guards and the guards collected meanwhile.
     pub(super) fn guarded<E: From<Error>>(
         &self,
         write: impl FnOnce() -> Result<Program, E>,
     ) -> Result<Program, E> {
         let met = Met::begin();
-        // A pass is asked where guards are collected already.
+        // While a pass runs, its caller collects the guards.
         if pass::is_running() {
             return Ok(write()?.with_outside(met.tensors())?);
         }
@@ -283,7 +282,7 @@ impl Program {
     }
 }
 
-/// The axes of a value of that rank, in the order that puts axis `from` at `to`.
+/// The axes of a value of rank `rank`, in the order that moves axis `from` to `to`.
 fn moved_axis(rank: usize, from: usize, to: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rank).collect();
     if from != to {
@@ -293,7 +292,7 @@ fn moved_axis(rank: usize, from: usize, to: usize) -> Vec<usize> {
     order
 }
 
-/// A value with its axis `from` at `to`.
+/// Moves axis `from` of a value to `to`.
 fn along(b: &mut GraphBuilder, id: NodeId, from: usize, to: usize) -> Result<NodeId> {
     if from == to {
         return Ok(id);

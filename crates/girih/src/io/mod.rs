@@ -1,6 +1,6 @@
-//! Tensors in files: `.npy`, `.npz` and `.safetensors`. Reading maps files into memory: tensors
-//! whose data lie aligned and uncompressed in a file are that memory, read when first used; all
-//! others are copies. A file that is mapped must not be changed while tensors of it live.
+//! Tensor files: `.npy`, `.npz` and `.safetensors`. Files are memory-mapped: a tensor whose data is
+//! aligned and uncompressed in the file shares the mapping, which is read at the first use; other
+//! tensors are copies. A mapped file must not be changed while its tensors exist.
 //!
 //! ```no_run
 //! # let weight = girih::Tensor::zeros([2, 2], girih::DType::F32)?;
@@ -25,10 +25,10 @@ use girih_ir::TensorSpec;
 use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use std::path::Path;
 
-/// Tensors with their names, in the file's order.
+/// Named tensors, in the file's order.
 pub type Tensors = Vec<(String, Tensor)>;
 
-/// What kind of file a name says it is.
+/// A file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// One array, `.npy`.
@@ -40,9 +40,9 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the suffix of a file's name.
+    /// The format of a file name's suffix.
     ///
-    /// Errors: [`Error::InvalidArgument`] for other suffixes, naming the known ones.
+    /// Errors: [`Error::InvalidArgument`] for other suffixes, with the known ones.
     pub fn of(path: impl AsRef<Path>) -> Result<Format> {
         let path = path.as_ref();
         match path.extension().and_then(|e| e.to_str()) {
@@ -57,10 +57,10 @@ impl Format {
     }
 }
 
-/// The tensors of a file. That of an `.npy` file has an empty name.
+/// Reads the tensors of a file. The tensor of an `.npy` file has an empty name.
 ///
-/// Errors: [`Error::Io`]; [`girih_ir::Error::Format`] for a file that is not what its suffix says;
-/// [`Error::InvalidArgument`] for another suffix.
+/// Errors: [`Error::Io`]; [`girih_ir::Error::Format`] for a file that is not in the suffix's
+/// format; [`Error::InvalidArgument`] for another suffix.
 pub fn load(path: impl AsRef<Path>) -> Result<Tensors> {
     let path = path.as_ref();
     let format = Format::of(path)?;
@@ -73,11 +73,11 @@ pub fn load(path: impl AsRef<Path>) -> Result<Tensors> {
     }
 }
 
-/// Writes tensors, computing them if need be. An `.npy` file takes exactly one. The file appears
-/// whole or not at all.
+/// Writes tensors, which are evaluated if needed. An `.npy` file takes exactly one tensor. The file
+/// is written atomically.
 ///
-/// Errors: [`Error::Io`]; [`Error::InvalidArgument`] for names that are given twice, other than one
-/// tensor for `.npy`, and dtypes that the format does not have.
+/// Errors: [`Error::Io`]; [`Error::InvalidArgument`] for duplicate names, a number of tensors other
+/// than one for `.npy`, and dtypes that the format does not have.
 pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> {
     let path = path.as_ref();
     let bytes = match (Format::of(path)?, tensors) {
@@ -94,8 +94,9 @@ pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> 
     write(path, &bytes)
 }
 
-/// Writes a file whole or not at all, and to the disk: beside its place first, then moved there. A
-/// file that is there gives the new one its mode; a symbolic link stays and its target is replaced.
+/// Writes a file atomically and durably: writes a temporary file beside it and renames that. The
+/// new file gets the mode of an existing file. If the path is a symbolic link, the link's target is
+/// replaced.
 ///
 /// Errors: [`Error::Io`].
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -103,14 +104,14 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     replace(path, bytes, Access::Usual, true).map_err(|error| Error::io(path, &error))
 }
 
-/// All bytes of a file.
+/// Reads all bytes of a file.
 ///
 /// Errors: [`Error::Io`].
 pub fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| Error::io(path, &error))
 }
 
-/// Bytes being read and, if they are a mapped file's, that file.
+/// The bytes to read, and the mapped file that contains them, if any.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     bytes: &'a [u8],
@@ -122,8 +123,8 @@ impl<'a> Source<'a> {
         Source { bytes, file: None }
     }
 
-    /// The tensor whose elements lie at a position of the file: that memory if it is mapped and
-    /// aligned, else a copy.
+    /// The tensor whose elements are at offset `at`. It shares the mapping if the file is mapped
+    /// and the elements are aligned; else it is a copy.
     fn tensor(&self, spec: &TensorSpec, at: usize) -> Result<Tensor> {
         let size = spec.size_bytes();
         let bytes = &self.bytes[at..at + size];
@@ -145,7 +146,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// A tensor of bytes of a file's, in which any byte but 0 is true.
+/// A tensor with a copy of the bytes of a file. For bool, any byte other than 0 is true.
 fn owned(spec: &TensorSpec, mut bytes: Vec<u8>) -> Result<Tensor> {
     if spec.dtype == girih_ir::DType::Bool {
         bytes.iter_mut().for_each(|b| *b = (*b != 0) as u8);
@@ -153,12 +154,12 @@ fn owned(spec: &TensorSpec, mut bytes: Vec<u8>) -> Result<Tensor> {
     Tensor::from_bytes(spec, bytes)
 }
 
-/// What is wrong with a file, and where.
+/// The error of a malformed file, with the offset.
 fn malformed(format: &'static str, offset: usize, reason: impl Into<String>) -> Error {
     girih_ir::Error::Format { format, offset: offset as u64, reason: reason.into() }.into()
 }
 
-/// Fails if a name is given twice.
+/// Fails for duplicate names.
 fn check_names(tensors: &[(String, Tensor)]) -> Result<()> {
     let mut seen = rustc_hash::FxHashSet::default();
     match tensors.iter().find(|(name, _)| !seen.insert(name.as_str())) {
@@ -169,7 +170,7 @@ fn check_names(tensors: &[(String, Tensor)]) -> Result<()> {
     }
 }
 
-/// A position far enough on to be a multiple of the alignment of tensors in memory.
+/// Rounds a position up to the alignment of tensors in memory.
 fn aligned(position: usize) -> usize {
     position.next_multiple_of(64)
 }

@@ -1,4 +1,4 @@
-//! `.npy`, NumPy's format for one array, versions 1 to 3: a header that is a Python dictionary, then
+//! `.npy`, NumPy's format for one array, versions 1 to 3: a header with a Python dictionary, then
 //! the elements.
 
 use super::{Source, aligned, malformed, owned};
@@ -9,15 +9,15 @@ use std::ops::Range;
 const FORMAT: &str = "npy";
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The array in the bytes of an `.npy` file.
+/// Reads an array from the bytes of an `.npy` file.
 ///
 /// Errors: [`girih_ir::Error::Format`].
 pub fn from_npy(bytes: &[u8]) -> Result<Tensor> {
     read(Source::of(bytes), 0..bytes.len())
 }
 
-/// The bytes of an `.npy` file with the tensor. bfloat16 is written as NumPy writes the type of
-/// `ml_dtypes`: as elements of two bytes.
+/// The tensor as the bytes of an `.npy` file. bfloat16 is written like the `ml_dtypes` type in
+/// NumPy: as opaque elements of two bytes.
 pub fn to_npy(tensor: &Tensor) -> Result<Vec<u8>> {
     let spec = tensor.spec();
     let data = tensor.to_bytes()?;
@@ -26,7 +26,7 @@ pub fn to_npy(tensor: &Tensor) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Everything before the elements; its length is a multiple of 64.
+/// The header, whose length is a multiple of 64.
 pub(super) fn header(spec: &TensorSpec) -> Vec<u8> {
     let sizes: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
     let comma = if sizes.len() == 1 { "," } else { "" };
@@ -40,7 +40,7 @@ pub(super) fn header(spec: &TensorSpec) -> Vec<u8> {
     text.push('\n');
     let mut out = MAGIC.to_vec();
     out.extend([1, 0]);
-    // At most 32 sizes of 20 digits: below 2^16.
+    // At most 32 sizes of 20 digits, so the length is below 2^16.
     out.extend((text.len() as u16).to_le_bytes());
     out.extend(text.bytes());
     out
@@ -58,7 +58,7 @@ fn descr(dtype: DType) -> String {
     format!("{}{kind}{size}", if size == 1 { '|' } else { '<' })
 }
 
-/// The dtype of a type string, and whether its bytes are in the other order.
+/// The dtype of a type string, and whether its bytes must be swapped.
 fn dtype_of(descr: &str) -> Option<(DType, bool)> {
     let order = descr.chars().next().filter(|c| "<>|=".contains(*c))?;
     let found = DType::ALL.into_iter().find(|&d| super::npy::descr(d)[1..] == descr[1..])?;
@@ -69,11 +69,11 @@ fn dtype_of(descr: &str) -> Option<(DType, bool)> {
 struct Header {
     spec: TensorSpec,
     fortran: bool,
-    /// The bytes of an element's parts are in the other order.
+    /// Whether the bytes of an element must be swapped.
     swapped: bool,
 }
 
-/// The array in a part of a source.
+/// Reads an array from a range of a source.
 pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
     let bytes = &source.bytes[range.clone()];
     let bad = |at: usize, reason: String| malformed(FORMAT, range.start + at, reason);
@@ -103,7 +103,7 @@ pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
     }
     let mut data = bytes[at..].to_vec();
     if header.swapped {
-        // Of a complex number each part.
+        // The two parts of a complex number are swapped separately.
         let parts = if spec.dtype.name().starts_with("complex") { 2 } else { 1 };
         data.chunks_mut(spec.dtype.size() / parts).for_each(<[u8]>::reverse);
     }
@@ -113,7 +113,7 @@ pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
     owned(spec, data)
 }
 
-/// Elements in the order of the last axis fastest, from the order of the first axis fastest.
+/// Converts elements from column-major to row-major order.
 fn row_major(data: &[u8], spec: &TensorSpec) -> Vec<u8> {
     let (shape, size) = (&spec.shape, spec.dtype.size());
     let mut strides = vec![size; shape.rank()];
@@ -138,7 +138,8 @@ fn row_major(data: &[u8], spec: &TensorSpec) -> Vec<u8> {
     out
 }
 
-/// The header's dictionary. Only what NumPy writes is read: three keys, each once.
+/// Parses the header's dictionary. Only the form that NumPy writes is supported: three keys, each
+/// once.
 fn parse(text: &str) -> std::result::Result<Header, String> {
     let rest = text.trim().strip_prefix('{').ok_or("expected '{'")?;
     let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -190,7 +191,7 @@ fn parse(text: &str) -> std::result::Result<Header, String> {
     Ok(Header { spec, fortran, swapped })
 }
 
-/// A string in single or double quotes, without escapes, and what follows.
+/// Parses a string in single or double quotes, without escapes; returns the string and the rest.
 fn quoted(text: &str) -> std::result::Result<(&str, &str), String> {
     let quote = text.chars().next().filter(|c| "'\"".contains(*c));
     let quote = quote.ok_or("expected a string in quotes")?;

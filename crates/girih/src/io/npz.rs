@@ -1,6 +1,6 @@
-//! `.npz`, NumPy's format for several arrays: a zip archive of `.npy` files. Archives are read with
-//! stored and with deflated members, with 64-bit sizes too; written stored, the elements aligned so
-//! that they can be used where they lie.
+//! `.npz`, NumPy's format for several arrays: a zip archive of `.npy` files. The reader supports
+//! stored and deflated members, and 64-bit sizes. The writer stores members uncompressed and
+//! aligned, so that a mapped file can be used without a copy.
 
 use super::{Source, Tensors, aligned, check_names, malformed, npy};
 use crate::{Error, Result, Tensor};
@@ -11,21 +11,22 @@ const CENTRAL: u32 = 0x0201_4b50;
 const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
 const LOCATOR_64: u32 = 0x0706_4b50;
-/// Stands for a value that the 64-bit record has.
+/// Marks a value that the 64-bit record contains.
 const FULL: usize = u32::MAX as usize;
-/// Deflate makes at most this many bytes of one.
+/// The maximum compression ratio of deflate.
 const MOST_RATIO: usize = 1032;
 
-/// The arrays in the bytes of an `.npz` file, in the archive's order, without their `.npy`.
+/// Reads the arrays from the bytes of an `.npz` file, in the archive's order, with names without
+/// `.npy`.
 ///
 /// Errors: [`girih_ir::Error::Format`].
 pub fn from_npz(bytes: &[u8]) -> Result<Tensors> {
     read(Source::of(bytes))
 }
 
-/// The bytes of an `.npz` file with these tensors.
+/// The tensors as the bytes of an `.npz` file.
 ///
-/// Errors: [`Error::InvalidArgument`] for a name that is given twice or is longer than 60000 bytes.
+/// Errors: [`Error::InvalidArgument`] for a name that is duplicate or longer than 60000 bytes.
 pub fn to_npz(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
     check_names(tensors)?;
     if let Some((name, _)) = tensors.iter().find(|(name, _)| name.len() > 60_000) {
@@ -61,9 +62,9 @@ struct Member {
 }
 
 impl Member {
-    /// The header before the member's bytes, as long as it takes for them to be aligned.
+    /// Writes the local header, padded so that the member's bytes are aligned.
     fn local(&self, out: &mut Vec<u8>) {
-        // Sizes in 64 bits, then a field of zeros.
+        // The sizes in 64 bits, then a padding field of zeros.
         let fixed = 30 + self.name.len() + 20 + 4;
         let padding = aligned(self.offset + fixed) - (self.offset + fixed);
         [LOCAL].iter().for_each(|v| out.extend(v.to_le_bytes()));
@@ -81,7 +82,7 @@ impl Member {
         out.resize(out.len() + padding, 0);
     }
 
-    /// From the version to the length of the name.
+    /// Writes the common fields of both headers, from the version to the length of the name.
     fn common(&self, out: &mut Vec<u8>) {
         for v in [45u16, 1 << 11, 0, 0, 0x21] {
             out.extend(v.to_le_bytes());
@@ -130,7 +131,7 @@ fn end_records(count: usize, start: usize, out: &mut Vec<u8>) {
     out.extend(0u16.to_le_bytes());
 }
 
-/// Little-endian numbers at positions of an archive.
+/// Reads little-endian numbers at positions of an archive.
 #[derive(Clone, Copy)]
 struct Reader<'a>(&'a [u8]);
 
@@ -163,7 +164,7 @@ struct Entry<'a> {
     packed: usize,
     size: usize,
     local: usize,
-    /// Bytes to the next entry.
+    /// The length of the entry in bytes.
     len: usize,
 }
 
@@ -175,7 +176,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Tensors> {
     let mut total = 0usize;
     for _ in 0..count {
         let entry = entry(archive, at)?;
-        // Entries may not share their bytes, however often a file names them.
+        // Entries may not share bytes, even if a file lists them repeatedly.
         total = total.saturating_add(entry.packed);
         if total > source.bytes.len() {
             return Err(bad(at, "the arrays take more bytes than the file has"));
@@ -190,10 +191,10 @@ pub(super) fn read(source: Source<'_>) -> Result<Tensors> {
     Ok(tensors)
 }
 
-/// Number of entries of the directory at the archive's end, and where it begins.
+/// The number of entries of the central directory, and its position.
 fn directory(archive: Reader<'_>) -> Result<(usize, usize)> {
     let len = archive.0.len();
-    // A comment of up to 65535 bytes may follow.
+    // The end record may be followed by a comment of up to 65535 bytes.
     let first = len.saturating_sub(22 + 65_535);
     let end = (first..=len.saturating_sub(22)).rev().find(|&at| {
         archive.is(at, END) && archive.number(at + 20, 2).is_ok_and(|n| at + 22 + n == len)
@@ -264,8 +265,8 @@ fn member(source: Source<'_>, archive: Reader<'_>, entry: &Entry<'_>) -> Result<
     };
     match entry.method {
         0 => {
-            // The checksum of mapped data would read all of it, and what is never used need not be
-            // read.
+            // Do not verify the checksum of mapped data, since that would read all of the data,
+            // even if it is never used.
             if source.file.is_none() {
                 check(packed)?;
             }

@@ -1,4 +1,4 @@
-//! `.safetensors`: a JSON header with names, dtypes, shapes and positions, then the elements.
+//! `.safetensors`: a JSON header with names, dtypes, shapes and offsets, then the elements.
 
 use super::{Source, Tensors, aligned, check_names, malformed};
 use crate::{Error, Result, Tensor};
@@ -6,10 +6,10 @@ use girih_ir::{DType, MAX_RANK, TensorSpec};
 use serde_json::{Map, Value, json};
 
 const FORMAT: &str = "safetensors";
-/// Longest header that is read, as the format has it.
+/// The maximum header length of the format.
 const MOST_HEADER: usize = 100_000_000;
 
-/// The format's names of dtypes.
+/// The format's names of dtypes, and Girih's.
 const DTYPES: [(&str, &str); 14] = [
     ("BOOL", "bool"),
     ("U8", "uint8"),
@@ -27,17 +27,17 @@ const DTYPES: [(&str, &str); 14] = [
     ("C64", "complex64"),
 ];
 
-/// The tensors in the bytes of a `.safetensors` file, in the order of their data.
+/// Reads the tensors from the bytes of a `.safetensors` file, in the order of their data.
 ///
 /// Errors: [`girih_ir::Error::Format`].
 pub fn from_safetensors(bytes: &[u8]) -> Result<Tensors> {
     read(Source::of(bytes))
 }
 
-/// The bytes of a `.safetensors` file with these tensors: those of wide elements first, each aligned
-/// to its elements.
+/// The tensors as the bytes of a `.safetensors` file, in decreasing order of element size, so that
+/// each tensor is aligned to its element size.
 ///
-/// Errors: [`Error::InvalidArgument`] for a name that is given twice, `__metadata__`, or a dtype
+/// Errors: [`Error::InvalidArgument`] for a duplicate name, the name `__metadata__`, or a dtype
 /// that the format does not have.
 pub fn to_safetensors(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
     check_names(tensors)?;
@@ -98,7 +98,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Tensors> {
     entries.sort_by(|a, b| {
         (a.0, a.0 + a.2.size_bytes(), a.1).cmp(&(b.0, b.0 + b.2.size_bytes(), b.1))
     });
-    // The data are the tensors, one after the other, without gaps.
+    // The tensors must be contiguous, without gaps.
     let mut at = 0;
     let mut tensors: Tensors = Vec::new();
     for (begin, name, spec) in entries {
@@ -122,7 +122,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Tensors> {
     }
 }
 
-/// A tensor's spec and where it begins.
+/// Parses a tensor's spec and its offset.
 fn parse(value: &Value) -> std::result::Result<(TensorSpec, usize), String> {
     let dtype = value["dtype"].as_str().ok_or("it has no dtype")?;
     let known = DTYPES.iter().find(|(name, _)| *name == dtype);

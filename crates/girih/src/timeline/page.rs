@@ -1,9 +1,9 @@
-//! A timeline as one page of HTML that needs nothing else: a row for each stream, to be moved and zoomed.
-//! The page holds the trace in Chrome's format, and draws what it reads there.
+//! A timeline as a self-contained HTML page, with a row per stream, and with panning and zoom. The
+//! page contains the trace in Chrome's format, from which its script draws.
 
-/// The page of a trace in Chrome's format.
+/// The page for a trace in Chrome's format.
 pub(super) fn page(trace: &str, title: &str) -> String {
-    // Nothing within ends the element early.
+    // The trace must not contain the end tag of its element.
     let trace = trace.replace("</", "<\\/");
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     format!(
@@ -25,7 +25,8 @@ overflow:hidden;text-overflow:ellipsis;background:#fff;z-index:1}\
 font:11px/20px monospace;white-space:nowrap;color:#fff;background:#36c}\
 .copy_to_device,.copy_from_device,.copy_on_device{background:#283}.compile{background:#c60}.host{background:#737}";
 
-/// Reads the trace, makes an element for each span, and places the elements by the time that is in view.
+/// Reads the trace, creates an element per span, and positions the elements by the visible time
+/// range.
 const SCRIPT: &str = r#"
 const events = JSON.parse(document.getElementById("trace").textContent).traceEvents;
 const spans = events.filter(e => e.ph === "X");
