@@ -1,5 +1,5 @@
-//! What laziness costs: recording one op, evaluating a cached small graph, compiling one, on one thread
-//! and on several. Prints medians; nothing here asserts a time.
+//! Measures the overhead of laziness: recording an op, evaluating a cached small graph, and
+//! compiling one, on one thread and on several. Prints medians; nothing asserts a time.
 
 use girih::{DType, Tensor, eval};
 use std::hint::black_box;
@@ -12,7 +12,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Median time of one call in nanoseconds, over batches of `n` calls.
+/// The median time of one call in nanoseconds, over batches of `n` calls.
 fn median_ns(n: usize, mut f: impl FnMut()) -> f64 {
     let sample = || {
         let start = Instant::now();
@@ -22,7 +22,7 @@ fn median_ns(n: usize, mut f: impl FnMut()) -> f64 {
     median(std::iter::repeat_with(sample).take(SAMPLES + 1).skip(1).collect())
 }
 
-/// Median time of evaluating one recorded tensor in nanoseconds; recording is not counted.
+/// The median time of evaluating one recorded tensor in nanoseconds, without recording.
 fn median_eval_ns(
     n: usize,
     mut record: impl FnMut() -> girih::Result<Tensor>,
@@ -36,11 +36,12 @@ fn median_eval_ns(
         }
         samples.push(start.elapsed().as_nanos() as f64 / n as f64);
     }
-    // The first one compiles.
+    // The first sample includes compilation.
     Ok(median(samples.split_off(1)))
 }
 
-/// Calls a second in millions, of so many threads that each make some calls of what `prepare` gives.
+/// Millions of calls per second of `threads` threads, each of which calls a function from
+/// `prepare`.
 fn rate<F: FnMut()>(threads: usize, prepare: impl Fn() -> F + Sync) -> f64 {
     const CALLS: usize = 20_000;
     let sample = || {
@@ -63,7 +64,7 @@ fn rate<F: FnMut()>(threads: usize, prepare: impl Fn() -> F + Sync) -> f64 {
     median(std::iter::repeat_with(sample).take(7).collect())
 }
 
-/// Small calls of one thread and of several, each with data of its own.
+/// Small calls of one thread and of several threads, each with its own data.
 fn threads() -> girih::Result<()> {
     let data = || Tensor::from_slice(&[1.0f32; 4], [4]).expect("there is memory");
     let evaluations = || {
@@ -115,7 +116,7 @@ fn main() -> girih::Result<()> {
     let three = || input.matmul(&w1)?.relu()?.matmul(&w2)?.sum(None, false);
     row("eval cached x * 2 + 1", median_eval_ns(1_000, || x.mul(2.0)?.add(1.0))?, "ns");
     row("eval cached, 3 kernels of 4 to 64 elements", median_eval_ns(1_000, three)?, "ns");
-    // Its time is that of the key and of the lookup: the program is one kernel of four elements.
+    // This measures the cache key and the lookup, since the program is one kernel of four elements.
     const PAIRS: usize = 50;
     let hundred = || (0..PAIRS).try_fold(x.clone(), |sum, _| sum.mul(&y)?.add(&x));
     let each = median_eval_ns(100, hundred)? / (2 * PAIRS) as f64;
@@ -142,7 +143,7 @@ fn main() -> girih::Result<()> {
     threads()
 }
 
-/// The processor's name, where the system tells.
+/// The processor's name, if the system provides it.
 fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find_map(|l| l.strip_prefix("model name")?.split(": ").nth(1));

@@ -19,10 +19,10 @@ const BATCH: usize = 64;
 const PEAK_RATE: f64 = 4e-3;
 const NOISE: f64 = 0.15;
 
-/// Set by Ctrl-C; training stops after the step in progress.
+/// Set by Ctrl-C; training stops after the current step.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The data set: images as 64 floats in 0..1 each, and their digits.
+/// The data set: images as 64 floats in 0..1 each, and their labels.
 struct Digits {
     pixels: Vec<f32>,
     labels: Vec<i64>,
@@ -46,7 +46,7 @@ impl Digits {
     }
 }
 
-/// A bar that redraws itself on a terminal; elsewhere a line per epoch.
+/// A progress bar that is redrawn on a terminal; elsewhere a line per epoch.
 struct Progress {
     epochs: usize,
     steps: usize,
@@ -77,7 +77,7 @@ impl Progress {
     }
 }
 
-/// The training run.
+/// The state of training.
 struct Training {
     x: Tensor,
     y: Tensor,
@@ -109,8 +109,8 @@ impl Training {
         let batch = Tensor::from_slice(batch, [batch.len()])?;
         let labels = self.y.take(&batch, 0)?;
         let images = self.x.take(&batch, 0)?;
-        // Noise on the pixels, new in each step, against overfitting 1,438 images. Its size was
-        // chosen on a fifth of those, not on the held-out ones.
+        // Noise on the pixels, new in each step, reduces overfitting on 1,438 images. Its size was
+        // chosen on a fifth of these, not on the held-out images.
         let images = &images + Tensor::randn(images.shape(), DType::F32)? * NOISE;
         let (loss, gradients) = nn::value_and_grad(&self.model, |model| {
             let logits = model.forward(&images)?;
@@ -121,7 +121,7 @@ impl Training {
         Ok(loss)
     }
 
-    /// Everything a step changes, to be computed at once.
+    /// Everything that a step changes, to be evaluated in one run.
     fn outputs(&self, loss: &Tensor) -> Vec<Tensor> {
         let mut outputs = vec![loss.clone()];
         outputs.extend(self.model.parameters());
@@ -130,7 +130,7 @@ impl Training {
     }
 }
 
-/// What training leaves behind.
+/// The results of training.
 struct Outcome {
     losses: Vec<f32>,
     seconds: f64,
@@ -140,7 +140,7 @@ struct Outcome {
     compiled: Option<CompilationInfo>,
 }
 
-/// Trains; gives nothing if interrupted.
+/// Trains the model; returns `None` if interrupted.
 fn train(
     training: &mut Training,
     mut indices: Vec<i64>,
@@ -179,7 +179,7 @@ fn train(
     Ok(Some(Outcome { losses, seconds, before, after: cache_stats()?, nodes, compiled }))
 }
 
-/// Fisher and Yates's shuffle, with a multiplicative generator.
+/// The Fisher-Yates shuffle, with a linear congruential generator.
 fn shuffled(indices: &mut [i64], state: &mut u64) {
     for i in (1..indices.len()).rev() {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -213,7 +213,7 @@ fn report(outcome: &Outcome, accuracy: f32) {
     );
 }
 
-/// Images side by side as text, each under what it is taken for and what it is.
+/// Images side by side as text, each under its prediction and its label.
 fn draw(images: &[(&[f32], i64, i64)]) -> String {
     let heading = |&(_, truth, guess): &(&[f32], i64, i64)| {
         let mark = if truth == guess { "" } else { " !" };
@@ -253,8 +253,8 @@ fn write(outcome: &Outcome, epochs: usize, out: &Path) -> std::io::Result<()> {
 
 fn run(epochs: usize, out: &Path) -> Result<(), Box<dyn Error>> {
     let digits = Digits::load()?;
-    // Held out: every fifth image. The file is in the order it was written in, so this fifth has
-    // all the writers, as the rest has.
+    // Hold out every fifth image. The file is in the order of writing, so both parts contain all
+    // writers.
     let all = 0..digits.labels.len() as i64;
     let (held_out, training): (Vec<i64>, Vec<i64>) = all.partition(|i| i % 5 == 4);
 
@@ -291,7 +291,7 @@ fn run(epochs: usize, out: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Epochs and the folder to write to.
+/// The number of epochs and the output folder.
 fn arguments() -> Result<(usize, PathBuf), String> {
     let (mut epochs, mut out) = (40, PathBuf::from("demo-out"));
     let mut arguments = std::env::args().skip(1);

@@ -1,4 +1,5 @@
-//! What a cached call costs in memory: its results and nothing else, however many kernels it runs.
+//! Tests of the allocations of a cached call: only its results are allocated, however many kernels
+//! it runs.
 
 use girih::{BoundProgram, Context, Executor, ExecutorConfig, Result, Tensor, TracedProgram};
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,16 +14,16 @@ thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -41,8 +42,8 @@ fn ramp(rows: usize, columns: usize) -> Tensor {
     Tensor::from_slice(&values, [rows, columns]).unwrap()
 }
 
-/// A function of `x` called until nothing about it is new: the allocations of one more call, the
-/// number of its results and that of its kernels.
+/// Calls a function of `x` until its allocations are steady: the allocations of one more call, and
+/// the numbers of its results and kernels.
 fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     let executor = Executor::new(ExecutorConfig::default()).unwrap();
     let context = Context::current();
@@ -54,8 +55,8 @@ fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     let bound = BoundProgram::new(Arc::new(program), &[x.spec()]).unwrap();
     let given = [x];
     let results = bound.call(&given).unwrap().len();
-    // The registry of recorded nodes grows by doubling, so only now and then; and a call that finds
-    // the device busy with what the one before left waits for it in a queue.
+    // Take the minimum: the registry of recorded nodes occasionally doubles, and a call that finds
+    // the device busy with the previous call's cleanup is queued.
     let call = |_| {
         std::thread::sleep(Duration::from_millis(1));
         allocations(|| drop(bound.call(&given).unwrap()))
@@ -66,24 +67,24 @@ fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     (count, results, kernels)
 }
 
-/// Held by each test: they share the device.
+/// Serialises the tests, which share the device.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn a_cached_call_allocates_its_results_only() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let map = counted(|x| Ok(vec![x.mul(2.0)?.add(1.0)?]));
-    // The list of results, and of each its node and its block.
+    // The list of results, and a node and a block per result.
     assert_eq!(map, (3, 1, 1));
     let several = counted(|x| {
-        // No products: what those of other crates pack is theirs to allocate.
+        // No matrix products, since other crates allocate for packing.
         let shifted = x.sub(&x.sum(None, false)?)?.softmax(-1)?;
         let sums = shifted.sum(Some(&[0]), false)?.sub(&x.max(Some(&[1]), false)?)?;
         Ok(vec![sums.sub(&sums.sum(None, false)?)?, x.mean(None, false)?])
     });
     let (count, results, kernels) = several;
     assert!(kernels >= 4, "{kernels} kernels");
-    // And one block for all temporaries.
+    // One additional block for all temporaries.
     assert_eq!((count, results), (6, 2));
 }
 
@@ -99,8 +100,8 @@ fn calls_leave_no_device_memory_behind() {
     for _ in 0..100 {
         assert_eq!(f.call(&[&x]).unwrap()[0].to_bytes().unwrap(), first[0].to_bytes().unwrap());
     }
-    // `x` and `first` are left. A result is there before its call's temporaries are given back, on
-    // the queue's thread.
+    // `x` and `first` remain. A result is available before its call's temporaries are freed, on the
+    // queue's thread.
     let left = 2 * 40 * 40 * size_of::<f32>();
     let patience = Instant::now() + Duration::from_secs(20);
     while executor.cache_stats().memory_bytes != left && Instant::now() < patience {

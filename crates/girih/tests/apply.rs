@@ -1,4 +1,4 @@
-//! Ops recorded by name: every op of the registry from its own attributes, and what is refused.
+//! Tests of ops recorded by name: every op of the registry from its attributes, and invalid calls.
 
 use girih::ir::ops::Class;
 use girih::ir::reference::Array;

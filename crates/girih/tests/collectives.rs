@@ -1,4 +1,4 @@
-//! Collectives over named batch axes, from Rust.
+//! Tests of collectives over named batch axes.
 
 use girih::{
     DType, Dim, Error, Result, Shape, Tensor, all_gather, all_to_all, axis_index, axis_size, grad,
@@ -9,7 +9,7 @@ fn rows() -> Tensor {
     Tensor::from_slice(&[1.0f64, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2]).unwrap()
 }
 
-/// The results of a function of one row, of three rows.
+/// The results of a function of one row, batched over three rows.
 fn named(f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Vec<f64>> {
     let all = vmap_named("i", |x: &[Tensor]| Ok(vec![f(&x[0])?]), &[Some(0)])(&[rows()])?;
     all[0].astype(DType::F64)?.to_vec::<f64>()
@@ -69,6 +69,6 @@ fn names_that_nothing_binds_are_errors_that_list_those_that_are_bound() {
     assert!(other.contains("'i' (size 3)"), "{other}");
     let unnamed = vmap_named("", |x: &[Tensor]| Ok(x.to_vec()), &[Some(0)])(&[rows()]);
     assert!(message(unnamed.unwrap_err()).contains("at least one"));
-    // The name ends with the function, also where that fails.
+    // The name is unbound after the function, even if it fails.
     assert!(axis_size("i").is_err());
 }

@@ -1,11 +1,11 @@
-//! Compiled functions: one program for many sizes, right at each.
+//! Tests of compiled functions: one program for many sizes, correct at each.
 
 use girih::{
     ConvOptions, DType, DynamicDim, Error, Executor, ExecutorConfig, PoolOptions, Program, Result,
     Tensor, TracedProgram, compile, concat, value_and_grad,
 };
 
-/// Numbers that look random.
+/// Pseudorandom numbers.
 fn data(shape: &[usize], seed: u64) -> Tensor {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let count: usize = shape.iter().product();
@@ -23,7 +23,7 @@ fn labels(count: usize, classes: i64) -> Tensor {
     Tensor::from_slice(&values, [count]).unwrap()
 }
 
-/// In an executor of its own, so that its counts are this test's.
+/// Runs `f` with its own executor, so that its counters only count this test.
 fn alone<T>(f: impl FnOnce(&Executor) -> T) -> T {
     let executor = Executor::new(ExecutorConfig::default()).unwrap();
     let context = girih::Context::current();
@@ -35,7 +35,7 @@ fn alone<T>(f: impl FnOnce(&Executor) -> T) -> T {
 
 type Function = fn(&[Tensor]) -> Result<Vec<Tensor>>;
 
-/// Compiles once, runs at each of the sizes, and compares bit for bit with the function itself.
+/// Compiles once, runs at each of the sizes, and compares bit for bit with the uncompiled function.
 fn one_program(
     f: Function,
     batches: &[usize],
@@ -53,7 +53,7 @@ fn one_program(
             let stats = executor.cache_stats();
             assert_eq!((stats.compiles, compiled.num_programs()), (1, 1), "at {batch}");
             let expected = {
-                // By another executor: what this one compiles is counted.
+                // Use another executor, since compilations of this one are counted.
                 let context = girih::Context::current();
                 let other = Executor::new(ExecutorConfig::default()).unwrap();
                 let before = context.swap(context.frame().with_executor(other));
@@ -198,7 +198,7 @@ fn what_a_branch_on_a_size_decides_is_decided_again() {
         assert_eq!(y, vec![if size > 3 { 2.0 } else { -1.0 }; size]);
         assert_eq!(compiled.num_programs(), programs);
     }
-    // A comparison of the dimension is decided for all sizes on its side.
+    // A comparison of the size holds for all sizes on its side, so there are two programs.
     let compiled = compile(
         |x| {
             let large = x[0].shape().dim(0).at_least(4);
@@ -260,7 +260,7 @@ fn sizes_that_contradict_are_errors() {
     assert!(found.contains("axis 1 is out of range"), "{found}");
     let found = error(vec![dims(0, "1st", None)], &[of(&[9])]);
     assert!(found.contains("'1st' is no name"), "{found}");
-    // Without a range an axis may be empty, at the cost of a program for that.
+    // Without a range an axis may be empty, which needs a program of its own.
     let compiled = compile(f, batch());
     for size in [3, 0, 4, 0] {
         let y = compiled.call(&[&Tensor::ones([size], DType::F32).unwrap()]).unwrap();

@@ -1,4 +1,4 @@
-//! Branches and loops recorded by closures.
+//! Tests of branches and loops recorded by closures.
 
 use girih::{
     DType, Error, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad, random,
@@ -147,7 +147,7 @@ fn each_iteration_draws_numbers_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// Carries beyond what reverse mode may keep are computed again, block by block, in the same way.
+/// Carries beyond the limit of reverse mode are recomputed block by block.
 #[test]
 fn a_bounded_loop_of_large_carries_has_the_gradient_of_small_ones() -> Result<()> {
     let slowed = |limit: usize| {
@@ -160,7 +160,8 @@ fn a_bounded_loop_of_large_carries_has_the_gradient_of_small_ones() -> Result<()
     };
     let values: Vec<f64> = (0..1 << 15).map(|i| i as f64 * 1e-4).collect();
     let x = data(&values);
-    // 90 steps of 256 KB: by blocks if the bound is 100, or 103, which blocks do not divide.
+    // 90 steps of 256 KB: in blocks if the bound is 100, or 103, which is not divisible by the
+    // block size.
     let few = data(&values[..64]);
     let expected = grad(slowed(100))(&[few])?[0].to_vec::<f64>()?;
     for limit in [100, 103] {

@@ -1,5 +1,5 @@
-//! What laziness promises, seen by its counters. They count for the whole process, so these tests
-//! have a process of their own and run one at a time.
+//! Tests of laziness by the process's counters. The counters are global, so these tests have a
+//! process of their own and run one at a time.
 
 use girih::losses::{ClassOptions, Reduction, cross_entropy};
 use girih::nn::{self, Gelu, Linear, Module, Sequential};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Counts from here on.
+/// Counts from its creation on.
 struct Counting {
     before: Stats,
     _guard: MutexGuard<'static, ()>,
@@ -28,7 +28,7 @@ impl Counting {
         self.before = cache_stats().unwrap();
     }
 
-    /// Programs run, kernels launched, programs compiled, cache hits.
+    /// The numbers of runs, launches, compilations and cache hits.
     fn counts(&self) -> (u64, u64, u64, u64) {
         let now = cache_stats().unwrap();
         let b = &self.before;
@@ -156,7 +156,7 @@ fn aliased_and_shared_operands_are_told_apart_by_the_cache() -> Result<()> {
         assert_eq!(t.add(&t)?.to_vec::<f32>()?, [20.0, 80.0]);
         assert_eq!(x.mul(&y)?.add(&x.mul(&z)?)?.to_vec::<f32>()?, [110.0, 440.0]);
     }
-    // `t` was held in the third program: its value is a second output.
+    // `t` has another reference in the third program, so its value is a second output.
     assert_eq!(counting.compiles(), 4);
     counting.restart();
     let (x, y) = (data(&[5.0, 6.0]), data(&[1.0, 2.0]));
@@ -211,10 +211,11 @@ fn a_random_program_run_again_hits_the_cache_and_draws_new_numbers() -> Result<(
     Ok(())
 }
 
-/// A hundred steps with everything changing that may; the programs compiled after `init`.
+/// A hundred steps in which everything changes that may; the number of programs compiled after
+/// `init`.
 fn train(optimizer: impl Optimizer) -> Result<u64> {
     let mut counting = Counting::new();
-    // Dropped while the other tests still wait.
+    // Bind the optimiser after the lock, so that it is dropped before the lock is released.
     let mut optimizer = optimizer;
     random::manual_seed(1);
     let model = Sequential::new()
@@ -246,7 +247,7 @@ fn train(optimizer: impl Optimizer) -> Result<u64> {
     Ok(counting.compiles())
 }
 
-/// An optimiser whose learning rate is another one in each step.
+/// An optimiser whose learning rate changes in each step.
 struct Scheduled<O>(O, fn(&mut O, f64), usize);
 
 impl<O: Optimizer> Optimizer for Scheduled<O> {
@@ -255,7 +256,7 @@ impl<O: Optimizer> Optimizer for Scheduled<O> {
     }
 
     fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>> {
-        // 1, 0.5 and 0 on the way: as literals they would be structure.
+        // The rates include 1 and 0, which would be literals of the program if they were constants.
         let rate = [0.05, 0.04, 0.1][self.2 % 3] * if self.2 == 50 { 0.0 } else { 1.0 };
         (self.1)(&mut self.0, if self.2 == 1 { 1.0 } else { rate });
         self.2 += 1;

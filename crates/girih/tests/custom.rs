@@ -1,5 +1,5 @@
-//! Ops of users that are made of kernels: what they compute as part of programs, under transforms and
-//! in files.
+//! Tests of custom ops made of kernels: their results as part of programs, under transforms and in
+//! files.
 
 use girih::custom::{CustomOp, HostView, HostViewMut, KernelOp, custom, register_custom};
 use girih::{DType, Program, Result, Tensor, grad, vmap};
@@ -41,7 +41,7 @@ fn tensor(count: usize, shape: &[usize], dtype: DType) -> Tensor {
     Tensor::from_slice(&values(count), shape.to_vec()).unwrap().astype(dtype).unwrap()
 }
 
-/// What the portable executor computes.
+/// The result of the portable executor.
 fn portable(op: &KernelOp, x: &Tensor) -> Vec<u8> {
     let (spec, data) = (x.spec(), x.to_bytes().unwrap());
     let mut out = vec![0; spec.size_bytes()];
@@ -98,7 +98,7 @@ fn a_missing_rule_is_an_error_where_a_derivative_is_taken() -> Result<()> {
     let sum = |op: &Arc<dyn CustomOp>, x: &Tensor| custom(op, &[x])?.remove(0).sum(None, false);
     let error = grad(|x| sum(&none, &x[0]))(std::slice::from_ref(&x)).unwrap_err().to_string();
     assert!(error.contains("'test.none' has no derivative"), "{error}");
-    // Any rule will do to see that it is the one that is used.
+    // Any rule serves to test that the op's own rule is used.
     let ruled = softsign("test.ruled").with_vjp(Arc::new(|v| {
         let ct = v.b.neg(v.ct)?;
         Ok([Some(ct)].into_iter().collect())
@@ -132,7 +132,7 @@ outputs: [b2]";
     let (x, w) = (tensor(2 * 4 * 3, &[2, 4, 3], DType::F64), tensor(3, &[3], DType::F64));
     let plain = |x: &[Tensor]| Ok(vec![x[0].mul(&x[1])?.sin()?]);
     let own = |x: &[Tensor]| Ok(vec![custom(&op, &[&x[0], &x[1]])?.remove(0).sin()?]);
-    // Two levels of batches, of which the second operand has none, or the inner one only.
+    // Two levels of batching; the second operand is unbatched, or batched in the inner level only.
     for w in [w.clone(), tensor(4 * 3, &[4, 3], DType::F64)] {
         let inner = [Some(0), (w.rank() > 1).then_some(0)];
         let gradients = |f: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>| {

@@ -1,5 +1,5 @@
-//! Several devices in one process: where tensors are, what mixes, moving between devices, and
-//! gradients across them.
+//! Tests of several devices in one process: the placement of tensors, mixed devices, transfers
+//! between devices, and gradients across devices.
 
 use girih::runtime::Error as Runtime;
 use girih::{
@@ -61,10 +61,10 @@ fn operands_of_two_devices_are_refused_where_they_are_mixed() -> Result<()> {
         assert!(text.contains(part), "{text} has no {part}");
     }
     assert!(matches!(girih::concat(&[&x, &y, &x], 0), Err(Error::MixedDevices { .. })));
-    // Both stay usable.
+    // Both operands stay usable.
     assert_eq!(x.add(1.0)?.to_vec::<f32>()?, [2.0, 3.0]);
     assert_eq!(y.add(1.0)?.to_vec::<f32>()?, [4.0, 5.0]);
-    // A single number of the host follows, from either side.
+    // A scalar on the host is moved to the other operand's device, on either side.
     let number = Tensor::from_slice(&[10.0f32], [])?;
     assert_eq!(y.mul(&number)?.to_vec::<f32>()?, [30.0, 40.0]);
     assert_eq!(number.sub(&y)?.device(), mock());
@@ -80,7 +80,7 @@ fn constants_and_draws_go_where_they_are_used() -> Result<()> {
     assert_eq!(ramp.device(), Device::CPU);
     let sum = x.add(&ramp)?;
     assert_eq!((sum.device(), sum.to_vec::<f32>()?), (mock(), vec![1.0, 3.0]));
-    // Also once it was computed elsewhere.
+    // This also holds after it was computed elsewhere.
     let doubled = ramp.mul(2.0)?;
     eval([&ramp, &doubled])?;
     assert_eq!(x.add(&doubled.add(&ramp)?)?.to_vec::<f32>()?, [1.0, 5.0]);
@@ -148,7 +148,7 @@ fn a_compiled_function_runs_where_its_arguments_are() -> Result<()> {
     assert_eq!(f.num_programs(), 1, "the program is that of all devices");
     let sum = compile(|x| Ok(vec![x[0].add(&x[1])?]), Vec::new());
     assert!(matches!(sum.call(&[&x, &there]), Err(Error::MixedDevices { .. })));
-    // What is of no certain device goes along.
+    // A floating tensor is computed on the device of the others.
     let ramp = Tensor::arange(0, 2, 1, DType::F32)?;
     assert_eq!(sum.call(&[&there, &ramp])?[0].to_vec::<f32>()?, [3.0, 5.0]);
     let moves = compile(|x| Ok(vec![x[0].to_device(mock())?]), Vec::new());
@@ -323,7 +323,7 @@ fn nobody_waits_for_a_copy_to_a_slow_device() -> Result<()> {
     let there = x.to_device(device)?;
     async_eval([&there])?;
     assert_ne!(there.state(), TensorState::Available, "the copy alone takes 400 ms");
-    // It arrives though nobody reads it.
+    // The copy completes although nothing reads it.
     let start = Instant::now();
     while there.state() != TensorState::Available {
         assert!(start.elapsed() < Duration::from_secs(60), "the copy has not begun");

@@ -1,4 +1,4 @@
-//! Bad input: typed errors at the line that records, and tensors that stay usable.
+//! Tests of invalid input: typed errors at the line that records, and tensors that stay usable.
 
 use girih::{
     Context, DType, Error, Executor, ExecutorConfig, Index, Operand, Result, Tensor, TensorSpec,
@@ -12,7 +12,7 @@ fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape, DType::F32).unwrap()
 }
 
-/// The recording error, checked to say all of these.
+/// The recording error, which must contain all of these texts.
 #[track_caller]
 fn recorded<T: std::fmt::Debug>(result: Result<T>, says: &[&str]) -> Record {
     let error = result.unwrap_err();
@@ -220,11 +220,12 @@ fn the_value_of_an_argument_is_not_to_be_had_while_a_function_is_traced() {
     let at = at.map(|line| line.to_string()).unwrap_or_default();
     assert!(at.ends_with(&expected), "{at} is not {expected}");
     assert!(error.to_string().contains("where"), "{error}");
-    // Tracing goes on undisturbed afterwards.
+    // Tracing still works afterwards.
     assert!(grad(|x| x[0].sum(None, false))(&[zeros(&[3])]).is_ok());
 }
 
-/// Rows 0 and 7 of two: the second is not there. With the line that says so.
+/// A take of rows 0 and 7 of two rows, the second of which is out of range; with the line that
+/// records it.
 fn out_of_range() -> (Tensor, Tensor, u32) {
     let x = Tensor::from_slice(&[1.0f32, 2.0], [2]).unwrap();
     let indices = Tensor::from_slice(&[0i64, 7], [2]).unwrap();
@@ -251,7 +252,7 @@ fn an_index_out_of_range_names_the_line_and_leaves_everything_usable() -> Result
     }
     assert_eq!(good.to_vec::<f32>()?.len(), 2);
     assert!(taken.is_lazy());
-    // Still an operand, where its elements do not matter.
+    // The tensor is still an operand if its elements are not needed.
     assert_eq!(taken.shape(), bad.shape());
     assert_index_error(&bad.add(&good)?.to_vec::<f32>().unwrap_err(), line);
     Ok(())
@@ -281,7 +282,7 @@ fn a_failure_that_nobody_waited_for_is_told_to_who_reads() -> Result<()> {
     async_eval([&bad, &good])?;
     let after = bad.mul(2.0)?;
     async_eval([&after])?;
-    // Good shared a run with bad; it is computed on its own when read.
+    // `good` shared a run with `bad`, and is computed alone when it is read.
     assert_eq!(good.to_vec::<f32>()?, [2.0, 3.0]);
     assert_index_error(&after.to_vec::<f32>().unwrap_err(), line);
     assert_index_error(&bad.to_vec::<f32>().unwrap_err(), line);
@@ -325,7 +326,7 @@ fn a_program_that_does_not_fit_in_memory_is_refused_when_it_is_compiled() -> Res
     let stats = own.cache_stats();
     assert_eq!((stats.runs, stats.launches), (0, 0), "nothing ran");
     assert!(sum.is_lazy());
-    // A part of it that fits is compiled.
+    // A part of it that fits in memory can be compiled.
     assert!(compile_graph([&sum.narrow(1, 0, 2)?], true)?.num_kernels >= 1);
     Ok(())
 }

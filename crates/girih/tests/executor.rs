@@ -1,5 +1,5 @@
-//! Executors, limits on runs, eager mode and shape verification. They count and switch what belongs
-//! to a context, so each test has an executor or a thread of its own.
+//! Tests of executors, time limits, eager mode and shape verification. They use counters and modes
+//! of a context, so each test has its own executor or thread.
 
 use girih::runtime::Error as RunError;
 use girih::{
@@ -16,7 +16,7 @@ fn executor(config: ExecutorConfig) -> Executor {
     Executor::new(config).unwrap()
 }
 
-/// On a thread of its own, with the executor as its context's.
+/// Runs `f` on a new thread, with the executor in its context.
 fn within(executor: &Executor, f: impl FnOnce() -> Outcome + Send) {
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
@@ -31,10 +31,10 @@ fn data(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
 }
 
-/// What takes long occupies the device: such tests wait for each other.
+/// Long computations occupy the device, so their tests are serialised.
 static LONG: Mutex<()> = Mutex::new(());
 
-/// Something that takes seconds, in kernels of milliseconds.
+/// A computation that takes seconds, in kernels of milliseconds.
 fn long() -> Tensor {
     let x = Tensor::from_slice(&vec![1.0f32 / 1024.0; 1 << 20], [1024, 1024]).unwrap();
     let mut y = x.clone();
@@ -246,7 +246,8 @@ fn another_thread_cancels_what_is_under_way_or_queued_and_nothing_later() {
         let y = long();
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // Again and again: on a busy machine the first may come before there is anything to end.
+            // Cancel repeatedly: on a busy machine the first call may come before the run has
+            // started.
             let canceller = scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(100));
@@ -279,7 +280,7 @@ fn another_thread_cancels_what_is_under_way_or_queued_and_nothing_later() {
     });
 }
 
-/// A graph that takes a while to compile: many kernels that cannot be fused.
+/// A graph that takes long to compile: many kernels that cannot be fused.
 fn wide(n: usize) -> Tensor {
     let x = Tensor::from_slice(&[0.01f32; 16], [4, 4]).unwrap();
     let mut y = x.clone();
@@ -407,7 +408,7 @@ fn eager_mode_computes_as_it_records_with_the_same_numbers_and_gradients() {
         let (value, gradients) = step()?;
         assert!(scope.graph().num_nodes() > recorded + 10);
         assert_eq!((value.to_bytes()?, gradients[0].to_bytes()?), expected);
-        // An op that fails does so where it is recorded.
+        // A failing op returns its error where it is recorded.
         let index = Tensor::from_slice(&[7i64], [1])?;
         let error = x.take(&index, 0).unwrap_err().to_string();
         assert!(error.contains('7'), "{error}");
@@ -462,7 +463,7 @@ fn the_process_has_an_executor_of_its_own() -> Outcome {
 #[test]
 fn passes_of_users_take_part_in_evaluations_of_their_executor() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
-    // Twice as much, so that the results tell that the pass took part.
+    // Multiply by two, so that the results show whether the pass ran.
     let doubled = girih::pass::graph_pass("doubled", |program| {
         ASKED.fetch_add(1, Ordering::Relaxed);
         let rewritten = program.rewrite(|node, x| match node.op {
@@ -485,7 +486,8 @@ fn passes_of_users_take_part_in_evaluations_of_their_executor() {
         for _ in 0..3 {
             assert_eq!(x.sqrt()?.to_vec::<f32>()?, [2.0, 4.0]);
         }
-        // The recorded graph is differentiated, and the pass rewrites the square root in the gradient.
+        // The recorded graph is differentiated, and the pass rewrites the square root in the
+        // gradient.
         let by = grad(|x| x[0].sqrt()?.sum(None, false))(std::slice::from_ref(&x))?;
         assert_eq!(by[0].to_vec::<f32>()?, [0.25, 0.125]);
         Ok(())

@@ -1,5 +1,5 @@
-//! Explanations: what they say about passes, fusion, lines, memory and the cache. The cache is the
-//! process's; programs here have sizes of their own.
+//! Tests of explanations: passes, fusion, lines, memory and the cache. The cache is the process's,
+//! so programs here have unique sizes.
 
 use girih::runtime::{Lookup, Placement};
 use girih::{DType, Result, Tensor, explain, explain_graph, ir};
@@ -27,7 +27,7 @@ fn every_stage_is_shown_with_kernels_lines_and_costs() -> Result<()> {
     assert_eq!(e.kernels[0].traffic.bytes_read, 4 * (31 * 7 + 7 * 5 + 5));
     assert_eq!(e.kernels[0].traffic.bytes_written, 4 * 31 * 5);
     assert!(e.traffic().flops > flops);
-    // Every kernel knows the line it comes from, in this file, and the recorded op.
+    // Every kernel has its source line, in this file, and the recorded op.
     for kernel in &e.kernels {
         assert!(kernel.lines.iter().all(|l| l.contains("explain.rs:")), "{:?}", kernel.lines);
         assert!(!kernel.lines.is_empty() && !kernel.ops.is_empty());
@@ -63,7 +63,7 @@ fn a_refusal_names_both_ops_and_gives_a_reason() -> Result<()> {
 
 #[test]
 fn the_memory_plan_adds_up_and_dead_temporaries_make_room() -> Result<()> {
-    // Products in a row: each needs its operand in memory, and none longer than the next.
+    // A chain of products: each needs its operand in memory, which is dead after the next product.
     let mut x = Tensor::ones([16, 16], DType::F32)?;
     girih::eval([&x])?;
     for _ in 0..6 {
@@ -88,7 +88,7 @@ fn a_miss_says_which_field_of_the_key_differs() -> Result<()> {
     girih::compile_graph([&out], true)?;
     assert_eq!(explain([&out])?.cache, Lookup::Hit);
     let other = layer(43)?;
-    // Twice: asking does not put it into the cache.
+    // Twice: an explanation does not add the program to the cache.
     for _ in 0..2 {
         let Lookup::Differs(fields) = explain([&other])?.cache else { panic!("no miss") };
         assert_eq!(fields[0], "shape of argument 0: [41, 7] -> [43, 7]");

@@ -1,4 +1,4 @@
-//! Programs captured, written, read and run again.
+//! Tests of programs captured, written, read and run again.
 
 use girih::ir::testing::random_graph;
 use girih::{DType, Error, Program, Shape, Tensor, TensorSpec};
@@ -40,7 +40,7 @@ fn without_inputs_a_program_holds_all_it_needs() {
     let y = half.add(&x).unwrap();
     let program = Program::capture(&[&y], &[]).unwrap();
     assert!(program.inputs().is_empty());
-    // What has been evaluated is data from then on; what has not is computed again.
+    // Evaluated tensors are data of the program; others are computed again.
     assert_eq!((program.graph().num_ops(), program.held_bytes()), (1, 24));
     assert_eq!(again(&program).call(&[]).unwrap()[0].to_vec::<f32>().unwrap(), [1.5, 3.0, 4.5]);
 }
@@ -57,7 +57,7 @@ fn random_leaves_draw_what_they_would_have_drawn() {
     for _ in 0..2 {
         assert_eq!(program.call(&[]).unwrap()[0].to_vec::<f32>().unwrap(), expected);
     }
-    // Those of a text have no place in the sequence: they draw anew.
+    // Random leaves of a program from text have no position in the sequence, so they draw anew.
     let text = Program::from_text(&program.to_text()).unwrap();
     let draw = || text.call(&[]).unwrap()[0].to_vec::<f32>().unwrap();
     assert_ne!(draw(), draw());
@@ -77,7 +77,7 @@ fn inputs_keep_their_order_used_or_not_and_are_checked() {
             .contains("input %2 of the program is f32[1], got f32[2]")
     );
     assert!(Program::capture(&[&y], &[&a, &a]).is_err());
-    // An input is what the program begins with, whatever it was computed from.
+    // The program starts from its inputs, whatever they were computed from.
     let middle = Program::capture(&[&y.exp().unwrap()], &[&y]).unwrap();
     assert_eq!((middle.graph().len(), middle.inputs().len()), (2, 1));
 }
@@ -109,7 +109,7 @@ fn random_graphs_of_all_ops_compute_the_same_after_a_round_trip() {
         let outputs = |program: &Program| -> Result<Vec<Vec<u8>>, Error> {
             program.call(&inputs)?.iter().map(Tensor::to_bytes).collect()
         };
-        // Random leaves without a place draw anew, and indices may be out of range.
+        // Random leaves without a position draw anew, and indices may be out of range.
         let draws = program.graph().nodes().any(|(_, node)| node.op.is_random());
         match (outputs(&program), outputs(&again(&program))) {
             (Ok(a), Ok(b)) if !draws => {

@@ -1,4 +1,4 @@
-//! Index expressions, slices and ranges, against NumPy's rules.
+//! Tests of index expressions, slices and ranges, against NumPy's rules.
 
 use girih::{DType, Index, Result, Tensor, Update};
 use proptest::prelude::*;
@@ -7,7 +7,7 @@ fn range(n: usize) -> Tensor {
     Tensor::arange(0.0, n as f64, 1.0, DType::I64).unwrap()
 }
 
-/// What Python's `range(n)[start:stop:step]` gives, by the definition in its reference.
+/// The value of Python's `range(n)[start:stop:step]`, by the definition in its reference.
 fn expected(n: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> Vec<i64> {
     let n = n as i128;
     let step = step as i128;

@@ -1,7 +1,7 @@
-//! Models go between Rust and Python as files of their state. `tests/data/python.safetensors` was
-//! written by `tests/python/test_rust_models.py`, `rust.safetensors` by this test with `GIRIH_UPDATE`
-//! set; each holds a model's state, an input, and what the model gave for it there. Each side reads
-//! both.
+//! Tests of exchanging models with Python as files of their state.
+//! `tests/python/test_rust_models.py` wrote `tests/data/python.safetensors`, and this test writes
+//! `rust.safetensors` if `GIRIH_UPDATE` is set. Each file contains a model's state, an input, and
+//! the model's output for it. Both tests read both files.
 
 use girih::nn::{
     BatchNorm, Conv1d, Conv2d, ConvTranspose2d, Embedding, Flatten, Gelu, GroupNorm, LayerNorm,
@@ -10,7 +10,7 @@ use girih::nn::{
 use girih::{ConvOptions, DType, Padding, Result, Tensor, io, random};
 use std::path::PathBuf;
 
-/// Every kind of layer with parameters, by the names that Python's model has.
+/// Every kind of layer with parameters, with the names of Python's model.
 struct Model {
     image: Sequential,
     words: Sequential,
@@ -68,7 +68,7 @@ fn data(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", "..", "tests", "data", name].iter().collect()
 }
 
-/// The model of a file, what it is given there, and what it gave.
+/// The model of a file, its inputs, and its output.
 fn read(name: &str) -> Result<(Model, [Tensor; 3])> {
     let mut tensors = io::load(data(name))?;
     let mut take = |name: &str| {
@@ -110,7 +110,7 @@ fn a_model_saved_here_gives_the_same_when_it_is_loaded() -> Result<()> {
         let model = Model::new()?;
         let image = Tensor::randn([3, 2, 4, 4], DType::F32)?;
         let words = Tensor::randint(0, 5, [3, 3], DType::I64)?;
-        // Running statistics that are not those it began with.
+        // Update the running statistics, so that they differ from their initial values.
         model.value(&image, &words)?;
         model.train(false);
         let output = model.value(&image, &words)?;

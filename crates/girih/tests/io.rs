@@ -1,12 +1,12 @@
-//! Tensors in files: round trips over all dtypes and shapes, what other programs write, and
-//! refusals of everything else.
+//! Tests of tensor files: round trips over all dtypes and shapes, files of other programs, and
+//! errors for malformed files.
 
 use girih::io::{self, Format};
 use girih::ir::testing::{Rng, mutate, mutations};
 use girih::{DType, Error, Shape, Tensor, TensorSpec};
 use std::path::PathBuf;
 
-/// A tensor of every dtype and of shapes that are scalar, empty, of size one, and odd.
+/// Tensors of every dtype, with scalar, empty, size-one and odd shapes.
 fn tensors() -> Vec<(String, Tensor)> {
     let mut rng = Rng(2);
     let mut out = Vec::new();
@@ -77,7 +77,7 @@ fn files_are_mapped_and_their_tensors_compute() {
     let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3]).unwrap();
     io::save(&file, &[(String::new(), x.clone())]).unwrap();
     let read = io::load(&file).unwrap();
-    // The elements are the file's memory, so their distance from its start is the header's.
+    // The elements share the file's mapping, so their alignment is that of the data in the file.
     let (address, _value) = read[0].1.address().unwrap();
     assert_eq!(address % 64, 0);
     same(&read[0].1, &x);
@@ -100,7 +100,7 @@ fn saving_is_refused_where_the_format_cannot() {
     assert_eq!(Format::of("x.npz").unwrap(), Format::Npz);
 }
 
-/// An `.npy` file of that header and those elements.
+/// An `.npy` file with this header and these elements.
 fn npy(header: &str, data: &[u8]) -> Vec<u8> {
     let mut out = b"\x93NUMPY\x01\x00".to_vec();
     out.extend((header.len() as u16).to_le_bytes());
@@ -229,7 +229,7 @@ fn mutated_files_never_panic() {
     for _ in 0..mutations(170_000) {
         for (kind, base) in [&npy, &npz, &st].into_iter().enumerate() {
             let mut bytes = base.clone();
-            // The headers are where the readers are.
+            // Mutate only the beginning, which contains the headers.
             let mut head = bytes.split_off(bytes.len().min([90, bytes.len(), 900][kind]));
             mutate(&mut bytes, tokens, &mut rng);
             bytes.append(&mut head);

@@ -1,4 +1,4 @@
-//! How long nodes live, and where they are recorded.
+//! Tests of the lifetime of nodes, and of the graphs that record them.
 
 use girih::{DType, Graph, Result, ReuseScope, Scope, Tensor, current_graph, eval};
 

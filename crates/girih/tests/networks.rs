@@ -1,4 +1,4 @@
-//! Convolutions, poolings, contractions, attention and losses as Rust users write them.
+//! Tests of convolutions, poolings, contractions, attention and losses.
 
 use girih::losses::{self, ClassOptions, Ctc, Reduction};
 use girih::{
@@ -152,7 +152,7 @@ fn tables_images_and_channels() -> Result<()> {
 
 #[test]
 fn a_sequence_of_labels_has_a_probability() -> Result<()> {
-    // Two steps, three equally likely classes: the label 1 is told by 11, 01 and 10.
+    // Two steps, three equally likely classes: 11, 01 and 10 spell the label 1.
     let log_p = Tensor::zeros([2, 1, 3], DType::F64)?.log_softmax(-1)?;
     let labels = Tensor::from_slice(&[1i64], [1, 1])?;
     let (steps, lengths) = (Tensor::from_slice(&[2i64], [1])?, Tensor::from_slice(&[1i64], [1])?);

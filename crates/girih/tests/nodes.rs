@@ -1,4 +1,4 @@
-//! What can be asked of a tensor's node.
+//! Tests of the properties of a tensor's node.
 
 use girih::ir::ops::Category;
 use girih::{Complex64, DType, Device, Error, Literal, NodeKind, Scope, Tensor};
@@ -59,7 +59,7 @@ fn data_is_read_in_place_by_its_own_type_only() {
     let view = x.data::<f32>().unwrap();
     assert_eq!(*view, [2.0, 4.0, 6.0]);
     assert_eq!(view.as_ptr() as u64, x.address().unwrap().0, "without a copy");
-    // The view keeps the memory.
+    // The view keeps the memory alive.
     drop(x);
     let others: Vec<Tensor> = (0..8).map(|i| data(&[i as f32; 3]).neg().unwrap()).collect();
     girih::eval(&others).unwrap();
@@ -69,7 +69,7 @@ fn data_is_read_in_place_by_its_own_type_only() {
     assert!(data(&[]).data::<f32>().unwrap().is_empty());
     let positive = data(&[1.0, -1.0]).gt(0.0).unwrap();
     assert_eq!(*positive.data::<bool>().unwrap(), [true, false]);
-    // Elements of another device's memory are copied.
+    // Elements in another device's memory are copied.
     let there = data(&[5.0, 6.0]).to_device(Device::named("mock").unwrap()).unwrap();
     assert_eq!(*there.data::<f32>().unwrap(), [5.0, 6.0]);
 }

@@ -1,4 +1,4 @@
-//! Operators: formulas without question marks, and where their errors show.
+//! Tests of operators: formulas without question marks, and the propagation of their errors.
 
 use girih::{Complex64, DType, Error, Program, Result, Tensor, compile, eval, grad};
 
@@ -41,7 +41,7 @@ fn assigning_operators_replace_the_handle_only() -> Result<()> {
     Ok(())
 }
 
-/// What generic code asks of numbers.
+/// Generic code with the usual bounds for numbers.
 fn polynomial<T>(x: T) -> T
 where
     T: Clone + std::ops::Add<Output = T> + std::ops::Mul<Output = T> + std::ops::Neg<Output = T>,
@@ -114,11 +114,11 @@ fn what_cannot_be_recorded_is_an_error_of_the_next_call_that_can_tell() -> Resul
         errors.clone().into_iter().enumerate().filter(other).collect();
     assert!(others.is_empty(), "{others:?}");
     errors.into_iter().for_each(|error| tells(error.unwrap_err(), line));
-    // Metadata is that of what was most likely meant.
+    // The metadata is that of the probable intention.
     assert_eq!(further.shape().to_vec(), [3]);
     assert_eq!((further.dtype(), further.is_lazy()), (DType::F32, true));
     assert!(!format!("{further}").is_empty());
-    // What was computed before, or does not depend on it, is there.
+    // Tensors that do not depend on the error are available.
     assert_eq!((&a * 2.0).to_vec::<f32>()?, [2.0, 4.0]);
     Ok(())
 }

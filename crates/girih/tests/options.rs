@@ -1,9 +1,9 @@
-//! Every pass and every fusion switched off gives the results of all switched on. Options are the
-//! process's; this test has a process of its own.
+//! Tests that switching off any pass or fusion does not change results. Options are the process's,
+//! so this test has a process of its own.
 
 use girih::{CompileOptions, DType, Result, Tensor, eval, random, set_options, value_and_grad};
 
-/// One step of a small network with everything the passes look for, on fixed numbers.
+/// One step of a small network that every pass applies to, with fixed data.
 fn step() -> Result<Vec<Vec<f64>>> {
     random::manual_seed(11);
     let x = Tensor::randn([6, 8], DType::F32)?;

@@ -1,4 +1,5 @@
-//! Transforms of programs: by themselves, and beside the same transforms of closures.
+//! Tests of transforms of programs: by themselves, and compared with the same transforms of
+//! closures.
 
 use girih::{DType, Dim, Error, Program, Result, Tensor, grad, jvp, vjp, vmap};
 use proptest::prelude::*;
@@ -14,7 +15,7 @@ fn ids(program: &Program) -> Vec<girih::ir::NodeId> {
     program.inputs().iter().map(|input| input.id).collect()
 }
 
-/// A scalar and a vector of two vectors.
+/// Records a scalar and a vector, computed from two vectors.
 fn recorded(steps: &[u8], x: &[Tensor]) -> Result<Vec<Tensor>> {
     let mut y = x[0].clone();
     for step in steps {
@@ -39,7 +40,7 @@ fn recorded(steps: &[u8], x: &[Tensor]) -> Result<Vec<Tensor>> {
     Ok(vec![y.mul(&y)?.sum(None, false)?, y])
 }
 
-/// A transform of a program and of the closure that is the same function.
+/// A transform of a program and the same transform of an equivalent closure.
 fn transformed(kind: u8, program: &Program, f: &Function) -> Result<(Program, Function)> {
     let (f, wrt) = (f.clone(), ids(program));
     let count = wrt.len();
@@ -68,7 +69,8 @@ fn transformed(kind: u8, program: &Program, f: &Function) -> Result<(Program, Fu
             (program.jvp(&wrt)?, Rc::new(closure))
         }
         _ => {
-            // The batch is the last axis of the first input and the first of the third, if any.
+            // The batch axis is the last axis of the first input, and the first axis of the third
+            // input, if any.
             let inputs = program.inputs();
             let mut axes = vec![None; count];
             axes[0] = Some(inputs[0].spec.shape.rank());
@@ -219,7 +221,7 @@ fn batches_without_members_and_outputs_without_a_batch() -> Result<()> {
     Ok(())
 }
 
-/// What linearize's two programs give for a tangent of each input.
+/// The results of linearize's two programs for a tangent of each input.
 fn pushed(program: &Program, x: &[&Tensor], v: &[&Tensor]) -> Result<Vec<Vec<f64>>> {
     let (values, map) = program.linearize(&ids(program))?;
     let found = values.call(x)?;
@@ -314,7 +316,7 @@ fn linear_programs_of_nothing_and_of_integers() -> Result<()> {
     let tangents = map.call(&given)?;
     assert_eq!(tangents[1].to_vec::<f64>()?, [1.0, 2.0]);
     assert_eq!(tangents[2].to_vec::<f64>()?, [0.0]);
-    // Nothing to take, nothing to compute again.
+    // A program without inputs, so that a checkpoint has nothing to recompute.
     let constant = Program::capture(&[&Tensor::ones([2], DType::F64)?.add(1.0)?], &[])?;
     assert_eq!(
         constant.checkpoint(girih::Saved::Nothing)?.call(&[])?[0].to_vec::<f64>()?,
@@ -415,7 +417,7 @@ fn jacobians_of_symbolic_programs_serve_all_sizes() -> Result<()> {
 fn rules_of_programs_replace_their_derivatives() -> Result<()> {
     let (x, t) = (vector(&[0.5, 3.0]), vector(&[1.0, 1.0]));
     let n = Tensor::from_slice(&[1i64, 0], [2])?;
-    // Held by the program and by the rule: operands of the call beside the inputs.
+    // Values that the program and the rule hold are operands of the call besides the inputs.
     let scale = vector(&[10.0, 100.0]);
     scale.eval()?;
     let y = x.mul(&scale)?.add(&n.astype(DType::F64)?)?;
@@ -433,7 +435,7 @@ fn rules_of_programs_replace_their_derivatives() -> Result<()> {
     assert_eq!(values(&ruled.jvp(&[input])?, &[&n, &x, &t])?[2], [7.0, 8.0]);
     let pullback = ruled.vjp(&[input])?;
     assert_eq!(values(&pullback, &[&n, &x, &t, &n])?[2], [7.0, 8.0]);
-    // A file keeps the rule.
+    // A file contains the rule.
     let again = Program::from_bytes(&ruled.to_bytes()?)?;
     assert_eq!(values(&again.jvp(&[input])?, &[&n, &x, &t])?[2], [7.0, 8.0]);
     let batched = ruled.jvp(&[input])?.vmap(2, &[None, None, Some(0)], &[0, 0, 0, 0])?;

@@ -1,12 +1,12 @@
-//! Random graphs through the whole pipeline, with a program cache that stays warm from one to the
-//! next, against the reference evaluator on the graph as recorded.
+//! Random graphs through the whole pipeline, with a program cache that stays warm between graphs,
+//! compared with the reference evaluator on the recorded graph.
 
 use girih::{DType, Element, Tensor, eval, graph_of};
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{Literal, OpCode};
 use proptest::prelude::*;
 
-/// How to make a node from earlier ones: an op, two operands and a number.
+/// The construction of a node from earlier ones: an op, two operands and a number.
 type Step = (u8, usize, usize, u8);
 
 const SIDE: usize = 3;
@@ -35,7 +35,8 @@ fn record(step: Step, nodes: &[Tensor]) -> Tensor {
         16 => a.pad(&[(0, 0), (1, 0)], number).and_then(|x| x.narrow(1, 0, 1)),
         _ => a.remainder(5).and_then(|x| x.square()),
     };
-    // Sizes are 1 or 3, so that any two broadcast; values stay small, so that products are exact.
+    // Sizes are 1 or 3, so that any two shapes broadcast; values stay small, so that products are
+    // exact.
     result.and_then(|x| x.remainder(1009)).unwrap()
 }
 
@@ -65,7 +66,7 @@ proptest! {
         for &step in &steps {
             nodes.push(record(step, &nodes));
         }
-        // The reference's word, before anything is evaluated.
+        // The reference's result, before anything is evaluated.
         let graph = graph_of(&nodes).unwrap();
         let mut arguments = Vec::new();
         for id in graph.arguments() {
@@ -74,7 +75,7 @@ proptest! {
             arguments.push(array(leaf.unwrap()));
         }
         let expected = evaluate(&graph, &arguments).unwrap();
-        // Some are held while others are evaluated, in parts and in another order.
+        // Keep some tensors while others are evaluated, in parts and in another order.
         let targets: Vec<(usize, Tensor)> = nodes
             .iter()
             .cloned()

@@ -1,10 +1,10 @@
-//! Random tensors: the same seed gives the same numbers, in the order of recording.
+//! Tests of random tensors: the same seed gives the same numbers, in recording order.
 
 use girih::{DType, Error, Result, Tensor, eval, random};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The generator is the process's.
+/// Seeds the process's generator, and serialises the tests.
 fn seeded(seed: u64) -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ fn no_two_leaves_share_a_number() -> Result<()> {
     let _guard = seeded(0);
     let mut seen = HashSet::new();
     for size in [1, 2, 3, 4, 5, 63, 64, 65, 1000] {
-        // 53 random bits each: a collision among them all has a chance below 1e-9.
+        // 53 random bits each: the probability of any collision is below 1e-9.
         for value in Tensor::rand([size], DType::F64)?.to_vec::<f64>()? {
             assert!(seen.insert(value.to_bits()), "{value} was drawn before");
         }

@@ -1,4 +1,4 @@
-//! Functions with derivative rules of their own: when the rules are called, and recursion.
+//! Tests of functions with custom derivative rules: when the rules are called, and recursion.
 
 use girih::{Program, Result, Tensor, call, custom_jvp, custom_vjp, grad, jvp, scan, vmap};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ fn close(found: &Tensor, expected: f64) {
     assert!((found - expected).abs() < 1e-12 * expected.abs().max(1.0), "{found} {expected}");
 }
 
-/// `exp`, by a rule that calls the function itself.
+/// `exp`, with a rule that calls the function itself.
 fn exponential(x: &Tensor) -> Result<Tensor> {
     let rule = |x: &[Tensor], t: &[Tensor]| {
         let y = exponential(&x[0])?;
@@ -40,7 +40,7 @@ fn a_rule_that_calls_its_function_is_followed_to_any_order() {
     close(&twice[0], 0.5f64.exp());
 }
 
-/// `x * x` with twice its slope, and how often the closures were called.
+/// `x * x` with twice its derivative; counts the calls of the closures.
 fn counted(x: &Tensor, counts: &Arc<[AtomicUsize; 3]>) -> Result<Tensor> {
     let count = |at: usize| {
         let counts = counts.clone();
@@ -72,7 +72,7 @@ fn rules_are_called_when_a_derivative_is_taken() {
     let slope = grad(|x| counted(&x[0], &counts))(std::slice::from_ref(&x)).unwrap();
     close(&slope[0], 12.0);
     assert_eq!(called(), [1, 1, 1]);
-    // In a region, on a batch, and of a value that no derivative needs.
+    // Inside a region, batched, and for a value that no derivative needs.
     let outer = |x: &[Tensor]| Ok(call(|x| Ok(vec![counted(&x[0], &counts)?]), x)?.swap_remove(0));
     close(&grad(outer)(std::slice::from_ref(&x)).unwrap()[0], 12.0);
     assert_eq!(called(), [1, 1, 1]);
@@ -115,7 +115,7 @@ fn rules_refer_to_data_also_in_loops_and_programs() {
     let id = program.inputs()[0].id;
     let of_program = program.grad(&[id]).unwrap().call(&[&x]).unwrap();
     assert_eq!(of_program[0].to_vec::<f64>().unwrap(), [1.0, 100.0]);
-    // A file has the rules, with what they refer to.
+    // A file contains the rules, with the tensors that they refer to.
     let again = Program::from_bytes(&program.to_bytes().unwrap()).unwrap();
     let of_file = again.grad(&[again.inputs()[0].id]).unwrap().call(&[&x]).unwrap();
     assert_eq!(of_file[0].to_vec::<f64>().unwrap(), [1.0, 100.0]);

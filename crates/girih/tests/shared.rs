@@ -1,5 +1,5 @@
-//! The tests of the facade that may share a process, as one program. A test of what belongs to the
-//! process has a `[[test]]` of its own in `Cargo.toml`.
+//! The facade's tests that may share a process, as one program. A test that uses process-wide state
+//! has a `[[test]]` of its own in `Cargo.toml`.
 
 mod apply;
 mod collectives;

@@ -1,4 +1,4 @@
-//! Streams and events of the facade.
+//! Tests of streams and events of the facade.
 
 use girih::{
     Event, Result, Stream, StreamScope, Tensor, TensorState, async_eval, eval, synchronize,
@@ -21,7 +21,7 @@ fn a_scope_submits_to_its_stream_and_restores_the_one_before() -> Result<()> {
         }
         assert_eq!(Stream::current()?, outer);
     }
-    // Number 0 if this thread was the first to bring data or to run something.
+    // The stream's number is 0 if this thread was the first to use the device.
     assert_eq!(Stream::current()?, Stream::default_stream()?);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Several threads at once: nothing hangs, nothing is lost, everybody reads the same.
+//! Tests of several threads: nothing hangs, nothing is lost, and all threads read the same values.
 
 use girih::{DType, Error, Result, Tensor, async_eval, eval};
 use std::sync::Barrier;
@@ -18,7 +18,7 @@ fn within_a_minute(f: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A ladder of nodes, each of which the next needs.
+/// A chain of nodes, each of which is an operand of the next.
 fn ladder(x: &Tensor, rungs: usize) -> Vec<Tensor> {
     let mut nodes = vec![x.clone()];
     for i in 0..rungs {

@@ -1,4 +1,4 @@
-//! Modules and optimisers.
+//! Tests of modules and optimisers.
 
 use girih::losses::{ClassOptions, Reduction, cross_entropy, mse_loss};
 use girih::nn::{
@@ -13,7 +13,7 @@ fn vector(values: &[f64]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
 }
 
-/// A few steps with the given gradients; the parameter after each.
+/// A few steps with the given gradients; the parameter after each step.
 fn steps(optimizer: &mut dyn Optimizer, start: f64, gradients: &[f64]) -> Result<Vec<f64>> {
     let mut parameters = vec![vector(&[start])];
     optimizer.init(&parameters)?;
@@ -44,7 +44,7 @@ fn gradient_descent_keeps_velocity_and_decays_weights() -> Result<()> {
     Ok(())
 }
 
-/// Kingma and Ba's algorithm 1 as printed, with Loshchilov and Hutter's decay.
+/// Kingma and Ba's algorithm 1 as printed, with Loshchilov and Hutter's weight decay.
 fn adam_by_hand(rate: f64, decay: f64, start: f64, gradients: &[f64]) -> Vec<f64> {
     let (mut x, mut m, mut v) = (start, 0.0, 0.0);
     let step = |(t, g): (usize, &f64)| {
@@ -148,7 +148,7 @@ fn dropout_scales_what_it_keeps_and_rests_in_evaluation() -> Result<()> {
     Ok(())
 }
 
-/// A module of a user's, with a weight that it shares.
+/// A user's module with a shared weight.
 struct Tied {
     tokens: Embedding,
     scale: Variable,
@@ -185,22 +185,22 @@ fn users_modules_have_names_and_share_weights() -> Result<()> {
     let parameters = ["tokens.weight", "layers.0.weight", "layers.0.bias", "layers.1.weight"];
     assert_eq!(names(model.named_parameters()), parameters);
     assert_eq!(names(model.state_dict())[4..], ["scale"]);
-    // One gradient for a weight in two places: the sum over its uses.
+    // A shared weight has one gradient: the sum over its uses.
     let x = Tensor::from_slice(&[0i64, 3], [2])?;
     let loss = |model: &Tied| model.forward(&x)?.sum(None, false);
     let (value, gradients) = nn::value_and_grad(&model, loss)?;
     assert_eq!(gradients.len(), 4);
     let by_hand = girih::value_and_grad(|p| nn::functional_call(&model, p, loss));
     let (again, others) = by_hand(&model.parameters())?;
-    // Where products alone are multiplied by another routine than fused ones (processors without
-    // AVX-512), programs for other results round in another way.
+    // Programs with other results may round differently, if a product alone uses another routine
+    // than a fused product (processors without AVX-512).
     let near = |a: f32, b: f32| (a - b).abs() <= 1e-5 * b.abs().max(1.0);
     assert!(near(value.item::<f32>()?, again.item::<f32>()?));
     for (a, b) in gradients.iter().zip(&others) {
         let (a, b) = (a.to_vec::<f32>()?, b.to_vec::<f32>()?);
         assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| near(*a, *b)), "{a:?} {b:?}");
     }
-    // A failing function leaves the model as it was.
+    // A failing function leaves the model unchanged.
     let before = model.parameters();
     assert!(nn::value_and_grad(&model, |model| model.forward(&vector(&[0.5]))).is_err());
     assert!(model.parameters().iter().zip(&before).all(|(a, b)| a.is_same(b)));

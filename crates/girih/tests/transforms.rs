@@ -1,4 +1,4 @@
-//! Transforms of closures, nested and beside what lies outside them.
+//! Tests of transforms of closures, nested and with captured tensors.
 
 use girih::{DType, Error, Result, Tensor, Trace, grad, value_and_grad};
 
@@ -99,7 +99,7 @@ fn a_function_may_give_one_tensor_several_times_and_more_than_its_value() -> Res
     }
     close(&gradients[0], 8.0);
     close(&gradients[1], 8.0);
-    // A trace may be used again, on other arguments.
+    // A trace may be used again, with other arguments.
     let (outputs, _) = trace.gradients(&[&square], &[&x], &[&outputs[1]])?;
     close(&outputs[0], 289.0);
     Ok(())

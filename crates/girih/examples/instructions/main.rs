@@ -1,6 +1,6 @@
-//! One scenario, run a number of times: what `make bench-instructions` counts the instructions of,
-//! by the difference between two numbers of times. `instructions SCENARIO TIMES`; without arguments
-//! it names the scenarios.
+//! Runs one scenario a number of times. `make bench-instructions` counts its instructions, by the
+//! difference between two numbers of runs. `instructions SCENARIO TIMES` runs a scenario; without
+//! arguments the program lists the scenarios.
 
 mod steps;
 
@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 type Once = Box<dyn FnMut() -> Result<()>>;
 
-/// Makes what a scenario needs and gives its repeated part.
+/// Sets up a scenario, and returns its repeated part.
 type Scenario = (&'static str, fn() -> Result<Once>);
 
 const SCENARIOS: [Scenario; 8] = [
@@ -41,7 +41,7 @@ fn record() -> Result<Once> {
     }))
 }
 
-/// A product, a reduction that needs all of it, and what follows from both.
+/// A matrix product, a reduction over all of it, and an op on both.
 fn three_kernels(x: &Tensor, y: &Tensor) -> Result<()> {
     let h = x.matmul(y)?;
     h.sub(&h.sum(None, false)?)?.eval()?;
@@ -61,7 +61,7 @@ fn compile() -> Result<Once> {
     }))
 }
 
-/// A step of Adam of a perceptron with three layers.
+/// An Adam step of a perceptron with three layers.
 fn cached_step() -> Result<Once> {
     let (x, target) = (matrix(8, 16)?, matrix(8, 4)?);
     let mut parameters = vec![matrix(16, 16)?, matrix(16, 16)?, matrix(16, 4)?];

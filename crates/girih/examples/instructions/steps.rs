@@ -1,5 +1,5 @@
 //! The training steps of `benches/training.py` at their real sizes, recorded and compiled but not
-//! run: what a round takes is all compilation.
+//! run, so that only compilation is measured.
 
 use crate::Once;
 use girih::{
@@ -11,7 +11,7 @@ const RATE: f64 = 1e-3;
 /// A loss of parameters and data.
 type Loss = fn(&[Tensor], &[Tensor]) -> Result<Tensor>;
 
-/// Tensors of these shapes, with values.
+/// Evaluated tensors of these shapes.
 fn tensors(shapes: &[Vec<usize>]) -> Result<Vec<Tensor>> {
     let tensors: Vec<Tensor> = shapes
         .iter()
@@ -21,7 +21,7 @@ fn tensors(shapes: &[Vec<usize>]) -> Result<Vec<Tensor>> {
     Ok(tensors)
 }
 
-/// Compiles a step of Adam.
+/// Compiles an Adam step.
 fn step(loss: Loss, data: &[Vec<usize>], parameters: &[Vec<usize>]) -> Result<Once> {
     let (data, held) = (tensors(data)?, tensors(parameters)?);
     let (first, second) = (tensors(parameters)?, tensors(parameters)?);
@@ -101,7 +101,7 @@ fn transformer_loss(p: &[Tensor], data: &[Tensor]) -> Result<Tensor> {
     mean_square(&x, &data[1])
 }
 
-/// A residual block of 64 channels: convolution, batch norm, relu, twice, and the shortcut.
+/// A residual block of 64 channels: convolution, batch norm and ReLU, twice, and the shortcut.
 pub fn residual_block() -> Result<Once> {
     let data = vec![8, 64, 28, 28];
     let layer = [vec![64, 64, 3, 3], vec![64], vec![64]];
