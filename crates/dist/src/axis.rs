@@ -1,29 +1,30 @@
-//! One axis of a tensor over one axis of a mesh.
+//! The distribution of one axis of a tensor over one axis of a mesh.
 
-/// Elements of an axis that a processor has, one after the other.
+/// A contiguous range of an axis that a processor owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// The first one, in the tensor.
+    /// The index of the first element in the tensor.
     pub start: usize,
-    /// The first one, among the processor's.
+    /// The index of the first element in the processor's tile.
     pub local: usize,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
 }
 
-/// How an axis is distributed.
+/// The distribution of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// Every processor has all of it.
+    /// Every processor has the whole axis.
     Whole,
-    /// In as many pieces as there are processors, each but the last as long as the longest.
+    /// One contiguous part per processor; all parts but the last ones have the maximum length.
     Block { parts: usize },
-    /// In blocks of `block` elements, dealt to the processors in turn (ScaLAPACK's distribution).
+    /// Blocks of `block` elements, assigned to the processors cyclically (ScaLAPACK's
+    /// distribution).
     Cyclic { parts: usize, block: usize },
 }
 
-/// The spans that processor `part` of `parts` has of an axis of `size` elements in blocks of `block`, dealt
-/// in turn; `block` None for one piece each.
+/// The spans of processor `part` of `parts` on an axis of `size` elements, in blocks of `block`
+/// elements assigned cyclically; with `None`, one contiguous part per processor.
 pub fn spans(size: usize, parts: usize, block: Option<usize>, part: usize) -> Vec<Span> {
     match block {
         None => Split::Block { parts }.spans(size, part),
@@ -32,7 +33,7 @@ pub fn spans(size: usize, parts: usize, block: Option<usize>, part: usize) -> Ve
 }
 
 impl Split {
-    /// The length of the blocks, of which processor `p` has number `p`, `p + parts`, ...
+    /// The length of the blocks; processor `p` has blocks `p`, `p + parts`, ...
     fn block(self, size: usize) -> usize {
         match self {
             Split::Whole => size.max(1),
@@ -48,7 +49,7 @@ impl Split {
         }
     }
 
-    /// The processor that has an element; None if all have it.
+    /// The processor that owns an element; `None` if all processors have it.
     pub fn owner(self, size: usize, index: usize) -> Option<usize> {
         match self {
             Split::Whole => None,
@@ -56,13 +57,13 @@ impl Split {
         }
     }
 
-    /// Where the owner of an element has it.
+    /// The index of an element in its owner's tile.
     pub fn local(self, size: usize, index: usize) -> usize {
         let block = self.block(size);
         index / (block * self.parts()) * block + index % block
     }
 
-    /// How many elements a processor has: ScaLAPACK's `numroc`.
+    /// The number of elements of a processor: ScaLAPACK's `numroc`.
     pub fn len(self, size: usize, part: usize) -> usize {
         let (block, parts) = (self.block(size), self.parts());
         let part = if let Split::Whole = self { 0 } else { part };

@@ -1,49 +1,49 @@
-//! What a layout cannot be, or cannot be asked.
+//! The errors of layouts.
 
 use thiserror::Error;
 
-/// What can be wrong with a layout, or with a question to it.
+/// An invalid layout, or an invalid query of a layout.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LayoutError {
-    /// A number of processors or elements that has to be at least 1, or small enough to count.
+    /// A number of processors or elements that is zero or too large.
     #[error(
         "{what} is {found}; expected at least 1, and no more processors in all than can be counted"
     )]
     Size {
-        /// What it is the number of.
+        /// The meaning of the number.
         what: &'static str,
         /// The number.
         found: usize,
     },
-    /// A tensor of another rank than the layout is for.
+    /// The rank of the tensor does not fit the layout.
     #[error(
         "{layout} is for tensors {expected}, found rank {found}; say which axes it splits by with_axes"
     )]
     Rank {
         /// The layout.
         layout: String,
-        /// The ranks that it is for.
+        /// The ranks that the layout supports.
         expected: &'static str,
         /// The tensor's rank.
         found: usize,
     },
-    /// An axis of the mesh named twice, or a wrong number of names.
+    /// A duplicate axis of the mesh, or axes that the layout does not allow.
     #[error("with_axes: {0}")]
     Axes(String),
-    /// A processor or an element outside.
+    /// A processor or an element out of range.
     #[error("{what} {at:?} is outside of {size:?}")]
     Outside {
-        /// What is outside.
+        /// Whether a processor or an element is out of range.
         what: &'static str,
-        /// Where it is.
+        /// The position.
         at: Vec<usize>,
-        /// The size that it is outside of.
+        /// The bounds.
         size: Vec<usize>,
     },
     /// Rectangles that do not cover a tensor exactly once.
     #[error("{0}")]
     Cover(String),
-    /// Text that is no layout.
+    /// Text that does not describe a layout.
     #[error(
         "{0:?} is no layout; expected SinglePE, RowPartition(n), ColPartition(n), Grid(r, c), \
          BlockCyclic(r, c, br, bc) or Replicated(r, c)"

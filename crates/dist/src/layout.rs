@@ -1,4 +1,4 @@
-//! Layouts: a tensor over a mesh of processors with axes `(row, col)`.
+//! Layouts: the distribution of a tensor over a mesh of processors with axes `(row, col)`.
 
 use crate::axis::{Span, Split};
 use crate::{LayoutError, Result};
@@ -9,61 +9,61 @@ use std::sync::Arc;
 /// A processor of a mesh.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pe {
-    /// Its row.
+    /// The row.
     pub row: usize,
-    /// Its column.
+    /// The column.
     pub col: usize,
 }
 
 /// An axis of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MeshAxis {
-    /// From row to row.
+    /// Across the rows.
     Row,
-    /// From column to column.
+    /// Across the columns.
     Col,
 }
 
-/// A rectangle of a tensor that a processor has.
+/// A rectangle of a tensor that a processor owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TileRect {
-    /// The first element, in the tensor.
+    /// The index of the first element in the tensor.
     pub start: Vec<usize>,
-    /// The first element, in the processor's tile.
+    /// The index of the first element in the processor's tile.
     pub local: Vec<usize>,
-    /// Elements along each axis.
+    /// The number of elements along each axis.
     pub extent: Vec<usize>,
 }
 
 /// Kinds of layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LayoutKind {
-    /// One processor has all.
+    /// One processor has the whole tensor.
     SinglePe,
-    /// The first axis over the rows of a mesh of one column.
+    /// The first axis is split over the rows of a mesh with one column.
     RowPartition,
-    /// The second axis over the columns of a mesh of one row.
+    /// The second axis is split over the columns of a mesh with one row.
     ColPartition,
-    /// The first two axes over rows and columns.
+    /// The first two axes are split over rows and columns.
     Grid,
-    /// The same, in small blocks dealt in turn.
+    /// The first two axes are split over rows and columns in blocks, assigned cyclically.
     BlockCyclic,
-    /// A rectangle for each processor, by a table.
+    /// A table has a rectangle for each processor.
     Custom,
-    /// Each processor has all.
+    /// Each processor has the whole tensor.
     Replicated,
 }
 
-/// Which part of a tensor belongs to which processor of a mesh. A size that does not divide leaves the last
-/// processors with less, or with nothing.
+/// The distribution of a tensor over the processors of a mesh. If a size is not divisible, the last
+/// processors have fewer elements, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshLayout {
     kind: LayoutKind,
     rows: usize,
     cols: usize,
-    /// Sizes of the blocks along rows and columns, of [`LayoutKind::BlockCyclic`].
+    /// The block sizes along rows and columns, for [`LayoutKind::BlockCyclic`].
     block: (usize, usize),
-    /// The axis of the mesh that each axis of the tensor is split over, where that was said.
+    /// The axis of the mesh over which each axis of the tensor is split, if set by `with_axes`.
     axes: Option<Vec<Option<MeshAxis>>>,
     custom: Option<Arc<Custom>>,
 }
@@ -71,7 +71,7 @@ pub struct MeshLayout {
 #[derive(Debug, PartialEq, Eq)]
 struct Custom {
     shape: Vec<usize>,
-    /// A rectangle, start and extent, of each processor in row-major order.
+    /// The rectangle of each processor, as start and extent, in row-major order.
     tiles: Vec<(Vec<usize>, Vec<usize>)>,
 }
 
@@ -85,7 +85,7 @@ impl MeshLayout {
         Ok(MeshLayout { kind, rows, cols, block: (0, 0), axes: None, custom: None })
     }
 
-    /// All on processor (0, 0).
+    /// The whole tensor on processor (0, 0).
     pub fn single_pe() -> MeshLayout {
         let (kind, block) = (LayoutKind::SinglePe, (0, 0));
         MeshLayout { kind, rows: 1, cols: 1, block, axes: None, custom: None }
@@ -93,7 +93,8 @@ impl MeshLayout {
 
     /// The first axis over `rows` processors.
     ///
-    /// Errors: [`LayoutError::Size`] for none, as of the others.
+    /// Errors: [`LayoutError::Size`] for zero or too many processors; likewise for the other
+    /// constructors.
     pub fn row_partition(rows: usize) -> Result<MeshLayout> {
         MeshLayout::of(LayoutKind::RowPartition, rows, 1)
     }
@@ -108,7 +109,8 @@ impl MeshLayout {
         MeshLayout::of(LayoutKind::Grid, rows, cols)
     }
 
-    /// As [`MeshLayout::grid`], in blocks of `block_rows` by `block_cols` elements dealt in turn.
+    /// As [`MeshLayout::grid`], in blocks of `block_rows` by `block_cols` elements assigned
+    /// cyclically.
     pub fn block_cyclic(
         rows: usize,
         cols: usize,
@@ -126,14 +128,16 @@ impl MeshLayout {
         Ok(MeshLayout { block: (block_rows, block_cols), ..layout })
     }
 
-    /// All on every processor.
+    /// The whole tensor on every processor.
     pub fn replicated(rows: usize, cols: usize) -> Result<MeshLayout> {
         MeshLayout::of(LayoutKind::Replicated, rows, cols)
     }
 
-    /// A rectangle, start and extent, for each processor in row-major order, of tensors of one shape.
+    /// A rectangle, as start and extent, for each processor in row-major order, for tensors of
+    /// shape `shape`.
     ///
-    /// Errors: [`LayoutError::Size`]; [`LayoutError::Cover`] unless each element is in exactly one.
+    /// Errors: [`LayoutError::Size`]; [`LayoutError::Cover`] unless each element is in exactly one
+    /// rectangle.
     pub fn custom(
         rows: usize,
         cols: usize,
@@ -180,11 +184,12 @@ impl MeshLayout {
         Ok(MeshLayout { custom: Some(Arc::new(custom)), ..layout })
     }
 
-    /// The same layout for tensors whose axes are split over these axes of the mesh; None for an axis that
-    /// is not split. An axis of the mesh that no axis of the tensor is split over holds copies.
+    /// The layout with other axes of the mesh: `axes` has, for each axis of the tensor, the axis of
+    /// the mesh over which it is split, or `None`. The tensor is replicated along an axis of the
+    /// mesh that splits no axis of the tensor.
     ///
-    /// Errors: [`LayoutError::Axes`] for an axis named twice, and for layouts that split nothing or say
-    /// by themselves what they split.
+    /// Errors: [`LayoutError::Axes`] for a duplicate axis, and for layouts that split no axes or
+    /// have a table.
     pub fn with_axes(self, axes: &[Option<MeshAxis>]) -> Result<MeshLayout> {
         let named = |axis| axes.iter().filter(|&&a| a == Some(axis)).count();
         if named(MeshAxis::Row) > 1 || named(MeshAxis::Col) > 1 {
@@ -200,33 +205,33 @@ impl MeshLayout {
         }
     }
 
-    /// The kind.
+    /// The kind of layout.
     pub fn kind(&self) -> LayoutKind {
         self.kind
     }
 
-    /// Rows of the mesh.
+    /// The number of rows of the mesh.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Columns of the mesh.
+    /// The number of columns of the mesh.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// Processors of the mesh.
+    /// The number of processors of the mesh.
     pub fn total_pes(&self) -> usize {
         self.rows * self.cols
     }
 
-    /// The processors, row by row.
+    /// The processors in row-major order.
     pub fn pes(&self) -> impl Iterator<Item = Pe> + use<> {
         let cols = self.cols;
         (0..self.total_pes()).map(move |at| Pe { row: at / cols, col: at % cols })
     }
 
-    /// How each axis of a tensor is split, and over which axis of the mesh.
+    /// The split of each axis of a tensor, and the axis of the mesh over which it is split.
     ///
     /// Errors: [`LayoutError::Rank`].
     fn splits(&self, rank: usize) -> Result<Vec<(Split, MeshAxis)>> {
@@ -261,7 +266,7 @@ impl MeshLayout {
         Ok(axes.into_iter().map(split).collect())
     }
 
-    /// The table of a custom layout, for tensors of this shape.
+    /// The table of a custom layout, which must be for tensors of this shape.
     fn table(&self, shape: &[usize]) -> Result<Option<&Custom>> {
         match &self.custom {
             Some(custom) if custom.shape != shape => Err(LayoutError::Cover(format!(
@@ -283,8 +288,8 @@ impl MeshLayout {
         }
     }
 
-    /// The rectangles of a tensor that a processor has; none if it has nothing. Their elements, at their
-    /// places in the tile, fill the tile.
+    /// The rectangles of a tensor that a processor owns; none if it has no elements. At their local
+    /// positions, they fill the processor's tile exactly.
     ///
     /// Errors: [`LayoutError::Rank`], [`LayoutError::Outside`], [`LayoutError::Cover`].
     pub fn rectangles(&self, pe: Pe, shape: &[usize]) -> Result<Vec<TileRect>> {
@@ -333,7 +338,8 @@ impl MeshLayout {
         Ok(shape.iter().zip(splits).map(len).collect())
     }
 
-    /// True for one processor among those that have the same elements: the one of the lowest row and column.
+    /// Whether a processor is the first of the processors with the same elements: the one with the
+    /// lowest row and column.
     ///
     /// Errors: as [`MeshLayout::rectangles`].
     pub fn is_first_copy(&self, pe: Pe, shape: &[usize]) -> Result<bool> {
@@ -349,7 +355,7 @@ impl MeshLayout {
 
     /// The processors that have an element.
     ///
-    /// Errors: [`LayoutError::Outside`] for an element that there is not; as [`MeshLayout::rectangles`].
+    /// Errors: [`LayoutError::Outside`] for an index out of range; as [`MeshLayout::rectangles`].
     pub fn owners(&self, index: &[usize], shape: &[usize]) -> Result<Vec<Pe>> {
         let inside = index.len() == shape.len() && index.iter().zip(shape).all(|(i, n)| i < n);
         if !inside {
@@ -374,7 +380,7 @@ impl MeshLayout {
         Ok(self.pes().filter(has).collect())
     }
 
-    /// The processor that has an element; the first of them if several have it.
+    /// The first processor that has an element.
     ///
     /// Errors: as [`MeshLayout::owners`].
     pub fn pe_for_element(&self, index: &[usize], shape: &[usize]) -> Result<Pe> {
@@ -382,7 +388,7 @@ impl MeshLayout {
         Ok(owners.first().copied().expect("each element has an owner"))
     }
 
-    /// Where an element is in the tile of those that have it.
+    /// The index of an element in its owners' tiles.
     ///
     /// Errors: as [`MeshLayout::owners`].
     pub fn local_index(&self, index: &[usize], shape: &[usize]) -> Result<Vec<usize>> {
@@ -398,8 +404,8 @@ impl MeshLayout {
         Ok(index.iter().zip(shape).zip(splits).map(local).collect())
     }
 
-    /// Bytes from the start of a row-major tensor to the first element of a processor's tile; None if it
-    /// has none.
+    /// The offset in bytes of the first element of a processor's tile in the row-major tensor, for
+    /// elements of `item` bytes; `None` if the processor has no elements.
     ///
     /// Errors: as [`MeshLayout::rectangles`].
     pub fn tile_offset(&self, pe: Pe, shape: &[usize], item: usize) -> Result<Option<usize>> {
@@ -411,7 +417,7 @@ impl MeshLayout {
         Ok(rects.first().map(offset))
     }
 
-    /// Bytes of the largest tile.
+    /// The size of the largest tile in bytes, for elements of `item` bytes.
     ///
     /// Errors: as [`MeshLayout::rectangles`].
     pub fn memory_per_pe(&self, shape: &[usize], item: usize) -> Result<usize> {
@@ -422,8 +428,8 @@ impl MeshLayout {
         self.pes().map(bytes).try_fold(0, |most, bytes| Ok(most.max(bytes?)))
     }
 
-    /// True if each processor has the same elements of a tensor of that shape under both, so that going
-    /// from one to the other moves nothing.
+    /// Whether each processor has the same elements of a tensor of this shape under both layouts,
+    /// so that a redistribution moves no data.
     ///
     /// Errors: as [`MeshLayout::rectangles`].
     pub fn compatible_with(&self, other: &MeshLayout, shape: &[usize]) -> Result<bool> {
@@ -439,7 +445,7 @@ impl MeshLayout {
     }
 }
 
-/// Which part of an axis that is split over an axis of the mesh a processor has.
+/// The processor's position along an axis of the mesh.
 fn part(pe: Pe, axis: MeshAxis) -> usize {
     match axis {
         MeshAxis::Row => pe.row,
@@ -465,7 +471,8 @@ impl fmt::Display for MeshLayout {
 impl FromStr for MeshLayout {
     type Err = LayoutError;
 
-    /// Reads what [`MeshLayout`] prints, but for custom layouts, whose table the text has not.
+    /// Parses the format that [`MeshLayout`] prints, except for custom layouts, whose text does not
+    /// contain the table.
     fn from_str(text: &str) -> Result<MeshLayout> {
         let wrong = || LayoutError::Text(text.to_string());
         let (name, rest) = match text.trim().split_once('(') {

@@ -1,7 +1,7 @@
-//! How tensors are distributed over processors: a [`MeshLayout`] says which part of a tensor belongs to
-//! which processor of a mesh with axes `(row, col)`.
+//! Distribution of tensors over processors: a [`MeshLayout`] determines which part of a tensor
+//! belongs to which processor of a mesh with axes `(row, col)`.
 //!
-//! This crate knows sizes only: not what the elements are, where they are, or how they get there.
+//! This crate only uses sizes; it does not depend on dtypes, memory or data movement.
 #![forbid(unsafe_code)]
 
 mod axis;

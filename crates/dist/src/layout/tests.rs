@@ -1,4 +1,4 @@
-//! Tests of layouts: the examples of the documents, and each element of many small tensors.
+//! Tests of layouts: the examples of the documents, and all elements of many small tensors.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn pe(row: usize, col: usize) -> Pe {
     Pe { row, col }
 }
 
-/// Every layout of a mesh for matrices of a shape.
+/// All layouts of a mesh for matrices of a shape.
 fn layouts(rows: usize, cols: usize, shape: &[usize; 2]) -> Vec<MeshLayout> {
     let mut all = vec![
         MeshLayout::single_pe(),
@@ -23,7 +23,7 @@ fn layouts(rows: usize, cols: usize, shape: &[usize; 2]) -> Vec<MeshLayout> {
     for (br, bc) in [(1, 1), (2, 1), (2, 3)] {
         all.push(MeshLayout::block_cyclic(rows, cols, br, bc).unwrap());
     }
-    // The tiles of a grid, each a row of the mesh further on.
+    // The tiles of a grid, each moved to another row of the mesh.
     let grid = MeshLayout::grid(rows, cols).unwrap();
     let tile = |at: Pe| {
         let moved = pe((at.row + at.col) % rows, at.col);
@@ -46,7 +46,8 @@ fn each_element_has_one_place_in_the_tile_of_each_owner() {
     }
 }
 
-/// Rectangles, owners, local indices and tiles say the same, and each tile is filled exactly.
+/// Checks that rectangles, owners, local indices and tiles agree, and that each tile is filled
+/// exactly.
 fn check(layout: &MeshLayout, shape: &[usize; 2]) {
     let mut owners = vec![Vec::new(); shape[0] * shape[1]];
     let mut first = vec![0; shape[0] * shape[1]];
