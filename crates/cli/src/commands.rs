@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Instant;
 
-/// Sizes are numbers, or expressions as text.
+/// Describes a tensor; sizes are numbers, or expressions as text.
 fn spec_json(name: &str, spec: &TensorSpec) -> Value {
     let size = |dim: girih::Dim| match dim.known() {
         Some(size) => json!(size),
@@ -51,7 +51,7 @@ fn stats(program: &Program) -> Answer {
     Answer { text, json }
 }
 
-/// The tensors of a file: name, shape and dtype of each.
+/// Lists the tensors of a file with name, shape and dtype.
 fn show_tensors(path: &Path) -> Result<Answer> {
     let tensors = io::load(path)?;
     let bytes: usize = tensors.iter().map(|(_, tensor)| tensor.spec().size_bytes()).sum();
@@ -68,7 +68,8 @@ fn show_tensors(path: &Path) -> Result<Answer> {
     Ok(Answer { text: lines.join("\n"), json: json!({"tensors": described, "bytes": bytes}) })
 }
 
-/// The graph as text with its statistics, or these alone; of a file of tensors what it holds.
+/// Shows the graph as text with its statistics, or only the statistics; for a tensor file, its
+/// contents.
 pub fn show(path: &Path, only_stats: bool) -> Result<Answer> {
     if io::Format::of(path).is_ok() {
         return show_tensors(path);
@@ -83,7 +84,7 @@ pub fn show(path: &Path, only_stats: bool) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Writes the program in the form that the suffix of `to` names.
+/// Writes the program in the format of the suffix of `to`.
 pub fn convert(from: &Path, to: &Path) -> Result<Answer> {
     let program = program(from)?;
     program.save(to)?;
@@ -92,10 +93,11 @@ pub fn convert(from: &Path, to: &Path) -> Result<Answer> {
     Ok(Answer { text, json: json!({"output": path, "num_nodes": nodes}) })
 }
 
-/// Values for the inputs of a program that is only compiled or timed: ones.
+/// Ones as the inputs of a program that is only traced or timed.
 fn made_up(program: &Program) -> Result<Vec<Tensor>> {
     let ones = |spec: &TensorSpec| -> Result<Tensor> {
-        // Of symbolic sizes those at tracing. As data, not as a constant of the program.
+        // Symbolic sizes have their values at tracing. The inputs are data, not constants of the
+        // program.
         let spec = TensorSpec::new(spec.shape.hints(), spec.dtype);
         let ones = Tensor::ones(spec.shape.clone(), spec.dtype)?;
         Tensor::from_bytes(&spec, ones.to_bytes()?)
@@ -107,7 +109,7 @@ fn recorded(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     program.call(&inputs.iter().collect::<Vec<_>>())
 }
 
-/// What the compiler makes of the graph: each pass, the kernels, what was not fused, memory.
+/// Explains the compilation of the graph: passes, kernels, refused fusions, memory.
 pub fn explain(path: &Path, asm: bool) -> Result<Answer> {
     let mut explanation = girih::explain_graph(&program(path)?.example()?)?;
     explanation.asm = asm;
@@ -116,7 +118,7 @@ pub fn explain(path: &Path, asm: bool) -> Result<Answer> {
     Ok(Answer { text: explanation.to_string(), json })
 }
 
-/// Runs the program; prints or writes what it gives.
+/// Runs the program, and prints or writes its outputs.
 pub fn run(path: &Path, from: Option<&Path>, to: Option<&Path>) -> Result<Answer> {
     let program = program(path)?;
     let given = inputs(&program, from)?;
@@ -150,8 +152,8 @@ pub fn run(path: &Path, from: Option<&Path>, to: Option<&Path>) -> Result<Answer
     Ok(Answer { text: lines.join("\n"), json })
 }
 
-/// Elements in row-major order: numbers, or text where JSON has no number; of complex ones, pairs of
-/// real and imaginary part.
+/// The elements in row-major order: numbers, or text for values that JSON numbers cannot represent;
+/// for complex numbers, pairs of real and imaginary part.
 fn values(tensor: &Tensor) -> Result<Value> {
     let number = |v: f64| if v.is_finite() { json!(v) } else { json!(v.to_string()) };
     Ok(match tensor.dtype() {
@@ -166,7 +168,7 @@ fn values(tensor: &Tensor) -> Result<Value> {
     })
 }
 
-/// Runs the program, notes when each kernel, copy and compilation ran, and writes that.
+/// Runs the program, and writes the times of kernels, copies and compilations.
 pub fn trace(path: &Path, from: Option<&Path>, to: Option<&Path>, runs: u32) -> Result<Answer> {
     let program = program(path)?;
     let given = match from {
@@ -197,7 +199,7 @@ pub fn trace(path: &Path, from: Option<&Path>, to: Option<&Path>, runs: u32) -> 
     Ok(Answer { text, json })
 }
 
-/// Compiles once and times runs.
+/// Compiles the program once, then times runs.
 pub fn bench(path: &Path, from: Option<&Path>, runs: u32) -> Result<Answer> {
     let program = program(path)?;
     let given = match from {

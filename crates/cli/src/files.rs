@@ -1,15 +1,15 @@
-//! Graphs and tensors from files, for all commands.
+//! Reads graphs and tensors from files, for all commands.
 
 use girih::{Error, Program, Result, Tensor, io};
 use std::path::Path;
 
-/// The program in a file: PFGB by its first bytes, else text.
+/// Reads a program from a file: PFGB if it starts with that magic number, else text.
 pub fn program(path: &Path) -> Result<Program> {
     Program::load(path)
 }
 
-/// The tensors of a file, in the order that the program takes them: by name where all names are
-/// there, else by position.
+/// Reads the program's inputs from a file, in the program's order: by name if the file contains all
+/// names, else by position.
 pub fn inputs(program: &Program, path: Option<&Path>) -> Result<Vec<Tensor>> {
     let wanted = program.inputs();
     let Some(path) = path else {
@@ -54,7 +54,7 @@ pub fn inputs(program: &Program, path: Option<&Path>) -> Result<Vec<Tensor>> {
     )))
 }
 
-/// Outputs under their names: those they were given, `output0` and so on for others.
+/// Outputs with their names; `output0` and so on for unnamed outputs.
 pub fn named_outputs(program: &Program, outputs: Vec<Tensor>) -> Vec<(String, Tensor)> {
     let names = program
         .outputs()

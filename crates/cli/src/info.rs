@@ -1,4 +1,4 @@
-//! `girih info` and `girih cache`: what this installation has.
+//! `girih info` and `girih cache`: the properties of this installation.
 
 use crate::{Answer, CacheAction};
 use girih::runtime::DiskStats;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::SystemTime;
 
-/// Processor features that kernels can use, as far as this machine has them.
+/// The processor features of this machine that kernels can use.
 fn features() -> Vec<&'static str> {
     let mut found = Vec::new();
     #[cfg(target_arch = "x86_64")]
@@ -40,8 +40,7 @@ fn features() -> Vec<&'static str> {
     found
 }
 
-/// Girih's environment variables that are set to something, by name. What is no text is shown as
-/// nearly as text can.
+/// Girih's non-empty environment variables, sorted by name. Invalid Unicode is replaced.
 fn environment() -> Vec<(String, String)> {
     let shown = |(name, value): (OsString, OsString)| {
         (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned())
@@ -53,7 +52,8 @@ fn environment() -> Vec<(String, String)> {
     set
 }
 
-/// Version, processor and its calibration, devices, caches, and the environment variables that are set.
+/// Version, processor and its calibration, devices, caches, and the environment variables that are
+/// set.
 pub fn info() -> Result<Answer> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = girih::num_threads()?;
@@ -126,7 +126,7 @@ pub fn info() -> Result<Answer> {
     Ok(Answer { text, json })
 }
 
-/// What is kept on disk, after removing it if asked to.
+/// Describes the disk cache, after clearing it if requested.
 pub fn cache(action: CacheAction) -> Result<Answer> {
     let disk = match girih::cache_on_disk()? {
         CacheState::Open(disk) => disk,

@@ -1,8 +1,8 @@
 //! The `girih` command as a function from arguments to output and exit status, so that the binary
-//! and `python -m girih` are the same program.
+//! and `python -m girih` share it.
 //!
-//! Exit status: 0 for success, 1 for a failure (a file that cannot be read, a graph that does not
-//! run), 2 for arguments that make no command.
+//! Exit status: 0 for success, 1 for a failure (such as an unreadable file or a graph that fails to
+//! run), 2 for invalid arguments.
 #![forbid(unsafe_code)]
 
 mod commands;
@@ -123,14 +123,14 @@ enum CacheAction {
     Clear,
 }
 
-/// What a command says: text for people, and the same as a value for `--json`.
+/// The output of a command: as text, and as a value for `--json`.
 struct Answer {
     text: String,
     json: Value,
 }
 
-/// Runs the command that these arguments (without the program's name) give and returns its exit
-/// status. Nothing is printed but to `out` and `err`.
+/// Runs the command of these arguments (without the program's name) and returns its exit status.
+/// Writes only to `out` and `err`.
 pub fn run(
     args: impl IntoIterator<Item = OsString>,
     out: &mut dyn Write,
@@ -173,7 +173,7 @@ pub fn run(
             return 1;
         }
     };
-    // A reader that has seen enough closes the pipe: no failure of ours.
+    // A reader may close the pipe early, which is no failure.
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => 1,
         _ => 0,

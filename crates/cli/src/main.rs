@@ -1,4 +1,4 @@
-//! The `girih` command; see the library beside it.
+//! The `girih` command; the library of this crate implements it.
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
-//! Each command on files: what it prints, what it writes, how it fails.
+//! Tests of each command on files: output, written files, and failures.
 
 use girih::{DType, Program, Tensor, io};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// A folder of its own, removed at the end.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -44,7 +44,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&ok(&[args, &["--json"]].concat())).unwrap()
 }
 
-/// `relu(x @ w + 1)` with `w` held and `x` to be given.
+/// `relu(x @ w + 1)`, where the program holds `w` and takes `x`.
 fn model(folder: &Folder) -> String {
     let w =
         Tensor::from_slice(&[1.0f32, -1.0, 2.0, 0.5], [2, 2]).unwrap().into_parameter().unwrap();
@@ -72,7 +72,7 @@ fn info_and_cache_say_what_there_is() {
     assert!(info["machine"]["l2_bytes"].as_u64() >= info["machine"]["l1_bytes"].as_u64());
     assert_eq!(info["machine"]["kept_in"], "nowhere");
     assert!(ok(&["info"]).contains(&format!("chunk_ns={}", info["tuning"]["chunk_ns"])));
-    // Tests run without the cache on disk.
+    // Tests run without the disk cache.
     assert_eq!(ok(&["cache"]), "off: GIRIH_CACHE=0\n");
     assert!(ok(&["info"]).contains("cache      off: GIRIH_CACHE=0"));
     assert_eq!(json(&["cache", "clear"])["off"], "GIRIH_CACHE=0");
@@ -104,7 +104,8 @@ fn the_cache_is_the_one_on_disk() {
     assert_eq!(process(&["info"])["cache"]["bytes"], listed["bytes"]);
     let machine = &process(&["info"])["machine"];
     assert_eq!(machine["kept_in"], folder.at("kept/calibration"));
-    // Latencies are measured on machines with several processors, by the first process alone.
+    // Latencies are measured only on machines with several processors, and only by the first
+    // process.
     if std::path::Path::new(&folder.at("kept/calibration")).exists() {
         assert_eq!(process(&["info"])["machine"], *machine);
     }
@@ -262,7 +263,7 @@ fn trace_writes_a_span_for_each_kernel() {
     let spans: Vec<_> = events.iter().filter(|event| event["cat"] == "launch").collect();
     assert_eq!(spans.len() as u64, total);
     for span in &spans {
-        // The default stream of the thread that runs this test, whichever number it has.
+        // The default stream of the test's thread, whatever its number.
         assert!(span["ph"] == "X" && span["tid"] == spans[0]["tid"], "one stream: {span}");
         assert!(span["ts"].as_f64().unwrap() >= 0.0 && span["dur"].as_f64().unwrap() > 0.0);
     }
