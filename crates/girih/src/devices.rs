@@ -86,7 +86,7 @@ impl Device {
 
     /// The device's properties. Sets up the device if it has not been used.
     ///
-    /// Errors: if the environment variables do not allow to set up the device.
+    /// Errors: if the environment variables do not allow the device to be set up.
     pub fn info(self) -> Result<DeviceInfo> {
         let device = self.executor()?.runtime().device();
         let properties = device.properties();
@@ -100,7 +100,7 @@ impl Device {
 
     /// The executor of the device's programs, for contexts without an executor.
     ///
-    /// Errors: if the environment variables do not allow to set up the device.
+    /// Errors: if the environment variables do not allow the device to be set up.
     pub(crate) fn executor(self) -> Result<&'static Executor> {
         registry::entry(self).executor(self)
     }
@@ -206,7 +206,7 @@ pub fn devices() -> Result<Vec<Device>> {
 
 /// Memory statistics of a device; of the current device for `None`.
 ///
-/// Errors: if the environment variables do not allow to set up the device.
+/// Errors: if the environment variables do not allow the device to be set up.
 pub fn memory_stats(device: Option<Device>) -> Result<MemoryStats> {
     let device = device.unwrap_or_else(|| Context::current().device());
     Ok(device.executor()?.runtime().device().allocator().stats())

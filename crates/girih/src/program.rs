@@ -172,7 +172,7 @@ pub fn clear_cache() -> Result<()> {
 
 /// Resets the peak memory of a device; of the current device for `None`.
 ///
-/// Errors: if the environment variables do not allow to set up the device.
+/// Errors: if the environment variables do not allow the device to be set up.
 pub fn reset_peak_memory(device: Option<Device>) -> Result<()> {
     let device = device.unwrap_or_else(|| Context::current().device());
     device.executor()?.runtime().device().allocator().reset_peak();

@@ -67,7 +67,7 @@ pub(super) struct Entry {
 impl Entry {
     /// The executor of the device's programs.
     ///
-    /// Errors: if the environment variables do not allow to set up the device.
+    /// Errors: if the environment variables do not allow the device to be set up.
     pub fn executor(&self, device: Device) -> Result<&Executor> {
         let make = || {
             // The environment variables must be valid, whichever device is used.
