@@ -3,9 +3,11 @@
 use crate::Random;
 use crate::rig::{Rig, Subject};
 use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_ir::{DType, Graph, GraphBuilder, OpCode, TensorSpec};
 use girih_mock::{Fault, Faulty};
-use girih_runtime::{Capture, Captured, CompileOptions, Error, Replay, Result, Stream, Value};
+use girih_runtime::{
+    Argument, ArgumentSpec, Capture, Captured, CompileOptions, Error, Replay, Result, Stream,
+};
 
 /// `tanh(x y) + x` for square matrices.
 fn layer() -> Graph {
@@ -41,8 +43,8 @@ fn captured(rig: &Rig, count: usize) -> Replay {
     capture.finish(&rig.executor, &[x]).unwrap()
 }
 
-fn inputs(rig: &Rig, arrays: &[Array]) -> Vec<Value> {
-    arrays.iter().map(|x| rig.upload(x).unwrap()).collect()
+fn inputs(rig: &Rig, arrays: &[Array]) -> Vec<Argument> {
+    arrays.iter().map(|x| Argument::Checked(rig.upload(x).unwrap())).collect()
 }
 
 fn check(rig: &Rig, replay: &Replay, stream: &Stream, random: &mut Random) -> Result<()> {
@@ -68,10 +70,50 @@ pub fn replays_take_new_arguments(subject: &Subject) {
     assert_eq!(rig.executor.counters().launches - counters.launches, 10 * replay.launches() as u64);
     let error = replay.launch(stream, &[]).unwrap_err();
     assert!(matches!(error, Error::ArgumentCount { expected: 2, found: 0 }), "{error}");
-    let short = rig.executor.upload(&[0; 4]).unwrap();
-    let whole = rig.upload(&random.array(&spec())).unwrap();
+    let short = Argument::Checked(rig.executor.upload(&[0; 4]).unwrap());
+    let whole = Argument::Checked(rig.upload(&random.array(&spec())).unwrap());
     let error = replay.launch(stream, &[short, whole]).unwrap_err();
     assert!(matches!(error, Error::ArgumentMismatch { .. }), "{error}");
+}
+
+/// Scalars and keys of random leaves are arguments of a replay, too; a sequence of one launch gives the
+/// same as a plan that is called.
+pub fn replays_take_scalars_and_keys(subject: &Subject) {
+    let rig = subject.rig();
+    let mut b = GraphBuilder::default();
+    let x = b.input(spec());
+    let scale = b.leaf(OpCode::Constant.into(), spec());
+    let noise = b.leaf(OpCode::RandomUniform.into(), spec());
+    let y = b.mul(x, scale).and_then(|y| b.add(y, noise)).expect("one spec");
+    let graph = b.finish([y]);
+    let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
+    let one = Replay::of(&rig.executor, || Ok(plan.clone())).unwrap();
+    assert!(one.is_current(&rig.executor) && !one.is_current(&subject.rig().executor));
+    let specs = ArgumentSpec::of_graph(&graph);
+    let mut capture = Capture::new(specs);
+    let given = [Captured::Input(0), Captured::Input(1), Captured::Input(2)];
+    let first = capture.launch(&plan, &given).unwrap().remove(0);
+    let twice = capture.launch(&plan, &[first, Captured::Input(1), Captured::Input(2)]).unwrap();
+    let two = capture.finish(&rig.executor, &twice).unwrap();
+    assert_eq!(two.launches(), 2 * one.launches());
+    let (stream, mut random) = (rig.executor.stream(), Random::new(4));
+    for round in 0..3 {
+        let x = Argument::Checked(rig.upload(&random.array(&spec())).unwrap());
+        let scale = Argument::Scalar(f32::to_bits(1.5 + round as f32).into());
+        let key = Argument::RandomKey { key: 7, offset: 100 * round };
+        let by_two = two.call(stream, &[x.clone(), scale.clone(), key.clone()], None).unwrap();
+        let once = one.call(stream, &[x, scale.clone(), key.clone()], None).unwrap();
+        let again = [Argument::Checked(once[0].clone()), scale, key];
+        let (by_one, done) = one.launch(stream, &again).unwrap();
+        done.wait().unwrap();
+        let [a, b] = [by_two, by_one].map(|v| rig.download(&v[0], &spec()).unwrap().to_bytes());
+        assert!(!subject.computes() || a == b, "round {round}");
+    }
+    let error =
+        two.call(stream, &[Argument::Scalar(0), Argument::Scalar(0), Argument::Scalar(0)], None);
+    assert!(matches!(error, Err(Error::ArgumentMismatch { .. } | Error::ArgumentMismatches(_))));
+    rig.executor.clear_cache();
+    assert!(!one.is_current(&rig.executor), "the plan would be compiled again");
 }
 
 /// Replays on several streams share memory, and come one after the other.

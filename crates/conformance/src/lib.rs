@@ -78,6 +78,7 @@ macro_rules! suite {
             transfers: [arrays_come_back_from_their_tiles, views_of_arrays_are_gathered],
             captures: [
                 replays_take_new_arguments,
+                replays_take_scalars_and_keys,
                 replays_on_streams_do_not_meet,
                 a_replay_that_fails_concerns_no_other,
                 captures_are_checked,

@@ -7,8 +7,8 @@ use girih_ir::reference::Array;
 use girih_ir::{DType, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
 use girih_mock::{Hooks, Wrapped};
 use girih_runtime::{
-    Argument, Binary, Buffer, CompileOptions, Device, Error, LoadedProgram, Result, RunControl,
-    SymbolicGraph,
+    Argument, Binary, Buffer, CompileOptions, Device, Error, LoadedProgram, Replay, Result,
+    RunControl, SymbolicGraph,
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -134,9 +134,9 @@ pub fn draws_follow_their_key(subject: &Subject) {
     let graph = b.finish([draws]);
     let draw = |key, offset| {
         let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
-        let found = rig.executor.remember(|| Ok(plan)).unwrap();
+        let replay = Replay::of(&rig.executor, || Ok(plan)).unwrap();
         let arguments = [Argument::RandomKey { key, offset }];
-        let values = rig.executor.call(rig.executor.stream(), &found, &arguments, None).unwrap();
+        let values = replay.call(rig.executor.stream(), &arguments, None).unwrap();
         rig.download(&values[0], &spec).unwrap().to_f64()
     };
     let first = draw(1, 0);
@@ -171,8 +171,8 @@ pub fn sizes_are_bound_without_compiling_again(subject: &Subject) {
         let x = random.array(&TensorSpec::new([size, 5], DType::F32));
         let arguments = rig.arguments(std::slice::from_ref(&x)).unwrap();
         let plan = plan.unwrap();
-        let found = rig.executor.remember(|| Ok(plan)).unwrap();
-        let values = rig.executor.call(rig.executor.stream(), &found, &arguments, None).unwrap();
+        let replay = Replay::of(&rig.executor, || Ok(plan)).unwrap();
+        let values = replay.call(rig.executor.stream(), &arguments, None).unwrap();
         let results = rig.results(&graph, &values).unwrap();
         rig.compare(&format!("n = {size}"), &graph, &[x], &results);
     }
@@ -190,17 +190,17 @@ pub fn donated_arguments_may_be_written_over(subject: &Subject) {
     let graph = b.finish([y]);
     let array = Random::new(5).array(&spec);
     let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
-    let found = rig.executor.remember(|| Ok(plan)).unwrap();
+    let replay = Replay::of(&rig.executor, || Ok(plan)).unwrap();
     let stream = rig.executor.stream();
     let given = [Argument::Donated(rig.upload(&array).unwrap())];
-    let values = rig.executor.call(stream, &found, &given, None).unwrap();
+    let values = replay.call(stream, &given, None).unwrap();
     drop(given);
     let results = rig.results(&graph, &values).unwrap();
     rig.compare("donated", &graph, std::slice::from_ref(&array), &results);
     // Somebody else still has the value: it is not written over.
     let value = rig.upload(&array).unwrap();
     let given = [Argument::Donated(value.clone())];
-    rig.executor.call(stream, &found, &given, None).unwrap();
+    replay.call(stream, &given, None).unwrap();
     unchanged(&rig, subject, &value, &array);
 }
 

@@ -10,8 +10,8 @@ use girih_ir::{
 };
 use girih_mock::{Hooks, Wrapped};
 use girih_runtime::{
-    Argument, CompileOptions, Device, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Result,
-    RunControl, StridedCopy, Strides, TileArgument, TileOptions, TileResult, TileSource,
+    Argument, CompileOptions, Device, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Replay,
+    Result, RunControl, StridedCopy, Strides, TileArgument, TileOptions, TileResult, TileSource,
     TiledProgram, TiledRun,
 };
 use std::sync::Arc;
@@ -399,8 +399,8 @@ pub fn strided_arguments_are_checked(subject: &Subject) {
     let second = Argument::Tensor(dense_value.clone(), b.clone());
     let given =
         [Argument::Strided(larger_value.clone(), a.clone(), strides.clone()), second.clone()];
-    let found = rig.executor.remember(|| Ok(plan.clone())).unwrap();
-    let values = rig.executor.call(rig.executor.stream(), &found, &given, None).unwrap();
+    let replay = Replay::of(&rig.executor, || Ok(plan.clone())).unwrap();
+    let values = replay.call(rig.executor.stream(), &given, None).unwrap();
     let gathered: Vec<f64> = [0, 1, 2, 7, 8, 9].map(|at| larger.to_f64()[at]).into();
     let gathered = Array::from_f64([2, 3], DType::F32, &gathered);
     let results = rig.results(&graph, &values).unwrap();

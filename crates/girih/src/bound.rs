@@ -6,7 +6,7 @@ use crate::node::{CompactSpec, State};
 use crate::{Executor, Profile, Result, Tensor, TracedProgram, devices, nans, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{Argument, CompileOptions, FoundPlan, Value};
+use girih_runtime::{Argument, CompileOptions, Replay, Value};
 use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -24,13 +24,13 @@ pub struct BoundProgram {
     /// The number of blocks of the random generator's sequence that a run consumes.
     draws: u64,
     outputs: Vec<Spec>,
-    /// The plan of the last call, per thread, so that threads share neither a lock nor a reference
-    /// count.
+    /// The captured launch of the last call, per thread, so that threads share neither a lock nor a
+    /// reference count.
     found: Striped<Mutex<Option<Found>>>,
 }
 
-/// A plan, and the options that it was compiled with.
-type Found = Arc<(CompileOptions, FoundPlan)>;
+/// The captured launch of a program, and the options that its plan was compiled with.
+type Found = Arc<(CompileOptions, Replay)>;
 
 /// The spec of an argument or a result. The compact form, which nodes store, is used if possible,
 /// because it is quick to compare and to make a node of.
@@ -122,9 +122,9 @@ impl BoundProgram {
     /// The estimated time of the last call's plan on one thread, in nanoseconds; `None` before the
     /// first call.
     pub fn cost_ns(&self) -> Option<u64> {
-        let cost = |found: &Found| found.1.plan().cost_ns;
+        let cost = |found: &Found| found.1.plan().map(|plan| plan.cost_ns);
         let mut found = self.found.iter().map(lock);
-        found.find_map(|found| found.as_ref().map(cost))
+        found.find_map(|found| found.as_ref().and_then(cost))
     }
 
     /// Runs the program on tensors that it [serves](BoundProgram::serves) and returns its outputs;
@@ -268,13 +268,13 @@ impl BoundProgram {
         let profiled = executor.config().profile;
         let start = profiled.then(Instant::now);
         let known = lock(self.found.mine()).clone();
-        let known = known.filter(|found| found.0 == options && runtime.recall(&found.1));
+        let known = known.filter(|found| found.0 == options && found.1.is_current(runtime));
         let found = match known {
             Some(found) => found,
             None => {
                 let symbolic = self.program.symbolic();
                 let plan = || runtime.plan_at(symbolic, &self.sizes, options);
-                let found = Arc::new((options, runtime.remember(plan)?));
+                let found = Arc::new((options, Replay::of(runtime, plan)?));
                 *lock(self.found.mine()) = Some(found.clone());
                 found
             }
@@ -282,12 +282,11 @@ impl BoundProgram {
         let limit = executor.limit();
         let stream = Context::current().runtime_stream(runtime);
         let Some(start) = start else {
-            return runtime
-                .call(&stream, &found.1, arguments, limit)
-                .map_err(|e| self.program.failed(e));
+            let values = found.1.call(&stream, arguments, limit);
+            return values.map_err(|e| self.program.failed(e));
         };
         let compile = start.elapsed();
-        let timed = runtime.call_timed(&stream, &found.1, arguments, limit);
+        let timed = found.1.call_timed(&stream, arguments, limit);
         let (values, times) = timed.map_err(|e| self.program.failed(e))?;
         executor.set_profile(Profile {
             compile,

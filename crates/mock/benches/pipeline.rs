@@ -6,7 +6,7 @@ use girih_cpu::{HostBackend, HostDevice};
 use girih_ir::{DType, Graph, GraphBuilder, OpCode, TensorSpec};
 use girih_mock::{LaunchTime, MemoryMode, MockAccelerator, MockBackend, MockConfig};
 use girih_runtime::{
-    Argument, Capture, Captured, CompileOptions, Device, Stream, TileArgument, TileOptions,
+    Argument, Capture, Captured, CompileOptions, Device, Replay, Stream, TileArgument, TileOptions,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ fn replay() {
         x = capture.launch(&plan, &[x]).unwrap().remove(0);
     }
     let replay = capture.finish(&rig.executor, &[x]).unwrap();
-    let input = [rig.executor.upload(&[0; 256]).unwrap()];
+    let input = [Argument::Checked(rig.executor.upload(&[0; 256]).unwrap())];
     let scheduler = rig.scheduler();
     let stream = Stream::new(&scheduler);
     let sample = || {
@@ -103,7 +103,7 @@ fn calls(threads: usize) -> f64 {
     let rig = Subject::new(HostBackend, host).rig();
     let graph = elementwise(OpCode::Neg, 16);
     let plan = rig.executor.plan(&graph, CompileOptions::default()).unwrap();
-    let found = rig.executor.remember(|| Ok(plan)).unwrap();
+    let replay = Replay::of(&rig.executor, || Ok(plan)).unwrap();
     let sample = || {
         let start = Instant::now();
         std::thread::scope(|scope| {
@@ -113,7 +113,7 @@ fn calls(threads: usize) -> f64 {
                     let value = rig.executor.upload(&[0; 64]).unwrap();
                     for _ in 0..CALLS {
                         let given = [Argument::Checked(value.clone())];
-                        rig.executor.call(&stream, &found, &given, None).unwrap();
+                        replay.call(&stream, &given, None).unwrap();
                     }
                 });
             }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 pub type Values = SmallVec<[Value; 2]>;
 
 /// Where the time of a call went.
+#[derive(Clone, Debug, Default)]
 pub struct Times {
     /// Binding arguments and allocating results; part of `run`.
     pub bind: Duration,
@@ -31,32 +32,15 @@ pub(crate) fn next_generation() -> u64 {
     GENERATIONS.fetch_add(1, Relaxed)
 }
 
-/// A plan found before, kept by whoever calls it again.
-#[derive(Clone)]
-pub struct FoundPlan {
-    plan: CachedPlan,
-    generation: u64,
-}
-
-impl FoundPlan {
-    /// The plan.
-    pub fn plan(&self) -> &Arc<ExecutionPlan> {
-        &self.plan.plan
-    }
-}
-
 impl Executor {
-    /// What `find` gives, to be kept and shown to [`Executor::recall`] later.
-    pub fn remember(&self, find: impl FnOnce() -> Result<CachedPlan>) -> Result<FoundPlan> {
-        // Before the search: what changes meanwhile makes it stale.
-        let generation = self.generation.load(Relaxed);
-        Ok(FoundPlan { plan: find()?, generation })
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Relaxed)
     }
 
-    /// Whether a plan is what this executor would find now: it found it, still has its options, has
-    /// not forgotten what it compiled, and keeps plans at all. Counts a hit of the cache if so.
-    pub fn recall(&self, found: &FoundPlan) -> bool {
-        let same = self.use_cache && found.generation == self.generation.load(Relaxed);
+    /// Whether a plan that was found in that generation is what this executor would find now. Counts a hit
+    /// of the cache if so.
+    pub(crate) fn recall(&self, generation: u64) -> bool {
+        let same = self.use_cache && generation == self.generation();
         if same {
             self.recalled.add(1);
         }
@@ -68,21 +52,21 @@ impl Executor {
     /// Errors: theirs, and what the run fails with.
     /// Cost: allocates the results, and a block for the temporaries; nothing else when the queue is
     /// empty.
-    pub fn call(
+    pub(crate) fn call(
         &self,
         stream: &Stream,
-        found: &FoundPlan,
+        program: &CachedPlan,
         arguments: &[Argument],
         limit: Option<Duration>,
     ) -> Result<Values> {
         let control = self.control(limit, false);
-        if found.plan.order.is_some() {
-            let (block, values) = self.bind(&found.plan, arguments, control)?;
+        if program.order.is_some() {
+            let (block, values) = self.bind(program, arguments, control)?;
             let completion = Completion::pending();
-            self.start(stream, found.plan(), &block, SmallVec::new(), completion, true)?;
+            self.start(stream, &program.plan, &block, SmallVec::new(), completion, true)?;
             return Ok(values);
         }
-        let plan = found.plan();
+        let plan = &program.plan;
         let mut block = ArgumentBlock { control, ..ArgumentBlock::default() };
         let values = self.fill(plan, arguments, &mut block, Reused::default())?;
         self.count_run(plan);
@@ -100,17 +84,17 @@ impl Executor {
     }
 
     /// As [`Executor::call`], with the time of binding, that of the run, and those of the kernels.
-    pub fn call_timed(
+    pub(crate) fn call_timed(
         &self,
         stream: &Stream,
-        found: &FoundPlan,
+        program: &CachedPlan,
         arguments: &[Argument],
         limit: Option<Duration>,
     ) -> Result<(Values, Times)> {
         let start = Instant::now();
-        let (block, values) = self.bind(&found.plan, arguments, self.control(limit, true))?;
+        let (block, values) = self.bind(program, arguments, self.control(limit, true))?;
         let bind = start.elapsed();
-        self.start(stream, found.plan(), &block, SmallVec::new(), Completion::pending(), true)?;
+        self.start(stream, &program.plan, &block, SmallVec::new(), Completion::pending(), true)?;
         let times = Times { bind, run: start.elapsed(), kernels: block.control.take_times() };
         Ok((values, times))
     }

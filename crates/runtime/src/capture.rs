@@ -1,26 +1,25 @@
-//! Capture and replay: a sequence of launches is put together once, with its intermediate results in
-//! memory of its own, and launched again and again with other arguments, as one submission. CUDA's
-//! graphs are of this kind.
+//! Capture and replay: a sequence of launches is put together once and launched again and again with other
+//! arguments, as one submission. CUDA's graphs are of this kind.
 //!
-//! A cached call of a compiled function ([`Executor::call`]) is a replay of a sequence of one launch: a
-//! compiled function is one closed graph of one device, whose plan is bound to other arguments each time.
-//! Both bind by the same code. What a [`Replay`] has besides, a call must not have: intermediate results in
-//! memory of the sequence, for which replays wait for each other, where calls of several threads run at
-//! once; and a submission with its completion and an argument block for each launch, which a call on an
-//! idle queue has on the stack or not at all.
+//! A sequence of several launches keeps its intermediate results in memory of its own, so that replays of it
+//! wait for each other. A sequence of one launch, such as a compiled function, has no intermediate results:
+//! replays of it run at once in several threads, and [`Replay::call`] on an idle queue runs it on the calling
+//! thread without an allocation but for results.
 
+use crate::call::Times;
 use crate::executor::Reused;
 use crate::plan::ArgumentSpec;
 use crate::queue::Submission;
 use crate::step::Lowering;
 use crate::{
-    Argument, Buffer, CachedPlan, Completion, Error, Executor, Result, RunControl, Stream, Value,
-    Values,
+    Argument, Buffer, CachedPlan, Completion, Error, ExecutionPlan, Executor, Result, RunControl,
+    Stream, Value, Values,
 };
 use girih_ir::TensorSpec;
 use girih_sync::Mutex;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 /// An argument of a launch that is captured.
 #[derive(Clone, Debug)]
@@ -40,7 +39,7 @@ pub enum Captured {
 
 /// A sequence of launches being put together.
 pub struct Capture {
-    inputs: Vec<TensorSpec>,
+    inputs: Vec<ArgumentSpec>,
     launches: Vec<CapturedLaunch>,
 }
 
@@ -50,9 +49,9 @@ struct CapturedLaunch {
 }
 
 impl Capture {
-    /// A sequence that takes arguments of these specs.
-    pub fn new(inputs: impl IntoIterator<Item = TensorSpec>) -> Capture {
-        Capture { inputs: inputs.into_iter().collect(), launches: Vec::new() }
+    /// A sequence that takes arguments of these specs: tensors, scalars, keys of random leaves.
+    pub fn new<T: Into<ArgumentSpec>>(inputs: impl IntoIterator<Item = T>) -> Capture {
+        Capture { inputs: inputs.into_iter().map(Into::into).collect(), launches: Vec::new() }
     }
 
     /// Adds a launch of a loaded plan; gives its results, as arguments of later ones.
@@ -75,20 +74,25 @@ impl Capture {
         Ok(outputs.map(|output| Captured::Result { launch, output }).collect())
     }
 
+    fn num_launches(&self) -> usize {
+        self.launches.iter().map(|captured| captured.plan.plan.launches()).sum()
+    }
+
     fn check(&self, index: usize, expected: &ArgumentSpec, given: &Captured) -> Result<()> {
         let found = match given {
             Captured::Input(number) => self.inputs.get(*number).cloned(),
-            Captured::Result { launch, output } => self.result(*launch, *output),
-            Captured::Fixed(Argument::Tensor(_, spec)) => Some(spec.clone()),
-            // Compared by whoever made it, or of a kind that the run compares.
+            Captured::Result { launch, output } => {
+                self.result(*launch, *output).map(ArgumentSpec::Tensor)
+            }
+            Captured::Fixed(Argument::Tensor(_, spec)) => Some(ArgumentSpec::Tensor(spec.clone())),
+            // Its spec is known to the caller, or its kind is checked by the run.
             Captured::Fixed(_) => return Ok(()),
         };
-        let found = found.map(ArgumentSpec::Tensor);
         if found.as_ref() == Some(expected) {
             return Ok(());
         }
-        let found = found.map_or_else(|| format!("{given:?}"), |found| format!("{found:?}"));
-        Err(Error::ArgumentMismatch { index, expected: format!("{expected:?}"), found })
+        let found = found.map_or_else(|| format!("{given:?}"), |found| found.to_string());
+        Err(Error::ArgumentMismatch { index, expected: expected.to_string(), found })
     }
 
     fn result(&self, launch: usize, output: usize) -> Option<TensorSpec> {
@@ -140,14 +144,22 @@ impl Capture {
             0 => None,
             bytes => Some(Arc::new(executor.device().allocator().allocate(bytes)?)),
         };
-        Ok(Replay {
-            executor: executor.clone(),
+        let generation = executor.generation();
+        let sequence = Sequence {
             capture: self,
             results,
             outputs: given,
             temporaries,
             last: Mutex::default(),
-        })
+        };
+        let launches = Launches::Several(Box::new(sequence));
+        Ok(Replay { executor: executor.clone(), generation, launches })
+    }
+}
+
+impl From<TensorSpec> for ArgumentSpec {
+    fn from(spec: TensorSpec) -> ArgumentSpec {
+        ArgumentSpec::Tensor(spec)
     }
 }
 
@@ -159,10 +171,22 @@ enum Target {
     Kept(Value),
 }
 
-/// A captured sequence, ready to be launched. Replays share the memory of intermediate results, so that
-/// each begins when the one before is done.
+/// A captured sequence, ready to be launched.
 pub struct Replay {
     executor: Arc<Executor>,
+    /// The executor's when the sequence was captured.
+    generation: u64,
+    launches: Launches,
+}
+
+enum Launches {
+    /// One launch, which takes the arguments of the replay in their order and gives all results.
+    One(CachedPlan),
+    Several(Box<Sequence>),
+}
+
+/// Launches that share memory, so that each replay begins when the one before is done.
+struct Sequence {
     capture: Capture,
     results: Vec<Vec<Target>>,
     outputs: Vec<(usize, usize)>,
@@ -172,23 +196,132 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Enqueues all launches on a stream, as one submission, and returns at once. A failure cancels the
-    /// rest of the sequence, and concerns no later replay.
+    /// Captures one launch of the plan that `find` gives, which takes the arguments of each replay in their
+    /// order and gives its results. Compiled functions are of this kind.
     ///
-    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for a value smaller than its spec;
-    /// [`Error::OutOfMemory`] for the results.
-    pub fn launch(&self, stream: &Stream, inputs: &[Value]) -> Result<(Values, Arc<Completion>)> {
+    /// Errors: those of `find`.
+    pub fn of(
+        executor: &Arc<Executor>,
+        find: impl FnOnce() -> Result<CachedPlan>,
+    ) -> Result<Replay> {
+        // Before the search: a change during the search makes the replay stale.
+        let generation = executor.generation();
+        Ok(Replay { executor: executor.clone(), generation, launches: Launches::One(find()?) })
+    }
+
+    /// Whether `executor` captured the sequence and would find the same plans now: it has the options that
+    /// it had, has not forgotten what it compiled, and keeps plans at all. Counts a hit of the cache if so.
+    pub fn is_current(&self, executor: &Executor) -> bool {
+        executor.recall(self.generation)
+    }
+
+    /// The plan of the first launch; None for a sequence without launches.
+    pub fn plan(&self) -> Option<&Arc<ExecutionPlan>> {
+        match &self.launches {
+            Launches::One(plan) => Some(&plan.plan),
+            Launches::Several(sequence) => sequence.capture.launches.first().map(|l| &l.plan.plan),
+        }
+    }
+
+    /// Enqueues all launches on a stream, as one submission, and returns at once. A failure cancels the
+    /// rest of the sequence, and does not affect later replays.
+    ///
+    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for an argument of another kind, or a
+    /// value smaller than its spec; [`Error::OutOfMemory`] for the results.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        inputs: &[Argument],
+    ) -> Result<(Values, Arc<Completion>)> {
+        let completion = Completion::pending();
+        let values = match &self.launches {
+            Launches::One(plan) => {
+                let control = self.executor.control(None, false);
+                let (block, values) = self.executor.bind(plan, inputs, control)?;
+                let (plan, done) = (&plan.plan, completion.clone());
+                self.executor.start(stream, plan, &block, SmallVec::new(), done, false)?;
+                values
+            }
+            Launches::Several(sequence) => {
+                sequence.launch(&self.executor, stream, inputs, None, completion.clone())?
+            }
+        };
+        Ok((values, completion))
+    }
+
+    /// Launches the sequence and waits for it. The launches stop after `limit`, if given.
+    ///
+    /// Errors: as [`Replay::launch`], and the failure of the launches.
+    /// Cost: one launch on an idle queue allocates the results, and a block for the temporaries.
+    pub fn call(
+        &self,
+        stream: &Stream,
+        inputs: &[Argument],
+        limit: Option<Duration>,
+    ) -> Result<Values> {
+        match &self.launches {
+            Launches::One(plan) => self.executor.call(stream, plan, inputs, limit),
+            Launches::Several(sequence) => {
+                let completion = Completion::pending();
+                let (executor, done) = (&self.executor, completion.clone());
+                let values = sequence.launch(executor, stream, inputs, limit, done)?;
+                completion.wait_or_interrupt()?;
+                Ok(values)
+            }
+        }
+    }
+
+    /// As [`Replay::call`], with the time of binding, that of the run, and those of the kernels; of several
+    /// launches the time of the run alone.
+    pub fn call_timed(
+        &self,
+        stream: &Stream,
+        inputs: &[Argument],
+        limit: Option<Duration>,
+    ) -> Result<(Values, Times)> {
+        match &self.launches {
+            Launches::One(plan) => self.executor.call_timed(stream, plan, inputs, limit),
+            Launches::Several(_) => {
+                let start = Instant::now();
+                let values = self.call(stream, inputs, limit)?;
+                Ok((values, Times { run: start.elapsed(), ..Times::default() }))
+            }
+        }
+    }
+
+    /// Number of kernel launches of a replay.
+    pub fn launches(&self) -> usize {
+        match &self.launches {
+            Launches::One(plan) => plan.plan.launches(),
+            Launches::Several(sequence) => sequence.capture.num_launches(),
+        }
+    }
+}
+
+impl Sequence {
+    fn launch(
+        &self,
+        executor: &Executor,
+        stream: &Stream,
+        inputs: &[Argument],
+        limit: Option<Duration>,
+        completion: Arc<Completion>,
+    ) -> Result<Values> {
         let expected = self.capture.inputs.len();
         if expected != inputs.len() {
             return Err(Error::ArgumentCount { expected, found: inputs.len() });
         }
-        let device = self.executor.device().id();
+        let device = executor.device().id();
         let mut made: SmallVec<[Values; 8]> = SmallVec::new();
         let mut blocks = SmallVec::new();
         for (captured, targets) in self.capture.launches.iter().zip(&self.results) {
             let plan = &captured.plan;
             let argument = |argument: &Captured| match argument {
-                Captured::Input(number) => Argument::Checked(inputs[*number].clone()),
+                Captured::Input(number) => match &inputs[*number] {
+                    // Another launch of the sequence may read the argument.
+                    Argument::Donated(value) => Argument::Checked(value.clone()),
+                    input => input.clone(),
+                },
                 Captured::Result { launch, output } => {
                     Argument::Checked(made[*launch][*output].clone())
                 }
@@ -202,29 +335,21 @@ impl Replay {
             };
             let temporaries = self.temporaries.clone().filter(|_| plan.plan.temporary_bytes > 0);
             let reused = Reused { targets: targets.iter().map(kept).collect(), temporaries };
-            let control: RunControl = self.executor.control(None, false);
-            let (block, values) = self.executor.bind_reusing(plan, &arguments, control, reused)?;
+            let control: RunControl = executor.control(limit, false);
+            let (block, values) = executor.bind_reusing(plan, &arguments, control, reused)?;
             let lowering = Lowering { plan: &plan.plan, device, arguments: &block };
             let operations = &plan.plan.operations;
             operations.iter().try_for_each(|o| lowering.operation(o, &mut blocks))?;
-            self.executor.count_run(&plan.plan);
+            executor.count_run(&plan.plan);
             made.push(values);
         }
         let results = self.outputs.iter().map(|&(launch, output)| made[launch][output].clone());
         let results = results.collect();
-        let completion = Completion::pending();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = last.replace(completion.clone());
-        // A replay that failed is done, too: what it leaves is written over.
+        // A replay that failed is done, too: the next one overwrites its memory.
         let after = before.filter(|before| before.poll().is_none()).into_iter().collect();
-        let submission =
-            Submission { blocks, after, completion: completion.clone(), awaited: false };
-        stream.queue().submit(submission);
-        Ok((results, completion))
-    }
-
-    /// Number of launches of a replay.
-    pub fn launches(&self) -> usize {
-        self.capture.launches.iter().map(|captured| captured.plan.plan.launches()).sum()
+        stream.queue().submit(Submission { blocks, after, completion, awaited: false });
+        Ok(results)
     }
 }

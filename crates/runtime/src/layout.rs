@@ -60,8 +60,9 @@ fn strided(graph: &Graph, strides: &[Option<Strides>]) -> Result<Graph> {
     for (index, id) in graph.arguments().enumerate() {
         let Some(Some(strides)) = strides.get(index) else { continue };
         let node = graph.node(id);
-        let axes = node.spec.shape.iter().zip(strides);
-        let moves = axes.clone().all(|(&size, &stride)| size <= 1 || stride > 0);
+        let mut axes = node.spec.shape.iter().zip(strides);
+        let moves = node.spec.shape.has_no_elements()
+            || axes.all(|(&size, &stride)| size <= 1 || stride > 0);
         let is_tensor = matches!(node.op.code, OpCode::Input | OpCode::Parameter);
         if !is_tensor || node.spec.shape.rank() != strides.len() || !moves {
             let expected = format!("{} with a stride of at least 1 for each axis", node.spec);

@@ -52,7 +52,7 @@ pub use allocator::{
 };
 pub use buffer::{Buffer, Value};
 pub use cache::{CacheStats, CachedPlan, Mapped, ProgramCache};
-pub use call::{FoundPlan, Values};
+pub use call::{Times, Values};
 pub use capture::{Capture, Captured, Replay};
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
 pub use control_flow::HostControlFlow;

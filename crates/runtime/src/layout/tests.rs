@@ -69,7 +69,7 @@ fn boxes_without_elements_take_no_memory() {
     let mut b = GraphBuilder::default();
     let x = b.input(spec);
     let graph = b.finish([x]);
-    let rewritten = strided(&graph, &[Some([100, 10, 1].into())]).unwrap();
+    let rewritten = strided(&graph, &[Some([0, 10, 1].into())]).unwrap();
     let given = Array::from_f64([0], DType::F32, &[]);
     let found = evaluate(&rewritten, &[given]).unwrap();
     assert_eq!(found[0].spec().shape, girih_ir::Shape::from(&[2, 0, 3][..]));

@@ -269,7 +269,7 @@ impl<'a> Launch<'a> {
             let region = tile.region(given.spec(), axes);
             let padded = tile.is_padded(axes);
             if let (TileArgument::Device(value, _), false) = (given, padded)
-                && (region.dense || self.options.in_place)
+                && (region.dense || self.options.in_place && !region.is_empty())
             {
                 let (buffer, offset) = (value.buffer.clone(), value.offset + region.offset);
                 arguments.push(Argument::Checked(Value { buffer, offset }));

@@ -36,6 +36,11 @@ impl Region {
         Region { offset, axes, item, dense }
     }
 
+    /// True if the box has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.axes.iter().any(|(extent, _)| *extent == 0)
+    }
+
     /// Elements of the tensor from one index to the next along each axis of the box.
     pub fn strides(&self) -> Strides {
         self.axes.iter().map(|(_, stride)| stride / self.item).collect()
