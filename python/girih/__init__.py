@@ -2,8 +2,8 @@
 
     import girih as gr
 
-Operations on tensors record a graph. When a value is needed (printed, converted, asked for with
-``gr.eval``) the graph is optimised, compiled to a few kernels and run.
+Operations on tensors record a graph. When a value is needed (because it is printed, converted, or
+passed to ``gr.eval``), the graph is optimised, compiled to a few kernels and run.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ newaxis = None
 pi = 3.141592653589793
 pow = power
 
-#: Names that few programs need, and their modules, which are imported at first use.
+#: Names that few programs need, with their modules, which are imported at first use.
 _LATER = {
     **dict.fromkeys(["ShapeDtypeStruct", "io_callback", "pure_callback"], "callbacks"),
     **dict.fromkeys(["CustomOp", "custom_op"], "custom"),
@@ -168,7 +168,7 @@ _LATER = {
     **dict.fromkeys(["Span", "profile"], "profiling"),
 }
 
-# What the extension defines is public here; the rest is this package's own.
+# All names of the extension are public here; the other names belong to this package.
 __all__ = [
     "amp",
     "CheckError",
@@ -323,7 +323,7 @@ __all__ += _girih.__all__
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    # What a program that only computes does not need is imported when it is first named.
+    # Modules that are not needed for computing are imported when they are first named.
     if name in ("amp", "data", "debug", "fft", "linalg", "nn", "optim", "random"):
         return import_module(f".{name}", __name__)
     if (module := _LATER.get(name)) is not None:

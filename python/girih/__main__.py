@@ -1,4 +1,4 @@
-"""The ``girih`` command, which the package installs: also ``python -m girih``."""
+"""The ``girih`` command that the package installs; ``python -m girih`` runs it too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ._girih import command
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command on arguments, by default this process'; returns the exit status."""
+    """Runs the command with arguments, by default those of the process; returns the exit status."""
     status, out, err = command(sys.argv[1:] if argv is None else argv)
     sys.stdout.write(out)
     sys.stderr.write(err)

@@ -1,4 +1,4 @@
-"""Mixed precision: products in half precision, steep functions and sums in float32, scaled losses.
+"""Mixed precision: autocast of matrix products to half precision, and loss scaling.
 
 scaler = gr.amp.LossScaler()                        # float16 only; bfloat16 needs none
 optimizer = gr.optim.SkipNonFinite(gr.optim.AdamW(1e-3))
@@ -37,25 +37,27 @@ __all__ = ["LossScaler", "autocast"]
 
 
 class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is used
-    """A context manager, and a decorator, in which products are computed in half precision.
+    """A context manager and decorator that computes matrix products in half precision.
 
     Matrix products, contractions, convolutions and attention compute in ``dtype`` on operands in
-    float32 and half precision. What is steep or adds many numbers up (``exp``, ``log``, ``pow``,
-    ``sum``, ``prod``, ``cumsum``, ``softmax``, norms, losses and the like) computes in float32 on
-    operands in half precision. Other functions compute in the dtypes of their operands, and
-    tensors in float64, complex dtypes and integers stay as they are. The lists are those of
-    ``torch.autocast``; the functions of ``girih.linalg`` but ``multi_dot`` compute as without.
+    float32 and half precision. Functions with a large dynamic range and long sums (``exp``,
+    ``log``, ``pow``, ``sum``, ``prod``, ``cumsum``, ``softmax``, norms, losses and the like)
+    compute in float32 on operands in half precision. Other functions compute in the dtypes of their
+    operands, and tensors in float64, complex dtypes and integers are not cast. The lists of
+    functions are those of ``torch.autocast``; of ``girih.linalg``, autocast affects only
+    ``multi_dot``.
 
-    Modules with parameters do the same with these: linear layers, convolutions, bilinear and
+    Modules with parameters follow the same rules: linear layers, convolutions, bilinear and
     recurrent layers cast float32 parameters and arguments, norms and losses compute in float32, and
-    results of the outermost module are float32. Parameters and their gradients stay as they are.
+    results of the outermost module are float32. Parameters and their gradients keep their dtypes.
 
-    It belongs to the asyncio task, or else the thread, that entered it. Functions under
-    :func:`girih.compile` have a program for calls within and one for calls without.
+    The scope belongs to the asyncio task, or else the thread, that entered it. Functions under
+    :func:`girih.compile` have one program for calls inside of the scope and another for calls
+    outside.
 
     Args:
         dtype: ``girih.bfloat16`` or ``girih.float16``.
-        enabled: Whether it is; else the block computes as without.
+        enabled: Whether autocast is on; if False, the block disables autocast.
 
     Raises:
         DTypeError: Another dtype.
@@ -79,23 +81,23 @@ class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is use
 
 
 class LossScaler(Stateful):
-    """Scales a loss, so that gradients in float16 do not vanish, by as much as they can bear.
+    """Scales a loss so that gradients in float16 do not underflow; the scale adapts to overflow.
 
-    The scale is multiplied by ``backoff_factor`` after gradients that are not finite, and by
-    ``growth_factor`` after ``growth_interval`` steps of finite ones. All of that is tensors, so a
-    compiled step is one program.
+    The scale is multiplied by ``backoff_factor`` after non-finite gradients, and by
+    ``growth_factor`` after ``growth_interval`` consecutive steps with finite gradients. The state
+    consists of tensors, so a compiled step is one program.
 
     Args:
-        init_scale: The first scale.
+        init_scale: The initial scale.
         growth_factor: Above 1.
         backoff_factor: Between 0 and 1.
         growth_interval: Steps.
 
     Attributes:
-        state: ``{"scale": factor, "finite_steps": count}``, tensors, all of it tensors.
+        state: ``{"scale": factor, "finite_steps": count}``, both tensors.
 
     Raises:
-        InvalidArgumentError: A factor that is out of range.
+        InvalidArgumentError: A factor is out of range.
 
     Example:
         >>> import girih as gr
@@ -134,10 +136,10 @@ class LossScaler(Stateful):
         return factor
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale; its gradients are so too.
+        """The loss times the scale; its gradients are scaled too.
 
         Args:
-            loss: The loss, best in float32.
+            loss: The loss, preferably in float32.
 
         Returns:
             The scaled loss.
@@ -145,7 +147,7 @@ class LossScaler(Stateful):
         return loss * self.scale_factor.astype(loss.dtype)
 
     def unscale(self, grads: PyTree) -> tuple[PyTree, Tensor]:
-        """Gradients of the loss itself, and whether all of them are finite.
+        """Gradients of the unscaled loss, and whether all of them are finite.
 
         Args:
             grads: Gradients of the scaled loss.
@@ -158,10 +160,10 @@ class LossScaler(Stateful):
         return out, all_finite(out)
 
     def update(self, finite: Tensor) -> None:
-        """Goes on to the scale of the next step.
+        """Updates the scale for the next step.
 
         Args:
-            finite: Of :meth:`unscale`.
+            finite: The flag that :meth:`unscale` returned.
         """
         steps = _girih.where(finite, self.state["finite_steps"] + 1, 0)
         grows = steps >= self.growth_interval

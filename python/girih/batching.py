@@ -1,4 +1,4 @@
-"""``vmap``: a function of one example as a function of a batch of them.
+"""``vmap``: turns a function of one example into a function of a batch of examples.
 
 The function is called once, with placeholders for one member of the batch; the recorded graph is
 rewritten for the whole batch and recorded, still lazy, in the caller's graph.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["vmap"]
 
-#: What draws without a key are to the batch.
+#: How random draws without a key behave in a batch.
 _RANDOMNESS = ("error", "same", "different")
 
 
@@ -40,22 +40,23 @@ def vmap(
             close over tensors; those are the same for all members.
         in_axes: The axis of each argument that holds the batch: an int for all of them, or a tuple
             with one entry for each positional argument, which is an int, None (the same for all
-            members) or a pytree of such that fits the front of the argument's. Keyword arguments
-            have the batch in their leading axis.
-        out_axes: Where the batch axis of the results goes; as ``in_axes``. None asks for a result
-            that is the same for all members.
+            members) or a pytree of these that is a prefix of the argument's structure. Keyword
+            arguments have the batch in their leading axis.
+        out_axes: The position of the batch axis in the results, in the form of ``in_axes``. None
+            requires a result that is the same for all members.
         axis_name: A name for the batch axis, by which the function refers to the other members:
             ``psum`` and the other collectives. It hides an axis of the same name further out.
         axis_size: The size of the batch; needed if no argument has it.
-        randomness: What random draws without a key are: ``"error"`` raises, ``"same"`` draws once
-            for all members, ``"different"`` draws for each. Draws by keys follow the keys.
+        randomness: How random draws without a key behave: ``"error"`` raises, ``"same"`` draws once
+            for all members, ``"different"`` draws separately for each member. Draws with keys
+            depend on the keys.
 
     Returns:
         A function of arguments with a batch axis.
 
     Raises:
-        InvalidArgumentError: Axes that do not exist, batches of different sizes, ``in_axes`` that
-            do not fit the arguments, a result that varies where ``out_axes`` is None.
+        InvalidArgumentError: An axis does not exist, batches have different sizes, ``in_axes`` do
+            not fit the arguments, or a result varies over the batch although ``out_axes`` is None.
 
     Example:
         >>> import girih as gr
@@ -108,7 +109,7 @@ class _Call:
         leaves, self._structure = tree.flatten((args, kwargs))
         axes = self._axes(args, kwargs, in_axes)
         self._leaves: list[Any] = leaves
-        #: Positions of the leaves with a batch, and these leaves with it in front.
+        #: Positions of the batched leaves, and these leaves with the batch axis first.
         self._where = [i for i, axis in enumerate(axes) if axis is not None]
         self._batch = [self._moved(leaves[i], axes[i]) for i in self._where]
         self._like = self._sized(axis_size)
@@ -171,7 +172,7 @@ class _Call:
         members = [trace.member(leaf) for leaf in self._batch]
         leaves = list(self._leaves)
         for i, member in zip(self._where, members, strict=True):
-            # The function may assign to its arguments: it gets handles of its own.
+            # The function may assign to its arguments, so it gets its own handles.
             leaves[i] = +member if member.dtype.name != "bool" else member
         args, kwargs = tree.unflatten(self._structure, leaves)
         batch = list(self._batch)

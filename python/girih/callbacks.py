@@ -22,17 +22,17 @@ __all__ = ["ShapeDtypeStruct", "io_callback", "pure_callback"]
 
 _METHODS = ("sequential", "expand_dims", "broadcast_all")
 
-#: Callbacks that a program or a tensor holds, by what makes them the same.
+#: Callbacks that a program or a tensor holds, by their identity.
 _KNOWN: WeakValueDictionary[Any, _Callback] = WeakValueDictionary()
 _COUNT = itertools.count(1)
 
 
 class ShapeDtypeStruct(NamedTuple):
-    """Shape and dtype of a result that a callback declares.
+    """Declares the shape and dtype of a result of a callback.
 
     Args:
         shape: The sizes.
-        dtype: The dtype, float32 if it is not given.
+        dtype: The dtype, float32 by default.
 
     Example:
         >>> import girih as gr
@@ -61,7 +61,7 @@ def _is_spec(value: Any) -> bool:
 
 
 def _specs(declared: Any) -> tuple[list[Any], tree.TreeDef]:
-    """The declared results, each a leaf, and their structure."""
+    """The leaves of the declared results, and their structure."""
     if declared is None:
         return [], tree.structure(None)
     leaves: list[Any] = []
@@ -104,7 +104,7 @@ def _dtype(np: Any, name: str) -> Any:
 
 
 class _Callback:
-    """A Python function as programs call it: operands and results are bytes."""
+    """A Python function in the form that programs call: operands and results are bytes."""
 
     def __init__(
         self,
@@ -118,11 +118,11 @@ class _Callback:
         self._fun = fun
         self._name = name
         self._structure = structure
-        #: What is no operand; ``_OPERAND`` where an operand goes.
+        #: The leaves that are not operands; ``_OPERAND`` in the place of each operand.
         self._static = list(static)
         self._results = results
         self._effect = effect
-        #: The batching rule of an op that has one.
+        #: The batching rule of an op, if it has one.
         self.rule: Callable[..., Any] | None = None
         self.identity = next(_COUNT)
 
@@ -145,7 +145,7 @@ class _Callback:
         return [*self._bytes(np, found, wanted), token]
 
     def batch(self, body: Any, stand_ins: list[Tensor], marks: list[bool], size: Any) -> list[bool]:
-        """Records the op on a batch, by its rule: which results have the batch."""
+        """Records the batched op by its rule; returns which results have the batch axis."""
         assert self.rule is not None
         operands, batched = iter(stand_ins), iter(marks)
         is_operand = [leaf is _OPERAND for leaf in self._static]
@@ -205,27 +205,28 @@ class _Callback:
 
 
 class _Operand:
-    """The type of what stands for an operand among the leaves of arguments."""
+    """The type of the placeholder of an operand among the leaves of arguments."""
 
 
 _OPERAND = _Operand()
 
 
 def _identity(fun: Any) -> Any:
-    """What makes a function the same as another one that is alive."""
+    """The identity by which a function equals another living function."""
     inner = getattr(fun, "__func__", None)
     return id(fun) if inner is None else (id(inner), id(fun.__self__))
 
 
 def _interned(fun: Any, *parts: Any) -> _Callback:
-    """The callback of a function and its settings: the same as before while that is in use."""
+    """The callback of a function and its settings; reuses the existing callback while it is
+    alive."""
     name, structure, static, results, effect = parts
     others = tuple((type(s), s) for s in static if s is not _OPERAND)
     marks = tuple(s is _OPERAND for s in static)
     key = (_identity(fun), name, structure, marks, others, results, effect)
     try:
         known = _KNOWN.get(key)
-    except TypeError:  # An argument that has no hash.
+    except TypeError:  # An argument is not hashable.
         return _Callback(fun, *parts)
     if known is None:
         known = _KNOWN[key] = _Callback(fun, *parts)
@@ -233,7 +234,7 @@ def _interned(fun: Any, *parts: Any) -> _Callback:
 
 
 def _operands(args: Any) -> tuple[list[Tensor], list[Any], tree.TreeDef]:
-    """Tensors of a tree, and its leaves with :data:`_OPERAND` in their places."""
+    """The tensors of a tree, and its leaves with :data:`_OPERAND` in place of the tensors."""
     leaves, structure = tree.flatten(args)
     tensors: list[Tensor] = []
     for i, leaf in enumerate(leaves):
@@ -268,28 +269,28 @@ def pure_callback(
 ) -> Any:
     """The results of a Python function of NumPy arrays, called when the program runs.
 
-    The function must have no effect: it is called as often as values are needed, once, several
-    times or never. It takes an array for each tensor, which it must not change, and everything
-    else as it is. It may run on any thread, and must not evaluate tensors itself.
+    The function must have no side effects: depending on which values are needed, it is called once,
+    several times or never. It receives an array for each tensor, which it must not change, and
+    other arguments unchanged. It may run on any thread, and must not evaluate tensors.
 
     Args:
         callback: Called with the arguments; returns arrays of the declared shapes and dtypes.
-        result_spec: A pytree of what has a shape and a dtype: ``ShapeDtypeStruct``, tensors.
-        args: Pytrees of tensors, and anything else.
-        vmap_method: What ``vmap`` makes of the call: ``"sequential"`` calls the function for each
-            member of the batch, ``"expand_dims"`` once with leading axes, of size one for what is
-            the same for all members, ``"broadcast_all"`` once with the batch as leading axis of all
-            arguments. None refuses.
+        result_spec: A pytree of objects with a shape and a dtype: ``ShapeDtypeStruct``, tensors.
+        args: Pytrees of tensors, and other objects.
+        vmap_method: How ``vmap`` batches the call: ``"sequential"`` calls the function for each
+            member of the batch, ``"expand_dims"`` once with a leading axis, which has size one for
+            arguments that are the same for all members, ``"broadcast_all"`` once with the batch as
+            leading axis of all arguments. With None, batching is an error.
         kwargs: As ``args``.
 
     Returns:
         A pytree of tensors like ``result_spec``.
 
     Raises:
-        InvalidArgumentError: A result that is declared by something without shape or dtype.
+        InvalidArgumentError: A result is declared by an object without shape or dtype.
         ShapeError: When the program runs: an array of another shape than declared.
         DTypeError: When the program runs: an array of another dtype than declared. Exceptions of
-            the function itself reach whoever evaluates.
+            the function are raised unchanged by the evaluation.
 
     Example:
         >>> import girih as gr, numpy as np
@@ -330,7 +331,8 @@ def _called(
 
 
 def _written(value: Any) -> str | None:
-    """A value as Python reads it back, an ellipsis for a tensor; None if that is not its type."""
+    """A value as a literal that Python can parse, with an ellipsis for a tensor; None for other
+    types."""
     if value is ...:
         return "..."
     if value is None or type(value) in (bool, int, str, bytes):
@@ -352,7 +354,7 @@ def _written(value: Any) -> str | None:
 
 
 def _settings(structure: tree.TreeDef, leaves: list[Any], results: tree.TreeDef) -> str:
-    """How an op is called, for files: its arguments and its results, an ellipsis for each tensor;
+    """The call of an op for files: its arguments and results, with an ellipsis for each tensor;
     empty if a file cannot hold an argument.
     """
     if any(leaf is ... for leaf in leaves):
@@ -363,7 +365,7 @@ def _settings(structure: tree.TreeDef, leaves: list[Any], results: tree.TreeDef)
 
 
 def restored(op: CustomOp, fun: Callable[..., Any], settings: str) -> Any:
-    """The callback of a call that a file has: what :func:`_settings` wrote."""
+    """The callback of a call in a file, from the text that :func:`_settings` wrote."""
     given, gives = ast.literal_eval(bytes.fromhex(settings).decode())
     leaves, structure = tree.flatten(given)
     leaves = [_OPERAND if leaf is ... else leaf for leaf in leaves]
@@ -386,13 +388,13 @@ def io_callback(
 ) -> Any:
     """The results of a Python function with an effect, called each time that the program runs.
 
-    In a function that is compiled or transformed the call is part of the program, also if nothing
-    reads its results; equal calls are not merged. Outside of such a function it runs at once.
+    In a compiled or transformed function the call is part of the program even if nothing reads its
+    results, and equal calls are not merged. Outside of such a function it runs immediately.
 
     Args:
         callback: Called with NumPy arrays; returns arrays of the declared shapes and dtypes.
-        result_spec: A pytree of what has a shape and a dtype; None for no results.
-        args: Pytrees of tensors, and anything else.
+        result_spec: A pytree of objects with a shape and a dtype; None for no results.
+        args: Pytrees of tensors, and other objects.
         ordered: Whether the call waits for the ordered calls recorded before it.
         vmap_method: As for :func:`pure_callback`.
         kwargs: As ``args``.

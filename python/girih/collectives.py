@@ -1,7 +1,7 @@
 """Collectives over the named axes of batches.
 
-A function that ``vmap(f, axis_name="i")`` batches sees one member; these functions refer to the
-others by the axis' name. All take trees of tensors.
+A function under ``vmap(f, axis_name="i")`` works on one member of the batch; the collectives access
+the other members by the name of the axis. All collectives accept pytrees of tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "psum_scatter",
 ]
 
-#: The name of an axis, or several, of which the first is the slowest.
+#: The name of an axis, or several names, of which the first varies slowest.
 AxisName = str | Sequence[str]
 
 
@@ -42,11 +42,10 @@ def psum(x: Any, axis_name: AxisName) -> Any:
         axis_name: The name of the batch axis, or several: the sum is over all of these.
 
     Returns:
-        A pytree of tensors of the shapes of those of ``x``.
+        A pytree of tensors with the shapes of the leaves of ``x``.
 
     Raises:
-        InvalidArgumentError: No function around this is batched over an axis of that name; so do
-            all collectives.
+        InvalidArgumentError: No enclosing function is batched over an axis of that name.
 
     Example:
         >>> import girih as gr
@@ -64,7 +63,7 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
         axis_name: The name of the batch axis, or several.
 
     Returns:
-        A pytree of floating-point tensors of the shapes of those of ``x``.
+        A pytree of floating-point tensors with the shapes of the leaves of ``x``.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name.
@@ -78,18 +77,18 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmax(x: Any, axis_name: AxisName) -> Any:
-    """The largest over the members of a batch, NaN if any is; the same for all.
+    """The maximum over the members of a batch, NaN if any member is NaN; the same for all.
 
     Args:
         x: A pytree of real tensors.
         axis_name: The name of the batch axis, or several.
 
     Returns:
-        A pytree of tensors of the shapes and dtypes of those of ``x``.
+        A pytree of tensors with the shapes and dtypes of the leaves of ``x``.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name.
-        DTypeError: Complex numbers, which are in no order.
+        DTypeError: Complex numbers, which have no order.
 
     Example:
         >>> import girih as gr
@@ -100,18 +99,18 @@ def pmax(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmin(x: Any, axis_name: AxisName) -> Any:
-    """The smallest over the members of a batch, NaN if any is; the same for all.
+    """The minimum over the members of a batch, NaN if any member is NaN; the same for all.
 
     Args:
         x: A pytree of real tensors.
         axis_name: The name of the batch axis, or several.
 
     Returns:
-        A pytree of tensors of the shapes and dtypes of those of ``x``.
+        A pytree of tensors with the shapes and dtypes of the leaves of ``x``.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name.
-        DTypeError: Complex numbers, which are in no order.
+        DTypeError: Complex numbers, which have no order.
 
     Example:
         >>> import girih as gr
@@ -127,11 +126,11 @@ def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = Fals
     Args:
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
-        axis: Where the members' values are stacked, along a new axis.
-        tiled: Puts them one behind the other along the axis that is there.
+        axis: The position of the new axis along which the members' values are stacked.
+        tiled: Concatenates the values along the existing axis instead.
 
     Returns:
-        A pytree of tensors with one more axis, or with ``tiled`` one that is longer.
+        A pytree of tensors with one more axis; with ``tiled``, the existing axis is longer.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name.
@@ -153,11 +152,11 @@ def psum_scatter(
     Args:
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
-        scatter_dimension: The axis with one element for each member, which goes.
+        scatter_dimension: The axis with one element for each member; it is removed.
         tiled: The axis stays, and is divided into as many equal parts as there are members.
 
     Returns:
-        A pytree of tensors without the axis, or with ``tiled`` one that is shorter.
+        A pytree of tensors without the axis; with ``tiled``, the axis is shorter.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name. The axis has another size.
@@ -182,12 +181,13 @@ def all_to_all(
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
         split_axis: The axis with one element for each member, which goes to that member.
-        concat_axis: Where the elements received are stacked, in the order of the senders.
-        tiled: Splits the axis into as many equal parts as there are members, and puts those
-            received one behind the other along the axis that is there.
+        concat_axis: The axis along which the received elements are stacked, in the order of the
+            senders.
+        tiled: Splits the axis into as many equal parts as there are members, and concatenates the
+            received parts along the existing axis.
 
     Returns:
-        A pytree of tensors of as many elements as those of ``x``.
+        A pytree of tensors with as many elements as the leaves of ``x``.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name. The axis to split has another size.
@@ -210,14 +210,14 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
         perm: Pairs of a source and a destination, each member at most once as either. A member that
-            is no destination gets zeros.
+            is not a destination gets zeros.
 
     Returns:
-        A pytree of tensors of the shapes and dtypes of those of ``x``.
+        A pytree of tensors with the shapes and dtypes of the leaves of ``x``.
 
     Raises:
-        InvalidArgumentError: No batch has an axis of that name. A member that there is not,
-            or that is a source or a destination twice.
+        InvalidArgumentError: No batch has an axis of that name. A member does not exist, or is a
+            source or a destination twice.
 
     Example:
         >>> import girih as gr
@@ -238,7 +238,7 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
         perm: All members, in any order.
 
     Returns:
-        A pytree of tensors of the shapes and dtypes of those of ``x``.
+        A pytree of tensors with the shapes and dtypes of the leaves of ``x``.
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name. ``perm`` is not an order
@@ -258,7 +258,7 @@ def axis_index(axis_name: AxisName) -> Tensor:
     """The member's own index along a batch axis, an int64 scalar.
 
     Args:
-        axis_name: The name of the batch axis, or several, of which the first is the slowest.
+        axis_name: The name of the batch axis, or several, of which the first varies slowest.
 
     Returns:
         A scalar of int64.

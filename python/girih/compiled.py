@@ -1,8 +1,8 @@
 """``compile``: functions traced once and run as programs.
 
-The function is called with tensors that have no value; what it does to them is recorded,
-compiled, and run from then on without calling it. Axes declared dynamic have symbolic sizes
-meanwhile, so that one program serves many.
+The function is called with tensors that have no value. The recorded operations are compiled, and
+later calls run the program without calling the function. Axes declared dynamic have symbolic sizes
+during tracing, so that one program serves many sizes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledFunction", "Dim", "compile"]
 
-#: Programs that are kept per signature; the one made first makes room.
+#: Maximum number of programs per signature; the oldest one is evicted first.
 _MOST_PROGRAMS = 64
-#: How often something may differ in one place before a warning says so.
+#: How often a guard may fail in one place before a warning.
 _MANY_RETRACES = 8
 
 
@@ -47,7 +47,7 @@ class Dim:
     Args:
         name: Letters, digits and underscores. Axes of one name have one size.
         min: The smallest size it may have.
-        max: The largest size it may have; any for None.
+        max: The largest size it may have; None for no limit.
     """
 
     __slots__ = ("max", "min", "name")
@@ -62,10 +62,10 @@ class Dim:
 
 
 class CompiledFunction(_girih.CompiledCall):
-    """What :func:`compile` gives: called like the function.
+    """The result of :func:`compile`, which is called like the function.
 
-    Calls in a way in which it was called before do not come here: the base class has noted which
-    program serves them.
+    Calls with a known signature do not reach this class: the base class remembers which program
+    serves them.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CompiledFunction(_girih.CompiledCall):
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
     ) -> None:
-        # A module's attributes are its own, and may change.
+        # The attributes of a module belong to the module, and may change.
         functools.update_wrapper(self, fun, updated=() if _is_module(fun) else ("__dict__",))
         self._fun = fun
         self._name = getattr(fun, "__name__", type(fun).__name__)
@@ -87,16 +87,17 @@ class CompiledFunction(_girih.CompiledCall):
         self._parameters = _parameter_names(fun)
         self._programs: dict[Any, list[Program]] = {}
         self._reasons: list[str] = []
-        #: How often something else was found in a place than before.
+        #: How often the guard of each place has failed.
         self._paths: dict[str, int] = {}
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function's value, by a program made before if one serves the arguments."""
+        """The function's value, from an existing program if one serves the arguments."""
         call = _Call(self, args, kwargs)
         if any(isinstance(size, SymbolicDim) for t in call.tensors for size in t.shape):
-            return self._fun(*args, **kwargs)  # Part of another function being compiled.
+            return self._fun(*args, **kwargs)  # Part of an enclosing compiled function.
         if _girih.has_named_axes():
-            # Collectives may refer to the member of a batch, which no program takes.
+            # Collectives may refer to the member of a batch, which cannot be an argument of a
+            # program.
             return self._fun(*args, **kwargs)
         program = self._program(call)
         result = program.pattern()
@@ -122,7 +123,7 @@ class CompiledFunction(_girih.CompiledCall):
         return program(call.tensors)
 
     def _program(self, call: _Call) -> Program:
-        """The program that serves the tensors of a call: one made before, or a new one."""
+        """The program that serves the tensors of a call: an existing one or a new one."""
         programs = self._programs.setdefault(call.key(), [])
         tensors = call.tensors
         refusals = []
@@ -149,7 +150,8 @@ class CompiledFunction(_girih.CompiledCall):
         return program
 
     def _retraced(self, path: str, reason: str) -> None:
-        """Notes why a program was made anew; warns of what makes one with nearly every call."""
+        """Records why the function was traced again; warns of a cause that recurs with nearly every
+        call."""
         self._reasons.append(reason)
         if not path:
             return
@@ -172,11 +174,11 @@ class CompiledFunction(_girih.CompiledCall):
         return [f"'{name}{path}'" for path, _ in tree.flatten_with_path(value, _is_module)]
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """As a method: the object is the first argument."""
+        """Binds the function as a method: the object is the first argument."""
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes of a compiled module are the module's."""
+        """Attributes of a compiled module are those of the module."""
         fun = self.__dict__.get("_fun")
         if fun is None or name.startswith("__") or not _is_module(fun):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -189,12 +191,13 @@ class CompiledFunction(_girih.CompiledCall):
 
     @property
     def guards(self) -> list[list[str]]:
-        """Per program, what has to hold of the symbolic sizes for it to be used."""
+        """The guards of each program: the conditions on symbolic sizes under which it is valid."""
         return [p.traced.guards for programs in self._programs.values() for p in programs]
 
     @property
     def retraced(self) -> list[str]:
-        """Why the last program there was did not serve, for each time that one was made anew."""
+        """For each time that the function was traced again, why the previous program was not
+        valid."""
         return list(self._reasons)
 
     @property
@@ -203,21 +206,22 @@ class CompiledFunction(_girih.CompiledCall):
         return [p.traced.text for programs in self._programs.values() for p in programs]
 
     def to_program(self, *args: Any, **kwargs: Any) -> _girih.Program:
-        """The program that serves these arguments, to be saved: traced, but not run.
+        """The program that serves these arguments, for saving: it is traced, but not run.
 
-        It takes the tensors among the arguments, dynamic axes being symbolic, and holds what the
-        function refers to. A dict as the function's value gives its outputs names.
+        Its inputs are the tensors among the arguments, with symbolic dynamic axes, and it contains
+        the tensors that the function refers to. If the function returns a dict, its keys name the
+        outputs.
 
         Args:
-            *args: As in a call. Without any, the function has one program, which is meant.
+            *args: As in a call. Without arguments, the function must have exactly one program.
             **kwargs: As in a call.
 
         Returns:
             The program; :func:`save_graph` writes it.
 
         Raises:
-            InvalidArgumentError: There is no program or more than one, the function's value holds
-                something that is no tensor, or the function puts tensors somewhere when called.
+            InvalidArgumentError: There is no program or more than one, the function's value holds a
+                leaf that is not a tensor, or the function stores tensors outside when called.
 
         Example:
             >>> import girih as gr
@@ -244,7 +248,7 @@ class CompiledFunction(_girih.CompiledCall):
         return program
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Traces the function for arguments like these, and neither compiles nor runs it.
+        """Traces the function for arguments like these, without compiling or running it.
 
         Args:
             *args: As in a call.
@@ -267,7 +271,7 @@ class CompiledFunction(_girih.CompiledCall):
         return lower(self._traced_for, self._name, args, kwargs)
 
     def clear(self) -> None:
-        """Forgets all programs: the next call traces the function again."""
+        """Drops all programs: the next call traces the function again."""
         self.forget()
         self._programs.clear()
         self._reasons.clear()
@@ -278,13 +282,13 @@ class CompiledFunction(_girih.CompiledCall):
 
 
 class _Call:
-    """The arguments of a call, taken apart.
+    """The flattened arguments of a call.
 
     Attributes:
-        tensors: What the program takes of them: tensors, arrays, and floats as scalars.
+        tensors: The inputs of the program: tensors, arrays, and floats as scalars.
         dynamic: The dynamic axes of each tensor.
-        donated: Positions of the tensors that the caller does not need any more.
-        patterns: Each argument as later calls are compared with it.
+        donated: Positions of the donated tensors.
+        patterns: Each argument in the form with which later calls are compared.
     """
 
     __slots__ = ("_args", "_fun", "_kwargs", "donated", "dynamic", "patterns", "tensors")
@@ -339,11 +343,11 @@ class _Call:
         return list(zip(self._kwargs, self.patterns[len(self._args) :], strict=True))
 
     def objects(self) -> list[Any]:
-        """What is no tensor among the leaves."""
+        """The leaves that are not tensors."""
         return [leaf for _, leaves in self.patterns for at, leaf, _ in leaves if at is None]
 
     def key(self) -> Any:
-        """What makes a program another beside the tensors."""
+        """The part of the signature that does not come from tensors."""
         key = tuple(
             (
                 name,
@@ -364,7 +368,7 @@ class _Call:
         return key
 
     def names(self) -> list[str]:
-        """Of each tensor the expression that leads to it, for messages."""
+        """The expression that leads to each tensor, for messages."""
         named = []
         for (name, value), (_, leaves) in zip(self._arguments(), self.patterns, strict=True):
             if any(at is not None for at, *_ in leaves):
@@ -373,12 +377,12 @@ class _Call:
         return named
 
     def run(self, placeholders: list[Tensor]) -> Any:
-        """The function at the arguments, with these in place of the tensors."""
+        """Calls the function on the arguments, with placeholders in place of the tensors."""
         rest = iter(placeholders)
         values = []
         for treedef, leaves in self.patterns:
             filled = [
-                # A handle of its own: the function may assign to its arguments.
+                # The function may assign to its arguments, so it gets its own handles.
                 leaf if at is None else SymbolicFloat(next(rest)) if is_float else +next(rest)
                 for at, leaf, is_float in leaves
             ]
@@ -388,15 +392,15 @@ class _Call:
         return self._fun._fun(*values[:count], **named)
 
 
-#: The structure of a leaf alone.
+#: The structure of a single leaf.
 _A_LEAF = tree.structure(0)
 
-#: What becomes a scalar of the program.
+#: Types that become scalars of the program.
 _FLOATS = (float, SymbolicFloat)
 
 
 def _scalar(value: Any) -> Tensor:
-    """A float, or a number of a function being compiled, as a tensor of float64 without axes."""
+    """A float, or a symbolic float of a function being compiled, as a float64 scalar tensor."""
     if isinstance(value, SymbolicFloat):
         return value.tensor
     return _girih.asarray(value, dtype=_girih.float64)
@@ -409,7 +413,7 @@ def _is_module(fun: Any) -> bool:
 
 
 def _signature(fun: Any) -> inspect.Signature:
-    """What a function takes; of a module, what its ``forward`` takes."""
+    """The signature of a function; for a module, the signature of its ``forward``."""
     import inspect
 
     return inspect.signature(fun.forward if _is_module(fun) else fun)
@@ -469,7 +473,7 @@ def _checked(
 def _arguments(
     fun: Callable[..., Any], name: str, chosen: int | str | Sequence[int | str], option: str
 ) -> set[int | str]:
-    """Arguments that an option names, by position and by name, as far as they have both."""
+    """Arguments that an option names, by position and by name where they have both."""
     if isinstance(chosen, (int, str)):
         chosen = [chosen]
     try:
@@ -501,53 +505,55 @@ def compile(
     static_argnums: int | Sequence[int] = (),
     static_argnames: str | Sequence[str] = (),
 ) -> Any:
-    """A function that is traced once and from then on run as a compiled program.
+    """Returns a function that is traced once and then run as a compiled program.
 
-    The first call traces ``fun``, as :func:`grad` does; later ones run its program and no Python
-    of the function. A program serves arguments of the same structure, dtypes, shapes, and values
-    of what is no tensor. Axes named in ``dynamic_dims`` may have other sizes: what the function
-    does with such a size stays symbolic, and where it decides by one (``if x.shape[0] > 8``,
-    ``range(n)``) the program is for the sizes for which the decision is the same, and others are
-    traced anew.
+    The first call traces ``fun``, as :func:`grad` does; later calls run the program without running
+    Python code of the function. A program serves arguments with the same structure, dtypes and
+    shapes, and the same values of arguments that are not tensors. Axes named in ``dynamic_dims``
+    may have other sizes: computations with such a size stay symbolic. If the function makes a
+    decision by a size (``if x.shape[0] > 8``, ``range(n)``), the program is valid for the sizes
+    with the same decision, and other sizes cause a new trace.
 
-    The first call at new sizes lowers the optimised program to kernels for them (``bindings`` in
-    :func:`cache_stats`), which takes a part of the time of compiling; it is kept.
+    The first call at new sizes lowers the optimised program to kernels for these sizes
+    (``bindings`` in :func:`cache_stats`), which takes a fraction of the time of compiling; the
+    result is cached.
 
-    Tensors that the function refers to (parameters of a module it uses, variables of functions
-    around it, globals) are arguments of the program: a call takes what is held in the same place
-    then. Where the function puts another tensor in such a place (the running statistics of a batch
-    norm), so does each call. Of everything else that it may have read (numbers, strings, functions,
-    a module's ``training``) a program is for what was found at tracing: where something else is
-    found the function is traced anew. So pass what varies, such as a learning rate, as an argument,
-    or hold it in a tensor. A Python float among the arguments is a scalar of the program, which
-    serves all its values; integers, bools and strings are part of the program. Random numbers are
-    drawn at each call as the function would.
+    Tensors that the function refers to (parameters of a module it uses, variables of enclosing
+    functions, globals) are inputs of the program: each call reads the current tensor of each place.
+    If the function stores another tensor in such a place (the running statistics of a batch norm),
+    each call does so too. Other objects that the function may have read (numbers, strings,
+    functions, the ``training`` flag of a module) are guards: if one of them has changed, the
+    function is traced again. So pass varying values, such as a learning rate, as arguments, or hold
+    them in tensors. A Python float among the arguments is a scalar of the program, and one program
+    serves all its values; integers, bools and strings are part of the program. Each call draws
+    random numbers as the function would.
 
     Args:
-        fun: Of pytrees of tensors and of hashable values, to a pytree. Without it ``compile`` is a
-            decorator with options.
-        dynamic_dims: Per argument, by position or name, the axes that are dynamic with their names:
-            ``{0: {0: "batch"}}``. Axes of one name have one size. A :class:`Dim` in place of a name
-            gives a range. Of an argument that is a pytree, all tensors have these axes.
-        donate: Arguments, by position or name, whose tensors are not needed after the call, such as
-            the old parameters and the optimiser's state of a training step. Results are written
-            over them where that is possible, which saves memory and time; using them later is an
-            error. Of tensors that somebody else refers to nothing is taken.
-        static_argnums: Arguments, by position, that are values by which the function decides, such
-            as floats in an ``if``: a program is made per value. They must be hashable.
+        fun: A function from pytrees of tensors and hashable values to a pytree. Without it
+            ``compile`` is a decorator with options.
+        dynamic_dims: For each argument, by position or name, the dynamic axes with their names:
+            ``{0: {0: "batch"}}``. Axes with the same name have the same size. A :class:`Dim` in
+            place of a name sets a range. If an argument is a pytree, all its tensors have these
+            axes.
+        donate: Arguments, by position or name, whose tensors are not used after the call, such as
+            the old parameters and the optimiser state of a training step. Results reuse their
+            memory where possible, which saves memory and time; using a donated tensor later is an
+            error. Memory that another object refers to is not reused.
+        static_argnums: Arguments, by position, whose values are fixed in the program, such as
+            floats in an ``if``: each value has its own program. They must be hashable.
         static_argnames: The same by name.
 
     Returns:
-        A :class:`CompiledFunction`. Its results are there when a call returns, as it runs the
-        program at once; only where an argument depends on one of a function being traced, as under
-        :func:`grad`, is the program recorded there instead.
+        A :class:`CompiledFunction`. A call runs the program immediately, so its results are
+        computed when the call returns. Only if an argument is a placeholder of another trace, as
+        under :func:`grad`, does the call record the program instead.
 
     Raises:
         ShapeError: Axes of one name differ in size, or a size is out of its range.
         AxisError: An argument has no such axis.
         InvalidArgumentError: ``dynamic_dims``, ``donate`` or a static argument names no argument, a
-            value is not hashable, a tensor donated before is used, or the function refers to
-            something that may change and cannot be watched.
+            value is not hashable, a tensor donated before is used, or the function refers to an
+            object that may change and cannot be guarded.
         TracedValueError: The function asks for the value of a tensor.
 
     Example:

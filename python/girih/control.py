@@ -1,8 +1,9 @@
 """Control flow in the graph: ``cond``, ``switch``, ``while_loop``, ``scan``, ``fori_loop``.
 
-Each calls the user's functions once, with placeholders, and records one op that holds what they
-recorded. So a loop of any number of iterations is one node, compiled once and launched once, and
-nothing is computed until a value is asked for. The functions' signatures and meanings are JAX's.
+Each function calls the user's functions once, with placeholders, and records one op whose regions
+are their recordings. So a loop with any number of iterations is one node, compiled once and
+launched once, and nothing is computed until a value is needed. Signatures and semantics are those
+of JAX.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _INTS = (int, SymbolicDim)
 
 
 class _Traced(NamedTuple):
-    """What a function returned for placeholders."""
+    """The results of a function that was called with placeholders."""
 
     body: _girih.Body
     leaves: list[Any]
     structure: tree.TreeDef
     names: list[str]
-    #: Calls with an effect.
+    #: The calls with an effect.
     frame: effects.Frame
 
     @property
     def tokens(self) -> list[Tensor]:
-        """Of the calls with an effect."""
+        """The tokens of the calls with an effect."""
         return self.frame.tokens
 
 
@@ -61,7 +62,7 @@ def _trace(
     body = _girih.Body()
     stand_ins = [body.placeholder(tensor) for tensor in like]
     stand_ins += [body.part(tensor) for tensor in parts]
-    # The function may assign to its arguments: it gets handles of its own.
+    # The function may assign to its arguments, so it gets its own handles.
     with effects.collected() as frame:
         result = fun(*arguments([+s if s.dtype.name != "bool" else s for s in stand_ins]))
     leaves, structure = tree.flatten(result)
@@ -79,7 +80,7 @@ def _of(fun: Any) -> str:
 
 
 def _like(leaf: Any, wanted: Tensor | None) -> Tensor:
-    """A leaf as a tensor; a number takes the dtype of what it stands for."""
+    """A leaf as a tensor; a number takes the dtype of the corresponding value."""
     if isinstance(leaf, Tensor):
         return leaf
     if wanted is not None and isinstance(leaf, _Number):
@@ -96,10 +97,10 @@ def cond(
     """``true_fun(*operands)`` where ``pred`` is true, else ``false_fun(*operands)``.
 
     Args:
-        pred: A bool scalar tensor. It is not asked for: what is returned is lazy.
+        pred: A bool scalar tensor. It is not evaluated: the result is lazy.
         true_fun: Returns a pytree of tensors. It may close over tensors.
-        false_fun: Returns a pytree of the same structure, shapes and dtypes. Both functions are
-            called, once each; when the result is computed only one of the branches is.
+        false_fun: Returns a pytree of the same structure, shapes and dtypes. Tracing calls both
+            functions once; evaluation runs only one of the branches.
         operands: Pytrees of tensors.
 
     Raises:
@@ -115,7 +116,7 @@ def cond(
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """``branches[index](*operands)``, the index moved into range; see :func:`cond`.
+    """``branches[index](*operands)``, with the index clamped to the valid range; see :func:`cond`.
 
     Args:
         index: An integer scalar tensor, or an int.
@@ -217,24 +218,23 @@ def while_loop(
 ) -> Any:
     """``val = init_val``, then ``val = body_fun(val)`` as long as ``cond_fun(val)`` is true.
 
-    Forward-mode derivatives (:func:`jvp`) go through it in one pass. Reverse mode needs
-    ``max_iterations``: the loop is then a :func:`scan` of that many steps, of which those after the
-    end compute nothing. How reverse mode comes to the values of a step follows from the size of the
-    carry. If ``max_iterations`` carries take up to 16 MiB, or their size is symbolic, it keeps the
+    Forward-mode derivatives (:func:`jvp`) run the loop once. Reverse mode needs ``max_iterations``:
+    the loop then becomes a :func:`scan` of that many steps, in which the steps after the end
+    compute nothing. The size of the carry decides how reverse mode obtains the values of a step. If
+    ``max_iterations`` carries take up to 16 MiB, or their size is symbolic, reverse mode saves the
     carry of every step (a stack). Larger loops run in blocks of about ``sqrt(max_iterations)``
-    steps: it keeps the first carry of each block and computes the others again, block by block
-    (recomputation), which is one more forward pass. Callbacks with an effect are called in each
-    iteration.
+    steps: reverse mode saves the first carry of each block and recomputes the others, block by
+    block, which costs one more forward pass. Callbacks with an effect are called in each iteration.
 
     Args:
         cond_fun: Returns a bool scalar tensor.
-        body_fun: Returns a pytree with the structure, shapes and dtypes of what it takes.
+        body_fun: Returns a pytree with the structure, shapes and dtypes of its argument.
         init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
-        max_iterations: After so many iterations the loop ends, whatever the condition says.
+        max_iterations: The loop ends after this number of iterations even if the condition is true.
 
     Raises:
         InvalidArgumentError: The body changes a structure, shape or dtype; the message names the
-            leaf. The condition gives no bool scalar, or a function draws random numbers.
+            leaf. The condition does not return a bool scalar, or a function draws random numbers.
 
     Example:
         >>> import girih as gr
@@ -259,11 +259,12 @@ def while_loop(
     traced = (condition, body)
     called = any(t.tokens for t in traced)
     if called:
-        # Nothing stacks the tokens of an unknown number of iterations: a carry waits for them.
+        # The tokens of an unknown number of iterations cannot be stacked, so a carry depends on
+        # them.
         init.append(_girih.zeros([], dtype=_girih.uint8))
         names.append("token")
         waits, before = (t.body.placeholder(init[-1]) for t in traced)
-        # All tokens are zero, so that neither the condition nor the carry changes by them.
+        # All tokens are zero, so that they change neither the condition nor the carry.
         goes_on = [_after(flag, [waits, *_tokens(condition)]) for flag in goes_on]
         given.append(_after(before, _tokens(body)))
     condition.body.set_outputs(goes_on)
@@ -276,18 +277,19 @@ def while_loop(
 
 
 def _after(value: Tensor, tokens: Sequence[Tensor]) -> Tensor:
-    """The value, bool or uint8, once the calls of these tokens have been made."""
+    """The value, bool or uint8, with a dependency on the calls of these tokens."""
     for token in tokens:
         value = value | (token if value.dtype == token.dtype else token != 0)
     return value
 
 
-#: The carries of all steps of a bounded loop, in bytes, that reverse mode may keep.
+#: Maximum bytes of the carries of all steps of a bounded loop that reverse mode saves.
 _STACKED_BYTES = 1 << 24
 
 
 def _known_bytes(leaf: Tensor) -> int:
-    """The bytes of a tensor; 0 if its size is symbolic, which asking for would make a number."""
+    """The bytes of a tensor; 0 if its size is symbolic, because reading a symbolic size fixes
+    it."""
     sizes = leaf.shape
     known = all(isinstance(size, int) for size in sizes)
     return math.prod(sizes) * leaf.dtype.itemsize if known else 0
@@ -296,7 +298,7 @@ def _known_bytes(leaf: Tensor) -> int:
 def _bounded(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any, limit: int
 ) -> Any:
-    """A loop that ends after so many iterations at the latest, as a scan."""
+    """A loop with a maximum number of iterations, as a scan."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidArgumentError(
             f"while_loop: max_iterations must be an int that is not negative, got {limit!r}"
@@ -339,12 +341,13 @@ def scan(
     iteration.
 
     Args:
-        f: Takes the carry and one part of ``xs``; returns the next carry, of the same structure,
+        f: Takes the carry and one slice of ``xs``; returns the next carry, of the same structure,
             shapes and dtypes, and a pytree to be stacked (or ``None``).
         init: A pytree of tensors. A number becomes a tensor of the dtype that ``f`` gives.
-        xs: A pytree of tensors of one leading length; ``None`` with ``length`` alone.
-        length: The number of iterations; needed if there are no ``xs``.
-        reverse: Goes from the last part to the first; stacks keep the order of ``xs``.
+        xs: A pytree of tensors with the same leading length; ``None`` with ``length`` alone.
+        length: The number of iterations; required without ``xs``.
+        reverse: Iterates from the last slice to the first; stacked results keep the order of
+            ``xs``.
 
     Returns:
         The last carry and the stacked results.
@@ -400,14 +403,14 @@ def scan(
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     """``val = init_val``, then ``val = body_fun(i, val)`` for ``i`` from ``lower`` below ``upper``.
 
-    With int bounds it is a :func:`scan`, and can be differentiated; with tensors a
+    With int bounds it is a :func:`scan` and supports reverse mode; with tensors as bounds it is a
     :func:`while_loop`.
 
     Args:
-        lower: The first number: an int or an integer scalar tensor.
-        upper: The number before which the loop ends.
-        body_fun: Takes the number, a tensor, and the value; returns the next value, a pytree of the
-            same structure, shapes and dtypes.
+        lower: The first value of ``i``: an int or an integer scalar tensor.
+        upper: The exclusive upper bound of ``i``.
+        body_fun: Takes ``i``, a tensor, and the value; returns the next value, a pytree of the same
+            structure, shapes and dtypes.
         init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
 
     Raises:

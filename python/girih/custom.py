@@ -1,4 +1,4 @@
-"""Ops of users: made of Python functions of arrays or of tensors, or of the text of kernels."""
+"""User-defined ops, from Python functions of arrays or tensors, or from the text of kernels."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 __all__ = ["CustomOp", "custom_op"]
 
-#: How many recordings of a function of tensors are kept, for as many shapes, dtypes and settings.
+#: Maximum number of cached recordings of a function of tensors, by shapes, dtypes and settings.
 _KEPT = 64
 
 
 class CustomOp:
-    """An op of a user: what :func:`custom_op` gives.
+    """A user-defined op, which :func:`custom_op` creates.
 
     Attributes:
-        name: Of the op, in graphs and messages.
+        name: The name of the op in graphs and messages.
         version: Part of the op's identity.
 
     Args:
         fun: Takes and returns arrays.
-        name: Of the op, in graphs and messages.
+        name: The name of the op in graphs and messages.
         version: Part of the op's identity.
         shape: The shape rule; None for one that :meth:`def_shape` sets.
-        method: How the op takes a batch: a ``vmap_method``, or ``"none"``.
+        method: How the op is batched: a ``vmap_method``, or ``"none"``.
     """
 
     def __init__(self, fun: Any, name: str, version: int, shape: Any, method: str) -> None:
         if fun is not None:
             functools.update_wrapper(self, fun)
-        #: Tells the op from others of its name in this process.
+        #: Distinguishes the op from others of the same name in this process.
         self.identity = next(callbacks._COUNT)
         #: The batching rule.
         self.rule: Callable[..., Any] | None = None
@@ -51,7 +51,7 @@ class CustomOp:
             self._register()
 
     def _register(self) -> None:
-        """Makes the op known by name and version, so that files find it."""
+        """Registers the op by name and version, so that files find it."""
         if type(self) is CustomOp:
             _girih.register_host(self, self.name, self.version, self.identity)
 
@@ -82,8 +82,8 @@ class CustomOp:
         return callbacks._called(self._fun, declared, args, {}, self._method, self)
 
     def def_shape(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets the shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor,
-        and returns a pytree of such for the results.
+        """Sets the shape rule. It takes the arguments, with a ``ShapeDtypeStruct`` for each tensor,
+        and returns a pytree of ``ShapeDtypeStruct`` for the results.
 
         Args:
             rule: The shape rule.
@@ -93,15 +93,15 @@ class CustomOp:
         return rule
 
     def def_vmap(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets the batching rule, which ``vmap`` records in place of the op; it comes before
-        ``vmap_method``. Also a decorator.
+        """Sets the batching rule, which ``vmap`` records in place of the op; it takes precedence
+        over ``vmap_method``. Also a decorator.
 
         Args:
-            rule: Takes the size of the batch, a list that says for each argument whether it has the
-                batch (a pytree of bools, like the argument), and the arguments; those with the
-                batch have it as their leading axis. It returns the results and which of them have
-                the batch, as their leading axis too: a bool, or a pytree of bools like the results.
-                It is a function of its arguments alone, and may call the op.
+            rule: Takes the size of the batch, a list that says for each argument whether it is
+                batched (a pytree of bools, like the argument), and the arguments; the batch is the
+                leading axis of batched arguments. It returns the results, and which of them are
+                batched along their leading axis: a bool, or a pytree of bools like the results. It
+                must depend only on its arguments, and may call the op.
 
         Returns:
             ``rule``.
@@ -123,13 +123,14 @@ class CustomOp:
     def def_vjp(
         self, fwd: Callable[..., Any], bwd: Callable[..., Any] | None = None
     ) -> Callable[..., Any]:
-        """Sets the reverse-mode rule: one function, or two of which the first says what the second
-        needs. One function is also set by a decorator.
+        """Sets the reverse-mode rule: one function, or a forward and a backward function. With one
+        function, also a decorator.
 
         Args:
-            fwd: Takes the arguments; returns ``(result, residuals)``. It may call the op. Alone it
-                is the rule: it takes the tuple of arguments, the cotangent and the result, and
-                returns a tuple with a cotangent for each argument, or None for zeros.
+            fwd: Takes the arguments; returns ``(result, residuals)``. It may call the op. Without
+                ``bwd``, ``fwd`` is the whole rule: it takes the tuple of arguments, the cotangent
+                and the result, and returns a tuple with a cotangent for each argument, or None for
+                zeros.
             bwd: Takes ``(residuals, cotangent)``; returns a cotangent for each argument.
 
         Returns:
@@ -156,7 +157,8 @@ class CustomOp:
         return fwd
 
     def _keeping(self, *args: Any) -> tuple[Any, Any]:
-        """The result, and all that a rule of one function takes beside the cotangent."""
+        """The result, with the arguments of a one-function rule other than the cotangent as
+        residuals."""
         result = self._recorded(*args)
         return result, (args, result)
 
@@ -177,7 +179,7 @@ class _BodyOp(CustomOp):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        #: Recordings of the function, and the structures of the results, by what they are for.
+        #: Recordings of the function, and the structures of the results, by key.
         self._known: dict[Any, tuple[_girih.Recording, tree.TreeDef]] = {}
 
     def _recorded(self, *args: Any) -> Any:
@@ -206,11 +208,11 @@ class _BodyOp(CustomOp):
         return tree.unflatten(structure, results[: len(leaves)])
 
     def _key(self, arguments: _Arguments) -> Any:
-        """What a recording is for; None where there can be no other call for it, or where arguments
-        that are no tensors have no hash.
+        """The key of a recording; None if no other call can reuse it, or if arguments that are not
+        tensors are not hashable.
         """
         specs = tuple((tuple(t.shape), t.dtype.name) for t in arguments.tensors)
-        # A symbolic size that is looked at is fixed.
+        # Reading a symbolic size would fix it.
         symbolic = any(not isinstance(size, int) for shape, _ in specs for size in shape)
         others = arguments.others()
         if (
@@ -227,7 +229,7 @@ class _BodyOp(CustomOp):
         return key
 
     def _check(self, args: Any, leaves: list[Tensor], structure: tree.TreeDef) -> None:
-        """Fails if there is a shape rule and it says something else than the function gives."""
+        """Fails if there is a shape rule and it disagrees with the results of the function."""
         if self._shape is None:
             return
         specs, declared = callbacks._specs(self._shape(*tree.map(_spec, args)))
@@ -307,40 +309,41 @@ def custom_op(
     signature: str | None = None,
     dtypes: dict[str, Sequence[Any]] | None = None,
 ) -> Any:
-    """A decorator: an op of a user, made of a Python function or of the text of kernels.
+    """A decorator that creates a user-defined op from a Python function or the text of kernels.
 
     Graphs record the op like any other: it is compiled, batched by ``vmap``, and differentiated by
-    the rule that ``def_vjp`` or ``def_jvp`` sets. Without such a rule a derivative of the op is an
-    error, where one is taken, unless the function takes tensors: then derivatives and batches
-    follow from it, and compiled it is fused with what is around it.
+    the rule that ``def_vjp`` or ``def_jvp`` sets. Without such a rule, taking a derivative of the
+    op is an error, unless the function takes tensors: then derivatives and batching follow from the
+    function, and its ops are fused with the ops around it.
 
     Args:
-        fun: Takes arrays, or tensors; returns such, of the shapes and dtypes that ``shape`` gives.
-            It must have no effect.
-        name: The op's name; by default the function's. Files hold it with the version: a process
-            that loads them has to have defined the op.
+        fun: Takes and returns arrays, or tensors, with results of the shapes and dtypes that
+            ``shape`` gives. It must have no side effects.
+        name: The op's name; by default the function's. Files store name and version: a process that
+            loads a file must have defined the op.
         shape: The shape rule: takes the arguments, with a ``ShapeDtypeStruct`` for each tensor, and
-            returns a pytree of such for the results. A function of tensors needs none.
-        version: Another one for another meaning of the same name.
+            returns a pytree of ``ShapeDtypeStruct`` for the results. A function of tensors needs no
+            shape rule.
+        version: The version; use another version when the meaning of the name changes.
         vmap_method: As for :func:`pure_callback`; for functions of arrays.
         takes: ``"arrays"`` for a function of NumPy arrays, called when the program runs;
-            ``"tensors"`` for one of tensors, called when the op is recorded: once for the shapes
-            and dtypes of the tensors, the other arguments and the autocast dtype, whatever is
-            recorded afterwards. It is called again at each call if it refers to tensors that it did
-            not make, draws random numbers, or calls back with an effect, and where arguments have
-            no hash or sizes are symbolic.
-        kernel: In place of a function, kernels as text, see the guide. Between braces stand dtypes
-            and sizes of the signature.
-        signature: What kernels take and give, such as ``"T[m, k], T[k] -> T[m]"``.
+            ``"tensors"`` for a function of tensors, called when the op is recorded: once for each
+            combination of shapes and dtypes of the tensors, other arguments and autocast dtype. It
+            is called again at each call if it refers to tensors that it did not create, draws
+            random numbers, or has callbacks with an effect, and if arguments are not hashable or
+            sizes are symbolic.
+        kernel: In place of a function, kernels as text, see the guide. Braces contain dtypes and
+            sizes of the signature.
+        signature: Operands and results of the kernels, such as ``"T[m, k], T[k] -> T[m]"``.
         dtypes: For each variable of the signature, the dtypes that it stands for.
 
     Returns:
         The op, or a decorator.
 
     Raises:
-        InvalidArgumentError: A name or version that no op can have; kernels without a signature, or
-            with operands that it does not take.
-        GraphParseError: Text that is no kernel, with line and column.
+        InvalidArgumentError: An invalid name or version; kernels without a signature, or with
+            operands that do not match it.
+        GraphParseError: The text is not a valid kernel; the message has line and column.
 
     Example:
         >>> import girih as gr, numpy as np

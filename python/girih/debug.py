@@ -1,4 +1,4 @@
-"""Looking into programs while they run: prints, checks and callbacks of compiled code too."""
+"""Debugging of running programs: prints, checks and callbacks, in compiled code too."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["callback", "check", "print"]
 
 
 def callback(fun: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any) -> None:
-    """Calls a Python function each time that the program runs; what it returns counts for nothing.
+    """Calls a Python function each time that the program runs; its result is ignored.
 
     Args:
-        fun: Called with a NumPy array for each tensor, and everything else as it is.
-        args: Pytrees of tensors, and anything else.
+        fun: Called with a NumPy array for each tensor, and the other arguments unchanged.
+        args: Pytrees of tensors, and other objects.
         ordered: Whether the call waits for the ordered calls recorded before it.
         kwargs: As ``args``.
 
@@ -35,18 +35,18 @@ def callback(fun: Callable[..., Any], *args: Any, ordered: bool = False, **kwarg
 
 
 def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
-    """Prints a line each time that the program runs, also inside of compiled and transformed code.
+    """Prints a line each time that the program runs, in compiled and transformed code too.
 
     Under ``vmap`` there is a line for each member of the batch.
 
     Args:
         fmt: A format string, as of ``str.format``.
-        args: Tensors, and anything else, for the fields of ``fmt``.
+        args: Tensors, and other objects, for the fields of ``fmt``.
         ordered: Whether the line comes after the ordered lines recorded before it.
         kwargs: As ``args``.
 
     Raises:
-        InvalidArgumentError: ``fmt`` is no string.
+        InvalidArgumentError: ``fmt`` is not a string.
 
     Example:
         >>> import girih as gr
@@ -72,7 +72,8 @@ def _formatted(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _printer(fmt: str) -> Callable[..., None]:
-    """Prints by a format; the same one for the same format, so that programs are found again."""
+    """A function that prints with a format; cached by format, so that equal calls hit the program
+    cache."""
 
     def printed(*args: Any, **kwargs: Any) -> None:
         builtins.print(_formatted(fmt, args, kwargs), flush=True)
@@ -83,12 +84,12 @@ def _printer(fmt: str) -> Callable[..., None]:
 def check(
     condition: Any, fmt: str = "the condition does not hold", *args: Any, **kwargs: Any
 ) -> None:
-    """Raises an error when the program runs if a condition does not hold everywhere.
+    """Raises an error when the program runs, if any element of a condition is false.
 
     Args:
         condition: A tensor of bools.
         fmt: The message: a format string, as of ``str.format``.
-        args: Tensors, and anything else, for the fields of ``fmt``.
+        args: Tensors, and other objects, for the fields of ``fmt``.
         kwargs: As ``args``.
 
     Raises:
