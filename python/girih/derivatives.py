@@ -2,8 +2,8 @@
 ``jacrev``, ``hessian``, ``hvp``.
 
 As with :func:`girih.grad`, the function is called once, with placeholders, and the derivative is
-recorded, still lazy, in the caller's graph; so these nest with each other, with ``vmap`` and with
-``compile``. Signatures and meanings are JAX's.
+recorded lazily in the caller's graph; so these functions nest with each other, with ``vmap`` and
+with ``compile``. Signatures and semantics are those of JAX.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
 
 
 class _Recorded(NamedTuple):
-    """A function that was called with placeholders in place of some leaves of its arguments."""
+    """The recording of a function called with placeholders for some leaves of its arguments."""
 
     trace: _girih.Trace
-    #: The leaves that vary, and their placeholders.
+    #: The differentiated leaves, and their placeholders.
     variables: list[Tensor]
     stand_ins: list[Tensor]
     outputs: list[Tensor]
@@ -47,7 +47,7 @@ class _Recorded(NamedTuple):
     is_ordered: bool
 
     def values(self, results: Sequence[Tensor]) -> tuple[Any, Any]:
-        """The output and the auxiliary output, of the tensors recorded for both."""
+        """The output and the auxiliary output, rebuilt from the recorded tensors."""
         count = len(self.outputs)
         leaves = list(self.aux[0])
         rest = iter(results[count:])
@@ -70,7 +70,7 @@ def _record(
 ) -> _Recorded:
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
-    # The function may assign to its arguments: it gets handles of its own.
+    # The function may assign to its arguments, so it gets its own handles.
     with effects.collected() as frame:
         result = call([+stand_in for stand_in in stand_ins])
     aux: Any = None
@@ -98,7 +98,7 @@ def _output(leaf: Any, fun: Any) -> Tensor:
 
 
 class _Arguments:
-    """Arguments of which the floating-point and complex leaves vary."""
+    """Arguments whose floating-point and complex leaves are differentiated."""
 
     def __init__(self, fun: Any, args: Sequence[Any]) -> None:
         self.leaves, self.structure = tree.flatten(tuple(args))
@@ -117,7 +117,7 @@ class _Arguments:
         return [leaf for leaf, v in zip(self.leaves, self.varies, strict=True) if v]
 
     def rebuilt(self, variables: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The arguments with these leaves in place of those that vary."""
+        """The arguments with these leaves in place of the differentiated leaves."""
         rest = iter(variables)
         leaves = [
             next(rest) if v else leaf for leaf, v in zip(self.leaves, self.varies, strict=True)
@@ -125,7 +125,7 @@ class _Arguments:
         return tuple(tree.unflatten(self.structure, leaves))
 
     def derivatives(self, variables: Sequence[Tensor]) -> tuple[Any, ...]:
-        """As :meth:`rebuilt`, with zeros for the leaves that do not vary."""
+        """As :meth:`rebuilt`, with zeros for the leaves that are not differentiated."""
         rest = iter(variables)
         leaves = [
             next(rest) if v else _girih.zeros_like(leaf)
@@ -134,7 +134,7 @@ class _Arguments:
         return tuple(tree.unflatten(self.structure, leaves))
 
     def tangents(self, given: Sequence[Any], what: str, fun: Any) -> list[Tensor]:
-        """The leaves of tangents that belong to the leaves that vary."""
+        """The leaves of the tangents for the differentiated leaves."""
         leaves, structure = tree.flatten(tuple(given))
         if structure != self.structure:
             raise InvalidArgumentError(
@@ -158,7 +158,7 @@ def _input(leaf: Any, fun: Any) -> Tensor:
 
 
 def _fitting(leaf: Any, like: Tensor, what: str) -> Tensor:
-    """A tangent or cotangent as a tensor; numbers take the dtype of the value they belong to."""
+    """A tangent or cotangent as a tensor; numbers take the dtype of the corresponding value."""
     found = leaf if isinstance(leaf, Tensor) else _girih.asarray(leaf, dtype=like.dtype)
     if found.dtype.name != like.dtype.name or found.shape != like.shape:
         raise InvalidArgumentError(
@@ -173,19 +173,19 @@ def jvp(
 ) -> Any:
     """The value of a function and its derivative along tangents, by forward mode.
 
-    Forward mode costs about as much as the function itself and keeps none of its intermediate
-    values; it goes through ``scan`` and ``while_loop`` in one pass.
+    Forward mode costs about as much as the function itself and saves none of its intermediate
+    values; it runs ``scan`` and ``while_loop`` once.
 
     Args:
         fun: A function of pytrees of tensors that returns a pytree of tensors.
         primals: The arguments, one entry for each.
-        tangents: For each argument a pytree of its structure, shapes and dtypes. Those of
-            integers and bools are not used.
+        tangents: For each argument a pytree with its structure, shapes and dtypes. Tangents of
+            integers and bools are ignored.
         has_aux: Whether ``fun`` returns ``(output, aux)``; then a third result is ``aux``.
 
     Returns:
-        ``(output, tangent)``, both of the structure of the output; the tangent of a leaf that
-        does not vary is zeros.
+        ``(output, tangent)``, both with the structure of the output; the tangent of a leaf that
+        does not depend on the primals is zero.
 
     Raises:
         InvalidArgumentError: The tangents do not fit the primals.
@@ -217,7 +217,7 @@ def _sequence(given: Any, what: str) -> Sequence[Any]:
 
 
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of a function, and the function that pulls cotangents of it back, by reverse mode.
+    """The value of a function and its vector-Jacobian product (pullback), by reverse mode.
 
     Args:
         fun: A function of pytrees of tensors that returns a pytree of tensors.
@@ -226,8 +226,8 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
     Returns:
         ``(output, pullback)``: the pullback takes a pytree like the output and returns a tuple with
-        one pytree for each argument; those of integers and bools are zeros. It may be called
-        several times; the function's values that it needs are computed once.
+        one pytree for each argument, with zeros for integers and bools. It may be called several
+        times; the values of the function that it needs are computed once.
 
     Raises:
         DTypeError: No primal is floating point or complex.
@@ -256,7 +256,8 @@ def _pullback(
     pull: Callable[[list[Tensor]], list[Tensor]],
     rest: list[Tensor],
 ) -> Callable[[Any], tuple[Any, ...]]:
-    """What maps a pytree of cotangents to those of the arguments, for users of `name`."""
+    """The function from a pytree of cotangents to cotangents of the arguments; `name` is for
+    errors."""
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         leaves, structure = tree.flatten(cotangents)
@@ -273,7 +274,7 @@ def _pullback(
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """The value of a function, and the function that pushes tangents of its arguments forward.
+    """The value of a function and its Jacobian-vector product (pushforward) at the arguments.
 
     Args:
         fun: A function of pytrees of tensors that returns a pytree of tensors.
@@ -310,16 +311,16 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     """The transpose of a function that is linear in its arguments.
 
     Args:
-        fun: A linear function of pytrees of tensors. Constants that it adds do not count.
-        primals: Tensors of the arguments' shapes and dtypes; their values do not count.
+        fun: A linear function of pytrees of tensors. Added constants are ignored.
+        primals: Tensors with the arguments' shapes and dtypes; their values are not used.
 
     Returns:
         A function of a pytree like the output; it returns a tuple of pytrees like the arguments.
 
     Raises:
         DTypeError: No primal is floating point or complex.
-        InvalidArgumentError: The function is not linear; the message names the first op that is
-            not, and its line.
+        InvalidArgumentError: The function is not linear; the message names the first non-linear op
+            and its line.
 
     Example:
         >>> import girih as gr
@@ -337,7 +338,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
 
 
 def _basis(leaves: Sequence[Tensor]) -> list[Tensor]:
-    """Unit vectors of all leaves together: each leaf's part, stacked in front."""
+    """The standard basis of all leaves together: the part of each leaf, stacked along a new first
+    axis."""
     sizes = [int(leaf.size) for leaf in leaves]
     total, start, parts = sum(sizes), 0, []
     for leaf, size in zip(leaves, sizes, strict=True):
@@ -348,7 +350,8 @@ def _basis(leaves: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _parts(rows: Tensor, leaves: Sequence[Tensor], last: bool) -> list[Tensor]:
-    """Rows of derivatives along (``last``), or of, all elements of the leaves, by leaf."""
+    """Splits rows of derivatives by leaf: with respect to all elements of the leaves (``last``), or
+    of all elements."""
     parts, start = [], 0
     rest = tuple(rows.shape[1:])
     for leaf in leaves:
@@ -388,13 +391,15 @@ def jacfwd(
 
     Args:
         fun: Returns a pytree of tensors; with ``has_aux`` a pair ``(output, aux)``.
-        argnums: Which positional arguments to differentiate by, each a pytree of tensors.
+        argnums: The positional arguments to differentiate with respect to, each a pytree of
+            tensors.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
-        holomorphic: Whether complex arguments are meant to be differentiated by as one number.
+        holomorphic: Whether ``fun`` is holomorphic, so that it may have complex arguments.
 
     Returns:
-        A function of the same arguments: for each leaf of the output a pytree like the argument (a
-        tuple of such for several argnums) of tensors of shape ``output.shape + argument.shape``.
+        A function of the same arguments. For each leaf of the output it returns a pytree like the
+        argument (a tuple of pytrees for several argnums) of tensors of shape ``output.shape +
+        argument.shape``.
 
     Raises:
         InvalidArgumentError: ``argnums`` name no argument or one twice.
@@ -427,12 +432,13 @@ def jacrev(
 
     Args:
         fun: Returns a pytree of tensors; with ``has_aux`` a pair ``(output, aux)``.
-        argnums: Which positional arguments to differentiate by, each a pytree of tensors.
+        argnums: The positional arguments to differentiate with respect to, each a pytree of
+            tensors.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
-        holomorphic: Whether complex outputs are meant to be differentiated as one number.
+        holomorphic: Whether ``fun`` is holomorphic, so that it may have complex outputs.
 
     Returns:
-        A function of the same arguments that returns what that of :func:`jacfwd` does.
+        A function of the same arguments, with the results of :func:`jacfwd`.
 
     Raises:
         InvalidArgumentError: ``argnums`` name no argument or one twice.
@@ -456,7 +462,8 @@ def jacrev(
                 raise DTypeError(f"{what} is {output.dtype.name}; expected a floating-point dtype")
         pull = result[1]
         columns = vmap(lambda *cts: pull(tree.unflatten(structure, cts)))(*_basis(outputs))
-        # By argument leaf the parts of all outputs; by output then the tree of the arguments.
+        # From the parts of all outputs for each argument leaf to a tree of arguments for each
+        # output.
         by_leaf = [_parts(column, outputs, last=False) for column in columns]
         rows = [chosen.rebuilt([parts[i] for parts in by_leaf]) for i in range(len(outputs))]
         jacobian = tree.unflatten(structure, rows)
@@ -466,7 +473,7 @@ def jacrev(
 
 
 class _Chosen:
-    """The arguments that a Jacobian is taken by."""
+    """The arguments with respect to which a Jacobian is taken."""
 
     def __init__(
         self,
@@ -506,17 +513,18 @@ def hessian(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """The matrix of second derivatives of a function: :func:`jacfwd` of :func:`jacrev`.
+    """The Hessian of a function: :func:`jacfwd` of :func:`jacrev`.
 
     Args:
         fun: Returns a pytree of tensors; with ``has_aux`` a pair ``(output, aux)``.
-        argnums: Which positional arguments to differentiate by, each a pytree of tensors.
+        argnums: The positional arguments to differentiate with respect to, each a pytree of
+            tensors.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
-        holomorphic: Whether complex arguments are meant to be differentiated by as one number.
+        holomorphic: Whether ``fun`` is holomorphic, so that it may have complex arguments.
 
     Returns:
-        A function of the same arguments: for each leaf of the output, by argument and by argument
-        again, tensors of shape ``output.shape + argument.shape + argument.shape``.
+        A function of the same arguments. For each leaf of the output it returns, by argument and
+        again by argument, tensors of shape ``output.shape + argument.shape + argument.shape``.
 
     Raises:
         InvalidArgumentError: ``argnums`` name no argument or one twice.
@@ -533,17 +541,18 @@ def hessian(
 
 
 def hvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """The product of a scalar function's matrix of second derivatives with a vector.
+    """The Hessian-vector product of a scalar function.
 
-    Forward mode over reverse mode: the matrix is never made.
+    It uses forward mode over reverse mode and never computes the Hessian itself.
 
     Args:
         fun: Returns a floating-point scalar.
-        primals: The arguments, one entry for each; all are differentiated by.
+        primals: The arguments, one entry for each; ``fun`` is differentiated with respect to all of
+            them.
         tangents: The vector, of the structure, shapes and dtypes of the arguments.
 
     Returns:
-        A pytree like the argument; a tuple of such for several arguments.
+        A pytree like the argument; a tuple of pytrees for several arguments.
 
     Raises:
         InvalidArgumentError: The tangents do not fit the primals.

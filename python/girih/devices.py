@@ -11,17 +11,18 @@ __all__ = ["Device", "MemoryStats", "device", "devices", "memory_stats", "reset_
 
 
 class MemoryStats(NamedTuple):
-    """What the allocator of a device holds; bytes unless said otherwise.
+    """Statistics of the allocator of a device, in bytes unless noted otherwise.
 
     Attributes:
-        capacity: All that may be used.
+        capacity: The memory that may be used.
         in_use: Blocks in use, each rounded up to 128 bytes.
-        requested: Blocks in use, as they were asked for.
-        peak: The most that was in use at once.
+        requested: Blocks in use, with the sizes as requested.
+        peak: The peak of the memory in use.
         blocks: Number of blocks in use.
-        allocations: Number of blocks ever handed out.
-        largest_free: The largest block that would be granted.
-        fragmentation: Share of free memory outside of its region's largest free block, 0 to 1.
+        allocations: Number of allocations so far.
+        largest_free: The largest block that can be allocated.
+        fragmentation: Fraction of the free memory that is outside of the largest free block of its
+            region, 0 to 1.
     """
 
     capacity: int
@@ -39,8 +40,9 @@ class Device(NamedTuple):
 
     Attributes:
         name: Its name, such as ``cpu``.
-        target: What programs are compiled for.
-        concurrency: Evaluations, each on its own stream, that run at once; None for no limit.
+        target: The compilation target of programs.
+        concurrency: Maximum number of concurrent evaluations, each on its own stream; None for no
+            limit.
     """
 
     name: str
@@ -59,12 +61,12 @@ def device(device: Device | str) -> Scope[str]:
     """A context manager in which a device is the current one.
 
     Data goes to the current device, and constants, ranges and random draws are recorded for it.
-    Results are where their operands are, whatever device is current: see :meth:`Tensor.to`.
+    Results are on the device of their operands, whatever device is current: see :meth:`Tensor.to`.
 
     Args:
         device: A device or its name: ``cpu``; ``cpu:1`` and so on, as many as the environment
-            variable ``GIRIH_HOST_DEVICES`` says; ``mock``, an accelerator that the host computes
-            for, with any of ``physical``, ``corrected``, ``concurrent`` and
+            variable ``GIRIH_HOST_DEVICES`` sets; ``mock``, a simulated accelerator that computes on
+            the host, with any of ``physical``, ``corrected``, ``concurrent`` and
             ``host_control_flow`` behind a colon.
 
     Returns:
@@ -87,14 +89,14 @@ def device(device: Device | str) -> Scope[str]:
 def devices() -> list[Device]:
     """The devices of the process, the current one first.
 
-    There is ``cpu``, further devices of the host's processor if ``GIRIH_HOST_DEVICES`` asks for
-    them, and each other device once it was named: by ``GIRIH_DEVICE``, or in a call.
+    The list has ``cpu``, further devices of the host's processor if ``GIRIH_HOST_DEVICES`` is set,
+    and each other device after its first use, by ``GIRIH_DEVICE`` or in a call.
 
     Returns:
         The devices.
 
     Raises:
-        EvaluationError: The environment asks for a device that cannot be set up.
+        EvaluationError: The environment names a device that cannot be created.
 
     Example:
         >>> import girih as gr
@@ -111,7 +113,7 @@ def memory_stats(device: Device | str | None = None) -> MemoryStats:
         device: A device or its name; None for the current one.
 
     Returns:
-        What its allocator holds now.
+        The current statistics of its allocator.
 
     Raises:
         DeviceError: There is no such device.
@@ -127,7 +129,7 @@ def memory_stats(device: Device | str | None = None) -> MemoryStats:
 
 
 def reset_peak_memory_stats(device: Device | str | None = None) -> None:
-    """Measures :attr:`MemoryStats.peak` anew, from what is in use now.
+    """Resets :attr:`MemoryStats.peak` to the memory that is in use now.
 
     Args:
         device: A device or its name; None for the current one.

@@ -1,6 +1,6 @@
-"""What can be asked of element types, and of the package by the array API standard.
+"""Dtype inspection functions, and the inspection API of the array API standard.
 
-Promotion itself is the extension's: see docs/dtypes.md.
+The extension implements promotion: see docs/dtypes.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "result_type",
 ]
 
-# Names by the array API's kinds; `isdtype` knows more dtypes than the standard has.
+# Dtype names by the kinds of the array API; `isdtype` supports more dtypes than the standard.
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _REAL = ("float32", "float64")
@@ -49,7 +49,7 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 
 class FloatInfo(NamedTuple):
-    """Limits of a floating-point dtype; for a complex one, of its parts."""
+    """Limits of a floating-point dtype; for a complex dtype, of its real and imaginary parts."""
 
     bits: int
     eps: float
@@ -69,14 +69,14 @@ class IntInfo(NamedTuple):
 
 
 def _dtype(of: Any) -> DType:
-    """The dtype of a tensor, or named by whatever names one."""
+    """The dtype of a tensor, or the dtype that an object names."""
     if isinstance(of, _girih.Tensor):
         return of.dtype
     return of if isinstance(of, _girih.DType) else _girih.zeros((), dtype=of).dtype
 
 
 def finfo(type: Any, /) -> FloatInfo:
-    """Limits of a floating-point or complex dtype, or of a tensor's.
+    """Limits of a floating-point or complex dtype, or of the dtype of a tensor.
 
     Raises ``DTypeError`` for other dtypes.
     """
@@ -93,7 +93,7 @@ def finfo(type: Any, /) -> FloatInfo:
 
 
 def iinfo(type: Any, /) -> IntInfo:
-    """Limits of an integer dtype, or of a tensor's.
+    """Limits of an integer dtype, or of the dtype of a tensor.
 
     Raises ``DTypeError`` for other dtypes.
     """
@@ -107,7 +107,7 @@ def iinfo(type: Any, /) -> IntInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of them.
+    """Whether a dtype is of a kind: a dtype, the name of a kind, or a tuple of these.
 
     Kinds: "bool", "signed integer", "unsigned integer", "integral", "real floating" (float16 and
     bfloat16, too), "complex floating", "numeric".
@@ -124,15 +124,15 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype in which tensors, dtypes and Python numbers meet.
+    """The dtype to which tensors, dtypes and Python numbers promote.
 
-    Raises ``DTypeError`` where there is none, ``InvalidArgumentError`` for numbers alone.
+    Raises ``DTypeError`` if there is none, ``InvalidArgumentError`` if all arguments are numbers.
     """
     numbers = [x for x in arrays_and_dtypes if _is_number(x)]
     dtypes = [_dtype(x) for x in arrays_and_dtypes if not _is_number(x)]
     if not dtypes:
         raise InvalidArgumentError("result_type: give at least one tensor or dtype")
-    # What a choice between two values is made in, by the rules of all functions.
+    # The dtype of a selection between two values, by the promotion rules of all functions.
     result, condition = dtypes[0], _girih.ones((), dtype="bool")
     for other in [*(_girih.zeros((), dtype=d) for d in dtypes[1:]), *numbers]:
         result = _girih.where(condition, _girih.zeros((), dtype=result), other).dtype
@@ -145,7 +145,7 @@ def _is_number(x: object) -> bool:
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
-    """Whether promotion turns a dtype, or a tensor's, into another."""
+    """Whether promotion can turn a dtype, or the dtype of a tensor, into another dtype."""
     target = _dtype(to)
     try:
         return result_type(_dtype(from_), target) == target
@@ -156,7 +156,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 def astype(
     x: Tensor, dtype: DType | str, /, *, copy: bool = True, device: str | None = None
 ) -> Tensor:
-    """Cast to another dtype; without ``copy``, x itself where it has it already."""
+    """Casts to another dtype; without ``copy``, returns x itself if it already has the dtype."""
     dtype, x = _dtype(dtype), _girih.asarray(x, device=device)
     return x if not copy and x.dtype == dtype else x.astype(dtype)
 
@@ -167,16 +167,16 @@ def _device(device: object) -> None:
 
 
 class __array_namespace_info__:  # noqa: N801 - the standard's name
-    """What this package supports, as the array API standard has it told."""
+    """Information about this package in the form of the array API standard."""
 
     __module__ = "girih"
 
     def capabilities(self) -> dict[str, Any]:
-        """Indexing by masks and shapes that depend on data work; they evaluate what they must."""
+        """Boolean indexing and data-dependent shapes are supported; they evaluate the data."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 32}
 
     def default_device(self) -> str:
-        """Where tensors are made."""
+        """The default device of new tensors."""
         return _girih.device_name()
 
     def devices(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class __array_namespace_info__:  # noqa: N801 - the standard's name
         return tuple(name for name, _, _ in _girih.devices())
 
     def default_dtypes(self, *, device: str | None = None) -> dict[str, DType]:
-        """Dtypes of numbers that have none of their own."""
+        """Default dtypes of Python numbers."""
         _device(device)
         names = {
             "real floating": "float32",

@@ -1,8 +1,9 @@
-"""Effects of callbacks: which calls of the host a function that is being traced has recorded.
+"""Effects of callbacks: the host calls that a function being traced has recorded.
 
-A call with an effect gives a *token* beside its results, a uint8 tensor. Whoever traces a function
-collects the tokens (:func:`collected`) and makes them outputs of the graph, so that nothing leaves
-the calls out, and then hands the tokens on (:func:`emit`). Outside of any trace they run at once.
+A call with an effect returns a *token* beside its results, a uint8 tensor. The tracer of a function
+collects the tokens (:func:`collected`) and makes them outputs of the graph, so that no pass removes
+the calls, and then passes the tokens on (:func:`emit`). Outside of any trace the calls run
+immediately.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Frame", "collected", "emit", "last_ordered"]
 
 
 class Frame:
-    """The calls that one function being traced has recorded.
+    """The calls with an effect that one function being traced has recorded.
 
     Attributes:
         tokens: One for each call with an effect.
@@ -47,7 +48,7 @@ _FRAMES: ContextVar[tuple[Frame, ...]] = ContextVar("frames", default=())
 
 @contextmanager
 def collected() -> Iterator[Frame]:
-    """A function is traced within: the tokens of its calls are collected."""
+    """A scope in which a function is traced and the tokens of its calls are collected."""
     frame = Frame()
     before = _FRAMES.set((*_FRAMES.get(), frame))
     try:
@@ -63,11 +64,11 @@ def last_ordered() -> Tensor | None:
 
 
 def emit(tokens: Iterable[Tensor], along: Iterable[Tensor] = (), ordered: bool = False) -> None:
-    """Hands tokens to the function being traced; outside of any, evaluates them at once.
+    """Passes tokens to the function being traced; outside of any trace, evaluates them immediately.
 
     Args:
         tokens: Tokens of calls.
-        along: Other results that the same graph gives, which are evaluated in the same run.
+        along: Other results of the same graph, which are evaluated in the same run.
         ordered: Whether the next ordered call waits for the last of the tokens.
     """
     tokens = list(tokens)

@@ -1,8 +1,8 @@
 """The exceptions Girih raises.
 
-Every one derives from :class:`GirihError` and from the built-in exception that a user would catch
-for the same mistake in NumPy or plain Python. The extension raises these classes; this module
-imports nothing, so that it can do so at any time.
+Every exception derives from :class:`GirihError` and from the built-in exception that a user would
+catch for the same mistake in NumPy or plain Python. The extension raises these classes; this module
+imports nothing, so that the extension can raise them at any time.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class GirihError(Exception):
 
 
 class ShapeError(GirihError, ValueError):
-    """Shapes that do not fit together, or a shape an op cannot take.
+    """Shapes do not fit together, or an op does not support a shape.
 
-    Raised at the line that records the op; the message carries the op and the shapes.
+    The error is raised at the line that records the op; the message names the op and the shapes.
     """
 
 
@@ -42,7 +42,7 @@ class AxisError(GirihError, ValueError, IndexError):
 
 
 class DTypeError(GirihError, TypeError):
-    """An unknown dtype, or one that an op does not take."""
+    """An unknown dtype, or a dtype that an op does not support."""
 
 
 class IndexOutOfBoundsError(GirihError, IndexError):
@@ -50,26 +50,26 @@ class IndexOutOfBoundsError(GirihError, IndexError):
 
 
 class FormatError(GirihError, ValueError):
-    """A file or a text that is not what it should be: a graph, or tensors in some format.
+    """A file or text of a graph or of tensors is malformed.
 
-    The message says where reading stopped, what was found there and what was expected.
+    The message says where reading stopped, and names the found and the expected input.
     """
 
 
 class InvalidArgumentError(GirihError, ValueError):
-    """An argument whose value makes no sense, such as a scalar that does not fit its dtype."""
+    """An argument has an invalid value, such as a scalar that does not fit its dtype."""
 
 
 class CopyRequiredError(InvalidArgumentError, BufferError):
-    """``copy=False`` was asked for, and the data cannot be had without a copy."""
+    """``copy=False`` was given, but the data must be copied."""
 
 
 class OutOfMemoryError(GirihError, MemoryError):
-    """Not enough memory for a program's values. Its tensors stay lazy and usable."""
+    """There is not enough memory for the values of a program. Its tensors stay lazy and usable."""
 
 
 class EvaluationError(GirihError, RuntimeError):
-    """Evaluation failed. The tensors asked for stay lazy and can be evaluated again."""
+    """Evaluation failed. The tensors stay lazy and can be evaluated again."""
 
 
 class EvaluationTimeoutError(EvaluationError, TimeoutError):
@@ -81,22 +81,22 @@ class EvaluationCancelledError(EvaluationError):
 
 
 class LinAlgError(EvaluationError, ValueError):
-    """A matrix that linear algebra cannot take: singular, not positive definite, or one whose
-    iteration does not converge. Like NumPy's ``LinAlgError``.
+    """A matrix is singular or not positive definite, or an iteration does not converge. Like
+    NumPy's ``LinAlgError``.
     """
 
 
 class TracedValueError(GirihError, TypeError):
-    """A placeholder of a function transform was asked for its value.
+    """Code read the value of a placeholder of a function transform.
 
-    Inside ``grad`` and its like the arguments have no values yet, so Python cannot branch on
-    them or convert them; use ``where`` instead.
+    Inside ``grad`` and other transforms the arguments have no values yet, so Python cannot branch
+    on them or convert them; use ``where`` instead.
     """
 
 
 class CheckError(GirihError, AssertionError):
-    """A condition that ``debug.check`` was given does not hold."""
+    """A condition of ``debug.check`` is false."""
 
 
 class DeviceError(GirihError, RuntimeError):
-    """A device that is not there or has failed, or operands on several devices."""
+    """A device does not exist or has failed, or operands are on several devices."""

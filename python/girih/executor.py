@@ -1,4 +1,4 @@
-"""Executors: how programs are run, and what running them took; and the context that owns one."""
+"""Executors, which run programs and measure them, and the context that owns an executor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class ExecutorConfig(NamedTuple):
     """How an executor runs programs.
 
     Args:
-        use_cache: Whether compiled programs are kept, in memory and on disk.
-        profile: Whether stages and kernels are timed, see :attr:`Executor.profile`.
-        device: Where programs run: the name of one of :func:`devices`.
+        use_cache: Whether compiled programs are cached, in memory and on disk.
+        profile: Whether stages and kernels are timed; see :attr:`Executor.profile`.
+        device: The device that runs programs: the name of one of :func:`devices`.
         timeout_seconds: A run that takes longer is stopped and fails with
             :class:`EvaluationTimeoutError`; None for no limit.
-        passes: Passes that :func:`graph_pass` gave, run in this order before all others.
+        passes: Passes created by :func:`graph_pass`, which run in this order before all others.
     """
 
     use_cache: bool = True
@@ -35,7 +35,7 @@ class ExecutorConfig(NamedTuple):
 
 
 class ExecutionResult(NamedTuple):
-    """What :meth:`Executor.execute` came to: on failure a message and no outputs."""
+    """The result of :meth:`Executor.execute`: on failure a message and no outputs."""
 
     success: bool
     error_message: str
@@ -46,7 +46,7 @@ class ExecutionResult(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """Where the time of an evaluation went, in milliseconds.
+    """The times of an evaluation by stage and by kernel, in milliseconds.
 
     ``stages`` are extraction, optimization, codegen, compile, execution and store, in this order;
     ``kernels`` are in the order they ran.
@@ -57,16 +57,17 @@ class Profile(NamedTuple):
 
 
 class Executor:
-    """Runs programs as its configuration says, with a program cache of its own.
+    """Runs programs by its configuration, with its own program cache.
 
-    All executors share the device's memory and queue: what one computes another may read.
+    All executors share the memory and queue of the device, so an executor can read tensors that
+    another one computed.
 
     Args:
         config: How it runs programs.
 
     Raises:
-        DeviceError: a device that does not exist or is not here.
-        InvalidArgumentError: a time limit that is none.
+        DeviceError: the device does not exist or is not available.
+        InvalidArgumentError: an invalid time limit.
 
     Example:
         >>> import girih as gr
@@ -104,17 +105,17 @@ class Executor:
             output_ids: Their numbers there (:attr:`Tensor.node_id`).
 
         Returns:
-            The outputs by number, with times. What goes wrong is in the result; the tensors then
-            stay lazy and can be evaluated again.
+            The outputs by number, with times. The result also holds errors; after an error the
+            tensors stay lazy and can be evaluated again.
         """
         return ExecutionResult(*self._handle.execute(graph, list(output_ids)))
 
     def execute_single(self, graph: Graph, output_id: int, dtype: Any = None) -> list[Any]:
-        """Computes one node of a recording graph and gives its elements as nested lists.
+        """Computes one node of a recording graph and returns its elements as nested lists.
 
         Raises:
-            DTypeError: ``dtype`` is given, and the node holds another.
-            GirihError: what evaluation fails with.
+            DTypeError: ``dtype`` is given, and the node has another dtype.
+            GirihError: the evaluation fails.
         """
         tensor = self._handle.execute_single(graph, output_id)
         if dtype is not None and tensor.dtype != _girih.zeros([], dtype=dtype).dtype:
@@ -126,36 +127,36 @@ class Executor:
         return values
 
     def compile_only(self, graph: Graph, output_ids: Sequence[int] = ()) -> bool:
-        """Compiles what computes nodes of a recording graph, without running it.
+        """Compiles the program that computes nodes of a recording graph, without running it.
 
         Args:
             graph: Where they were recorded.
-            output_ids: Their numbers; by default everything without a value and without a user.
+            output_ids: Their numbers; by default all nodes without a value and without a user.
 
         Returns:
-            Whether there was anything to compile: False if it was cached.
+            Whether the program was compiled: False if it was cached.
         """
         return self._handle.compile_only(graph, list(output_ids))
 
     def clear_cache(self) -> None:
-        """Forgets compiled programs; those running are not disturbed."""
+        """Drops compiled programs; running programs are not affected."""
         self._handle.clear_cache()
 
     def cache_stats(self) -> dict[str, int]:
-        """What :func:`girih.cache_stats` counts, of this executor alone."""
+        """The counters of :func:`girih.cache_stats` for this executor alone."""
         return self._handle.cache_stats()
 
     def cancel_all(self) -> None:
-        """Stops every run of this executor that is under way or queued, from any thread.
+        """Stops every running or queued run of this executor; any thread may call it.
 
-        Who waits for one gets :class:`EvaluationCancelledError`; the tensors stay lazy. What is
-        evaluated later is not concerned.
+        A caller that waits for a stopped run gets :class:`EvaluationCancelledError`; the tensors
+        stay lazy. Later evaluations are not affected.
         """
         self._handle.cancel_all()
 
     @property
     def profile(self) -> Profile | None:
-        """Where the time of the last evaluation went; None unless profiling."""
+        """The profile of the last evaluation; None unless profiling is on."""
         profile = self._handle.profile()
         return None if profile is None else Profile(dict(profile[0]), profile[1])
 
@@ -170,7 +171,7 @@ def _executor(handle: _girih.ExecutorHandle) -> Executor:
 
 
 class Context:
-    """The calling thread's, or asyncio task's, context: its graph and its executor.
+    """The context of the calling thread or asyncio task: its graph and its executor.
 
     Example:
         >>> import girih as gr
@@ -182,7 +183,7 @@ class Context:
 
     @staticmethod
     def current() -> Context:
-        """The caller's; made when first asked for."""
+        """The context of the caller, which is created on first use."""
         return Context()
 
     def graph(self) -> Graph:
@@ -190,15 +191,15 @@ class Context:
         return _girih.current_graph()
 
     def set_graph(self, graph: Graph) -> None:
-        """Records to ``graph`` from here on; see :func:`reuse_graph` for a while only."""
+        """Records to ``graph`` from now on; :func:`reuse_graph` does so for a block."""
         _girih.set_graph(graph)
 
     def executor(self) -> Executor:
-        """What runs this context's programs: its own, or the process'."""
+        """The executor of this context's programs: its own, or that of the process."""
         return _executor(_girih.ExecutorHandle.current())
 
     def set_executor(self, executor: Executor) -> None:
-        """Runs this context's programs by ``executor`` from here on."""
+        """Runs this context's programs by ``executor`` from now on."""
         executor._handle.make_current()
 
 

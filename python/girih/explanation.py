@@ -1,4 +1,4 @@
-"""What happens to a graph between recording and running: :func:`explain`."""
+""":func:`explain`: how a recorded graph is compiled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Explanation", "explain"]
 
 
 class Explanation:
-    """What evaluating some tensors would do. ``print`` shows it as text.
+    """Explains what evaluating some tensors would do. ``print`` shows it as text.
 
-    The same as data is :meth:`to_dict`, whose entries are attributes as well. Nodes are named as in
-    the text of the graphs, ``%3``; kernels by their position.
+    :meth:`to_dict` returns the same information as data, whose entries are also attributes. Nodes
+    have the names of the text of the graphs, ``%3``; kernels are numbered by position.
     """
 
     __slots__ = ("_data", "_json", "_text")
@@ -34,11 +34,11 @@ class Explanation:
         return f"Explanation(kernels={kernels}, refusals={refusals}, cache={self.cache['state']!r})"
 
     def to_json(self) -> str:
-        """All of it as one JSON object."""
+        """The explanation as one JSON object."""
         return self._json
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as dicts, lists, strings and numbers."""
+        """The explanation as dicts, lists, strings and numbers."""
         if self._data is None:
             import json
 
@@ -58,19 +58,20 @@ class Explanation:
 
 
 def explain(*outputs: PyTree, asm: bool = False) -> Explanation:
-    """What evaluating tensors, or pytrees of tensors, would do; runs and caches nothing.
+    """Explains what evaluating tensors, or pytrees of tensors, would do; runs and caches nothing.
 
     Args:
-        outputs: What to explain.
+        outputs: The tensors whose evaluation to explain.
         asm: Also show the machine code generated for each kernel: in the text, and function by
             function as ``assembly`` of each of ``kernels``.
 
     Returns:
         An explanation with ``graph`` as recorded and the ``lines`` its nodes come from; ``stages``,
-        the graph after each pass, and ``optimized``, the last; ``kernels`` with the ops each
-        computes, its lines and its ``traffic`` (bytes and FLOPs); ``refusals``, what was not fused
-        and why; ``operations``; ``memory``, where values live; and ``cache``: whether the program
-        is compiled already, and if not which fields make it another than those that are.
+        the graph after each pass, and ``optimized``, the last one; ``kernels`` with the ops, source
+        lines and ``traffic`` (bytes and FLOPs) of each; ``refusals``, the fusions that were
+        declined, with reasons; ``operations``; ``memory``, the memory of the values; and ``cache``:
+        whether the program is already compiled, and if not, in which fields it differs from the
+        most similar cached program.
 
     Example:
         >>> import girih as gr

@@ -1,5 +1,5 @@
-"""Ahead of time: functions lowered for given arguments, compiled before they are called, and
-written to files that other processes call without tracing anything.
+"""Ahead-of-time compilation: functions are lowered for given arguments, compiled before they are
+called, and written to files that other processes load and call without tracing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Executable", "Lowered", "export", "load_executable"]
 
-#: The hint, on the first node of a program, that says how arguments and value are nested.
+#: The hint on the first node of a program with the nesting of arguments and results.
 _HINT = "executable"
 
 
@@ -32,7 +32,7 @@ class _Output:
 
 
 def _layout(value: Any, tensors: list[Any], what: str) -> Any:
-    """How a pytree is nested, as JSON; its tensors and floats are appended to `tensors`."""
+    """The nesting of a pytree as JSON; appends its tensors and floats to `tensors`."""
     if type(value) in (float, SymbolicFloat):
         value = _scalar(value)
     if isinstance(value, Tensor) or hasattr(value, "__array_interface__"):
@@ -57,7 +57,7 @@ def _layout(value: Any, tensors: list[Any], what: str) -> Any:
 
 
 def _filled(layout: Any, tensors: list[Tensor]) -> Any:
-    """The pytree of a layout with these tensors."""
+    """The pytree of a layout, filled with these tensors."""
     if layout is None:
         return None
     if isinstance(layout, int):
@@ -91,9 +91,9 @@ def _shown(layout: Any) -> str:
 class Executable:
     """A function compiled for arguments of given shapes and structure.
 
-    Called like the function, it runs without tracing any Python: with tensors in place of the
-    tensors it was lowered for, and the same integers, strings and structure otherwise. Axes that
-    were dynamic may have other sizes. Its values are lazy.
+    It is called like the function and runs without tracing Python code. The tensors may differ from
+    those it was lowered for; integers, strings and structure must be the same. Dynamic axes may
+    have other sizes. Its results are lazy.
     """
 
     def __init__(self, program: Program, arguments: Any, value: Any) -> None:
@@ -103,7 +103,7 @@ class Executable:
 
     @property
     def program(self) -> Program:
-        """The program: graph and values of what the function refers to."""
+        """The program: the graph, and the values of the tensors that the function refers to."""
         return self._program
 
     def text(self) -> str:
@@ -118,7 +118,7 @@ class Executable:
         """The function's value at these arguments.
 
         Raises:
-            InvalidArgumentError: They are nested otherwise than those it was lowered for.
+            InvalidArgumentError: The nesting of the arguments differs from that at lowering.
         """
         tensors: list[Any] = []
         found = _layout((args, kwargs), tensors, "the arguments")
@@ -135,13 +135,13 @@ class Executable:
         return _filled(self._value, list(outputs))
 
     def save(self, file: str | os.PathLike[str]) -> None:
-        """Writes the executable with the values it holds; :func:`load_executable` reads it.
+        """Writes the executable with its values; :func:`load_executable` reads it.
 
         Args:
             file: A file that ends in ``.pfgb``.
 
         Raises:
-            InvalidArgumentError: The file ends otherwise: other forms hold no values.
+            InvalidArgumentError: The file has another suffix: other formats hold no values.
             OSError: The file cannot be written.
         """
         path = os.fspath(file)
@@ -157,14 +157,14 @@ class Executable:
 
 
 def _call(layout: Any) -> str:
-    """Arguments as they are written in a call."""
+    """The text of the arguments in a call."""
     args, kwargs = layout["tuple"]
     named = [f"{key}={_shown(item)}" for key, item in kwargs["dict"].items()]
     return "(" + ", ".join([_shown(item) for item in args["tuple"]] + named) + ")"
 
 
 class Lowered:
-    """A function traced for given arguments, and not compiled yet."""
+    """A function that is traced for given arguments and not yet compiled."""
 
     def __init__(self, executable: Executable, tensors: list[Any]) -> None:
         self._executable = executable
@@ -172,7 +172,7 @@ class Lowered:
 
     @property
     def program(self) -> Program:
-        """The program: graph and values of what the function refers to."""
+        """The program: the graph, and the values of the tensors that the function refers to."""
         return self._executable.program
 
     def text(self) -> str:
@@ -186,15 +186,15 @@ class Lowered:
     def compile(self) -> Executable:
         """Compiles the program for the sizes of the arguments it was lowered for.
 
-        Nothing is run but what computes these arguments, if they have no values yet.
+        This evaluates the arguments if they have no values yet, and runs nothing else.
 
         Returns:
-            What can be called, or saved.
+            The :class:`Executable`, which can be called or saved.
 
         Raises:
             EvaluationError: It cannot be compiled.
         """
-        # Values: a constant that is recorded only would become part of the program.
+        # Evaluate the arguments: a lazy constant would become part of the program.
         _girih.eval_many(self._tensors)
         outputs = self.program(*self._tensors)
         if isinstance(outputs, dict):
@@ -213,8 +213,9 @@ def lower(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Lowered:
-    """What `trace` makes of a function for these arguments, with how they and its value nest."""
-    # In one order, whatever the order of the call.
+    """The program that `trace` returns for these arguments, with the nesting of arguments and
+    results."""
+    # A fixed order, independent of the order in the call.
     kwargs = {key: kwargs[key] for key in sorted(kwargs)}
     tensors: list[Any] = []
     arguments = _layout((args, kwargs), tensors, "the arguments")
@@ -228,7 +229,7 @@ def lower(
 
 
 def model_of(value: Any, inputs: tuple[Tensor, ...]) -> Executable:
-    """The program that gives the tensors of a pytree, as they are recorded, at other inputs."""
+    """The program that computes the tensors of a pytree, as they are recorded, for other inputs."""
     given: list[Any] = []
     arguments = _layout((inputs, {}), given, "the inputs")
     outputs: list[Any] = []
@@ -241,29 +242,29 @@ def model_of(value: Any, inputs: tuple[Tensor, ...]) -> Executable:
 
 
 def export(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Executable:
-    """A function compiled ahead of time for arguments like these; it is traced and not run.
+    """Compiles a function ahead of time for arguments like these; it is traced and not run.
 
     Args:
-        fun: The function, or what :func:`compile` makes of it: that keeps the axes of its
-            ``dynamic_dims`` dynamic. A module is a function too.
-        *args: As in a call: tensors by whose shapes and dtypes the function is traced, floats,
-            which stay arguments, and values that become part of the program.
+        fun: The function, or the result of :func:`compile`, whose ``dynamic_dims`` stay dynamic. A
+            module is a function too.
+        *args: As in a call: tensors, whose shapes and dtypes are used for tracing, floats, which
+            stay arguments, and other values, which become part of the program.
         **kwargs: As in a call.
 
     Returns:
-        The compiled program: to be called like the function, or saved for other processes.
+        The compiled program, which can be called like the function, or saved for other processes.
 
     Raises:
-        InvalidArgumentError: Arguments or value have no form in files, or the function puts tensors
-            somewhere when it is called.
-        TracedValueError: The function asks for the value of a tensor.
+        InvalidArgumentError: Arguments or results cannot be stored in files, or the function stores
+            tensors outside when it is called.
+        TracedValueError: The function reads the value of a tensor.
     """
     compiled = fun if isinstance(fun, CompiledFunction) else CompiledFunction(fun)
     return compiled.lower(*args, **kwargs).compile()
 
 
 def load_executable(file: str | os.PathLike[str]) -> Executable:
-    """Reads what :meth:`Executable.save` has written.
+    """Reads a file that :meth:`Executable.save` has written.
 
     Nothing is traced, and the function's Python code is not needed.
 
@@ -274,7 +275,7 @@ def load_executable(file: str | os.PathLike[str]) -> Executable:
         The executable.
 
     Raises:
-        FormatError: The file is no such file.
+        FormatError: The file is not an executable.
         OSError: It cannot be read.
     """
     path = os.fspath(file)
@@ -299,7 +300,7 @@ def load_executable(file: str | os.PathLike[str]) -> Executable:
 
 
 def _check(layout: Any, count: int) -> None:
-    """Raises ValueError for what is no layout of so many tensors."""
+    """Raises ValueError if the data are not a layout of this number of tensors."""
     if layout is None:
         return
     if isinstance(layout, int):

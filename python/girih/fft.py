@@ -1,17 +1,17 @@
-"""Discrete Fourier transforms: the array API standard's ``fft`` extension, and NumPy's in two
-dimensions.
+"""Discrete Fourier transforms: the ``fft`` extension of the array API standard, and NumPy's
+two-dimensional transforms.
 
 The transform of ``n`` numbers along an axis is ``y[k] = sum(x[j] * exp(-2j * pi * j * k / n))``;
-the inverse has the other sign. An axis is first cut, or filled up with zeros, to the length that n
-or s ask for. norm says what is divided: by n the inverse ("backward", the default) or the forward
-transform ("forward"), or both by the square root of n ("ortho").
+the inverse has the opposite sign. An axis is first truncated, or padded with zeros, to the length n
+or s. norm selects the scaling: 1/n for the inverse ("backward", the default) or the forward
+transform ("forward"), or 1/sqrt(n) for both ("ortho").
 
-float32 and complex64 give complex64 (where the result is real, float32), float64 and complex128
-give complex128 (float64); integers, bool and half floats are taken as float32. All transforms have
-gradients.
+float32 and complex64 give complex64 (float32 if the result is real), float64 and complex128 give
+complex128 (float64); integers, bool and half-precision floats are converted to float32. All
+transforms have gradients.
 
-Lengths below one raise :class:`girih.InvalidArgumentError`, axes that x has not
-:class:`girih.AxisError`, complex numbers where real ones are transformed :class:`girih.DTypeError`.
+Lengths below one raise :class:`girih.InvalidArgumentError`, axes that x does not have
+:class:`girih.AxisError`, complex operands of transforms of real numbers :class:`girih.DTypeError`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Norm: TypeAlias = Literal["backward", "ortho", "forward"] | None
 
 
 def fft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """The transform along an axis, of length n: by default, the axis' own. Dtype: complex."""
+    """The transform along an axis, of length n: by default the size of the axis. Dtype: complex."""
     return _girih.fft_fft(x, n, axis, norm)
 
 
@@ -70,10 +70,10 @@ def fftn(
     axes: Sequence[int] | None = None,
     norm: Norm = "backward",
 ) -> Tensor:
-    """The transform along several axes, by default all, one after the other from the last.
+    """The transform along several axes, by default all, starting with the last axis.
 
-    s has a length per axis, -1 for the axis' own; without axes, it is for the last ones. An axis
-    that is named twice is transformed twice. Dtype: complex.
+    s has a length for each axis, -1 for the size of the axis; without axes, s is for the last axes.
+    An axis that is named twice is transformed twice. Dtype: complex.
     """
     return _girih.fft_fftn(x, s, axes, norm)
 
@@ -122,8 +122,8 @@ def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward
 def irfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
     """The inverse of :func:`rfft`: n real numbers, by default ``2 * (m - 1)`` for an axis of m.
 
-    Imaginary parts that no spectrum of real numbers has (of the first element, and of the last for
-    an even n) count as zero. Dtype: real.
+    The imaginary parts of the first element, and of the last for an even n, are ignored, because
+    the spectrum of real numbers has none there. Dtype: real.
     """
     return _girih.fft_irfft(x, n, axis, norm)
 
@@ -135,9 +135,10 @@ def rfftn(
     axes: Sequence[int] | None = None,
     norm: Norm = "backward",
 ) -> Tensor:
-    """The transform of real numbers along several axes, of the last of them the first half.
+    """The transform of real numbers along several axes; only the first half of the last axis is
+    returned.
 
-    s and axes are those of :func:`fftn`, at least one axis. Dtype: complex. x is real.
+    s and axes are as in :func:`fftn`, with at least one axis. Dtype: complex. x is real.
     """
     return _girih.fft_rfftn(x, s, axes, norm)
 
@@ -245,8 +246,8 @@ def ihfft2(
 def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of the elements of a transform of n samples at distance d.
 
-    Those from zero up, then the negative ones. Dtype: float32, or the real floating-point dtype
-    that is given. n is at least 1, d finite and not zero.
+    The frequencies from zero up come first, then the negative ones. Dtype: float32, or the given
+    real floating-point dtype. n is at least 1, d finite and not zero.
     """
     return _girih.fft_fftfreq(n, d, dtype, device)
 
@@ -254,7 +255,7 @@ def fftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) ->
 def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) -> Tensor:
     """The frequencies of the elements of :func:`rfft` of n samples at distance d.
 
-    Dtype and arguments are those of :func:`fftfreq`.
+    Dtype and arguments are as in :func:`fftfreq`.
     """
     return _girih.fft_rfftfreq(n, d, dtype, device)
 

@@ -1,7 +1,7 @@
-"""Graphs and tensors outside the process: text, PFGB, DOT, and files of tensors.
+"""Serialisation of graphs and tensors: text, PFGB, DOT, and files of tensors.
 
-A graph that leaves the process is a :class:`Program`: the graph with the values it holds. It can be
-called with tensors, as the function it was recorded from could.
+A serialised graph is a :class:`Program`: the graph with its values. It can be called with tensors
+like the function from which it was recorded.
 """
 
 from __future__ import annotations
@@ -67,32 +67,32 @@ def _program(output: Any, inputs: _Inputs, function: str) -> Program:
         args, kwargs = ([], dict(inputs)) if by_name else (tensors, {})  # type: ignore[arg-type]
         return output.to_program(*args, **kwargs)
     outputs = _some_tensors(output, function)
-    # Graphs without modules do not need them.
+    # Graphs without modules do not need this import.
     from .nn.module import parameters_alive
 
     return _girih.capture(outputs, tensors, names, output_names(output), parameters_alive())
 
 
 def serialize(output: PyTree, inputs: _Inputs = None) -> bytes:
-    """The program that leads to tensors, as a PFGB file.
+    """The program that computes tensors, as the contents of a PFGB file.
 
-    Parameters of modules are parameters of the program, with their values and dotted names. If the
-    output is a dict (or a module), calling the program gives a dict with its keys; keys of nested
-    ones are joined by dots.
+    Parameters of modules become parameters of the program, with their values and dotted names. If
+    the output is a dict (or a module), calling the program returns a dict with its keys; keys of
+    nested dicts are joined by dots.
 
     Args:
-        output: A tensor, a pytree of tensors, a :class:`Program`, or a function that
-            :func:`compile` gave. Such a function is written with its dynamic dimensions, so that
-            the program serves any size; it is traced at the inputs, or has been called before.
-        inputs: Tensors that the program is to be called with, in order or by name. Everything else
-            that has a value (parameters, data, what was evaluated before) is in the file.
+        output: A tensor, a pytree of tensors, a :class:`Program`, or a function from
+            :func:`compile`. A compiled function is written with its dynamic dimensions, so that the
+            program serves any size; it is traced at the inputs, or must have been called before.
+        inputs: The tensors that the program takes as inputs, in order or by name. All other values
+            (parameters, data, evaluated tensors) are stored in the file.
 
     Returns:
-        The file; :func:`deserialize` gives the program back.
+        The file contents; :func:`deserialize` reads the program.
 
     Raises:
-        InvalidArgumentError: An output or an input is no tensor, two outputs have one name, or a
-            compiled function has several programs and no inputs say which is meant.
+        InvalidArgumentError: An output or an input is not a tensor, two outputs have the same name,
+            or a compiled function has several programs and no inputs select one.
 
     Example:
         >>> import girih as gr
@@ -125,7 +125,7 @@ def deserialize(data: bytes) -> Program:
 
 
 def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
-    """A function that gives the graph of ``fun`` at its arguments, as an object to look at.
+    """A function that returns the graph of ``fun`` at its arguments, as an object for inspection.
 
     Args:
         fun: A function of pytrees of tensors. It is traced, and nothing is computed.
@@ -136,7 +136,7 @@ def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
         called and saved.
 
     Raises:
-        InvalidArgumentError: The function's value holds something that is no tensor.
+        InvalidArgumentError: The function's value holds a leaf that is not a tensor.
 
     Example:
         >>> import girih as gr
@@ -155,9 +155,9 @@ def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
 
 
 def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:
-    """Writes the program that leads to tensors, in the form that the suffix names.
+    """Writes the program that computes tensors, in the format of the file suffix.
 
-    ``.pfgb`` holds values as well; ``.txt``, ``.girih`` (text), ``.dot``, ``.svg`` and ``.html``
+    ``.pfgb`` includes values; ``.txt``, ``.girih`` (text), ``.dot``, ``.svg`` and ``.html`` have
     only the graph. See :func:`serialize` for the arguments.
 
     Raises:
@@ -178,7 +178,7 @@ def load_graph(file: _Path) -> Program:
 
 
 def graph_to_text(output: PyTree) -> str:
-    """The graph of a program, or that leads to tensors, as text."""
+    """The graph of a program, or of the computation of tensors, as text."""
     if isinstance(output, Program):
         return output.text
     return _girih.graph_text(_some_tensors(output, "graph_to_text"))
@@ -188,7 +188,7 @@ def text_to_graph(text: str) -> Program:
     """The program that a text describes, as :func:`graph_to_text` prints it. It holds no values.
 
     Raises:
-        FormatError: The text is no graph; the message shows the line and a caret.
+        FormatError: The text is not a graph; the message shows the line and a caret.
 
     Example:
         >>> import girih as gr
@@ -203,14 +203,14 @@ def text_to_graph(text: str) -> Program:
 
 
 def graph_to_dot(output: PyTree) -> str:
-    """The graph of a program, or that leads to tensors, in DOT."""
+    """The graph of a program, or of the computation of tensors, in DOT."""
     if isinstance(output, Program):
         return output.to_dot()
     return _girih.graph_dot(_some_tensors(output, "graph_to_dot"))
 
 
 def dump_graphviz(output: PyTree, file: _Path) -> None:
-    """Writes the graph of a program, or that leads to tensors, in DOT."""
+    """Writes the graph of a program, or of the computation of tensors, in DOT."""
     _girih.write_file(os.fspath(file), graph_to_dot(output).encode())
 
 
@@ -223,13 +223,13 @@ def _named(value: PyTree) -> tuple[list[str], list[Tensor]]:
 def save(file: _Path, value: PyTree) -> None:
     """Writes a tensor or a pytree of tensors, evaluated, to ``.npy``, ``.npz`` or ``.safetensors``.
 
-    Tensors are named by where they are in the tree, ``layer.0.weight``; those of a module as in its
-    ``state_dict``. The file appears whole or not at all, in the place of one that is there: that
-    keeps its mode, and a symbolic link its target.
+    Tensors are named by their path in the tree, ``layer.0.weight``; tensors of a module by its
+    ``state_dict``. The file is written atomically. If the file exists, it is replaced and keeps its
+    mode; a symbolic link keeps its target.
 
     Args:
-        file: Its suffix names the format; ``.npy`` takes exactly one tensor.
-        value: Tensors, or what becomes one, in nested containers; modules too.
+        file: The suffix selects the format; ``.npy`` takes exactly one tensor.
+        value: Tensors, or objects that convert to tensors, in nested containers or modules.
 
     Example:
         >>> import girih as gr, tempfile
@@ -240,7 +240,7 @@ def save(file: _Path, value: PyTree) -> None:
         >>> again = gr.nn.Linear(2, 1).load_state_dict(gr.load(file))
 
     Raises:
-        InvalidArgumentError: A suffix or dtype that does not go, or two tensors of one name.
+        InvalidArgumentError: An unsupported suffix or dtype, or two tensors with one name.
         OSError: The file cannot be written.
     """
     names, tensors = _named(value)
@@ -248,10 +248,10 @@ def save(file: _Path, value: PyTree) -> None:
 
 
 def savez(file: _Path, *tensors: Any, **named: Any) -> None:
-    """Writes tensors by name, as ``save`` of a dict; others are ``arr_0``, ``arr_1``, ...
+    """Writes tensors by name, as ``save`` of a dict; unnamed ones are ``arr_0``, ``arr_1``, ...
 
     Raises:
-        InvalidArgumentError: A name is taken by a tensor without one.
+        InvalidArgumentError: A name equals that of an unnamed tensor.
     """
     numbered = {f"arr_{i}": tensor for i, tensor in enumerate(tensors)}
     if taken := sorted(numbered.keys() & named.keys()):
@@ -264,20 +264,20 @@ def savez(file: _Path, *tensors: Any, **named: Any) -> None:
 def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None) -> Any:
     """Reads a file of tensors: ``.npy``, ``.npz`` or ``.safetensors``.
 
-    Data that lie aligned and uncompressed are used where they are: the file is mapped, and must not
-    be changed while tensors of it live.
+    Aligned and uncompressed data are memory-mapped without a copy, so the file must not change
+    while its tensors exist.
 
     Args:
         file: The file.
-        like: A pytree as it was saved; its structure comes back with the file's tensors. A module
-            comes back as a copy; ``like`` stays as it is.
+        like: A pytree with the structure that was saved; the result has this structure with the
+            tensors of the file. A module is copied; ``like`` does not change.
         device: The device that the tensors are put on; the current one if None.
 
     Returns:
         A tensor for ``.npy``, else a dict of tensors by name; with ``like`` a pytree like it.
 
     Raises:
-        FormatError: The file is not what its suffix says.
+        FormatError: The contents do not match the suffix of the file.
         DeviceError: There is no such device.
         InvalidArgumentError: Another suffix, or the file lacks a tensor of ``like``.
         OSError: It cannot be read.
@@ -301,6 +301,6 @@ def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None
 
 
 def _copy(module: Module, tensors: Iterator[Tensor]) -> Module:
-    """A module like another, with the next tensors for those in it."""
+    """A copy of a module with the next tensors in place of its own."""
     names = [dotted(path) for path, _ in tree.flatten_with_path(module)]
     return copy.deepcopy(module).load_state_dict(dict(zip(names, tensors)))  # noqa: B905
