@@ -112,7 +112,7 @@ def deserialize(data: bytes) -> Program:
     """The program in a PFGB file: call it with its inputs.
 
     Raises:
-        FormatError: The bytes are no such file.
+        FormatError: The bytes are not a PFGB file.
 
     Example:
         >>> import girih as gr
@@ -171,7 +171,7 @@ def load_graph(file: _Path) -> Program:
     """The program in a PFGB or text file: call it with its inputs.
 
     Raises:
-        FormatError: The file is no such file.
+        FormatError: The file is not a graph in one of these formats.
         OSError: It cannot be read.
     """
     return _girih.program_from_file(os.fspath(file))

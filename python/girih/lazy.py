@@ -1,4 +1,4 @@
-"""Control over laziness: when graphs are evaluated, how they look, where they are recorded."""
+"""Control over laziness: evaluation and display of graphs, and the graph that is recorded to."""
 
 from __future__ import annotations
 
@@ -64,31 +64,31 @@ def eval(
 @overload
 def eval(*trees: PyTree, return_model: Literal[False] = False) -> Any: ...
 def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = False) -> Any:
-    """Evaluates tensors, all in one run: what they share is computed once.
+    """Evaluates tensors in one run, so that shared computations run once.
 
     Args:
         *trees: Tensors or pytrees of tensors, modules included; a :class:`Graph` stands for all
-            tensors recorded in it that are reachable. Other leaves are left alone.
-        inputs: With ``return_model``, the tensors that the executable takes, in their order; it
-            holds the values of all others.
-        return_model: Whether to return the program that computed the values, to be called with
-            other inputs or saved. The trees are then of tensors in lists, tuples and dicts.
+            reachable tensors recorded in it. Other leaves are ignored.
+        inputs: With ``return_model``, the tensors that the executable takes, in order; it stores
+            the values of all other tensors.
+        return_model: Whether to return the program that computed the values, which can be called
+            with other inputs or saved. The trees must then be tensors in lists, tuples and dicts.
 
     Returns:
-        The same objects: the argument itself if there is one, a tuple if there are several,
-        ``()`` if there are none. With ``return_model`` an :class:`Executable` that gives them.
+        The same objects: the argument itself if there is one, a tuple if there are several, ``()``
+        if there are none. With ``return_model`` an :class:`Executable` that returns them.
 
     Raises:
         EvaluationError: The program failed; the tensors stay lazy and usable.
-        OutOfMemoryError: So did an allocation.
-        InvalidArgumentError: There are ``inputs`` without ``return_model``, or no tensors with it.
+        OutOfMemoryError: An allocation failed; the tensors stay lazy and usable.
+        InvalidArgumentError: ``inputs`` without ``return_model``, or no tensors with it.
     """
     tensors = [t for value in trees for t in _tensors(value)]
     value = trees[0] if len(trees) == 1 else trees
     if return_model:
         from .exporting import model_of
 
-        # Before the run: what has a value has forgotten how it was computed.
+        # Before the run, because a tensor with a value drops the graph that computed it.
         model = model_of(value, tuple(inputs))
         _girih.eval_many(tensors)
         return model
@@ -100,11 +100,11 @@ def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = Fal
 
 
 def async_eval(*trees: PyTree) -> Any:
-    """Starts evaluating tensors and returns at once; like :func:`eval` otherwise.
+    """Starts evaluating tensors and returns immediately; otherwise like :func:`eval`.
 
-    Nothing is waited for, compiling neither, unless 64 evaluations of the stream have not begun: a
-    loop that never reads holds no more memory than those need. Whoever asks for a value first waits
-    for it, and sees the error if there is one.
+    The call does not wait for the evaluation, nor for compiling, unless 64 evaluations of the
+    stream have not begun; this limits the memory of a loop that never reads a value. The first read
+    of a value waits for it, and raises the error if there is one.
     """
     tensors = [t for value in trees for t in _tensors(value)]
     if tensors:
@@ -113,59 +113,60 @@ def async_eval(*trees: PyTree) -> Any:
 
 
 def compile_only(*trees: PyTree) -> Compilation:
-    """Starts compiling what leads to tensors, in the background, and runs nothing.
+    """Starts compiling the graph of tensors in the background, and runs nothing.
 
     A later evaluation finds the program in the cache.
 
     Returns:
-        Something to :meth:`~Compilation.wait` for, if need be.
+        A handle with :meth:`~Compilation.wait`.
     """
     return _girih.compile_only_many(_some_tensors(trees, "compile_only"))
 
 
 def is_lazy(value: Any) -> bool:
-    """Whether a tensor has no value yet. Numbers, arrays and whatever else is none have theirs."""
+    """Whether a tensor has no value yet; False for numbers, arrays and other objects."""
     return isinstance(value, Tensor) and value.is_lazy
 
 
 def compile_graph(output: PyTree, optimize: bool = True) -> CompilationInfo:
-    """Compiles the graph that leads to a tensor, or a pytree of tensors, without running it.
+    """Compiles the graph of a tensor, or a pytree of tensors, without running it.
 
     A later evaluation of the same tensors finds the compiled program in the cache.
 
     Args:
-        output: What the graph computes.
-        optimize: Whether passes run; without them every node stays as recorded.
+        output: The tensors that the graph computes.
+        optimize: Whether passes run; without passes every node stays as recorded.
 
     Returns:
-        Timing, node and kernel counts, and the graph before and after as text and as a picture.
+        Timing, node and kernel counts, and the graph before and after the passes, as text and as a
+        picture.
     """
     return _girih.compile_graph(_some_tensors(output, "compile_graph"), optimize)
 
 
 def get_graph_stats(output: PyTree) -> dict[str, int]:
-    """Counts over the graph that leads to a tensor, or a pytree of tensors.
+    """Statistics of the graph of a tensor, or a pytree of tensors.
 
     Returns:
-        ``num_nodes``, ``num_ops`` (nodes that are not leaves) and ``estimated_memory_bytes``
-        (of all values together, were each kept).
+        ``num_nodes``, ``num_ops`` (nodes that are not leaves) and ``estimated_memory_bytes`` (the
+        sum over all values, if each were stored).
     """
     nodes, ops, size = _girih.graph_stats(_some_tensors(output, "get_graph_stats"))
     return {"num_nodes": nodes, "num_ops": ops, "estimated_memory_bytes": size}
 
 
 def print_graph(output: PyTree, file: TextIO | None = None) -> None:
-    """Prints the graph that leads to a tensor, or a pytree of tensors.
+    """Prints the graph of a tensor, or a pytree of tensors.
 
     Args:
-        output: What the graph computes.
-        file: Where to, standard output by default.
+        output: The tensors that the graph computes.
+        file: The file to print to, standard output by default.
     """
     print(_girih.graph_text(_some_tensors(output, "print_graph")), file=file)
 
 
 def graph_scope() -> Scope[Graph]:
-    """A context manager that records into a fresh graph and yields it.
+    """A context manager that records into a new graph and yields it.
 
     Tensors that leave the scope stay valid. Scopes nest, and belong to the thread or asyncio task
     that enters them.
@@ -184,7 +185,7 @@ def reuse_graph(graph: Graph) -> Scope[Graph]:
     """A context manager that records into the given graph and yields it.
 
     Raises:
-        InvalidArgumentError: ``graph`` is no :class:`Graph`.
+        InvalidArgumentError: ``graph`` is not a :class:`Graph`.
     """
     if not isinstance(graph, Graph):
         raise InvalidArgumentError(
@@ -213,18 +214,19 @@ def _switched(passes: tuple[str | GraphPass, ...], on: bool) -> Scope[None]:
 def without_passes(*names: str | GraphPass) -> Scope[None]:
     """A context manager in which programs are compiled without the named passes and fusions.
 
-    For finding out what an optimisation does, or whether one is to blame. Belongs to the thread or
-    asyncio task; programs compiled before stay in the cache and are found again outside. Nests.
+    Use it to see the effect of an optimisation, or to find out whether one causes an error. The
+    scope belongs to the thread or asyncio task. Programs that were compiled before stay in the
+    cache and are used again outside of the scope. Scopes nest.
 
     Args:
-        names: Of passes (``isolate``, ``dead_code``, ``fold``, ``simplify``, ``log_softmax``,
+        names: Names of passes (``isolate``, ``dead_code``, ``fold``, ``simplify``, ``log_softmax``,
             ``decompose``, ``cse``, ``branch``, ``prune``, ``loop_motion``, ``matmul_chain``) and
             kinds of fusion (``elementwise``, ``views``, ``reduction_prologue``,
-            ``reduction_epilogue``, ``matmul_epilogue``, ``rows``, ``matmul_prologue``), and
-            passes that :func:`graph_pass` gave.
+            ``reduction_epilogue``, ``matmul_epilogue``, ``rows``, ``matmul_prologue``), and passes
+            created by :func:`graph_pass`.
 
     Raises:
-        InvalidArgumentError: a name of neither.
+        InvalidArgumentError: no pass or fusion has this name.
 
     Example:
         >>> import girih as gr
@@ -239,13 +241,13 @@ def without_passes(*names: str | GraphPass) -> Scope[None]:
 def with_passes(*names: str | GraphPass) -> Scope[None]:
     """A context manager in which programs are compiled with the named passes and fusions.
 
-    For passes that must be asked for, because they change how results are rounded:
-    ``matmul_chain`` multiplies chains of matrices in the cheapest order. Passes that
-    :func:`graph_pass` gave run before all others, in the order in which they were named. Otherwise
-    like :func:`without_passes`, whose effect it undoes.
+    Some passes are off by default because they change the rounding of results: ``matmul_chain``
+    multiplies chains of matrices in the cheapest order. Passes created by :func:`graph_pass` run
+    before all others, in the order of ``names``. Otherwise this is like :func:`without_passes`,
+    whose effect it undoes.
 
     Raises:
-        InvalidArgumentError: a name of neither.
+        InvalidArgumentError: no pass or fusion has this name.
 
     Example:
         >>> import girih as gr
@@ -271,15 +273,15 @@ def cache_stats() -> dict[str, int]:
     """Counters since the process began, of this context's executor.
 
     Returns:
-        ``hits``, ``misses`` and ``compiles`` of the program cache, ``disk_hits`` (programs an
-        earlier process had compiled), ``bindings`` (programs of :func:`compile` bound to sizes they
-        had not run at), ``cached_kernels`` and
-        ``cache_size_bytes`` in it now, ``kernels_launched``, ``nodes_recorded``, ``runs``
-        (programs executed) and ``peak_memory_bytes``.
+        ``hits``, ``misses`` and ``compiles`` of the program cache, ``disk_hits`` (programs that an
+        earlier process had compiled), ``bindings`` (programs of :func:`compile` that were bound to
+        new sizes), ``cached_kernels`` and ``cache_size_bytes`` (the current contents of the cache),
+        ``kernels_launched``, ``nodes_recorded``, ``runs`` (programs executed) and
+        ``peak_memory_bytes``.
     """
     return _girih.cache_stats()
 
 
 def clear_cache() -> None:
-    """Forgets all compiled programs; those running are not disturbed."""
+    """Drops all compiled programs; running programs are not affected."""
     _girih.clear_cache()

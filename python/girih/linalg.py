@@ -1,9 +1,9 @@
 """Linear algebra: the array API standard's ``linalg`` extension, and SciPy's triangular solver.
 
-Matrices are the last two axes, the axes before them a batch. Integers become floating-point;
-complex matrices are taken everywhere, and what is real of them (singular values, norms, eigenvalues
-of Hermitian matrices) has a real dtype. A matrix that cannot be taken, such as a singular one,
-raises :class:`girih.LinAlgError` when the result is evaluated.
+Matrices are the last two axes, and the axes before them are a batch. Integers are converted to
+floating point. All functions accept complex matrices; real results of complex matrices (singular
+values, norms, eigenvalues of Hermitian matrices) have a real dtype. An invalid matrix, such as a
+singular one, raises :class:`girih.LinAlgError` when the result is evaluated.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LUResult(NamedTuple):
 
 
 class LUFactors(NamedTuple):
-    """Both triangular matrices in one, and the order in which their product has the rows."""
+    """Both triangular factors in one matrix, and the order of the rows in their product."""
 
     LU: Tensor
     order: Tensor
@@ -140,14 +140,14 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
 
 
 def cond(x: Any, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
-    """How much solutions of linear systems can change when a matrix does: its condition number.
+    """The condition number of a matrix: how sensitive solutions of linear systems are to changes.
 
     Args:
         x: [..., m, n], square unless p is None, 2 or -2.
-        p: a norm of matrices; by default the largest singular value over the smallest.
+        p: a matrix norm; by default the result is the largest singular value over the smallest.
 
     Returns:
-        The norm times that of the inverse, [...]; infinite for singular matrices.
+        The norm times the norm of the inverse, [...]; infinite for singular matrices.
 
     Raises:
         ShapeError: x is empty, or not square for a norm that needs the inverse.
@@ -171,21 +171,22 @@ def det(x: Any, /) -> Tensor:
 
 
 def diagonal(x: Any, /, *, offset: int = 0) -> Tensor:
-    """Diagonals of the last two axes: above the main one for positive offsets."""
+    """Diagonals of the last two axes; positive offsets are above the main diagonal."""
     return _girih.linalg_diagonal(x, offset)
 
 
 def eig(x: Any, /) -> EigResult:
     """Eigenvalues and eigenvectors of any square matrices, always complex, in no particular order.
 
-    Eigenvectors are columns of length one. Their gradient takes length and phase to stay, and is of
-    use for what does not depend on these; it is not finite where eigenvalues are equal.
+    Eigenvectors are columns of length one. Their gradient assumes fixed length and phase, so it is
+    correct only for functions that do not depend on length and phase; it is not finite if
+    eigenvalues are equal.
     """
     return EigResult(*_girih.linalg_eig(x))
 
 
 def eigh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> EighResult:  # noqa: N803
-    """Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read."""
+    """Eigenvalues and eigenvectors of Hermitian matrices; only one triangle is read."""
     return EighResult(*_girih.linalg_eigh(x, _triangle(UPLO)))
 
 
@@ -195,7 +196,7 @@ def eigvals(x: Any, /) -> Tensor:
 
 
 def eigvalsh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> Tensor:  # noqa: N803
-    """Ascending eigenvalues of Hermitian matrices, of which one triangle is read."""
+    """Ascending eigenvalues of Hermitian matrices; only one triangle is read."""
     return _girih.linalg_eigvalsh(x, _triangle(UPLO))
 
 
@@ -224,16 +225,17 @@ def inv(x: Any, /) -> Tensor:
 
 
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> LstsqResult:
-    """The shortest ``x`` that makes ``a @ x - b`` shortest.
+    """The least squares solution: the ``x`` of minimum norm that minimises the norm of ``a @ x -
+    b``.
 
-    Singular values of a up to rcond times the largest count as zero; by default the larger side
-    times the dtype's epsilon. The residuals are always given.
+    Singular values of a up to rcond times the largest count as zero; the default of rcond is the
+    larger dimension times the epsilon of the dtype. The residuals are always returned.
     """
     return LstsqResult(*_girih.linalg_lstsq(a, b, rcond))
 
 
 def lu(x: Any, /) -> LUResult:
-    """P, L and U with ``x = P @ L @ U``; rows are exchanged for the largest pivot.
+    """P, L and U with ``x = P @ L @ U``, with partial pivoting.
 
     Args:
         x: [..., m, n].
@@ -259,8 +261,8 @@ def lu_factor(x: Any, /) -> LUFactors:
         x: [..., n, n].
 
     Returns:
-        Both factors in one matrix [..., n, n], the lower one's diagonal of ones left out; and int64
-        [..., n], the order of the rows: ``x[order] = L @ U``.
+        Both factors in one matrix [..., n, n], without the unit diagonal of L; and int64 [..., n],
+        the order of the rows: ``x[order] = L @ U``.
 
     Raises:
         ShapeError: the matrices are not square.
@@ -273,14 +275,14 @@ def lu_factor(x: Any, /) -> LUFactors:
 
 
 def lu_solve(factors: tuple[Tensor, Tensor], b: Any, /) -> Tensor:
-    """``x`` with ``a @ x = b``, of what :func:`lu_factor` gave for ``a``.
+    """``x`` with ``a @ x = b``, from the result of :func:`lu_factor` for ``a``.
 
     Args:
         factors: the factors and the order of the rows.
         b: [n], or [..., n, k].
 
     Returns:
-        A tensor like b. A singular ``a`` raises LinAlgError when it is evaluated.
+        A tensor like b. A singular ``a`` raises LinAlgError at evaluation.
 
     Raises:
         ShapeError: b has another number of rows.
@@ -295,24 +297,24 @@ def lu_solve(factors: tuple[Tensor, Tensor], b: Any, /) -> Tensor:
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:
-    """Matrix product of all ranks; leading axes broadcast."""
+    """Matrix product for operands of any rank; leading axes broadcast."""
     return _girih.matmul(x1, x2)
 
 
 def matrix_norm(
     x: Any, /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] | None = "fro"
 ) -> Tensor:
-    """Norms of matrices: 'fro', 'nuc', 1, 2, inf, or one of these orders negated."""
+    """Norms of matrices: 'fro', 'nuc', 1, 2, inf, or a negated number of these."""
     return _girih.linalg_matrix_norm(x, keepdims, "fro" if ord is None else ord)
 
 
 def matrix_power(x: Any, n: int, /) -> Tensor:
-    """Square matrices times themselves n times; a negative n takes the inverse."""
+    """Square matrices to the power n; a negative n takes powers of the inverse."""
     return _girih.linalg_matrix_power(x, n)
 
 
 def matrix_rank(x: Any, /, *, rtol: Any = None) -> Tensor:
-    """How many singular values are above rtol times the largest. Dtype: int64."""
+    """The number of singular values above rtol times the largest. Dtype: int64."""
     return _girih.linalg_matrix_rank(x, rtol)
 
 
@@ -322,7 +324,7 @@ def matrix_transpose(x: Any, /) -> Tensor:
 
 
 def multi_dot(matrices: Sequence[Any], /) -> Tensor:
-    """The product of matrices, in the order that takes the fewest operations.
+    """The product of matrices, in the order with the fewest operations.
 
     Args:
         matrices: two or more, [m, n], [n, k], ...; the first and the last may be vectors.
@@ -332,7 +334,7 @@ def multi_dot(matrices: Sequence[Any], /) -> Tensor:
 
     Raises:
         InvalidArgumentError: there are fewer than two.
-        ShapeError: sizes do not fit, or a matrix has not two axes.
+        ShapeError: sizes do not fit, or a matrix does not have two axes.
 
     Example:
         >>> gr.linalg.multi_dot([gr.ones(2, 9), gr.ones(9, 3), gr.ones(3)]).shape
@@ -347,7 +349,8 @@ def norm(
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
 ) -> Tensor:
-    """A norm of vectors or matrices, as NumPy's: by the number of axes, all of them by default."""
+    """A norm of vectors or matrices, chosen by the number of axes as in NumPy; by default over all
+    axes."""
     x = _girih.asarray(x)
     if axis is None and ord is None:
         return vector_norm(x, keepdims=keepdims)
@@ -364,7 +367,7 @@ def norm(
 
 
 def outer(x1: Any, x2: Any, /) -> Tensor:
-    """All products of an element of one vector and one of another."""
+    """The outer product of two vectors."""
     return _girih.linalg_outer(x1, x2)
 
 
@@ -391,7 +394,8 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
 
 
 def solve_triangular(a: Any, b: Any, *, lower: bool = False, unit_diagonal: bool = False) -> Tensor:
-    """``x`` with ``a @ x = b``, of one triangle of a; as if its diagonal were ones, if so asked."""
+    """``x`` with ``a @ x = b``, reading one triangle of a, optionally with an implied unit
+    diagonal."""
     return _girih.linalg_solve_triangular(a, b, lower, unit_diagonal)
 
 
@@ -408,7 +412,8 @@ def svdvals(x: Any, /) -> Tensor:
 def tensordot(
     x1: Any, x2: Any, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Tensor:
-    """Sums of products over pairs of axes; an int pairs the last of x1 with the first of x2."""
+    """Sums of products over pairs of axes; an int pairs the last axes of x1 with the first axes of
+    x2."""
     return _girih.tensordot(x1, x2, axes)
 
 
@@ -421,7 +426,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:
-    """Sums of products along an axis, of the conjugates of x1; other axes broadcast."""
+    """Sums of products of conj(x1) and x2 along an axis; other axes broadcast."""
     return _girih.vecdot(x1, x2, axis=axis)
 
 
@@ -433,7 +438,8 @@ def vector_norm(
     keepdims: bool = False,
     ord: float = 2,
 ) -> Tensor:
-    """Norms over axes, all by default: of any order, inf and 0 (how many are not zero) included."""
+    """Norms over axes, by default over all: any order, including inf and 0 (the number of
+    nonzeros)."""
     if not isinstance(ord, (int, float)) or math.isnan(ord):
         raise InvalidArgumentError(f"vector_norm: the order is a number, got {ord!r}")
     axes = axis if axis is None or isinstance(axis, int) else tuple(axis)

@@ -1,4 +1,4 @@
-"""Loops made of others: ``associative_scan`` and ``map``."""
+"""Loops composed of other loops: ``associative_scan`` and ``map``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["associative_scan", "map"]
 
 
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
-    """The function of each part of ``xs`` along the leading axis, one after the other, stacked.
+    """Applies a function to each slice of ``xs`` along the leading axis, and stacks the results.
 
     Args:
-        f: Takes a part of ``xs``; returns a pytree of tensors.
-        xs: A pytree of tensors of one leading length.
-        batch_size: How many parts are computed together, as by :func:`vmap`, which takes more
-            memory and less time.
+        f: Takes a slice of ``xs``; returns a pytree of tensors.
+        xs: A pytree of tensors with the same leading length.
+        batch_size: The number of slices that are computed together, as by :func:`vmap`, which takes
+            more memory and less time.
 
     Returns:
         A pytree of tensors with the leading axis of ``xs``.
@@ -61,20 +61,20 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 def associative_scan(
     fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
 ) -> Any:
-    """Running combinations of the parts along an axis by an associative function.
+    """Prefix combinations of the slices along an axis by an associative function.
 
-    The combination is computed as a tree, in ``2 log2(n)`` steps on ever fewer parts, where
-    :func:`scan` takes ``n`` steps one after the other (Blelloch 1990).
+    The combinations are computed as a tree, in ``2 log2(n)`` steps on decreasing numbers of slices;
+    :func:`scan` takes ``n`` sequential steps (Blelloch 1990).
 
     Args:
-        fn: Takes two pytrees of tensors of several parts each, and combines them part by part; is
-            associative.
-        elems: A pytree of tensors of one length along the axis.
-        reverse: Combines from the last part to the first.
-        axis: The axis of the parts.
+        fn: Takes two pytrees of tensors with several slices each, and combines them slice by slice;
+            must be associative.
+        elems: A pytree of tensors with the same length along the axis.
+        reverse: Combines from the last slice to the first.
+        axis: The axis of the slices.
 
     Returns:
-        A pytree like ``elems``: at each part the combination of all parts up to it.
+        A pytree like ``elems``: slice ``i`` is the combination of the slices up to ``i``.
 
     Raises:
         InvalidArgumentError: There are no tensors, or their lengths along the axis differ.
@@ -112,7 +112,7 @@ def associative_scan(
 def _running(
     combine: Callable[[list[Tensor], list[Tensor]], list[Tensor]], parts: list[Tensor], length: int
 ) -> list[Tensor]:
-    """Combines pairs, finds the running combinations of the pairs, and fills in those between."""
+    """Combines pairs, scans the pairs recursively, and computes the remaining combinations."""
     if length < 2:
         return parts
     pairs = combine([p[: length - 1 : 2] for p in parts], [p[1::2] for p in parts])
@@ -126,7 +126,7 @@ def _running(
 
 
 def _interleaved(even: Tensor, odd: Tensor, length: int) -> Tensor:
-    """Parts 0, 2, ... of one tensor and 1, 3, ... of another."""
+    """Interleaves slices 0, 2, ... from one tensor with slices 1, 3, ... from another."""
     pairs = _girih.stack([even[: length // 2], odd], axis=1)
     flat = pairs.reshape([length // 2 * 2, *even.shape[1:]])
     return flat if length % 2 == 0 else _girih.concat([flat, even[-1:]], axis=0)

@@ -1,4 +1,4 @@
-"""Names of tensors by where they are: in pytrees, among the arguments of a function."""
+"""Names of tensors by their position in pytrees and among the arguments of a function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def dotted(path: str) -> str:
 
 
 def output_names(value: Any) -> list[str]:
-    """Names of the leaves of what a program gives: of a dict or module, else none."""
+    """Names of the leaves of a program's result, if it is a dict or module."""
     from .nn.module import Module
 
     if not isinstance(value, (Mapping, Module)):
@@ -35,8 +35,8 @@ def argument_names(
     kwargs: dict[str, Any],
     static: Container[int | str],
 ) -> list[str]:
-    """A name per tensor and float among the arguments: the parameter's, then its path in a pytree.
-    Floats in arguments that ``static`` names have none.
+    """A name for each tensor and float among the arguments: the name of the parameter, followed by
+    the path in a pytree. Floats in arguments that ``static`` names have no name.
     """
     import inspect
 

@@ -1,4 +1,4 @@
-"""Passes of users: functions from program to program that evaluations run before all others."""
+"""User-defined passes: functions from program to program that run before all other passes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["GraphPass", "graph_pass"]
 
 
 class GraphPass(_girih.GraphPass):
-    """A pass, as :func:`graph_pass` makes it; calling it calls the function.
+    """A pass created by :func:`graph_pass`; calling it calls the function.
 
     Attributes:
         name: Its name in errors and explanations.
-        function: The function it is made of.
+        function: The wrapped function.
     """
 
     function: Callable[[Program], Program | None]
 
     def __new__(cls, function: Callable[[Program], Program | None], name: str) -> GraphPass:
-        """A pass of that name made of a function."""
+        """Creates a pass with a name from a function."""
         made = super().__new__(cls, function, name)
         assert isinstance(made, GraphPass)
         made.function = function
         return made
 
     def __call__(self, program: Program) -> Program | None:
-        """The function's program of a program."""
+        """Applies the function to a program."""
         return self.function(program)
 
     def __repr__(self) -> str:
@@ -51,19 +51,19 @@ def graph_pass(
 
 
 def graph_pass(fun: Any = None, /, *, name: str | None = None) -> Any:
-    """Makes a pass of a function from program to program; a decorator.
+    """A decorator that creates a pass from a function from program to program.
 
-    The function is given the whole program of an evaluation in one call: all nodes that its outputs
-    need, as they were recorded, before any other pass. It gives an equal program, most simply by
-    ``program.rewrite(rule)``, or None to leave it as it is. What it may look at: ``program.nodes``
-    with their ``op``, ``attributes``, ``inputs``, ``users`` and ``hints``, ``program.inputs`` and
-    ``program.outputs``. The pass runs where it is named in :func:`with_passes` or in
-    :class:`ExecutorConfig`.
+    The function receives the whole program of an evaluation in one call: all nodes that its outputs
+    need, as they were recorded, before any other pass. It returns an equivalent program, most
+    simply by ``program.rewrite(rule)``, or None for no change. It may read ``program.nodes`` with
+    their ``op``, ``attributes``, ``inputs``, ``users`` and ``hints``, ``program.inputs`` and
+    ``program.outputs``. :func:`with_passes` or :class:`ExecutorConfig` enables the pass.
 
-    It is asked once per program, whose result is kept in memory, and not on disk; so for equal
-    programs it has to give equal ones. It must not evaluate tensors: an evaluation waits for it.
-    Whatever it gives is verified. An error in it, an ill-formed graph, and a program whose inputs
-    or outputs have other shapes or dtypes fail the evaluation with the name of the pass.
+    It is called once per program. The result is cached in memory, and not on disk, so the function
+    must return equal programs for equal programs. It must not evaluate tensors, because an
+    evaluation waits for it. The returned program is verified. An exception in the function, an
+    ill-formed graph, and a program whose inputs or outputs have other shapes or dtypes raise an
+    error of the evaluation that names the pass.
 
     Args:
         fun: The function.
@@ -73,7 +73,7 @@ def graph_pass(fun: Any = None, /, *, name: str | None = None) -> Any:
         The pass; a decorator, if only a name is given.
 
     Raises:
-        InvalidArgumentError: ``fun`` is no function.
+        InvalidArgumentError: ``fun`` is not a function.
 
     Example:
         >>> import girih as gr

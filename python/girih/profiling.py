@@ -1,4 +1,4 @@
-"""Profiles: when kernels, copies and compilations ran, as a table or for a trace viewer."""
+"""Profiles: the times of kernels, copies and compilations, as a table or for a trace viewer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ __all__ = ["Span", "profile"]
 
 
 class Span(NamedTuple):
-    """A kernel that ran, a copy, or a compilation.
+    """The execution of a kernel, a copy, or a compilation.
 
     Args:
-        name: The kernel's name; for others the kind.
+        name: The name of the kernel; for other kinds the kind.
         kind: ``"launch"``, ``"copy_to_device"``, ``"copy_from_device"`` or ``"compile"``.
-        stream: The number of the stream on its device; None for work of the host that needs no
-            stream.
-        start: Seconds since some moment before the profile.
+        stream: The number of the stream on its device; None for host work without a stream.
+        start: Seconds since an arbitrary moment before the profile.
         duration: Seconds.
         bytes: Bytes copied; 0 for other kinds.
-        device: The name of the device that it was work for.
+        device: The name of the device.
     """
 
     name: str
@@ -38,11 +37,11 @@ class Span(NamedTuple):
 
 
 class profile:  # noqa: N801 - a context manager, named as PyTorch's
-    """A context manager that notes when each kernel, copy and compilation ran.
+    """A context manager that records when each kernel, copy and compilation ran.
 
-    It sees the whole process: all threads and streams. Work that was submitted and has not run
-    at the end of the block is not seen; :func:`girih.synchronize` waits for it.
-    ``python -m girih trace`` does the same for a graph file.
+    It records the whole process: all threads and streams. It does not record work that was
+    submitted but has not run at the end of the block; :func:`girih.synchronize` waits for this
+    work. ``python -m girih trace`` does the same for a graph file.
     """
 
     def __init__(self) -> None:
@@ -67,14 +66,15 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
 
     @property
     def dropped(self) -> int:
-        """How many of the earliest spans were dropped, because there were more than a million."""
+        """The number of spans that were dropped, oldest first, because there were more than a
+        million."""
         return self._handle.dropped()
 
     def table(self) -> str:
-        """The spans by name with calls, total and mean time, those that took most time first.
+        """The spans by name with calls, total and mean time, sorted by descending total time.
 
         Returns:
-            The table, a line for each name.
+            The table, with one line for each name.
         """
         return self._handle.table()
 
@@ -87,13 +87,14 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
         self._handle.save(path)
 
     def export_html(self, path: str | PathLike[str]) -> None:
-        """Writes the spans as a page for a browser: a row for each stream, to be moved and zoomed.
+        """Writes the spans as an HTML page with a row for each stream, which can be panned and
+        zoomed.
 
         Args:
             path: The file to write, .html.
 
         Raises:
-            InvalidArgumentError: The file is not called .html.
+            InvalidArgumentError: The file does not have the suffix .html.
         """
         if not str(path).endswith(".html"):
             raise InvalidArgumentError(

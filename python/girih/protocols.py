@@ -1,8 +1,8 @@
-"""NumPy's functions on tensors: what ``__array_ufunc__`` and ``__array_function__`` ask for.
+"""NumPy's functions on tensors: ``__array_ufunc__`` and ``__array_function__``.
 
-A function that has an equivalent here records it: ``np.sqrt(2) * x``, ``array * x`` and
-``np.sum(x)`` give lazy tensors, and can be differentiated. Any other function, and one with
-arguments that ours does not take, computes on the values as NumPy arrays.
+A function with an equivalent in Girih records the equivalent: ``np.sqrt(2) * x``, ``array * x`` and
+``np.sum(x)`` give lazy tensors and are differentiable. Any other function, and any call with
+arguments that the equivalent does not accept, computes on the values as NumPy arrays.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
-# Of the same name and meaning in both.
+# Functions with the same name and semantics in NumPy and Girih.
 _UFUNCS = """
 add subtract multiply floor_divide remainder negative positive exp exp2 log log2 log10 log1p expm1
 sqrt square cbrt reciprocal sin cos tan sinh cosh tanh hypot logaddexp sign floor ceil trunc rint
@@ -60,7 +60,7 @@ fft ifft rfft irfft fft2 ifft2 fftn ifftn rfftn irfftn hfft ihfft fftshift iffts
 
 
 def _values(value: Any) -> Any:
-    """Tensors in arguments as NumPy arrays, which evaluates them."""
+    """Converts tensors in arguments to NumPy arrays, which evaluates them."""
     if isinstance(value, Tensor):
         return value.numpy()
     if type(value) in (list, tuple):
@@ -79,7 +79,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _takes(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether a function's signature has room for arguments."""
+    """Whether a function's signature accepts the arguments."""
     signature = _signature(function)
     if signature is None:
         return False
@@ -130,7 +130,7 @@ def _equivalent(module: str, name: str) -> Callable[..., Any] | None:
     return getattr(girih, named, None) if module == "numpy" and named else None
 
 
-# What is known without a value.
+# Functions that need no value.
 _KNOWN: dict[str, Callable[[Tensor], Any]] = {
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,
@@ -156,7 +156,7 @@ def function(called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _translated(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """NumPy's names of arguments in ours; defaults that NumPy writes out are left out."""
+    """Translates NumPy's argument names to Girih's; drops defaults that NumPy passes explicitly."""
     kwargs = {k: v for k, v in kwargs.items() if not (v is None and k in ("out", "dtype"))}
     if args == () and "a" in kwargs:
         args = (kwargs.pop("a"),)

@@ -1,29 +1,28 @@
-"""Random numbers: distributions, orders and choices, by the global seed or by keys.
+"""Random numbers: distributions, permutations and choices, from the global seed or from keys.
 
-Without ``key`` the process's generator draws, which :func:`girih.manual_seed` starts: the same
-seed gives the same numbers in the order in which draws are recorded, whatever is evaluated first,
-and a compiled function draws anew in each call. With ``key`` the numbers depend on the key alone:
-the same key gives the same numbers wherever and whenever. :func:`key` makes one of a seed,
-:func:`split` and :func:`fold_in` new ones of another; use each key once. A key is a uint64 scalar
-and may be an argument or result of compiled functions, ``scan``, ``while_loop`` and other control
-flow::
+Without ``key`` the draws come from the process's generator, which :func:`girih.manual_seed` seeds:
+the same seed gives the same numbers in the order in which draws are recorded, in any order of
+evaluation, and each call of a compiled function draws new numbers. With ``key`` the numbers depend
+on the key alone: the same key always gives the same numbers. :func:`key` creates a key from a seed,
+:func:`split` and :func:`fold_in` create new keys from a key; use each key once. A key is a uint64
+scalar and may be an argument or result of compiled functions, ``scan``, ``while_loop`` and other
+control flow::
 
     >>> import girih as gr
     >>> key = gr.random.key(0)
     >>> first, second = gr.random.split(key)
     >>> x = gr.random.normal((2, 3), key=first)
 
-``shape`` is that of the result, to which the parameters broadcast; without it the result has
-theirs. Results are float32 unless a parameter is a tensor of another floating-point dtype or
-``dtype`` says so; integers are int64. Draws that a formula makes of the parameters (uniform,
-normal, exponential, Laplace, Gumbel, logistic, Cauchy and truncated normal ones) have gradients
-with respect to them; draws by rejection (gamma, beta, Dirichlet) have none with respect to their
-shapes.
+``shape`` is the shape of the result, to which the parameters broadcast; without it the result has
+the broadcast shape of the parameters. Results are float32 unless a parameter is a tensor of another
+floating-point dtype or ``dtype`` is given; integers are int64. Draws that are a closed formula of
+the parameters (uniform, normal, exponential, Laplace, Gumbel, logistic, Cauchy and truncated
+normal) have gradients with respect to the parameters; draws by rejection (gamma, beta, Dirichlet)
+have no gradients with respect to their shape parameters.
 
-All functions raise :class:`girih.DTypeError` for dtypes that they cannot give and for tensors that
-are no keys, :class:`girih.ShapeError` for parameters that do not broadcast to ``shape`` and for
-more than one key. Parameters outside a distribution's domain give NaN, or -1 where counts are
-drawn.
+All functions raise :class:`girih.DTypeError` for unsupported dtypes and for tensors that are not
+keys, :class:`girih.ShapeError` for parameters that do not broadcast to ``shape`` and for more than
+one key. Parameters outside a distribution's domain give NaN, or -1 for counts.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ Shape: TypeAlias = "int | Sequence[int] | None"
 
 
 def key(seed: Any) -> Tensor:
-    """A key of a seed.
+    """Creates a key from a seed.
 
     Args:
         seed: an integer of at most 64 bits, or a tensor of one.
@@ -86,11 +85,11 @@ def key(seed: Any) -> Tensor:
 
 
 def split(key: Tensor, num: int | Sequence[int] = 2) -> Tensor:
-    """New keys, whose draws have nothing to do with each other's or with the key's.
+    """Creates new keys, whose draws are independent of each other and of the draws of the key.
 
     Args:
         key: a key.
-        num: how many, or the shape of the result.
+        num: the number of keys, or the shape of the result.
 
     Returns:
         Keys in that shape; iterating over them gives one after the other.
@@ -102,11 +101,11 @@ def split(key: Tensor, num: int | Sequence[int] = 2) -> Tensor:
 
 
 def fold_in(key: Tensor, data: Any) -> Tensor:
-    """A new key of a key and an integer, such as the number of a step, which may be traced.
+    """Creates a new key from a key and an integer, such as a step number, which may be traced.
 
     Args:
         key: a key.
-        data: an integer; a tensor of integers gives as many keys.
+        data: an integer, or a tensor of integers, each of which gives a key.
 
     Returns:
         A key, or keys in the shape of data.
@@ -123,10 +122,10 @@ def bits(
     """Integers in which every bit is 0 or 1 with equal probability.
 
     Args:
-        shape: of the result.
+        shape: the shape of the result.
         dtype: an integer dtype, uint32 by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Integers of that dtype.
@@ -150,12 +149,12 @@ def uniform(
     """Uniform draws in ``[low, high)``.
 
     Args:
-        shape: of the result, by default that of the bounds.
+        shape: the shape of the result, by default that of the bounds.
         low: the lower bound.
-        high: the upper bound, which only rounding reaches.
+        high: the upper bound, which the result can reach only by rounding.
         dtype: a floating-point dtype.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to the bounds.
@@ -179,12 +178,12 @@ def normal(
     """Normal draws.
 
     Args:
-        shape: of the result, by default that of the parameters.
+        shape: the shape of the result, by default that of the parameters.
         loc: the mean.
         scale: the standard deviation.
         dtype: a floating-point dtype.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to the parameters.
@@ -276,17 +275,17 @@ def truncated_normal(
     key: Tensor | None = None,
     device: Any = None,
 ) -> Tensor:
-    """Normal draws of which only those between two bounds are taken.
+    """Draws of the normal distribution truncated to an interval.
 
     Args:
         lower: the lower bound, in units of the result.
         upper: the upper bound. Both may be far from the mean.
-        shape: of the result, by default that of the parameters.
+        shape: the shape of the result, by default that of the parameters.
         loc: the mean before truncation.
         scale: the standard deviation before truncation.
         dtype: a floating-point dtype.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Numbers; gradients flow to the parameters.
@@ -310,14 +309,14 @@ def gamma(
 
     Args:
         a: the positive shape parameter.
-        shape: of the result, by default that of the parameters.
+        shape: the shape of the result, by default that of the parameters.
         scale: a factor.
         dtype: a floating-point dtype.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
-        Numbers; a gradient flows to scale, that of ``a`` is refused.
+        Numbers; gradients flow to scale, and a gradient with respect to ``a`` is an error.
 
     Example:
         >>> gr.random.gamma(2.5, (4,)).shape
@@ -339,14 +338,14 @@ def beta(
 
     Args:
         a: the first positive parameter.
-        b: the second.
-        shape: of the result, by default that of the parameters.
+        b: the second positive parameter.
+        shape: the shape of the result, by default that of the parameters.
         dtype: a floating-point dtype.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
-        Numbers in ``[0, 1]``; gradients are refused.
+        Numbers in ``[0, 1]``; gradients with respect to the parameters are an error.
 
     Example:
         >>> gr.random.beta(2.0, 3.0, (4,)).shape
@@ -367,13 +366,13 @@ def dirichlet(
 
     Args:
         alpha: [..., k], the positive concentrations.
-        shape: of the result without its last axis, by default that of alpha's other axes.
+        shape: the shape of the result without its last axis, by default that of alpha's other axes.
         dtype: a floating-point dtype.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
-        [*shape, k]; gradients are refused.
+        [*shape, k]; gradients with respect to ``alpha`` are an error.
 
     Example:
         >>> gr.random.dirichlet([1.0, 2.0, 3.0], (4,)).shape
@@ -394,13 +393,13 @@ def bernoulli(
 
     Args:
         p: the probability.
-        shape: of the result, by default that of p.
+        shape: the shape of the result, by default that of p.
         dtype: any dtype, bool by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
-        Truth values.
+        Values that are true with probability p.
 
     Example:
         >>> gr.random.bernoulli(0.3, (4,)).dtype
@@ -424,14 +423,14 @@ def poisson(
     key: Tensor | None = None,
     device: Any = None,
 ) -> Tensor:
-    """Counts of events that are expected lam times.
+    """Poisson draws: counts of events whose expected number is lam.
 
     Args:
         lam: the expectation, not negative.
-        shape: of the result, by default that of lam.
+        shape: the shape of the result, by default that of lam.
         dtype: any dtype, int64 by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Counts.
@@ -452,15 +451,15 @@ def binomial(
     key: Tensor | None = None,
     device: Any = None,
 ) -> Tensor:
-    """Counts of successes among n trials.
+    """Binomial draws: counts of successes among n trials.
 
     Args:
-        n: how many trials: whole numbers from 0 up.
-        p: the probability of each.
-        shape: of the result, by default that of the parameters.
+        n: the number of trials: whole numbers from 0 up.
+        p: the probability of success in a trial.
+        shape: the shape of the result, by default that of the parameters.
         dtype: any dtype, int64 by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Counts.
@@ -481,15 +480,15 @@ def multinomial(
     key: Tensor | None = None,
     device: Any = None,
 ) -> Tensor:
-    """How often each category comes among n draws, as NumPy's: for indices see categorical, choice.
+    """Counts of each category among n draws, as in NumPy; for indices see categorical and choice.
 
     Args:
-        n: how many draws: a whole number, or a tensor of them.
+        n: the number of draws: a whole number, or a tensor of whole numbers.
         p: [..., k], weights of the categories, which need not sum to one.
-        shape: of the result without its last axis, by default that of p's other axes.
+        shape: the shape of the result without its last axis, by default that of p's other axes.
         dtype: any dtype, int64 by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         [*shape, k], counts that sum to n.
@@ -515,10 +514,11 @@ def categorical(
     Args:
         logits: logarithms of weights, of any size.
         axis: the axis of the categories.
-        shape: of the result; it ends with the logits' other axes, by default there are no more.
-        dtype: of the indices, int64 by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        shape: the shape of the result, which ends with the logits' other axes; by default it has
+            only these axes.
+        dtype: the dtype of the indices, int64 by default.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Indices.
@@ -542,12 +542,12 @@ def randint(
     """Uniform integers in ``[low, high)``, or ``[0, low)`` with one bound.
 
     Args:
-        low: the least.
-        high: one past the largest.
-        shape: of the result.
+        low: the smallest value.
+        high: one more than the largest value.
+        shape: the shape of the result.
         dtype: an integer dtype, int64 by default.
-        key: what to draw from, by default the process's generator.
-        device: where the result is, by default on the current device.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
 
     Returns:
         Integers.
@@ -565,13 +565,13 @@ def randint(
 def permutation(
     x: Any, axis: int = 0, *, independent: bool = False, key: Tensor | None = None
 ) -> Tensor:
-    """The integers below x, or the slices of a tensor, in random order; the tensor stays as it is.
+    """The integers below x, or the slices of a tensor, in random order; the tensor does not change.
 
     Args:
         x: an int or a tensor.
-        axis: the axis along which slices are moved.
-        independent: whether each line along the axis has an order of its own.
-        key: what to draw from, by default the process's generator.
+        axis: the axis along which slices are permuted.
+        independent: whether each line along the axis has its own order.
+        key: the key, by default the process's generator draws.
 
     Returns:
         int64 indices, or a tensor like x.
@@ -596,17 +596,17 @@ def choice(
 
     Args:
         a: an int or a tensor.
-        shape: of the choices.
-        replace: whether one may be chosen again.
-        p: weights, one for each, which need not sum to one; by default all are equal.
+        shape: the shape of the choices.
+        replace: whether an element may be chosen more than once.
+        p: the weights of the elements, which need not sum to one; by default all are equal.
         axis: the axis of a along which slices are chosen.
-        key: what to draw from, by default the process's generator.
+        key: the key, by default the process's generator draws.
 
     Returns:
-        int64 indices; of a tensor its slices, shape in the place of the axis.
+        int64 indices; for a tensor, its slices, with shape in place of the axis.
 
     Raises:
-        InvalidArgumentError: more are asked for than there are.
+        InvalidArgumentError: more choices than elements, without replacement.
 
     Example:
         >>> gr.random.choice(5, (3,), replace=False).shape

@@ -1,9 +1,9 @@
-"""What a compiled function refers to: where it is held, and what of it a program depends on.
+"""The references of a compiled function: the places that hold them, and the guards on them.
 
-A function may read whatever its closure, the globals it names, and the objects reached from these
-hold. Tensors among it are arguments of the program. All else is looked at when the function is
-traced, so the program is right as long as the same is found in the same places: these are its
-guards.
+A function may read objects in its closure, in the globals that it names, and everything reachable
+from these. Tensors among the objects are inputs of the program. Other objects are inspected when
+the function is traced, so the program is valid as long as the places hold the same objects: these
+conditions are its guards.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from .errors import InvalidArgumentError
 
 __all__ = ["Guard", "Place", "References", "is_plain", "references"]
 
-#: Objects of these types have no parts that could change.
+#: Objects of these types are immutable.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice, DType)
 _PLAIN_SET = frozenset(_PLAIN)
 _OPAQUE: tuple[Any, ...] = (types.BuiltinFunctionType, *_PLAIN)
-#: Methods that run when objects are made, shown or dropped, not when they are used.
+#: Methods that run when objects are created, printed or destroyed, not when they are used.
 _UNCALLED = frozenset(
     ("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "extra_repr")
 )
-#: Names by which code reaches attributes that it does not name.
+#: Names through which code accesses attributes without naming them.
 _BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattribute__"))
-#: Attributes of modules that say nothing of what they compute.
+#: Attributes of modules that do not affect their computation.
 _ABOUT = frozenset(("_scope_name", "_parameter_names", "_frozen", "_compile", "_compiled"))
-#: Bytes of an array that are compared at each call.
+#: Maximum bytes of an array that is compared at each call.
 _MOST_BYTES = 1 << 16
 
 
 class Place:
-    """Where something that the function refers to is held."""
+    """A place that holds an object to which the function refers."""
 
     __slots__ = ("container", "is_attribute", "key", "path")
 
@@ -47,11 +47,11 @@ class Place:
         self.is_attribute = is_attribute
 
     def written(self) -> tuple[Any, Any, bool]:
-        """As the extension reads it."""
+        """The place in the form that the extension reads."""
         return self.container, self.key, self.is_attribute
 
     def read(self) -> Any:
-        """What is held there."""
+        """The object in the place."""
         if self.is_attribute:
             return getattr(self.container, self.key)
         if self.key is None and isinstance(self.container, types.CellType):
@@ -59,7 +59,7 @@ class Place:
         return self.container[self.key]
 
     def write(self, value: Any) -> None:
-        """Puts something else there."""
+        """Stores another object in the place."""
         if self.is_attribute:
             setattr(self.container, self.key, value)
         elif self.key is None and isinstance(self.container, types.CellType):
@@ -69,7 +69,7 @@ class Place:
 
 
 class _Names(NamedTuple):
-    """What a function's code names."""
+    """The names in a function's code."""
 
     globals: frozenset[str]
     attributes: frozenset[str]
@@ -80,8 +80,8 @@ def _opcodes(shifts: dict[str, int]) -> dict[int, int]:
 
 
 _EXTENDED = opcode.opmap["EXTENDED_ARG"]
-#: By instruction that names a global or an attribute: how many low bits of its argument are flags;
-#: the rest is the number of the name.
+#: For each instruction that names a global or an attribute, the number of low bits of its argument
+#: that are flags; the other bits are the index of the name.
 _GLOBALS = _opcodes(
     {"LOAD_GLOBAL": int(sys.version_info >= (3, 11)), "LOAD_NAME": 0, "STORE_GLOBAL": 0}
 )
@@ -95,7 +95,7 @@ def _names(code: types.CodeType) -> _Names:
     """The globals and attributes that code reads, with those of the functions within it."""
     read: set[str] = set()
     attributes: set[str] = set()
-    # Read from the bytes: instructions of the dis module take ten times as long to make.
+    # Parse the bytecode directly: the dis module takes ten times as long.
     data, names, extended = code.co_code, code.co_names, 0
     for at in range(0, len(data), 2):
         op, argument = data[at], data[at + 1] | extended
@@ -114,7 +114,7 @@ def _names(code: types.CodeType) -> _Names:
 
 @functools.lru_cache(maxsize=4096)
 def _is_foreign(module: str | None) -> bool:
-    """True for modules whose globals are no state of the user's."""
+    """True for modules whose globals are not state of the user."""
     top = (module or "").split(".")[0]
     return top in (__package__, "builtins", "numpy") or top in sys.stdlib_module_names
 
@@ -125,13 +125,13 @@ def _is_own(cls: type) -> bool:
 
 
 def _is_installed(module: types.ModuleType) -> bool:
-    """True for modules of libraries, whose names are no state of the user's."""
+    """True for modules of libraries, whose globals are not state of the user."""
     return "-packages" in (getattr(module, "__file__", None) or "")
 
 
 @functools.lru_cache(maxsize=1024)
 def _class_names(cls: Any) -> frozenset[str]:
-    """The attributes that the methods of one of this package's classes read."""
+    """The attributes that the methods of a class of this package read."""
     names: set[str] = set()
     for base in cls.__mro__:
         for name, value in vars(base).items():
@@ -151,27 +151,27 @@ def _function_of(value: Any) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a value that cannot change, compared by type and value."""
+    """Whether an object is an immutable value, which guards compare by type and value."""
     return type(value) in _PLAIN_SET or (
         type(value) is tuple and all(is_plain(item) for item in value)
     )
 
 
 class _Walk:
-    """The places found so far, and what is yet to be looked at."""
+    """The places found so far, and the objects that are still to be visited."""
 
     def __init__(self) -> None:
         self.places: list[Place] = []
-        #: Of each place, whether only code that names it may read it.
+        #: For each place, whether only code that names it can read it.
         self.by_name: list[bool] = []
         self.values: list[Any] = []
-        #: Attributes that the code met names.
+        #: Attribute names in the visited code.
         self.names: set[str] = set()
         self.seen: dict[int, Any] = {}
         self.pending: list[tuple[Any, str]] = []
-        #: Classes and modules of which only what is named is looked at.
+        #: Classes and modules of which only the named attributes are visited.
         self.spaces: dict[int, tuple[Any, str, set[str]]] = {}
-        #: Objects, with what has been looked at of what their classes say for them.
+        #: Objects, with the class attributes that have been visited for them.
         self.instances: list[tuple[Any, str, set[str]]] = []
 
     def run(self, root: Any, name: str) -> None:
@@ -191,14 +191,14 @@ class _Walk:
         try:
             value = place.read()
         except (ValueError, LookupError, AttributeError):
-            return  # An empty cell, or slot.
+            return  # The cell or slot is empty.
         self.places.append(place)
         self.by_name.append(by_name)
         self.values.append(value)
         self.pending.append((value, path))
 
     def expand(self, space: Any, path: str, known: set[str]) -> None:
-        """Looks at what a class or module has under names met since."""
+        """Visits the attributes of classes and modules whose names were found since."""
         names = (self.names & vars(space).keys()) - known
         if isinstance(space, type):
             dunder = {name for name in vars(space) if name.startswith("__")}
@@ -215,7 +215,7 @@ class _Walk:
                 self.add(space, name, f"{path}.{name}", attribute=True)
 
     def defaults(self, instance: Any, path: str, known: set[str]) -> None:
-        """Looks at attributes that an object has by its classes: it may get its own."""
+        """Visits attributes that an object inherits from its classes: it may get its own."""
         own = getattr(instance, "__dict__", {})
         for base in type(instance).__mro__:
             if _is_foreign(base.__module__):
@@ -257,7 +257,7 @@ class _Walk:
             self.add(cell, None, name)
         self.pending += [(value.__defaults__ or (), f"{path}.defaults")]
         self.pending += [(value.__kwdefaults__ or {}, f"{path}.defaults")]
-        # What this package's functions use of their modules is no user's state.
+        # The module globals of this package's functions are not state of the user.
         if _is_foreign(value.__module__):
             return
         read, attributes = _names(value.__code__)
@@ -281,7 +281,7 @@ class _Walk:
         if isinstance(attributes, dict):
             names = _class_names(cls) if own else None
             for name in attributes:
-                # What is kept under a private name of this package is about names and caches.
+                # Private attributes of this package hold only names and caches.
                 skipped = names is not None and name not in names and is_plain(attributes[name])
                 if not skipped and name not in _ABOUT:
                     by_name = not own
@@ -291,7 +291,8 @@ class _Walk:
             self.base(value, base, path, attributes if isinstance(attributes, dict) else {})
 
     def base(self, value: Any, base: type, path: str, attributes: dict[str, Any]) -> None:
-        """What an instance has by one of its classes: slots, methods, and defaults."""
+        """Visits what an instance inherits from one of its classes: slots, methods, and
+        defaults."""
         from .nn import module
         from .nn.module import Module
 
@@ -314,7 +315,7 @@ class _Walk:
 
 
 class Guard(NamedTuple):
-    """What has to be found in a place."""
+    """A condition on the object in a place."""
 
     place: Place
     kind: str
@@ -322,13 +323,13 @@ class Guard(NamedTuple):
 
 
 class References:
-    """What a function refers to, when it is traced.
+    """The references of a function at the time of tracing.
 
     Attributes:
-        places: Where it is held.
-        before: What was there.
-        guards: What of it has to be found there again.
-        content: What that comes to.
+        places: The places of the references.
+        before: The objects in the places at tracing.
+        guards: The conditions on the objects in the places.
+        content: The content of the guards.
     """
 
     __slots__ = ("before", "content", "guards", "places")
@@ -344,8 +345,8 @@ class References:
             and type(place.container) is not tuple
         ]
 
-        #: What the guards come to, but for the identities of objects that are looked into. Noted
-        #: now: these may change.
+        #: The content of the guards, without the identities of visited objects. It is recorded now,
+        #: because the objects may change.
         self.content = [(guard.place.path, guard.kind, _comparable(guard)) for guard in self.guards]
 
 
@@ -398,14 +399,14 @@ def _comparable(guard: Guard) -> Any:
 
 
 def references(*roots: tuple[Any, str], name: str) -> References:
-    """Everything that objects refer to, by where it is held.
+    """Everything that objects refer to, by place.
 
     Args:
         roots: Objects and their names, for messages.
-        name: Of the function.
+        name: The name of the function.
 
     Raises:
-        InvalidArgumentError: Something that may change, and cannot be watched.
+        InvalidArgumentError: An object may change and cannot be guarded.
     """
     walk = _Walk()
     for root, path in roots:

@@ -11,7 +11,7 @@ __all__ = ["UniqueAll", "UniqueCounts", "UniqueInverse"]
 
 
 class UniqueAll(NamedTuple):
-    """What ``unique_all`` gives."""
+    """The results of ``unique_all``."""
 
     values: Tensor
     indices: Tensor
@@ -20,14 +20,14 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What ``unique_counts`` gives."""
+    """The results of ``unique_counts``."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """What ``unique_inverse`` gives."""
+    """The results of ``unique_inverse``."""
 
     values: Tensor
     inverse_indices: Tensor

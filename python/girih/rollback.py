@@ -1,8 +1,8 @@
-"""Going back to the values there were, where the new ones cannot be computed.
+"""Restores previous values if the new values cannot be computed.
 
-A new parameter or running statistic is computed from the one before it, so the old value is there
-as long as the new one is not. It is remembered without keeping it: once the new value is there, the
-old one goes.
+A new parameter or running statistic is computed from the previous one, so the old value exists
+until the new value has been computed. A weak reference remembers the old value: it is freed when
+the new value has been computed.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from .errors import InvalidArgumentError
 
 __all__ = ["before", "remember", "rollback"]
 
-#: What tensors there were before, by who holds them and under which name.
+#: The previous tensors, by holder and name.
 _before: weakref.WeakKeyDictionary[Any, dict[Any, _girih.WeakTensor]] = weakref.WeakKeyDictionary()
 
 
 def remember(holder: Any, name: Any, old: Any, new: Any) -> None:
-    """Notes that a tensor is about to be replaced by one that is yet to be computed."""
+    """Records that a tensor is about to be replaced by a lazy tensor."""
     if type(old) is Tensor and type(new) is Tensor and new.is_lazy and not old.is_lazy:
         _before.setdefault(holder, {})[name] = _girih.weak(old)
 
 
 def rollback(*targets: Any) -> Any:
-    """Gives modules and optimisers the values back that they had, where new ones are not computed.
+    """Restores the previous values of modules and optimisers whose new values are not computed.
 
     After a step that cannot be evaluated (an index out of range, too little memory) parameters,
-    buffers and state depend on what fails. This goes back to the last values that were there.
+    buffers and state depend on the failed computation. This function restores their last values.
 
     Args:
-        *targets: Modules, optimisers, averages of parameters and scalers of losses.
+        *targets: Modules, optimisers, parameter averages and loss scalers.
 
     Returns:
         The argument if there is one, a tuple if there are several.
 
     Raises:
-        InvalidArgumentError: Something else is given.
+        InvalidArgumentError: An argument is of another type.
 
     Example:
         >>> import girih as gr
@@ -60,7 +60,7 @@ def rollback(*targets: Any) -> Any:
             for module in target.modules():
                 for name, value in list(module.__dict__.items()):
                     if type(value) is Tensor:
-                        # What is one tensor remains one.
+                        # Tied tensors stay tied.
                         old = found.setdefault(id(value), before(module, name, value))
                         module.__dict__[name] = old
         elif isinstance(target, Stateful):
@@ -73,7 +73,7 @@ def rollback(*targets: Any) -> Any:
 
 
 def before(holder: Any, name: Any, now: Any) -> Any:
-    """What a holder had in place of a tensor that is not computed; others as they are."""
+    """The previous tensor in place of a tensor that is not computed; other tensors unchanged."""
     weak = _before.get(holder, {}).get(name)
     if weak is None or type(now) is not Tensor or not now.is_lazy:
         return now
