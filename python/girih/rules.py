@@ -1,8 +1,8 @@
-"""Functions with derivatives of their own choice: ``checkpoint``, ``custom_jvp``, ``custom_vjp``.
+"""Functions with custom derivatives: ``checkpoint``, ``custom_jvp``, ``custom_vjp``.
 
-Each calls the user's function once, with placeholders, and records one ``call`` op that holds the
-recording. Compiled, a call costs nothing: its body takes its place. Rules are called when a
-derivative is taken.
+Each function calls the user's function once, with placeholders, and records one ``call`` op whose
+region is the recording. A call costs nothing in a compiled program, because a pass replaces it by
+its body. Rules are called when a derivative is taken.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMED: ContextVar[list[tuple[str, Tensor]] | None] = ContextVar("named", defaul
 
 
 class _Arguments:
-    """Arguments of which tensors are operands of a call, and all else is part of the function."""
+    """Arguments: tensors are operands of a call, and other leaves are part of the function."""
 
     def __init__(self, args: Any) -> None:
         self._leaves, self._structure = tree.flatten(args)
@@ -49,13 +49,13 @@ class _Arguments:
         return self._structure
 
     def others(self) -> tuple[Any, ...]:
-        """The leaves that are no tensors, with their types and places."""
+        """The leaves that are not tensors, with their types and positions."""
         places = set(self.where)
         leaves = enumerate(self._leaves)
         return tuple((i, type(leaf), leaf) for i, leaf in leaves if i not in places)
 
     def template(self) -> _Arguments:
-        """The same without the tensors, which it does not keep alive."""
+        """The same without the tensors, so that it does not keep them alive."""
         new = _Arguments.__new__(_Arguments)
         new._structure, new.where, new.inexact = self._structure, self.where, self.inexact
         new._leaves, new.tensors = list(self._leaves), []
@@ -64,7 +64,7 @@ class _Arguments:
         return new
 
     def at(self, tensors: Sequence[Tensor]) -> _Arguments:
-        """The same with other tensors of the same specs."""
+        """The same arguments with other tensors of the same specs."""
         new = self.template()
         new.tensors = list(tensors)
         for i, tensor in zip(self.where, tensors, strict=True):
@@ -121,14 +121,14 @@ def _describe(value: Any) -> str:
 
 
 def _like(leaf: Any, wanted: Tensor) -> Tensor:
-    """A leaf as a tensor; numbers take the shape and dtype of what they stand for."""
+    """A leaf as a tensor; numbers take the shape and dtype of the corresponding value."""
     if isinstance(leaf, Tensor):
         return leaf
     return _girih.broadcast_to(_girih.asarray(leaf, dtype=wanted.dtype), wanted.shape)
 
 
 class _Body(NamedTuple):
-    """A function that was called with placeholders."""
+    """The recording of a function that was called with placeholders."""
 
     body: _girih.Body
     stand_ins: list[Tensor]
@@ -139,7 +139,7 @@ class _Body(NamedTuple):
         return _Body(body, [body.placeholder(tensor) for tensor in tensors])
 
     def own(self) -> list[Tensor]:
-        """The function may assign to its arguments: it gets handles of its own."""
+        """The function may assign to its arguments, so it gets its own handles."""
         return _own(self.stand_ins)
 
 
@@ -147,7 +147,7 @@ def _own(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [+t if t.dtype.name != "bool" else t for t in tensors]
 
 
-#: How many objects are looked at for tensors that rules refer to.
+#: Maximum number of objects that are searched for tensors that rules refer to.
 _LOOKED_AT = 1000
 
 
@@ -185,7 +185,7 @@ def _referred(*roots: Any) -> list[Tensor]:
 def _contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # It is empty.
+    except ValueError:  # The cell is empty.
         return None
 
 
@@ -206,19 +206,19 @@ def checkpoint(
     *,
     policy: str | Sequence[str] | Callable[[str, Tensor], bool] = "nothing",
 ) -> Callable[..., Any]:
-    """A function whose reverse-mode derivative computes it again instead of keeping its values.
+    """A function whose reverse-mode derivative recomputes its values instead of saving them.
 
-    This trades time for memory (rematerialisation): of a checkpointed layer only the arguments, and
-    the values that the policy names, live until the derivative needs them. One more forward
-    computation is the cost. The results and gradients are the same. Also a decorator.
+    This trades time for memory (rematerialisation): a checkpointed layer saves only its arguments,
+    and the values that the policy selects, for the derivative. The cost is one more forward
+    computation. The results and gradients are the same. Also a decorator.
 
     Args:
-        fun: A function of pytrees; its tensors may be arguments or come from outside, as a module's
-            parameters. Random numbers that it draws are drawn once.
-        policy: What is kept: ``"nothing"``, ``"dots"`` (results of matrix products and
-            convolutions), ``"everything"`` (no checkpoint), names given by
-            :func:`checkpoint_name`, or a function of the op's name and the tensor: it is asked
-            about each tensor that ``fun`` recorded, in order, and gives True for those to keep.
+        fun: A function of pytrees; its tensors may be arguments or outside tensors, such as the
+            parameters of a module. Its random numbers are drawn once.
+        policy: The values to save: ``"nothing"``, ``"dots"`` (results of matrix products and
+            convolutions), ``"everything"`` (no checkpoint), names given by :func:`checkpoint_name`,
+            or a function of the op's name and the tensor, which is called for each tensor that
+            ``fun`` recorded, in order, and returns True for tensors to save.
 
     Returns:
         A function of the same arguments.
@@ -267,10 +267,10 @@ def checkpoint(
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """The same values, which no pass merges with anything on the other side.
+    """The same values, with a barrier that no pass optimises across.
 
-    Computations before the barrier and behind it are never fused, and equal computations on both
-    sides are not shared. Derivatives go through.
+    Computations before and after the barrier are never fused, and equal computations on both sides
+    are not shared. The barrier is differentiable.
 
     Args:
         operand: A pytree of tensors and numbers.
@@ -292,10 +292,10 @@ def optimization_barrier(operand: Any) -> Any:
 
 
 def stop_gradient(x: Any) -> Any:
-    """The values themselves, which no derivative goes through: they count as constants.
+    """The same values, which derivatives treat as constants.
 
     Args:
-        x: A tensor, what makes one, or a pytree of such.
+        x: A tensor, an object that converts to one, or a pytree of these.
 
     Returns:
         A tensor of the shape and dtype of ``x``, or a tree of the same structure.
@@ -315,7 +315,7 @@ def stop_gradient(x: Any) -> Any:
 
 
 def checkpoint_name(x: Tensor, name: str) -> Tensor:
-    """The tensor itself, named for the policy of a :func:`checkpoint` that it is recorded in.
+    """The same tensor, with a name for the policy of the enclosing :func:`checkpoint`.
 
     Args:
         x: A tensor that the checkpointed function computed.
@@ -325,7 +325,7 @@ def checkpoint_name(x: Tensor, name: str) -> Tensor:
         ``x``.
 
     Raises:
-        DTypeError: ``x`` is no tensor.
+        DTypeError: ``x`` is not a tensor.
 
     Example:
         >>> import girih as gr
@@ -343,13 +343,14 @@ def checkpoint_name(x: Tensor, name: str) -> Tensor:
 
 
 def _calls(frame: effects.Frame) -> Tensor:
-    """A token of all calls with an effect of a function, which is zero."""
+    """The token of all calls with an effect of a function; its value is zero."""
     scalars = [token if token.ndim == 0 else _girih.max(token) for token in frame.tokens]
     return reduce(operator.or_, scalars, _girih.zeros([], dtype=_girih.uint8))
 
 
 def _after(frame: effects.Frame, values: Sequence[Tensor]) -> list[Tensor]:
-    """Values that the calls of a function are made for: whoever computes one makes the calls."""
+    """Values with a dependency on the calls of a function, so that computing a value makes the
+    calls."""
     if not frame.tokens:
         return list(values)
     never = _calls(frame) != 0
@@ -357,11 +358,11 @@ def _after(frame: effects.Frame, values: Sequence[Tensor]) -> list[Tensor]:
 
 
 class _Custom:
-    """What both kinds of functions with rules have in common."""
+    """The common base of both kinds of functions with rules."""
 
     _kind: str
     _define: str
-    #: Whether the rule is one of forward mode.
+    #: Whether the rule is a forward-mode rule.
     _forward: bool
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
@@ -379,11 +380,11 @@ class _Custom:
         return f"<{self._kind} {self.__name__}>"
 
     def __call__(self, *args: Any) -> Any:
-        """The function at these arguments; its derivative is the rule's."""
+        """Calls the function; its derivative is computed by the rule."""
         raise NotImplementedError
 
     def _split(self, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
-        """Arguments that are not differentiated by, and the rest."""
+        """The non-differentiable arguments, and the others."""
         count = len(args)
         static = {i % count if -count <= i < count else count for i in self._static}
         if count in static:
@@ -402,7 +403,8 @@ class _Custom:
     def _body(
         self, arguments: _Arguments, static: list[Any]
     ) -> tuple[_Body, Any, list[Tensor], effects.Frame]:
-        """The function on placeholders: body, structure of the result, its leaves, its calls."""
+        """Calls the function on placeholders: body, structure of the result, its leaves, its
+        calls."""
         body = _Body.of(arguments.tensors)
         rest = arguments.rebuilt(body.own())[0]
         call = self._joined(static, rest, len(static) + len(rest))
@@ -435,8 +437,8 @@ class _Custom:
 class _Rules:
     """The rules of one call of a function, which are called when a derivative is taken.
 
-    The Rust side calls ``run`` with the body to be recorded, and placeholders for the arguments. It
-    gives the body of a backward rule, if there is one.
+    The Rust side calls ``run`` with the body to record into, and placeholders for the arguments.
+    ``run`` returns the body of a backward rule, if there is one.
     """
 
     def __init__(
@@ -452,12 +454,12 @@ class _Rules:
         self._name: str = of.__name__
         self._static = static
         self._arguments = arguments
-        #: That of the function's result.
+        #: The structure of the function's result.
         self._structure = structure
         #: Whether the last result is a token of the function's calls.
         self._tokens = tokens
         self._count = count
-        #: The rules themselves.
+        #: The rule functions.
         self.functions: tuple[Callable[..., Any], ...] = of._rules
 
     def run(self, body: _girih.Body, stand_ins: list[Tensor]) -> _girih.Body | None:
@@ -528,17 +530,17 @@ class _Vjp(_Rules):
 
 
 class custom_jvp(_Custom):  # noqa: N801  (a decorator)
-    """A function whose derivative is a rule of its own, in both modes.
+    """A function with a custom derivative rule for both modes.
 
     Args:
-        fun: A function of pytrees of tensors. It may refer to tensors outside, but not be
-            differentiated by them.
-        nondiff_argnums: Positions of arguments that are no tensors or are not differentiated by;
-            the rule takes them first.
+        fun: A function of pytrees of tensors. It may refer to outside tensors, but is not
+            differentiable with respect to them.
+        nondiff_argnums: Positions of arguments that are not tensors or not differentiated; the rule
+            takes them first.
 
     Raises:
-        InvalidArgumentError: It is called without a rule (see :meth:`defjvp`), or the rule returns
-            something else than a value and a tangent of the function's structure.
+        InvalidArgumentError: It is called without a rule (see :meth:`defjvp`), or the rule does not
+            return a value and a tangent with the function's structure.
 
     Example:
         >>> import girih as gr
@@ -559,9 +561,10 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         """Sets the rule: ``rule(*nondiff, primals, tangents)`` returns ``(output, tangent)``.
 
         Args:
-            rule: Takes the arguments and their tangents as tuples; is linear in the tangents. Those
-                of integers are zeros. It is called when a derivative is taken, and may call the
-                function itself: derivatives of all orders follow it. Also a decorator.
+            rule: Takes the arguments and their tangents as tuples; must be linear in the tangents.
+                Tangents of integers are zeros. The rule is called when a derivative is taken, and
+                may call the function itself; derivatives of all orders use the rule. Also a
+                decorator.
 
         Returns:
             The rule.
@@ -577,7 +580,7 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         return rule
 
     def __call__(self, *args: Any) -> Any:
-        """The function at these arguments; its derivative is the rule's."""
+        """Calls the function; its derivative is computed by the rule."""
         if not self._rules:
             raise InvalidArgumentError(
                 f"custom_jvp: {self.__name__} has no rule; give it one with @{self.__name__}.defjvp"
@@ -586,19 +589,19 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
 
 
 class custom_vjp(_Custom):  # noqa: N801  (a decorator)
-    """A function whose reverse-mode derivative is a rule of its own.
+    """A function with a custom reverse-mode derivative rule.
 
-    Forward mode (``jvp``, ``jacfwd``) has no rule for it: see :class:`custom_jvp`.
+    It does not support forward mode (``jvp``, ``jacfwd``): see :class:`custom_jvp`.
 
     Args:
-        fun: A function of pytrees of tensors. It may refer to tensors outside, but not be
-            differentiated by them.
-        nondiff_argnums: Positions of arguments that are no tensors or are not differentiated by;
-            the backward rule takes them first.
+        fun: A function of pytrees of tensors. It may refer to outside tensors, but is not
+            differentiable with respect to them.
+        nondiff_argnums: Positions of arguments that are not tensors or not differentiated; the
+            backward rule takes them first.
 
     Raises:
-        InvalidArgumentError: It is called without rules (see :meth:`defvjp`), or a rule returns
-            something else than it should.
+        InvalidArgumentError: It is called without rules (see :meth:`defvjp`), or a rule returns a
+            wrong structure.
 
     Example:
         >>> import girih as gr
@@ -617,8 +620,8 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
 
         Args:
             fwd: Takes the arguments of the function; returns ``(output, residuals)``, where
-                residuals are any pytree. Where a derivative is taken it is computed in place of
-                the function. Both rules are called then, and not before.
+                residuals are any pytree. When a derivative is taken, ``fwd`` runs in place of the
+                function. Both rules are called only when a derivative is taken.
             bwd: ``bwd(*nondiff, residuals, cotangent)`` returns a tuple with a pytree of cotangents
                 for each differentiated argument, or None for zeros.
 
@@ -632,7 +635,7 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
         self._rules = (fwd, bwd)
 
     def __call__(self, *args: Any) -> Any:
-        """The function at these arguments; its derivative is the rule's."""
+        """Calls the function; its derivative is computed by the rule."""
         if not self._rules:
             raise InvalidArgumentError(
                 f"custom_vjp: {self.__name__} has no rule; give it one with "

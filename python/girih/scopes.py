@@ -1,4 +1,4 @@
-"""Scopes: what a thread or an asyncio task does differently for the length of a block."""
+"""Scopes: settings of a thread or an asyncio task for a block."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ _numbers = itertools.count(1)
 
 
 class Scope(ContextDecorator, Generic[T]):
-    """A context manager, and a decorator, that changes its context to the end of the block.
+    """A context manager and decorator that changes settings of its context until the end of the
+    block.
 
     It belongs to the asyncio task, or else the thread, that entered it, and nests. It can be
-    entered again, by several tasks at once too, and be left before others that were entered later,
-    as generators do that run by turns.
+    entered again, even by several tasks concurrently, and it can exit before scopes that were
+    entered later, as happens with interleaved generators.
     """
 
     def __init__(self, enter: Callable[[int], Any], value: Callable[[], T]) -> None:
@@ -65,11 +66,11 @@ class Scope(ContextDecorator, Generic[T]):
 def eager_mode(on: bool = True) -> Scope[None]:
     """A context manager in which each op is computed as soon as it is recorded.
 
-    For finding the op that goes wrong: it raises where it is written. Numbers, gradients and
-    recorded nodes are those of deferred mode (but for passes that say they change rounding, such as
+    Use it to find the op that fails: the error is raised at the line of the op. Numbers, gradients
+    and recorded nodes are those of lazy mode (except for passes that change rounding, such as
     ``log_softmax`` for the logarithm of a softmax). Ops on arguments of a function being traced
-    wait, as these have no values. ``GIRIH_EAGER_MAX_GRAPH=1`` in the environment does the same
-    from the beginning.
+    stay lazy, because the arguments have no values. ``GIRIH_EAGER_MAX_GRAPH=1`` in the environment
+    enables eager mode from the start.
 
     Example:
         >>> import girih as gr
@@ -89,30 +90,30 @@ def is_eager() -> bool:
     """Whether ops are computed as soon as they are recorded.
 
     Raises:
-        InvalidArgumentError: ``GIRIH_EAGER_MAX_GRAPH`` says neither 1 nor 0.
+        InvalidArgumentError: ``GIRIH_EAGER_MAX_GRAPH`` is not a switch.
     """
     return _girih.is_eager()
 
 
 def verify_shapes(on: bool = True) -> Scope[None]:
-    """A context manager in which what is built is compared with what shape rules say.
+    """A context manager in which the shapes of computed values are compared with the shape rules.
 
-    An op whose shape rule lies then raises :class:`EvaluationError` with its name and both
-    shapes when it is compiled, in eager mode where it is recorded. ``GIRIH_VERIFY_SHAPES=1`` in
-    the environment does the same from the beginning.
+    An op with a wrong shape rule raises :class:`EvaluationError` with its name and both shapes when
+    it is compiled, or when it is recorded in eager mode. ``GIRIH_VERIFY_SHAPES=1`` in the
+    environment enables the check from the start.
     """
     return Scope(lambda n: _girih.enter_scope(n, verify=on), lambda: None)
 
 
 def debug_nans(on: bool = True) -> Scope[None]:
-    """A context manager in which a NaN in a result is an error that names where it comes from.
+    """A context manager in which a NaN in a result is an error that names the origin of the NaN.
 
-    When an evaluation, or a compiled function, gives a NaN, the program is run again with every
-    value kept, and :class:`EvaluationError` names the first op whose result has a NaN, its node and
-    the line that recorded it. Of ops inside of branches and loops it names the branch or loop. An
-    evaluation that was begun by ``async_eval`` is waited for, nothing is donated, and callbacks are
-    called once more. The tensors have their values all the same. ``GIRIH_DEBUG_NANS=1`` in the
-    environment does the same from the beginning.
+    When an evaluation, or a compiled function, gives a NaN, the program runs again and stores every
+    value, and :class:`EvaluationError` names the first op whose result has a NaN, its node and the
+    line that recorded it. For ops inside of branches and loops it names the branch or loop. In this
+    mode ``async_eval`` waits for its evaluation, nothing is donated, and callbacks are called once
+    more. The tensors get their values despite the error. ``GIRIH_DEBUG_NANS=1`` in the environment
+    enables the mode from the start.
 
     Args:
         on: Whether NaNs are errors in the block.
@@ -133,7 +134,7 @@ def debug_nans(on: bool = True) -> Scope[None]:
 
 
 def set_debug_nans(on: bool) -> None:
-    """Switches looking for NaNs on or off for this context; see :func:`debug_nans`."""
+    """Switches the search for NaNs on or off for this context; see :func:`debug_nans`."""
     _girih.set_debug_nans(on)
 
 
@@ -141,13 +142,13 @@ def stream(stream: _girih.Stream | None) -> Scope[_girih.Stream]:
     """A context manager in which programs are submitted to a stream.
 
     Args:
-        stream: Where to; with None the current stream stays.
+        stream: The stream; None keeps the current stream.
 
     Returns:
         The context manager, whose value is the stream.
 
     Raises:
-        InvalidArgumentError: The argument is no stream.
+        InvalidArgumentError: The argument is not a stream.
     """
     if stream is not None and not isinstance(stream, _girih.Stream):
         raise InvalidArgumentError(
@@ -157,10 +158,10 @@ def stream(stream: _girih.Stream | None) -> Scope[_girih.Stream]:
 
 
 def no_grad() -> Scope[None]:
-    """A context manager, and a decorator, in which nothing recorded requires gradients.
+    """A context manager and decorator in which recorded tensors do not require gradients.
 
-    For the imperative style (``requires_grad_``, ``backward``): updates of parameters, and programs
-    that need no gradients. :func:`girih.grad` and its kin pay no heed to it.
+    It is for the imperative style (``requires_grad_``, ``backward``): for parameter updates, and
+    for programs that need no gradients. It does not affect :func:`girih.grad` and other transforms.
 
     Returns:
         The context manager.
@@ -177,7 +178,7 @@ def no_grad() -> Scope[None]:
 
 
 def enable_grad() -> Scope[None]:
-    """A context manager that undoes :func:`no_grad` for a while.
+    """A context manager that undoes :func:`no_grad` for a block.
 
     Returns:
         The context manager.
@@ -194,7 +195,7 @@ def enable_grad() -> Scope[None]:
 
 
 def is_grad_enabled() -> bool:
-    """Whether what is recorded of tensors that require gradients requires them too.
+    """Whether results of tensors that require gradients require gradients too.
 
     Returns:
         False under :func:`no_grad`.
@@ -209,23 +210,23 @@ def is_grad_enabled() -> bool:
 
 
 def set_source_lines(on: bool) -> None:
-    """Has ops keep the line that recorded them, which errors of evaluation name, or not.
+    """Switches the recording of source lines of ops, which errors of evaluation name.
 
-    On by default, for the whole process; ``GIRIH_SOURCE_LINES=0`` switches it off. Without,
-    recording an op is quicker by what ``make bench`` shows.
+    It is on by default and applies to the whole process; ``GIRIH_SOURCE_LINES=0`` switches it off.
+    Recording an op is faster without source lines; ``make bench`` measures the difference.
     """
     _girih.set_source_lines(on)
 
 
 class named_scope(Scope[None]):  # noqa: N801 - reads as a function where it is used
-    """A context manager, and a decorator, in which ops carry a name.
+    """A context manager and decorator that names the ops recorded in it.
 
-    Names nest. Their path groups nodes in pictures, is kept in files and told in errors; modules
-    enter a scope of their name when they are called. Nothing computed depends on names. They go
-    with source lines (:func:`set_source_lines`).
+    Names nest. Their path groups nodes in pictures, is stored in files and appears in errors; a
+    module enters a scope with its name when it is called. Names do not affect results. They are
+    recorded only if source lines are (:func:`set_source_lines`).
 
     Args:
-        name: Without dots, which stand between the names of a path.
+        name: The name, without dots, which separate the names of a path.
 
     Example:
         >>> import girih as gr

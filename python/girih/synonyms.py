@@ -1,7 +1,8 @@
-"""Names that people bring from NumPy, PyTorch and JAX: what they are called here.
+"""Aliases and hints for names of NumPy, PyTorch and JAX.
 
-``girih.NAME`` of an alias is the thing meant. A hint is what the AttributeError says of a name
-whose function differs, or that is a method, a module or a way of working here.
+``girih.NAME`` of an alias is the object under its name in Girih. A hint is the text of the
+AttributeError for a name whose function differs, or that is a method, a module or another idiom in
+Girih.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ ALIASES = {
     "true_divide": "divide",
 }
 
-# What to write instead.
+# The replacement for each name.
 HINTS = {
     "addmm": "x + a @ b",
     "autograd": "girih.grad and girih.value_and_grad, which transform functions",
@@ -141,7 +142,7 @@ HINTS = {
     "vsplit": "girih.split(x, sections, axis=0)",
 }
 
-# Of girih.random.
+# Hints for girih.random.
 RANDOM_ALIASES = {
     "PRNGKey": "key",
     "randn": "normal",

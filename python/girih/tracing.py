@@ -1,4 +1,4 @@
-"""Tracing a function for ``compile``: its program, and what of Python goes with it."""
+"""Tracing a function for ``compile``: its program, and the Python state that belongs to it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Pattern", "Program", "StateMadeError", "trace"]
 
-#: A pytree as the extension compares and builds it: its structure, and for each leaf the position
-#: of its tensor or None, the leaf if it is no tensor, and whether it is a number.
+#: A pytree in the form that the extension compares and builds: its structure, and for each leaf the
+#: position of its tensor or None, the leaf if it is not a tensor, and whether it is a number.
 Pattern: TypeAlias = tuple[tree.TreeDef, list[tuple[int | None, Any, bool]]]
 
-#: Numbers that are known when a program runs.
+#: Types of numbers whose values are known only when a program runs.
 _NUMBERS = (SymbolicDim, SymbolicFloat)
 
-#: Stands for what is not there.
+#: Marks a missing object.
 _GONE = object()
 
 
 class StateMadeError(BaseException):
-    """Something that a function uses has made its state only now: it is to be traced with that.
+    """An object that a function uses has created its state during tracing; trace again with the
+    state.
 
-    No :class:`Exception`, which the function might catch.
+    It is not an :class:`Exception`, because the function might catch that.
     """
 
 
 class Program:
-    """A traced function with what it takes and gives beside tensors.
+    """A traced function with its inputs and outputs other than argument and result tensors.
 
     Attributes:
-        traced: The program proper.
-        places: Where things are held that the function refers to.
-        outside: Which of the places hold tensors that the program takes.
-        changed: Outputs that go elsewhere too, with the places.
-        effects: Places that get an object.
-        guards: What has to be found where.
-        names: Of the arguments, for those who save it.
+        traced: The traced program in the extension.
+        places: The places of the objects to which the function refers.
+        outside: The places whose tensors are inputs of the program.
+        changed: Outputs that are also stored in places, with these places.
+        effects: Places in which each call stores an object other than a tensor, with the object.
+        guards: The conditions on the objects in the places.
+        names: The names of the arguments, for saving.
         tokens: The outputs that are tokens of calls with an effect.
         is_ordered: Whether one of these calls is ordered.
     """
@@ -72,13 +73,13 @@ class Program:
         self._rebind(found.refs)
 
     def _rebind(self, refs: References) -> None:
-        """Looks for all that it refers to where these references say."""
+        """Uses the places of these references from now on."""
         self._references = refs
         self.places = refs.places
         self.guards = _girih.Guards([_written(guard) for guard in self._wanted()])
 
     def _wanted(self) -> list[Guard]:
-        """The guards that calls look at."""
+        """The guards that calls check."""
         guards, places = self._references.guards, self.places
         wanted = []
         for at, other in self._watched:
@@ -89,7 +90,8 @@ class Program:
         return wanted
 
     def refuses(self, tensors: list[Tensor]) -> tuple[str, str] | None:
-        """Where something else is found than at tracing, and what; ``None`` if it serves."""
+        """The place whose object differs from tracing, and the difference; ``None`` if the program
+        is valid."""
         broken = self.guards.broken()
         if broken is not None:
             return _difference(self._wanted()[broken])
@@ -102,9 +104,9 @@ class Program:
         return None if refused is None else ("", refused)
 
     def serves_at(self, refs: References, tensors: list[Tensor]) -> bool:
-        """Whether it serves the call with what these references say; it looks there from then on.
+        """Whether the program is valid for these references; if so, it uses them from now on.
 
-        So an object that was replaced by another one of the same content makes no other program.
+        An object that was replaced by another one with the same content thus causes no new program.
         """
         before = self._references
         if len(refs.guards) != len(before.guards) or len(refs.places) != len(before.places):
@@ -122,7 +124,7 @@ class Program:
         return False
 
     def export(self, function: str) -> _girih.Program:
-        """The program with the tensors it refers to, under their names in modules."""
+        """The program with the tensors to which it refers, under their names in modules."""
         from .nn.module import parameters_alive
 
         if self.changed:
@@ -159,9 +161,9 @@ class Program:
         return tree.unflatten(self._treedef, leaves)
 
     def pattern(self) -> Pattern | None:
-        """What the result is built from, as the extension reads it.
+        """The pattern of the result, in the form that the extension reads.
 
-        ``None`` if there are calls with an effect, which the extension does not make.
+        ``None`` if there are calls with an effect, which the extension does not support.
         """
         if self.tokens.start < self.tokens.stop:
             return None
@@ -189,7 +191,7 @@ class Program:
 
 
 class _Run:
-    """What calling the function with placeholders has found out."""
+    """The information from calling the function with placeholders."""
 
     def __init__(self, refs: References, name: str) -> None:
         self.refs = refs
@@ -198,22 +200,23 @@ class _Run:
         self.treedef = tree.structure(None)
         self.outputs: list[Tensor] = []
         self._output_of: dict[int, int] = {}
-        #: The output that each leaf of the result is; None for what is no tensor.
+        #: The output for each leaf of the result; None for a leaf that is not a tensor.
         self.where: list[int | None] = []
-        #: Of each leaf, whether it is a number to Python: of a float, or of a size.
+        #: For each leaf, whether it is a Python number: a symbolic float or size.
         self.numbers: list[bool] = []
         self.changed: dict[int, list[int]] = {}
         self.effects: list[tuple[int, Any]] = []
         #: The outputs that are tokens of calls with an effect.
         self.tokens = slice(0, 0)
         self.is_ordered = False
-        #: Positions of the guards that calls look at, and of places that hold one tensor.
+        #: Positions of the guards that calls check, and of places that hold the same tensor.
         self.watched: list[tuple[int, int | None]] = []
-        # Made before the function runs: it may append to what they watch.
+        # Created before the function runs, because the function may append to guarded containers.
         self._guards = _girih.Guards([_written(guard) for guard in refs.guards])
 
     def _output(self, tensor: Tensor, leaf: bool = False) -> int:
-        """Which output a tensor is: leaves of the result have one each, and places share."""
+        """The output of a tensor: each leaf of the result has its own output, and places share
+        outputs."""
         if leaf or id(tensor) not in self._output_of:
             self._output_of.setdefault(id(tensor), len(self.outputs))
             self.outputs.append(tensor)
@@ -221,7 +224,7 @@ class _Run:
         return self._output_of[id(tensor)]
 
     def returned(self, value: Any) -> None:
-        """Looks at what the function returned, and at what it has put elsewhere."""
+        """Processes the results of the function, and the objects that it stored in places."""
         self.leaves, self.treedef = tree.flatten(value)
         self.numbers = [isinstance(leaf, _NUMBERS) for leaf in self.leaves]
         self.leaves = [_scalar(leaf) for leaf in self.leaves]
@@ -238,7 +241,7 @@ class _Run:
                 self.effects.append((at, new))
 
     def called(self, frame: effects.Frame) -> None:
-        """Makes the calls with an effect part of the program."""
+        """Adds the calls with an effect to the program."""
         self.tokens = slice(len(self.outputs), len(self.outputs) + len(frame.tokens))
         self.outputs = self.outputs + frame.tokens
         self.is_ordered = frame.is_ordered
@@ -250,13 +253,14 @@ class _Run:
         )
 
     def restore(self) -> None:
-        """Puts back what the function has replaced: each call of the program replaces it."""
+        """Restores the objects that the function has replaced: each call of the program replaces
+        them."""
         for place, value in zip(self.refs.places, self.refs.before, strict=True):
             if type(place.container) is not tuple and _held(place) is not value:
                 place.write(value)
 
     def check(self, now: References) -> None:
-        """Fails if the function has put tensors where there was nothing before."""
+        """Fails if the function has stored tensors in places that did not exist before."""
         known = {(id(place.container), place.key) for place in self.refs.places}
         for place, value in zip(now.places, now.before, strict=True):
             new = (id(place.container), place.key) not in known
@@ -264,8 +268,8 @@ class _Run:
                 raise self._leak(place, "nothing")
 
     def watch(self, outside: list[int], used: list[int], first: list[int]) -> None:
-        """Chooses the guards that calls look at: not what the program takes anyway, nor what the
-        function itself changes in passing, such as a list that it appends to.
+        """Chooses the guards that calls check. It leaves out inputs of the program, and objects
+        that the function itself mutates, such as a list to which it appends.
         """
         position = {id(place): at for at, place in enumerate(self.refs.places)}
         skipped = {outside[i] for i in used}
@@ -278,7 +282,7 @@ class _Run:
         for at, guard in enumerate(self.refs.guards):
             if at not in broken and position[id(guard.place)] not in skipped:
                 self.watched.append((at, None))
-        # Places that hold one tensor are one to the program.
+        # Places that hold the same tensor are one input of the program.
         for i, same in enumerate(first):
             if i != same and same in used:
                 self.watched.append((outside[i], outside[same]))
@@ -296,11 +300,11 @@ def trace(
 
     Args:
         fun: Called once, with placeholders.
-        tensors: Its arguments now.
-        dynamic: The dynamic axes of each.
-        look: Finds what the function refers to.
-        name: Of the function, for messages.
-        names: Of the tensors, for messages.
+        tensors: Its current arguments.
+        dynamic: The dynamic axes of each tensor.
+        look: Finds the references of the function.
+        name: The name of the function, for messages.
+        names: The names of the tensors, for messages.
     """
     while True:
         try:
@@ -338,7 +342,7 @@ def _traced(
 
 
 def _scalar(leaf: Any) -> Any:
-    """A number that is known when a program runs as a tensor; all else as it is."""
+    """Converts a symbolic number to a tensor; returns other objects unchanged."""
     if isinstance(leaf, SymbolicFloat):
         return leaf.tensor
     return _girih.asarray(leaf) if isinstance(leaf, SymbolicDim) else leaf

@@ -1,8 +1,8 @@
 """Function transforms: ``grad`` and ``value_and_grad``.
 
-A transform calls the user's function once with placeholders in place of the differentiated
-leaves, and hands the recorded graph to the extension, which differentiates it and splices the
-result, still lazy, into the caller's graph. So transforms nest, and compute nothing.
+A transform calls the user's function once with placeholders in place of the differentiated leaves,
+and passes the recorded graph to the extension. The extension differentiates the graph and splices
+the lazy result into the caller's graph. So transforms nest, and compute nothing.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ def value_and_grad(
 
     Args:
         fun: Returns a floating-point scalar tensor (shape ``[]``), or with ``has_aux`` a pair
-            ``(scalar, aux)``. It may close over tensors; those are constants to the gradient.
-        argnums: Which positional arguments to differentiate: an int, or a sequence of ints.
-            Negative ones count from the end. Each may be any pytree of floating-point or complex
-            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as JAX's.
+            ``(scalar, aux)``. It may close over tensors, which are constants for the gradient.
+        argnums: The positional arguments to differentiate: an int, or a sequence of ints. Negative
+            ints count from the end. Each argument may be any pytree of floating-point or complex
+            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as in JAX.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
         holomorphic: Whether ``fun`` is a complex function of complex arguments that has a complex
             derivative; the gradient is that derivative.
 
     Returns:
-        A function of the same arguments that returns ``(value, grads)``, or
-        ``((value, aux), grads)`` with ``has_aux``. ``grads`` has the structure of the argument
-        (a tuple of such for a sequence of argnums); each leaf has its argument's shape and
-        dtype. Everything returned is lazy. A tensor passed in two places is two variables: each
-        place gets its own partial derivative.
+        A function of the same arguments that returns ``(value, grads)``, or ``((value, aux),
+        grads)`` with ``has_aux``. ``grads`` has the structure of the argument (a tuple of
+        structures for a sequence of argnums); each leaf has its argument's shape and dtype. All
+        results are lazy. A tensor passed in two places counts as two variables: each place gets its
+        own partial derivative.
 
     Raises:
-        InvalidArgumentError: ``argnums`` repeats itself, or an argument is missing.
+        InvalidArgumentError: ``argnums`` names an argument twice, or an argument is missing.
         DTypeError: A differentiated leaf, or the value, is not floating point; or, if it is
             ``holomorphic``, not complex.
         ShapeError: The value is not a scalar.
@@ -140,15 +140,15 @@ def differentiate(
     Args:
         fun: Called with a placeholder for each variable; returns the value and an auxiliary tree.
         variables: What :func:`as_variables` returns.
-        name: For messages: of the user's function.
-        has_aux: For messages: whether that returns an auxiliary tree.
+        name: The name of the user's function, for messages.
+        has_aux: Whether the user's function returns an auxiliary tree, for messages.
 
     Returns:
-        The value, the gradients, and the auxiliary tree made of the variables.
+        The value, the gradients, and the auxiliary tree computed from the variables.
     """
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
-    # The function may assign to its arguments: it gets handles of its own.
+    # The function may assign to its arguments, so it gets its own handles.
     with effects.collected() as frame:
         result, aux = fun([+stand_in for stand_in in stand_ins])
     value = _checked_value(result, name, has_aux)
@@ -198,7 +198,7 @@ def _with_trees(
 
 
 def split(structures: list[tree.TreeDef], leaves: list[Tensor]) -> list[Any]:
-    """The trees that the leaves, one tree's after the other's, make up."""
+    """Splits the concatenated leaves of several trees into the trees."""
     rest = iter(leaves)
     return [tree.unflatten(s, islice(rest, s.num_leaves)) for s in structures]
 
@@ -277,8 +277,8 @@ def name_of(fun: Any) -> str:
 
 
 class Transformed:
-    """A transformed function. As a method it is that of the function bound to the object, so that
-    positions of arguments begin after it.
+    """A transformed function. As a method it transforms the bound function, so that argument
+    positions begin after the object.
     """
 
     def __init__(
@@ -289,7 +289,8 @@ class Transformed:
     ) -> None:
         self._fun = fun
         self._call = call
-        # functools.wraps would also set __wrapped__, whose signature is right and whose return not.
+        # functools.wraps would also set __wrapped__, whose parameters are right but whose return
+        # type is not.
         self.__name__ = f"{transform}_{name_of(fun)}"
         self.__doc__ = getattr(fun, "__doc__", None)
         self._transform = transform

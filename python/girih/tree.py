@@ -1,11 +1,11 @@
-"""Pytrees: nested containers of tensors, taken apart and put together again.
+"""Pytrees: flattening and rebuilding nested containers of tensors.
 
 Nodes are lists, tuples, named tuples, dicts (also ``OrderedDict`` and ``defaultdict``),
 dataclasses, registered types and ``None`` (a node without children). Everything else is a leaf.
 
 Dict children come in the order of their sorted keys, so two dicts with equal keys have equal
-structures however they were filled; the dict rebuilt has the original insertion order. A
-dataclass field with ``metadata={"static": True}`` belongs to the structure, not to the leaves.
+structures for any insertion order; the rebuilt dict has the original insertion order. A dataclass
+field with ``metadata={"static": True}`` belongs to the structure, not to the leaves.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-#: Any nesting of the node types around leaves.
+#: Any nesting of the node types with leaves.
 PyTree: TypeAlias = Any
 
 
@@ -55,7 +55,7 @@ def register(
             in :func:`flatten_with_path`; ``.<0>``, ``.<1>``, ... otherwise.
 
     Raises:
-        InvalidArgumentError: The type is a node already.
+        InvalidArgumentError: The type is already a node.
     """
     _girih.tree_register(cls, flatten, unflatten, names, subclasses)
 
@@ -63,14 +63,14 @@ def register(
 def flatten(
     tree: PyTree, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[list[Any], TreeDef]:
-    """Takes a pytree apart.
+    """Flattens a pytree.
 
     Args:
-        tree: Any pytree; a leaf alone is one.
-        is_leaf: Asked of every node; where it answers true the node is kept whole.
+        tree: Any pytree; a single leaf is a pytree.
+        is_leaf: Called for every node; if it returns true the node is a leaf.
 
     Returns:
-        The leaves in order and the structure that :func:`unflatten` rebuilds the tree from.
+        The leaves in order, and the structure from which :func:`unflatten` rebuilds the tree.
     """
     return _girih.tree_flatten(tree, is_leaf)
 
@@ -93,12 +93,12 @@ def leaves(tree: PyTree) -> list[Any]:
 
 
 def spread(prefix: PyTree, tree: PyTree, is_leaf: Callable[[Any], bool]) -> list[Any] | None:
-    """For each leaf of a pytree the leaf of ``prefix`` that it lies under.
+    """For each leaf of a pytree, the leaf of ``prefix`` above it.
 
     Args:
-        prefix: A pytree whose leaves stand where the tree has leaves or whole subtrees.
+        prefix: A pytree whose leaves are at positions of leaves or subtrees of the tree.
         tree: Any pytree.
-        is_leaf: Which nodes of ``prefix`` are leaves of it.
+        is_leaf: The nodes of ``prefix`` that are leaves.
 
     Returns:
         One entry for each leaf of ``tree``; ``None`` where the containers differ.
@@ -107,7 +107,7 @@ def spread(prefix: PyTree, tree: PyTree, is_leaf: Callable[[Any], bool]) -> list
 
 
 def leaves_like(treedef: TreeDef, tree: PyTree) -> list[Any] | None:
-    """The leaves of a pytree of the given structure; ``None`` where it has another."""
+    """The leaves of a pytree of the given structure; ``None`` if the tree has another structure."""
     return _girih.tree_leaves_like(treedef, tree)
 
 
@@ -117,16 +117,16 @@ def structure(tree: PyTree) -> TreeDef:
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> PyTree:
-    """Rebuilds a pytree from its structure and as many leaves as it has.
+    """Rebuilds a pytree from its structure and its leaves.
 
     Raises:
-        InvalidArgumentError: The number of leaves is another.
+        InvalidArgumentError: The number of leaves does not match.
     """
     return _girih.tree_unflatten(treedef, leaves)
 
 
 def map(f: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
-    """Applies ``f`` to corresponding leaves of one or more pytrees of one structure.
+    """Applies ``f`` to corresponding leaves of one or more pytrees with the same structure.
 
     Returns:
         A pytree of that structure with the results.

@@ -1,12 +1,12 @@
-"""Batches of data for training: shuffled, prepared ahead in a thread, and counted by a bar.
+"""Data loading for training: batching, shuffling, prefetching in a thread, and a progress bar.
 
     loader = gr.data.DataLoader((images, labels), batch_size=64, shuffle=True)
     for epoch in range(10):
         for x, y in gr.data.progress(loader, f"epoch {epoch + 1}"):
             loss = step(x, y)
 
-A loader goes over arrays, which are cut in one piece, over anything with ``len`` and ``[i]``, and
-over iterables.
+A loader iterates over arrays, which it slices batch by batch, over objects with ``len`` and
+``[i]``, and over iterables.
 """
 
 from __future__ import annotations

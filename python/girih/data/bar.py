@@ -1,4 +1,4 @@
-"""A bar that shows how far a loop is."""
+"""A progress bar for loops."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["Progress", "progress"]
 
 _T = TypeVar("_T")
 _WIDTH = 24
-#: A bar that is not on a terminal writes a line after so many seconds at least.
+#: Minimum seconds between two lines of a bar that is not on a terminal.
 _SECONDS_PER_LINE = 10.0
 
 
 class Progress(Generic[_T]):
-    """An iterable that shows how far its loop is: see :func:`progress`.
+    """An iterable that shows the progress of its loop: see :func:`progress`.
 
     Args:
-        items: What the loop goes over.
-        description: What stands before the bar.
-        total: How many items there are, if ``len`` does not say.
-        file: Where the bar is written, standard error by default.
-        interval: Seconds between two pictures of the bar on a terminal.
+        items: The items of the loop.
+        description: The text before the bar.
+        total: The number of items, if ``len`` does not give it.
+        file: The file of the bar, standard error by default.
+        interval: Seconds between two updates of the bar on a terminal.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Progress(Generic[_T]):
         self._file.flush()
 
     def line(self) -> str:
-        """The bar as it is now, as text."""
+        """The current text of the bar."""
         seconds = max(time.monotonic() - self._started, 1e-9)
         speed = self._done / seconds
         parts = [self._description] if self._description else []
@@ -130,17 +130,17 @@ def progress(
     file: TextIO | None = None,
     interval: float = 0.1,
 ) -> Progress[_T]:
-    """An iterable whose loop draws a bar: share, time that is left, speed, and numbers of yours.
+    """An iterable with a progress bar: completed fraction, remaining time, speed, and user numbers.
 
-    On a terminal the bar draws itself anew in one line; elsewhere there is a line every ten seconds
-    and one at the end.
+    On a terminal the bar is redrawn in one line; otherwise there is a line every ten seconds and
+    one at the end.
 
     Args:
-        items: What the loop goes over.
-        description: What stands before the bar.
-        total: How many items there are, if ``len`` does not say.
-        file: Where the bar is written, standard error by default.
-        interval: Seconds between two pictures of the bar on a terminal.
+        items: The items of the loop.
+        description: The text before the bar.
+        total: The number of items, if ``len`` does not give it.
+        file: The file of the bar, standard error by default.
+        interval: Seconds between two updates of the bar on a terminal.
 
     Returns:
         The iterable; its ``set`` shows numbers after the bar.

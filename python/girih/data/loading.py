@@ -1,4 +1,4 @@
-"""From arrays, sequences and iterables to batches of tensors."""
+"""Batches of tensors from arrays, sequences and iterables."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["DataLoader", "batched", "collate", "prefetched", "shuffled"]
 
 _T = TypeVar("_T")
-#: What the thread of :func:`prefetched` sends after the last item.
+#: The end marker that the thread of :func:`prefetched` sends after the last item.
 _END = object()
 
 
 def collate(samples: list[Any]) -> Any:
-    """Samples as one batch: tensors and arrays of equal shape stacked, numbers as a tensor.
+    """Combines samples into a batch: stacks tensors and arrays of equal shape, converts numbers to
+    a tensor.
 
     Args:
         samples: Pytrees of the same structure: tensors, arrays, numbers; strings stay in a list.
 
     Returns:
-        A pytree of tensors with a first axis of the samples.
+        A pytree of tensors whose first axis is the samples.
 
     Raises:
         InvalidArgumentError: There are no samples, or they differ in structure.
@@ -80,9 +81,9 @@ def batched(
 
     Args:
         samples: The samples.
-        batch_size: Samples in a batch.
-        drop_last: Whether a last batch with fewer samples is left out.
-        collate: Makes a batch of a list of samples; :func:`collate` by default.
+        batch_size: The number of samples in a batch.
+        drop_last: Whether to drop a last batch with fewer samples.
+        collate: Combines a list of samples into a batch; :func:`collate` by default.
 
     Yields:
         The batches.
@@ -117,19 +118,19 @@ def _batches(
 
 
 def shuffled(samples: Iterable[_T], buffer_size: int, seed: int = 0) -> Iterator[_T]:
-    """The samples of an iterable in random order, as far as a buffer of some of them allows.
+    """The samples of an iterable, shuffled with a buffer of limited size.
 
     Args:
         samples: The samples.
-        buffer_size: From how many of them the next one is drawn; if that is all of them, each
-            order is equally likely.
-        seed: Of the order.
+        buffer_size: The number of samples from which the next one is drawn; if it is at least the
+            number of all samples, each order is equally likely.
+        seed: The seed of the order.
 
     Returns:
         An iterator of the samples.
 
     Raises:
-        InvalidArgumentError: A buffer of less than one.
+        InvalidArgumentError: A buffer size below 1.
 
     Example:
         >>> import girih as gr
@@ -156,14 +157,14 @@ def _drawn(samples: Iterable[_T], size: int, seed: int) -> Iterator[_T]:
 
 
 class prefetched(Generic[_T]):  # noqa: N801 - reads as a function where it is used
-    """The items of an iterable, made ahead by a thread.
+    """The items of an iterable, prefetched by a thread.
 
-    The thread evaluates the tensors in the items. An error in it is raised where its item would
-    have come. The thread ends with the last item, or when the iterator is closed or dropped.
+    The thread evaluates the tensors in the items. An error in the thread is raised in place of its
+    item. The thread ends with the last item, or when the iterator is closed or deleted.
 
     Args:
-        items: The iterable; each iteration begins it anew.
-        size: How many items may wait.
+        items: The iterable; each iteration restarts it.
+        size: The maximum number of prefetched items.
 
     Raises:
         InvalidArgumentError: A size below 1.
@@ -196,7 +197,7 @@ class prefetched(Generic[_T]):  # noqa: N801 - reads as a function where it is u
                 yield item
         finally:
             stop.set()
-            # The thread may wait for room.
+            # The thread may be waiting for room in the queue.
             while thread.is_alive():
                 try:
                     waiting.get_nowait()
@@ -218,28 +219,28 @@ def _fill(items: Iterable[Any], waiting: queue.Queue[Any], stop: threading.Event
 
 
 class DataLoader:
-    """Batches of data, in a new order in each epoch if asked for.
+    """Batches of data, optionally in a new order in each epoch.
 
-    The data are a pytree of arrays with one first axis, such as ``(images, labels)``, whose batches
-    are cut out in one piece; or something with ``len`` and ``[i]``, or an iterable, whose samples
-    are joined by ``collate``. Each iteration is an epoch. Orders depend on the seed and the number
-    of the epoch only, so that a training that is resumed sees what it would have seen.
+    The data are a pytree of arrays with equal first axes, such as ``(images, labels)``, which are
+    sliced batch by batch; or an object with ``len`` and ``[i]``, or an iterable, whose samples
+    ``collate`` combines. Each iteration is an epoch. The order depends only on the seed and the
+    number of the epoch, so that resumed training sees the same batches.
 
     Args:
         data: The data.
-        batch_size: Samples in a batch.
+        batch_size: The number of samples in a batch.
         shuffle: Whether each epoch has a random order; not for iterables, see :func:`shuffled`.
-        drop_last: Whether a last batch with fewer samples is left out.
-        seed: Of the orders.
-        collate: Makes a batch of a list of samples, where the data are no arrays.
-        prefetch: How many batches a thread makes ahead; 0 for none, and no thread.
+        drop_last: Whether to drop a last batch with fewer samples.
+        seed: The seed of the orders.
+        collate: Combines a list of samples into a batch, if the data are not arrays.
+        prefetch: The number of batches that a thread prefetches; 0 for no thread.
 
     Attributes:
-        epoch: The number of the epoch that the next iteration is, from 0.
+        epoch: The number of the epoch of the next iteration, from 0.
 
     Raises:
-        InvalidArgumentError: A batch size below 1, a negative prefetch, arrays without elements'
-            axis, or an iterable that is to be shuffled.
+        InvalidArgumentError: A batch size below 1, a negative prefetch, arrays without axes, or
+            ``shuffle`` with an iterable.
         ShapeError: Arrays whose first axes differ.
 
     Example:
@@ -311,14 +312,14 @@ class DataLoader:
         return positions
 
     def state_dict(self) -> dict[str, int]:
-        """Where it is: the epoch, and how many of its batches have been given."""
+        """The position: the epoch, and the number of its batches that have been returned."""
         return {"epoch": self.epoch, "batch": self._batch}
 
     def load_state_dict(self, values: Mapping[str, Any]) -> None:
-        """Goes on from a :meth:`state_dict`, or what a file has of it: with the next batch.
+        """Restores a :meth:`state_dict`, or one loaded from a file: continues with the next batch.
 
         Args:
-            values: Numbers, or tensors of them.
+            values: Numbers, or scalar tensors.
 
         Raises:
             InvalidArgumentError: A number is missing or negative.
@@ -347,13 +348,13 @@ class DataLoader:
         made = self._made(self.epoch, self._skip)
         self._batch, self._skip = self._skip, 0
         for batch in prefetched(made, self.prefetch) if self.prefetch else made:
-            # The state is that after the batch that the loop now has.
+            # The state is the state after the current batch of the loop.
             self._batch += 1
             yield batch
         self.epoch, self._batch = self.epoch + 1, 0
 
     def _made(self, epoch: int, skip: int) -> Iterator[Any]:
-        """The batches of an epoch but for the first ones."""
+        """The batches of an epoch, except the first ones."""
         if self._length is None:
             for i, batch in enumerate(
                 _batches(self._data, self.batch_size, self.drop_last, self._collate)
