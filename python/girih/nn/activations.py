@@ -41,7 +41,7 @@ __all__ = [
 
 
 class _Activation(Module):
-    """A function of one tensor, with the options the module holds."""
+    """A function of one tensor, with the options of the module."""
 
     _function: ClassVar[str]
 
@@ -150,12 +150,13 @@ class Softplus(Module):
 
 
 def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x`` is above a threshold.
+    """``log(1 + exp(beta * x)) / beta``, or ``x`` where ``beta * x`` is above a threshold.
 
     Args:
         x: Real numbers.
-        beta: How sharp the bend is.
-        threshold: Where the line begins. :func:`girih.softplus` needs none.
+        beta: The sharpness of the bend.
+        threshold: The value of ``beta * x`` above which the function is linear.
+            :func:`girih.softplus` has no threshold.
 
     Returns:
         A tensor of x's shape.
@@ -176,12 +177,12 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 
 class RReLU(Module):
-    """``x``, or a slope times ``x`` where it is negative; in training mode slopes are drawn, else
-    their mean is taken: Xu et al. 2015.
+    """``x``, or a slope times ``x`` where it is negative. Slopes are random in training mode, and
+    their mean in evaluation mode: Xu et al. 2015.
 
     Args:
-        lower: The least slope.
-        upper: The largest.
+        lower: The smallest slope.
+        upper: The largest slope.
 
     Raises:
         InvalidArgumentError: On a call, ``lower`` above ``upper``.
@@ -246,7 +247,7 @@ class Hardshrink(_Activation):
 
 
 class Softshrink(_Activation):
-    """``x`` moved toward 0 by ``lambd``, 0 where that passes it."""
+    """``x`` moved toward 0 by ``lambd``, or 0 where ``|x| <= lambd``."""
 
     _function = "softshrink"
 
@@ -255,7 +256,7 @@ class Softshrink(_Activation):
 
 
 class GLU(_Activation):
-    """The first half of an axis times the logistic function of the second."""
+    """The first half of an axis times the sigmoid of the second half."""
 
     _function = "glu"
 
@@ -294,7 +295,7 @@ class Softmax2d(Module):
     """Softmax over the channels of images, ``[batch, channels, h, w]`` or without the batch axis.
 
     Raises:
-        ShapeError: On a call, another number of axes.
+        ShapeError: On a call, a wrong number of axes.
 
     Example:
         >>> import girih as gr
@@ -312,8 +313,8 @@ class Softmax2d(Module):
 
 
 class PReLU(Module):
-    """``x``, or ``weight * x`` where it is not positive, with learnt weights: one, or one for each
-    of ``num_parameters`` channels (axis 1)."""
+    """``x``, or ``weight * x`` where it is not positive, with a learnable weight, or a learnable
+    weight for each of ``num_parameters`` channels (axis 1)."""
 
     weight: Tensor
 
@@ -328,5 +329,5 @@ class PReLU(Module):
         return _girih.prelu(x, self.weight)
 
     def extra_repr(self) -> str:
-        """How many weights, and what they started as."""
+        """The number of weights, and their initial value."""
         return f"num_parameters={self.weight.shape[0]}, initial={self.initial}"

@@ -1,4 +1,4 @@
-"""Softmax over very many classes, of which few are frequent."""
+"""Softmax over a very large number of classes, of which few are frequent."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ __all__ = ["AdaptiveLogSoftmaxWithLoss", "AdaptiveLoss"]
 
 
 class AdaptiveLoss(NamedTuple):
-    """What :class:`AdaptiveLogSoftmaxWithLoss` gives."""
+    """The result of :class:`AdaptiveLogSoftmaxWithLoss`."""
 
     #: The log-probability of each target.
     output: Tensor
-    #: Minus their mean.
+    #: The negated mean of the log-probabilities.
     loss: Tensor
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """Softmax in clusters: frequent classes by the whole features, rare ones by fewer. Grave et al.
-    2017. Classes are ordered by frequency, the most frequent first.
+    """Softmax in clusters: frequent classes use all features, rare classes use fewer features.
+    Grave et al. 2017. Classes are ordered by frequency, the most frequent first.
 
     Args:
-        in_features: Features of the argument.
-        n_classes: Classes.
-        cutoffs: Where clusters end, ascending; the last one ends with the classes.
-        div_value: How many times fewer features each further cluster has.
-        head_bias: Whether the first cluster has a bias.
-        dtype: Of the parameters.
+        in_features: The number of features of the argument.
+        n_classes: The number of classes.
+        cutoffs: The ends of the clusters, ascending; the last cluster ends with the last class.
+        div_value: The factor by which the number of features decreases with each cluster.
+        head_bias: Whether the first cluster has a bias term.
+        dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: Cutoffs that do not ascend between 0 and the classes.
+        InvalidArgumentError: The cutoffs are not ascending, or not between 0 and the number of
+            classes.
 
     Example:
         >>> import girih as gr
@@ -120,7 +121,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             ``(output, loss)``: ``[...]`` and a scalar.
 
         Raises:
-            ShapeError: Targets that do not fit.
+            ShapeError: The shape of the targets does not fit.
         """
         output = -_girih.nll_loss(self.log_prob(x), target, reduction="none")
         return AdaptiveLoss(output, -output.mean())

@@ -21,30 +21,30 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Module):
-    """Attention in several subspaces at once: Vaswani et al. 2017, section 3.2.2.
+    """Multi-head attention: Vaswani et al. 2017, section 3.2.2.
 
     Shapes: query ``[..., n, embed_dim]``, key ``[..., m, kdim]``, value ``[..., m, vdim]``, result
     ``[..., n, embed_dim]``. With ``num_kv_heads`` below ``num_heads`` each head of keys and values
-    serves a group of the query's: Ainslie et al. 2023.
+    serves a group of query heads (grouped-query attention): Ainslie et al. 2023.
 
     Args:
-        embed_dim: Features of queries and results.
-        num_heads: Subspaces; they divide the features.
-        dropout: The share of attention weights dropped in training mode.
+        embed_dim: The number of features of queries and results.
+        num_heads: The number of heads; it must divide ``embed_dim``.
+        dropout: The probability of dropping an attention weight in training mode.
         bias: Whether the projections have biases.
         kdim: Features of keys, ``embed_dim`` by default.
         vdim: Features of values, ``embed_dim`` by default.
         num_kv_heads: Heads of keys and values, ``num_heads`` by default.
-        dtype: Of the parameters.
-        rope: Turns queries and keys by their positions.
-        add_bias_kv: Whether a learnt key and value (``bias_k``, ``bias_v``) come after the others.
-        add_zero_attn: Whether a key and value of zeros come last.
+        dtype: The dtype of the parameters.
+        rope: A rotary position embedding for queries and keys.
+        add_bias_kv: Whether to append a learnable key and value (``bias_k``, ``bias_v``).
+        add_zero_attn: Whether to append a key and value of zeros at the end.
 
-    Every query sees the keys that these add; weights have a column for each.
+    Every query attends to the appended keys; the attention weights have a column for each of them.
 
     Raises:
-        InvalidArgumentError: The heads do not divide the features, or the heads of keys the heads;
-            a dropout outside ``[0, 1]``.
+        InvalidArgumentError: ``num_heads`` does not divide ``embed_dim``, ``num_kv_heads`` does not
+            divide ``num_heads``, or ``dropout`` is outside ``[0, 1]``.
 
     Example:
         >>> import girih as gr
@@ -100,8 +100,8 @@ class MultiheadAttention(Module):
         self._start(dtype)
 
     def _start(self, dtype: DType | None) -> None:
-        """Projections start as Xavier's, those of query, key and value as one matrix if they have
-        the same features; biases start at zero."""
+        """Projections use Xavier initialisation; those of query, key and value are initialised as
+        one matrix if they have the same number of features. Biases start at zero."""
         projections = (self.q_proj, self.k_proj, self.v_proj)
         shapes = [tuple(p.weight.shape) for p in projections]
         joint = len({features for _, features in shapes}) == 1
@@ -128,33 +128,36 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         cache: KVCache | None = None,
     ) -> Any:
-        """Applies the layer; keys are the query by default, values the keys.
+        """Applies the layer; by default keys are the query, and values are the keys.
 
-        Masks add up: a key is seen where all let it be seen. A query that sees no key gets zeros.
+        Masks combine: a query attends to a key only if all masks allow it. A query without any
+        allowed key gets zeros.
 
         Args:
             query: ``[..., n, embed_dim]``.
             key: ``[..., m, kdim]``.
             value: ``[..., m, vdim]``.
-            mask: Broadcasts to ``[..., num_heads, n, m]``: bool, True where a key is seen, or
-                numbers that are added; see :func:`girih.scaled_dot_product_attention`.
-            is_causal: Whether query i sees keys up to i only.
-            key_padding_mask: ``[..., m]`` as PyTorch has it: bool, True where a key is *not* seen,
-                or numbers that are added.
-            attn_mask: ``[n, m]``, ``[..., num_heads, n, m]`` or ``[batch * num_heads, n, m]`` as
-                PyTorch has it: bool, True where a key is *not* seen, or numbers that are added.
-            need_weights: Whether to give ``(result, weights)``.
-            average_attn_weights: Whether the weights are those of all heads, averaged: ``[..., n,
-                m]``; else ``[..., num_heads, n, m]``.
-            cache: Of :meth:`make_cache`. The queries are the positions after those in the cache,
-                which gets their keys and values; each sees the positions up to its own, so that
-                ``is_causal`` says nothing more. Masks are then of all ``m = capacity`` positions.
+            mask: Broadcasts to ``[..., num_heads, n, m]``: bool, True to attend to a key, or
+                numbers that are added to the scores; see
+                :func:`girih.scaled_dot_product_attention`.
+            is_causal: Whether query i attends only to keys up to i.
+            key_padding_mask: ``[..., m]`` as in PyTorch: bool, True to *ignore* a key, or numbers
+                that are added to the scores.
+            attn_mask: ``[n, m]``, ``[..., num_heads, n, m]`` or ``[batch * num_heads, n, m]`` as in
+                PyTorch: bool, True to *ignore* a key, or numbers that are added to the scores.
+            need_weights: Whether to return ``(result, weights)``.
+            average_attn_weights: Whether to average the returned weights over heads: ``[..., n,
+                m]``; otherwise ``[..., num_heads, n, m]``.
+            cache: A cache from :meth:`make_cache`. The queries are the positions after those in the
+                cache, and their keys and values are appended to the cache. Each query attends to
+                the positions up to its own, so that ``is_causal`` has no further effect. Masks then
+                cover all ``m = capacity`` positions.
 
         Returns:
             The result, ``[..., n, embed_dim]``, or a pair with the weights.
 
         Raises:
-            ShapeError: Operands or masks that do not fit.
+            ShapeError: The shapes of operands or masks do not fit.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -189,7 +192,8 @@ class MultiheadAttention(Module):
     def _extended(
         self, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Keys and values with those that the layer adds, and the mask, which lets them be seen."""
+        """Appends the layer's own keys and values, and extends the mask so that queries attend to
+        them."""
         size, keys, values = (*k.shape[:-2], 1, k.shape[-1]), [k], [v]
         if self.bias_k is not None and self.bias_v is not None:
             for parts, bias in ((keys, self.bias_k), (values, self.bias_v)):
@@ -211,9 +215,9 @@ class MultiheadAttention(Module):
         """An empty cache for the layer.
 
         Args:
-            batch: The axes of queries before the positions: ``[]``, or ``[batch]``.
-            capacity: How many positions there is room for.
-            dtype: Of keys and values, by default that of the parameters.
+            batch: The sizes of the query axes before the positions: ``[]``, or ``[batch]``.
+            capacity: The maximum number of positions.
+            dtype: The dtype of keys and values, by default that of the parameters.
 
         Returns:
             The cache.
@@ -232,7 +236,7 @@ class MultiheadAttention(Module):
         padding: Tensor | None,
         attn_mask: Tensor | None,
     ) -> Tensor | None:
-        """All masks as one, in this package's sense."""
+        """Combines all masks into one with the convention of this package."""
         masks = [] if mask is None else [mask]
         if padding is not None:
             by_key = padding.unsqueeze(-2).unsqueeze(-2)
@@ -255,7 +259,7 @@ class MultiheadAttention(Module):
 
 
 def _both(one: Tensor, other: Tensor) -> Tensor:
-    """Two masks as one: bool, or numbers that are added."""
+    """Combines two masks: bool, or numbers that are added to the scores."""
     if one.dtype == other.dtype == _girih.bool_:
         return one & other
     added = [

@@ -1,4 +1,4 @@
-"""Modules compiled in place: the methods that have a module's calls run programs."""
+"""Modules compiled in place: methods that make calls of a module run compiled programs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 __all__ = ["CompiledInPlace"]
 
-#: Where a module has the options that it was compiled with, and the function that they make.
+#: Attributes of a module with its compile options and its compiled function.
 _COMPILE, _COMPILED = "_compile", "_compiled"
 
 
 class CompiledInPlace:
-    """What :class:`girih.nn.Module` has to be compiled in place. Modules define ``forward``."""
+    """The mixin of :class:`girih.nn.Module` for compilation in place. Modules define
+    ``forward``."""
 
     forward: Callable[..., Any]
 
     def compile(self, **options: Any) -> Self:
-        """Compiles the module in place: its calls run programs of ``forward`` from now on.
+        """Compiles the module in place: from now on its calls run compiled programs of ``forward``.
 
-        Everything else stays: parameters and their names, :meth:`train` and :meth:`eval`, which
-        have programs of their own, and ``forward``, which is not compiled where it is called by
-        name. A copy of the module, or one that was pickled, is compiled too and has its own
-        programs.
+        Parameters and their names do not change. :meth:`train` and :meth:`eval` mode have separate
+        programs. A direct call of ``forward`` is not compiled. A copy of the module, or a pickled
+        module, is compiled too and has its own programs.
 
         Args:
-            options: As :func:`girih.compile` takes them, arguments being those of ``forward``.
+            options: The options of :func:`girih.compile`, for the arguments of ``forward``.
 
         Returns:
             The module.
@@ -67,7 +67,8 @@ class CompiledInPlace:
 
     @property
     def compiled_forward(self) -> CompiledFunction | None:
-        """What runs the calls of a module that was compiled in place; ``None`` for others."""
+        """The compiled function of a module that was compiled in place; ``None`` for other
+        modules."""
         return self._forward_compiled() if _COMPILE in self.__dict__ else None
 
     def _forward_compiled(self) -> CompiledFunction:
@@ -80,5 +81,5 @@ class CompiledInPlace:
         return compiled
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without programs: a copy makes its own."""
+        """The state without programs: a copy compiles its own."""
         return {name: value for name, value in self.__dict__.items() if name != _COMPILED}

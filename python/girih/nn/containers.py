@@ -1,4 +1,4 @@
-"""Modules that hold others, or parameters, in order or by name."""
+"""Modules that hold other modules, or parameters, in order or by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Holder(Module, Generic[T]):
-    """Values under names, which are attributes, so that they are in trees by these names."""
+    """Named values, stored as attributes, so that trees have them under these names."""
 
     _keys: list[str]
 
@@ -28,7 +28,7 @@ class _Holder(Module, Generic[T]):
         self._keys = []
 
     def _check(self, key: str, value: Any) -> Any:
-        """The value as it is to be held."""
+        """The value in the form in which it is stored."""
         raise NotImplementedError
 
     def _hold(self, key: str, value: Any) -> None:
@@ -58,7 +58,7 @@ class _Holder(Module, Generic[T]):
         return len(self._keys)
 
     def extra_repr(self) -> str:
-        """Nothing: what is held shows by its names."""
+        """Empty, because the held values are shown by their names."""
         return ""
 
 
@@ -66,7 +66,8 @@ class _Ordered(_Holder[T]):
     """Values by position: the names are ``"0"``, ``"1"`` and so on."""
 
     def _refill(self, items: list[tuple[str, Any]]) -> None:
-        """Holds these instead. Names that are positions follow the new order; others stay."""
+        """Replaces the held values. Names that are positions follow the new order; other names
+        stay."""
         for key in list(self._keys):
             self._drop(key)
         for i, (key, value) in enumerate(items):
@@ -81,7 +82,7 @@ class _Ordered(_Holder[T]):
         return self._keys[index]
 
     def append(self, value: Any) -> Self:
-        """Adds one at the end.
+        """Appends a value.
 
         Returns:
             This module.
@@ -90,7 +91,7 @@ class _Ordered(_Holder[T]):
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
-        """Adds several at the end.
+        """Appends several values.
 
         Returns:
             This module.
@@ -100,13 +101,13 @@ class _Ordered(_Holder[T]):
         return self
 
     def insert(self, index: int, value: Any) -> None:
-        """Puts one before another, with the meaning of ``list.insert``."""
+        """Inserts a value before a position, like ``list.insert``."""
         items: list[tuple[str, Any]] = list(self._all().items())
         items.insert(index, ("0", value))
         self._refill(items)
 
     def pop(self, index: int = -1) -> T:
-        """Takes one out and gives it."""
+        """Removes a value and returns it."""
         value = getattr(self, self._key(index))
         del self[index]
         result: T = value
@@ -162,20 +163,20 @@ class _Named(_Holder[T]):
         return key in self._keys
 
     def keys(self) -> KeysView[str]:
-        """The names, in the order they were given in."""
+        """The names, in insertion order."""
         return self._all().keys()
 
     def values(self) -> ValuesView[T]:
-        """What is held."""
+        """The held values."""
         return self._all().values()
 
     def items(self) -> ItemsView[str, T]:
-        """Pairs of both."""
+        """Pairs of name and value."""
         return self._all().items()
 
 
 class _OfModules(_Holder[Any]):
-    """Modules are called by the layer that holds the list, in scopes of both names."""
+    """A container whose modules are called by its owner, in scopes with both names."""
 
     def _check(self, key: str, value: Any) -> Any:
         if not isinstance(value, Module):
@@ -186,7 +187,7 @@ class _OfModules(_Holder[Any]):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # Not named by the key alone: see name_scope.
+        # The scope is not named by the key alone: see name_scope.
         if isinstance(value, Module):
             object.__setattr__(self, name, value)
             if (own := self.__dict__.get("_scope_name")) is not None:
@@ -195,17 +196,17 @@ class _OfModules(_Holder[Any]):
             super().__setattr__(name, value)
 
     def name_scope(self, name: str) -> None:
-        """Names the modules' scopes too: nothing calls the list itself."""
+        """Also names the scopes of the modules, because nothing calls the container itself."""
         super().name_scope(name)
         for key, value in self._all().items():
             value.name_scope(f"{name}.{key}")
 
 
 class ModuleList(_OfModules, _Ordered[Module]):
-    """Modules in a list, whose parameters belong to the module that holds it.
+    """A list of modules, whose parameters belong to the module that holds the list.
 
-    A plain list of modules does as well; this has the name, and the names in ``state_dict``, that
-    PyTorch's users expect.
+    A plain list of modules works as well; this class exists for users of PyTorch, and has the same
+    names in ``state_dict``.
 
     Example:
         >>> import girih as gr
@@ -245,7 +246,7 @@ class _OfParameters(_Holder[Any]):
 
 
 class ParameterList(_OfParameters, _Ordered[Tensor]):
-    """Parameters in a list: anything assigned or appended is trained.
+    """A list of parameters: every value assigned or appended is trained.
 
     Example:
         >>> import girih as gr
@@ -265,7 +266,7 @@ class ParameterList(_OfParameters, _Ordered[Tensor]):
 
 
 class ParameterDict(_OfParameters, _Named[Tensor]):
-    """Parameters by name: anything assigned is trained.
+    """Parameters by name: every value assigned is trained.
 
     Example:
         >>> import girih as gr
@@ -284,8 +285,8 @@ class Sequential(_Ordered[Any]):
     """Calls modules, or any functions of one argument, one after the other.
 
     Args:
-        layers: The modules or functions; or one mapping from names to them. Without names they are
-            called ``"0"``, ``"1"`` and so on; named ones are attributes too.
+        layers: The modules or functions, or one mapping from names to them. The default names are
+            ``"0"``, ``"1"`` and so on; named layers are attributes too.
 
     Raises:
         InvalidArgumentError: A layer cannot be called.
@@ -350,7 +351,7 @@ class Sequential(_Ordered[Any]):
 
 
 def _shown(layer: Any) -> str:
-    """A layer as it prints; a function by its name."""
+    """The text of a layer; for a function, its name."""
     if isinstance(layer, Module):
         return repr(layer)
     return getattr(layer, "__qualname__", None) or repr(layer)

@@ -36,7 +36,7 @@ def sizes(name: str, value: _Sizes, n: int) -> tuple[int, ...]:
 
 
 def check_moves(name: str, stride: _Sizes, padding: Any, dilation: _Sizes) -> None:
-    """Raises for distances and widths that no kernel can move by."""
+    """Raises an error for invalid strides, dilations and padding widths."""
     for argument, value, least in (("stride", stride, 1), ("dilation", dilation, 1)):
         if any(size < least for size in ((value,) if isinstance(value, int) else value)):
             raise InvalidArgumentError(f"{name}: {argument} must be at least {least}, got {value}")
@@ -56,7 +56,7 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Convolution(Module):
-    """What both directions hold: weight, bias and how the kernel moves."""
+    """The common base of convolutions and transposed convolutions: weight, bias and options."""
 
     precision: ClassVar[str | None] = "half"
 
@@ -132,28 +132,29 @@ class _Conv(_Convolution):
 
 
 class Conv1d(_Conv):
-    """Cross-correlation along one axis with learnt kernels, and a bias per output channel.
+    """Cross-correlation along one axis with learnable kernels, and a bias per output channel.
 
     Shapes: x ``[batch, in_channels, n]``, weight ``[out_channels, in_channels / groups, k]``.
     Weight and bias start uniform in ``±1 / sqrt(in_channels / groups * k)``.
 
     Args:
-        in_channels: Of the argument.
-        out_channels: Of the result.
-        kernel_size: Of each axis, or of all.
-        stride: Distances between positions of the kernel.
+        in_channels: The number of channels of the argument.
+        out_channels: The number of channels of the result.
+        kernel_size: The size along each axis, or along all axes.
+        stride: The distance between positions of the kernel.
         padding: One width, one per axis, a pair per axis, ``"same"`` or ``"valid"``.
-        dilation: Distances between the elements of the kernel.
-        groups: Groups of channels that do not see each other.
-        bias: Whether there is one.
-        padding_mode: What stands in the padding: ``"zeros"``, the mirrored axis (``"reflect"``),
-            its outermost elements (``"replicate"``) or its other end (``"circular"``).
-        dtype: Of the parameters.
+        dilation: The distance between elements of the kernel.
+        groups: The number of groups of channels; each group is convolved separately.
+        bias: Whether to add a bias.
+        padding_mode: The values of the padding: ``"zeros"``, the mirrored axis (``"reflect"``), its
+            outermost elements (``"replicate"``) or its other end (``"circular"``).
+        dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: Groups that do not divide the channels; a size, stride, dilation or
-            padding that cannot be; an unknown mode.
-        ShapeError: On a call, other channels, or a kernel larger than what there is.
+        InvalidArgumentError: The groups do not divide the channels; an invalid size, stride,
+            dilation or padding; an unknown mode.
+        ShapeError: On a call, a wrong number of channels, or a kernel larger than the padded
+            argument.
 
     Example:
         >>> import girih as gr
@@ -218,7 +219,7 @@ class _ConvTranspose(_Convolution):
 
 
 class ConvTranspose1d(_ConvTranspose):
-    """The transpose of :class:`Conv1d`: kernels scaled by elements, added up where they lie.
+    """The transpose of :class:`Conv1d`: the sum of kernels scaled by the elements of the argument.
 
     Shapes: x ``[batch, in_channels, n]``, weight ``[in_channels, out_channels / groups, k]``.
     """

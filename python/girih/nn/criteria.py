@@ -1,4 +1,4 @@
-"""Losses as modules. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"`` everywhere."""
+"""Losses as modules. In all losses ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ __all__ = [
 
 
 class _Loss(Module):
-    """A function of tensors with the options the module holds; tensors among them are buffers."""
+    """A function of tensors with the options of the module; tensors among the options are
+    buffers."""
 
     precision: ClassVar[str | None] = "full"
 
@@ -63,7 +64,7 @@ class _Loss(Module):
         )
 
     def extra_repr(self) -> str:
-        """The options that are no tensors."""
+        """The options that are not tensors."""
         options = ((name, getattr(self, name)) for name in self._names)
         return ", ".join(f"{n}={v!r}" for n, v in options if not isinstance(v, _girih.Tensor))
 
@@ -128,7 +129,7 @@ class BCEWithLogitsLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """Minus the log-probability at each label; see :func:`girih.nll_loss`."""
+    """The negative log-likelihood of each label; see :func:`girih.nll_loss`."""
 
     _function = "nll_loss"
 
@@ -169,8 +170,8 @@ class KLDivLoss(_Loss):
 
     Args:
         log_target: Whether targets are log-probabilities too.
-        reduction: As everywhere, or ``"batchmean"``: the sum over the size of the first axis, which
-            is the divergence's mean over a batch.
+        reduction: As in other losses, or ``"batchmean"``: the sum divided by the size of the first
+            axis, which is the mean of the divergence over a batch.
 
     Raises:
         InvalidArgumentError: On a call, another reduction.
@@ -228,7 +229,8 @@ class SoftMarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """By the angle between vectors on the last axis; see :func:`girih.cosine_embedding_loss`."""
+    """A loss by the angle between vectors on the last axis; see
+    :func:`girih.cosine_embedding_loss`."""
 
     _function = "cosine_embedding_loss"
 
@@ -237,7 +239,7 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """The anchor nearer to the positive than to the negative; see
+    """Requires the anchor to be nearer to the positive than to the negative; see
     :func:`girih.triplet_margin_loss`."""
 
     _function = "triplet_margin_loss"
@@ -254,7 +256,8 @@ class TripletMarginLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """Minus the log-likelihood under Poisson distributions; see :func:`girih.poisson_nll_loss`."""
+    """The negative log-likelihood under Poisson distributions; see
+    :func:`girih.poisson_nll_loss`."""
 
     _function = "poisson_nll_loss"
 
@@ -269,7 +272,8 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """Minus the log-likelihood under normal distributions; see :func:`girih.gaussian_nll_loss`."""
+    """The negative log-likelihood under normal distributions; see
+    :func:`girih.gaussian_nll_loss`."""
 
     _function = "gaussian_nll_loss"
 
@@ -284,9 +288,9 @@ class TripletMarginWithDistanceLoss(Module):
 
     Args:
         distance: A function of two tensors; by default :func:`girih.pairwise_distance`.
-        margin: By how much the negative is to be farther.
-        swap: Whether the positive's distance from the negative counts if that is smaller.
-        reduction: As everywhere.
+        margin: The required difference between the two distances.
+        swap: Whether to use the distance from positive to negative if it is smaller.
+        reduction: As in other losses.
 
     Raises:
         InvalidArgumentError: On a call, an unknown reduction.
@@ -311,7 +315,7 @@ class TripletMarginWithDistanceLoss(Module):
         self.swap, self.reduction = swap, reduction
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """The loss of three tensors of one shape."""
+        """The loss of three tensors with the same shape."""
         return triplet_margin_with_distance_loss(
             anchor,
             positive,
@@ -337,11 +341,11 @@ def triplet_margin_with_distance_loss(
 
     Args:
         anchor: Any shape that ``distance`` takes.
-        positive: What is to be near.
-        negative: What is to be far.
+        positive: The tensor that should be near.
+        negative: The tensor that should be far.
         distance: A function of two tensors; by default :func:`girih.pairwise_distance`.
-        margin: By how much the negative is to be farther.
-        swap: Whether the positive's distance from the negative counts if that is smaller.
+        margin: The required difference between the two distances.
+        swap: Whether to use the distance from positive to negative if it is smaller.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Returns:
@@ -372,16 +376,16 @@ def triplet_margin_with_distance_loss(
 
 
 class MultiMarginLoss(_Loss):
-    """Other classes below the label's by a margin: ``sum(max(0, margin - x[label] + x[i])**p) /
-    classes``; see :func:`girih.multi_margin_loss`.
+    """Requires the score of the label to exceed other scores by a margin: ``sum(max(0, margin -
+    x[label] + x[i])**p) / classes``; see :func:`girih.multi_margin_loss`.
 
     Shapes: x ``[..., classes]``, labels ``[...]``.
 
     Args:
         p: 1 or 2.
         margin: The margin.
-        weight: One per class.
-        reduction: As everywhere.
+        weight: A weight for each class.
+        reduction: As in other losses.
 
     Raises:
         InvalidArgumentError: On a call, another p.
@@ -406,13 +410,13 @@ class MultiMarginLoss(_Loss):
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Classes that are no labels of a row below those that are; see
+    """Requires the scores of the labels of a row to exceed the other scores; see
     :func:`girih.multilabel_margin_loss`.
 
     Shapes: x and labels ``[..., classes]``; a row of labels ends at its first negative one.
 
     Raises:
-        DTypeError: On a call, labels that are no integers.
+        DTypeError: On a call, labels that are not integers.
         ShapeError: On a call, shapes that differ.
 
     Example:
@@ -450,19 +454,19 @@ class MultiLabelSoftMarginLoss(_Loss):
 
 
 class CTCLoss(_Loss):
-    """Minus the log-probability of sequences of labels that may be spread over time: Graves et al.
+    """The negative log-likelihood of label sequences that are not aligned in time: Graves et al.
     2006; see :func:`girih.ctc_loss`.
 
     Called with log-probabilities ``[time, batch, classes]``, labels ``[batch, longest]`` (or all on
     one axis), and the lengths of both, ``[batch]``.
 
     Args:
-        blank: The class that stands for no label.
-        reduction: As everywhere; the mean divides each entry by its number of labels first.
-        zero_infinity: Whether what has too few steps for its labels costs nothing.
+        blank: The class of the blank label.
+        reduction: As in other losses; the mean first divides each entry by its number of labels.
+        zero_infinity: Whether the loss of an entry with too few steps for its labels is zero.
 
     Raises:
-        InvalidArgumentError: On a call, a blank that is no class.
+        InvalidArgumentError: On a call, a blank that is not a class.
         ShapeError: On a call, operands that do not fit.
 
     Example:
@@ -484,8 +488,8 @@ class CosineSimilarity(Module):
     """The cosine of the angle between vectors along an axis; see :func:`girih.cosine_similarity`.
 
     Args:
-        axis: Of the shape that both arguments broadcast to, 1 unless given; also spelled ``dim``.
-        eps: What norms are at least.
+        axis: The axis of the broadcast shape, 1 by default; also spelled ``dim``.
+        eps: The lower bound of the norms.
 
     Example:
         >>> import girih as gr
@@ -507,9 +511,9 @@ class PairwiseDistance(Module):
     """The p-norm of ``x1 - x2 + eps`` along the last axis; see :func:`girih.pairwise_distance`.
 
     Args:
-        p: Which norm.
+        p: The order of the norm.
         eps: Added to differences.
-        keepdim: Whether the last axis stays, with size 1.
+        keepdim: Whether to keep the last axis with size 1.
 
     Example:
         >>> import girih as gr

@@ -14,7 +14,7 @@ __all__ = ["pdist"]
 
 
 def pdist(x: Tensor, p: float = 2.0) -> Tensor:
-    """Distances between all pairs of rows, those of the first row before those of the second.
+    """Distances between all pairs of rows, in the order of the upper triangle.
 
     Args:
         x: ``[n, features]``.
@@ -24,7 +24,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
         A tensor of shape ``[n * (n - 1) / 2]``.
 
     Raises:
-        ShapeError: ``x`` has not two axes.
+        ShapeError: ``x`` does not have two axes.
         InvalidArgumentError: ``p`` is negative.
 
     Example:
@@ -40,7 +40,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     n = int(x.shape[0])
     count = n * (n - 1) // 2
     at = _girih.arange(count)
-    # The row in which entry `at` of a triangle without its diagonal lies, and its column.
+    # The row and the column of entry `at` of a triangle without its diagonal.
     root = (4.0 * n * (n - 1) - 7 - 8.0 * at.astype(_girih.float64)).sqrt()
     row = n - 2 - ((root - 1) * 0.5).floor().astype(at.dtype)
     column = at + row + 1 - count + (n - row) * (n - row - 1) // 2

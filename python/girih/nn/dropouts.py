@@ -18,7 +18,7 @@ def dropout1d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     Args:
         x: ``[batch, channels, n]``, with or without the batch.
         p: The probability of a zero.
-        training: False gives ``x`` as it is.
+        training: If False, ``x`` is returned unchanged.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -40,7 +40,7 @@ def dropout2d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     Args:
         x: ``[batch, channels, h, w]``; three axes are ``[batch, channels, n]``, as in PyTorch.
         p: The probability of a zero.
-        training: False gives ``x`` as it is.
+        training: If False, ``x`` is returned unchanged.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -63,7 +63,7 @@ def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     Args:
         x: ``[batch, channels, d, h, w]``, with or without the batch.
         p: The probability of a zero.
-        training: False gives ``x`` as it is.
+        training: If False, ``x`` is returned unchanged.
 
     Returns:
         A tensor of the shape of ``x``.
@@ -80,13 +80,13 @@ def dropout3d(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 def feature_alpha_dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Alpha dropout of whole channels: those dropped become the value at which ``selu`` saturates,
-    and the result is scaled and shifted so that mean 0 and variance 1 stay.
+    """Alpha dropout of whole channels: dropped channels get the value at which ``selu`` saturates,
+    and the result is scaled and shifted to preserve mean 0 and variance 1.
 
     Args:
         x: ``[batch, channels, ...]``.
-        p: The share of channels.
-        training: False gives ``x`` as it is.
+        p: The probability of dropping a channel.
+        training: If False, ``x`` is returned unchanged.
 
     Returns:
         A tensor of the shape of ``x``.

@@ -1,4 +1,4 @@
-"""Tables of rows that are addressed by integers."""
+"""Embeddings: tables of rows that are indexed by integers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Embedding", "EmbeddingBag"]
 
 
 class _Table(Module):
-    """The table and what is special about its rows."""
+    """The table and the options of its rows."""
 
     weight: Tensor
 
@@ -55,7 +55,7 @@ class _Table(Module):
             The layer.
 
         Raises:
-            ShapeError: The table has not two axes.
+            ShapeError: The table does not have two axes.
         """
         if weight.ndim != 2:
             raise ShapeError(
@@ -67,23 +67,23 @@ class _Table(Module):
 
 
 class Embedding(_Table):
-    """Rows of a table, addressed by integers.
+    """Rows of a table, indexed by integers.
 
-    Shapes: weight ``[num_embeddings, embedding_dim]``, indices of any shape, result
-    ``indices.shape + [embedding_dim]``. The table starts standard normal.
+    Shapes: weight ``[num_embeddings, embedding_dim]``, indices of any shape, result ``indices.shape
+    + [embedding_dim]``. The initial table is standard normal.
 
     Args:
-        num_embeddings: Rows.
-        embedding_dim: Columns.
-        padding_idx: A row that starts at zero and learns nothing.
-        max_norm: Rows that are looked up and have a larger norm are scaled to this one. The table
-            itself keeps them: a layer changes no parameter.
+        num_embeddings: The number of rows.
+        embedding_dim: The number of columns.
+        padding_idx: A row that starts at zero and is not trained.
+        max_norm: Looked-up rows with a larger norm are scaled to this norm. The table itself does
+            not change, because a layer changes no parameter.
         norm_type: The norm of ``max_norm``.
-        scale_grad_by_freq: Whether gradients are divided by how often their row was looked up.
-        dtype: Of the table.
+        scale_grad_by_freq: Whether the gradient of a row is divided by the number of its look-ups.
+        dtype: The dtype of the table.
 
     Raises:
-        InvalidArgumentError: A negative size, or a padding that is no row.
+        InvalidArgumentError: A negative size, or a ``padding_idx`` that is not a row.
 
     Example:
         >>> import girih as gr
@@ -107,7 +107,7 @@ class Embedding(_Table):
         self.scale_grad_by_freq = scale_grad_by_freq
 
     def forward(self, indices: Tensor) -> Tensor:
-        """Looks the rows up."""
+        """Looks up the rows."""
         return _girih.embedding(
             indices,
             self.weight,
@@ -119,24 +119,24 @@ class Embedding(_Table):
 
 
 class EmbeddingBag(_Table):
-    """Rows of a table put together by bags, without the rows in between.
+    """Reduces bags of table rows, without storing the looked-up rows.
 
-    Shapes: weight ``[num_embeddings, embedding_dim]``; indices ``[bags, n]``, or ``[n]`` with
-    offsets at which bags begin; result ``[bags, embedding_dim]``.
+    Shapes: weight ``[num_embeddings, embedding_dim]``; indices ``[bags, n]``, or ``[n]`` with the
+    offsets of the bags; result ``[bags, embedding_dim]``.
 
     Args:
-        num_embeddings: Rows.
-        embedding_dim: Columns.
-        max_norm: As of :class:`Embedding`.
+        num_embeddings: The number of rows.
+        embedding_dim: The number of columns.
+        max_norm: As in :class:`Embedding`.
         norm_type: The norm of ``max_norm``.
-        scale_grad_by_freq: As of :class:`Embedding`.
-        mode: ``"sum"``, ``"mean"`` or ``"max"``; of no rows zeros.
-        include_last_offset: Whether the last offset is the end.
-        padding_idx: A row that does not count.
-        dtype: Of the table.
+        scale_grad_by_freq: As in :class:`Embedding`.
+        mode: ``"sum"``, ``"mean"`` or ``"max"``; an empty bag gives zeros.
+        include_last_offset: Whether the last offset is the end of the last bag.
+        padding_idx: A row that is ignored.
+        dtype: The dtype of the table.
 
     Raises:
-        InvalidArgumentError: A negative size, or a padding that is no row.
+        InvalidArgumentError: A negative size, or a ``padding_idx`` that is not a row.
 
     Example:
         >>> import girih as gr
@@ -169,7 +169,7 @@ class EmbeddingBag(_Table):
         offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:
-        """Looks the rows up and puts them together."""
+        """Looks up the rows and reduces the bags."""
         return _girih.embedding_bag(
             indices,
             self.weight,

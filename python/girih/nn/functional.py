@@ -1,4 +1,4 @@
-"""The functions that layers and losses are made of, under one name; most are ``girih``'s own.
+"""The functions behind layers and losses in one namespace; most are functions of ``girih``.
 
 Names and arguments are PyTorch's.
 """

@@ -1,7 +1,7 @@
 """Initialisers: functions from a shape to a lazy tensor.
 
-Weights are laid out ``[out, in, ...]``; fan-in and fan-out count by that. Draws come from the
-generator that :func:`girih.manual_seed` seeds, in the order they are recorded.
+Weights have the layout ``[out, in, ...]``, which determines fan-in and fan-out. Draws come from the
+generator that :func:`girih.manual_seed` seeds, in the order of recording.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ _GAINS = {
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The gain of an initialiser that keeps variances through a function.
+    """The gain with which an initialiser preserves the variance through a nonlinearity.
 
     Args:
         nonlinearity: ``"linear"``, ``"sigmoid"``, ``"tanh"``, ``"relu"``, ``"leaky_relu"``,
@@ -127,7 +127,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         The gain.
 
     Raises:
-        InvalidArgumentError: No function of that name.
+        InvalidArgumentError: The function is unknown.
 
     Example:
         >>> import girih as gr
@@ -153,14 +153,14 @@ def trunc_normal(
     high: float = 2.0,
     dtype: DType | None = None,
 ) -> Tensor:
-    """Normal with the given mean and standard deviation, but nothing outside ``[low, high]``.
+    """Normal with the given mean and standard deviation, truncated to ``[low, high]``.
 
     Args:
-        shape: Of the result.
-        mean: Of the whole normal distribution.
-        std: Of the whole normal distribution.
-        low: The least value.
-        high: The largest.
+        shape: The shape of the result.
+        mean: The mean before truncation.
+        std: The standard deviation before truncation.
+        low: The smallest value.
+        high: The largest value.
         dtype: float32 by default.
 
     Returns:
@@ -187,8 +187,8 @@ def trunc_normal(
 
 
 def orthogonal(shape: Sequence[int], gain: float = 1.0, dtype: DType | None = None) -> Tensor:
-    """Rows (or columns, if there are fewer) that are orthogonal and of length ``gain``: Saxe et al.
-    2014. Axes after the first count as one.
+    """Orthogonal rows (or columns, if there are fewer) of length ``gain``: Saxe et al. 2014. Axes
+    after the first are treated as one.
 
     Args:
         shape: At least two axes.
@@ -215,7 +215,7 @@ def orthogonal(shape: Sequence[int], gain: float = 1.0, dtype: DType | None = No
         return _girih.zeros(shape, dtype=wide if dtype is None else dtype)
     tall = normal((max(rows, columns), min(rows, columns)), dtype=wide)
     q, r = linalg.qr(tall)
-    # The factors are unique, and q uniform, with a positive diagonal.
+    # With a positive diagonal the factors are unique, and q is uniformly distributed.
     q = q * _girih.where(_girih.diagonal(r) < 0, -1.0, 1.0).astype(wide)
     q = q if rows >= columns else q.T
     return (q.reshape(shape) * gain).astype(wide if dtype is None else dtype)
@@ -232,7 +232,7 @@ def eye(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
         The matrix.
 
     Raises:
-        ShapeError: Another number of axes.
+        ShapeError: A wrong number of axes.
 
     Example:
         >>> import girih as gr
@@ -245,19 +245,19 @@ def eye(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
 
 
 def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> Tensor:
-    """Kernels of a convolution that keeps its channels: one at the centre for equal channels.
+    """Kernels of a convolution that is the identity: one at the centre for equal channels.
 
     Args:
         shape: ``[out, in / groups, ...]``, with 1 to 3 spatial axes.
-        groups: Groups of channels.
+        groups: The number of groups of channels.
         dtype: float32 by default.
 
     Returns:
         The kernels.
 
     Raises:
-        InvalidArgumentError: Groups that do not divide the channels.
-        ShapeError: Another number of axes.
+        InvalidArgumentError: The groups do not divide the channels.
+        ShapeError: A wrong number of axes.
 
     Example:
         >>> import girih as gr
@@ -281,20 +281,20 @@ def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> 
 def sparse(
     shape: Sequence[int], sparsity: float, std: float = 0.01, dtype: DType | None = None
 ) -> Tensor:
-    """Normal with mean 0, and a share of each column zero: Martens 2010.
+    """Normal with mean 0, with a fraction of each column set to zero: Martens 2010.
 
     Args:
         shape: Two axes.
-        sparsity: The share, rounded up to whole rows.
-        std: The standard deviation of the others.
+        sparsity: The fraction of zeros, rounded up to whole rows.
+        std: The standard deviation of the other elements.
         dtype: float32 by default.
 
     Returns:
         The weights.
 
     Raises:
-        InvalidArgumentError: A share outside ``[0, 1]``.
-        ShapeError: Another number of axes.
+        InvalidArgumentError: ``sparsity`` is outside ``[0, 1]``.
+        ShapeError: A wrong number of axes.
 
     Example:
         >>> import girih as gr

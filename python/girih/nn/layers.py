@@ -42,8 +42,8 @@ class Linear(Module):
     """``x @ weight.T + bias``.
 
     Shapes: x ``[..., in_features]``, weight ``[out_features, in_features]``, bias
-    ``[out_features]``, result ``[..., out_features]``. Weight and bias start uniform in
-    ``±1 / sqrt(in_features)``.
+    ``[out_features]``, result ``[..., out_features]``. Initial weight and bias are uniform in ``±1
+    / sqrt(in_features)``.
     """
 
     precision: ClassVar[str | None] = "half"
@@ -159,13 +159,13 @@ class Dropout3d(Dropout):
 
 
 class AlphaDropout(Dropout):
-    """Dropout that keeps mean 0 and variance 1 of what :class:`SELU` gives: Klambauer et al. 2017.
+    """Dropout that preserves mean 0 and variance 1 after :class:`SELU`: Klambauer et al. 2017.
 
-    In training mode elements become, with probability ``p``, the value at which ``selu`` saturates;
-    the result is scaled and shifted.
+    In training mode each element gets, with probability ``p``, the value at which ``selu``
+    saturates; the result is scaled and shifted.
 
     Args:
-        p: The share of elements.
+        p: The probability of dropping an element.
 
     Raises:
         InvalidArgumentError: ``p`` is not in ``[0, 1]``.
@@ -190,7 +190,7 @@ class FeatureAlphaDropout(Dropout):
 
 
 class Identity(Module):
-    """Its argument, whatever it is constructed with: a stand-in for a layer.
+    """Returns its argument; accepts any constructor arguments, to replace a layer.
 
     Example:
         >>> import girih as gr
@@ -202,12 +202,12 @@ class Identity(Module):
         pass
 
     def forward(self, x: Any) -> Any:
-        """Gives the argument."""
+        """Returns the argument."""
         return x
 
 
 class Flatten(Module):
-    """Makes one axis of the axes from ``start_dim`` to ``end_dim``."""
+    """Merges the axes from ``start_dim`` to ``end_dim`` into one."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -224,15 +224,15 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Makes several axes of one.
+    """Splits an axis into several axes.
 
     Args:
         dim: The axis.
         unflattened_size: The sizes of the new axes; one may be -1.
 
     Raises:
-        AxisError: On a call, an axis out of range.
-        ShapeError: On a call, sizes that do not fill the axis.
+        AxisError: On a call, the axis is out of range.
+        ShapeError: On a call, the product of the sizes is not the size of the axis.
 
     Example:
         >>> import girih as gr
@@ -266,19 +266,19 @@ class Bilinear(Module):
     """``x1 @ weight @ x2 + bias``, a matrix of weights for each feature of the result.
 
     Shapes: x1 ``[..., in1_features]``, x2 ``[..., in2_features]``, weight ``[out_features,
-    in1_features, in2_features]``, bias ``[out_features]``, result ``[..., out_features]``. Weight
-    and bias start uniform in ``±1 / sqrt(in1_features)``.
+    in1_features, in2_features]``, bias ``[out_features]``, result ``[..., out_features]``. Initial
+    weight and bias are uniform in ``±1 / sqrt(in1_features)``.
 
     Args:
-        in1_features: Of the first argument.
-        in2_features: Of the second.
-        out_features: Of the result.
-        bias: Whether there is one.
-        dtype: Of the parameters.
+        in1_features: The number of features of the first argument.
+        in2_features: The number of features of the second argument.
+        out_features: The number of features of the result.
+        bias: Whether to add a bias.
+        dtype: The dtype of the parameters.
 
     Raises:
         InvalidArgumentError: A negative size.
-        ShapeError: On a call, other sizes.
+        ShapeError: On a call, the sizes do not match.
 
     Example:
         >>> import girih as gr
@@ -326,7 +326,7 @@ def bilinear(x1: Tensor, x2: Tensor, weight: Tensor, bias: Tensor | None = None)
         ``[..., out]``.
 
     Raises:
-        ShapeError: Sizes that do not fit.
+        ShapeError: The sizes do not match.
 
     Example:
         >>> import girih as gr
@@ -357,7 +357,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         ``[..., out]``.
 
     Raises:
-        ShapeError: Sizes that do not fit.
+        ShapeError: The sizes do not match.
 
     Example:
         >>> import girih as gr

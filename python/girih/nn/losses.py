@@ -1,7 +1,7 @@
-"""Losses by their short names. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"`` everywhere.
+"""Losses by short names. In all losses ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
 
-Shapes of predictions and targets must be equal; :func:`mse` and :func:`l1` broadcast them, with a
-warning, for that is nearly always a mistake.
+Shapes of predictions and targets must be equal; :func:`mse` and :func:`l1` broadcast them with a
+warning, because broadcasting is nearly always a mistake there.
 """
 
 from __future__ import annotations
@@ -40,6 +40,6 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """``-t log σ(x) - (1 - t) log(1 - σ(x))``, without overflow.
 
-    Targets are probabilities; bool and integer targets are taken as 0 and 1.
+    Targets are probabilities; bool and integer targets are converted to 0 and 1.
     """
     return _girih.binary_cross_entropy_with_logits(logits, targets, reduction=reduction)

@@ -1,8 +1,8 @@
-"""Modules: objects that hold parameters, and the way between them and pytrees.
+"""Modules: objects that hold parameters, and conversions between modules and pytrees.
 
-A module's parameters are the tensors assigned to its attributes through :func:`Parameter`, and
-those of the modules it holds, directly or in lists, tuples and dicts. Other tensors it holds are
-buffers: saved with it, not trained.
+The parameters of a module are the tensors assigned to its attributes through :func:`Parameter`, and
+the parameters of its submodules, which it holds directly or in lists, tuples and dicts. Its other
+tensors are buffers: they are saved with the module and not trained.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["Module", "Parameter"]
 
 _NAMES = "_parameter_names"
 _SCOPE = "_scope_name"
-#: How often parameters were frozen or unfrozen: compiled functions look whether it is as it was.
+#: The number of calls that froze or unfroze parameters: compiled functions compare it.
 _freezes = 0
 
 
 def apply(function: str, *args: Any, **options: Any) -> Tensor:
-    """Calls a function of the extension by its name."""
+    """Calls a function of the extension by name."""
     result: Tensor = getattr(_girih, function)(*args, **options)
     return result
 
@@ -51,7 +51,7 @@ def one_axis(name: str, axis: int | None, dim: int | None, default: int) -> int:
 
 
 def _name_scopes(name: str, value: Any) -> None:
-    """Names the scope of a module that is held under that name, or of those in a container."""
+    """Sets the scope name of a module, or of the modules in a container, to the attribute name."""
     if isinstance(value, Module):
         value.name_scope(name)
     elif isinstance(value, (list, tuple)):
@@ -62,14 +62,14 @@ def _name_scopes(name: str, value: Any) -> None:
             _name_scopes(f"{name}.{key}", held)
 
 
-#: All modules, as long as they live: they need not be hashable.
+#: All live modules, which need not be hashable.
 _alive: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
 
 
 def parameters_alive() -> list[tuple[str, Tensor]]:
-    """The parameters of all modules, each under the longest name that it has in any of them.
+    """The parameters of all modules, each under its longest name in any module.
 
-    That is its name in the outermost module, which files of graphs call it by.
+    This is the name in the outermost module, which files of graphs use.
     """
     names: dict[int, tuple[str, Tensor]] = {}
     for module in list(_alive.values()):
@@ -80,7 +80,7 @@ def parameters_alive() -> list[tuple[str, Tensor]]:
 
 
 class _Parameter:
-    """A tensor on its way to becoming a module's parameter."""
+    """A tensor that is marked to become a parameter of a module."""
 
     __slots__ = ("tensor",)
 
@@ -91,18 +91,19 @@ class _Parameter:
 def Parameter(value: Any) -> Tensor:  # noqa: N802 - reads as a class where it is used
     """Marks a tensor as trainable: ``self.weight = Parameter(gr.zeros([3]))``.
 
-    To be assigned to an attribute of a :class:`Module`, which from then on holds the plain
-    tensor. Assigning another tensor to the attribute later keeps it a parameter. A list or dict of
+    Assign the result to an attribute of a :class:`Module`, which then holds the plain tensor. The
+    attribute remains a parameter when another tensor is assigned to it later. A list or dict of
     parameters becomes a :class:`ParameterList` or :class:`ParameterDict`.
     """
     if isinstance(value, _Parameter):
         return cast("Tensor", value)
-    # A handle of its own: parameters are one only if one was assigned to the other's attribute.
+    # A separate handle: parameters are tied only if one was assigned to the attribute of the other.
     return cast("Tensor", _Parameter(copy(value) if isinstance(value, Tensor) else asarray(value)))
 
 
 def _gathered(owner: str, value: Any) -> Any:
-    """A list, tuple or dict of parameters as the module that holds such; others as they are."""
+    """Converts a list, tuple or dict of parameters to a container module; returns other values
+    unchanged."""
     held = list(value.values() if isinstance(value, dict) else value)
     found = [isinstance(v, _Parameter) for v in held]
     if not any(found):
@@ -119,13 +120,13 @@ def _gathered(owner: str, value: Any) -> Any:
 
 
 class Module(CompiledInPlace):
-    """Base of everything that holds parameters. Subclasses define ``forward``.
+    """Base class of objects that hold parameters. Subclasses define ``forward``.
 
-    Calling the module calls ``forward``. A module held in two places is one module: its
-    parameters appear once in its trees and get one gradient, the sum over its uses. So it is with
-    a parameter of two modules, ``head.weight = embedding.weight``: it is in the trees where it
-    comes first, and whatever replaces it there (an optimiser, :meth:`update`,
-    :meth:`load_state_dict`) replaces it in both places. ``state_dict`` has it under both names.
+    Calling the module calls ``forward``. A module held in two places is one module: its parameters
+    appear once in trees and get one gradient, the sum over all uses. The same holds for a tied
+    parameter of two modules, ``head.weight = embedding.weight``: trees have it at its first place,
+    and replacing it there (by an optimiser, :meth:`update`, :meth:`load_state_dict`) replaces it in
+    both places. ``state_dict`` has it under both names.
 
     Example:
         >>> import girih as gr
@@ -139,14 +140,14 @@ class Module(CompiledInPlace):
     """
 
     training: bool = True
-    #: How the module computes under :func:`girih.amp.autocast`: ``"half"``, ``"full"`` for float32,
-    #: or ``None`` for whatever it gets.
+    #: The precision of the module under :func:`girih.amp.autocast`: ``"half"``, ``"full"`` for
+    #: float32, or ``None`` for the precision of its arguments.
     precision: ClassVar[str | None] = None
     #: Names of parameters that are not trained.
     _frozen: frozenset[str] = frozenset()
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
-        """Notes the module, so that graphs that leave the process know its parameters."""
+        """Registers the module, so that files of graphs know the names of its parameters."""
         module = super().__new__(cls)
         _alive[id(module)] = module
         return module
@@ -163,7 +164,7 @@ class Module(CompiledInPlace):
             _girih.leave_named_scope(outer)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; defined by subclasses."""
+        """The computation of the module; subclasses define it."""
         raise NotImplementedError(f"{type(self).__qualname__} does not define forward")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -178,7 +179,8 @@ class Module(CompiledInPlace):
         object.__setattr__(self, name, value)
 
     def name_scope(self, name: str) -> None:
-        """Names the scope of the module's calls, unless it has a name; who holds it does so."""
+        """Sets the scope name of the module's calls if it has none; the owner of the module calls
+        it."""
         self.__dict__.setdefault(_SCOPE, name)
 
     def __delattr__(self, name: str) -> None:
@@ -198,7 +200,7 @@ class Module(CompiledInPlace):
         return _tree_of(_Walk(True), self)
 
     def buffers_tree(self) -> dict[str, Any]:
-        """The tensors that are no parameters, in the form of :meth:`parameters_tree`."""
+        """The tensors that are not parameters, in the form of :meth:`parameters_tree`."""
         walk = _Walk(False)
         walk.met = {id(tensor): None for tensor in self.parameters()}
         return _tree_of(walk, self)
@@ -212,7 +214,7 @@ class Module(CompiledInPlace):
             The module.
 
         Raises:
-            InvalidArgumentError: The tree names something the module does not have.
+            InvalidArgumentError: The tree has a name that the module does not have.
             ShapeError: A tensor has another shape than the one it replaces.
         """
         for holder, name, tensor in _changes(self, values):
@@ -229,7 +231,7 @@ class Module(CompiledInPlace):
         """The parameters with their dotted names, in order of definition.
 
         Args:
-            trained: Whether to leave out those that are frozen.
+            trained: Whether to leave out frozen parameters.
         """
         walk = _Walk(True)
         walk.trained = trained
@@ -243,12 +245,12 @@ class Module(CompiledInPlace):
         """Parameters and buffers by dotted name.
 
         Args:
-            style: Whose names: ``"girih"``, or ``"torch"`` for files that PyTorch is to read. They
-                differ in attention, whose projections PyTorch packs into one matrix, and in
-                weights of :func:`weight_norm` and :func:`spectral_norm`.
+            style: The naming convention: ``"girih"``, or ``"torch"`` for files that PyTorch reads.
+                The names differ for attention, whose projections PyTorch packs into one matrix, and
+                for the weights of :func:`weight_norm` and :func:`spectral_norm`.
 
         Raises:
-            InvalidArgumentError: Another style.
+            InvalidArgumentError: The style is unknown.
 
         Example:
             >>> import girih as gr
@@ -275,8 +277,8 @@ class Module(CompiledInPlace):
         """Replaces parameters and buffers by those of a :meth:`state_dict`.
 
         Args:
-            values: Tensors by dotted name, this package's or PyTorch's.
-            strict: Whether every tensor of the module must be named, and nothing else.
+            values: Tensors by dotted name, with the names of this package or of PyTorch.
+            strict: Whether the names must be exactly those of the module's tensors.
 
         Raises:
             InvalidArgumentError: With ``strict``, names are missing or unexpected; all are listed.
@@ -302,7 +304,7 @@ class Module(CompiledInPlace):
         return self
 
     def modules(self) -> list[Module]:
-        """This module and all it holds, each once, outermost first."""
+        """This module and all its submodules, each once, outermost first."""
         found: list[Module] = []
         pending: list[Any] = [self]
         seen: set[int] = set()
@@ -319,21 +321,22 @@ class Module(CompiledInPlace):
     # Modes and dtypes.
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training mode (dropout is active) on this module and all it holds."""
+        """Sets training mode (dropout is active) on this module and all its submodules."""
         for module in self.modules():
             module.training = mode
         return self
 
     def freeze(self, *names: str, recurse: bool = True) -> Self:
-        """Keeps parameters from being trained: they get no gradient, and optimisers leave them.
+        """Freezes parameters: they get no gradient, and optimisers do not update them.
 
-        They stay parameters otherwise. An optimiser that has state for them is to be started anew
-        with :meth:`~girih.optim.Optimizer.init`.
+        They stay parameters otherwise. An optimiser that has state for them must be initialised
+        again with :meth:`~girih.optim.Optimizer.init`.
 
         Args:
-            names: Of the module's own parameters, or of any under them with ``recurse``; all of
-                them if there are none. The dotted names of :meth:`named_parameters` do too.
-            recurse: Whether modules that it holds are concerned.
+            names: Names of the module's own parameters, and with ``recurse`` of the parameters of
+                its submodules; without names, all of them. The dotted names of
+                :meth:`named_parameters` work too.
+            recurse: Whether to include submodules.
 
         Returns:
             The module.
@@ -351,7 +354,7 @@ class Module(CompiledInPlace):
         return self._set_frozen(names, recurse, True)
 
     def unfreeze(self, *names: str, recurse: bool = True) -> Self:
-        """Has parameters trained again; see :meth:`freeze`."""
+        """Makes frozen parameters trainable again; see :meth:`freeze`."""
         return self._set_frozen(names, recurse, False)
 
     def _set_frozen(self, names: tuple[str, ...], recurse: bool, frozen: bool) -> Self:
@@ -375,7 +378,7 @@ class Module(CompiledInPlace):
         return self
 
     def eval(self) -> Self:
-        """Sets evaluation mode; computes nothing (see :func:`girih.eval` for that)."""
+        """Sets evaluation mode; :func:`girih.eval` evaluates tensors."""
         return self.train(False)
 
     def astype(self, dtype: DType) -> Self:
@@ -388,7 +391,7 @@ class Module(CompiledInPlace):
         return self.update(tree.map(cast_floats, self.buffers_tree()))
 
     def to(self, target: Any) -> Self:
-        """Moves parameters and buffers to a device, or casts those of floating-point dtypes.
+        """Moves parameters and buffers to a device, or casts floating-point ones to a dtype.
 
         Args:
             target: A device or its name, or a dtype.
@@ -408,11 +411,11 @@ class Module(CompiledInPlace):
         return self.astype(dtype)
 
     def extra_repr(self) -> str:
-        """What ``repr`` shows between the parentheses before modules it holds.
+        """The text that ``repr`` shows between the parentheses before the submodules.
 
-        By default the arguments of the constructor that the module has attributes of the same name
-        for, as far as they are plain values: numbers, strings, tuples of these. A layer's tensors
-        show as whether they are there.
+        By default it shows the constructor arguments that are also attributes of the module, if
+        they are plain values: numbers, strings, tuples of these. For tensors of a layer it shows
+        whether they exist.
         """
         return ", ".join(_arguments(self))
 
@@ -433,7 +436,7 @@ class Module(CompiledInPlace):
 
 
 def _arguments(module: Module) -> list[str]:
-    """The constructor's arguments that a module shows as its own."""
+    """The constructor arguments that ``repr`` of a module shows."""
     out = []
     for name, parameter in inspect.signature(type(module)).parameters.items():
         if name == "dtype":
@@ -477,7 +480,7 @@ def _has_modules(value: Any) -> bool:
 
 
 class Place:
-    """Where a tensor is held: the attributes of a module, and which of them it is."""
+    """The place of a tensor: the attributes of a module, and the name of one of them."""
 
     __slots__ = ("aliases", "attributes", "module", "name")
 
@@ -485,15 +488,14 @@ class Place:
         self.module = module
         self.attributes = module.__dict__
         self.name = name
-        #: Where else the same tensor is held.
+        #: Other places of the same tensor.
         self.aliases: list[tuple[Module, str]] = []
 
 
 def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
-    """A tree like that of the trained parameters, of where they are held, and where the other
-    tensors are.
+    """The places of the trained parameters, as a tree, and the places of the other tensors.
 
-    Found once, places serve to read and replace all tensors any number of times.
+    The places can be used to read and replace all tensors any number of times.
     """
     walk = _Walk(True)
     walk.others = []
@@ -511,12 +513,12 @@ def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
 
 
 def read(places: list[Place]) -> list[Tensor]:
-    """The tensors held there."""
+    """Reads the tensors of places."""
     return [place.attributes[place.name] for place in places]
 
 
 def write(places: list[Place], tensors: list[Tensor]) -> None:
-    """Replaces the tensors held there, and wherever they are held too, without checks."""
+    """Replaces the tensors of places, and of all places tied to them, without checks."""
     for place, tensor in zip(places, tensors, strict=True):
         place.attributes[place.name] = tensor
         for module, name in place.aliases:
@@ -524,7 +526,7 @@ def write(places: list[Place], tensors: list[Tensor]) -> None:
 
 
 def replace(places: list[Place], tensors: list[Tensor]) -> None:
-    """As :func:`write`, so that :func:`girih.rollback` finds what there was."""
+    """As :func:`write`, and remembers the old tensors for :func:`girih.rollback`."""
     for place, tensor in zip(places, tensors, strict=True):
         for module, name in ((place.module, place.name), *place.aliases):
             remember(module, name, module.__dict__[name], tensor)
@@ -532,22 +534,23 @@ def replace(places: list[Place], tensors: list[Tensor]) -> None:
 
 
 class _Walk:
-    """A walk over a module's tensors: which are wanted, and what has been met."""
+    """A walk over the tensors of a module: the kind to collect, and the tensors visited so far."""
 
     __slots__ = ("met", "others", "parameters", "seen", "trained")
 
     def __init__(self, parameters: bool) -> None:
         self.parameters = parameters
         self.seen: set[int] = set()
-        #: Tensors met, with where; these come once. Each time if there is none.
+        #: The visited tensors, with their places; each is collected once. If None, every occurrence
+        #: is collected.
         self.met: dict[int, Place | None] | None = {}
-        #: If there is one, leaves are places, and those of the other kind go here.
+        #: If not None, leaves are places, and the places of the other kind are appended to it.
         self.others: list[Place] | None = None
-        #: Whether frozen parameters are of the other kind.
+        #: Whether frozen parameters count as the other kind.
         self.trained = False
 
     def leaf(self, module: Module, name: str, out: dict[str, Any]) -> None:
-        """Adds a tensor of the module to what is found of it."""
+        """Adds a tensor of the module to the collected leaves."""
         attributes = module.__dict__
         tensor = attributes[name]
         wanted = (name in attributes.get(_NAMES, ())) == self.parameters
@@ -569,7 +572,7 @@ class _Walk:
 
 
 def _tree_of(walk: _Walk, module: Module) -> dict[str, Any]:
-    """A module's parameters, or its buffers, as a tree; nothing of what was met before."""
+    """The parameters of a module, or its buffers, as a tree, without tensors visited before."""
     if id(module) in walk.seen:
         return {}
     walk.seen.add(id(module))
@@ -635,7 +638,7 @@ def _check_shape(name: str, old: Tensor, new: Tensor) -> None:
 
 
 def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str, Tensor]]:
-    """What to assign where, all checked before anything is changed."""
+    """The assignments to make, all checked before anything is changed."""
     out: list[tuple[Module, str, Tensor]] = []
     if values is None:
         return out
@@ -655,15 +658,15 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
 
 
 def _changes(module: Module, values: Any) -> list[tuple[Module, str, Tensor]]:
-    """What to assign where, so that what is one tensor remains one."""
+    """The assignments to make, so that tied tensors stay tied."""
     return _with_aliases(module, _assignments(module, values, type(module).__qualname__))
 
 
 def _with_aliases(
     module: Module, changes: list[tuple[Module, str, Tensor]]
 ) -> list[tuple[Module, str, Tensor]]:
-    """Changes also wherever else the tensors are held that they replace, and nowhere one tensor in
-    place of two.
+    """Extends the changes to all places tied to the replaced tensors, and separates tensors that
+    would become tied.
     """
     holders: dict[int, list[tuple[Module, str]]] = {}
     for held in module.modules():
@@ -687,8 +690,8 @@ def _rebuild(_data: Any, _children: Any) -> Module:
     )
 
 
-# What lets gr.eval(model, optimizer.state) and tree.leaves(model) see a model's tensors.
-# Both trees are the module's own: its tensors are called as in its state_dict.
+# Makes modules pytree nodes, for gr.eval(model, optimizer.state) and tree.leaves(model). Both trees
+# use the names of the state_dict.
 tree.register(
     Module,
     lambda m: ((m.parameters_tree(), m.buffers_tree()), None),

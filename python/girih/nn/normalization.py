@@ -50,7 +50,7 @@ class _ByChannel(Module):
 
 
 class _Tracking(_ByChannel):
-    """Running averages of statistics: buffers that move in training mode."""
+    """Running statistics: buffers that are updated in training mode."""
 
     running_mean: Tensor | None
     running_var: Tensor | None
@@ -73,7 +73,8 @@ class _Tracking(_ByChannel):
         self.num_batches_tracked = _girih.zeros([], dtype=_girih.int64) if tracked else None
 
     def _track(self, x: Tensor, axes: list[int]) -> None:
-        """Moves the averages towards the statistics over some axes, averaged over the others."""
+        """Updates the running statistics from the statistics over some axes, averaged over the
+        other axes."""
         mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or var is None or count is None:
             return
@@ -107,7 +108,7 @@ class _BatchNorm(_Tracking):
         self._setup(num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Applies the layer; in training mode the running statistics move on."""
+        """Applies the layer; updates the running statistics in training mode."""
         self._check(x)
         own = self.training or self.running_mean is None
         if self.training:
@@ -126,15 +127,15 @@ class _BatchNorm(_Tracking):
 class BatchNorm1d(_BatchNorm):
     """Each channel normalised over the batch, then scaled and shifted: Ioffe and Szegedy 2015.
 
-    In training mode mean and variance are the batch's, and running averages of them (buffers)
-    move towards them by ``momentum`` (by their plain average with ``momentum=None``); in evaluation
-    mode the running averages normalise.
+    In training mode the layer uses mean and variance of the batch, and updates running averages of
+    them (buffers) with weight ``momentum`` (a cumulative average with ``momentum=None``); in
+    evaluation mode it uses the running averages.
 
     Shapes: x ``[batch, channels]`` or ``[batch, channels, n]``.
 
     Raises:
         InvalidArgumentError: In training mode, a batch with one element per channel.
-        ShapeError: Another number of axes or channels.
+        ShapeError: A wrong number of axes or channels.
     """
 
     ranks = (2, 3)
@@ -165,9 +166,9 @@ class _InstanceNorm(_Tracking):
         self._setup(num_features, eps, momentum, affine, track_running_stats, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Applies the layer; in training mode the running statistics move on."""
+        """Applies the layer; updates the running statistics in training mode."""
         self._check(x)
-        # The batch axis may be missing.
+        # The batch axis may be absent.
         batch = x if x.ndim == max(self.ranks) else x.unsqueeze(0)
         own = self.training or self.running_mean is None
         if self.training:
@@ -190,16 +191,16 @@ class InstanceNorm1d(_InstanceNorm):
     Shapes: x ``[batch, channels, n]``, or without the batch axis.
 
     Args:
-        num_features: Channels.
+        num_features: The number of channels.
         eps: Added to variances.
-        momentum: How far running averages move in a step; with None they are plain averages.
-        affine: Whether channels are scaled and shifted by parameters.
-        track_running_stats: Whether running averages, over the batch, normalise in evaluation mode.
-        dtype: Of parameters and averages.
+        momentum: The weight of a step in the running averages; None for cumulative averages.
+        affine: Whether channels are scaled and shifted by learnable parameters.
+        track_running_stats: Whether evaluation mode uses running averages over batches.
+        dtype: The dtype of parameters and averages.
 
     Raises:
-        InvalidArgumentError: While tracking in training mode, channels of one element.
-        ShapeError: On a call, another number of axes or channels.
+        InvalidArgumentError: In training mode with running statistics, channels with one element.
+        ShapeError: On a call, a wrong number of axes or channels.
 
     Example:
         >>> import girih as gr

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class _Pad(Module):
-    """Wider last axes. Widths are listed as PyTorch does: of the last axis first."""
+    """Pads the last axes. Widths have PyTorch's order: the last axis comes first."""
 
     axes: ClassVar[int]
     mode: ClassVar[str]
@@ -63,7 +63,7 @@ class _Pad(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Pads."""
         pairs = self._pairs(x)
-        # Negative widths cut off.
+        # Negative widths crop.
         cut = [
             slice(max(-a, 0), size - max(-b, 0))
             for (a, b), size in zip(pairs, x.shape, strict=True)
@@ -75,7 +75,7 @@ class _Pad(Module):
         return self._padded(x, grown)
 
     def _check(self, x: Tensor, pairs: list[tuple[int, int]]) -> None:
-        """Raises where what is repeated is not there."""
+        """Raises an error if there are too few elements to repeat."""
 
     def _padded(self, x: Tensor, pairs: list[tuple[int, int]]) -> Tensor:
         return _girih.pad(x, pairs, self.mode)
@@ -94,11 +94,11 @@ class ConstantPad1d(_ConstantPad):
     """The last axis padded with a value.
 
     Args:
-        padding: One width for both ends, or ``(before, after)``; negative widths cut off.
-        value: What stands there.
+        padding: One width for both ends, or ``(before, after)``; negative widths crop.
+        value: The value of the padding.
 
     Raises:
-        InvalidArgumentError: Another number of widths.
+        InvalidArgumentError: A wrong number of widths.
         ShapeError: On a call, too few axes.
 
     Example:
@@ -148,7 +148,7 @@ class ZeroPad3d(_ZeroPad):
 
 
 class _Inside(_Pad):
-    """Padding with elements of the tensor itself, of which there must be enough."""
+    """Padding with elements of the tensor itself, which must have enough elements."""
 
     least: ClassVar[int]
 
@@ -165,10 +165,10 @@ class ReflectionPad1d(_Inside):
     """The last axis padded with its elements mirrored at the ends, which are not repeated.
 
     Args:
-        padding: One width for both ends, or ``(before, after)``; negative widths cut off.
+        padding: One width for both ends, or ``(before, after)``; negative widths crop.
 
     Raises:
-        InvalidArgumentError: Another number of widths.
+        InvalidArgumentError: A wrong number of widths.
         ShapeError: On a call, too few axes or elements.
 
     Example:
@@ -196,10 +196,10 @@ class ReplicationPad1d(_Pad):
     """The last axis padded with its outermost elements.
 
     Args:
-        padding: One width for both ends, or ``(before, after)``; negative widths cut off.
+        padding: One width for both ends, or ``(before, after)``; negative widths crop.
 
     Raises:
-        InvalidArgumentError: Another number of widths.
+        InvalidArgumentError: A wrong number of widths.
         ShapeError: On a call, too few axes, or an axis without elements.
 
     Example:
@@ -227,10 +227,10 @@ class CircularPad1d(_Inside):
     """The last axis padded with elements from its other end.
 
     Args:
-        padding: One width for both ends, or ``(before, after)``; negative widths cut off.
+        padding: One width for both ends, or ``(before, after)``; negative widths crop.
 
     Raises:
-        InvalidArgumentError: Another number of widths.
+        InvalidArgumentError: A wrong number of widths.
         ShapeError: On a call, too few axes or elements.
 
     Example:

@@ -59,7 +59,7 @@ class _Pool(Module):
 
 
 class _WithIndices(_Pool):
-    """A pooling that may give the places of the largest elements too."""
+    """A pooling that optionally returns the positions of the largest elements."""
 
     return_indices: bool
 
@@ -94,20 +94,22 @@ class _MaxPool(_WithIndices):
 
 
 class MaxPool1d(_MaxPool):
-    """Largest element of each window of the last axis; NaN wins, padding never does.
+    """Largest element of each window of the last axis; NaN counts as largest, and padding is
+    ignored.
 
     Args:
-        kernel_size: Elements of a window.
-        stride: Distance between windows, their size by default.
-        padding: As of a convolution: one width, pairs, ``"same"`` or ``"valid"``. A
-            window of only padding gives the dtype's least value.
-        dilation: Distance between the elements of a window.
-        return_indices: Whether to give ``(result, indices)``, with the place of each element along
-            the axis, of equal ones the first, -1 for only padding. :class:`MaxUnpool1d` takes them.
-        ceil_mode: Whether a last window may reach beyond the padding.
+        kernel_size: The size of a window.
+        stride: The distance between windows, their size by default.
+        padding: As in a convolution: one width, pairs, ``"same"`` or ``"valid"``. A window of only
+            padding gives the smallest value of the dtype.
+        dilation: The distance between elements of a window.
+        return_indices: Whether to return ``(result, indices)``, with the position of each element
+            along the axis; of equal elements the first, -1 for only padding. :class:`MaxUnpool1d`
+            takes the indices.
+        ceil_mode: Whether the last window may extend beyond the padding.
 
     Raises:
-        InvalidArgumentError: On a call, a size, stride or padding that cannot be.
+        InvalidArgumentError: On a call, an invalid size, stride or padding.
         ShapeError: On a call, windows that do not fit.
 
     Example:
@@ -149,15 +151,16 @@ class _MaxUnpool(Module):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """Elements put back where :class:`MaxPool1d` with ``return_indices`` found them, else zeros.
+    """Puts elements back at the positions that :class:`MaxPool1d` returned; other elements are
+    zero.
 
     Args:
-        kernel_size: Of the pooling.
-        stride: Of the pooling.
-        padding: Of the pooling.
+        kernel_size: The window size of the pooling.
+        stride: The stride of the pooling.
+        padding: The padding of the pooling.
 
     Raises:
-        ShapeError: On a call, another number of indices than elements.
+        ShapeError: On a call, the numbers of indices and elements differ.
 
     Example:
         >>> import girih as gr
@@ -171,13 +174,13 @@ class MaxUnpool1d(_MaxUnpool):
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """The way back from :class:`MaxPool2d`; see :class:`MaxUnpool1d`."""
+    """The partial inverse of :class:`MaxPool2d`; see :class:`MaxUnpool1d`."""
 
     _function = "max_unpool2d"
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """The way back from :class:`MaxPool3d`; see :class:`MaxUnpool1d`."""
+    """The partial inverse of :class:`MaxPool3d`; see :class:`MaxUnpool1d`."""
 
     _function = "max_unpool3d"
 
@@ -206,15 +209,15 @@ class AvgPool1d(_AvgPool):
     """Mean of each window of the last axis.
 
     Args:
-        kernel_size: Elements of a window.
-        stride: Distance between windows, their size by default.
-        padding: As of :class:`MaxPool1d`.
-        ceil_mode: Whether a last window may reach beyond the padding.
+        kernel_size: The size of a window.
+        stride: The distance between windows, their size by default.
+        padding: As in :class:`MaxPool1d`.
+        ceil_mode: Whether the last window may extend beyond the padding.
         count_include_pad: Whether padding counts; if not, the mean of only padding is NaN.
-        divisor_override: What to divide sums by instead of counts.
+        divisor_override: The divisor of the sums in place of the counts.
 
     Raises:
-        InvalidArgumentError: On a call, a size, stride or padding that cannot be.
+        InvalidArgumentError: On a call, an invalid size, stride or padding.
         ShapeError: On a call, windows that do not fit.
 
     Example:
@@ -280,19 +283,19 @@ class _Adaptive(_Pool):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """Means of windows of the last axis, so placed that the result has the given size."""
+    """Means of windows of the last axis, chosen so that the result has the given size."""
 
     _function = "adaptive_avg_pool1d"
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """Means of windows of the last two axes, so placed that the result has the given sizes."""
+    """Means of windows of the last two axes, chosen so that the result has the given sizes."""
 
     _function = "adaptive_avg_pool2d"
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """Means of windows of the last three axes, so placed that the result has the given sizes."""
+    """Means of windows of the last three axes, chosen so that the result has the given sizes."""
 
     _function = "adaptive_avg_pool3d"
 
@@ -349,18 +352,18 @@ class _FractionalMaxPool(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Largest elements of windows at random places: Graham 2014.
+    """Largest elements of windows at random positions: Graham 2014.
 
     Shapes: ``[batch, channels, h, w]`` or ``[channels, h, w]``.
 
     Args:
-        kernel_size: Elements of a window.
-        output_size: Sizes of the result; or
-        output_ratio: their ratio to the sizes there are, between 0 and 1.
-        return_indices: Whether to give ``(result, indices)``.
+        kernel_size: The size of a window.
+        output_size: The sizes of the result; or
+        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        return_indices: Whether to return ``(result, indices)``.
 
     Raises:
-        InvalidArgumentError: On a call, unless one of size and ratio is given.
+        InvalidArgumentError: On a call, unless exactly one of size and ratio is given.
         ShapeError: On a call, windows that do not fit.
 
     Example:
@@ -376,13 +379,13 @@ class FractionalMaxPool3d(_FractionalMaxPool):
     """Like :class:`FractionalMaxPool2d`, of three spatial axes.
 
     Args:
-        kernel_size: Elements of a window.
-        output_size: Sizes of the result; or
-        output_ratio: their ratio to the sizes there are, between 0 and 1.
-        return_indices: Whether to give ``(result, indices)``.
+        kernel_size: The size of a window.
+        output_size: The sizes of the result; or
+        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        return_indices: Whether to return ``(result, indices)``.
 
     Raises:
-        InvalidArgumentError: On a call, unless one of size and ratio is given.
+        InvalidArgumentError: On a call, unless exactly one of size and ratio is given.
         ShapeError: On a call, windows that do not fit.
 
     Example:
@@ -430,9 +433,9 @@ def _fractional_max_pool(
     samples = samples.astype(_girih.float64)
     places = _girih.arange(prod(have)).reshape(have).broadcast_to(batched.shape)
     pooled: Tensor = _girih.stop_gradient(batched)
-    # The last axis first: of equal elements the first in row-major order is found.
+    # The last axis comes first, so that of equal elements the first in row-major order is found.
     for axis in reversed(range(n)):
-        # PyTorch's samples are those of the last axis first.
+        # PyTorch's samples begin with the last axis.
         starts = _starts(samples[..., n - 1 - axis], have[axis], size[axis], want[axis])
         at = axis + 2
         index = starts.unsqueeze(-1) + _girih.arange(size[axis])
@@ -459,7 +462,7 @@ def _fractional_max_pool(
 
 
 def _starts(sample: Tensor, have: int, size: int, want: int) -> Tensor:
-    """Where windows begin along an axis, for a draw each: ``[..., want]``."""
+    """The starts of windows along an axis, for each draw: ``[..., want]``."""
     last = have - size
     if want == 1:
         return _girih.full((*sample.shape, 1), last)
@@ -478,21 +481,21 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     samples: Tensor | None = None,
 ) -> Any:
-    """Largest elements of windows at random places; see :class:`girih.nn.FractionalMaxPool2d`.
+    """Largest elements of windows at random positions; see :class:`girih.nn.FractionalMaxPool2d`.
 
     Args:
         x: ``[batch, channels, h, w]`` or ``[channels, h, w]``.
-        kernel_size: Elements of a window.
-        output_size: Sizes of the result; or
-        output_ratio: their ratio to the sizes there are, between 0 and 1.
-        return_indices: Whether to give ``(result, indices)``.
+        kernel_size: The size of a window.
+        output_size: The sizes of the result; or
+        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        return_indices: Whether to return ``(result, indices)``.
         samples: Draws from ``[0, 1)``, ``[batch, channels, 2]``; new ones by default.
 
     Returns:
-        The largest elements, or a pair with their places.
+        The largest elements, or a pair with their positions.
 
     Raises:
-        InvalidArgumentError: Not one of size and ratio is given.
+        InvalidArgumentError: Not exactly one of size and ratio is given.
         ShapeError: Windows do not fit.
 
     Example:
@@ -514,21 +517,21 @@ def fractional_max_pool3d(
     return_indices: bool = False,
     samples: Tensor | None = None,
 ) -> Any:
-    """Largest elements of windows at random places; see :class:`girih.nn.FractionalMaxPool3d`.
+    """Largest elements of windows at random positions; see :class:`girih.nn.FractionalMaxPool3d`.
 
     Args:
         x: ``[batch, channels, d, h, w]`` or ``[channels, d, h, w]``.
-        kernel_size: Elements of a window.
-        output_size: Sizes of the result; or
-        output_ratio: their ratio to the sizes there are, between 0 and 1.
-        return_indices: Whether to give ``(result, indices)``.
+        kernel_size: The size of a window.
+        output_size: The sizes of the result; or
+        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        return_indices: Whether to return ``(result, indices)``.
         samples: Draws from ``[0, 1)``, ``[batch, channels, 3]``; new ones by default.
 
     Returns:
-        The largest elements, or a pair with their places.
+        The largest elements, or a pair with their positions.
 
     Raises:
-        InvalidArgumentError: Not one of size and ratio is given.
+        InvalidArgumentError: Not exactly one of size and ratio is given.
         ShapeError: Windows do not fit.
 
     Example:

@@ -1,4 +1,4 @@
-"""Positions in a sequence: rotated features, sums of sines, and caches of keys and values."""
+"""Positions in a sequence: rotary and sinusoidal encodings, and caches of keys and values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["KVCache", "RoPE", "SinusoidalPositionalEncoding"]
 
 
 def _angles(n: Any, dims: int, base: float, scale: float, offset: Any, dtype: DType) -> Tensor:
-    """``[n, dims / 2]``: positions from the offset times falling frequencies."""
+    """``[n, dims / 2]``: positions, from the offset on, times decreasing frequencies."""
     positions = (_girih.arange(n) + offset).astype(dtype) * scale
     powers = _girih.arange(0, dims, 2, dtype=dtype) * (-1.0 / dims)
     frequencies = _girih.asarray(base, dtype=dtype) ** powers
@@ -27,7 +27,7 @@ def _angles(n: Any, dims: int, base: float, scale: float, offset: Any, dtype: DT
 
 
 def _wide(x: Tensor) -> DType:
-    """Angles of late positions need more than half precision."""
+    """A wider dtype, because angles of large positions need more than half precision."""
     return _girih.float64 if x.dtype == _girih.float64 else _girih.float32
 
 
@@ -48,17 +48,19 @@ def _check_dims(module: str, dims: int, base: float) -> None:
 
 
 class RoPE(Module):
-    """Rotary positions: pairs of features are turned by an angle that grows with the position.
+    """Rotary position embedding: rotates pairs of features by an angle proportional to the
+    position.
 
-    Products of queries and keys then depend on the distance of their positions only: Su et al.
+    Dot products of queries and keys then depend only on the distance of their positions: Su et al.
     2021. Shapes: ``[..., n, features]`` to the same.
 
     Args:
-        dims: How many of the features are turned, the first ones; even.
-        traditional: Whether pairs are neighbours (0 with 1, 2 with 3), as in the paper; else a
-            feature of the first half goes with one of the second, as in LLaMA's published weights.
-        base: Wavelengths are powers of it.
-        scale: Factor of positions; below 1 for longer sequences than the model was trained on.
+        dims: The number of features that are rotated, from the first; even.
+        traditional: Whether pairs are neighbours (0 with 1, 2 with 3), as in the paper; otherwise a
+            feature of the first half is paired with one of the second half, as in LLaMA's published
+            weights.
+        base: The base of the wavelengths, which are its powers.
+        scale: A factor for positions; below 1 for longer sequences than in training.
 
     Raises:
         InvalidArgumentError: An odd number of dims, or a base that is not above 0.
@@ -78,17 +80,17 @@ class RoPE(Module):
         self.dims, self.traditional, self.base, self.scale = dims, traditional, base, scale
 
     def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
-        """Turns the features.
+        """Rotates the features.
 
         Args:
             x: ``[..., n, features]``.
-            offset: The position of the first one: a number, or an integer scalar tensor.
+            offset: The position of the first element: a number, or an integer scalar tensor.
 
         Returns:
             ``[..., n, features]``.
 
         Raises:
-            ShapeError: Fewer features than dims.
+            ShapeError: There are fewer features than ``dims``.
         """
         _check_features("RoPE", x, self.dims, exact=False)
         angles = _angles(x.shape[-2], self.dims, self.base, self.scale, offset, _wide(x))
@@ -107,13 +109,13 @@ class RoPE(Module):
 
 
 class SinusoidalPositionalEncoding(Module):
-    """Adds to each position sines and cosines of its number: Vaswani et al. 2017, section 3.5.
+    """Adds sines and cosines of the position to the features: Vaswani et al. 2017, section 3.5.
 
     Even features get sines, odd ones cosines. Shapes: ``[..., n, dims]`` to the same.
 
     Args:
-        dims: Features; even.
-        base: Wavelengths are powers of it.
+        dims: The number of features; even.
+        base: The base of the wavelengths, which are its powers.
 
     Raises:
         InvalidArgumentError: An odd number of dims, or a base that is not above 0.
@@ -133,13 +135,13 @@ class SinusoidalPositionalEncoding(Module):
 
         Args:
             x: ``[..., n, dims]``.
-            offset: The position of the first one: a number, or an integer scalar tensor.
+            offset: The position of the first element: a number, or an integer scalar tensor.
 
         Returns:
             ``[..., n, dims]``.
 
         Raises:
-            ShapeError: Another number of features.
+            ShapeError: The number of features differs.
         """
         _check_features("SinusoidalPositionalEncoding", x, self.dims, exact=True)
         angles = _angles(x.shape[-2], self.dims, self.base, 1.0, offset, _wide(x))
@@ -149,16 +151,17 @@ class SinusoidalPositionalEncoding(Module):
 
 @dataclass
 class KVCache:
-    """Keys and values of the positions that an attention has seen, to go on from.
+    """Keys and values of the positions that an attention layer has processed.
 
-    Attention that is given a cache puts the keys and values of its new positions into it and
-    attends to all positions so far. The capacity is fixed, so that one compiled program serves all
-    steps; the cache is a pytree, for a compiled function to take (and have donated) and give.
+    Attention with a cache appends the keys and values of new positions to the cache and attends to
+    all positions so far. The capacity is fixed, so that one compiled program serves all steps. The
+    cache is a pytree, so that a compiled function can take it (as a donated argument) and return
+    it.
 
     Attributes:
         keys: ``[..., num_kv_heads, capacity, head_dim]``.
-        values: The same of values.
-        length: How many positions there are, an integer scalar tensor.
+        values: The values, with the same shape as the keys.
+        length: The number of positions, an integer scalar tensor.
 
     Example:
         >>> import girih as gr
@@ -180,7 +183,7 @@ class KVCache:
 
         Args:
             shape: ``[..., num_kv_heads, capacity, head_dim]``.
-            dtype: Of keys and values; float32 by default.
+            dtype: The dtype of keys and values; float32 by default.
 
         Returns:
             The cache, evaluated.
@@ -201,23 +204,24 @@ class KVCache:
 
     @property
     def capacity(self) -> int:
-        """How many positions there is room for."""
+        """The maximum number of positions."""
         return int(self.keys.shape[-2])
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Puts new positions behind those that there are.
+        """Appends new positions.
 
         Args:
             keys: ``[..., num_kv_heads, n, head_dim]``.
-            values: The same of values.
+            values: The values, with the same shape as the keys.
 
         Returns:
-            All keys, all values, and a mask ``[n, capacity]``: True where a new position may see a
-            position of the cache, which is up to itself.
+            All keys, all values, and a mask ``[n, capacity]``: True where a new position attends to
+            a position of the cache, which are the positions up to its own.
 
         Raises:
-            ShapeError: Other shapes than the cache's, or more positions than its capacity.
-            IndexOutOfBoundsError: There is no room; found when the result is evaluated.
+            ShapeError: The shapes do not match the cache, or there are more positions than its
+                capacity.
+            IndexOutOfBoundsError: The cache is full; raised when the result is evaluated.
         """
         for name, new, old in (("keys", keys, self.keys), ("values", values, self.values)):
             same = new.ndim == old.ndim and (*new.shape[:-2], new.shape[-1]) == (

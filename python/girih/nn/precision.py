@@ -1,4 +1,4 @@
-"""In which precision modules compute under :func:`girih.amp.autocast`."""
+"""The precision in which modules compute under :func:`girih.amp.autocast`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HALVES = ("float16", "bfloat16")
 class _Calls(threading.local):
     """Calls of modules in this thread."""
 
-    #: How many modules are being called.
+    #: The nesting depth of module calls.
     depth: int = 0
 
 
@@ -29,7 +29,7 @@ calls = _Calls()
 
 
 def _cast(value: Any, dtype: str) -> Any:
-    """Tensors in float32 or half precision in another of these, in tuples, lists and dicts too."""
+    """Casts tensors between float32 and half precision, in tuples, lists and dicts too."""
     if isinstance(value, Tensor):
         name = value.dtype.name
         wanted = name != dtype and name in ("float32", *_HALVES)
@@ -47,14 +47,14 @@ def leave_half(value: Any) -> Any:
 
 
 def casting(module: Module, names: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Calls a module with its arguments and own parameters in the precision that it computes in.
+    """Calls a module with its arguments and own parameters cast to its precision.
 
     Args:
         module: The module.
-        names: Of its own parameters.
-        call: What is called with the arguments.
-        args: By position.
-        kwargs: By name.
+        names: The names of its own parameters.
+        call: The function that is called with the arguments.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
     """
     half = _girih.autocast_dtype()
     assert half is not None

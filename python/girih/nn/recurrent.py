@@ -16,7 +16,7 @@ __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]
 
 
 def _gates(x: Tensor, n: int) -> list[Tensor]:
-    """The last axis in n parts."""
+    """Splits the last axis into n parts."""
     size = x.shape[-1] // n
     return [x[..., i * size : (i + 1) * size] for i in range(n)]
 
@@ -43,7 +43,7 @@ def _gru(of_x: Tensor, of_h: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor,
 
 
 class _Recurrent(Module):
-    """Sizes and parameters that layers and cells have in common."""
+    """The sizes and parameters common to layers and cells."""
 
     precision: ClassVar[str | None] = "half"
 
@@ -127,7 +127,8 @@ class _Layers(_Recurrent):
         return x.swapaxes(0, 1) if self.batch_first else x
 
     def _start(self, x: Tensor, given: Any, single: bool) -> list[Tensor]:
-        """A state of all layers and directions each, ``[layers * directions, batch, hidden]``."""
+        """The initial states of all layers and directions, ``[layers * directions, batch,
+        hidden]``."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         shape = (count, x.shape[1], self.hidden_size)
         if given is None:
@@ -148,14 +149,14 @@ class _Layers(_Recurrent):
         Args:
             x: ``[time, batch, input_size]``, with ``batch_first`` ``[batch, time, input_size]``, or
                 without the batch axis.
-            state: The first state (of an :class:`LSTM` a pair), ``[layers * directions, batch,
+            state: The initial state (for an :class:`LSTM` a pair), ``[layers * directions, batch,
                 hidden_size]``; zeros by default.
 
         Returns:
-            The last layer's states at all times, and the last state of all layers.
+            The states of the last layer at all times, and the final states of all layers.
 
         Raises:
-            ShapeError: Operands of other shapes.
+            ShapeError: The shapes of the operands do not match.
         """
         single = x.ndim == 2
         x = self._checked(x)
@@ -184,7 +185,7 @@ class _Layers(_Recurrent):
     def _run(
         self, x: Tensor, first: tuple[Tensor, ...], suffix: str, reverse: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One direction of one layer: its states at all times, and the last."""
+        """One direction of one layer: its states at all times, and the final state."""
         step = self._step()
         of_x = self._linear("ih", suffix, x)
         first = tuple(s.astype(of_x.dtype) for s in first)
@@ -201,18 +202,19 @@ class RNN(_Layers):
     """``h = tanh(W_ih x + b_ih + W_hh h + b_hh)`` over time: Elman 1990.
 
     Args:
-        input_size: Features of the input.
-        hidden_size: Features of the state.
-        num_layers: Layers, each over the states of the one before.
+        input_size: The number of features of the input.
+        hidden_size: The number of features of the state.
+        num_layers: The number of stacked layers; each layer reads the states of the previous one.
         nonlinearity: ``"tanh"`` or ``"relu"``.
-        bias: Whether there are biases, one for the input and one for the state.
+        bias: Whether to add biases, one for the input and one for the state.
         batch_first: Whether the batch axis is before time.
-        dropout: The share of states dropped between layers in training mode.
-        bidirectional: Whether a second direction runs backwards in time, its states beside.
-        dtype: Of the parameters.
+        dropout: The probability of dropping a state between layers in training mode.
+        bidirectional: Whether a second direction runs backwards in time; its states are
+            concatenated.
+        dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: A size below 1, a dropout outside ``[0, 1]``, another function.
+        InvalidArgumentError: A size below 1, a dropout outside ``[0, 1]``, or an unknown function.
 
     Example:
         >>> import girih as gr
@@ -240,8 +242,8 @@ class RNN(_Layers):
 
 
 class LSTM(_Layers):
-    """States and cells with gates for what enters, stays and shows: Hochreiter and Schmidhuber
-    1997, with forget gates. Parameters are named and ordered as PyTorch's.
+    """Long short-term memory with input, forget and output gates: Hochreiter and Schmidhuber 1997.
+    Parameters have PyTorch's names and order.
 
     The state is a pair of hidden state and cell. See :class:`RNN` for the arguments.
 
@@ -260,8 +262,8 @@ class LSTM(_Layers):
 
 
 class GRU(_Layers):
-    """States with gates for what is kept and what is forgotten: Cho et al. 2014. See :class:`RNN`
-    for the arguments.
+    """Gated recurrent units with reset and update gates: Cho et al. 2014. See :class:`RNN` for the
+    arguments.
 
     Raises:
         InvalidArgumentError: A size below 1, or a dropout outside ``[0, 1]``.
@@ -289,14 +291,14 @@ class _Cell(_Recurrent):
 
         Args:
             x: ``[batch, input_size]`` or ``[input_size]``.
-            state: The state (of an :class:`LSTMCell` a pair), ``[batch, hidden_size]`` or
+            state: The state (for an :class:`LSTMCell` a pair), ``[batch, hidden_size]`` or
                 ``[hidden_size]``; zeros by default.
 
         Returns:
             The next state.
 
         Raises:
-            ShapeError: Operands of other shapes.
+            ShapeError: The shapes of the operands do not match.
         """
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(
@@ -317,14 +319,14 @@ class RNNCell(_Cell):
     """One step of an :class:`RNN`.
 
     Args:
-        input_size: Features of the input.
-        hidden_size: Features of the state.
-        bias: Whether there are biases.
+        input_size: The number of features of the input.
+        hidden_size: The number of features of the state.
+        bias: Whether to add biases.
         nonlinearity: ``"tanh"`` or ``"relu"``.
-        dtype: Of the parameters.
+        dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: A size below 1, or another function.
+        InvalidArgumentError: A size below 1, or an unknown function.
 
     Example:
         >>> import girih as gr

@@ -1,7 +1,7 @@
-"""Weights made of other tensors at each use: weight norm and spectral norm.
+"""Weights computed from other tensors at each use: weight norm and spectral norm.
 
-The layer gets a class of its own, a subclass of its class, whose weight is a property: trees and
-files see the tensors that the weight is made of in its place.
+The class of the layer is replaced by a subclass whose weight is a property: trees and files have
+the tensors from which the weight is computed in its place.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _T = TypeVar("_T", bound=Module)
 
 
 def _norm_except(x: Tensor, dim: int | None) -> Tensor:
-    """The norms along all axes but one, which stay as axes of size 1."""
+    """The norms over all axes but one; the reduced axes stay with size 1."""
     if dim is None:
         return (x * x).sum().sqrt()
     return (x * x).sum([a for a in range(x.ndim) if a != dim], keepdims=True).sqrt()
 
 
 class _WeightNorm:
-    """A direction and its length."""
+    """A weight as a direction and its length."""
 
     function = "weight_norm"
 
@@ -50,11 +50,11 @@ class _WeightNorm:
         return scaled
 
     def before_forward(self, module: Module) -> None:
-        """Nothing moves."""
+        """Does nothing: weight norm has no buffers to update."""
 
 
 class _SpectralNorm:
-    """A matrix divided by its largest singular value, which power iterations follow."""
+    """A matrix divided by its largest singular value, which power iterations estimate."""
 
     function = "spectral_norm"
 
@@ -101,7 +101,7 @@ class _SpectralNorm:
 
 @cache
 def _class(base: Any, kind: Any, options: tuple[Any, ...]) -> Any:
-    """The subclass of a layer's class whose weight is made anew at each use."""
+    """The subclass of a layer's class whose weight is computed at each use."""
     rule: _WeightNorm | _SpectralNorm = kind(*options)
 
     def forward(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -166,20 +166,20 @@ def _removed(module: Any, name: str, kind: Any) -> None:
 
 
 def weight_norm(module: _T, name: str = "weight", dim: int | None = 0) -> _T:
-    """Makes a weight of a direction ``weight_v`` and its length ``weight_g``, which are trained.
+    """Reparametrises a weight as a direction ``weight_v`` and its length ``weight_g``.
 
-    Salimans and Kingma 2016. The layer computes what it did before.
+    Salimans and Kingma 2016. Both are trained. The results of the layer do not change.
 
     Args:
         module: The layer.
-        name: Of its parameter.
-        dim: The axis along which each slice has a length of its own; ``None`` for one length.
+        name: The name of its parameter.
+        dim: The axis along which each slice has its own length; ``None`` for one length.
 
     Returns:
         The layer.
 
     Raises:
-        InvalidArgumentError: The layer has no such parameter, or that no such axis.
+        InvalidArgumentError: The layer has no such parameter, or the parameter has no such axis.
 
     Example:
         >>> import girih as gr
@@ -201,21 +201,21 @@ def spectral_norm(
     """Divides a weight, as a matrix, by its largest singular value: Miyato et al. 2018.
 
     The parameter is ``weight_orig``; the vectors of the power iteration are buffers, ``weight_u``
-    and ``weight_v``, which move on with each call in training mode.
+    and ``weight_v``, which each call in training mode updates.
 
     Args:
         module: The layer.
-        name: Of its parameter.
+        name: The name of its parameter.
         n_power_iterations: Iterations per call.
-        eps: Smallest norm that is divided by.
+        eps: The lower bound of the norms in divisions.
         dim: The axis of the weight that is the rows of the matrix; 1 for transposed convolutions.
 
     Returns:
         The layer.
 
     Raises:
-        InvalidArgumentError: The layer has no such parameter, or that no such axis; less than one
-            iteration.
+        InvalidArgumentError: The layer has no such parameter, the parameter has no such axis, or
+            there is less than one iteration.
 
     Example:
         >>> import girih as gr
@@ -232,17 +232,17 @@ def spectral_norm(
 
 
 def remove_weight_norm(module: _T, name: str = "weight") -> _T:
-    """Makes the weight a parameter again, with the value that it has.
+    """Makes the weight a parameter again, with its current value.
 
     Args:
-        module: The layer, of :func:`weight_norm`.
-        name: Of its parameter.
+        module: The layer, from :func:`weight_norm`.
+        name: The name of its parameter.
 
     Returns:
         The layer.
 
     Raises:
-        InvalidArgumentError: The parameter is not made by weight norm.
+        InvalidArgumentError: The parameter has no weight norm.
 
     Example:
         >>> import girih as gr
@@ -255,17 +255,17 @@ def remove_weight_norm(module: _T, name: str = "weight") -> _T:
 
 
 def remove_spectral_norm(module: _T, name: str = "weight") -> _T:
-    """Makes the weight a parameter again, with the value that it has.
+    """Makes the weight a parameter again, with its current value.
 
     Args:
-        module: The layer, of :func:`spectral_norm`.
-        name: Of its parameter.
+        module: The layer, from :func:`spectral_norm`.
+        name: The name of its parameter.
 
     Returns:
         The layer.
 
     Raises:
-        InvalidArgumentError: The parameter is not made by spectral norm.
+        InvalidArgumentError: The parameter has no spectral norm.
 
     Example:
         >>> import girih as gr

@@ -1,4 +1,4 @@
-"""Modules as functions of their parameters: calls with other parameters, and gradients by them."""
+"""Modules as functions of their parameters: calls with given parameters, and their gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["functional_call", "value_and_grad"]
 def functional_call(
     module: Module, parameters: Mapping[str, Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Calls a module as if it had other parameters; the module is as before afterwards.
+    """Calls a module with the given parameters; the module itself does not change.
 
     Args:
         module: The module.
@@ -51,14 +51,14 @@ def value_and_grad(
     """Like :func:`girih.value_and_grad`, with respect to a model's parameters.
 
     Args:
-        model: The model ``fun`` uses, usually by closing over it.
+        model: The model that ``fun`` uses, usually as a closure.
         fun: Returns a floating-point scalar tensor, or with ``has_aux`` a pair with an auxiliary
-            pytree. Buffers that the model changes meanwhile stay changed.
+            pytree. Changes of the model's buffers persist.
         has_aux: Whether ``fun`` also returns an auxiliary pytree.
 
     Returns:
         A function of ``fun``'s arguments that returns ``(value, grads)``, or ``((value, aux),
-        grads)``; ``grads`` has the form of ``model.parameters_tree()``, which is what
+        grads)``; ``grads`` has the form of ``model.parameters_tree()``, which
         ``optimizer.update(model, grads)`` takes.
 
     Example:
@@ -84,7 +84,7 @@ def value_and_grad(
             write(places, stand_ins)
             result = fun(*args, **kwargs)
             value, aux = _pair(result) if has_aux else (result, None)
-            # Buffers assigned while tracing are made of placeholders; the transform resolves them.
+            # Buffers assigned during tracing depend on placeholders; the transform resolves them.
             made = [
                 place
                 for place in places_in(model)[1]

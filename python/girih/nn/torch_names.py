@@ -1,7 +1,7 @@
-"""States of modules between this package's names and PyTorch's, where the two differ.
+"""Converts state dicts between this package's names and PyTorch's names.
 
-Most modules have PyTorch's names. Attention has its projections of queries, keys and values apart,
-where PyTorch packs them into one matrix; parametrized weights are flat names here.
+Most modules have PyTorch's names. Attention has separate projections of queries, keys and values,
+which PyTorch packs into one matrix; parametrised weights have flat names in this package.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["from_torch", "to_torch"]
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj")
-#: Names of PyTorch's parametrizations, by ours.
+#: Names of PyTorch's parametrisations, by the names of this package.
 _PARAMETRIZED = {
     "weight_norm": {"_g": "original0", "_v": "original1"},
     "spectral_norm": {"_orig": "original", "_u": "0._u", "_v": "0._v"},
@@ -28,7 +28,7 @@ _PARAMETRIZED = {
 
 
 def _prefixes(value: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
-    """The modules in a module, with what their tensors' names begin with."""
+    """The submodules of a module, with the prefixes of their tensors' names."""
     if isinstance(value, Module):
         if id(value) in seen:
             return
@@ -47,7 +47,7 @@ def _prefixes(value: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Mo
 
 
 def from_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Values by PyTorch's names under this package's names; others as they are."""
+    """Renames values from PyTorch's names to this package's names; other values are unchanged."""
     out = dict(values)
     for prefix, inner in _prefixes(module, "", set()):
         if isinstance(inner, MultiheadAttention):
@@ -59,7 +59,7 @@ def from_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A state by PyTorch's names."""
+    """A state dict with PyTorch's names."""
     out = dict(values)
     for prefix, inner in _prefixes(module, "", set()):
         if isinstance(inner, MultiheadAttention):
@@ -70,7 +70,7 @@ def to_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _renamed(module: Module) -> list[tuple[str, str]]:
-    """Names of a module's own tensors, ours and PyTorch's."""
+    """Names of a module's own tensors, in this package and in PyTorch."""
     rule = getattr(module, "_reparametrization", None)
     if rule is None:
         return []
@@ -82,7 +82,7 @@ def _unpack(prefix: str, module: MultiheadAttention, values: dict[str, Tensor]) 
     sizes = [getattr(module, name).weight.shape[0] for name in _PROJECTIONS]
     for kind in ("weight", "bias"):
         packed = values.get(f"{prefix}in_proj_{kind}")
-        # A matrix of another size stays, and is refused by its name.
+        # A matrix of another size keeps its name, so that loading reports the name.
         if packed is not None and packed.shape[:1] == (sum(sizes),):
             del values[f"{prefix}in_proj_{kind}"]
             at = 0

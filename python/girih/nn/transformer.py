@@ -1,4 +1,4 @@
-"""Layers of transformers, and stacks of them: Vaswani et al. 2017."""
+"""Transformer layers and stacks of layers: Vaswani et al. 2017."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _activation(name: str, given: str | Callable[[Tensor], Tensor]) -> Callable[
 
 
 class _Layer(Module):
-    """Attention and two linear layers, each added to what goes in and normalised."""
+    """Attention and two linear layers, each with a residual connection and a norm."""
 
     def _setup(
         self,
@@ -66,7 +66,7 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
 
     def _around(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """A part added to its argument, normalised before or after."""
+        """A block with a residual connection, and a norm before or after it."""
         norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
         out: Tensor
         out = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
@@ -83,19 +83,19 @@ class TransformerEncoderLayer(_Layer):
     Shapes: ``[..., n, d_model]`` to the same: the batch is first.
 
     Args:
-        d_model: Features.
-        nhead: Heads of attention; they divide the features.
-        dim_feedforward: Features inside the feed-forward network.
-        dropout: The share of elements, and of attention weights, dropped in training mode.
+        d_model: The number of features.
+        nhead: The number of attention heads; it must divide ``d_model``.
+        dim_feedforward: The number of hidden features of the feed-forward network.
+        dropout: The probability of dropping an element or an attention weight in training mode.
         activation: ``"relu"``, ``"gelu"`` or a function.
         layer_norm_eps: Added to variances.
-        norm_first: Whether norms come before the parts, not after the sums.
+        norm_first: Whether norms come before the blocks (pre-norm), not after the residual sums.
         bias: Whether linear layers and norms have biases.
-        dtype: Of the parameters.
+        dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: Heads that do not divide the features, a dropout outside ``[0, 1]``,
-            or an unknown function.
+        InvalidArgumentError: ``nhead`` does not divide ``d_model``, ``dropout`` is outside ``[0,
+            1]``, or the activation is unknown.
 
     Example:
         >>> import girih as gr
@@ -130,11 +130,11 @@ class TransformerEncoderLayer(_Layer):
 
         Args:
             src: ``[..., n, d_model]``.
-            src_mask: The ``attn_mask`` of :class:`MultiheadAttention`: bool, True where a key is
-                *not* seen, or numbers that are added.
+            src_mask: The ``attn_mask`` of :class:`MultiheadAttention`: bool, True to *ignore* a
+                key, or numbers that are added to the scores.
             src_key_padding_mask: ``[..., n]``, likewise.
-            is_causal: Whether a place sees only those up to it.
-            cache: Places before those of ``src``; see :meth:`MultiheadAttention.forward`.
+            is_causal: Whether a position attends only to positions up to its own.
+            cache: The positions before those of ``src``; see :meth:`MultiheadAttention.forward`.
 
         Returns:
             ``[..., n, d_model]``.
@@ -154,20 +154,21 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to what an encoder gave, and a feed-forward network.
+    """Self-attention, attention to the output of an encoder, and a feed-forward network.
 
     Shapes: ``[..., n, d_model]`` and memory ``[..., m, d_model]`` to ``[..., n, d_model]``.
 
     Args:
-        d_model: As of :class:`TransformerEncoderLayer`, like all others.
-        nhead: Heads.
-        dim_feedforward: Features inside.
-        dropout: The share dropped.
+        d_model: The number of features. All arguments are those of
+            :class:`TransformerEncoderLayer`.
+        nhead: The number of heads.
+        dim_feedforward: The number of hidden features.
+        dropout: The dropout probability.
         activation: ``"relu"``, ``"gelu"`` or a function.
         layer_norm_eps: Added to variances.
         norm_first: Whether norms come first.
-        bias: Whether there are biases.
-        dtype: Of the parameters.
+        bias: Whether linear layers and norms have biases.
+        dtype: The dtype of the parameters.
 
     Raises:
         InvalidArgumentError: As :class:`TransformerEncoderLayer`.
@@ -207,18 +208,18 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Applies the layer; masks as of :class:`TransformerEncoderLayer`.
+        """Applies the layer; masks as in :class:`TransformerEncoderLayer`.
 
         Args:
             tgt: ``[..., n, d_model]``.
             memory: ``[..., m, d_model]``.
-            tgt_mask: Of places among each other.
-            memory_mask: Of places and memory.
+            tgt_mask: The mask of the self-attention.
+            memory_mask: The mask of the attention to memory.
             tgt_key_padding_mask: ``[..., n]``.
             memory_key_padding_mask: ``[..., m]``.
-            tgt_is_causal: Whether a place sees only those up to it.
-            memory_is_causal: Whether a place sees only memory up to it.
-            cache: Places before those of ``tgt``; see :meth:`MultiheadAttention.forward`.
+            tgt_is_causal: Whether a position attends only to positions up to its own.
+            memory_is_causal: Whether a position attends only to memory positions up to its own.
+            cache: The positions before those of ``tgt``; see :meth:`MultiheadAttention.forward`.
 
         Returns:
             ``[..., n, d_model]``.
@@ -272,9 +273,9 @@ class _Stack(Module):
         """Empty caches of the self-attention of each layer.
 
         Args:
-            batch: The axes before the positions: ``[]``, or ``[batch]``.
-            capacity: How many positions there is room for.
-            dtype: Of keys and values, by default that of the parameters.
+            batch: The sizes of the axes before the positions: ``[]``, or ``[batch]``.
+            capacity: The maximum number of positions.
+            dtype: The dtype of keys and values, by default that of the parameters.
 
         Returns:
             A cache per layer.
@@ -286,7 +287,7 @@ class _Stack(Module):
         return [layer.self_attn.make_cache(batch, capacity, dtype) for layer in layers]
 
     def _caches(self, caches: Sequence[KVCache] | None) -> Sequence[KVCache | None]:
-        """A cache, or none, per layer."""
+        """A cache, or None, for each layer."""
         if caches is None:
             return [None] * self.num_layers
         if len(caches) != self.num_layers:
@@ -298,16 +299,16 @@ class _Stack(Module):
 
 
 class TransformerEncoder(_Stack):
-    """Encoder layers one after the other, and a norm after them if one is given.
+    """A stack of encoder layers, with an optional norm after them.
 
     Args:
-        layer: A layer, of which each in the stack is a copy with the same first weights; or a
-            function that makes one, so that each has first weights of its own.
-        num_layers: How many.
+        layer: A layer, which is copied so that all layers have the same initial weights; or a
+            function that creates a layer, so that each layer has its own initial weights.
+        num_layers: The number of layers.
         norm: Applied at the end.
 
     Raises:
-        InvalidArgumentError: A negative number.
+        InvalidArgumentError: ``num_layers`` is negative.
 
     Example:
         >>> import girih as gr
@@ -329,15 +330,15 @@ class TransformerEncoder(_Stack):
         Args:
             src: ``[..., n, d_model]``.
             mask: As ``src_mask`` of the layers.
-            src_key_padding_mask: As of the layers.
-            is_causal: Whether a place sees only those up to it.
-            caches: Of :meth:`make_cache`.
+            src_key_padding_mask: As in the layers.
+            is_causal: Whether a position attends only to positions up to its own.
+            caches: The caches from :meth:`make_cache`.
 
         Returns:
             ``[..., n, d_model]``.
 
         Raises:
-            InvalidArgumentError: Not one cache per layer.
+            InvalidArgumentError: The number of caches is not the number of layers.
         """
         for layer, cache in zip(self.layers, self._caches(caches), strict=True):
             src = layer(src, mask, src_key_padding_mask, is_causal, cache)
@@ -346,16 +347,16 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """Decoder layers one after the other, and a norm after them if one is given.
+    """A stack of decoder layers, with an optional norm after them.
 
     Args:
-        layer: A layer, of which each in the stack is a copy with the same first weights; or a
-            function that makes one, so that each has first weights of its own.
-        num_layers: How many.
+        layer: A layer, which is copied so that all layers have the same initial weights; or a
+            function that creates a layer, so that each layer has its own initial weights.
+        num_layers: The number of layers.
         norm: Applied at the end.
 
     Raises:
-        InvalidArgumentError: A negative number.
+        InvalidArgumentError: ``num_layers`` is negative.
 
     Example:
         >>> import girih as gr
@@ -371,19 +372,19 @@ class TransformerDecoder(_Stack):
         caches: Sequence[KVCache] | None = None,
         **masks: Any,
     ) -> Tensor:
-        """Applies the layers; masks as of :meth:`TransformerDecoderLayer.forward`, by name.
+        """Applies the layers; masks as in :meth:`TransformerDecoderLayer.forward`, by name.
 
         Args:
             tgt: ``[..., n, d_model]``.
             memory: ``[..., m, d_model]``.
-            caches: Of :meth:`make_cache`.
-            **masks: By name.
+            caches: The caches from :meth:`make_cache`.
+            **masks: The masks by name.
 
         Returns:
             ``[..., n, d_model]``.
 
         Raises:
-            InvalidArgumentError: Not one cache per layer.
+            InvalidArgumentError: The number of caches is not the number of layers.
         """
         for layer, cache in zip(self.layers, self._caches(caches), strict=True):
             tgt = layer(tgt, memory, **masks, cache=cache)
@@ -392,22 +393,22 @@ class TransformerDecoder(_Stack):
 
 
 class Transformer(Module):
-    """An encoder and a decoder that attends to what it gives.
+    """An encoder, and a decoder that attends to the output of the encoder.
 
     Shapes: source ``[..., m, d_model]``, target ``[..., n, d_model]``, result that of the target.
 
     Args:
-        d_model: Features.
-        nhead: Heads of attention.
-        num_encoder_layers: Layers of the encoder.
-        num_decoder_layers: Layers of the decoder.
-        dim_feedforward: Features inside the feed-forward networks.
-        dropout: The share dropped in training mode.
+        d_model: The number of features.
+        nhead: The number of attention heads.
+        num_encoder_layers: The number of encoder layers.
+        num_decoder_layers: The number of decoder layers.
+        dim_feedforward: The number of hidden features of the feed-forward networks.
+        dropout: The dropout probability in training mode.
         activation: ``"relu"``, ``"gelu"`` or a function.
         layer_norm_eps: Added to variances.
-        norm_first: Whether norms come before the parts, not after the sums.
+        norm_first: Whether norms come before the blocks (pre-norm), not after the residual sums.
         bias: Whether linear layers and norms have biases.
-        dtype: Of the parameters.
+        dtype: The dtype of the parameters.
 
     Raises:
         InvalidArgumentError: As :class:`TransformerEncoderLayer`.
@@ -456,7 +457,7 @@ class Transformer(Module):
         memory_key_padding_mask: Tensor | None = None,
         tgt_is_causal: bool = False,
     ) -> Tensor:
-        """Encodes the source, and decodes the target beside it; masks as of the layers."""
+        """Encodes the source and decodes the target with it; masks as in the layers."""
         memory = self.encoder(src, src_mask, src_key_padding_mask)
         out: Tensor = self.decoder(
             tgt,
@@ -471,10 +472,10 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(size: int) -> Tensor:
-        """Numbers to add to scores so that a place sees only those up to it.
+        """An additive causal mask: a position attends only to positions up to its own.
 
         Args:
-            size: Places.
+            size: The number of positions.
 
         Returns:
             ``[size, size]``, 0 up to the diagonal and minus infinity above it.

@@ -1,4 +1,4 @@
-"""Parameters as one vector, and back."""
+"""Conversion of parameters to one vector, and back."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _structure(parameters: Any) -> Any:
 
 
 def parameters_to_vector(parameters: Module | Iterable[Tensor] | Any) -> Tensor:
-    """The elements of all parameters, or gradients, one after the other.
+    """The concatenated elements of all parameters or gradients.
 
     Args:
         parameters: A module, an iterable of tensors, or any pytree.
 
     Returns:
-        A tensor of one axis; dtypes promote.
+        A tensor with one axis; dtypes promote.
 
     Raises:
         InvalidArgumentError: There is no tensor.
@@ -49,18 +49,18 @@ def parameters_to_vector(parameters: Module | Iterable[Tensor] | Any) -> Tensor:
 
 
 def vector_to_parameters(vector: Tensor, parameters: Module | Iterable[Tensor] | Any) -> Any:
-    """The inverse of :func:`parameters_to_vector`; tensors are values, so that new ones are made.
+    """The inverse of :func:`parameters_to_vector`; returns new tensors, because tensors are values.
 
     Args:
-        vector: One axis with as many elements as the parameters have.
-        parameters: A module, an iterable of tensors, or any pytree: the shapes and dtypes.
+        vector: A tensor with one axis and as many elements as the parameters.
+        parameters: A module, an iterable of tensors, or any pytree, which gives shapes and dtypes.
 
     Returns:
-        The vector's elements in the structure of the parameters: of a module its
+        The vector's elements in the structure of the parameters; for a module, the structure of
         ``parameters_tree()``, which ``module.update`` takes.
 
     Raises:
-        ShapeError: The vector has another number of elements, or more axes.
+        ShapeError: The vector has a different number of elements, or more axes.
 
     Example:
         >>> import girih as gr

@@ -28,15 +28,15 @@ __all__ = [
 
 
 class PixelShuffle(Module):
-    """Channels turned into space: Shi et al. 2016.
+    """Rearranges channels into spatial positions: Shi et al. 2016.
 
     Shapes: ``[..., c * r * r, h, w]`` to ``[..., c, h * r, w * r]`` for an ``upscale_factor`` r.
 
     Args:
-        upscale_factor: By how much height and width grow.
+        upscale_factor: The factor by which height and width grow.
 
     Raises:
-        ShapeError: On a call, channels that are no multiple of ``r * r``.
+        ShapeError: On a call, the number of channels is not a multiple of ``r * r``.
 
     Example:
         >>> import girih as gr
@@ -53,15 +53,15 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """Space turned into channels, the inverse of :class:`PixelShuffle`.
+    """Rearranges spatial positions into channels, the inverse of :class:`PixelShuffle`.
 
     Shapes: ``[..., c, h * r, w * r]`` to ``[..., c * r * r, h, w]`` for a ``downscale_factor`` r.
 
     Args:
-        downscale_factor: By how much height and width shrink.
+        downscale_factor: The factor by which height and width shrink.
 
     Raises:
-        ShapeError: On a call, sizes that are no multiples of r.
+        ShapeError: On a call, sizes that are not multiples of r.
 
     Example:
         >>> import girih as gr
@@ -78,10 +78,10 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels (axis 1) dealt out, those of each group side by side: Zhang et al. 2018.
+    """Interleaves the channels (axis 1) of the groups: Zhang et al. 2018.
 
     Raises:
-        ShapeError: On a call, channels that the groups do not divide.
+        ShapeError: On a call, the groups do not divide the channels.
 
     Example:
         >>> import girih as gr
@@ -102,14 +102,14 @@ class LocalResponseNorm(Module):
     Krizhevsky et al. 2012.
 
     Args:
-        size: How many channels are neighbours, the own one among them.
-        alpha: Weight of the mean.
+        size: The number of neighbouring channels, including the channel itself.
+        alpha: The weight of the mean.
         beta: Exponent.
         k: Added to the mean.
 
     Raises:
         InvalidArgumentError: On a call, a size below 1.
-        ShapeError: On a call, a tensor without channels.
+        ShapeError: On a call, a tensor without a channel axis.
 
     Example:
         >>> import girih as gr
@@ -126,7 +126,7 @@ class LocalResponseNorm(Module):
 
 
 class Unfold(Module):
-    """The patches that a convolution's kernel meets, as columns; see :func:`girih.unfold`.
+    """The patches under a convolution kernel, as columns (im2col); see :func:`girih.unfold`.
 
     Shapes: ``[batch, channels, ...]`` to ``[batch, channels * kernel, positions]``.
 
@@ -148,7 +148,7 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Patches added up where they lie, the transpose of :class:`Unfold`; see :func:`girih.fold`.
+    """The sum of overlapping patches, the transpose of :class:`Unfold`; see :func:`girih.fold`.
 
     Shapes: ``[batch, channels * kernel, positions]`` to ``[batch, channels, *output_size]``.
 
@@ -171,20 +171,20 @@ class Fold(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        # One size stands for both axes of an image.
+        # One size is for both axes of an image.
         size = (self.output_size,) * 2 if isinstance(self.output_size, int) else self.output_size
         return _girih.fold(x, size, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 class Upsample(Module):
-    """Spatial axes of ``[batch, channels, ...]`` resampled; see :func:`girih.interpolate`.
+    """Resamples the spatial axes of ``[batch, channels, ...]``; see :func:`girih.interpolate`.
 
     Args:
         size: The sizes of the result; or
-        scale_factor: By how much the axes grow.
-        mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (of any number of axes),
+        scale_factor: the factor by which the axes grow.
+        mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (for any number of axes),
             ``"bicubic"`` or ``"area"``.
-        align_corners: Whether the first and last elements keep their places.
+        align_corners: Whether the first and last elements keep their positions.
 
     Example:
         >>> import girih as gr
@@ -208,7 +208,7 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images resampled by their nearest elements; see :class:`Upsample`."""
+    """Resamples images by nearest neighbours; see :class:`Upsample`."""
 
     def __init__(
         self, size: _Sizes | None = None, scale_factor: float | Sequence[float] | None = None
@@ -217,7 +217,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Images resampled by straight lines, corners aligned; see :class:`Upsample`."""
+    """Resamples images by bilinear interpolation with aligned corners; see :class:`Upsample`."""
 
     def __init__(
         self, size: _Sizes | None = None, scale_factor: float | Sequence[float] | None = None
