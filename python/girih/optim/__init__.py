@@ -11,13 +11,13 @@ the model and the optimiser's state, and is best compiled as a whole:
         optimizer.update(model, grads)
         return loss
 
-Without ``compile`` it is the same program, recorded in each step and found again:
+Without ``compile`` it is the same program, which is recorded in each step and found in the cache:
 
     loss, grads = loss_and_grad(x, y)
     optimizer.update(model, grads)
     gr.eval(loss, model, optimizer.state)
 
-As functions, which take and give parameters and state and may have them donated:
+In functional form, parameters and state are arguments and results, and may be donated:
 
     state = optimizer.init(params)
 
@@ -27,8 +27,8 @@ As functions, which take and give parameters and state and may have them donated
         params, state = optimizer.apply(grads, state, params)
         return loss, params, state
 
-All three give the same bits. What changes from step to step (the count, the learning rate) is a
-tensor in the state, so no step compiles anew; schedules are functions of the count as a tensor
+All three give the same bits. Values that change from step to step (the count, the learning rate)
+are tensors in the state, so no step is recompiled; schedules are functions of the count as a tensor
 (:mod:`girih.optim.schedules`).
 """
 

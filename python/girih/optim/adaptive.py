@@ -1,4 +1,4 @@
-"""Optimisers with a rate per element, by squares or signs of gradients; averaged descent."""
+"""Optimisers with a learning rate per element, from squares or signs of gradients; averaged SGD."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _New = tuple["Tensor", ...]
 
 
 class RMSprop(Optimizer):
-    """Gradients divided by the root of the mean of their squares.
+    """Divides gradients by the root of a running mean of their squares.
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        alpha: Of the mean of squares.
-        eps: Added to what is divided by.
-        weight_decay: Multiple of the parameter that is added to its gradient.
-        momentum: Of the velocity; 0 keeps none.
-        centered: Whether to divide by the deviation from the mean gradient instead.
-        maximize: Whether to go up the gradient.
+        alpha: The decay of the mean of squares.
+        eps: A number added to the denominator.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        momentum: The decay of the velocity; 0 for no velocity.
+        centered: Whether to divide by the standard deviation of the gradient instead.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Hinton 2012, lecture 6e; Graves 2013 for ``centered``; in PyTorch's form.
     """
@@ -64,15 +64,15 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Gradients divided by the root of the sum of their squares.
+    """Divides gradients by the root of the sum of their squares.
 
     Args:
         learning_rate: See :class:`Optimizer`.
         lr_decay: The rate of step ``t`` (from 0) is divided by ``1 + t lr_decay``.
-        weight_decay: Multiple of the parameter that is added to its gradient.
-        initial_accumulator_value: What the sums begin with.
-        eps: Added to what is divided by.
-        maximize: Whether to go up the gradient.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        initial_accumulator_value: The initial value of the sums.
+        eps: A number added to the denominator.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Duchi et al. 2011, in PyTorch's form.
     """
@@ -115,14 +115,14 @@ class Adagrad(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Gradients scaled by the root of the mean square of past steps over that of past gradients.
+    """Scales gradients by the ratio of the root mean squares of past steps and past gradients.
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        rho: Of both means.
-        eps: Added to what is divided by, and to what is divided.
-        weight_decay: Multiple of the parameter that is added to its gradient.
-        maximize: Whether to go up the gradient.
+        rho: The decay of both means.
+        eps: A number added to numerator and denominator.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Zeiler 2012, algorithm 1, with a rate as in PyTorch.
     """
@@ -152,13 +152,13 @@ class Adadelta(Optimizer):
 
 
 class Lion(Optimizer):
-    """Steps of one size, by the sign of the mean gradient; decoupled weight decay.
+    """Steps of equal size by the sign of the mean gradient, with decoupled weight decay.
 
     Args:
         learning_rate: See :class:`Optimizer`; a third to a tenth of Adam's.
-        betas: Of the mean that gives the sign, and of the mean that is kept.
-        weight_decay: Share of the parameter that is taken off, times the rate.
-        maximize: Whether to go up the gradient.
+        betas: The decays of the mean that gives the sign, and of the mean in the state.
+        weight_decay: The fraction of the parameter that is subtracted, times the rate.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Chen et al. 2023, algorithm 2.
     """
@@ -188,15 +188,16 @@ class Lion(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Steps by the signs of gradients, for full batches; each element has a step size of its own.
+    """Steps by the signs of gradients, for full batches; each element has its own step size.
 
-    A step size grows while the sign stays, and falls where it changes; the element rests then.
+    A step size grows while the sign of the gradient stays the same. If the sign changes, the step
+    size shrinks and the element is not updated.
 
     Args:
-        learning_rate: The first step size, of all elements.
-        etas: Factors by which step sizes fall and grow.
+        learning_rate: The initial step size of all elements.
+        etas: The factors by which step sizes shrink and grow.
         step_sizes: The smallest and the largest step size.
-        maximize: Whether to go up the gradient.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Riedmiller and Braun 1993, in PyTorch's form.
     """
@@ -218,7 +219,7 @@ class Rprop(Optimizer):
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
     ) -> tuple[Scalars, dict[str, Tensor]]:
-        # Step sizes are zeros before the first step, which adds the rate.
+        # Step sizes are zero before the first step, which adds the rate.
         return {"first": _girih.where(count == 0, rate, 0.0 * rate)}, {}
 
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
@@ -232,15 +233,15 @@ class Rprop(Optimizer):
 
 
 class ASGD(Optimizer):
-    """Gradient descent with a falling rate, and the average of parameters, in the slot ``ax``.
+    """Gradient descent with a decreasing rate; the slot ``ax`` has the average of the parameters.
 
     Args:
-        learning_rate: The first rate.
-        lambd: How fast the rate falls, and the share of the parameter that is taken off.
-        alpha: Exponent with which the rate falls.
+        learning_rate: The initial rate.
+        lambd: The decay of the rate, and the fraction of the parameter that is subtracted.
+        alpha: The exponent of the decay of the rate.
         t0: The step after which parameters are averaged.
-        weight_decay: Multiple of the parameter that is added to its gradient.
-        maximize: Whether to go up the gradient.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Polyak and Juditsky 1992, in PyTorch's form.
     """

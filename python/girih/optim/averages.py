@@ -1,4 +1,4 @@
-"""Averages of parameters over the steps of a training."""
+"""Averages of parameters over training steps."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ __all__ = ["EMA"]
 
 
 class EMA(Stateful):
-    """An exponential moving average of parameters: smoother than the last ones, often better.
+    """An exponential moving average of parameters, which often generalises better than the last
+    ones.
 
-    ``average = decay average + (1 - decay) parameters``; the first update takes the parameters as
-    they are. Averages of half-precision parameters are kept in float32.
+    ``average = decay average + (1 - decay) parameters``; the first update copies the parameters.
+    Averages of half-precision parameters are stored in float32.
 
     Args:
-        decay: Share of the average that stays.
+        decay: The weight of the old average.
         warmup: Whether the decay of update ``n`` (from 0) is at most ``(1 + n) / (10 + n)``, so
-            that early parameters are forgotten soon.
+            that early parameters have little weight.
 
     Attributes:
         state: ``{"step": count, "average": tree like the parameters}``, after :meth:`init` or the
@@ -56,7 +57,7 @@ class EMA(Stateful):
         self.state = {}
 
     def init(self, target: Module | PyTree) -> dict[str, Any]:
-        """Starts anew: the state before the first update."""
+        """Initialises the state before the first update."""
         state: dict[str, Any] = {"step": _girih.zeros([], dtype=_girih.int64)}
         state["average"] = tree.map(
             lambda p: _girih.zeros(p.shape, dtype=compute_dtype(p)), trained(target)
@@ -66,17 +67,17 @@ class EMA(Stateful):
         return state
 
     def apply(self, target: Module | PyTree, state: dict[str, Any]) -> dict[str, Any]:
-        """One update as a function: the state after these parameters.
+        """One update in functional form: returns the state after these parameters.
 
         Args:
             target: A model or a tree of parameters.
-            state: Of :meth:`init`, or of the update before.
+            state: The state from :meth:`init`, or from the previous update.
 
         Returns:
             The new state, lazy.
 
         Raises:
-            InvalidArgumentError: The state is that of other parameters.
+            InvalidArgumentError: The state belongs to other parameters.
         """
         parameters = trained(target)
         leaves, treedef = tree.flatten(parameters)
@@ -94,12 +95,12 @@ class EMA(Stateful):
         for average, p in zip(old, leaves, strict=True):
             share = cast(1.0 - decay, average.dtype)
             moved = average + (cast(p, average.dtype) - average) * share
-            # Bit for bit: a difference and a sum may round.
+            # This copies the bits: a difference and a sum may round.
             new.append(_girih.where(count == 0, cast(p, average.dtype), moved))
         return {"step": state["step"] + 1, "average": tree.unflatten(treedef, new)}
 
     def update(self, target: Module | PyTree) -> None:
-        """Takes the parameters into the average; lazy, and within a compiled step a part of it.
+        """Adds the parameters to the average, lazily; in a compiled step it is part of the program.
 
         Args:
             target: A model or a tree of parameters.

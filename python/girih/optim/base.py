@@ -1,7 +1,7 @@
-"""What all optimisers share: their state, the count of steps, rates, and the walk over parameters.
+"""The base of all optimisers: state, step count, learning rates, and the loop over parameters.
 
-All that changes from step to step is a tensor in the state: the count, the learning rate, what is
-kept per parameter. So no step compiles anew, and a whole step can be compiled.
+All values that change from step to step are tensors in the state: the count, the learning rate, the
+slots per parameter. So no step is recompiled, and a whole step can be compiled.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ __all__ = ["Optimizer", "Scalars", "Schedule"]
 
 
 class Optimizer(Stateful):
-    """Base of the optimisers: keeps the step count and the state, walks the parameters.
+    """The base class of optimisers: stores the step count and the state, and loops over parameters.
 
-    There are two ways to use one. :meth:`update` changes a model, or gives new parameters, and
-    keeps the state in the optimiser. :meth:`init` and :meth:`apply` leave the state to the caller.
-    Both give the same numbers, plain and within a function under :func:`girih.compile`.
+    There are two ways to use an optimiser. :meth:`update` changes a model, or returns new
+    parameters, and stores the state in the optimiser. :meth:`init` and :meth:`apply` return the
+    state to the caller. Both give the same numbers, with and without :func:`girih.compile`.
 
-    Parameters in float16 and bfloat16 are updated in float32, which their state is kept in, and
-    rounded at the end.
+    Parameters in float16 and bfloat16 are updated in float32, which is also the dtype of their
+    state, and rounded at the end.
 
     Args:
-        learning_rate: A number, or a function of the step count (0 at the first update), which it
-            gets as a float64 scalar tensor. In a compiled step the function is traced: it decides
-            with :func:`girih.where` and computes with functions of this package. Outside it may
-            use ``if``, ``math`` and the like.
-        weight_decay: Multiple of a parameter that is added to its gradient.
-        maximize: Whether to go up the gradient instead of down.
+        learning_rate: A number, or a function of the step count (0 at the first update), a float64
+            scalar tensor. In a compiled step the function is traced, so it must use
+            :func:`girih.where` and functions of this package. Outside of a compiled step it may use
+            ``if`` and ``math``.
+        weight_decay: The multiple of a parameter that is added to its gradient.
+        maximize: Whether to maximise instead of minimise.
 
     Attributes:
-        learning_rate: As given; may be assigned between updates, which compiles nothing anew.
+        learning_rate: As given; it may be assigned between updates without recompilation.
         state: ``{"step": count, "learning_rate": rate, <slot>: tree like the parameters, ...}``,
-            all of it tensors. The slots are there after :meth:`init` or the first update.
+            all tensors. The slots exist after :meth:`init` or the first update.
 
     Example:
         >>> import girih as gr
@@ -66,7 +66,7 @@ class Optimizer(Stateful):
         (True, 1, 20)
     """
 
-    #: Names of the tensors kept per parameter.
+    #: The names of the slots: tensors stored per parameter.
     slots: tuple[str, ...] = ()
 
     def __init__(
@@ -80,7 +80,7 @@ class Optimizer(Stateful):
 
     @property
     def learning_rate(self) -> float | Schedule:
-        """The rate, or the function of the step count that gives it."""
+        """The rate, or the function that computes it from the step count."""
         return self._schedule or float(self.state["learning_rate"])
 
     @learning_rate.setter
@@ -103,13 +103,13 @@ class Optimizer(Stateful):
         self.learning_rate = value
 
     def init(self, target: Module | PyTree) -> dict[str, Any]:
-        """Starts anew: the state before the first step on a model or a tree of parameters.
+        """Initialises the state before the first step, for a model or a tree of parameters.
 
-        Happens by itself at the first :meth:`update`. The state is evaluated here, so that the
+        The first :meth:`update` calls it if necessary. The state is evaluated here, so that the
         first step is the same program as all others.
 
         Returns:
-            The state, for :meth:`apply`; the optimiser's own for :meth:`update` is the same then.
+            The state for :meth:`apply`; it is also stored in the optimiser for :meth:`update`.
         """
         state = self._begin(trained(target))
         lazy.eval(state)
@@ -127,18 +127,18 @@ class Optimizer(Stateful):
         return state
 
     def _begun(self) -> bool:
-        """Whether the state is that of parameters."""
+        """Whether the state belongs to these parameters."""
         return all(slot in self.state for slot in (*self.slots, *self._globals()))
 
     def apply(
         self, grads: PyTree, state: dict[str, Any], parameters: Module | PyTree
     ) -> tuple[PyTree, dict[str, Any]]:
-        """One step as a function: nothing is changed.
+        """One step in functional form: nothing is changed.
 
         Args:
             grads: Gradients in the form of the parameters.
-            state: Of :meth:`init`, or of the step before.
-            parameters: A tree of parameters, or a model, whose are taken.
+            state: The state from :meth:`init`, or from the previous step.
+            parameters: A tree of parameters, or a model.
 
         Returns:
             The new parameters, in the form of ``parameters_tree()`` for a model, and the new state,
@@ -170,8 +170,8 @@ class Optimizer(Stateful):
             grads: Gradients in the form of the parameters.
 
         Returns:
-            The model, which now holds the new parameters; or the tree of new parameters. They
-            are lazy, as is the new state.
+            The model, which now holds the new parameters; or the tree of new parameters. Parameters
+            and state are lazy.
 
         Raises:
             InvalidArgumentError: Gradients or state have another structure than the parameters.
@@ -191,7 +191,7 @@ class Optimizer(Stateful):
         parameters = read(places)
         updated, state = self._updated(where, parameters, treedef, grads, self.state)
         if [new.shape for new in updated] != [p.shape for p in parameters]:
-            target.update(tree.unflatten(treedef, updated))  # says which
+            target.update(tree.unflatten(treedef, updated))  # Its error names the leaf.
         replace(places, updated)
         self._advance(state)
         return target
@@ -204,7 +204,8 @@ class Optimizer(Stateful):
         grads: PyTree,
         state: dict[str, Any],
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The new parameters and state; ``target`` is only asked where in it a leaf is."""
+        """The new parameters and state; ``target`` is used only for the path of a leaf in
+        errors."""
         columns = [self._column(grads, treedef, "gradients")]
         for slot in self.slots:
             if slot not in state:
@@ -251,11 +252,11 @@ class Optimizer(Stateful):
         return leaves
 
     def _initial(self, slot: str, p: Tensor) -> Tensor:
-        """What is kept for a parameter before the first step."""
+        """The slots of a parameter before the first step."""
         return _girih.zeros(p.shape, dtype=compute_dtype(p))
 
     def _globals(self) -> dict[str, Tensor]:
-        """State that is not kept per parameter, before the first step."""
+        """State that does not belong to a parameter, before the first step."""
         return {}
 
     def _scalars(
@@ -264,7 +265,7 @@ class Optimizer(Stateful):
         """Numbers that differ between steps, in double precision, and the new global state.
 
         Args:
-            count: The steps before this one.
+            count: The number of previous steps.
             rate: The learning rate.
             state: The state before this step.
         """
@@ -282,7 +283,7 @@ class Optimizer(Stateful):
 
 
 class _Cast:
-    """Numbers in the dtypes they are needed in, each cast once."""
+    """Caches casts of numbers, so that each is cast to a dtype once."""
 
     __slots__ = ("_made", "_values")
 
@@ -299,7 +300,7 @@ class _Cast:
 
 
 def trained(target: Module | PyTree) -> PyTree:
-    """The tree of parameters that are trained."""
+    """The tree of trained parameters."""
     if isinstance(target, Module):
         return tree.map(lambda place: place.attributes[place.name], places_in(target)[0])
     return target
@@ -324,6 +325,6 @@ def compute_dtype(p: Tensor) -> DType:
 
 
 def check(ok: bool, what: str, value: object) -> None:
-    """Fails with what an option has to be."""
+    """Raises an error that says which values an option may have."""
     if not ok:
         raise InvalidArgumentError(f"optim: {what}, got {value}")

@@ -1,4 +1,4 @@
-"""Optimisers made of others: for groups of parameters, over several batches, past bad gradients."""
+"""Optimisers that wrap others: parameter groups, gradient accumulation, skipping bad gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["Accumulate", "MultiOptimizer", "SkipNonFinite"]
 
 
 class _Combined(Optimizer):
-    """An optimiser that holds others, whose states are parts of its own, under these names."""
+    """An optimiser that wraps other optimisers, whose states are parts of its own under these
+    names."""
 
     _inner: dict[str, Optimizer]
 
@@ -44,7 +45,7 @@ class _Combined(Optimizer):
 
     @property
     def learning_rate(self) -> float | Schedule:
-        """The rate of the first optimiser inside, or its function of the step count."""
+        """The rate of the first wrapped optimiser, or its function of the step count."""
         return next(iter(self._inner.values())).learning_rate
 
     @learning_rate.setter
@@ -58,7 +59,7 @@ class _Combined(Optimizer):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next step of the first optimiser inside."""
+        """The learning rate of the next step of the first wrapped optimiser."""
         return next(iter(self._inner.values())).lr
 
     @lr.setter
@@ -69,7 +70,7 @@ class _Combined(Optimizer):
         return all(key in self.state for key in (*self._inner, *self.slots))
 
     def _parts(self, leaves: list[Any], treedef: tree.TreeDef) -> dict[str, PyTree]:
-        """The part of a tree of parameters that each optimiser has."""
+        """The part of a tree of parameters for each optimiser."""
         return {key: tree.unflatten(treedef, leaves) for key in self._inner}
 
     def _begin(self, parameters: PyTree) -> dict[str, Any]:
@@ -100,19 +101,19 @@ class _Combined(Optimizer):
 
 
 class MultiOptimizer(_Combined):
-    """Groups of parameters, each with an optimiser of its own.
+    """Groups of parameters, each with its own optimiser.
 
     Args:
         optimizers: The optimisers.
-        filters: One less: functions of a parameter's dotted name and of the parameter that say
-            whether it goes to the optimiser of the same position. The first that says yes has it,
-            the last optimiser has the others.
+        filters: One filter less than optimisers: functions of a parameter's dotted name and of the
+            parameter that say whether it belongs to the optimiser of the same position. The first
+            filter that returns true decides; the last optimiser has the other parameters.
 
     Attributes:
         optimizers: The optimisers, whose rates may be assigned.
 
     Raises:
-        InvalidArgumentError: There is not one filter less than there are optimisers.
+        InvalidArgumentError: The number of filters is not one less than the number of optimisers.
 
     Example:
         >>> import girih as gr
@@ -145,7 +146,7 @@ class MultiOptimizer(_Combined):
         return str(len(self.filters))
 
     def _named(self, parameters: PyTree) -> list[tuple[str, str]]:
-        """Group and dotted name of each parameter."""
+        """The group and the dotted name of each parameter."""
         pairs = [(dotted(path), leaf) for path, leaf in tree.flatten_with_path(parameters)]
         return [(self._group(name, leaf), name) for name, leaf in pairs]
 
@@ -174,20 +175,21 @@ class MultiOptimizer(_Combined):
         updated: dict[tuple[str, str], Tensor] = {}
         for key, part in parts.items():
             leaves, new_state[key] = self._stepped(key, part, gradients[key], state)
-            # A dict's leaves are in the order of its keys.
+            # The leaves of a dict are in the order of its keys.
             updated.update({(key, n): leaf for n, leaf in zip(sorted(part), leaves, strict=True)})
         return [updated[at] for at in named], new_state
 
 
 class Accumulate(_Combined):
-    """Gradients averaged over several batches, with one step of an optimiser after the last.
+    """Averages gradients over several batches, and makes one step of an optimiser after the last
+    batch.
 
     Args:
         optimizer: The optimiser.
-        steps: How many batches there are to a step. Schedules count steps, not batches.
+        steps: The number of batches per step. Schedules count steps, not batches.
 
     Raises:
-        InvalidArgumentError: Less than one batch.
+        InvalidArgumentError: ``steps`` is below 1.
 
     Example:
         >>> import girih as gr
@@ -239,9 +241,9 @@ class Accumulate(_Combined):
 
 
 class SkipNonFinite(_Combined):
-    """Leaves out steps whose gradients are not finite: parameters and state stay as they are.
+    """Skips steps with non-finite gradients: parameters and state do not change.
 
-    With :class:`girih.amp.LossScaler` such a step is one whose scale was too large.
+    With :class:`girih.amp.LossScaler` gradients are not finite if the scale was too large.
 
     Args:
         optimizer: The optimiser.
@@ -286,7 +288,7 @@ class SkipNonFinite(_Combined):
 
 
 def chosen(condition: Tensor, new: PyTree, old: PyTree) -> PyTree:
-    """One of two trees of tensors."""
+    """Selects one of two trees of tensors."""
     return tree.map(lambda n, o: _girih.where(condition, n, o), new, old)
 
 

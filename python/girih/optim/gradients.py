@@ -1,4 +1,4 @@
-"""Norms and bounds of trees of gradients."""
+"""Norms and clipping of trees of gradients."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["clip_grad_norm", "clip_grad_value", "global_norm"]
 def global_norm(values: PyTree, norm_type: float = 2.0) -> Tensor:
     """The norm of a tree of gradients or parameters as one vector.
 
-    Half-precision tensors are added up in float32.
+    Half-precision tensors are summed in float32.
 
     Args:
         values: A tree of floating-point tensors.
-        norm_type: Its exponent, above 0; ``inf`` is the largest absolute value.
+        norm_type: The order of the norm, above 0; ``inf`` is the largest absolute value.
 
     Returns:
         A scalar tensor.
 
     Raises:
-        InvalidArgumentError: There are no tensors, or the exponent is not above 0.
+        InvalidArgumentError: There are no tensors, or the order is not above 0.
         DTypeError: A tensor is not floating-point.
 
     Example:
@@ -63,10 +63,10 @@ def _norm(values: PyTree, norm_type: float, function: str) -> Tensor:
 
 
 def clip_grad_norm(grads: PyTree, max_norm: float, norm_type: float = 2.0) -> tuple[PyTree, Tensor]:
-    """Scales gradients so that their norm, over all of them together, is at most ``max_norm``.
+    """Scales gradients so that their global norm is at most ``max_norm``.
 
     Returns:
-        The scaled gradients and the norm they had, both lazy.
+        The scaled gradients and their norm before scaling, both lazy.
     """
     norm = _norm(grads, norm_type, "clip_grad_norm")
     factor = _girih.minimum(max_norm / (norm + 1e-6), 1.0)
@@ -74,14 +74,14 @@ def clip_grad_norm(grads: PyTree, max_norm: float, norm_type: float = 2.0) -> tu
 
 
 def clip_grad_value(grads: PyTree, clip_value: float) -> PyTree:
-    """Bounds each element of the gradients by ``clip_value`` and its negative.
+    """Clips each element of the gradients to ``[-clip_value, clip_value]``.
 
     Args:
         grads: A tree of gradients.
         clip_value: The bound, not negative.
 
     Returns:
-        The bounded gradients.
+        The clipped gradients.
 
     Raises:
         InvalidArgumentError: The bound is negative.

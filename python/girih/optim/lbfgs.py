@@ -1,4 +1,4 @@
-"""L-BFGS: steps along the inverse of a curvature that is estimated from the last gradients."""
+"""L-BFGS: quasi-Newton steps with an inverse Hessian estimated from the last gradients."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 
 __all__ = ["LBFGS"]
 
-#: How often a search halves a step.
+#: Maximum number of halvings in a line search.
 _MOST_HALVINGS = 20
-#: What is kept of the last step and of the pairs before it.
+#: The state of the last step and of the previous pairs.
 _KEPT = ("steps", "differences", "curvatures", "scale", "direction", "rate", "gradient", "pairs")
 
 
 class LBFGS(Optimizer):
-    """Quasi-Newton steps, for gradients without noise: full batches, physics, fits.
+    """Quasi-Newton steps, for gradients without noise: full batches, physics, curve fitting.
 
-    Each step moves by the rate along ``-H g``, where ``H`` is estimated from the last steps and
-    differences of gradients. The first step is at most as long as the rate. All parameters together
-    are one vector. Given the function, :meth:`Optimizer.update` searches for a length of each step.
+    Each step moves by the rate along ``-H g``, where ``H`` is the inverse Hessian estimated from
+    the last steps and differences of gradients. The first step is at most as long as the rate. All
+    parameters together are one vector. If :meth:`Optimizer.update` gets the function, a line search
+    chooses the length of each step.
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        history_size: How many pairs of step and difference are kept.
-        tolerance_grad: No step is made where no element of the gradient is larger.
-        tolerance_change: No step is made where the slope along the direction is above its negative.
+        history_size: The number of stored pairs of step and gradient difference.
+        tolerance_grad: No step is made if no element of the gradient is larger.
+        tolerance_change: No step is made if the slope along the direction is above the negative of
+            this number.
         maximize: Whether to go up the gradient.
 
     Source: Nocedal and Wright 2006, algorithm 7.5, in the form of one iteration of PyTorch's
@@ -123,9 +125,9 @@ class LBFGS(Optimizer):
         Args:
             target: A model, or a pytree of parameters.
             grads: Gradients in the form of the parameters.
-            fun: The function whose gradients they are, of the tree of parameters (of a model: of
-                ``parameters_tree()``, for :func:`girih.nn.functional_call`). With it the step is
-                halved until the value falls enough (Armijo's rule), at most 20 times.
+            fun: The function of the gradients, which takes the tree of parameters (for a model
+                ``parameters_tree()``, for :func:`girih.nn.functional_call`). If given, the step is
+                halved until the value decreases enough (Armijo's rule), at most 20 times.
 
         Returns:
             The model, or the tree of new parameters.
@@ -144,13 +146,13 @@ class LBFGS(Optimizer):
         parameters: Module | PyTree,
         fun: Callable[[PyTree], Tensor] | None = None,
     ) -> tuple[PyTree, dict[str, Any]]:
-        """One step as a function; see :meth:`Optimizer.apply`, and ``update`` for ``fun``.
+        """One step in functional form; see :meth:`Optimizer.apply`, and ``update`` for ``fun``.
 
         Args:
             grads: Gradients in the form of the parameters.
-            state: Of ``init``, or of the step before.
-            parameters: A tree of parameters, or a model, whose are taken.
-            fun: The function whose gradients they are.
+            state: The state from ``init``, or from the previous step.
+            parameters: A tree of parameters, or a model.
+            fun: The function of the gradients, for the line search.
 
         Returns:
             The new parameters and the new state.
@@ -164,7 +166,7 @@ class LBFGS(Optimizer):
 
     @contextmanager
     def _searching(self, fun: Callable[[PyTree], Tensor] | None) -> Iterator[None]:
-        """The function by which the lengths of the steps recorded meanwhile are chosen."""
+        """A scope in which the line search of recorded steps uses the function."""
         self._fun = fun
         try:
             yield
@@ -179,7 +181,7 @@ class LBFGS(Optimizer):
         slope: Tensor,
         length: Tensor,
     ) -> Tensor:
-        """The length, halved until the value of the function falls by a share of the slope."""
+        """The step length, halved until the function decreases by a fraction of the slope."""
         fun, sign = self._fun, -1.0 if self.maximize else 1.0
         assert fun is not None
 
@@ -189,7 +191,7 @@ class LBFGS(Optimizer):
         start = value(parameters)
 
         def too_long(length: Tensor) -> Tensor:
-            # A value that is not a number is no fall.
+            # A NaN does not count as a decrease.
             new = value(_moved(parameters, length * direction))
             return ~(new <= start + 1e-4 * length * slope)
 
@@ -198,11 +200,11 @@ class LBFGS(Optimizer):
     def _direction(
         self, flat: Tensor, rate: Tensor, state: dict[str, Any]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Whether to move, how far along the direction, and what is kept of the step."""
+        """Whether to move, the length along the direction, and the new state of the step."""
         first = state["pairs"] == 0
         kept = self._curvature(flat, state, first)
         direction = -_product(flat, kept)
-        # There are no pairs in the first step, and the direction is minus the gradient.
+        # The first step has no pairs, and the direction is the negative gradient.
         shorter = _girih.minimum(1.0, 1.0 / flat.abs().sum())
         length = cast(rate, flat.dtype) * _girih.where(first, shorter, 1.0)
         moving = ~((flat * direction).sum() > -self.tolerance_change)
@@ -212,7 +214,7 @@ class LBFGS(Optimizer):
         return moving, length, {**kept, "direction": direction, "gradient": flat, "pairs": pairs}
 
     def _curvature(self, flat: Tensor, state: dict[str, Any], first: Tensor) -> dict[str, Tensor]:
-        """The pairs with that of the last step, if it is one of positive curvature."""
+        """The pairs, with that of the last step added if it has positive curvature."""
         difference = flat - state["gradient"]
         step = state["direction"] * state["rate"]
         along = (difference * step).sum()
@@ -234,7 +236,7 @@ class LBFGS(Optimizer):
 
 
 def _moved(parameters: list[Tensor], step: Tensor) -> list[Tensor]:
-    """Parameters after a step of all of them as one vector."""
+    """The parameters after a step, which is one vector for all of them."""
     out, at = [], 0
     for p in parameters:
         size, wide = prod(p.shape), compute_dtype(p)
@@ -245,7 +247,8 @@ def _moved(parameters: list[Tensor], step: Tensor) -> list[Tensor]:
 
 
 def _product(flat: Tensor, kept: dict[str, Tensor]) -> Tensor:
-    """The estimated inverse of the curvature times the gradient; rows that are empty are zero."""
+    """The estimated inverse Hessian times the gradient (two-loop recursion); unused rows are
+    zero."""
     steps, differences, curvatures = (kept[k] for k in ("steps", "differences", "curvatures"))
     count = steps.shape[0]
     shares: list[Tensor] = []
@@ -261,7 +264,7 @@ def _product(flat: Tensor, kept: dict[str, Tensor]) -> Tensor:
 
 
 def _common(leaves: list[Tensor]) -> DType:
-    """The dtype in which the parameters are one vector."""
+    """The dtype of the vector of all parameters."""
     dtypes = [compute_dtype(p) for p in leaves]
     wide = [d for d in dtypes if d == _girih.float64]
     return (wide or dtypes or [_girih.float32])[0]

@@ -1,4 +1,4 @@
-"""Optimisers that see a parameter as a matrix: Muon and Adafactor."""
+"""Optimisers that treat a parameter as a matrix: Muon and Adafactor."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _New = tuple["Tensor", ...]
 
 
 class Muon(Optimizer):
-    """Momentum whose matrix is replaced by the nearest matrix with orthonormal rows or columns.
+    """Momentum, orthogonalised to the nearest matrix with orthonormal rows or columns.
 
-    Newton-Schulz iterations orthogonalise the matrix. For the weights of hidden layers; biases,
-    norms, embeddings and the last layer go to another optimiser (:class:`MultiOptimizer`). A kernel
-    of a convolution is taken as the matrix ``[out, in * window]``.
+    Newton-Schulz iterations orthogonalise the matrix. Muon is for the weights of hidden layers; use
+    another optimiser for biases, norms, embeddings and the last layer (:class:`MultiOptimizer`). A
+    convolution kernel is treated as the matrix ``[out, in * window]``.
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        weight_decay: Share of the parameter that is taken off, times the rate.
-        momentum: Of the velocity.
-        nesterov: Whether to look one step ahead.
-        ns_coefficients: Coefficients of the iteration's polynomial, of degree 1, 3 and 5.
-        eps: Smallest norm that the matrix is divided by.
-        ns_steps: Iterations, 1 to 99.
-        adjust_lr_fn: How the rate depends on the matrix ``[m, n]``: ``"original"`` is
-            ``sqrt(max(1, m / n))``, ``"match_rms_adamw"`` is ``0.2 sqrt(max(m, n))``, with which
-            rates for AdamW do, ``"spectral_unclamped"`` is ``sqrt(m / n)``.
-        maximize: Whether to go up the gradient.
+        weight_decay: The fraction of the parameter that is subtracted, times the rate.
+        momentum: The decay of the velocity.
+        nesterov: Whether to use Nesterov momentum.
+        ns_coefficients: The coefficients of the iteration's polynomial, of degree 1, 3 and 5.
+        eps: The lower bound of the norm by which the matrix is divided.
+        ns_steps: The number of iterations, 1 to 99.
+        adjust_lr_fn: The factor of the rate for a matrix ``[m, n]``: ``"original"`` is
+            ``sqrt(max(1, m / n))``, ``"match_rms_adamw"`` is ``0.2 sqrt(max(m, n))``, for rates as
+            in AdamW, ``"spectral_unclamped"`` is ``sqrt(m / n)``.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Jordan et al. 2024; Liu et al. 2025 for ``"match_rms_adamw"``; in PyTorch's form, but
     computed in float32 where PyTorch rounds to bfloat16.
@@ -107,19 +107,19 @@ class Muon(Optimizer):
 
 
 class Adafactor(Optimizer):
-    """Adam without momentum whose squares are kept as a row and a column of each matrix.
+    """Adam without momentum, which stores mean squares of a matrix as a row and a column.
 
-    The state of a matrix ``[..., m, n]`` has ``m + n`` numbers in place of ``m n``. The step is
+    The state of a matrix ``[..., m, n]`` has ``m + n`` numbers instead of ``m n``. The step is
     relative to the size of the parameter, and bounded.
 
     Args:
-        learning_rate: Bound of the relative step; see :class:`Optimizer`.
-        beta2_decay: Exponent with which the mean of squares comes to change less and less.
-        eps: The smallest square is that of the first (by default the dtype's precision), the
-            smallest size of a parameter the second.
-        d: Largest root mean square of a step before the rate.
-        weight_decay: Share of the parameter that is taken off, times the rate.
-        maximize: Whether to go up the gradient.
+        learning_rate: The bound of the relative step; see :class:`Optimizer`.
+        beta2_decay: The exponent of the step count that gives the weight of new squares.
+        eps: The first number (by default the precision of the dtype), squared, is the lower bound
+            of squares; the second is the lower bound of the size of a parameter.
+        d: The bound of the root mean square of a step before the rate.
+        weight_decay: The fraction of the parameter that is subtracted, times the rate.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Shazeer and Stern 2018, in PyTorch's form.
     """
@@ -147,7 +147,7 @@ class Adafactor(Optimizer):
         if p.ndim > 1:
             shape[-1 if slot == "row" else -2] = 1
         elif slot == "column":
-            shape = []  # A vector keeps all squares, in the row.
+            shape = []  # A vector stores all mean squares, in the row.
         return _girih.zeros(shape, dtype=compute_dtype(p))
 
     def _scalars(

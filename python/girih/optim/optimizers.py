@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, and Adam with its relatives."""
+"""Stochastic gradient descent, and Adam with its variants."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _New = tuple["Tensor", ...]
 
 
 class SGD(Optimizer):
-    """Gradient descent, with momentum if asked for.
+    """Gradient descent, optionally with momentum.
 
     ``v = momentum v + (1 - dampening) g`` (``v = g`` in the first step), ``p -= lr v``; with
-    ``nesterov`` ``p -= lr (g + momentum v)``. ``weight_decay`` adds that multiple of the parameter
-    to its gradient first.
+    ``nesterov`` ``p -= lr (g + momentum v)``. ``weight_decay`` first adds that multiple of the
+    parameter to its gradient.
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        momentum: Of the velocity; 0 keeps none.
-        nesterov: Whether to look ahead; needs momentum and no dampening.
-        weight_decay: Multiple of the parameter that is added to its gradient.
-        dampening: Share of the gradient that the velocity leaves out.
-        maximize: Whether to go up the gradient.
+        momentum: The decay of the velocity; 0 for no velocity.
+        nesterov: Whether to use Nesterov momentum; needs momentum and no dampening.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        dampening: The fraction of the gradient that is not added to the velocity.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Sutskever et al. 2013, in PyTorch's form (the rate outside the velocity).
     """
@@ -69,12 +69,12 @@ class SGD(Optimizer):
 
 
 def _power(base: float, exponent: Tensor) -> Tensor:
-    """A number to the power of a tensor in double precision: in float32 1 - 0.999 has 3 digits."""
+    """A number to the power of a tensor, in double precision: in float32 1 - 0.999 has 3 digits."""
     return _girih.asarray(base, dtype=_girih.float64) ** exponent
 
 
 class _Moments(Optimizer):
-    """Optimisers that keep means of the gradients and of their squares."""
+    """The base of optimisers with running means of the gradients and of their squares."""
 
     slots: tuple[str, ...] = ("m", "v")
 
@@ -93,7 +93,7 @@ class _Moments(Optimizer):
         self.eps = eps
 
     def _corrections(self, count: Tensor) -> tuple[Tensor, Tensor]:
-        """What the means are to be divided by, as they began with zeros."""
+        """The divisors for bias correction of the means, which start at zero."""
         first, second = (1.0 - _power(beta, count + 1) for beta in self.betas)
         return first, second
 
@@ -108,11 +108,11 @@ class Adam(_Moments):
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        betas: Of the means of the gradient and of its square.
-        eps: Added to what is divided by.
-        weight_decay: Multiple of the parameter that is added to its gradient.
-        amsgrad: Whether to divide by the largest mean of squares so far.
-        maximize: Whether to go up the gradient.
+        betas: The decays of the means of the gradient and of its square.
+        eps: A number added to the denominator.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        amsgrad: Whether to use the maximum of the mean of squares so far.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Kingma and Ba 2015, algorithm 1; Reddi et al. 2018 for ``amsgrad``, in PyTorch's form.
     """
@@ -153,11 +153,11 @@ class AdamW(Adam):
 
     Args:
         learning_rate: See :class:`Optimizer`.
-        betas: Of the means of the gradient and of its square.
-        eps: Added to what is divided by.
-        weight_decay: Share of the parameter that is taken off, times the rate.
-        amsgrad: Whether to divide by the largest mean of squares so far.
-        maximize: Whether to go up the gradient.
+        betas: The decays of the means of the gradient and of its square.
+        eps: A number added to the denominator.
+        weight_decay: The fraction of the parameter that is subtracted, times the rate.
+        amsgrad: Whether to use the maximum of the mean of squares so far.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Loshchilov and Hutter 2019, algorithm 2 (the schedule multiplier is in the rate).
     """
@@ -184,7 +184,7 @@ class AdamW(Adam):
 
 
 class Adamax(_Moments):
-    """Adam with the largest recent gradient in place of the mean of squares.
+    """Adam with a decayed maximum of gradients in place of the mean of squares.
 
     Source: Kingma and Ba 2015, algorithm 2, in PyTorch's form (``eps`` inside the maximum).
     """
@@ -213,7 +213,7 @@ class Adamax(_Moments):
 
 
 class NAdam(_Moments):
-    """Adam with Nesterov's look ahead.
+    """Adam with Nesterov momentum.
 
     Source: Dozat 2016, in PyTorch's form, with its schedule of the momentum (``momentum_decay``).
     """
@@ -257,7 +257,7 @@ class NAdam(_Moments):
 
 
 class RAdam(_Moments):
-    """Adam whose adaptive rate waits until the variance of the squares is known well enough.
+    """Adam with a rectified adaptive rate, which starts when the variance of the squares is known.
 
     Source: Liu et al. 2020, algorithm 2, in PyTorch's form.
     """

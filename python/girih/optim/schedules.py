@@ -1,8 +1,8 @@
-"""Learning rates that change with the steps, for the ``learning_rate`` of an optimiser.
+"""Learning rate schedules, for the ``learning_rate`` of an optimiser.
 
-Each function gives a schedule: a function of the step count (0 at the first update) that computes
-with tensors, so that one compiled program serves all steps. A schedule takes a number too, and then
-gives the rate as a float64 scalar tensor.
+Each function returns a schedule: a function of the step count (0 at the first update) that computes
+with tensors, so that one compiled program serves all steps. A schedule also accepts a number, and
+then returns the rate as a float64 scalar tensor.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _steps(function: str, name: str, value: int) -> float:
 
 
 def _share(count: Any, steps: float) -> Tensor:
-    """How much of the steps is over, from 0 to 1."""
+    """The completed fraction of the steps, from 0 to 1."""
     return _girih.clip(_double(count) / steps, 0.0, 1.0)
 
 
@@ -63,7 +63,7 @@ def constant(value: float) -> _Rate:
 
 
 def linear(init_value: float, end_value: float, steps: int) -> _Rate:
-    """From one rate to another in equal parts, and the second one from then on.
+    """Linear from one rate to another, then constant.
 
     Example:
         >>> import girih as gr
@@ -75,7 +75,7 @@ def linear(init_value: float, end_value: float, steps: int) -> _Rate:
 
 
 def polynomial_decay(init_value: float, end_value: float, steps: int, power: float = 1.0) -> _Rate:
-    """From one rate to another, by a power of the share of the steps that is left.
+    """From one rate to another, by a power of the remaining fraction of the steps.
 
     Example:
         >>> import girih as gr
@@ -94,7 +94,7 @@ def exponential_decay(
     staircase: bool = False,
     end_value: float = 0.0,
 ) -> _Rate:
-    """Multiplied by ``decay_rate`` over each ``steps`` steps, smoothly or at once.
+    """Multiplied by ``decay_rate`` over each ``steps`` steps, continuously or in a staircase.
 
     Example:
         >>> import girih as gr
@@ -129,11 +129,11 @@ def step_decay(init_value: float, decay_rate: float, steps: int) -> _Rate:
 
 
 def piecewise_constant(init_value: float, scales: Mapping[int, float]) -> _Rate:
-    """Multiplied by a factor at each of some steps.
+    """Multiplied by a factor at each of the given steps.
 
     Args:
-        init_value: The rate before the first of them.
-        scales: Factor by step.
+        init_value: The rate before the first of the steps.
+        scales: The factors by step.
 
     Returns:
         The schedule.
@@ -156,7 +156,7 @@ def piecewise_constant(init_value: float, scales: Mapping[int, float]) -> _Rate:
 
 
 def cosine_decay(init_value: float, steps: int, end_value: float = 0.0) -> _Rate:
-    """From one rate to another along half a cosine: Loshchilov and Hutter 2017.
+    """From one rate to another along half a cosine wave: Loshchilov and Hutter 2017.
 
     Example:
         >>> import girih as gr
@@ -172,13 +172,13 @@ def cosine_decay(init_value: float, steps: int, end_value: float = 0.0) -> _Rate
 def cosine_restarts(
     init_value: float, steps: int, factor: float = 1.0, end_value: float = 0.0
 ) -> _Rate:
-    """Half a cosine that begins again and again, each ``factor`` times as long as the last one.
+    """Cosine decay with restarts; each cycle is ``factor`` times as long as the previous one.
 
     Args:
-        init_value: The rate at each beginning.
-        steps: Of the first one.
-        factor: At least 1.
-        end_value: The rate just before the next beginning.
+        init_value: The rate at the start of each cycle.
+        steps: The length of the first cycle.
+        factor: The factor of cycle lengths, at least 1.
+        end_value: The rate at the end of each cycle.
 
     Returns:
         The schedule.
@@ -201,8 +201,8 @@ def cosine_restarts(
         if factor == 1:
             within = passed - _girih.floor(passed)
         else:
-            # Cycle k begins at (factor^k - 1) / (factor - 1) first lengths. Logarithms of exact
-            # beginnings may be just below an integer.
+            # Cycle k begins at (factor^k - 1) / (factor - 1) lengths of the first cycle. The
+            # logarithm of an exact beginning may be just below an integer.
             cycle = _girih.log1p(passed * (factor - 1.0)) / _girih.log(_double(factor))
             power = _double(factor) ** _girih.floor(cycle + 1e-9)
             within = (passed - (power - 1.0) / (factor - 1.0)) / power
@@ -218,20 +218,21 @@ def warmup_cosine(
     init_value: float = 0.0,
     end_value: float = 0.0,
 ) -> _Rate:
-    """Up to the peak in equal parts, then down along half a cosine.
+    """Linear warm-up to the peak, then cosine decay.
 
     Args:
         peak_value: The largest rate.
-        warmup_steps: Steps up to it; may be 0.
-        steps: All steps, those of the way up included.
-        init_value: The first rate.
-        end_value: The last rate.
+        warmup_steps: The number of warm-up steps; may be 0.
+        steps: The number of all steps, including warm-up.
+        init_value: The initial rate.
+        end_value: The final rate.
 
     Returns:
         The schedule.
 
     Raises:
-        InvalidArgumentError: ``steps`` is not above ``warmup_steps``, or that is negative.
+        InvalidArgumentError: ``steps`` is not above ``warmup_steps``, or ``warmup_steps`` is
+            negative.
 
     Example:
         >>> import girih as gr
@@ -256,20 +257,21 @@ def one_cycle(
     div_factor: float = 25.0,
     final_div_factor: float = 1e4,
 ) -> _Rate:
-    """Up and down along two halves of a cosine: Smith and Topin 2018, in PyTorch's form.
+    """One cycle of cosine increase and decrease: Smith and Topin 2018, in PyTorch's form.
 
     Args:
         peak_value: The largest rate.
-        steps: All steps; the last rate is that of step ``steps - 1``.
-        pct_start: Share of the steps on the way up.
-        div_factor: The first rate is the peak divided by it.
-        final_div_factor: The last rate is the first divided by it.
+        steps: The number of all steps; the final rate is that of step ``steps - 1``.
+        pct_start: The fraction of the steps with an increasing rate.
+        div_factor: The initial rate is the peak divided by this factor.
+        final_div_factor: The final rate is the initial rate divided by this factor.
 
     Returns:
         The schedule.
 
     Raises:
-        InvalidArgumentError: ``steps`` is not above 0, or ``pct_start`` leaves no step on one side.
+        InvalidArgumentError: ``steps`` is not above 0, or ``pct_start`` leaves no step for the
+            increase or the decrease.
 
     Example:
         >>> import girih as gr
@@ -298,7 +300,7 @@ def one_cycle(
 
 
 def inverse_sqrt(peak_value: float, warmup_steps: int) -> _Rate:
-    """Up in equal parts, then down by the root of the steps: Vaswani et al. 2017.
+    """Linear warm-up, then decay by the inverse square root of the steps: Vaswani et al. 2017.
 
     Example:
         >>> import girih as gr
@@ -316,18 +318,18 @@ def inverse_sqrt(peak_value: float, warmup_steps: int) -> _Rate:
 
 
 def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
-    """One schedule after the other; each counts from where it begins.
+    """A sequence of schedules; each counts steps from its own beginning.
 
     Args:
         schedules: The schedules.
-        boundaries: The steps at which the second and the following ones begin, ascending.
+        boundaries: The steps at which the second and the following schedules begin, ascending.
 
     Returns:
         The schedule.
 
     Raises:
-        InvalidArgumentError: There is not one boundary less than there are schedules, or they do
-            not ascend.
+        InvalidArgumentError: The number of boundaries is not one less than the number of schedules,
+            or the boundaries are not ascending.
 
     Example:
         >>> import girih as gr
@@ -349,7 +351,7 @@ def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
         at = _double(count)
         value = parts[0](at)
         for schedule, start in zip(parts[1:], starts, strict=True):
-            # A schedule is asked for steps of its own only, also where it is not chosen.
+            # A schedule is called only with steps in its own range, even if it is not selected.
             later = schedule(_girih.maximum(at - start, 0.0))
             value = _girih.where(at >= start, later, value)
         return value

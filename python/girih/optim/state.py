@@ -1,7 +1,7 @@
-"""State that is tensors in nested dicts: of optimisers, of averages, of scales of losses.
+"""State as tensors in nested dicts: of optimisers, parameter averages and loss scalers.
 
-It is saved and loaded by dotted names, replaced in place, where compiled functions find it, and
-goes back with :func:`girih.rollback`.
+The state is saved and loaded by dotted names, and replaced in place so that compiled functions find
+it. :func:`girih.rollback` restores it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Stateful:
     state: dict[str, Any]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The state by dotted name, as files have it: ``step``, ``m.weight``.
+        """The state by dotted name, as in files: ``step``, ``m.weight``.
 
         Example:
             >>> import girih as gr
@@ -45,9 +45,9 @@ class Stateful:
         return {dotted(path): leaf for path, leaf in tree.flatten_with_path(self.state)}
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> Self:
-        """Goes on from a :meth:`state_dict`, or from a file of one.
+        """Restores a :meth:`state_dict`, or one loaded from a file.
 
-        What is kept per parameter has to be there: begin on the same parameters, with ``init``.
+        The slots per parameter must exist: call ``init`` with the same parameters first.
 
         Args:
             values: Tensors by dotted name.
@@ -81,21 +81,21 @@ class Stateful:
         return self
 
     def _adopt(self, state: dict[str, Any]) -> None:
-        """Takes a first state as its own, in the dict that there is, where a function that is being
-        compiled finds it; with handles of its own: the state that is returned may be donated.
+        """Stores an initial state in the existing dict, where a function being compiled finds it.
+        The handles are separate, because the returned state may be donated.
         """
         self.state.clear()
         self.state.update(tree.map(lambda t: +t, state))
 
     def _advance(self, state: dict[str, Any]) -> None:
-        """Goes on to a new state."""
+        """Replaces the state by a new state."""
         pairs = zip(tree.flatten_with_path(self.state), tree.leaves(state), strict=True)
         for (path, old), new in pairs:
             remember(self, path, old, new)
         _assign(self.state, state)
 
     def _restore(self) -> None:
-        """Goes back to the last state that was there, as far as that of now is not."""
+        """Restores the previous tensors in place of tensors that are not computed."""
         leaves, treedef = tree.flatten(self.state)
         paths = [path for path, _ in tree.flatten_with_path(self.state)]
         old = [before(self, path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
@@ -103,8 +103,8 @@ class Stateful:
 
 
 def _assign(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Puts the tensors of a new state where those of the old one are, as far as these are in dicts
-    and lists: so a compiled step finds them.
+    """Stores the tensors of a new state in the dicts and lists of the old state, so that a compiled
+    step finds them.
     """
     for key, value in new.items():
         old[key] = _replaced(old[key], value) if key in old else value
@@ -123,5 +123,5 @@ def _replaced(old: Any, new: Any) -> Any:
 
 
 def cast(tensor: Tensor, dtype: DType) -> Tensor:
-    """The tensor in a dtype."""
+    """The tensor cast to a dtype."""
     return tensor if tensor.dtype == dtype else tensor.astype(dtype)
