@@ -1,7 +1,7 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
 # make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
-# make test-mock  the Python tests on the mock accelerator
+# make test-mock  the Python tests on the mock accelerator (DEVICE=mock:host_control_flow and so on)
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
 #              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models)
 # make figures  the README's five figures and its picture; writes docs/benchmarks/figures.*
@@ -91,8 +91,9 @@ python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
 	@$(PYTEST)
 
 # Tests of the host's memory and of its programs on disk are left out: tests/python/conftest.py.
+test-mock: DEVICE = mock
 test-mock: develop $(VENV)/.dev
-	@GIRIH_DEVICE=mock $(PYTEST)
+	@GIRIH_DEVICE=$(DEVICE) $(PYTEST)
 
 smoke: develop
 	@mkdir -p $(SMOKE)

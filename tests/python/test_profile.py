@@ -191,7 +191,7 @@ def test_a_browser_draws_each_span_of_the_trace(tmp_path: Path) -> None:
     prof.export_html(path)
     drawn, rows, dom = drawn_by_a_browser(path, tmp_path)
     assert drawn == sorted(span.kind for span in prof.spans)
-    assert {f"girih cpu, stream {side.index}", "girih mock, stream 0"} <= rows
+    assert {f"girih {gr.devices()[0]}, stream {side.index}", "girih mock, stream 0"} <= rows
     assert f"{len(prof.spans)} spans" in dom
 
 
@@ -206,5 +206,5 @@ def test_a_browser_draws_the_page_of_the_command_line(tmp_path: Path) -> None:
     drawn, rows, dom = drawn_by_a_browser(page, tmp_path)
     assert drawn == sorted(e["cat"] for e in spans)
     assert drawn.count("launch") >= 3
-    assert "girih cpu, stream 0" in rows
+    assert f"girih {gr.devices()[0]}, stream 0" in rows
     assert f"{len(spans)} spans" in dom
