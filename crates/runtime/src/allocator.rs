@@ -1,9 +1,11 @@
-//! The allocator. In region mode it carves 128-byte aligned blocks first-fit out of regions that the
-//! device reserved once. Freed blocks are reused while warm: small ones are kept by size for the
-//! next request of that size, larger ones, and small ones when there are many, coalesce with their
-//! neighbours. Nothing goes back to the operating system. Each thread takes small blocks from a stripe
-//! of its own and gives them back there (`stripe`), so that threads share no lock; `blocks` has the rule by
-//! which they do. In physical mode the device's driver maps each block on its own.
+//! The allocator of device memory. In region mode it carves 128-byte aligned blocks first-fit out
+//! of regions that the device reserved once. Freed blocks are reused while their contents are in
+//! the CPU caches: small blocks go to a free list per size, for the next request of that size.
+//! Larger blocks coalesce with their neighbours, as do small blocks when the free lists hold too
+//! many. No memory returns to the operating system. Each thread allocates small blocks from a
+//! stripe of its own and frees them to that stripe (`stripe`), so threads do not contend for a
+//! lock; `blocks` has the locking rules. In physical mode the device's driver maps each block
+//! separately.
 
 use crate::handle::{AddressMap, PoolId};
 use crate::{Buffer, DeviceHandle, DeviceId, Error, Result};
@@ -20,26 +22,28 @@ use regions::{Region, State};
 /// Alignment and granularity of blocks, in bytes.
 pub const ALIGNMENT: usize = 128;
 
-/// Regions that a device reserves unless told otherwise, in bytes: 96 GB in all.
+/// The default sizes of a device's regions, in bytes: 96 GB in all.
 pub const DEFAULT_REGIONS: [usize; 8] = [12 << 30; 8];
-/// Sizes of region to try, largest first, where the default ones cannot be had.
+/// Region sizes to try, largest first, if the default regions cannot be reserved.
 const REGION_SIZES: [usize; 3] = [12 << 30, 8 << 30, 4 << 30];
-/// Most regions of smaller sizes that are reserved in place of the default ones.
+/// The maximum number of smaller regions that replace the default ones.
 const MOST_REGIONS: usize = 12;
 
-/// A driver's memory in physical mode: each block is mapped and unmapped on its own.
+/// The driver's memory in physical mode, where each block is mapped and unmapped separately.
 pub trait PhysicalMemory: Send + Sync {
-    /// The address of `size` bytes, aligned to [`ALIGNMENT`]; None if there are no such.
+    /// Maps `size` bytes and returns their address, aligned to [`ALIGNMENT`]; `None` if out of
+    /// memory.
     fn map(&self, size: usize) -> Option<u64>;
 
-    /// Gives back what `map` returned for that size.
+    /// Unmaps `size` bytes at an address that `map` returned for that size.
     fn unmap(&self, address: u64, size: usize);
 }
 
-/// Makes room when an allocation of so many bytes finds none. True if it is worth trying again.
+/// Frees memory after an allocation of the given number of bytes has failed. Returns whether to
+/// retry the allocation.
 pub type Collector = Box<dyn Fn(usize) -> bool + Send + Sync>;
 
-/// A collector in an allocator's list; dropping the registration takes the collector off the list.
+/// Keeps a collector in an allocator's list; dropping the registration removes the collector.
 #[must_use = "a collector is called only as long as its registration lives"]
 pub struct CollectorRegistration {
     pool: Weak<Pool>,
@@ -52,69 +56,70 @@ impl Drop for CollectorRegistration {
         let mut collectors = pool.lock_collectors();
         let at = collectors.iter().position(|(number, _)| *number == self.number);
         let removed = at.map(|at| collectors.remove(at));
-        // Outside the lock: the collector may own memory of the pool.
+        // Drop the collector after the lock is released: it may own memory of the pool.
         drop(collectors);
         drop(removed);
     }
 }
 
-/// Hands out blocks of a device's memory.
+/// Allocates blocks of a device's memory.
 pub struct Allocator {
     pool: Arc<Pool>,
-    /// What blocks hold of the pool: one for each stripe, since all threads of one would count in the same
-    /// cache line.
+    /// References to the pool for its blocks. One per stripe, because a single reference count
+    /// would be a contended cache line.
     leases: Striped<Arc<Lease>>,
 }
 
-/// Keeps a pool while a block of its memory is there.
+/// Keeps a pool alive while a block of its memory exists.
 struct Lease(Arc<Pool>);
 
-/// The memory of an allocator, which lives as long as its blocks.
+/// The memory of an allocator. The pool lives as long as its blocks.
 struct Pool {
     id: PoolId,
     device_id: DeviceId,
     device: String,
-    /// None in region mode.
+    /// The driver's memory and its capacity in bytes; `None` in region mode.
     physical: Option<(Box<dyn PhysicalMemory>, usize)>,
     blocks: Blocks,
-    /// In the order in which they were added.
+    /// The collectors in the order of their registration.
     collectors: Mutex<Vec<(u64, Arc<Collector>)>>,
 }
 
-/// What an allocator holds, in bytes unless said otherwise.
+/// Statistics of an allocator, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryStats {
     /// Bytes of all regions.
     pub capacity: usize,
     /// Bytes of blocks in use, rounded up to the granularity.
     pub in_use: usize,
-    /// Bytes of blocks in use, as they were asked for.
+    /// Bytes of blocks in use, as requested.
     pub requested: usize,
-    /// Most bytes ever in use at once.
+    /// The maximum number of bytes in use at the same time.
     pub peak: usize,
     /// Number of blocks in use.
     pub blocks: usize,
-    /// Number of blocks ever handed out.
+    /// The number of allocations so far.
     pub allocations: u64,
-    /// Largest block that would be granted.
+    /// The largest block that can be allocated.
     pub largest_free: usize,
-    /// Share of free memory that is not in the largest free block of its region, 0 to 1.
+    /// The fraction of free memory, 0 to 1, that is not in the largest free block of its region.
     pub fragmentation: f64,
 }
 
-/// One region of a pool, in bytes.
+/// Statistics of one region, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionStats {
     /// Bytes reserved.
     pub capacity: usize,
     /// Bytes of blocks in use.
     pub in_use: usize,
-    /// Largest block that the region would grant.
+    /// The largest block that the region can allocate.
     pub largest_free: usize,
 }
 
-/// Reserves regions: the default ones if all can be had; else up to 12, each as large as can be had of
-/// 12, 8 and 4 GB. `reserve` gives None for a region that it cannot reserve.
+/// Reserves regions: the default ones if all of them can be reserved, else up to 12 regions, each
+/// of the largest size that can be reserved of 12, 8 and 4 GB. `reserve` returns `None` if it
+/// cannot reserve a region of the given size.
 pub fn reserve_regions<T>(mut reserve: impl FnMut(usize) -> Option<T>) -> Vec<(T, usize)> {
     let total: usize = DEFAULT_REGIONS.iter().sum();
     let (mut regions, mut reserved) = (Vec::new(), 0);
@@ -135,13 +140,13 @@ pub fn reserve_regions<T>(mut reserve: impl FnMut(usize) -> Option<T>) -> Vec<(T
 }
 
 impl Allocator {
-    /// An allocator in region mode, over regions of the given sizes, known to the device by their
-    /// position.
+    /// An allocator in region mode with regions of the given sizes. The device identifies a region
+    /// by its index.
     pub fn new(id: DeviceId, device: impl Into<String>, regions: &[usize]) -> Arc<Allocator> {
         Allocator::over(id, device.into(), None, State::new(regions))
     }
 
-    /// An allocator in physical mode, of at most `capacity` bytes that `memory` maps.
+    /// An allocator in physical mode, which maps at most `capacity` bytes of `memory`.
     pub fn physical(
         id: DeviceId,
         device: impl Into<String>,
@@ -171,15 +176,15 @@ impl Allocator {
         Arc::new(Allocator { pool, leases })
     }
 
-    /// The device whose memory it hands out.
+    /// The device whose memory this allocator manages.
     pub fn device_id(&self) -> DeviceId {
         self.pool.device_id
     }
 
-    /// The map from this allocator's handles to addresses, with the first address of each region.
+    /// The map from this allocator's handles to addresses, given the base address of each region.
     ///
     /// # Panics
-    /// If there are not as many bases as regions: devices know what they reserved.
+    /// If the number of bases is not the number of regions.
     pub fn map_at(&self, bases: &[u64]) -> AddressMap {
         let pool = &*self.pool;
         let state = pool.blocks.lock();
@@ -188,8 +193,8 @@ impl Allocator {
         AddressMap::new(pool.device_id, pool.id, bases.iter().copied().zip(sizes).collect())
     }
 
-    /// Has `collector` called when an allocation finds no room, after the collectors added before, as long
-    /// as the registration lives.
+    /// Registers `collector`, which is called when an allocation finds no memory, after the
+    /// collectors registered earlier. Dropping the registration removes the collector.
     pub fn add_collector(&self, collector: Collector) -> CollectorRegistration {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
@@ -197,14 +202,15 @@ impl Allocator {
         CollectorRegistration { pool: Arc::downgrade(&self.pool), number }
     }
 
-    /// How many collectors are registered.
+    /// The number of registered collectors.
     pub fn num_collectors(&self) -> usize {
         self.pool.lock_collectors().len()
     }
 
-    /// A block of at least `size` bytes; in region mode one of the same size that the thread freed before,
-    /// else first fit at the lowest offset. Its contents are arbitrary. A block of 0 bytes takes no memory.
-    /// Where there is no room, collectors are asked to make some.
+    /// Allocates a block of at least `size` bytes. In region mode, prefers a freed block of the
+    /// same size in the thread's stripe, then the first fit at the lowest offset. The contents are
+    /// uninitialised. A block of 0 bytes takes no memory. If no memory is free, calls the
+    /// collectors and retries.
     ///
     /// Errors: [`Error::OutOfMemory`].
     #[inline]
@@ -228,7 +234,7 @@ impl Allocator {
         if let Some(block) = self.try_allocate(size) {
             return Ok(block);
         }
-        // Not while holding the lock: collectors free blocks.
+        // Do not hold the lock: collectors free blocks.
         let collectors = self.pool.lock_collectors().clone();
         for (_, collect) in collectors {
             if collect(size) {
@@ -241,7 +247,7 @@ impl Allocator {
         Err(self.out_of_memory(size, &self.stats()))
     }
 
-    /// Fails if that many bytes are more than is free now, in however many blocks.
+    /// Fails if fewer than `bytes` bytes are free now, in any number of blocks.
     ///
     /// Errors: [`Error::OutOfMemory`].
     pub fn check(&self, bytes: usize) -> Result<()> {
@@ -262,8 +268,8 @@ impl Allocator {
         }
     }
 
-    /// The bytes in use and free, and how fragmented they are. The peak may miss a megabyte for each thread
-    /// but one that allocates.
+    /// The bytes in use and free, and the fragmentation. The peak may be too low by a megabyte for
+    /// each allocating thread but one, because stripes report their changes late.
     pub fn stats(&self) -> MemoryStats {
         let state = self.pool.blocks.gather();
         let mut stats = state.stats();
@@ -277,18 +283,18 @@ impl Allocator {
         stats
     }
 
-    /// Grants no block from here on that would put more than so many bytes in use, whatever the device
-    /// has; blocks in use stay. None takes the limit away.
+    /// Sets the maximum number of bytes in use, whatever the device's capacity. Blocks in use are
+    /// not affected. `None` removes the limit.
     pub fn set_limit(&self, limit: Option<usize>) {
         self.pool.blocks.set_limit(limit, limit.is_none() && self.pool.physical.is_none());
     }
 
-    /// Each region; none in physical mode.
+    /// The statistics of each region; empty in physical mode.
     pub fn region_stats(&self) -> Vec<RegionStats> {
         self.pool.blocks.gather().regions.iter().map(Region::stats).collect()
     }
 
-    /// Starts a new measurement of the peak at what is in use now.
+    /// Resets the peak to the bytes in use now.
     pub fn reset_peak(&self) {
         self.pool.blocks.gather().reset_peak();
     }
@@ -299,14 +305,14 @@ impl Pool {
         self.collectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes memory of `reserved` bytes, of which `size` were asked for.
+    /// Allocates `reserved` bytes for a request of `size` bytes.
     fn reserve(&self, reserved: usize, size: usize) -> Option<DeviceHandle> {
         let kept = |id, offset| DeviceHandle::region(self.device_id, self.id, id, offset);
         let find = |state: &mut State| self.find(state, reserved);
         self.blocks.reserve(self.blocks.stripes.mine(), (reserved, size), kept, find)
     }
 
-    /// Memory that no stripe has.
+    /// Allocates memory that is in no stripe.
     fn find(&self, state: &mut State, reserved: usize) -> Option<DeviceHandle> {
         if state.limit.is_some_and(|limit| reserved > limit.saturating_sub(state.in_use())) {
             return None;
@@ -337,14 +343,14 @@ impl Pool {
     }
 }
 
-/// Memory of a pool that a buffer has.
+/// The memory of a buffer, as a part of a pool.
 pub(crate) struct Block {
     lease: Arc<Lease>,
     reserved: usize,
 }
 
 impl Block {
-    /// Gives it back. To be called once, by the buffer's end.
+    /// Frees the memory. The buffer's `drop` calls this once.
     pub fn free(&self, handle: DeviceHandle, size: usize) {
         self.lease.0.free(handle, self.reserved, size);
     }

@@ -1,4 +1,4 @@
-//! Buffers: blocks of device memory with an owner, and the values that tensors have in them.
+//! Buffers, which own blocks of device memory, and values, which are tensors' data in buffers.
 
 use crate::allocator::Block;
 use crate::forms::{Form, FormKey, Forms};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 enum Owner {
     Pool(Block),
-    /// Keeps memory alive that the pool does not own.
+    /// Keeps memory alive that does not belong to the pool.
     Foreign(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
 }
 
-/// A block of device memory; returns to its pool when dropped. Queued work holds the buffers it
-/// uses, so a buffer the user drops is reused only when that work is done. A block has one owner, so that
-/// to free it twice does not compile:
+/// A block of device memory, which returns to its pool when dropped. Queued work holds the buffers
+/// that it uses, so a dropped buffer is reused only after the queued work is done. A block has one
+/// owner, so a double free does not compile:
 ///
 /// ```compile_fail,E0382
 /// fn freed_twice(block: girih_runtime::Buffer) {
@@ -27,18 +27,19 @@ pub struct Buffer {
     handle: DeviceHandle,
     size_bytes: usize,
     owner: Owner,
-    /// Of the pool's memory, whose contents nobody changes while somebody may read them.
+    /// Other forms of the contents. Only for memory of the pool, because the contents of foreign
+    /// memory may change.
     forms: Forms,
 }
 
 impl Buffer {
-    /// Memory of a pool, of at least `size_bytes` bytes.
+    /// A block of a pool, with at least `size_bytes` bytes.
     pub(crate) fn of_pool(handle: DeviceHandle, size_bytes: usize, block: Block) -> Buffer {
         Buffer { handle, size_bytes, owner: Owner::Pool(block), forms: Forms::default() }
     }
 
-    /// Memory of another owner, read in place. `owner` is dropped with the buffer and must keep
-    /// the `size_bytes` bytes at `handle` valid and unchanged until then.
+    /// Memory of another owner, read in place without a copy. `owner` is dropped with the buffer
+    /// and must keep the `size_bytes` bytes at `handle` valid and unchanged until then.
     pub fn foreign(
         handle: DeviceHandle,
         size_bytes: usize,
@@ -47,31 +48,33 @@ impl Buffer {
         Buffer { handle, size_bytes, owner: Owner::Foreign(owner), forms: Forms::default() }
     }
 
-    /// Where the block begins.
+    /// The handle of the block's first byte.
     pub fn handle(&self) -> DeviceHandle {
         self.handle
     }
 
-    /// The location `offset` bytes into the block, of `size` bytes.
+    /// The handle of the `size` bytes that begin at byte `offset` of the block.
     ///
-    /// Errors: [`Error::InvalidHandle`] unless all the bytes are the block's.
+    /// Errors: [`Error::InvalidHandle`] unless all these bytes belong to the block.
     pub fn at(&self, offset: usize, size: usize, device: &dyn Device) -> Result<DeviceHandle> {
         self.check_size(offset.saturating_add(size), device)?;
         Ok(self.handle.offset(offset))
     }
 
-    /// True for a block of the device's pool; false for memory of another owner, who might write it.
+    /// Whether the buffer is a block of the device's pool. False for memory of another owner, who
+    /// may write it.
     pub fn is_pooled(&self) -> bool {
         matches!(self.owner, Owner::Pool(_))
     }
 
-    /// Bytes that may be used.
+    /// The number of usable bytes.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
     }
 
-    /// Another form of the contents, which `make` makes of them when they have been read often
-    /// enough. None for memory of another owner, who might change it after all.
+    /// Another form of the contents, such as a packed copy. `make` computes the form once the
+    /// contents have been read often enough. `None` for memory of another owner, because that owner
+    /// may change it.
     pub fn form(&self, key: &FormKey, make: impl FnOnce() -> Option<Form>) -> Option<Arc<Form>> {
         match self.owner {
             Owner::Pool(_) => self.forms.get(key, make),
@@ -79,12 +82,12 @@ impl Buffer {
         }
     }
 
-    /// Forgets other forms: the contents will be others.
+    /// Drops the other forms, because the contents are about to change.
     pub(crate) fn forget_forms(&self) {
         self.forms.clear();
     }
 
-    /// Fails unless `size` bytes from the start are the buffer's.
+    /// Fails unless the buffer has at least `size` bytes.
     pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
         if size <= self.size_bytes {
             return Ok(());
@@ -121,7 +124,7 @@ pub struct Value {
 }
 
 impl Value {
-    /// A value that begins where its buffer does.
+    /// The value at the start of a buffer.
     pub fn new(buffer: Buffer) -> Value {
         Value { buffer: Arc::new(buffer), offset: 0 }
     }
@@ -131,26 +134,27 @@ impl Value {
         self.buffer.size_bytes.saturating_sub(self.offset)
     }
 
-    /// Where the first element is.
+    /// The handle of the first element.
     pub fn handle(&self) -> DeviceHandle {
         self.buffer.handle.offset(self.offset)
     }
 
-    /// True if the value is all of a block of the pool, of that many bytes, and nobody else has it.
+    /// Whether the value is a whole block of the pool with `size` bytes and this is the only
+    /// reference to the block.
     pub(crate) fn is_alone(&self, size: usize) -> bool {
         let whole = self.offset == 0 && self.buffer.size_bytes == size;
         whole && matches!(self.buffer.owner, Owner::Pool(_)) && Arc::strong_count(&self.buffer) == 1
     }
 
-    /// Fails unless the buffer holds `size` bytes from the first element on: values lent by front
-    /// ends are taken at their word for where they are, not for how long.
+    /// Fails unless the buffer holds `size` bytes from the first element on. Front ends that pass
+    /// their own values are trusted for the offset, but not for the length.
     pub(crate) fn check_size(&self, size: usize, device: &dyn Device) -> Result<()> {
         self.buffer.check_size(self.offset.saturating_add(size), device)
     }
 
     /// The device address of the first element.
     ///
-    /// Errors: [`Error::InvalidHandle`] unless `size` bytes from there are the value's.
+    /// Errors: [`Error::InvalidHandle`] unless `size` bytes from there belong to the value.
     pub fn address(&self, size: usize, device: &dyn Device) -> Result<u64> {
         self.check_size(size, device)?;
         device.resolve(self.handle(), size)

@@ -1,10 +1,11 @@
-//! The program cache: compiled plans by the canonical encoding of the graph they were compiled
-//! from. Encodings are compared in full; their hash only finds them. A program whose outputs are
-//! asked for in several orders has one plan, and an entry per order that says how they map.
+//! The program cache: compiled plans, keyed by the canonical encoding of their source graph. A
+//! lookup compares whole encodings; the hash of an encoding only selects the bucket. A program
+//! whose outputs are requested in several orders has one plan, and one entry per order with the
+//! mapping.
 //!
-//! What a thread has found it finds again in a table of its own (`Recent`), so that threads which run
-//! programs that are there share no lock. These tables hold nothing that the cache does not: what it gives
-//! up goes from all of them.
+//! Each thread caches the plans that it has looked up in a table of its own (`Recent`), so lookups
+//! of cached programs by several threads do not contend for a lock. These tables are a subset of
+//! the cache: evicting an entry empties all of them.
 
 use crate::ExecutionPlan;
 use girih_ir::Canonical;
@@ -14,13 +15,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
-/// Plans by key, with statistics. When full, the plan not used for longest makes room.
+/// A cache of plans by key, with statistics. A full cache evicts the least recently used plans.
 pub struct ProgramCache {
     all: Mutex<All>,
     recent: Striped<Mutex<Recent>>,
     capacity: usize,
     capacity_bytes: usize,
-    /// Goes on when a plan is looked for among all.
+    /// The logical clock of uses. It advances with each lookup in `all`.
     clock: AtomicU64,
     hits: Counter,
     misses: AtomicU64,
@@ -30,33 +31,35 @@ pub struct ProgramCache {
 #[derive(Default)]
 struct All {
     entries: FxHashMap<Arc<[u8]>, Arc<Entry>>,
-    /// Bytes of all entries.
+    /// The total size of the entries in bytes.
     bytes: usize,
-    /// Entries ever made.
+    /// The number of entries ever inserted.
     made: u64,
-    /// Counts how often entries were given up.
+    /// Incremented whenever entries are removed or replaced.
     version: u64,
 }
 
-/// What threads of one stripe have found.
+/// The plans that the threads of one stripe have looked up.
 #[derive(Default)]
 struct Recent {
     entries: FxHashMap<Arc<[u8]>, (CachedPlan, Arc<Entry>)>,
-    /// The version of [`All`] that it holds a part of.
+    /// The version of [`All`] at the time when the table was filled.
     version: u64,
 }
 
 struct Entry {
     program: CachedPlan,
-    /// The clock when it was used last. Recent uses between two searches among all are equally long ago.
+    /// The clock at the last use. Uses through `Recent` between two ticks of the clock have the
+    /// same age.
     used: AtomicU64,
-    /// Entries made before it.
+    /// The sequence number of the insertion, to order entries of the same age.
     number: u64,
     bytes: usize,
 }
 
 impl Entry {
-    /// Notes a use; writes nothing if that is noted, as several threads may use it all the time.
+    /// Records a use. Does not write if the use is already recorded, because several threads may
+    /// use the entry at the same time and would contend for the cache line.
     fn touch(&self, clock: u64) {
         if self.used.load(Relaxed) != clock {
             self.used.store(clock, Relaxed);
@@ -68,15 +71,16 @@ impl Entry {
     }
 }
 
-/// A plan, and how what a graph takes and gives corresponds to what the plan does. A counted handle.
+/// A plan, with the mapping from a graph's arguments and outputs to the plan's. A reference-counted
+/// handle.
 #[derive(Clone)]
 pub struct CachedPlan(Arc<Mapped>);
 
-/// What a [`CachedPlan`] refers to.
+/// The contents of a [`CachedPlan`].
 pub struct Mapped {
     /// The plan.
     pub plan: Arc<ExecutionPlan>,
-    /// None if the graph's arguments and outputs are the plan's, in their order.
+    /// `None` if the graph's arguments and outputs are the plan's, in the same order.
     pub order: Option<Arc<Order>>,
 }
 
@@ -89,17 +93,17 @@ impl Deref for CachedPlan {
     }
 }
 
-/// How a graph's arguments and outputs map to those of its plan.
+/// The mapping from a graph's arguments and outputs to its plan's.
 #[derive(Debug)]
 pub struct Order {
-    /// For each argument of the plan, its position among the graph's.
+    /// For each argument of the plan, its position among the graph's arguments.
     pub arguments: Vec<u32>,
-    /// For each output of the graph, its position among the plan's.
+    /// For each output of the graph, its position among the plan's outputs.
     pub outputs: Vec<u32>,
 }
 
 impl Order {
-    /// How a canonical graph maps to the plan of the graph it is the canonical form of.
+    /// The mapping for a canonical graph and the plan of a graph with that canonical form.
     pub(crate) fn of_canonical(canonical: &Canonical) -> Order {
         let inverse = |positions: &[u32]| {
             let mut inverse = vec![0; positions.len()];
@@ -111,7 +115,7 @@ impl Order {
         Order { arguments: inverse(&canonical.arguments), outputs: inverse(&canonical.outputs) }
     }
 
-    /// How a graph maps to a plan, where its canonical form maps by `self`.
+    /// The mapping for a graph whose canonical form maps to the plan by `self`.
     pub(crate) fn after(&self, canonical: &Canonical) -> Order {
         let pick = |table: &[u32], at: &u32| table[*at as usize];
         Order {
@@ -121,7 +125,7 @@ impl Order {
     }
 }
 
-/// Bytes of a plan, without what back ends hold inside their binaries.
+/// The size of a plan in bytes, without the memory of its binaries.
 fn plan_bytes(plan: &ExecutionPlan) -> usize {
     size_of::<ExecutionPlan>()
         + size_of_val(&*plan.operations)
@@ -135,14 +139,16 @@ impl CachedPlan {
         CachedPlan(Arc::new(Mapped { plan, order }))
     }
 
-    /// The same, counted apart.
+    /// The same plan with a reference count of its own, so that threads do not contend for one
+    /// counter.
     fn apart(&self) -> CachedPlan {
         CachedPlan::new(self.plan.clone(), self.order.clone())
     }
 
-    /// About what it takes: of an order of another's plan, the order.
+    /// The approximate size in bytes. For another order of a plan, only the size of the order.
     fn bytes(&self) -> usize {
-        /// About what a node of the graph takes, and what is compiled of it.
+        /// The approximate size of a node of the source graph and of the code compiled from it, in
+        /// bytes.
         const NODE: usize = 160;
         match &self.order {
             Some(order) => size_of_val(&*order.arguments) + size_of_val(&*order.outputs),
@@ -160,29 +166,30 @@ impl From<Arc<ExecutionPlan>> for CachedPlan {
     }
 }
 
-/// Counts of a program cache.
+/// Statistics of a program cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Lookups that found a plan.
     pub hits: u64,
-    /// Lookups that found none, in memory or on disk.
+    /// Lookups that found no plan, in memory or on disk.
     pub misses: u64,
-    /// Lookups that found a plan another process left on disk.
+    /// Lookups that found a plan that another process wrote to disk.
     pub disk_hits: u64,
-    /// Kernels of the plans now held.
+    /// The number of kernels of the cached plans.
     pub cached_kernels: usize,
-    /// Plans now held.
+    /// The number of cached plans.
     pub cached_programs: usize,
-    /// Bytes of keys and plans now held, without what back ends hold inside their binaries.
+    /// The size of cached keys and plans in bytes, without the memory of binaries.
     pub cache_size_bytes: usize,
 }
 
 impl ProgramCache {
-    /// Plans held at most, unless said otherwise.
+    /// The default of the maximum number of plans.
     pub const DEFAULT_CAPACITY: usize = 1024;
 
-    /// About the most memory that plans take, in bytes. One that would take more than a quarter of it
-    /// is not held: a graph of a million nodes takes long to run, and comes rarely twice.
+    /// The approximate limit of the plans' memory, in bytes. The cache does not keep a plan larger
+    /// than a quarter of the limit: a graph of a million nodes runs for long, and rarely runs
+    /// twice.
     pub const CAPACITY_BYTES: usize = 256 << 20;
 
     /// An empty cache for at most `capacity` plans (at least one).
@@ -200,12 +207,12 @@ impl ProgramCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, All> {
-        // Each critical section leaves the state whole, also when it unwinds.
+        // Each critical section leaves the state consistent, even if it panics.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plan of that key; counts a hit if there is one. Who finds none and gives up looking says
-    /// so by [`ProgramCache::count_miss`].
+    /// The plan with that key, if it is cached; counts a hit. A caller that gives up after a failed
+    /// lookup counts the miss by [`ProgramCache::count_miss`].
     pub fn get(&self, key: &[u8]) -> Option<CachedPlan> {
         let recent = || self.recent.mine().lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((program, entry)) = recent().entries.get(key) {
@@ -213,7 +220,7 @@ impl ProgramCache {
             self.hits.add(1);
             return Some(program.clone());
         }
-        // One lock at a time: who gives entries up takes all of them.
+        // Hold one lock at a time: an eviction takes the locks of all tables.
         let (key, entry, version) = {
             let all = self.lock();
             let (key, entry) = all.entries.get_key_value(key)?;
@@ -223,7 +230,7 @@ impl ProgramCache {
         self.hits.add(1);
         let program = entry.program.apart();
         let mut recent = recent();
-        // Else entries were given up meanwhile, perhaps this one.
+        // With another version, entries were evicted in the meantime, possibly including this one.
         if recent.version == version {
             recent.entries.insert(key, (program.clone(), entry));
         }
@@ -244,12 +251,12 @@ impl ProgramCache {
         self.disk_hits.fetch_add(1, Relaxed);
     }
 
-    /// Whether there is a plan of that key, without counting.
+    /// Whether a plan with that key is cached. Does not change the counts.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.lock().entries.contains_key(key)
     }
 
-    /// All plans, those used last first.
+    /// All plans, the most recently used ones first.
     pub fn plans(&self) -> Vec<Arc<ExecutionPlan>> {
         let all = self.lock();
         let own = |entry: &&Arc<Entry>| entry.program.order.is_none();

@@ -1,6 +1,6 @@
-//! Calls: runs of a plan that is found once and called again and again, at once and on the calling
-//! thread if nothing is queued before them. Such a run has its argument block on the stack and needs
-//! no completion, so that it allocates nothing but its results.
+//! Calls: synchronous runs of a plan that is found once and called many times. If nothing is queued
+//! before the call, the plan runs on the calling thread. Such a run has its argument block on the
+//! stack and needs no completion, so it allocates nothing but its results and temporaries.
 
 use crate::executor::Reused;
 use crate::{
@@ -11,21 +11,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Values that a run gives.
+/// The results of a run.
 pub type Values = SmallVec<[Value; 2]>;
 
-/// Where the time of a call went.
+/// The times of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
-    /// Binding arguments and allocating results; part of `run`.
+    /// The time to bind arguments and allocate results; included in `run`.
     pub bind: Duration,
-    /// All of it.
+    /// The total time.
     pub run: Duration,
-    /// Name and time of each kernel, in the order of launches.
+    /// Name and time of each kernel, in launch order.
     pub kernels: Vec<(String, Duration)>,
 }
 
-/// Numbers of generations, unique in the process.
+/// The next generation number. Generations are unique in the process.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 
 pub(crate) fn next_generation() -> u64 {
@@ -37,8 +37,8 @@ impl Executor {
         self.generation.load(Relaxed)
     }
 
-    /// Whether a plan that was found in that generation is what this executor would find now. Counts a hit
-    /// of the cache if so.
+    /// Whether this executor would still find the plan that it found in `generation`. If so, counts
+    /// a cache hit.
     pub(crate) fn recall(&self, generation: u64) -> bool {
         let same = self.use_cache && generation == self.generation();
         if same {
@@ -47,11 +47,12 @@ impl Executor {
         same
     }
 
-    /// Runs a plan on a stream of this device and waits for it: [`Executor::bind`] and [`Executor::start`] in one.
+    /// Runs a plan on a stream of this device and waits for it: [`Executor::bind`] and
+    /// [`Executor::start`] in one call.
     ///
-    /// Errors: theirs, and what the run fails with.
-    /// Cost: allocates the results, and a block for the temporaries; nothing else when the queue is
-    /// empty.
+    /// Errors: as `bind` and `start`, and the failure of the run.
+    /// Cost: allocates the results and a block for the temporaries, and nothing else if the queue
+    /// is empty.
     pub(crate) fn call(
         &self,
         stream: &Stream,
@@ -73,7 +74,7 @@ impl Executor {
         match stream.run_idle(plan, &block) {
             Some(outcome) => outcome?,
             None => {
-                // Who gives up waiting for a queued run leaves its memory to it.
+                // The queued run owns its memory, because the caller may stop waiting for it.
                 let given = arguments.iter().filter_map(Argument::value);
                 block.buffers.extend(given.chain(&values).map(|value| value.buffer.clone()));
                 let completion = Completion::pending();
@@ -83,7 +84,7 @@ impl Executor {
         Ok(values)
     }
 
-    /// As [`Executor::call`], with the time of binding, that of the run, and those of the kernels.
+    /// As [`Executor::call`], with the times of binding, of the run, and of each kernel.
     pub(crate) fn call_timed(
         &self,
         stream: &Stream,

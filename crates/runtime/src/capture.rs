@@ -1,10 +1,10 @@
-//! Capture and replay: a sequence of launches is put together once and launched again and again with other
-//! arguments, as one submission. CUDA's graphs are of this kind.
+//! Capture and replay: a sequence of launches is captured once and replayed many times with other
+//! arguments, as one submission, like a CUDA graph.
 //!
-//! A sequence of several launches keeps its intermediate results in memory of its own, so that replays of it
-//! wait for each other. A sequence of one launch, such as a compiled function, has no intermediate results:
-//! replays of it run at once in several threads, and [`Replay::call`] on an idle queue runs it on the calling
-//! thread without an allocation but for results.
+//! A sequence of several launches owns the memory of its intermediate results, so its replays run
+//! one after another. A sequence of one launch, such as a compiled function, has no intermediate
+//! results: several threads can replay it at the same time, and [`Replay::call`] on an idle queue
+//! runs it on the calling thread and allocates only results and temporaries.
 
 use crate::call::Times;
 use crate::executor::Reused;
@@ -21,23 +21,23 @@ use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// An argument of a launch that is captured.
+/// An argument of a captured launch.
 #[derive(Clone, Debug)]
 pub enum Captured {
-    /// The argument of that number of each replay.
+    /// The replay's argument with this index.
     Input(usize),
-    /// A result of a launch captured before.
+    /// A result of an earlier captured launch.
     Result {
-        /// Number of the launch.
+        /// The index of the launch.
         launch: usize,
-        /// Number of the result.
+        /// The index of the result.
         output: usize,
     },
-    /// The same in each replay: a tensor, a scalar, or the key of a random leaf.
+    /// The same argument in each replay: a tensor, a scalar, or the key of a random leaf.
     Fixed(Argument),
 }
 
-/// A sequence of launches being put together.
+/// A sequence of launches under capture.
 pub struct Capture {
     inputs: Vec<ArgumentSpec>,
     launches: Vec<CapturedLaunch>,
@@ -49,15 +49,17 @@ struct CapturedLaunch {
 }
 
 impl Capture {
-    /// A sequence that takes arguments of these specs: tensors, scalars, keys of random leaves.
+    /// A sequence whose replays take arguments of these specs: tensors, scalars, keys of random
+    /// leaves.
     pub fn new<T: Into<ArgumentSpec>>(inputs: impl IntoIterator<Item = T>) -> Capture {
         Capture { inputs: inputs.into_iter().map(Into::into).collect(), launches: Vec::new() }
     }
 
-    /// Adds a launch of a loaded plan; gives its results, as arguments of later ones.
+    /// Adds a launch of a loaded plan; returns its results, to be used as arguments of later
+    /// launches.
     ///
-    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for an argument of another spec or
-    /// kind than the plan's, an input or result that there is not.
+    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for an argument whose spec or
+    /// kind is not the plan's, or an input or result that does not exist.
     pub fn launch(&mut self, plan: &CachedPlan, arguments: &[Captured]) -> Result<Vec<Captured>> {
         let order = |at: usize| plan.order.as_ref().map_or(at, |o| o.arguments[at] as usize);
         let expected = plan.plan.arguments.len();
@@ -85,7 +87,7 @@ impl Capture {
                 self.result(*launch, *output).map(ArgumentSpec::Tensor)
             }
             Captured::Fixed(Argument::Tensor(_, spec)) => Some(ArgumentSpec::Tensor(spec.clone())),
-            // Its spec is known to the caller, or its kind is checked by the run.
+            // The caller knows the spec, or the run checks the kind.
             Captured::Fixed(_) => return Ok(()),
         };
         if found.as_ref() == Some(expected) {
@@ -104,10 +106,11 @@ impl Capture {
         plan.plan.outputs.get(at).map(|output| output.spec.clone())
     }
 
-    /// Ends the capture: `outputs` are what each replay gives, all others of the results are kept in
+    /// Ends the capture. Each replay returns the results in `outputs`; the other results stay in
     /// memory that the replays share.
     ///
-    /// Errors: [`Error::OutOfMemory`]; [`Error::ArgumentMismatch`] for an output that is no result.
+    /// Errors: [`Error::OutOfMemory`]; [`Error::ArgumentMismatch`] for an output that is not a
+    /// result of a launch.
     pub fn finish(self, executor: &Arc<Executor>, outputs: &[Captured]) -> Result<Replay> {
         let mut results: Vec<Vec<Target>> = Vec::new();
         let mut temporary_bytes = 0;
@@ -163,59 +166,61 @@ impl From<TensorSpec> for ArgumentSpec {
     }
 }
 
-/// Where a result of a captured launch goes.
+/// The memory for a result of a captured launch.
 enum Target {
-    /// To a new block in each replay.
+    /// A new block for each replay.
     New,
-    /// To memory that replays share.
+    /// Memory that the replays share.
     Kept(Value),
 }
 
 /// A captured sequence, ready to be launched.
 pub struct Replay {
     executor: Arc<Executor>,
-    /// The executor's when the sequence was captured.
+    /// The executor's generation at capture.
     generation: u64,
     launches: Launches,
 }
 
 enum Launches {
-    /// One launch, which takes the arguments of the replay in their order and gives all results.
+    /// One launch, which takes the replay's arguments in the same order and returns all its
+    /// results.
     One(CachedPlan),
     Several(Box<Sequence>),
 }
 
-/// Launches that share memory, so that each replay begins when the one before is done.
+/// Launches that share memory, so each replay waits for the previous one.
 struct Sequence {
     capture: Capture,
     results: Vec<Vec<Target>>,
     outputs: Vec<(usize, usize)>,
     temporaries: Option<Arc<Buffer>>,
-    /// The outcome of the last replay.
+    /// The completion of the last replay.
     last: Mutex<Option<Arc<Completion>>>,
 }
 
 impl Replay {
-    /// Captures one launch of the plan that `find` gives, which takes the arguments of each replay in their
-    /// order and gives its results. Compiled functions are of this kind.
+    /// Captures one launch of the plan that `find` returns. The launch takes the replay's arguments
+    /// in the same order and returns all its results. Compiled functions are captured this way.
     ///
     /// Errors: those of `find`.
     pub fn of(
         executor: &Arc<Executor>,
         find: impl FnOnce() -> Result<CachedPlan>,
     ) -> Result<Replay> {
-        // Before the search: a change during the search makes the replay stale.
+        // Read the generation first: if it changes during `find`, the replay is stale.
         let generation = executor.generation();
         Ok(Replay { executor: executor.clone(), generation, launches: Launches::One(find()?) })
     }
 
-    /// Whether `executor` captured the sequence and would find the same plans now: it has the options that
-    /// it had, has not forgotten what it compiled, and keeps plans at all. Counts a hit of the cache if so.
+    /// Whether `executor` captured the sequence and would find the same plans now: its options have
+    /// not changed, its caches have not been cleared, and it uses a cache at all. If so, counts a
+    /// cache hit.
     pub fn is_current(&self, executor: &Executor) -> bool {
         executor.recall(self.generation)
     }
 
-    /// The plan of the first launch; None for a sequence without launches.
+    /// The plan of the first launch; `None` if there are no launches.
     pub fn plan(&self) -> Option<&Arc<ExecutionPlan>> {
         match &self.launches {
             Launches::One(plan) => Some(&plan.plan),
@@ -223,11 +228,11 @@ impl Replay {
         }
     }
 
-    /// Enqueues all launches on a stream, as one submission, and returns at once. A failure cancels the
+    /// Enqueues all launches on a stream as one submission, without waiting. A failure cancels the
     /// rest of the sequence, and does not affect later replays.
     ///
-    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for an argument of another kind, or a
-    /// value smaller than its spec; [`Error::OutOfMemory`] for the results.
+    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for an argument of another
+    /// kind, or a value smaller than its spec; [`Error::OutOfMemory`] for the results.
     pub fn launch(
         &self,
         stream: &Stream,
@@ -249,10 +254,10 @@ impl Replay {
         Ok((values, completion))
     }
 
-    /// Launches the sequence and waits for it. The launches stop after `limit`, if given.
+    /// Launches the sequence and waits for it. The launches are stopped after `limit`, if given.
     ///
-    /// Errors: as [`Replay::launch`], and the failure of the launches.
-    /// Cost: one launch on an idle queue allocates the results, and a block for the temporaries.
+    /// Errors: as [`Replay::launch`], and the failure of a launch.
+    /// Cost: one launch on an idle queue allocates the results and a block for the temporaries.
     pub fn call(
         &self,
         stream: &Stream,
@@ -271,8 +276,8 @@ impl Replay {
         }
     }
 
-    /// As [`Replay::call`], with the time of binding, that of the run, and those of the kernels; of several
-    /// launches the time of the run alone.
+    /// As [`Replay::call`], with the times of binding, of the run, and of each kernel. With several
+    /// launches, only the time of the run.
     pub fn call_timed(
         &self,
         stream: &Stream,
@@ -289,7 +294,7 @@ impl Replay {
         }
     }
 
-    /// Number of kernel launches of a replay.
+    /// The number of kernel launches per replay.
     pub fn launches(&self) -> usize {
         match &self.launches {
             Launches::One(plan) => plan.plan.launches(),
@@ -318,7 +323,7 @@ impl Sequence {
             let plan = &captured.plan;
             let argument = |argument: &Captured| match argument {
                 Captured::Input(number) => match &inputs[*number] {
-                    // Another launch of the sequence may read the argument.
+                    // Do not donate: another launch of the sequence may read the argument.
                     Argument::Donated(value) => Argument::Checked(value.clone()),
                     input => input.clone(),
                 },
@@ -347,7 +352,7 @@ impl Sequence {
         let results = results.collect();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let before = last.replace(completion.clone());
-        // A replay that failed is done, too: the next one overwrites its memory.
+        // A failed replay counts as done: the next replay overwrites its memory.
         let after = before.filter(|before| before.poll().is_none()).into_iter().collect();
         stream.queue().submit(Submission { blocks, after, completion, awaited: false });
         Ok(results)

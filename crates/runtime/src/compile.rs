@@ -1,4 +1,4 @@
-//! From graph to plan: the caches are asked first, then the back end.
+//! Compilation of a graph to a plan: looks in the caches first, then calls the back end.
 
 use crate::cache::{CachedPlan, Order};
 use crate::error::panic_message;
@@ -16,14 +16,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 impl Executor {
-    /// The key of a graph under options: all that decides what its plan is.
+    /// The cache key of a graph: the encoding of everything that determines its plan.
     pub(crate) fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
         let mut encoded = Vec::with_capacity(graph.len() * 40 + 64);
         graph.encode(&mut encoded);
         self.key_of(graph, encoded, options)
     }
 
-    /// The key of a graph that has been encoded, under options.
+    /// The cache key of a graph that is already encoded.
     pub(crate) fn key_of(
         &self,
         graph: &Graph,
@@ -32,7 +32,7 @@ impl Executor {
     ) -> Vec<u8> {
         let mut key = encoded;
         if options.user != 0 {
-            // Passes of users may read any hint.
+            // User passes may read any hint.
             graph.encode_hints(&mut key);
         }
         key.extend_from_slice(&options.passes.to_le_bytes());
@@ -42,19 +42,22 @@ impl Executor {
         key
     }
 
-    /// The plan of a graph under the given options, if it is in memory: then evaluating the graph
-    /// compiles nothing. Counts a hit.
+    /// The plan of a graph under the given options, if it is in memory, so that evaluating the
+    /// graph does not compile. Counts a hit.
     pub fn cached_plan(&self, graph: &Graph, options: CompileOptions) -> Option<CachedPlan> {
         self.use_cache.then(|| self.cache.get(&self.key(graph, options)))?
     }
 
     /// The plan of a graph under the given options: from the caches, or compiled and loaded.
+    ///
+    /// Errors: as [`crate::Backend::compile`]; [`Error::Compile`] for an invalid plan; those of
+    /// loading it.
     pub fn plan(&self, graph: &Graph, options: CompileOptions) -> Result<CachedPlan> {
         self.plan_by(graph, options, |graph| self.backend.compile(graph, options))
     }
 
-    /// Like [`Executor::plan`], by a compiler of the caller's, which must be the back end's or do
-    /// the same.
+    /// Like [`Executor::plan`], but compiles with `compile`, which must be equivalent to the back
+    /// end's `compile`.
     pub fn plan_by(
         &self,
         graph: &Graph,
@@ -81,8 +84,8 @@ impl Executor {
         if graph.outputs().len() < 2 {
             return Ok(self.load_or_compile(key, graph, options, compile)?.into());
         }
-        // The same outputs in another order are the same program. Only looked for here, so that
-        // hits need not pay for it.
+        // Requests for the same outputs in another order share a plan. Look for that plan only
+        // after a miss, so that hits do not pay for computing the canonical form.
         let canonical = graph.canonical();
         let canonical_key = self.key(&canonical.graph, options);
         if canonical_key == key {
@@ -98,7 +101,8 @@ impl Executor {
             self.cache.insert(key.into_boxed_slice(), program.clone());
             return Ok(program);
         }
-        // What is compiled is the graph as it is asked for; the canonical one refers to its plan.
+        // Compile the graph with the requested order of outputs; the canonical graph's entry refers
+        // to that plan.
         let plan = self.load_or_compile(key, graph, options, compile)?;
         let order = Some(Arc::new(Order::of_canonical(&canonical)));
         let program = CachedPlan::new(plan.clone(), order);
@@ -106,7 +110,7 @@ impl Executor {
         Ok(plan.into())
     }
 
-    /// Makes the plan of a graph that is not in memory, and keeps it there.
+    /// Restores a plan from disk or compiles it, and caches it in memory.
     fn load_or_compile(
         &self,
         key: Vec<u8>,
@@ -124,8 +128,8 @@ impl Executor {
             return Ok(plan);
         }
         self.cache.count_miss();
-        // Compiled outside the lock: other threads' hits do not wait. Two threads may compile the
-        // same graph at once; the second insertion replaces an equal plan.
+        // Compile without holding a lock, so that hits of other threads do not wait. Two threads
+        // may compile the same graph at the same time; the second insertion replaces an equal plan.
         let mut plan = self.compile(graph, compile)?;
         if let (Some(disk), Some(artifact)) = (disk, plan.artifact.take()) {
             disk.store_later(&key, artifact);
@@ -145,7 +149,7 @@ impl Executor {
                 plan.times.compile = start.elapsed();
                 Some(plan)
             }
-            // Whole as written, and yet no plan: of no use to anybody.
+            // The file is intact but does not decode to a plan, so no process can use it.
             Err(_) => {
                 disk.remove(key);
                 None
@@ -163,14 +167,14 @@ impl Executor {
         Ok(plan)
     }
 
-    /// What `make` makes; an error if it panics.
+    /// Calls `make` and turns a panic into an error.
     pub(crate) fn unwinding<T>(&self, make: impl FnOnce() -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(make))
             .unwrap_or_else(|panic| Err(Error::Compile(panic_message(&*panic))))
     }
 
-    /// Checks and loads what `make` makes. A broken invariant in a pass must not take the caller's
-    /// tensors with it.
+    /// Checks and loads the plan of `make`. A panic in a pass becomes an error, so that the
+    /// caller's tensors survive.
     pub(crate) fn guarded(
         &self,
         make: impl FnOnce() -> Result<ExecutionPlan>,
@@ -190,7 +194,7 @@ impl Executor {
         Ok(plan)
     }
 
-    /// Loads a valid plan and those that it calls, and finds their facts.
+    /// Loads a valid plan and its callees, and computes their facts.
     fn load_all(&self, plan: &mut ExecutionPlan) -> Result<()> {
         plan.callees.iter_mut().try_for_each(|callee| self.load_all(&mut callee.plan))?;
         self.load(plan)?;
@@ -198,8 +202,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Brings the plan's programs to the device, each binary by an operation of its own that only
-    /// copies. Where one fails, those before it are freed.
+    /// Loads the plan's programs on the device. Each image is copied by an operation of its own. If
+    /// a load fails, the programs loaded before are freed.
     fn load(&self, plan: &mut ExecutionPlan) -> Result<()> {
         let load = |binary: &Binary| {
             let image =

@@ -1,8 +1,8 @@
-//! Control over a run under way: its time limit, cancellation from other threads, interruption by
-//! its user, and the time its launches take.
+//! Control of a running plan: time limit, cancellation by other threads, interruption by the user,
+//! and profiling of launches.
 //!
-//! Devices look at [`RunControl::stopped`] between the parts of a launch, which costs two loads,
-//! and at [`RunControl::check`], which reads the clock, every few dozen microseconds of work.
+//! Devices call [`RunControl::stopped`], which costs two loads, between the parts of a launch, and
+//! [`RunControl::check`], which reads the clock, every few dozen microseconds of work.
 
 use crate::Error;
 use girih_sync::{Mutex, OnceLock};
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Says whether the user of the calling thread wants what it is waiting for to stop.
+/// A function that returns whether the user wants the calling thread to stop waiting.
 pub type InterruptHook = fn() -> bool;
 
 static HOOK: OnceLock<InterruptHook> = OnceLock::new();
 
-/// Calls the function that it is given, which blocks the calling thread until a run is done.
+/// A function that calls its argument, which blocks the calling thread until a run is done.
 pub type WaitHook = fn(&mut (dyn FnMut() + Send));
 
 static WAIT_HOOK: OnceLock<WaitHook> = OnceLock::new();
 
-/// How often a thread that waits asks the hook.
+/// The interval at which a waiting thread calls the interrupt hook.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 const RUNNING: u8 = 0;
@@ -29,23 +29,24 @@ const CANCELLED: u8 = 1;
 const TIMED_OUT: u8 = 2;
 
 thread_local! {
-    /// This thread's user waits for what it does.
+    /// Whether the user waits for this thread.
     static ASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has threads that wait for a run ask whether to go on, some fifty times a second. For front ends
-/// whose language notices interrupts only when it is asked. The first hook stays.
+/// Sets the hook that waiting threads call about fifty times a second to find out whether to stop.
+/// For front ends whose language delivers interrupts only on request. Later calls have no effect.
 pub fn set_interrupt_hook(hook: InterruptHook) {
     let _ = HOOK.set(hook);
 }
 
-/// Has threads that wait for a run do so inside of `hook`. A front end whose threads share a lock
-/// gives the lock back there: the run may call a function that needs the lock. The first hook stays.
+/// Sets the hook inside which threads wait for a run. A front end with a global lock releases the
+/// lock in the hook, because the run may call a function that needs the lock. Later calls have no
+/// effect.
 pub fn set_wait_hook(hook: WaitHook) {
     let _ = WAIT_HOOK.set(hook);
 }
 
-/// Runs `f`, which blocks, inside of the wait hook, if there is one.
+/// Runs the blocking function `f` inside the wait hook, if there is one.
 pub(crate) fn waiting<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     let Some(hook) = WAIT_HOOK.get() else { return f() };
     let (mut f, mut result) = (Some(f), None);
@@ -53,17 +54,17 @@ pub(crate) fn waiting<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     result.expect("a wait hook calls the function that it is given")
 }
 
-/// True if there is a hook and it wants the calling thread to stop.
+/// Whether there is an interrupt hook and it requests the calling thread to stop.
 pub(crate) fn interrupted() -> bool {
     HOOK.get().is_some_and(|hook| hook())
 }
 
-/// True if waiting threads have somebody to ask.
+/// Whether there is an interrupt hook.
 pub(crate) fn interruptible() -> bool {
     HOOK.get().is_some()
 }
 
-/// Runs `f` on a thread whose user waits for it: checks on the way ask the hook.
+/// Runs `f` on a thread that the user waits for: checks inside `f` call the interrupt hook.
 pub(crate) fn asking<T>(f: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -75,23 +76,23 @@ pub(crate) fn asking<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// The stop button and the stopwatch of one run. The default never stops and measures nothing.
+/// The control of one run. The default never stops the run and measures nothing.
 #[derive(Debug, Default)]
 pub struct RunControl {
     limit: Option<Duration>,
-    /// Cancellations of the run's executor so far, and how many there were when it began.
+    /// The executor's counter of cancellations, and its value when the run began.
     cancellations: Option<(Arc<AtomicU64>, u64)>,
     verdict: AtomicU8,
     /// Set by the first check.
     started: OnceLock<Instant>,
-    /// When the hook was last asked, in milliseconds since the start.
+    /// When the hook was last called, in milliseconds since the start.
     asked_ms: AtomicU64,
     times: Option<Mutex<Vec<(String, Duration)>>>,
 }
 
 impl RunControl {
-    /// A run that stops after `limit`, if given, and when `cancellations` is counted up. With
-    /// `profile` it keeps the time of each launch.
+    /// The control of a run that stops after `limit`, if given, and when `cancellations` changes.
+    /// With `profile` it records the time of each launch.
     pub fn new(
         limit: Option<Duration>,
         cancellations: &Arc<AtomicU64>,
@@ -106,15 +107,15 @@ impl RunControl {
         }
     }
 
-    /// True if the run is to end. Cheap enough to ask for every part of a launch.
+    /// Whether the run has to stop. Cheap enough to call for every part of a launch.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.verdict.load(Relaxed) != RUNNING
             || self.cancellations.as_ref().is_some_and(|(now, seen)| now.load(Relaxed) != *seen)
     }
 
-    /// Like [`RunControl::stopped`], after a look at the clock and, where the caller's user waits,
-    /// at the interrupt hook.
+    /// Like [`RunControl::stopped`], but also reads the clock and, if the user waits for this
+    /// thread, calls the interrupt hook.
     pub fn check(&self) -> bool {
         if self.stopped() {
             return true;
@@ -136,12 +137,12 @@ impl RunControl {
         self.stopped()
     }
 
-    /// Stops the run at the next opportunity.
+    /// Requests the run to stop.
     pub fn cancel(&self) {
         let _ = self.verdict.compare_exchange(RUNNING, CANCELLED, Relaxed, Relaxed);
     }
 
-    /// Why the run was stopped; `operation` is what it was doing.
+    /// The error of a stopped run; `operation` is the name of the interrupted operation.
     pub fn error(&self, operation: &str) -> Error {
         let operation = operation.to_string();
         match (self.verdict.load(Relaxed), self.limit) {
@@ -150,7 +151,7 @@ impl RunControl {
         }
     }
 
-    /// Runs one launch, and keeps its name and time if the run is profiled.
+    /// Runs one launch, and records its name and time if the run is profiled.
     pub(crate) fn timed<T>(&self, name: impl FnOnce() -> String, launch: impl FnOnce() -> T) -> T {
         let Some(times) = &self.times else { return launch() };
         let start = Instant::now();
@@ -160,7 +161,7 @@ impl RunControl {
         result
     }
 
-    /// Name and time of each launch so far, in their order; empty unless profiled.
+    /// Name and time of each launch so far, in order; empty unless profiled. Clears the record.
     pub fn take_times(&self) -> Vec<(String, Duration)> {
         let times = self.times.as_ref();
         times.map_or(Vec::new(), |t| {

@@ -1,11 +1,11 @@
-//! Control flow from the host, for devices that have no loops or branches of their own: a back end around
-//! the device's, whose plans hold branches and loops as steps, and the straight-line graphs between them as
-//! plans that those steps call.
+//! Control flow by the host, for devices without loops or branches of their own. A back end that
+//! wraps the device's back end: its plans have branches and loops as steps, and these steps call
+//! the plans of the straight-line graphs between them.
 //!
-//! A graph is cut into *stages*. A stage's segment has all ops that depend on no control op but those of
-//! earlier stages; the control ops that only need the segment's values follow it. Segments and regions are
-//! lowered by the back end inside, regions with control flow of their own by this one. All values between
-//! segments lie in the one block of temporaries of the outermost plan.
+//! A graph is cut into *stages*. The segment of a stage has all ops that depend only on control ops
+//! of earlier stages; the control ops of a stage run after its segment. The wrapped back end lowers
+//! segments and regions without control ops; this back end lowers regions with control ops. One
+//! block of temporaries of the outermost plan holds all values that pass between segments.
 
 use crate::plan::{Callee, OutputSource, OutputSpec, PlannedBuffer};
 use crate::symbolic::Prepared;
@@ -23,21 +23,21 @@ mod stages;
 use memory::Temporaries;
 use stages::{Group, Role, Stages, group_time, role, segment_time};
 
-/// Most branches of one op: a step numbers them by a byte.
+/// The maximum number of branches of one op, because a step numbers branches by a byte.
 const MOST_BRANCHES: usize = 256;
 
-/// A back end whose plans leave branches and loops to the host.
+/// A back end whose plans execute branches and loops on the host.
 pub struct HostControlFlow {
     inside: Arc<dyn Backend>,
 }
 
 impl HostControlFlow {
-    /// Plans of `inside`, which is given graphs without control ops.
+    /// Wraps `inside`, which only lowers graphs without control ops.
     pub fn new(inside: Arc<dyn Backend>) -> HostControlFlow {
         HostControlFlow { inside }
     }
 
-    /// The plan of a region or segment, which has been through the passes.
+    /// The plan of a region or segment, to which the passes have already been applied.
     fn straight(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
         let arguments: Vec<usize> = (0..graph.arguments().count()).collect();
         self.lower(graph, graph, &arguments, options)
@@ -95,18 +95,18 @@ struct Assembly<'a> {
     temporaries: Temporaries,
     /// By node, the buffer that holds its value.
     buffers: Vec<Option<usize>>,
-    /// By node, the plan's argument that is its scalar or random key.
+    /// For each node, the plan's argument that is its scalar or random key.
     words: Vec<Option<usize>>,
-    /// When the steps run that are being made.
+    /// The time at which the steps under construction run.
     time: usize,
 }
 
-/// What a callee's argument is given.
+/// An argument of a callee.
 #[derive(Clone, Copy)]
 enum Given {
-    /// The value in that buffer.
+    /// The value in the plan's buffer with this index.
     Buffer(usize),
-    /// The plan's scalar or random key of that position.
+    /// The plan's scalar or random key with this argument index.
     Word(usize),
 }
 
@@ -171,7 +171,7 @@ impl<'a> Assembly<'a> {
         self.plan.buffers.len() - 1
     }
 
-    /// A buffer that is needed until that time.
+    /// A temporary buffer that is live from now until the time `last`.
     fn temporary(&mut self, size: usize, last: usize) -> usize {
         let buffer = self.buffer(Placement::Temporary(0), size);
         self.temporaries.add(size, (self.time, last), &[(buffer, 0)]);
@@ -183,7 +183,7 @@ impl<'a> Assembly<'a> {
         self.plan.slots.len() - 1
     }
 
-    /// The buffer for the value of a node that is computed now.
+    /// Allocates the buffer for the value of a node.
     fn value(&mut self, id: NodeId) -> usize {
         let size = self.graph.spec(id).size_bytes();
         let buffer = match self.graph.outputs().contains(&id) {
@@ -194,12 +194,13 @@ impl<'a> Assembly<'a> {
         buffer
     }
 
-    /// Computes the values of a stage that control ops, later stages or the caller need.
+    /// Adds the operation that computes a stage's values for control ops, later stages and the
+    /// caller.
     fn segment(&mut self, stage: usize) -> Result<()> {
         let graph = self.graph;
         let (mut needed, mut results) = (vec![false; graph.len()], Vec::new());
         for &id in &self.stages.in_memory {
-            // A leaf is put into memory by the first segment that can.
+            // The first segment that can do so puts a leaf into memory.
             if self.stages.stage[id.index()] == stage && self.buffers[id.index()].is_none() {
                 needed[id.index()] = true;
                 results.push(id);
@@ -241,8 +242,8 @@ impl<'a> Assembly<'a> {
         Ok(())
     }
 
-    /// The steps that run a plan on what it is given and leave its results in the targets. A target may be
-    /// an argument's buffer if the plan may write the result over the argument.
+    /// The steps that run a plan with the arguments `given` and leave its results in `targets`. A
+    /// target may be an argument's buffer if the plan may write the result over the argument.
     fn call(
         &mut self,
         plan: ExecutionPlan,
@@ -322,7 +323,8 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// A buffer for each output of the op's body: the result's, or one for a value that nobody needs.
+    /// A buffer for each output of the op's body: the result's buffer, or a temporary for an unused
+    /// value.
     fn targets(&mut self, flow: &Flow<'_>) -> Vec<usize> {
         let sizes = sizes(flow.control.body());
         let target = |(i, size): (usize, usize)| {
@@ -375,7 +377,7 @@ impl<'a> Assembly<'a> {
         ])
     }
 
-    /// Buffers of a loop's carries, and the steps that put the operands there.
+    /// The buffers of a loop's carries, and the steps that copy the operands there.
     fn carries(&mut self, flow: &Flow<'_>, count: usize) -> (Vec<usize>, Vec<Step>) {
         let sizes = sizes(flow.control.body());
         let (mut states, mut steps) = (Vec::with_capacity(count), Vec::new());
@@ -404,7 +406,7 @@ impl<'a> Assembly<'a> {
         Ok(steps)
     }
 
-    /// The steps of an iteration, which takes and leaves carries in `states`.
+    /// The steps of an iteration, which reads the carries from `states` and writes them back.
     fn iteration(
         &mut self,
         body: &Graph,
@@ -420,7 +422,7 @@ impl<'a> Assembly<'a> {
         let (mut targets, mut back) = (Vec::new(), Vec::new());
         for (i, &state) in states.iter().enumerate() {
             let in_place = match sources[i] {
-                // The body may write the carry over itself.
+                // The body may overwrite the carry in place.
                 OutputSource::New(Some(argument)) => argument == i && !passed(i),
                 OutputSource::Argument(argument) => argument == i,
                 _ => false,
@@ -446,7 +448,7 @@ impl<'a> Assembly<'a> {
         let (carries, slices) = (control.carries as usize, control.slices as usize);
         let times = control.length.get();
         let (states, mut steps) = self.carries(flow, carries);
-        // Part `t` of an array that has one for each iteration.
+        // Slice `t` of an array that has a slice for each iteration.
         let part = |buffer: usize, bytes: usize| MovingPart {
             buffer,
             start: if control.reverse { times.saturating_sub(1) * bytes } else { 0 },
@@ -463,7 +465,7 @@ impl<'a> Assembly<'a> {
         }
         taken.extend(&flow.operands[carries + slices..]);
         let (given, sizes) = (body.outputs().len(), sizes(body));
-        // Histories are of the carries before each iteration.
+        // A history has the carry's value before each iteration.
         for (carry, &state) in states.iter().enumerate() {
             if let Some(history) = flow.results.get(given + carry).copied().flatten() {
                 let (bytes, source) = (sizes[carry], MovingPart::fixed(state));
@@ -484,19 +486,19 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// A control op with the buffers of its operands and of those results that are needed.
+/// A control op with the buffers of its operands and of its results that are used.
 struct Flow<'a> {
     control: &'a Control,
     operands: Vec<usize>,
     results: Vec<Option<usize>>,
 }
 
-/// Bytes of each of a graph's outputs.
+/// The size in bytes of each output of a graph.
 fn sizes(graph: &Graph) -> Vec<usize> {
     graph.outputs().iter().map(|&id| graph.spec(id).size_bytes()).collect()
 }
 
-/// The copy of a whole buffer, if it is one.
+/// A step that copies a whole buffer; `None` if source and target are the same.
 fn copy(from: usize, to: usize, bytes: usize) -> Option<Step> {
     (from != to).then(|| Step::CopyOnDevice {
         source: (from, 0),

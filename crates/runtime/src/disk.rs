@@ -1,11 +1,11 @@
-//! The program cache on disk: what back ends need to make plans again, by the same keys as in
-//! memory, shared by the processes of one user.
+//! The program cache on disk, shared by the processes of one user: artefacts from which back ends
+//! restore plans, under the same keys as in memory.
 //!
-//! A file per program, named by the hash of its key: magic number, fingerprint of the program that
-//! wrote it, lengths, checksum, the whole key, the artefact. Files are written under another name
-//! and renamed, so that readers see all of one or none. A file that is damaged, of another version
-//! or of another key is removed and its program compiled anew; nothing here ever fails an
-//! evaluation.
+//! There is one file per program, named by the hash of its key: magic number, fingerprint of the
+//! program that wrote it, lengths, checksum, the whole key, the artefact. A file is written under a
+//! temporary name and renamed, so readers see either the whole file or none. A file that is
+//! damaged, or has another fingerprint or key, is removed and its program compiled again; no
+//! failure here fails an evaluation.
 //!
 //! Evaluations do not wait for writes: artefacts are queued and written when no program has been
 //! compiled for a moment, or when the process ends ([`DiskCache::flush`]).
@@ -24,23 +24,23 @@ use std::time::{Duration, SystemTime};
 const MAGIC: &[u8; 8] = b"GIRIHPC1";
 /// Magic number, fingerprint, length of the key, length of the artefact, checksum.
 const HEADER: usize = 8 + 32 + 8 + 8 + 32;
-/// Larger programs are not kept.
+/// The maximum size of a file in bytes; larger programs are not stored.
 const LARGEST: u64 = 64 << 20;
-/// Artefacts waiting to be written; of a burst beyond that, the rest is not kept.
+/// The maximum number of queued artefacts; further ones are dropped.
 const QUEUE: usize = 4096;
-/// How long nothing must have been compiled before anything is written.
+/// Writing begins when nothing has been compiled for this long.
 const IDLE: Duration = Duration::from_millis(200);
-/// Temporary files older than this were left by a process that died.
+/// A temporary file older than this was left by a process that died.
 const STALE: Duration = Duration::from_secs(600);
-/// A file used again is marked as used at most this often.
+/// The minimum time between two updates of a file's time of last use.
 const TOUCH: Duration = Duration::from_secs(3600);
 
-/// Programs in a directory of the user's.
+/// A directory of compiled programs that belongs to the user.
 pub struct DiskCache {
     directory: PathBuf,
     fingerprint: [u8; 32],
     limit_bytes: u64,
-    /// Forks of the process before the cache was opened.
+    /// The number of forks of the process before the cache was opened.
     opened: u64,
     writer: Arc<Writer>,
 }
@@ -54,11 +54,11 @@ struct Writer {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Forks of the process before the thread was started; None if there is none.
+    /// The number of forks of the process when the thread was started; `None` without a thread.
     thread: Option<u64>,
     /// Jobs taken from the queue that are not written yet: by the thread and by who flushes.
     writing: usize,
-    /// Bytes in the directory, once they have been counted.
+    /// The size of the directory in bytes, once it is known.
     stored_bytes: Option<u64>,
 }
 
@@ -68,32 +68,32 @@ struct Job {
     artifact: Artifact,
 }
 
-/// What a directory holds.
+/// Statistics of a cache directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskStats {
-    /// Programs.
+    /// The number of programs.
     pub programs: usize,
-    /// Bytes of their files.
+    /// The size of their files in bytes.
     pub size_bytes: u64,
 }
 
-/// One program of a directory.
+/// One program in a cache directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskEntry {
-    /// The file's name without suffix: the hash of the program's key.
+    /// The name of the file without suffix: the hash of the program's key.
     pub name: String,
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub size_bytes: u64,
-    /// When it was written, or marked as used (at most once an hour).
+    /// When the file was written or marked as used (at most once an hour).
     pub used: SystemTime,
 }
 
 impl DiskCache {
-    /// The cache in a directory, which is made if need be. `fingerprint` is everything a plan
-    /// depends on but its key: version of the library and the like.
+    /// Opens the cache in a directory, which is created if necessary. `fingerprint` is everything
+    /// except the key that a plan depends on, such as the version of the library.
     ///
-    /// Errors: a sentence why there can be none: the directory cannot be made, is not the user's
-    /// own, or others may write to it.
+    /// Errors: a sentence with the reason: the directory cannot be created, belongs to another
+    /// user, or others may write to it.
     pub fn open(
         directory: &Path,
         fingerprint: &str,
@@ -115,7 +115,7 @@ impl DiskCache {
         })
     }
 
-    /// Where it is.
+    /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -124,7 +124,7 @@ impl DiskCache {
         self.directory.join(format!("{}.plan", &blake3::hash(key).to_hex()[..40]))
     }
 
-    /// The artefact of that key, if there is a sound one.
+    /// The artefact of that key, if there is a valid file.
     pub fn load(&self, key: &[u8]) -> Option<Vec<u8>> {
         let path = self.path(key);
         let mut file = File::open(&path).ok()?;
@@ -143,7 +143,7 @@ impl DiskCache {
         let mut bytes = Vec::with_capacity(metadata.len() as usize);
         file.take(LARGEST).read_to_end(&mut bytes).ok()?;
         let artifact = self.check(&bytes, key)?;
-        // Files last used long ago make room first.
+        // Eviction removes the files with the oldest time of use first.
         if metadata.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > TOUCH)) {
             let _ = file.set_modified(SystemTime::now());
         }
@@ -151,7 +151,7 @@ impl DiskCache {
         Some(bytes)
     }
 
-    /// The length of the artefact at the end of a sound file.
+    /// The length of the artefact at the end of a file, if the file is valid.
     fn check(&self, bytes: &[u8], key: &[u8]) -> Option<usize> {
         let (header, rest) = bytes.split_at_checked(HEADER)?;
         let (head, checksum) = header.split_at(HEADER - 32);
@@ -166,19 +166,19 @@ impl DiskCache {
         sound.then_some(artifact_bytes as usize)
     }
 
-    /// Forgets the artefact of that key.
+    /// Removes the artefact of that key.
     pub fn remove(&self, key: &[u8]) {
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// Has an artefact made and written in the background.
+    /// Queues an artefact, to be computed and written in the background.
     pub fn store_later(&self, key: &[u8], artifact: Artifact) {
         let mut queue = match self.writer.queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) if self.opened == fork::count() => lock(&self.writer),
-            // A fork may have left the thread that holds the lock behind: better no entry than a
-            // wait without end.
+            // After a fork, the thread that holds the lock may not exist in this process: dropping
+            // the entry is better than a deadlock.
             Err(TryLockError::WouldBlock) => return,
         };
         if queue.jobs.len() >= QUEUE {
@@ -195,7 +195,7 @@ impl DiskCache {
         }
     }
 
-    /// Writes what is queued, on this thread. For the end of the process, and tests.
+    /// Writes the queued artefacts on this thread. For the end of the process, and tests.
     pub fn flush(&self) {
         self.background().drain();
         let mut queue = lock(&self.writer);
@@ -213,13 +213,13 @@ impl DiskCache {
         }
     }
 
-    /// What is there now.
+    /// The current number and size of the programs.
     pub fn stats(&self) -> DiskStats {
         let files = files(&self.directory);
         DiskStats { programs: files.len(), size_bytes: files.iter().map(|f| f.bytes).sum() }
     }
 
-    /// The programs that are there now, what was used last first.
+    /// The current programs, the most recently used ones first.
     pub fn entries(&self) -> Vec<DiskEntry> {
         let entry = |file: Stored| DiskEntry {
             name: file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -249,7 +249,7 @@ fn digest(head: &[u8], rest: &[u8]) -> [u8; 32] {
     *blake3::Hasher::new().update(head).update(rest).finalize().as_bytes()
 }
 
-/// What the thread that writes needs.
+/// The state of the writer thread.
 struct Background {
     writer: Arc<Writer>,
     directory: PathBuf,
@@ -265,7 +265,7 @@ impl Background {
             while queue.jobs.is_empty() {
                 queue = writer.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
             }
-            // Compilations come in bursts: let this one end.
+            // Compilations come in bursts: wait until this burst has ended.
             let mut waiting = queue.jobs.len();
             loop {
                 let wait = writer.changed.wait_timeout(queue, IDLE);
@@ -280,7 +280,7 @@ impl Background {
         }
     }
 
-    /// Writes what is queued.
+    /// Writes the queued artefacts.
     fn drain(&self) {
         loop {
             let mut queue = lock(&self.writer);
@@ -288,14 +288,14 @@ impl Background {
             queue.writing += 1;
             let known = queue.stored_bytes;
             drop(queue);
-            // The directory is read without the lock: compilations wait for the lock.
+            // Read the directory without the lock, because compilations wait for the lock.
             let written = self.write(job);
             let mut stored = known.map_or_else(|| self.sweep(), |bytes| bytes + written);
             if stored > self.limit_bytes {
                 stored = self.evict();
             }
             let mut queue = lock(&self.writer);
-            // None are counted where a fork left the thread that counted them behind.
+            // After a fork, the count may have been reset while its thread is gone.
             queue.writing = queue.writing.saturating_sub(1);
             queue.stored_bytes = Some(stored);
             drop(queue);
@@ -303,7 +303,8 @@ impl Background {
         }
     }
 
-    /// Writes one artefact; gives the bytes written, 0 if the disk would not have them.
+    /// Writes one artefact; returns the number of bytes written, 0 if writing failed or the file is
+    /// too large.
     fn write(&self, job: Job) -> u64 {
         let artifact = (job.artifact)();
         let mut bytes = Vec::with_capacity(HEADER + job.key.len() + artifact.len());
@@ -319,14 +320,14 @@ impl Background {
         if bytes.len() as u64 > LARGEST.min(self.limit_bytes) {
             return 0;
         }
-        // Its checksum tells whether it is whole.
+        // No sync is needed: the checksum detects an incomplete file.
         match file::replace(&job.path, &bytes, file::Access::Owner, false) {
             Ok(()) => bytes.len() as u64,
             Err(_) => 0,
         }
     }
 
-    /// Counts what is there, and removes what processes that died left behind.
+    /// Removes stale temporary files, and returns the size of the directory in bytes.
     fn sweep(&self) -> u64 {
         let old = |path: &Path| {
             let modified = fs::metadata(path).and_then(|m| m.modified());
@@ -341,7 +342,7 @@ impl Background {
         files(&self.directory).iter().map(|file| file.bytes).sum()
     }
 
-    /// Removes what was used longest ago until a quarter of the limit is free.
+    /// Removes the least recently used files until a quarter of the limit is free.
     fn evict(&self) -> u64 {
         let mut files = files(&self.directory);
         files.sort_by_key(|file| file.used);
@@ -375,24 +376,24 @@ fn files(directory: &Path) -> Vec<Stored> {
         .collect()
 }
 
-/// Makes a directory and those above it that are not there, for the user alone.
+/// Creates a directory and its parents, accessible only to the user.
 ///
-/// Errors: what the system says.
+/// Errors: those of the system.
 #[cfg(unix)]
 pub fn make_directory(directory: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// Makes a directory and those above it that are not there.
+/// Creates a directory and its parents.
 ///
-/// Errors: what the system says.
+/// Errors: those of the system.
 #[cfg(not(unix))]
 pub fn make_directory(directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(directory)
 }
 
-/// Programs are run as they are found: only the user may have put them there.
+/// Cached programs are executed without further checks, so only the user may be able to write them.
 #[cfg(unix)]
 fn check_owner(metadata: &fs::Metadata) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,5 @@
-//! The executor: from a closed graph and its arguments to values, through the program cache, the
-//! device's back end, and a stream.
+//! The executor: evaluates a closed graph with its arguments by the program cache, the device's
+//! back end, and a stream.
 
 use crate::call::{Values, next_generation};
 use crate::defaults::DefaultStreams;
@@ -20,15 +20,15 @@ use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
-/// What compilation may do. Part of the program cache's key.
+/// Options of compilation. Part of the program cache's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompileOptions {
     /// Graph passes, as the back end's pass manager encodes them; all ones means all on.
     pub passes: u32,
     /// Kinds of fusion, as the back end encodes them; all ones means all on.
     pub fusion: u32,
-    /// Passes of the user's, as the back end numbers lists of them; 0 for none. Numbers are those of
-    /// this process, so that what is compiled with such passes is not kept on disk.
+    /// The user's passes, as the back end numbers lists of passes; 0 for none. The numbers are only
+    /// valid in this process, so programs compiled with user passes are not stored on disk.
     pub user: u32,
 }
 
@@ -38,9 +38,10 @@ impl Default for CompileOptions {
     }
 }
 
-/// Turns closed graphs into plans for one device.
+/// Compiles closed graphs to plans for one device.
 pub trait Backend: Send + Sync {
-    /// Optimises, lowers and compiles. The plan takes the graph's arguments in their order.
+    /// Optimises, lowers and compiles a graph. The plan takes the graph's arguments in the same
+    /// order.
     ///
     /// Errors: [`Error::Compile`] or [`Error::Graph`].
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan>;
@@ -54,8 +55,9 @@ pub trait Backend: Send + Sync {
         Ok(Prepared { graph: graph.clone(), kept_arguments })
     }
 
-    /// The second half: makes the plan of `original`, whose sizes are numbers, from what the passes
-    /// made of it and which of its arguments that still has.
+    /// The second half of [`Backend::compile`]: lowers `prepared`, the result of the passes on
+    /// `original`. `original` has no symbolic sizes. `kept_arguments` has, for each argument of
+    /// `prepared`, its index in `original`.
     ///
     /// Errors: [`Error::Compile`] or [`Error::Graph`].
     fn lower(
@@ -69,19 +71,20 @@ pub trait Backend: Send + Sync {
         self.compile(original, options)
     }
 
-    /// Makes a plan again from what its artefact wrote. The bytes are those once written, but
-    /// perhaps by a back end of another [`Backend::fingerprint`]'s.
+    /// Restores a plan from the bytes of its artefact. The bytes are intact, but may come from a
+    /// back end with another [`Backend::fingerprint`].
     ///
-    /// Errors: [`Error::Compile`] for bytes that make no plan.
+    /// Errors: [`Error::Compile`] for bytes that do not decode to a plan.
     fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
         let _ = bytes;
         Err(Error::Compile("the back end keeps nothing on disk".into()))
     }
 
-    /// Forgets what it keeps between compilations to make them quicker.
+    /// Drops state that is kept between compilations to speed them up.
     fn forget(&self) {}
 
-    /// What distinguishes this version of the back end: plans of another are compiled anew.
+    /// A text that identifies this version of the back end: plans of other versions are compiled
+    /// again.
     fn fingerprint(&self) -> String {
         String::new()
     }
@@ -90,28 +93,29 @@ pub trait Backend: Send + Sync {
 /// One argument of a run.
 #[derive(Clone, Debug)]
 pub enum Argument {
-    /// Data, and its spec for checking.
+    /// Data, with its spec for checking.
     Tensor(Value, TensorSpec),
-    /// Data in the memory of a larger tensor from the value's start on, with spec and strides for
+    /// Data in the memory of a larger tensor, from the value's start on, with spec and strides for
     /// checking.
     Strided(Value, TensorSpec, Strides),
-    /// Data of the spec that the plan takes: the caller has compared them.
+    /// Data that the caller has already checked against the plan's spec.
     Checked(Value),
-    /// The same, and nobody needs it after the run, which may write results over it.
+    /// As `Checked`, and donated: the caller does not need the data after the run, so results may
+    /// alias it.
     Donated(Value),
-    /// Bits of a scalar of the dtype the graph says.
+    /// The bits of a scalar of the dtype in the graph.
     Scalar(u64),
     /// A random leaf's key and offset.
     RandomKey {
         /// The generator's key.
         key: u64,
-        /// Where in the generator's sequence the leaf begins.
+        /// The offset of the leaf in the generator's sequence.
         offset: u64,
     },
 }
 
 impl Argument {
-    /// The data, if it is a tensor.
+    /// The data, if the argument is a tensor.
     #[inline]
     pub fn value(&self) -> Option<&Value> {
         match self {
@@ -124,60 +128,61 @@ impl Argument {
     }
 }
 
-/// Memory that a run is given instead of new blocks.
+/// Memory for a run to use instead of new blocks.
 #[derive(Default)]
 pub(crate) struct Reused {
-    /// Of each output; None for a new block.
+    /// For each output, its memory; `None` for a new block.
     pub targets: Vec<Option<Value>>,
-    /// The block of temporaries, as large as the plan's.
+    /// The block of temporaries, of the size that the plan needs.
     pub temporaries: Option<Arc<Buffer>>,
 }
 
-/// What an executor has done so far.
+/// Counts of an executor's work so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Graphs compiled: runs of the passes.
+    /// The number of compiled graphs, each one run of the passes.
     pub compiles: u64,
-    /// Graphs with symbolic sizes bound to others than before, without the passes.
+    /// The number of times that a graph with symbolic sizes was bound to new sizes, which does not
+    /// run the passes.
     pub bindings: u64,
-    /// Plans run.
+    /// The number of plans run.
     pub runs: u64,
-    /// Kernels launched.
+    /// The number of kernels launched.
     pub launches: u64,
 }
 
-/// Runs closed graphs on one device: a default stream for each thread, one program cache.
+/// Runs closed graphs on one device, with a default stream per thread and one program cache.
 pub struct Executor {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) backend: Arc<dyn Backend>,
     streams: Arc<DefaultStreams>,
-    /// The queue of copies of data that streams have no time for.
+    /// The queue for copies that should not delay the streams' work.
     pub(crate) copies: OnceLock<DeviceQueue>,
-    /// Host memory for pieces of data on their way to the device.
+    /// Staging buffers for copies to the device.
     pub(crate) staging: OnceLock<HostMemoryPool>,
     pub(crate) cache: ProgramCache,
-    /// None if plans are compiled each time.
+    /// Whether plans are cached; if not, each evaluation compiles.
     pub(crate) use_cache: bool,
     pub(crate) disk: Option<Arc<DiskCache>>,
     pub(crate) families: Mutex<Families>,
-    /// Equal in each.
+    /// The same options in each stripe.
     options: Striped<Mutex<CompileOptions>>,
-    /// Calls of [`Executor::cancel_all`], counted in each.
+    /// The number of calls of [`Executor::cancel_all`], in each stripe.
     cancellations: Striped<Arc<AtomicU64>>,
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,
     pub(crate) executables: Mutex<Executables>,
     pub(crate) runs: Counter,
     pub(crate) launches: Counter,
-    /// Hits of plans that their callers kept.
+    /// Cache hits on plans that the callers have kept.
     pub(crate) recalled: Counter,
-    /// Another number whenever a plan found before might not be found now.
+    /// Changes whenever a lookup might no longer return a plan found before.
     pub(crate) generation: AtomicU64,
 }
 
 impl Executor {
-    /// An executor for a device and the back end that compiles for it. Plans that `disk` holds are
-    /// not compiled again.
+    /// An executor for a device and the back end that compiles for it. Plans in `disk` are not
+    /// compiled again.
     pub fn new(
         device: Arc<dyn Device>,
         backend: Arc<dyn Backend>,
@@ -187,8 +192,8 @@ impl Executor {
         Executor::with(device, backend, Arc::new(DefaultStreams::new(first)), disk, true)
     }
 
-    /// An executor on the same device and streams, with counters and a program cache of its own, or
-    /// with none at all. What one computes the other may read.
+    /// An executor on the same device and streams, with its own counters and its own program cache,
+    /// or without a cache. Each may read the other's results.
     pub fn sibling(&self, use_cache: bool) -> Executor {
         let disk = self.disk.clone().filter(|_| use_cache);
         let (device, backend) = (self.device.clone(), self.backend.clone());
@@ -234,18 +239,19 @@ impl Executor {
         self.streams.first()
     }
 
-    /// The default stream of this thread: the first stream for the first thread that asks, one of its own
-    /// for each other thread.
+    /// The default stream of this thread: the device's first stream for the first thread that calls
+    /// this, a new stream for each other thread.
     pub fn thread_stream(&self) -> Arc<Stream> {
         self.streams.of_thread()
     }
 
-    /// What compilation may do from here on.
+    /// The current options of compilation.
     pub fn options(&self) -> CompileOptions {
         *self.options.mine().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what compilation may do; cached plans of other options stay valid for those.
+    /// Changes the options of compilation; cached plans with other options stay valid for those
+    /// options.
     pub fn set_options(&self, options: CompileOptions) {
         for each in self.options.iter() {
             *each.lock().unwrap_or_else(PoisonError::into_inner) = options;
@@ -253,8 +259,8 @@ impl Executor {
         self.generation.store(next_generation(), Ordering::Relaxed);
     }
 
-    /// Whether a graph's program is cached, and if not how it differs from the most similar one
-    /// that is. Counts neither as a hit nor as a miss.
+    /// Whether a graph's program is cached, and if not, how it differs from the most similar cached
+    /// program. Counts neither a hit nor a miss.
     pub fn lookup(&self, graph: &Graph, options: CompileOptions) -> Lookup {
         let key = self.key(graph, options);
         if self.cache.contains(&key) {
@@ -265,14 +271,14 @@ impl Executor {
         nearest(&sources, &Source { graph: graph.clone(), options })
     }
 
-    /// The control of a run that begins now: it stops after `limit`, and by
-    /// [`Executor::cancel_all`].
+    /// The control of a run that begins now. [`Executor::cancel_all`] stops the run, and so does
+    /// the time limit, if given.
     pub fn control(&self, limit: Option<std::time::Duration>, profile: bool) -> RunControl {
         RunControl::new(limit, self.cancellations.mine(), profile)
     }
 
-    /// Stops every run of this executor that has begun or is queued. Their tensors stay lazy; runs
-    /// that begin later are not concerned.
+    /// Stops every run of this executor that has begun or is queued. Their tensors stay lazy. Later
+    /// runs are not affected.
     pub fn cancel_all(&self) {
         for count in self.cancellations.iter() {
             count.fetch_add(1, Ordering::Relaxed);
@@ -284,7 +290,7 @@ impl Executor {
         self.disk.as_ref()
     }
 
-    /// Checks arguments against the plan, allocates results and temporaries.
+    /// Checks arguments against the plan, and allocates results and temporaries.
     ///
     /// Errors: [`Error::ArgumentCount`], [`Error::ArgumentMismatch`], [`Error::OutOfMemory`].
     pub fn bind(
@@ -296,7 +302,7 @@ impl Executor {
         self.bind_reusing(program, arguments, control, Reused::default())
     }
 
-    /// As [`Executor::bind`], with memory that is there.
+    /// As [`Executor::bind`], but with existing memory for some results or the temporaries.
     pub(crate) fn bind_reusing(
         &self,
         program: &CachedPlan,
@@ -318,9 +324,10 @@ impl Executor {
         Ok((block, order.outputs.iter().map(|&at| values[at as usize].clone()).collect()))
     }
 
-    /// Fails if a run of the plan would get no memory for its results and temporaries now; takes none.
+    /// Fails if the memory for the results and temporaries of a run is not free now; allocates
+    /// nothing.
     ///
-    /// Errors: [`Error::OutOfMemory`] with the bytes of all of them.
+    /// Errors: [`Error::OutOfMemory`] with the total number of bytes.
     pub fn check_memory(&self, plan: &ExecutionPlan) -> Result<()> {
         let sources = plan.outputs.iter().zip(&plan.facts.output_sources);
         let new = sources.filter(|(_, source)| matches!(source, OutputSource::New(_)));
@@ -342,8 +349,8 @@ impl Executor {
         Ok((Arc::new(block), values))
     }
 
-    /// Binds a plan's buffers to memory; gives its results. The block holds the temporaries; what
-    /// else it points to is the caller's to keep until the run is done.
+    /// Binds a plan's buffers to memory; returns its results. The block owns the temporaries; the
+    /// caller must keep all other memory alive until the run is done.
     pub(crate) fn fill(
         &self,
         plan: &ExecutionPlan,
@@ -427,8 +434,8 @@ impl Executor {
         Ok(values)
     }
 
-    /// Starts a bound plan on a stream of this device; with `wait`, returns when it is done. The
-    /// outcome is in `completion` either way.
+    /// Starts a bound plan on a stream of this device; with `wait`, returns when the plan is done.
+    /// The outcome is stored in `completion` in both cases.
     pub fn start(
         &self,
         stream: &Stream,
@@ -439,7 +446,7 @@ impl Executor {
         wait: bool,
     ) -> Result<()> {
         self.count_run(plan);
-        // A caller that waits for nothing but its own run needs no control blocks for it.
+        // A caller that waits only for its own run needs no control blocks.
         let idle = wait && after.is_empty();
         if let Some(outcome) = idle.then(|| stream.run_idle(plan, block)).flatten() {
             completion.finish(outcome.clone());
@@ -448,7 +455,7 @@ impl Executor {
         stream.run(plan, block, after, completion, wait)
     }
 
-    /// Forgets all compiled plans.
+    /// Drops all compiled plans.
     pub fn clear_cache(&self) {
         self.cache.clear();
         self.lock_families().clear();
@@ -457,18 +464,18 @@ impl Executor {
         self.generation.store(next_generation(), Ordering::Relaxed);
     }
 
-    /// Counts of the program cache.
+    /// The statistics of the program cache.
     pub fn cache_stats(&self) -> CacheStats {
         let stats = self.cache.stats();
         CacheStats { hits: stats.hits + self.recalled.get(), ..stats }
     }
 
-    /// Graphs compiled so far, which is quicker to ask for than [`Executor::counters`].
+    /// The number of compiled graphs, which is faster to read than [`Executor::counters`].
     pub fn num_compiles(&self) -> u64 {
         self.compiles.load(Ordering::Relaxed)
     }
 
-    /// What was done so far.
+    /// The counts so far.
     pub fn counters(&self) -> Counters {
         Counters {
             compiles: self.num_compiles(),
@@ -479,7 +486,7 @@ impl Executor {
     }
 }
 
-/// The handle of each buffer of a run; that of no memory for buffers that nothing uses.
+/// The handle of each buffer of a run; the host's address 0 for unused buffers.
 fn handles(
     plan: &ExecutionPlan,
     arguments: &[Argument],
@@ -541,7 +548,7 @@ fn argument_fits(
     }
 }
 
-/// Every argument that does not fit.
+/// The error for all arguments that do not fit the plan.
 #[cold]
 fn mismatches(plan: &ExecutionPlan, arguments: &[Argument]) -> Error {
     let mut found = Vec::new();

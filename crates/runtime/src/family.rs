@@ -1,13 +1,16 @@
-//! Families of programs: those of one graph that differ in the results they give.
+//! Families of programs: the programs of one graph that return different sets of intermediate
+//! results.
 //!
-//! An evaluation gives the results it is asked for, and keeps those of intermediates that somebody holds.
-//! Who holds what may differ each time, because garbage is collected when it is, and that must not
-//! compile a program each time. So a program that gives more than is wanted serves too, and its other
-//! results are dropped. Where there is none, the program that is compiled gives what the last one of the
-//! family gave as well: of `n` intermediates that come and go, `n` such programs suffice. To give a result
-//! that nobody wants may cost a fusion, so a set of results that is served again and again gets a program
-//! of its own: after [`MOST_SERVED`] times, if it is at least half of what larger programs served lately.
-//! Handles that come and go at random make many sets, none of which is half of them.
+//! An evaluation returns the requested outputs, and also the intermediates to which handles exist,
+//! so that they need not be computed again. The set of live handles may differ each time, because
+//! it depends on when the garbage collector runs, and must not cause a compilation each time. So a
+//! program that returns more than the evaluation wants is reused, and its other results are
+//! dropped. If there is none, the new program also returns the results of the last program of the
+//! family: for `n` intermediates with handles that come and go, `n` programs suffice. Returning an
+//! unwanted result may prevent a fusion, so a set of results that larger programs serve often gets
+//! a program of its own: after [`MOST_SERVED`] times, if it makes up at least half of the recent
+//! runs of larger programs. Handles that come and go at random produce many sets, and none of them
+//! makes up half of the runs.
 
 use crate::cache::{CachedPlan, Order};
 use crate::{CompileOptions, Executor, Result};
@@ -18,22 +21,23 @@ use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::sync::{Arc, PoisonError};
 
-/// Programs of a family that are remembered: those compiled last.
+/// The maximum number of programs per family; the most recently compiled ones stay.
 const MOST_MEMBERS: usize = 4;
-/// Sets of results of a family that are counted.
+/// The maximum number of sets of results that a family counts.
 const MOST_COUNTED: usize = 16;
-/// How often a set of results is served by a program that gives more, before one is compiled for it.
+/// A larger program serves a set of results this many times before the set gets its own program.
 const MOST_SERVED: u32 = 8;
-/// Counts are halved when there are so many, so that they say what was served lately.
+/// When the counts add up to this number, they are halved, so that they reflect recent runs.
 const WINDOW: u32 = 64;
-/// Families that are remembered.
+/// The maximum number of families.
 const MOST_FAMILIES: usize = 1024;
 
-/// Families by the hash of the graph with the results it was asked for. That two graphs have one hash
-/// costs a search, no more: programs are found by their whole keys.
+/// Families, keyed by the hash of the graph with its requested outputs. A hash collision only costs
+/// time, because programs are found by their whole keys.
 pub(crate) type Families = FxHashMap<u64, Family>;
 
-/// What is known of one graph's programs. Outputs begin with those asked for; those kept follow, sorted.
+/// The known programs of one graph. Their outputs are the requested ones, then the intermediates in
+/// sorted order.
 #[derive(Default)]
 pub(crate) struct Family {
     members: Vec<Vec<NodeId>>,
@@ -43,7 +47,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// The program to have for `wanted`, the first `asked` of which were asked for.
+    /// The outputs of the program to use for `wanted`, whose first `asked` outputs are requested.
     fn choose(&mut self, wanted: &[NodeId], asked: usize) -> Vec<NodeId> {
         let gives = |member: &&Vec<NodeId>| wanted.iter().all(|id| member.contains(id));
         let larger = self.members.iter().filter(gives).min_by_key(|member| member.len());
@@ -61,7 +65,8 @@ impl Family {
         }
     }
 
-    /// How often the set of results was lately served by a program that gives more, this time included.
+    /// The recent number of times that a larger program served the set of results, including this
+    /// time.
     fn count(&mut self, wanted: &[NodeId]) -> u32 {
         if self.total >= WINDOW {
             self.served.iter_mut().for_each(|(_, count)| *count /= 2);
@@ -81,7 +86,7 @@ impl Family {
         1
     }
 
-    /// A program that gives `outputs` was compiled.
+    /// Records that a program with these outputs was compiled.
     fn add(&mut self, outputs: Vec<NodeId>) {
         self.members.retain(|member| *member != outputs);
         if self.members.len() == MOST_MEMBERS {
@@ -91,7 +96,7 @@ impl Family {
     }
 }
 
-/// What is wanted, and besides it what the last program kept.
+/// The union of `wanted` and the intermediates that the last program returns.
 fn union(wanted: &[NodeId], last: &[NodeId], asked: usize) -> Vec<NodeId> {
     let (asked, kept) = wanted.split_at(asked);
     let kept: BTreeSet<NodeId> = kept.iter().chain(last).copied().collect();
@@ -99,8 +104,8 @@ fn union(wanted: &[NodeId], last: &[NodeId], asked: usize) -> Vec<NodeId> {
 }
 
 impl Executor {
-    /// The plan of a graph of which the first `asked` outputs are asked for, and the others are kept since
-    /// somebody holds them. It may be the plan of a program that gives more.
+    /// The plan of a graph whose first `asked` outputs are requested, and whose other outputs are
+    /// intermediates with live handles. May be the plan of a program with more outputs.
     ///
     /// Errors: as [`Executor::plan`].
     pub fn plan_keeping(
@@ -146,7 +151,7 @@ impl Executor {
 }
 
 impl CachedPlan {
-    /// The same plan, which gives `outputs`, for one who wants some of them.
+    /// The same plan, whose outputs are `outputs`, with an order that selects `wanted`.
     fn giving(&self, outputs: &[NodeId], wanted: &[NodeId]) -> CachedPlan {
         let place = |id: &NodeId| match outputs.iter().position(|other| other == id) {
             Some(at) => self.order.as_ref().map_or(at as u32, |order| order.outputs[at]),
@@ -193,14 +198,15 @@ mod tests {
         assert_eq!(family.choose(&ids(&[7, 1]), 1), ids(&[7, 1, 2]), "each set is counted apart");
     }
 
-    /// The number of programs of a graph, of whose intermediates those are held that `held` says each time.
+    /// The number of programs of a graph for a sequence of sets of live handles, given as bit
+    /// masks.
     fn programs(held: impl Iterator<Item = u32>) -> usize {
         let mut family = Family::default();
         let mut programs = BTreeSet::new();
         for held in held {
             let kept = (0..32).filter(|i| held >> i & 1 == 1);
             let wanted: Vec<NodeId> = std::iter::once(99).chain(kept).map(NodeId).collect();
-            // A program of exactly these results is found without the family.
+            // The cache finds a program with exactly these results before the family is consulted.
             if !programs.contains(&wanted) {
                 let program = family.choose(&wanted, 1);
                 programs.insert(program.clone());

@@ -1,5 +1,5 @@
-//! Files that appear whole or not at all: written beside their place under a name that nobody can
-//! know before, then moved there.
+//! Atomic replacement of files: a file is written under an unpredictable temporary name in the same
+//! directory, then renamed.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -7,28 +7,28 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Links that are followed to find where a file goes.
+/// The maximum number of symbolic links to follow.
 const MOST_LINKS: usize = 40;
-/// Names that are tried.
+/// The maximum number of temporary names to try.
 const MOST_NAMES: usize = 100;
-/// Names of files being written end so.
+/// The suffix of temporary files.
 pub const TEMPORARY: &str = "tmp";
 
-/// Who a new file is for.
+/// The access mode of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Whom the user's mask lets read it.
+    /// The default mode, subject to the user's mask.
     Usual,
-    /// Its owner alone.
+    /// Accessible only to the owner.
     Owner,
 }
 
-/// Puts a file with these bytes in a place. Who opens the place finds the old file or the new one,
-/// whole. A file that is there gives the new one its mode; a symbolic link stays, and its target is
-/// replaced; what is no file (a terminal, a pipe) is written to as it is. With `durable` the bytes
-/// are on the disk when this returns.
+/// Atomically replaces the contents of a file: readers see either the whole old file or the whole
+/// new file. The new file gets the mode of an existing one. A symbolic link stays and its target is
+/// replaced. Anything else than a file (a terminal, a pipe) is written directly. With `durable`,
+/// the bytes are on the disk on return.
 ///
-/// Errors: what the system says; then the place is as it was.
+/// Errors: those of the system; then the file is unchanged.
 pub fn replace(path: &Path, bytes: &[u8], access: Access, durable: bool) -> Result<()> {
     let place = followed(path)?;
     let old = match fs::symlink_metadata(&place) {
@@ -59,7 +59,7 @@ pub fn replace(path: &Path, bytes: &[u8], access: Access, durable: bool) -> Resu
     Ok(())
 }
 
-/// Where a path leads that may be a symbolic link, also to what is not there yet.
+/// The target of a path that may be a symbolic link, even if the target does not exist yet.
 fn followed(path: &Path) -> Result<PathBuf> {
     let mut place = path.to_path_buf();
     for _ in 0..MOST_LINKS {
@@ -75,7 +75,8 @@ fn directory(place: &Path) -> &Path {
     place.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A new file in the directory of a place, and its name. A link of that name is not followed.
+/// Creates a temporary file in the directory of `place`; returns the file and its path. Does not
+/// follow a symbolic link of that name.
 fn create_beside(place: &Path, access: Access) -> Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut options = OpenOptions::new();
@@ -88,7 +89,7 @@ fn create_beside(place: &Path, access: Access) -> Result<(File, PathBuf)> {
     #[cfg(not(unix))]
     let _ = access;
     for _ in 0..MOST_NAMES {
-        // Of a key that the system draws at random.
+        // `RandomState` has a random key, so other users cannot predict the name.
         let mut hasher = RandomState::new().build_hasher();
         hasher.write_u64(NEXT.fetch_add(1, Relaxed));
         hasher.write_u32(std::process::id());
@@ -103,7 +104,7 @@ fn create_beside(place: &Path, access: Access) -> Result<(File, PathBuf)> {
     Err(Error::other("no name is free for a temporary file"))
 }
 
-/// Has the system keep the file's new name, where it can be asked to.
+/// Syncs the directory, so that the renaming is durable, if the system supports it.
 fn sync_directory(place: &Path) {
     #[cfg(unix)]
     let _ = File::open(directory(place)).and_then(|directory| directory.sync_all());

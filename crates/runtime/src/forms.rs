@@ -1,39 +1,39 @@
-//! Other forms of a buffer's contents, which a device makes of contents that it reads again and
-//! again: packed weights of matrix products.
+//! Other forms of a buffer's contents, which a device computes from contents that it reads often,
+//! such as packed GEMM weights.
 
 use crate::Buffer;
 use girih_sync::Mutex;
 use std::sync::{Arc, PoisonError};
 
-/// What tells one form from another: whatever the device needs to know of it.
+/// The key of a form: the parameters of the transformation that the device used.
 pub type FormKey = [usize; 6];
 
-/// Reads of contents from which on a form of them is made: what is read less often is replaced
-/// before that pays.
+/// The number of reads after which a form is computed. Contents that are read less often are
+/// replaced before the computation pays off.
 const READS: u32 = 3;
 
-/// The forms that go with a buffer, and end with it.
+/// The forms of a buffer, dropped with the buffer.
 #[derive(Default)]
 pub(crate) struct Forms(Mutex<Vec<Entry>>);
 
 struct Entry {
     key: FormKey,
-    /// Reads so far, up to [`READS`].
+    /// The number of reads so far, up to [`READS`].
     reads: u32,
     form: Option<Arc<Form>>,
 }
 
-/// A form of a buffer's contents, with what keeps count of such memory.
+/// A form of a buffer's contents, with the accounting of its memory.
 pub struct Form {
-    /// Its memory.
+    /// The memory of the form.
     pub buffer: Buffer,
-    /// Dropped with it.
+    /// The accounting of the memory; dropped with the form.
     pub share: Box<dyn Send + Sync>,
 }
 
 impl Forms {
-    /// The form of that key, made when it has been asked for often enough; `None` before, and where
-    /// `make` makes none.
+    /// The form with that key. `make` computes it once it has been requested [`READS`] times;
+    /// `None` before then, and if `make` returned `None`.
     pub fn get(&self, key: &FormKey, make: impl FnOnce() -> Option<Form>) -> Option<Arc<Form>> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = entries.iter().position(|entry| entry.key == *key).unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Forms {
         entry.form.clone()
     }
 
-    /// Forgets all forms, as the contents change.
+    /// Drops all forms, because the contents change.
     pub fn clear(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,23 +1,24 @@
-//! The gate of a queue: lets a caller that waits for its own work run it on its own thread without the
-//! scheduler's lock, so that threads with a queue each share no lock.
+//! The gate of a queue: it lets a caller that waits for its own work run the work on its own thread
+//! without the scheduler's lock, so that threads with different queues do not contend for the lock.
 //!
-//! A gate is open while its queue has neither work nor anybody who waits for it. Such a caller enters an
-//! open gate and leaves it again, with one atomic operation each. Whoever holds the scheduler's lock
-//! closes the gate before it looks at the queue; callers then take the lock as well. A caller that leaves
-//! a closed gate says so, and takes the lock to open it and to wake whoever closed it.
+//! A gate is open while its queue has no work and no thread waits for the queue. A caller enters an
+//! open gate and leaves it with one atomic operation each. A thread with the scheduler's lock
+//! closes the gate before it reads the queue; then callers have to take the lock, too. `leave`
+//! tells a caller that the gate was closed meanwhile; the caller then takes the lock to open the
+//! gate and to wake the threads that closed it.
 
 use girih_sync::fork;
 use std::sync::atomic::{AtomicU64, Ordering, Ordering::*};
 
 /// A caller is inside.
 const ENTERED: u64 = 1;
-/// Callers have to take the scheduler's lock.
+/// Callers have to take the scheduler's lock instead.
 const CLOSED: u64 = 2;
-/// The bits below the count of forks.
+/// The number of bits below the count of forks.
 const BITS: u32 = 2;
 
-/// The operations of an atomic word that a gate needs. A trait, so that tests check every interleaving of
-/// the gate's own code by words of a model checker.
+/// The operations of an atomic word that a gate needs. A trait, so that tests run the same code
+/// with the words of a model checker and check every interleaving.
 pub(crate) trait Word {
     /// A word that holds 0.
     fn zero() -> Self;
@@ -49,9 +50,9 @@ impl Word for AtomicU64 {
     }
 }
 
-/// One word: whether somebody is inside, whether it is closed, and the forks of the process when that was
-/// written. A word of the parent of a fork means an open gate in the child: the thread that was inside is
-/// not there any more.
+/// One word: the two flags, and the fork count of the process at the time of the write. A word that
+/// the parent process wrote before a fork means an open gate in the child, because the thread that
+/// was inside does not exist in the child.
 #[derive(Debug)]
 pub(crate) struct Gate<W = AtomicU64>(W);
 
@@ -62,7 +63,7 @@ impl<W: Word> Default for Gate<W> {
 }
 
 impl<W: Word> Gate<W> {
-    /// Enters; false if somebody is inside, or if the gate is closed.
+    /// Enters the gate; false if a caller is inside, or the gate is closed.
     #[inline]
     pub fn enter(&self) -> bool {
         let (word, now) = (self.0.load(Relaxed), fork::count() << BITS);
@@ -70,15 +71,15 @@ impl<W: Word> Gate<W> {
         open && self.0.exchange(word, now | ENTERED, Acquire).is_ok()
     }
 
-    /// Leaves; true if the gate was closed meanwhile, so that somebody has to open it.
+    /// Leaves the gate; true if it was closed meanwhile, so that the caller has to open it.
     #[inline]
     #[must_use]
     pub fn leave(&self) -> bool {
         self.0.and(!ENTERED, Release) & CLOSED != 0
     }
 
-    /// Closes the gate for those who have not entered; true if somebody is inside. To be called under
-    /// the scheduler's lock.
+    /// Closes the gate for callers that have not entered; true if a caller is inside. Requires the
+    /// scheduler's lock.
     pub fn close(&self) -> bool {
         let mut word = self.0.load(Relaxed);
         loop {
@@ -91,13 +92,13 @@ impl<W: Word> Gate<W> {
         }
     }
 
-    /// Whether somebody is inside.
+    /// Whether a caller is inside.
     pub fn is_entered(&self) -> bool {
         let word = self.0.load(Acquire);
         word >> BITS == fork::count() && word & ENTERED != 0
     }
 
-    /// Opens the gate. To be called under the scheduler's lock.
+    /// Opens the gate. Requires the scheduler's lock.
     pub fn open(&self) {
         self.0.and(!CLOSED, Release);
     }
@@ -127,15 +128,15 @@ mod tests {
         }
     }
 
-    /// A queue as the scheduler has it: the gate, the lock with the work that is pending, and the condition
-    /// that workers and those who wait sleep on.
+    /// A model of the scheduler's queue: the gate, the lock with the number of pending pieces of
+    /// work, and the condition variable for workers and waiting threads.
     #[derive(Default)]
     struct Queue {
         gate: Gate<AtomicU64>,
         pending: Mutex<u32>,
         changed: Condvar,
-        /// What has run. Counted without an atomic addition, so that a count is missing where two ran at
-        /// once, or where one did not see what the one before it did.
+        /// The number of runs. Incremented without an atomic addition, so that an increment is lost
+        /// if two runs overlap or a run does not see the previous one's effects.
         runs: AtomicU64,
     }
 
@@ -145,7 +146,7 @@ mod tests {
             self.runs.store(before + 1, Relaxed);
         }
 
-        /// A caller with work of its own; false if it has to enqueue that.
+        /// Runs a caller's own work; false if the caller has to enqueue the work.
         fn call(&self) -> bool {
             if !self.gate.enter() {
                 return false;
@@ -162,7 +163,7 @@ mod tests {
             true
         }
 
-        /// Enqueues work and does it as a worker would, after who is inside.
+        /// Enqueues work and runs it like a worker, after the caller that is inside has left.
         fn enqueue_and_work(&self) {
             let mut pending = self.pending.lock().unwrap();
             self.gate.close();
@@ -175,7 +176,7 @@ mod tests {
             self.gate.open();
         }
 
-        /// Waits until nothing of the queue runs.
+        /// Waits until no work of the queue runs.
         fn synchronize(&self) {
             let mut pending = self.pending.lock().unwrap();
             while self.gate.close() {
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn who_waits_is_woken_in_every_interleaving() {
-        // Three threads have too many interleavings for a quick test unless preemptions are few.
+        // Bound the preemptions: three threads have too many interleavings for a quick test.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {

@@ -1,4 +1,5 @@
-//! Device handles: opaque locations in a device's memory, and the map from handles to addresses.
+//! Device handles, which are opaque locations in a device's memory, and the map from handles to
+//! addresses.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
@@ -8,10 +9,10 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 pub struct DeviceId(u16);
 
 impl DeviceId {
-    /// The processor that the process runs on, whose memory is the process' own.
+    /// The host processor, whose memory is the memory of the process.
     pub const HOST: DeviceId = DeviceId(0);
 
-    /// An id that no other device of the process has.
+    /// A new id, unique in the process.
     pub fn unique() -> DeviceId {
         static NEXT: AtomicU16 = AtomicU16::new(1);
         DeviceId(NEXT.fetch_add(1, Relaxed))
@@ -24,12 +25,12 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// A pool of device memory: what one allocator hands out.
+/// A pool of device memory, which belongs to one allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(u32);
 
 impl PoolId {
-    /// Memory that no allocator handed out.
+    /// The pool of memory that no allocator manages.
     const NONE: PoolId = PoolId(0);
 
     pub(crate) fn unique() -> PoolId {
@@ -39,61 +40,61 @@ impl PoolId {
 }
 
 /// A location in a device's memory: a physical address, or a region that the device reserved and an
-/// offset into the region. The handle names its device and the pool that the block comes from, so that
-/// a device refuses handles of others. Sizes are kept beside handles, not in them.
+/// offset into the region. The handle has the ids of its device and its pool, so that a device can
+/// reject handles of other devices and pools. Handles have no sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceHandle {
     device: DeviceId,
     /// [`PHYSICAL`] for a physical address.
     region: u16,
     pool: PoolId,
-    /// Bytes into the region, or the address.
+    /// The offset into the region in bytes, or the address.
     offset: u64,
 }
 
 const PHYSICAL: u16 = u16::MAX;
 
 impl DeviceHandle {
-    /// A location by its address on a device, for memory that no allocator of the device handed out:
-    /// the caller vouches for the address.
+    /// A location by its address on a device, for memory that no allocator of the device manages.
+    /// The caller guarantees that the address is valid.
     pub fn physical(device: DeviceId, address: u64) -> Self {
         DeviceHandle { device, region: PHYSICAL, pool: PoolId::NONE, offset: address }
     }
 
-    /// A block of a pool by its address.
+    /// The handle of a block that a driver mapped at an address.
     pub(crate) fn mapped(device: DeviceId, pool: PoolId, address: u64) -> Self {
         DeviceHandle { device, region: PHYSICAL, pool, offset: address }
     }
 
-    /// A block of a pool by its region. Allocators have fewer regions than a handle can number.
+    /// The handle of a block in a region. Allocators have fewer regions than a handle can number.
     pub(crate) fn region(device: DeviceId, pool: PoolId, id: usize, offset: usize) -> Self {
         debug_assert!(id < PHYSICAL as usize);
         DeviceHandle { device, region: id as u16, pool, offset: offset as u64 }
     }
 
-    /// The device whose memory it is.
+    /// The device whose memory the handle refers to.
     pub fn device(self) -> DeviceId {
         self.device
     }
 
-    /// The location `bytes` further on. The result must stay inside the same block; devices check
-    /// that when they resolve it. [`crate::Buffer::at`] checks at once.
+    /// The handle `bytes` bytes further on. The result must be inside the same block. Devices check
+    /// this when they resolve the handle, and [`crate::Buffer::at`] checks immediately.
     pub fn offset(self, bytes: usize) -> Self {
         DeviceHandle { offset: self.offset + bytes as u64, ..self }
     }
 
-    /// Region and offset; None for a physical address.
+    /// Region and offset; `None` for a physical address.
     pub(crate) fn region_offset(self) -> Option<(usize, usize)> {
         (self.region != PHYSICAL).then_some((self.region as usize, self.offset as usize))
     }
 
-    /// The physical address; in a region, the offset.
+    /// The physical address; for a handle into a region, the offset.
     pub(crate) fn address(self) -> u64 {
         self.offset
     }
 
-    /// The handle as the two words that a correction writes: a physical address and 0; or the offset,
-    /// and the region's number plus 1.
+    /// The two words that a step writes for this handle: the physical address and 0; or the offset,
+    /// and the region's index plus 1.
     pub fn words(self) -> [u64; 2] {
         match self.region {
             PHYSICAL => [self.offset, 0],
@@ -112,12 +113,12 @@ impl fmt::Display for DeviceHandle {
     }
 }
 
-/// Where the regions of a pool are in the device's address space.
+/// The addresses of a pool's regions in the device's address space.
 #[derive(Clone, Debug)]
 pub struct AddressMap {
     device: DeviceId,
     pool: PoolId,
-    /// First address and bytes of each region.
+    /// The base address and the size in bytes of each region.
     regions: Vec<(u64, usize)>,
 }
 
@@ -126,9 +127,9 @@ impl AddressMap {
         AddressMap { device, pool, regions }
     }
 
-    /// The device address of `size` bytes from `handle` on; None for a handle of another device or
-    /// pool, an unknown region, or bytes beyond the region's end. A physical address of the device is
-    /// its owner's word.
+    /// The device address of the `size` bytes at `handle`; `None` for a handle of another device or
+    /// pool, an unknown region, or bytes beyond the region's end. Physical addresses are not
+    /// checked.
     #[inline]
     pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
         if handle.device != self.device {

@@ -1,5 +1,5 @@
-//! Memory of the host for copies to and from devices: aligned blocks, typed arrays, and a pool of blocks of
-//! one size that staging copies take in turn.
+//! Host memory for copies to and from devices: aligned blocks, typed arrays, and a pool of staging
+//! buffers of one size.
 
 use crate::{Error, Result};
 use girih_sync::Mutex;
@@ -14,7 +14,7 @@ pub struct HostAllocator {
 }
 
 impl Default for HostAllocator {
-    /// Aligned to 64 bytes: a cache line, and a vector of the widest processors.
+    /// An alignment of 64 bytes: a cache line, and the widest vector of current processors.
     fn default() -> HostAllocator {
         HostAllocator { alignment: 64 }
     }
@@ -32,7 +32,7 @@ pub struct HostBlock {
 pub struct HostUnique<T>(Vec<T>);
 
 impl HostAllocator {
-    /// One that aligns to so many bytes, a power of two.
+    /// An allocator that aligns to `alignment` bytes, a power of two.
     ///
     /// Errors: [`Error::Alignment`] for another number.
     pub fn aligned_to(alignment: usize) -> Result<HostAllocator> {
@@ -42,12 +42,12 @@ impl HostAllocator {
         }
     }
 
-    /// A block of so many bytes, which are 0. One of no bytes is aligned as well.
+    /// A block of `size` zero bytes. An empty block is aligned, too.
     ///
     /// Errors: [`Error::HostMemory`].
     pub fn allocate_zeroed(&self, size: usize) -> Result<HostBlock> {
         let no_memory = || Error::HostMemory { requested: size };
-        // Some address among as many as the alignment is a multiple of it.
+        // Over-allocate by the alignment, so that an aligned start exists.
         let total = size.checked_add(self.alignment).ok_or_else(no_memory)?;
         let mut memory = Vec::new();
         memory.try_reserve_exact(total).map_err(|_| no_memory())?;
@@ -58,7 +58,7 @@ impl HostAllocator {
 
     /// An array of `count` default values.
     ///
-    /// Errors: [`Error::HostMemory`], also for more bytes than a size can tell.
+    /// Errors: [`Error::HostMemory`], also if the size in bytes overflows.
     pub fn allocate_unique<T: Clone + Default>(&self, count: usize) -> Result<HostUnique<T>> {
         let requested = count.saturating_mul(size_of::<T>());
         let mut items = Vec::new();
@@ -96,13 +96,13 @@ impl<T> DerefMut for HostUnique<T> {
     }
 }
 
-/// Blocks of one size, used again and again; more are made when none is there. A counted handle, for
-/// threads to share.
+/// A pool of blocks of one size that are reused. The pool allocates a block if none is available. A
+/// reference-counted handle that threads can share.
 #[derive(Clone)]
 pub struct HostMemoryPool(Arc<Shared>);
 
 struct Shared {
-    /// Tells pools apart.
+    /// The id of the pool, unique in the process.
     id: u64,
     block_size: usize,
     allocator: HostAllocator,
@@ -115,8 +115,8 @@ struct Blocks {
     total: usize,
 }
 
-/// A block of a [`HostMemoryPool`], which goes back there when it is released or dropped. It has one owner,
-/// so that to release it twice does not compile:
+/// A block of a [`HostMemoryPool`], which returns to its pool when it is released or dropped. It
+/// has one owner, so releasing it twice does not compile:
 ///
 /// ```compile_fail,E0382
 /// fn released_twice(pool: &girih_runtime::HostMemoryPool, block: girih_runtime::PooledBlock) {
@@ -125,7 +125,7 @@ struct Blocks {
 /// }
 /// ```
 pub struct PooledBlock {
-    /// None when it has gone back.
+    /// `None` after the block has returned to the pool.
     block: Option<HostBlock>,
     pool: HostMemoryPool,
 }
@@ -133,10 +133,10 @@ pub struct PooledBlock {
 static POOLS: AtomicU64 = AtomicU64::new(0);
 
 impl HostMemoryPool {
-    /// Blocks that a pool begins with unless told otherwise.
+    /// The default of the initial number of blocks.
     pub const INITIAL_BLOCKS: usize = 16;
 
-    /// A pool with so many blocks of `block_size` bytes, aligned to 64.
+    /// A pool with `initial_blocks` blocks of `block_size` bytes, aligned to 64 bytes.
     ///
     /// Errors: [`Error::HostMemory`].
     pub fn new(block_size: usize, initial_blocks: usize) -> Result<HostMemoryPool> {
@@ -151,8 +151,8 @@ impl HostMemoryPool {
         f(&mut self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A block, the one that went back last; its bytes are what they were. A new one, of zeros, if none is
-    /// there.
+    /// Takes the block that was returned last, with its old contents, or allocates a zeroed block
+    /// if none is available.
     ///
     /// Errors: [`Error::HostMemory`].
     pub fn acquire(&self) -> Result<PooledBlock> {
@@ -167,28 +167,29 @@ impl HostMemoryPool {
         Ok(PooledBlock { block: Some(block), pool: self.clone() })
     }
 
-    /// Takes a block back.
+    /// Returns a block to the pool.
     ///
-    /// Errors: [`Error::ForeignBlock`] for one of another pool, where it then goes.
+    /// Errors: [`Error::ForeignBlock`] for a block of another pool, to which the block then
+    /// returns.
     pub fn release(&self, block: PooledBlock) -> Result<()> {
         match block.pool.0.id == self.0.id {
-            // By its drop.
+            // Dropping the block returns it.
             true => Ok(()),
             false => Err(Error::ForeignBlock { pool: self.0.id, owner: block.pool.0.id }),
         }
     }
 
-    /// Bytes of each block.
+    /// The size of each block in bytes.
     pub fn block_size(&self) -> usize {
         self.0.block_size
     }
 
-    /// Blocks ever made.
+    /// The number of blocks allocated so far.
     pub fn total_blocks(&self) -> usize {
         self.with_blocks(|blocks| blocks.total)
     }
 
-    /// Blocks that nobody has.
+    /// The number of blocks that are not in use.
     pub fn available_blocks(&self) -> usize {
         self.with_blocks(|blocks| blocks.available.len())
     }

@@ -1,9 +1,10 @@
-//! Plans for arguments that are boxes of larger tensors: the elements of such an argument are not adjacent
-//! in memory, and the plan is compiled for their strides, so that nobody copies them to a dense block.
+//! Plans for strided arguments, which are boxes of larger tensors. The elements of such an argument
+//! are not contiguous in memory; the plan is compiled for the strides, so that no copy to a dense
+//! block is needed.
 //!
-//! The argument becomes a vector of the elements from the first to the last, of which the program reads
-//! nested windows. Fusion composes windows with the loops that read them, as it does all views, so that a
-//! kernel addresses the larger tensor directly.
+//! The argument becomes a vector of the elements from the box's first to its last, from which the
+//! program reads nested windows. Fusion composes windows with the loops that read them, as it does
+//! with all views, so a kernel addresses the larger tensor directly.
 
 use crate::cache::CachedPlan;
 use crate::plan::ArgumentSpec;
@@ -12,10 +13,11 @@ use girih_ir::ops::window::WindowDim;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use std::sync::Arc;
 
-/// Elements from one index to the next, for each axis.
+/// The strides of a tensor, in elements, for each axis.
 pub type Strides = Box<[usize]>;
 
-/// Number of elements from the first to the last of a box with these strides, both included.
+/// The number of elements from the first to the last element of a box with these strides,
+/// inclusive.
 pub(crate) fn span(spec: &TensorSpec, strides: &[usize]) -> usize {
     if spec.shape.has_no_elements() {
         return 0;
@@ -24,12 +26,12 @@ pub(crate) fn span(spec: &TensorSpec, strides: &[usize]) -> usize {
     spec.shape.iter().zip(strides).map(reach).fold(1, usize::saturating_add)
 }
 
-/// Bytes of a larger tensor's memory that a box with these strides touches or skips.
+/// The size in bytes of the memory from the first to the last element of a box with these strides.
 pub(crate) fn span_bytes(spec: &TensorSpec, strides: &[usize]) -> usize {
     span(spec, strides).saturating_mul(spec.dtype.size())
 }
 
-/// The view of a box in a vector that has the elements from the box's first to its last.
+/// The view of a box as windows of the vector from its first to its last element.
 fn view(b: &mut GraphBuilder, spec: &TensorSpec, strides: &[usize]) -> girih_ir::Result<NodeId> {
     let sizes: Vec<usize> = spec.shape.iter().copied().collect();
     let mut extent = span(spec, strides);
@@ -38,7 +40,7 @@ fn view(b: &mut GraphBuilder, spec: &TensorSpec, strides: &[usize]) -> girih_ir:
         return b.reshape(x, spec.shape.clone());
     }
     for (axis, (&size, &stride)) in sizes.iter().zip(strides).enumerate() {
-        // What is left of an index of this axis: a box of the axes behind it.
+        // The span of the remaining axes for one index of this axis.
         let inner = TensorSpec::new(sizes[axis + 1..].to_vec(), spec.dtype);
         let rest = span(&inner, &strides[axis + 1..]);
         let is_whole = axis + 1 == sizes.len() && stride == 1;
@@ -51,10 +53,10 @@ fn view(b: &mut GraphBuilder, spec: &TensorSpec, strides: &[usize]) -> girih_ir:
     b.reshape(x, spec.shape.clone())
 }
 
-/// The graph that takes arguments with strides where there are any.
+/// The graph with strided arguments where `strides` has any.
 ///
-/// Errors: [`Error::ArgumentMismatch`] for strides of an argument that is no tensor, another number of
-/// strides than axes, and a stride of 0.
+/// Errors: [`Error::ArgumentMismatch`] for strides of an argument that is not a tensor, a number of
+/// strides that is not the rank, and a stride of 0.
 fn strided(graph: &Graph, strides: &[Option<Strides>]) -> Result<Graph> {
     let mut position = vec![None; graph.len()];
     for (index, id) in graph.arguments().enumerate() {
@@ -85,11 +87,11 @@ fn strided(graph: &Graph, strides: &[Option<Strides>]) -> Result<Graph> {
 }
 
 impl Executor {
-    /// The plan of a graph whose arguments have these strides, in elements, in larger tensors; None for an
-    /// argument that is dense. Arguments are given as [`crate::Argument::Strided`]. The strides are part
-    /// of the key.
+    /// The plan of a graph whose arguments have these strides, in elements, in larger tensors;
+    /// `None` for a dense argument. Strided arguments are passed as [`crate::Argument::Strided`].
+    /// The strides are part of the cache key.
     ///
-    /// Errors: as [`Executor::plan`]; [`Error::ArgumentMismatch`] for strides that do not fit.
+    /// Errors: as [`Executor::plan`]; [`Error::ArgumentMismatch`] for invalid strides.
     pub fn plan_strided(
         &self,
         graph: &Graph,

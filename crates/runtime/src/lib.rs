@@ -1,10 +1,11 @@
-//! Girih's runtime. The lower half is a device: [`DeviceHandle`]s from an [`Allocator`], primitive
-//! FIFO [`DeviceQueue`]s, a [`Scheduler`] that drains them. The upper half is a [`Stream`] of
-//! [`Operation`]s, the [`ExecutionPlan`]s they make up, and the [`Executor`] that finds a plan in the
-//! [`ProgramCache`] or has a [`Backend`] compile one.
+//! The runtime: devices, memory, queues, compiled plans and their execution. The lower half drives
+//! a device: [`DeviceHandle`]s from an [`Allocator`], FIFO [`DeviceQueue`]s of primitive commands,
+//! and a [`Scheduler`] that drains the queues. The upper half runs graphs: a [`Stream`] of
+//! [`Operation`]s, the [`ExecutionPlan`] that lists the operations of a graph, and the
+//! [`Executor`], which finds a plan in the [`ProgramCache`] or has a [`Backend`] compile one.
 //!
-//! This crate knows nothing of kernels: a compiled binary is opaque here, and only the [`Device`]
-//! it was compiled for looks inside.
+//! This crate does not depend on the kernel IR: a compiled binary is opaque here, and only the
+//! [`Device`] that it was compiled for interprets it.
 #![forbid(unsafe_code)]
 
 pub mod allocator;

@@ -1,8 +1,8 @@
-//! Which thread has which memory: the rule by which threads use the state of a pool and the stripes beside
-//! it. It is written over locks of any [`Kind`], so that tests check every interleaving of this very code by
-//! the locks of a model checker.
+//! The locking protocol between threads, their stripes, and the state of a pool. The code is
+//! generic over a [`Kind`] of locks, so that tests run the same code with the locks of a model
+//! checker and check every interleaving.
 //!
-//! A stripe is locked before the state, and one stripe at a time.
+//! Lock order: one stripe at a time, then the state.
 
 use super::regions::State;
 use super::stripe::Stripe;
@@ -11,15 +11,15 @@ use std::ops::DerefMut;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The locks and flags that threads use.
+/// The types of locks and flags.
 pub(super) trait Kind {
     type Mutex<T>;
     type Flag;
-    /// A locked stripe for each thread, or several threads.
+    /// Locked stripes, each for one or several threads.
     type Stripes;
 
     fn mutex<T>(value: T) -> Self::Mutex<T>;
-    /// Each critical section leaves the value whole, also when it unwinds.
+    /// Each critical section leaves the value consistent, even if it panics.
     fn lock<T>(mutex: &Self::Mutex<T>) -> impl DerefMut<Target = T>;
     fn flag(value: bool) -> Self::Flag;
     fn get(flag: &Self::Flag) -> bool;
@@ -28,7 +28,7 @@ pub(super) trait Kind {
     fn each(stripes: &Self::Stripes, f: impl FnMut(&Self::Mutex<Stripe>));
 }
 
-/// Those of the process' threads.
+/// The locks of real threads.
 pub(super) struct Threads;
 
 impl Kind for Threads {
@@ -67,11 +67,12 @@ impl Kind for Threads {
     }
 }
 
-/// The memory of a pool: what is free, what stripes keep, and how much is in use.
+/// The memory of a pool: free intervals, stripes, and counts of the memory in use.
 pub(super) struct Blocks<K: Kind = Threads> {
     state: K::Mutex<State>,
     pub stripes: K::Stripes,
-    /// Whether stripes may be used: in region mode, without a limit, which has to know what is in use.
+    /// Whether stripes may be used: only in region mode, and without a limit, because enforcing a
+    /// limit needs the exact number of bytes in use.
     striped: K::Flag,
 }
 
@@ -85,7 +86,7 @@ impl<K: Kind> Blocks<K> {
         K::lock(&self.state)
     }
 
-    /// Counts what all stripes have done, and makes free intervals of all blocks that are kept.
+    /// Merges the counts of all stripes and coalesces all blocks in free lists.
     pub fn gather(&self) -> impl DerefMut<Target = State> {
         K::each(&self.stripes, |stripe| drop(self.empty(&mut K::lock(stripe))));
         let mut state = self.lock();
@@ -93,7 +94,7 @@ impl<K: Kind> Blocks<K> {
         state
     }
 
-    /// Gives the pool all that a stripe has.
+    /// Moves the counts and the blocks of a stripe to the pool.
     fn empty(&self, stripe: &mut Stripe) -> impl DerefMut<Target = State> {
         let mut state = self.lock();
         state.merge(&mut stripe.change);
@@ -101,15 +102,16 @@ impl<K: Kind> Blocks<K> {
         state
     }
 
-    /// Sets the limit of what may be in use. `striped`: stripes may be used with it.
+    /// Sets the maximum number of bytes in use. `striped`: whether stripes may be used from now on.
     pub fn set_limit(&self, limit: Option<usize>, striped: bool) {
-        // Before stripes are asked: from there on they hold nothing back.
+        // Set the flag before emptying the stripes, so that they stay empty afterwards.
         K::set(&self.striped, striped);
         self.gather().limit = limit;
     }
 
-    /// Takes memory of `reserved` bytes, of which `size` were asked for, for a thread with the stripe
-    /// `mine`: region and offset of a block that is kept there, or what `find` finds in the state.
+    /// Allocates `reserved` bytes for a request of `size` bytes, for a thread with the stripe
+    /// `mine`. Passes region and offset to `kept` if the stripe has a block, else calls `find` with
+    /// the state.
     #[inline]
     pub fn reserve<H>(
         &self,
@@ -119,7 +121,7 @@ impl<K: Kind> Blocks<K> {
         find: impl FnOnce(&mut State) -> Option<H>,
     ) -> Option<H> {
         let mut stripe = K::lock(mine);
-        // Read under the stripe's lock: who forbids stripes asks each of them afterwards.
+        // Read the flag under the stripe's lock: `set_limit` clears it before it locks each stripe.
         if K::get(&self.striped)
             && let Some((id, offset)) = stripe.kept.pop(reserved)
         {
@@ -137,8 +139,8 @@ impl<K: Kind> Blocks<K> {
         Some(found)
     }
 
-    /// Takes back what [`Blocks::reserve`] gave, at `place` if it is memory of a region, for a thread with
-    /// the stripe `mine`; `unmap` gives back memory that is not.
+    /// Frees memory from [`Blocks::reserve`], for a thread with the stripe `mine`. `place` is its
+    /// region and offset; without `place`, calls `unmap`.
     #[inline]
     pub fn free(
         &self,
@@ -174,7 +176,7 @@ mod tests {
     use super::*;
     use loom::sync::{Arc, Mutex as LoomMutex, atomic::AtomicBool as LoomBool};
 
-    /// Those of the model checker: two stripes.
+    /// The locks of the model checker, with two stripes.
     struct Model;
 
     impl Kind for Model {
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    /// A pool of a few blocks, and who has each.
+    /// A pool of a few blocks, with a flag for each block that is allocated.
     struct Shared {
         blocks: Blocks<Model>,
         taken: Vec<LoomBool>,
@@ -225,7 +227,8 @@ mod tests {
             })
         }
 
-        /// A block for a thread with that stripe: of what is kept or free, or else of what all have.
+        /// Allocates a block for a thread with that stripe; retries after gathering the blocks of
+        /// all stripes.
         fn allocate(&self, stripe: usize) -> Option<usize> {
             let mine = &self.blocks.stripes[stripe];
             let take = || {
@@ -257,7 +260,8 @@ mod tests {
             self.blocks.free(mine, place, (ALIGNMENT, 1), || unreachable!("of a region"));
         }
 
-        /// Nothing is in use, all is free in one piece, and so many allocations were counted.
+        /// Checks that no block is in use, that free memory is coalesced, and that the allocations
+        /// were counted.
         fn check(&self, allocations: u64) {
             let stats = self.blocks.gather().stats();
             assert_eq!((stats.in_use, stats.requested, stats.blocks), (0, 0, 0));
@@ -266,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Every interleaving with a few preemptions.
+    /// Checks every interleaving with up to three preemptions.
     fn model(f: impl Fn() + Sync + Send + 'static) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -287,7 +291,7 @@ mod tests {
             };
             let other = loom::thread::spawn(work(shared.clone(), 1));
             let made = work(shared.clone(), 0)() + other.join().unwrap();
-            // There is a block for each thread: none goes away empty-handed.
+            // There is one block per thread, so no allocation fails.
             assert_eq!(made, 4);
             shared.check(4);
         });
@@ -300,7 +304,7 @@ mod tests {
             let number = shared.allocate(0).unwrap();
             let other = shared.clone();
             let freeing = loom::thread::spawn(move || other.free(1, number));
-            // Before it is freed there is none; afterwards it is kept by the other's stripe.
+            // Before the free there is no block; afterwards the other thread's stripe has it.
             let early = shared.allocate(0);
             freeing.join().unwrap();
             let late = early.or_else(|| shared.allocate(0)).expect("the only block is free");

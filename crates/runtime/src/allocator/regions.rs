@@ -1,34 +1,34 @@
-//! The state of a pool in region mode: regions with their free intervals, and freed blocks that are kept
-//! by size.
+//! The state of a pool in region mode: regions with their free intervals, and free lists by block
+//! size.
 
 use super::stripe::{Change, Kept};
 use super::{ALIGNMENT, MemoryStats, RegionStats};
 use std::collections::BTreeMap;
 
-/// The largest block, rounded up, that is kept by its size when it is freed.
+/// The largest size, after rounding, that goes to a free list, in bytes.
 const LARGEST_KEPT: usize = 256 << 10;
-/// Most bytes kept by size.
+/// The maximum total size of the free lists, in bytes.
 const MOST_KEPT: usize = 4 << 20;
 
 #[derive(Default)]
 pub(super) struct State {
     pub regions: Vec<Region>,
-    /// Freed blocks. They are free, and not among their region's free intervals.
+    /// The free lists. Their blocks are not in the free intervals of the regions.
     pub kept: Kept,
-    /// What was allocated less what was freed, as far as stripes have told. The bytes of a block that one
-    /// thread allocated and another freed may be told in the other order, so these can be negative.
+    /// Allocations minus frees, as far as stripes have reported them. If one thread allocates a
+    /// block and another one frees it, the free may be reported first, so these can be negative.
     in_use: isize,
     requested: isize,
     blocks: isize,
     peak: isize,
     allocations: u64,
-    /// Most bytes that may be in use.
+    /// The maximum number of bytes in use.
     pub limit: Option<usize>,
 }
 
 pub(super) struct Region {
     pub size: usize,
-    /// Free intervals, offset to length; neighbours are never adjacent.
+    /// Free intervals, offset to length; adjacent intervals are always merged.
     free: BTreeMap<usize, usize>,
 }
 
@@ -56,12 +56,12 @@ impl State {
         State { regions: regions.iter().copied().map(Region::new).collect(), ..State::default() }
     }
 
-    /// Bytes of blocks in use, exact when all stripes have told.
+    /// Bytes of blocks in use; exact if all stripes have reported.
     pub fn in_use(&self) -> usize {
         self.in_use.max(0) as usize
     }
 
-    /// Counts what a stripe has done since it last told.
+    /// Adds the changes that a stripe has made since its last report.
     pub fn merge(&mut self, change: &mut Change) {
         let change = std::mem::take(change);
         self.peak = self.peak.max(self.in_use + change.highest);
@@ -71,21 +71,21 @@ impl State {
         self.allocations += change.allocations;
     }
 
-    /// Starts a new measurement of the peak.
+    /// Resets the peak to the bytes in use now.
     pub fn reset_peak(&mut self) {
         self.peak = self.in_use;
     }
 
-    /// Region and offset of a free block.
+    /// Allocates a free block; returns its region and offset.
     pub fn find(&mut self, reserved: usize) -> Option<(usize, usize)> {
         self.kept.pop(reserved).or_else(|| self.carve(reserved)).or_else(|| {
-            // What is kept by size may be what is missing in one piece.
+            // Coalescing the free lists may give a large enough interval.
             self.give_back();
             self.carve(reserved)
         })
     }
 
-    /// A block is free again.
+    /// Frees a block.
     pub fn take_back(&mut self, id: usize, offset: usize, reserved: usize) {
         if reserved > LARGEST_KEPT {
             return self.coalesce(id, offset, reserved);
@@ -96,7 +96,7 @@ impl State {
         self.kept.push(id, offset, reserved);
     }
 
-    /// The first free interval that is large enough.
+    /// Splits a block off the first free interval that is large enough.
     fn carve(&mut self, reserved: usize) -> Option<(usize, usize)> {
         let (id, offset, len) = self.regions.iter().enumerate().find_map(|(id, region)| {
             let fit = region.free.iter().find(|(_, len)| **len >= reserved);
@@ -110,11 +110,11 @@ impl State {
         Some((id, offset))
     }
 
-    /// Makes free intervals of all that is kept by size.
+    /// Moves all blocks of the free lists to the free intervals.
     pub fn give_back(&mut self) {
         let mut kept = std::mem::take(&mut self.kept);
         kept.drain(|id, at, reserved| self.coalesce(id, at, reserved));
-        // With its capacity.
+        // Put the emptied free lists back, to keep their capacity.
         self.kept = kept;
     }
 

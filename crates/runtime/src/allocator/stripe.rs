@@ -1,23 +1,23 @@
-//! Stripes: small freed blocks that a thread keeps for its own next allocations, and what it allocated
-//! and freed since it last told the pool. Threads with a stripe each share no lock as long as they find
-//! blocks there.
+//! Stripes: per-thread free lists of small blocks, with the counts of allocations and frees that
+//! the pool has not seen yet. Threads with different stripes do not contend for a lock while their
+//! free lists have blocks.
 //!
-//! A stripe keeps a megabyte at most, and tells the pool when the bytes it has in use have changed by as
-//! much. The pool asks all stripes when it is asked for statistics, when it finds no memory, and when it
-//! is given a limit. So only the peak is not exact, and only if several threads allocate: by a megabyte
-//! for each of the others.
+//! A stripe holds a megabyte at most, and reports to the pool when its bytes in use have changed by
+//! a megabyte. The pool reads all stripes to compute statistics, when it finds no memory, and when
+//! a limit is set. So only the peak is inexact, and only if several threads allocate: by a megabyte
+//! for each thread but one.
 
 use super::ALIGNMENT;
 
-/// The largest block, rounded up, that a stripe keeps.
+/// The largest size, after rounding, that a stripe's free list holds, in bytes.
 const LARGEST: usize = 64 << 10;
-/// Most bytes that a stripe keeps.
+/// The maximum number of bytes in a stripe's free list.
 const MOST: usize = 1 << 20;
-/// The change of the bytes in use after which a stripe tells the pool.
+/// The change of the bytes in use after which a stripe reports to the pool.
 const TELL: usize = 1 << 20;
 
-/// Freed blocks, region and offset, by their size in units of the alignment; the last freed is the
-/// warmest.
+/// Free lists: region and offset of freed blocks, by their size in units of the alignment. The most
+/// recently freed block is last, because it is most likely in the CPU caches.
 #[derive(Default)]
 pub(super) struct Kept {
     classes: Vec<Vec<(usize, usize)>>,
@@ -38,7 +38,7 @@ impl Kept {
         self.bytes += reserved;
     }
 
-    /// A block of exactly that size.
+    /// Takes a block of exactly that size.
     #[inline]
     pub fn pop(&mut self, reserved: usize) -> Option<(usize, usize)> {
         let found = self.classes.get_mut(reserved / ALIGNMENT)?.pop()?;
@@ -46,7 +46,7 @@ impl Kept {
         Some(found)
     }
 
-    /// Gives up all blocks: region, offset and size of each.
+    /// Removes all blocks; calls `f` with region, offset and size of each.
     pub fn drain(&mut self, mut f: impl FnMut(usize, usize, usize)) {
         if self.bytes == 0 {
             return;
@@ -58,11 +58,11 @@ impl Kept {
     }
 }
 
-/// Allocations and frees since they were last counted by the pool.
+/// Allocations and frees since the last report to the pool.
 #[derive(Default)]
 pub(super) struct Change {
     pub in_use: isize,
-    /// The most that `in_use` has been.
+    /// The maximum of `in_use`.
     pub highest: isize,
     pub requested: isize,
     pub blocks: isize,
@@ -70,7 +70,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// A block of `size` bytes, `reserved` with rounding, was allocated.
+    /// Counts the allocation of a block of `size` bytes, `reserved` after rounding.
     #[inline]
     pub fn allocated(&mut self, reserved: usize, size: usize) {
         self.in_use += reserved as isize;
@@ -80,7 +80,7 @@ impl Change {
         self.allocations += 1;
     }
 
-    /// Such a block was freed.
+    /// Counts the free of a block of `size` bytes, `reserved` after rounding.
     #[inline]
     pub fn freed(&mut self, reserved: usize, size: usize) {
         self.in_use -= reserved as isize;
@@ -88,7 +88,7 @@ impl Change {
         self.blocks -= 1;
     }
 
-    /// Whether the pool has to be told.
+    /// Whether the stripe has to report to the pool.
     #[inline]
     pub fn is_large(&self) -> bool {
         self.in_use.unsigned_abs() >= TELL
@@ -102,13 +102,13 @@ pub(super) struct Stripe {
 }
 
 impl Stripe {
-    /// Whether blocks of that size are kept here when they are freed.
+    /// Whether freed blocks of that size go to the stripe's free list.
     #[inline]
     pub fn is_small(reserved: usize) -> bool {
         (1..=LARGEST).contains(&reserved)
     }
 
-    /// Whether a block of that size is not too much beside what is kept.
+    /// Whether the free list has room for a block of that size.
     #[inline]
     pub fn has_room(&self, reserved: usize) -> bool {
         self.kept.bytes + reserved <= MOST

@@ -26,7 +26,7 @@ fn blocks_are_aligned_reused_and_coalesced() {
         })
         .collect();
     assert_eq!(reserved, [128, 128, 128, 256, 256, 384]);
-    // Telling what is free makes one piece of it.
+    // Reading the statistics coalesces all free blocks.
     assert_eq!(pool.stats().largest_free, 1024);
     let (a, b, c) = (pool.allocate(100), pool.allocate(100), pool.allocate(100));
     let (a, b, c) = (a.unwrap(), b.unwrap(), c.unwrap());
@@ -46,7 +46,7 @@ fn small_blocks_are_kept_by_size_until_they_are_missing() {
     let (a, b) = (pool.allocate(100).unwrap(), pool.allocate(300).unwrap());
     let (at_a, at_b) = (a.handle(), b.handle());
     drop((a, b));
-    // The same sizes, in another order: the same blocks.
+    // The same sizes in another order reuse the same blocks.
     let (b, a) = (pool.allocate(270).unwrap(), pool.allocate(1).unwrap());
     assert_eq!((a.handle(), b.handle()), (at_a, at_b));
     drop((a, b));
@@ -65,7 +65,7 @@ fn a_block_never_spans_two_regions_and_the_error_says_what_is_free() {
     assert!(pool.allocate(0).is_ok());
 }
 
-/// Random numbers that are the same in each run.
+/// A deterministic generator of random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -75,7 +75,8 @@ impl Numbers {
     }
 }
 
-/// The model: blocks in use by region and offset. Adds one, which must overlap no other.
+/// Adds a block to the model, which has the blocks in use by region and offset, and checks that it
+/// overlaps no other block.
 fn claim(model: &mut BTreeMap<(usize, usize), usize>, block: &Buffer, regions: &[usize]) {
     let (id, at) = block.handle().region_offset().unwrap();
     let len = block.size_bytes().next_multiple_of(ALIGNMENT);
@@ -157,7 +158,7 @@ fn eight_threads_never_share_a_block() {
                         claim(&mut model, &block, &[1 << 20]);
                         live.push(block);
                     }
-                    // Without the model's lock around them.
+                    // Allocate without holding the model's lock.
                     drop((pool.allocate(r % 100), pool.allocate(r % 1000)));
                 }
                 let mut model = model.lock().unwrap();
@@ -171,7 +172,7 @@ fn eight_threads_never_share_a_block() {
     assert_eq!(pool.stats().largest_free, 1 << 20);
 }
 
-/// Memory that hands out rising addresses and knows which are mapped.
+/// A driver that returns increasing addresses and records the mapped ones.
 #[derive(Clone, Default)]
 struct Driver(Arc<Mutex<Mappings>>);
 
@@ -303,7 +304,7 @@ fn a_limit_holds_until_it_is_taken_away() {
     assert_eq!((stats.capacity, stats.largest_free), (2048, 1024));
     assert!(allocator.check(1025).is_err() && allocator.allocate(1025).is_err());
     let second = allocator.allocate(1024).unwrap();
-    // Below what is in use: nothing is taken from its owner.
+    // A limit below the bytes in use does not free any block.
     allocator.set_limit(Some(0));
     let error = allocator.allocate(1).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { largest_free: 0, in_use: 2048, .. }), "{error}");
@@ -316,7 +317,7 @@ fn a_limit_holds_until_it_is_taken_away() {
 #[test]
 fn blocks_of_all_threads_are_counted_and_found_when_they_are_missing() {
     let pool = pool(&[1 << 16]);
-    // As many threads as it takes for several stripes, each of which keeps what it freed.
+    // Start enough threads to use several stripes, each of which caches the blocks that it freed.
     for _ in 0..8 {
         std::thread::scope(|scope| {
             scope.spawn(|| drop([pool.allocate(8 << 10).unwrap(), pool.allocate(100).unwrap()]));
@@ -324,7 +325,7 @@ fn blocks_of_all_threads_are_counted_and_found_when_they_are_missing() {
     }
     let stats = pool.stats();
     assert_eq!((stats.in_use, stats.blocks, stats.allocations), (0, 0, 16));
-    // One thread frees another's blocks.
+    // A thread frees blocks that another thread allocated.
     let blocks: Vec<Buffer> = (0..4).map(|_| pool.allocate(8 << 10).unwrap()).collect();
     std::thread::scope(|scope| {
         scope.spawn(|| drop(blocks));

@@ -1,10 +1,11 @@
-//! The block of temporaries of an assembled plan: pieces that are needed at different times share bytes.
+//! Memory planning for the block of temporaries of an assembled plan: pieces with disjoint
+//! lifetimes share bytes.
 
 use super::allocator::ALIGNMENT;
 use crate::Placement;
 use crate::plan::PlannedBuffer;
 
-/// Pieces of the block, with the buffers in them.
+/// The pieces of the block and their buffers.
 #[derive(Default)]
 pub(super) struct Temporaries {
     pieces: Vec<Piece>,
@@ -12,20 +13,20 @@ pub(super) struct Temporaries {
 
 struct Piece {
     size: usize,
-    /// The first and the last time at which the piece is needed.
+    /// The lifetime: the first and the last time at which the piece is used.
     times: (usize, usize),
     /// Buffers, and their offsets in the piece.
     buffers: Vec<(usize, usize)>,
 }
 
 impl Temporaries {
-    /// A piece of that size that is needed from one time to another, both included.
+    /// Adds a piece of that size whose lifetime includes both `times`.
     pub fn add(&mut self, size: usize, times: (usize, usize), buffers: &[(usize, usize)]) {
         self.pieces.push(Piece { size, times, buffers: buffers.to_vec() });
     }
 
-    /// Gives the pieces places, first fit by size, and writes the placements of their buffers. Gives the
-    /// bytes of the block.
+    /// Assigns offsets to the pieces, largest first, each first-fit, and sets the placements of
+    /// their buffers. Returns the size of the block in bytes.
     pub fn place(&self, buffers: &mut [PlannedBuffer]) -> usize {
         let mut order: Vec<&Piece> = self.pieces.iter().collect();
         order.sort_by_key(|piece| std::cmp::Reverse(piece.size));

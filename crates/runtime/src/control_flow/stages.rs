@@ -1,16 +1,16 @@
-//! How a graph is cut at its control ops: the stage of each node, the groups of results of one control op,
-//! and the values that must be in memory.
+//! The cut of a graph at its control ops: the stage of each node, the groups of results of one
+//! control op, and the values that must be in memory.
 
 use girih_ir::{Graph, Node, NodeId, OpCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// True for leaves that each segment has a copy of, since they need no memory.
+/// Whether a node is a leaf that each segment has a copy of, because it needs no memory.
 fn is_copied(node: &Node) -> bool {
     matches!(node.op.code, OpCode::Constant | OpCode::Iota)
 }
 
-/// What a node is to the cut.
+/// The role of a node in the cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// An argument that is a tensor.
@@ -43,20 +43,20 @@ pub(super) struct Stages {
     /// The stage of each node.
     pub stage: Vec<usize>,
     pub groups: Vec<Group>,
-    /// How many there are.
+    /// The number of stages.
     pub count: usize,
     /// Nodes of segments, and copied leaves, whose values must be in memory.
     pub in_memory: BTreeSet<NodeId>,
-    /// The time of each node's last use; times are [`segment_time`]'s and [`group_time`]'s.
+    /// The time of each node's last use, as of [`segment_time`] and [`group_time`].
     pub last_use: Vec<usize>,
 }
 
-/// When the segment of a stage runs, in the order of the plan.
+/// The time at which the segment of a stage runs, in the order of the plan.
 pub(super) fn segment_time(stage: usize) -> usize {
     2 * stage
 }
 
-/// When the control ops of a stage run.
+/// The time at which the control ops of a stage run.
 pub(super) fn group_time(stage: usize) -> usize {
     2 * stage + 1
 }
@@ -96,7 +96,7 @@ impl Stages {
         stages
     }
 
-    /// Puts a result to the others of its op.
+    /// Adds a result to the group of its control op.
     fn join(&mut self, graph: &Graph, id: NodeId, stage: usize) {
         let node = graph.node(id);
         let same = |group: &&mut Group| {

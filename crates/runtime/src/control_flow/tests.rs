@@ -5,7 +5,7 @@ use super::*;
 use girih_ir::ops::control::Regions;
 use girih_ir::{Literal, Op, OpCode, TensorSpec};
 
-/// A back end with one program for each op, which does nothing.
+/// A back end with one program per op; the programs do nothing.
 struct OneByOne;
 
 impl Backend for OneByOne {
@@ -44,7 +44,7 @@ fn numbers() -> TensorSpec {
     TensorSpec::new([4], DType::F32)
 }
 
-/// The operations of a graph's plan, which is valid.
+/// The operations of a graph's plan as text; checks that the plan is valid.
 fn operations(graph: &Graph) -> String {
     let backend = HostControlFlow::new(Arc::new(OneByOne));
     let plan = backend.compile(graph, CompileOptions::default()).unwrap();
@@ -56,7 +56,7 @@ fn operations(graph: &Graph) -> String {
     operations.map(|line| format!("{line}\n")).collect()
 }
 
-/// The graph of a function of inputs.
+/// The graph that `f` builds from inputs of these specs.
 fn graph(
     specs: &[TensorSpec],
     f: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> Vec<NodeId>,
@@ -146,7 +146,7 @@ fn a_scan_takes_and_leaves_parts_from_the_last_to_the_first() {
         Arc::new(Control { regions, carries, slices, length, reverse, ..Control::default() });
     let parts = TensorSpec::new([5, 2], DType::F32);
     let program = graph(&[part, parts], |b, x| {
-        // The exponentials, and what the carry was before each iteration.
+        // The exponentials, and the carry before each iteration.
         [1, 2]
             .map(|result| b.emit(Op::control(OpCode::Scan, control.clone(), result), x).unwrap())
             .into()

@@ -1,8 +1,9 @@
-//! The cache on disk by itself: what is stored comes back, and nothing else ever does.
+//! Tests of the cache on disk without an executor: it returns the artefacts that were stored, and
+//! nothing else.
 
 use super::*;
 
-/// A directory of its own that goes with the test.
+/// A directory for one test, removed at its end.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -141,7 +142,7 @@ fn writers_at_once_leave_whole_files() {
             scope.spawn(move || {
                 let cache = directory.open("v1");
                 for i in 0..30u8 {
-                    // Storing gives up where it would have to wait for a lock.
+                    // `store_later` drops the entry if it would have to wait for a lock.
                     let found = loop {
                         store(&cache, &[i], &[writer; 4000]);
                         if let Some(found) = cache.load(&[i]) {
