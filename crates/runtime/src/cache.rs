@@ -265,7 +265,7 @@ impl ProgramCache {
         entries.into_iter().map(|entry| entry.program.plan.clone()).collect()
     }
 
-    /// Keeps a plan. Plans in use elsewhere stay usable when they are evicted.
+    /// Inserts a plan. Evicted plans stay valid for their current users.
     pub fn insert(&self, key: Box<[u8]>, program: impl Into<CachedPlan>) {
         let program = program.into();
         let bytes = program.bytes() + key.len();
@@ -294,7 +294,7 @@ impl ProgramCache {
         }
     }
 
-    /// Empties the tables of all threads. To be called under the lock of all entries.
+    /// Empties the tables of all threads. Requires the lock of `all`.
     fn forget_recent(&self, version: u64) {
         for recent in self.recent.iter() {
             let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -303,7 +303,7 @@ impl ProgramCache {
         }
     }
 
-    /// Forgets all plans; counts go on.
+    /// Drops all plans; the counts of lookups stay.
     pub fn clear(&self) {
         let mut all = self.lock();
         all.entries.clear();
@@ -312,10 +312,10 @@ impl ProgramCache {
         self.forget_recent(all.version);
     }
 
-    /// Counts now.
+    /// The current statistics.
     pub fn stats(&self) -> CacheStats {
         let all = self.lock();
-        // A plan with several orders counts once.
+        // Count a plan once, even if it has several orders.
         let own = |e: &&Arc<Entry>| e.program.order.is_none();
         let plans = || all.entries.values().filter(own).map(|e| &e.program.plan);
         CacheStats {
@@ -331,12 +331,12 @@ impl ProgramCache {
 }
 
 impl All {
-    /// Drops the least recently used eighth, so that evicting costs little per insertion.
+    /// Evicts the least recently used eighth of the entries, so that the cost per insertion is low.
     fn evict(&mut self) {
         let mut ages: Vec<(u64, u64)> = self.entries.values().map(|e| e.age()).collect();
         let count = (ages.len() / 8).max(1);
         let (_, &mut newest, _) = ages.select_nth_unstable(count - 1);
-        // A use that is noted meanwhile keeps its entry.
+        // An entry that is used in the meantime stays.
         self.entries.retain(|_, e| e.age() > newest);
         self.bytes = self.entries.values().map(|e| e.bytes).sum();
         self.version += 1;
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(cache.stats().cached_programs, 0);
         assert_eq!(held.plan.validate(), Ok(()));
     }
-    /// Plans that differ.
+    /// A plan that differs by `words` from the others.
     fn plan(words: usize) -> Arc<ExecutionPlan> {
         Arc::new(ExecutionPlan { temporary_bytes: words, ..ExecutionPlan::default() })
     }
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!((found(0), found(0)), (Some(7), Some(7)), "replaced");
         cache.clear();
         assert_eq!(found(0), None);
-        // What is used, if only by a thread's own table, is not what makes room.
+        // Uses through a thread's own table protect an entry from eviction, too.
         (0..8).for_each(|key| cache.insert([key].into(), plan(key.into())));
         for key in 8..100 {
             assert_eq!(found(0), Some(0));

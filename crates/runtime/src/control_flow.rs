@@ -93,7 +93,7 @@ struct Assembly<'a> {
     stages: &'a Stages,
     plan: ExecutionPlan,
     temporaries: Temporaries,
-    /// By node, the buffer that holds its value.
+    /// For each node, the buffer that holds its value.
     buffers: Vec<Option<usize>>,
     /// For each node, the plan's argument that is its scalar or random key.
     words: Vec<Option<usize>>,

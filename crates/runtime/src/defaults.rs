@@ -1,4 +1,4 @@
-//! Default streams: where programs of threads go that name no stream.
+//! Default streams: the streams for the work of threads that do not name a stream.
 
 use crate::Stream;
 use std::cell::RefCell;
@@ -6,30 +6,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 thread_local! {
-    /// The default streams of this thread, of each scheduler that it has asked.
+    /// The default streams of this thread, one for each scheduler that it has used.
     static OWN: RefCell<Vec<Arc<Stream>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The streams of a device to which threads submit that name none: one for each thread, so that threads
-/// do not wait for each other, as with CUDA's per-thread default streams.
+/// The default streams of a device: one per thread, so that threads do not wait for each other,
+/// like CUDA's per-thread default streams.
 pub(crate) struct DefaultStreams {
     first: Arc<Stream>,
-    /// Some thread has the first.
+    /// Whether a thread has `first`.
     taken: AtomicBool,
 }
 
 impl DefaultStreams {
-    /// Streams of `first`'s device, of which the first thread that asks has `first`.
+    /// The default streams of `first`'s device. The first thread that asks for its stream gets
+    /// `first`.
     pub fn new(first: Arc<Stream>) -> DefaultStreams {
         DefaultStreams { first, taken: AtomicBool::new(false) }
     }
 
-    /// The stream that is there from the beginning.
+    /// The stream that exists from the beginning.
     pub fn first(&self) -> &Arc<Stream> {
         &self.first
     }
 
-    /// The stream of this thread, which ends with the thread; what was submitted to it still runs.
+    /// The default stream of this thread. The thread drops it when it ends; submitted work still
+    /// runs.
     pub fn of_thread(&self) -> Arc<Stream> {
         let scheduler = self.first.queue().scheduler();
         let find = |own: &RefCell<Vec<Arc<Stream>>>| {
@@ -45,7 +47,7 @@ impl DefaultStreams {
             own.push(stream.clone());
             stream
         };
-        // A thread that ends has none any more.
+        // A thread that is ending has dropped its streams.
         OWN.try_with(find).unwrap_or_else(|_| self.first.clone())
     }
 }

@@ -1,4 +1,5 @@
-//! What a device is: a trait of few methods. Everything above it is written once for all devices.
+//! The interface of a device: a trait with few methods. Everything above it is shared by all
+//! devices.
 
 use crate::{
     Allocator, Buffer, DeviceHandle, DeviceId, Error, HostBytes, Result, RunControl, StridedCopy,
@@ -9,68 +10,69 @@ use std::any::Any;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-/// A compiled program as its back end made it; only the device it was made for looks inside.
+/// A compiled program of a back end. Only the device that it was compiled for interprets it.
 pub type Binary = Arc<dyn Any + Send + Sync>;
 
-/// A program on the device, ready to launch.
+/// A program loaded on the device, ready to launch.
 pub type LoadedProgram = Arc<dyn Any + Send + Sync>;
 
-/// Facts about a device.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Properties {
-    /// Name for people: `cpu`.
+    /// A name for users, such as `cpu`.
     pub name: String,
-    /// What distinguishes programs compiled for it: instruction set and the like. Part of the
+    /// A text that identifies the target of compilation, such as the instruction set. Part of the
     /// program cache's key.
     pub target: String,
-    /// Bytes of memory it may use.
+    /// The number of bytes of memory that the device may use.
     pub memory_bytes: usize,
-    /// Most submissions, each of its own queue, that it runs at once.
+    /// The maximum number of concurrent submissions, each of another queue.
     pub concurrency: usize,
-    /// Whether its memory is the process' own, so that the address of a handle is one of the process.
+    /// Whether the device's memory is host memory, so that its addresses are addresses of the
+    /// process.
     pub host_memory: bool,
 }
 
-/// What a launch is given: the address of every buffer of the program and the words of its scalar
-/// arguments. Filled anew for each run and never shared by runs in flight.
+/// The arguments of a run: the address of every buffer of the program and the words of its scalar
+/// arguments. Each run has its own.
 #[derive(Debug, Default)]
 pub struct ArgumentBlock {
-    /// Device address of each of the program's buffers.
+    /// The device address of each of the program's buffers.
     pub addresses: SmallVec<[u64; 16]>,
-    /// Per argument: the bits of a scalar and 0, or key and offset of a random leaf.
+    /// For each argument: the bits of a scalar and 0, or the key and offset of a random leaf.
     pub words: SmallVec<[[u64; 2]; 8]>,
-    /// Keeps the memory behind the addresses until the last launch is done.
+    /// Buffers that keep the memory behind the addresses alive until the last launch is done.
     pub buffers: SmallVec<[Arc<Buffer>; 8]>,
-    /// The memory of the plan's weights, by buffer of the program.
+    /// The memory of the plan's weights, with the index of the program's buffer.
     pub weights: SmallVec<[(usize, Arc<Buffer>); 2]>,
-    /// The handle of each buffer, for plans that copy them to the device.
+    /// The handle of each buffer, for plans that copy handles to the device.
     pub handles: Vec<DeviceHandle>,
     /// Host memory that the steps of the run share.
     pub slots: Option<Arc<[HostBytes]>>,
-    /// The memory of temporaries.
+    /// The block of temporaries.
     pub temporaries: Option<Arc<Buffer>>,
-    /// Stops the run when its time is up or somebody wants it to.
+    /// Stops the run at its time limit or on request.
     pub control: RunControl,
-    /// Of a plan that another plan calls, the block of the caller: it keeps the memory behind the
-    /// addresses, and its control is the run's.
+    /// If another plan calls this plan, the block of the caller: it keeps the memory behind the
+    /// addresses alive, and its control is the run's.
     pub caller: Option<Arc<ArgumentBlock>>,
 }
 
 /// The part of an [`ArgumentBlock`] that a launch reads.
 #[derive(Clone, Copy)]
 pub struct LaunchArguments<'a> {
-    /// Device address of each of the program's buffers.
+    /// The device address of each of the program's buffers.
     pub addresses: &'a [u64],
-    /// The words of each argument; empty if all are tensors.
+    /// The words of each argument; empty if all arguments are tensors.
     pub words: &'a [[u64; 2]],
-    /// The memory of the plan's weights, by buffer of the program.
+    /// The memory of the plan's weights, with the index of the program's buffer.
     pub weights: &'a [(usize, Arc<Buffer>)],
     /// Stops the run.
     pub control: &'a RunControl,
 }
 
 impl ArgumentBlock {
-    /// What a launch reads.
+    /// The arguments that a launch reads.
     pub fn launch(&self) -> LaunchArguments<'_> {
         let ArgumentBlock { addresses, words, weights, .. } = self;
         LaunchArguments { addresses, words, weights, control: self.control() }
@@ -88,23 +90,23 @@ impl ArgumentBlock {
 }
 
 /// A processor with memory. Methods may be called from any thread, and block until done: the
-/// [`crate::Scheduler`] is what makes them asynchronous and ordered. `queue` is the number of the queue
-/// that a piece of work belongs to; work of no queue is done for a thread that waits for it.
+/// [`crate::Scheduler`] makes them asynchronous and ordered. `queue` is the number of the queue of
+/// the work; `None` for work that the calling thread waits for.
 pub trait Device: Send + Sync {
-    /// Facts about the device.
+    /// The properties of the device.
     fn properties(&self) -> &Properties;
 
-    /// The allocator over the regions the device reserved.
+    /// The allocator of the device's memory.
     fn allocator(&self) -> &Arc<Allocator>;
 
-    /// What handles of the device's memory name it by.
+    /// The id of the device in handles to its memory.
     fn id(&self) -> DeviceId {
         self.allocator().device_id()
     }
 
-    /// The address behind a handle.
+    /// The address of a handle.
     ///
-    /// Errors: [`crate::Error::InvalidHandle`] unless `size` bytes there are all the device's.
+    /// Errors: [`crate::Error::InvalidHandle`] unless `size` bytes there belong to the device.
     fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64>;
 
     /// Copies host bytes into device memory.
@@ -123,17 +125,18 @@ pub trait Device: Send + Sync {
         target: &mut [u8],
     ) -> Result<()>;
 
-    /// The first `size` bytes of a value, without a copy; None where the device's memory is not the
-    /// process' own, or where somebody else may write the bytes.
+    /// The first `size` bytes of a value, without a copy; `None` if the device's memory is not host
+    /// memory, or if another owner may write the bytes.
     fn view<'a>(&'a self, value: &'a Value, size: usize) -> Option<&'a [u8]> {
         let _ = (value, size);
         None
     }
 
-    /// Copies within the device's memory. Source and target do not overlap. Unless the device does
-    /// better, the bytes go through the host.
+    /// Copies within the device's memory. Source and target must not overlap. The default
+    /// implementation copies through host memory.
     ///
-    /// Errors: as [`Device::resolve`], also for bytes between those that are copied.
+    /// Errors: as [`Device::resolve`], for the whole spans from the first to the last byte
+    /// accessed.
     fn copy_on_device(&self, queue: Option<usize>, copy: &StridedCopy) -> Result<()> {
         let (read, written) = copy.spans();
         self.resolve(copy.source, read)?;
@@ -145,23 +148,24 @@ pub trait Device: Send + Sync {
         })
     }
 
-    /// Time since some moment, for events: that of the host, unless the device has a clock of its own.
-    /// Of a queue, when its work so far was done; of none, when the work of all queues was.
+    /// The time for events: the host's clock, unless the device has a clock of its own. With a
+    /// queue, the time when the queue's work so far was done; with `None`, when the work of all
+    /// queues was done.
     fn clock(&self, queue: Option<usize>) -> Duration {
         let _ = queue;
         static START: LazyLock<Instant> = LazyLock::new(Instant::now);
         START.elapsed()
     }
 
-    /// Tells a device with a clock of its own that the queue's next work begins at that time at the
-    /// earliest: it waits for an event or a result of another queue.
+    /// Tells a device with a clock of its own that the queue's next work starts at that time at the
+    /// earliest, because it waits for an event or a result of another queue.
     fn wait_until(&self, queue: usize, at: Duration) {
         let _ = (queue, at);
     }
 
-    /// Takes a plan's init packet, once for each device and packet.
+    /// Processes a plan's init packet. Called once per device and packet.
     ///
-    /// Errors: for packets that the device does not know.
+    /// Errors: for packets that the device does not support.
     fn initialize(&self, packet: &[u8]) -> Result<()> {
         let _ = packet;
         Err(Error::Launch {
@@ -171,26 +175,26 @@ pub trait Device: Send + Sync {
         })
     }
 
-    /// The bytes of a binary that are to lie in device memory when it is loaded; None for devices that
-    /// keep programs elsewhere.
+    /// The bytes of a binary to copy to device memory before it is loaded; `None` for devices that
+    /// do not keep programs in device memory.
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {
         let _ = binary;
         None
     }
 
-    /// Makes a binary of this device's back end ready to launch. `image` holds its image, if it has
-    /// one; the program keeps the block until it is unloaded, which is when it is dropped.
+    /// Loads a binary of this device's back end. `image` has the binary's image, if there is one;
+    /// the program owns the block until the program is dropped, which unloads it.
     fn load(&self, binary: &Binary, image: Option<Arc<Buffer>>) -> Result<LoadedProgram>;
 
-    /// The name of a loaded program, for people.
+    /// The name of a loaded program, for users.
     fn program_name<'a>(&self, program: &'a LoadedProgram) -> Option<&'a str> {
         let _ = program;
         None
     }
 
-    /// Runs a loaded program with these arguments, to its end or until its control stops it.
+    /// Runs a loaded program with these arguments until it ends or its control stops it.
     ///
-    /// Errors: what the control says, if it was stopped.
+    /// Errors: the failure of the program; the control's error, if it stopped the program.
     fn launch(
         &self,
         queue: Option<usize>,

@@ -1,28 +1,28 @@
-//! Why a program is not in the cache: the fields of its key that differ from those of the most
-//! similar program that is.
+//! Explains cache misses: the fields of a program's key that differ from the key of the most
+//! similar cached program.
 
 use crate::CompileOptions;
 use crate::plan::Source;
 use girih_ir::text::attributes;
 use girih_ir::{Graph, NodeId};
 
-/// Differences listed at most.
+/// The maximum number of differences in a list.
 const MAX_LISTED: usize = 8;
 
-/// Whether a program is in the cache.
+/// The result of a lookup in the program cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It is.
+    /// The program is cached.
     Hit,
-    /// It is not, and the cache has nothing that resembles it.
+    /// The program is not cached, and no cached program is similar.
     New,
-    /// It is not; these fields differ from the most similar program that is, causes before what
-    /// follows from them. Never empty.
+    /// The program is not cached. The fields that differ from the most similar cached program,
+    /// causes before their effects. Never empty.
     Differs(Vec<String>),
 }
 
-/// The program among `known`, those used last first, that resembles `wanted` most; none does if
-/// more than half of its nodes differ.
+/// Compares `wanted` with the most similar program in `known`, which has the most recently used
+/// first. A program is not similar if more than half of its nodes differ.
 pub(crate) fn nearest(known: &[&Source], wanted: &Source) -> Lookup {
     let distance = |source: &&Source| distance(&source.graph, &wanted.graph);
     let best = known.iter().map(|source| (distance(source), source)).min_by_key(|(d, _)| *d);
@@ -34,8 +34,9 @@ pub(crate) fn nearest(known: &[&Source], wanted: &Source) -> Lookup {
     }
 }
 
-/// Nodes at one position that are not the same operation on the same operands, and nodes that only
-/// one of the graphs has. Specs do not count: they follow from those of the arguments.
+/// The number of positions at which the graphs have different operations or operands, plus the
+/// difference of their lengths. Specs are not compared, because they follow from the specs of the
+/// arguments.
 fn distance(a: &Graph, b: &Graph) -> usize {
     let same = |(x, y): ((NodeId, &girih_ir::Node), (NodeId, &girih_ir::Node))| {
         x.1.op.code == y.1.op.code && x.1.inputs == y.1.inputs
@@ -44,7 +45,7 @@ fn distance(a: &Graph, b: &Graph) -> usize {
     differ + a.len().abs_diff(b.len())
 }
 
-/// The fields that differ, `from -> to`.
+/// The fields that differ, as `from -> to`.
 fn differences(from: &Source, to: &Source) -> Vec<String> {
     let mut found = option_differences(from.options, to.options);
     let (a, b) = (&from.graph, &to.graph);
@@ -70,12 +71,12 @@ fn differences(from: &Source, to: &Source) -> Vec<String> {
             let (x, y) = (attributes(a, id), attributes(b, id));
             let name = b.node(id).op.name();
             found.push(match x == y {
-                // What a branch or loop runs is not in the text of its attributes.
+                // The text of attributes does not contain the regions of control ops.
                 true => format!("regions of {subject} ({name})"),
                 false => format!("attributes of {subject} ({name}): {x} -> {y}"),
             });
         }
-        // What an op gives follows from what it takes, unless its attributes say it.
+        // The spec of a result follows from the operands, unless the attributes determine it.
         let caused = !y.inputs.is_empty() && x.op.attrs == y.op.attrs;
         if x.spec.shape != y.spec.shape && !caused {
             found.push(format!("shape of {subject}: {} -> {}", x.spec.shape, y.spec.shape));
@@ -90,7 +91,7 @@ fn differences(from: &Source, to: &Source) -> Vec<String> {
         found.push(format!("outputs: {x} -> {y}"));
     }
     if found.is_empty() {
-        // Keys differ, so something does: a device's, or what a newer field holds.
+        // The keys differ, so the target differs, or a field that is not listed here.
         found.push("the device it is compiled for".into());
     }
     if found.len() > MAX_LISTED {
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
     use girih_ir::{AxisSet, DType, GraphBuilder, Op, OpCode, TensorSpec};
 
-    /// `activation(x @ w)` summed over an axis.
+    /// The program of `activation(x @ w)`, summed over an axis.
     fn source(rows: usize, dtype: DType, activation: OpCode, axis: usize) -> Source {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([rows, 784], dtype));

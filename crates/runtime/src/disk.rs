@@ -56,7 +56,7 @@ struct Queue {
     jobs: VecDeque<Job>,
     /// The number of forks of the process when the thread was started; `None` without a thread.
     thread: Option<u64>,
-    /// Jobs taken from the queue that are not written yet: by the thread and by who flushes.
+    /// The number of jobs that the thread or a flush has taken from the queue and not written yet.
     writing: usize,
     /// The size of the directory in bytes, once it is known.
     stored_bytes: Option<u64>,

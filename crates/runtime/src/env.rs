@@ -1,10 +1,10 @@
-//! Environment variables, read in one way.
+//! Environment variables, parsed in one way.
 
 use crate::{Error, Result};
 
-/// The variable's value, if it is set to something.
+/// The variable's value; `None` if it is unset or empty.
 ///
-/// Errors: [`Error::Configuration`] for what is no text.
+/// Errors: [`Error::Configuration`] for a value that is not valid Unicode.
 pub fn variable(name: &'static str) -> Result<Option<String>> {
     match std::env::var(name) {
         Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
@@ -17,14 +17,15 @@ pub fn variable(name: &'static str) -> Result<Option<String>> {
     }
 }
 
-/// The variable's value as a path, which need not be text.
+/// The variable's value as a path, which need not be valid Unicode; `None` if it is unset or empty.
 pub fn path(name: &str) -> Option<std::path::PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into)
 }
 
-/// A switch: the first of several spellings that is set to something.
+/// A switch: the value of the first of several variables that is set and not empty.
 ///
-/// Errors: [`Error::Configuration`] for a value that says neither on nor off, or is no text.
+/// Errors: [`Error::Configuration`] for a value that means neither on nor off, or is not valid
+/// Unicode.
 pub fn flag(names: &[&'static str]) -> Result<Option<bool>> {
     let mut found = None;
     for &name in names {

@@ -1,16 +1,16 @@
-//! What can go wrong when plans are compiled, loaded and run.
+//! The errors of compiling, loading and running plans.
 
 use girih_ir::TensorSpec;
 
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failure of compiling or running. Tensors whose evaluation failed stay lazy and may be
+/// A failure of compiling or running a graph. Tensors whose evaluation failed stay lazy and may be
 /// evaluated again.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No block of that size is free.
+    /// No free block is large enough.
     #[error(
         "out of memory on {device}: {requested} bytes asked for, {in_use} of {capacity} bytes in \
          use, largest free block {largest_free} bytes; drop tensors you no longer need, evaluate \
@@ -19,99 +19,100 @@ pub enum Error {
     OutOfMemory {
         /// Name of the device.
         device: String,
-        /// Bytes asked for.
+        /// The number of bytes requested.
         requested: usize,
-        /// Largest block that would have been granted.
+        /// The size of the largest block that could be allocated.
         largest_free: usize,
-        /// Bytes in use.
+        /// The number of bytes in use.
         in_use: usize,
-        /// Bytes of all regions.
+        /// The number of bytes of all regions.
         capacity: usize,
     },
-    /// The process gets no memory for what it needs beside the device's.
+    /// The system has no host memory for the process.
     #[error(
         "out of memory: the system has no {requested} bytes for this process; work in smaller pieces"
     )]
     HostMemory {
-        /// Bytes asked for.
+        /// The number of bytes requested.
         requested: usize,
     },
-    /// A handle that does not name `size` bytes of the device's memory.
+    /// A handle that does not refer to `size` bytes of the device's memory.
     #[error("{handle} does not name {size} bytes of {device}")]
     InvalidHandle {
         /// Name of the device.
         device: String,
-        /// The handle, as printed.
+        /// The handle as text.
         handle: String,
-        /// Bytes that were to be accessed.
+        /// The size of the access in bytes.
         size: usize,
     },
-    /// A program's argument of another kind or spec than it was compiled for.
+    /// An argument whose kind or spec does not match the program.
     #[error("argument {index}: expected {expected}, got {found}")]
     ArgumentMismatch {
-        /// Position of the argument.
+        /// The index of the argument.
         index: usize,
-        /// What the plan expects.
+        /// The kind or spec in the plan.
         expected: String,
-        /// What it was given.
+        /// The kind or spec of the argument.
         found: String,
     },
-    /// Several arguments of another kind or spec than the program was compiled for.
+    /// Several arguments whose kinds or specs do not match the program.
     #[error("{}", .0.iter().map(Error::to_string).collect::<Vec<_>>().join("; "))]
     ArgumentMismatches(
-        /// An [`Error::ArgumentMismatch`] for each, in their order.
+        /// An [`Error::ArgumentMismatch`] for each argument, in order.
         Vec<Error>,
     ),
-    /// Fewer or more arguments than the plan takes.
+    /// A wrong number of arguments.
     #[error("the plan takes {expected} arguments, got {found}")]
     ArgumentCount {
-        /// How many the plan takes.
+        /// The plan's number of arguments.
         expected: usize,
-        /// How many it was given.
+        /// The number of arguments that were passed.
         found: usize,
     },
-    /// An index operand pointed outside its axis.
+    /// An index operand that is out of bounds for its axis.
     #[error("{operation}: index {index} is out of bounds for an axis of size {size}")]
     IndexOutOfBounds {
-        /// The kernel that met it.
+        /// The kernel that found the index.
         operation: String,
         /// The index.
         index: i64,
-        /// Size of the axis.
+        /// The size of the axis.
         size: usize,
     },
-    /// A class label that names no class.
+    /// A class label that is out of range.
     #[error(
         "{operation}: class label {label} is not among the {classes} classes 0..{classes}; labels \
          that do not count are marked with ignore_index"
     )]
     LabelOutOfRange {
-        /// The kernel that met it.
+        /// The kernel that found the label.
         operation: String,
         /// The label.
         label: i64,
-        /// Number of classes.
+        /// The number of classes.
         classes: usize,
     },
-    /// A matrix that linear algebra cannot take: singular, not positive definite, not converging.
+    /// A matrix that a linear algebra routine rejects: singular, not positive definite, or not
+    /// converging.
     #[error("{operation}: {reason}")]
     Linalg {
-        /// The kernel that met it.
+        /// The kernel of the routine.
         operation: String,
-        /// What is wrong with it, and with which of a batch.
+        /// The reason, and the index of the matrix in the batch.
         reason: String,
     },
-    /// A NaN in a result while NaNs are looked for.
+    /// A NaN in a result, while checks for NaNs are enabled.
     #[error("{} gives a NaN, the first of this program (debug_nans)", first_nan(op, inside))]
     NotANumber {
-        /// The op of the graph that was run whose result has it.
+        /// The op of the evaluated graph whose result has the NaN.
         op: String,
-        /// The op's node.
+        /// The index of the op's node.
         node: u32,
-        /// The op that gave it, where the other is an op of control.
+        /// The op inside a region that produced the NaN, if `op` is a control op.
         inside: Option<Box<NanInside>>,
     },
-    /// An op of a user, or a callback, that failed.
+    /// A failed user-defined op or callback.
     #[error("{0}")]
     Host(girih_ir::ops::host::HostFailure),
     /// The device failed while it ran an operation.
@@ -121,66 +122,66 @@ pub enum Error {
         operation: String,
         /// Name of the device.
         device: String,
-        /// What the device says.
+        /// The device's error message.
         reason: String,
     },
-    /// The run took longer than its executor allows.
+    /// A run that exceeded its executor's time limit.
     #[error(
         "the run took longer than its limit of {seconds} s and was stopped in {operation}; raise \
          timeout_seconds of the executor's configuration, or evaluate in smaller pieces"
     )]
     Timeout {
-        /// What it was doing.
+        /// The interrupted operation.
         operation: String,
-        /// The limit.
+        /// The limit in seconds.
         seconds: f64,
     },
-    /// The run was cancelled by its user or another thread.
+    /// A run that the user or another thread cancelled.
     #[error("the run was cancelled in {operation}")]
     Cancelled {
-        /// What it was doing.
+        /// The interrupted operation.
         operation: String,
     },
     /// The back end could not compile the graph.
     #[error("compilation failed: {0}")]
     Compile(String),
-    /// The graph itself is wrong.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] girih_ir::Error),
-    /// An environment variable that says nothing usable.
+    /// An environment variable with an invalid value.
     #[error("{variable}={value}: expected {expected}")]
     Configuration {
-        /// Name of the variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// The value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// An earlier submission that this one needs has failed.
+    /// A submission that was not run because a submission that it depends on failed.
     #[error("an operation this one depends on has failed: {0}")]
     Dependency(Box<Error>),
-    /// The submission came after one of the same queue that failed, so it was not run.
+    /// A submission that was not run because an earlier submission of the same queue failed.
     #[error("not run, since an earlier operation of the same stream has failed: {0}")]
     Skipped(Box<Error>),
-    /// An alignment that is no power of two.
+    /// An alignment that is not a power of two.
     #[error("memory cannot be aligned to {0} bytes; give a power of two")]
     Alignment(usize),
-    /// A block of host memory that is another pool's.
+    /// A block of host memory that belongs to another pool.
     #[error("the block is of the host memory pool {owner}, not of pool {pool}; release it there")]
     ForeignBlock {
-        /// The pool that was given the block.
+        /// The id of the pool that the block was released to.
         pool: u64,
-        /// The pool that it is of.
+        /// The id of the pool that owns the block.
         owner: u64,
     },
-    /// An array whose elements are not where it says, or do not fit where they are to go.
+    /// An array whose elements are out of bounds, or do not fit the target.
     #[error("{0}")]
     Region(String),
-    /// A layout that is not for the tensor.
+    /// A layout that does not support the tensor.
     #[error(transparent)]
     Layout(#[from] girih_dist::LayoutError),
-    /// The time between two events was asked for before both were reached.
+    /// The time between two events was requested before both were reached.
     #[error(
         "the {which} event has not been {}: record both events and synchronize the later one before \
          asking for the time between them",
@@ -189,37 +190,38 @@ pub enum Error {
     EventNotReached {
         /// The `first` or the `second` of the two events.
         which: &'static str,
-        /// Whether it was recorded.
+        /// Whether the event was recorded.
         recorded: bool,
     },
-    /// The process forked, and this is the child; the parent has the outcome.
+    /// The run was in progress when the process forked, and this is the child. The parent has the
+    /// outcome.
     #[error("the run was under way in another thread when the process forked")]
     Forked,
-    /// Tensors that a program of tiles does not cover.
+    /// Tensors that a tiled program does not support.
     #[error("tiled launch: {0}")]
     Tiling(String),
     /// The plan's binary is not loaded on the device.
     #[error("program {index} of the plan is not loaded")]
     NotLoaded {
-        /// Position of the binary in the plan.
+        /// The index of the binary in the plan.
         index: usize,
     },
 }
 
-/// The op of a region that gave a NaN.
+/// The op in a region that produced a NaN.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NanInside {
-    /// Its name.
+    /// The name of the op.
     pub op: String,
-    /// Of its result.
+    /// The spec of its result.
     pub spec: TensorSpec,
-    /// What was run then, from the innermost out: `iteration 3 of scan in branch 1 of cond`.
+    /// The enclosing control ops, innermost first: `iteration 3 of scan in branch 1 of cond`.
     pub place: String,
-    /// The line that recorded it ([`girih_ir::Graph::source`]); 0 if unknown.
+    /// The id of the source line that recorded the op ([`girih_ir::Graph::source`]); 0 if unknown.
     pub source: u32,
 }
 
-/// The op that gave the first NaN, and where it ran if that is not the graph itself.
+/// The op that produced the first NaN, and the enclosing control ops if it is in a region.
 fn first_nan(op: &str, inside: &Option<Box<NanInside>>) -> String {
     match inside {
         Some(inside) => format!("{} in {}", inside.op, inside.place),
@@ -228,13 +230,13 @@ fn first_nan(op: &str, inside: &Option<Box<NanInside>>) -> String {
 }
 
 impl Error {
-    /// The failure of a submission that needs another, which has failed. Errors do not nest: the cause is
-    /// the first failure, however long the chain of submissions is.
+    /// The error of a submission that depends on a failed one. Errors do not nest: the cause is the
+    /// first failure, however long the chain of submissions is.
     pub(crate) fn dependency(cause: Error) -> Error {
         Error::Dependency(cause.root())
     }
 
-    /// The failure of a submission behind a failed one.
+    /// The error of a submission after a failed one of the same queue.
     pub(crate) fn skipped(cause: &Error) -> Error {
         Error::Skipped(cause.clone().root())
     }
@@ -246,13 +248,13 @@ impl Error {
         }
     }
 
-    /// A mismatch between the spec a plan expects and the one it was given.
+    /// The error for a spec that does not match the plan's.
     pub(crate) fn spec_mismatch(index: usize, expected: &TensorSpec, found: &TensorSpec) -> Error {
         Error::ArgumentMismatch { index, expected: expected.to_string(), found: found.to_string() }
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -1,5 +1,5 @@
-//! Execution plans: compiled programs as ordered operations and their memory. Plans are passive;
-//! streams run them.
+//! Execution plans: compiled programs as ordered operations and their memory. A plan is immutable
+//! data; streams run it.
 
 mod text;
 
@@ -10,21 +10,21 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a plan takes at one argument position.
+/// The spec of one of a plan's arguments.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum ArgumentSpec {
-    /// Data of that spec, dense and row-major.
+    /// A dense, row-major tensor with that spec.
     Tensor(TensorSpec),
-    /// Data of that spec in the memory of a larger tensor, with these strides.
+    /// A tensor with that spec that is a box of a larger tensor with these strides.
     Strided(TensorSpec, Strides),
     /// A scalar of that dtype.
     Scalar(DType),
-    /// Key and offset of a random leaf.
+    /// The key and offset of a random leaf.
     RandomKey,
 }
 
 impl ArgumentSpec {
-    /// Bytes of memory of which a run is given the first; 0 of scalars and keys.
+    /// The number of bytes from the first to the last byte of the argument; 0 for scalars and keys.
     pub fn size_bytes(&self) -> usize {
         match self {
             ArgumentSpec::Tensor(spec) => spec.size_bytes(),
@@ -33,12 +33,12 @@ impl ArgumentSpec {
         }
     }
 
-    /// Whether it is data, which has memory.
+    /// Whether the argument is a tensor, which has memory.
     pub fn is_data(&self) -> bool {
         matches!(self, ArgumentSpec::Tensor(_) | ArgumentSpec::Strided(..))
     }
 
-    /// Of each of a graph's arguments.
+    /// The specs of a graph's arguments.
     pub fn of_graph(graph: &Graph) -> Vec<ArgumentSpec> {
         let argument = |id| {
             let node = graph.node(id);
@@ -52,119 +52,119 @@ impl ArgumentSpec {
     }
 }
 
-/// Where the memory of one of the program's buffers comes from at run time.
+/// The source of a buffer's memory at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The argument of that position.
+    /// The argument with this index.
     Argument(usize),
-    /// A block of its own, handed out as a result.
+    /// A new block, which becomes a result.
     Output,
-    /// That many bytes into the plan's one block of temporaries.
+    /// The block of temporaries, at this offset in bytes.
     Temporary(usize),
-    /// No kernel reads or writes it.
+    /// None: no kernel reads or writes the buffer.
     Unused,
 }
 
 /// A buffer of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedBuffer {
-    /// Where its memory comes from.
+    /// The source of the memory.
     pub placement: Placement,
-    /// Its size.
+    /// The size in bytes.
     pub size_bytes: usize,
 }
 
 /// A result of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputSpec {
-    /// What it is.
+    /// The shape and dtype.
     pub spec: TensorSpec,
-    /// Which buffer holds it.
+    /// The index of the buffer that holds the result.
     pub buffer: usize,
 }
 
-/// What a run would otherwise find out of its plan each time.
+/// Facts about a plan that every run needs, computed once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Number of kernels launched by one run.
+    /// The number of kernels that one run launches.
     pub(crate) num_launches: usize,
-    /// Where each result's memory comes from.
+    /// The source of each result's memory.
     pub(crate) output_sources: Vec<OutputSource>,
-    /// Bytes of each argument that is a tensor.
+    /// The size in bytes of each argument; 0 for scalars and keys.
     pub(crate) argument_bytes: Vec<usize>,
-    /// Nothing but launches and copies of fixed bytes.
+    /// Whether the plan has only launches and copies of constant bytes.
     pub(crate) simple: bool,
-    /// Some operation is given the handles of its buffers.
+    /// Whether some step copies the handles of its buffers.
     pub(crate) copies_handles: bool,
 }
 
-/// Where the memory of a result comes from.
+/// The source of a result's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputSource {
-    /// A block of its own; or that of an argument, if that is donated.
+    /// A new block, or the memory of this argument if the argument is donated.
     New(Option<usize>),
-    /// The result of that position is the same buffer.
+    /// The buffer of the result with this index.
     Output(usize),
-    /// The argument of that position.
+    /// The argument with this index.
     Argument(usize),
 }
 
-/// A compiled program: operations in order, the memory they need, and what goes in and out.
+/// A compiled program: operations in order, their memory, arguments and results.
 #[derive(Default)]
 pub struct ExecutionPlan {
-    /// Run in this order.
+    /// The operations, in execution order.
     pub operations: Vec<Operation>,
-    /// The programs that operations launch, as compiled.
+    /// The compiled programs that the operations launch.
     pub binaries: Vec<Binary>,
-    /// The programs on the device, once loaded; same positions.
+    /// The programs loaded on the device, with the same indices as `binaries`.
     pub programs: Vec<LoadedProgram>,
-    /// The plans that [`Step::Call`] runs.
+    /// The plans that [`Step::Call`] runs, by index.
     pub callees: Vec<Callee>,
     /// All buffers.
     pub buffers: Vec<PlannedBuffer>,
-    /// Results that may be written over an argument that is donated: buffer of the result, number of
-    /// the argument.
+    /// Possible donations, as pairs of a result's buffer and an argument: the result may alias the
+    /// argument if the argument is donated.
     pub takeovers: Vec<(usize, usize)>,
-    /// Buffers of arguments that the device would rather read in another form, if they are given
-    /// again and again.
+    /// The buffers of arguments that the device prefers to read in another form (such as packed
+    /// weights) if runs get the same arguments many times.
     pub weights: Vec<usize>,
-    /// What every run needs to know, found when the plan is loaded.
+    /// Facts that every run needs, computed when the plan is loaded.
     pub facts: Facts,
-    /// About how long a run takes on one thread, in nanoseconds; 0 if nobody knows.
+    /// The estimated time of a run on one thread, in nanoseconds; 0 if unknown.
     pub cost_ns: u64,
-    /// Bytes of the block that holds the temporaries.
+    /// The size of the block of temporaries in bytes.
     pub temporary_bytes: usize,
-    /// Bytes of each slot: host memory that the steps of a run share.
+    /// The size in bytes of each slot; a slot is host memory that the steps of a run share.
     pub slots: Vec<usize>,
-    /// What the device is told once, before a plan that brings the same packet first runs there.
+    /// Packets that the device gets once, before the first run of a plan with that packet.
     pub init_packets: Vec<Box<[u8]>>,
-    /// What the plan takes.
+    /// The arguments.
     pub arguments: Vec<ArgumentSpec>,
-    /// What the plan gives.
+    /// The results.
     pub outputs: Vec<OutputSpec>,
-    /// What it was compiled from, to tell why another graph is another program.
+    /// The source of the plan, to explain why another graph misses the cache.
     pub source: Option<Arc<Source>>,
-    /// Where the time of making it went.
+    /// The times of the stages of compilation.
     pub times: CompileTimes,
-    /// Writes down what the back end needs to make the plan again, for the cache on disk. Taken by
-    /// whoever keeps the plan.
+    /// Serialises what the back end needs to restore the plan, for the cache on disk. The cache
+    /// that stores the plan takes the artefact.
     pub artifact: Option<Artifact>,
 }
 
-/// A plan that another plan calls, on memory and scalars of the caller.
+/// A plan that another plan calls with memory and scalars of the caller.
 pub struct Callee {
-    /// The plan. Its results and temporaries have no memory of their own.
+    /// The called plan. Its results and temporaries have no memory of their own.
     pub plan: ExecutionPlan,
-    /// For each buffer of the plan the position of the caller's buffer in its place; None for a buffer that
-    /// no step uses.
+    /// For each buffer of the plan, the index of the caller's buffer that replaces it; `None` for a
+    /// buffer that no step uses.
     pub buffers: Box<[Option<usize>]>,
-    /// For each argument of the plan that is a scalar or a random key, the position of the caller's
-    /// argument in its place; None for tensors.
+    /// For each scalar or random key among the plan's arguments, the index of the caller's argument
+    /// that replaces it; `None` for tensors.
     pub words: Box<[Option<usize>]>,
 }
 
 impl Callee {
-    /// Every defect of the call in that plan.
+    /// Appends every defect of the call in that plan.
     fn defects(&self, number: usize, caller: &ExecutionPlan, defects: &mut Vec<String>) {
         let mut note = |defect: String| defects.push(format!("callee {number}: {defect}"));
         let (given, wanted) = (self.buffers.len(), self.plan.buffers.len());
@@ -193,31 +193,31 @@ impl Callee {
     }
 }
 
-/// What a plan was compiled from.
+/// The source of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
     /// The graph.
     pub graph: Graph,
-    /// What compilation could do.
+    /// The options of compilation.
     pub options: CompileOptions,
 }
 
-/// Called once, at leisure, for the bytes of a plan's artefact.
+/// Returns the bytes of a plan's artefact. Called once, in the background.
 pub type Artifact = Box<dyn FnOnce() -> Vec<u8> + Send + Sync>;
 
-/// Time spent on the stages of a compilation.
+/// The times of the stages of a compilation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompileTimes {
-    /// Graph passes.
+    /// The time of the graph passes.
     pub optimize: Duration,
-    /// Fusion into kernels.
+    /// The time of fusion into kernels.
     pub codegen: Duration,
-    /// Making kernels ready to run, placing buffers and loading.
+    /// The time of code generation for kernels, buffer placement and loading.
     pub compile: Duration,
 }
 
 impl ExecutionPlan {
-    /// Checks the plan against itself and lists every defect found.
+    /// Checks the plan for consistency; returns every defect.
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut defects = Vec::new();
         for operation in &self.operations {
@@ -248,9 +248,9 @@ impl ExecutionPlan {
         if defects.is_empty() { Ok(()) } else { Err(defects) }
     }
 
-    /// What every run needs to know of the plan, which is valid.
+    /// Computes the facts of a valid plan.
     ///
-    /// Errors: an output without memory of its own.
+    /// Errors: an output that is placed among the temporaries.
     pub(crate) fn find_facts(&self) -> Result<Facts, String> {
         let argument_bytes = self.arguments.iter().map(ArgumentSpec::size_bytes).collect();
         let mut output_sources = Vec::with_capacity(self.outputs.len());
@@ -279,7 +279,7 @@ impl ExecutionPlan {
         })
     }
 
-    /// Number of kernels launched by one run; those in loops and branches are not counted.
+    /// The number of kernels that one run launches, without those in loops and branches.
     pub fn launches(&self) -> usize {
         self.operations.iter().map(|operation| operation.launches(self)).sum()
     }

@@ -1,27 +1,28 @@
-//! Policies: which queue of a device is served next.
+//! Policies: the order in which a scheduler serves the queues of a device.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How often a queue with ready work is passed over before [`Policy::Priority`] serves it all the same.
+/// A queue that [`Policy::Priority`] has skipped this often is served next, to avoid starvation.
 pub const MOST_SKIPS: u32 = 64;
-/// The same for [`Policy::DrainOneFirst`], whose queues are to be drained as a rule.
+/// The same limit for [`Policy::DrainOneFirst`]; it is larger, because draining a queue takes many
+/// turns.
 pub const MOST_DRAINED: u32 = 1024;
 
-/// Which of the queues that have ready work a scheduler serves next. Within a queue the order is always
-/// first in, first out.
+/// The choice between queues with ready work. Within a queue, the order is always first in, first
+/// out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// One submission of each queue in turn.
+    /// One submission per queue, cyclically.
     #[default]
     RoundRobin,
-    /// The queue of the lowest priority number first, queues of equal priority in turn. A queue that
-    /// was passed over [`MOST_SKIPS`] times is served next, so that none starves.
+    /// The queue with the lowest priority number first, queues of equal priority cyclically. A
+    /// queue that was skipped [`MOST_SKIPS`] times is served next, to avoid starvation.
     Priority,
-    /// The queue served last, as long as it has ready work; then the next in turn. A queue that was
-    /// passed over [`MOST_DRAINED`] times is served next, so that none starves.
+    /// The last served queue, while it has ready work; then the next queue cyclically. A queue that
+    /// was skipped [`MOST_DRAINED`] times is served next, to avoid starvation.
     DrainOneFirst,
-    /// Any of them, by a generator with that seed: the same seed gives the same order when work is
+    /// A random queue, by a generator with that seed. The same seed gives the same order if work is
     /// enqueued under [`crate::Scheduler::hold`] and one submission runs at a time. For tests.
     Random(u64),
 }
@@ -58,16 +59,16 @@ impl FromStr for Policy {
     }
 }
 
-/// A queue that has ready work.
+/// A queue with ready work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub index: usize,
     pub priority: i32,
-    /// How often it was passed over since it was served.
+    /// The number of times that it was skipped since it was last served.
     pub skips: u32,
 }
 
-/// Where a policy is in its turns.
+/// The state of a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     policy: Policy,
@@ -81,7 +82,8 @@ impl Turn {
         Turn { policy, last: None, random }
     }
 
-    /// The queue to serve among those that have ready work, given in ascending order of their numbers.
+    /// The next queue to serve; `ready` has the queues with ready work in ascending order of their
+    /// numbers.
     pub fn next(&mut self, ready: &[Candidate]) -> Option<usize> {
         let chosen = match self.policy {
             _ if ready.is_empty() => return None,
@@ -107,7 +109,7 @@ impl Turn {
         Some(chosen)
     }
 
-    /// The first queue after the one served last, cyclically. `ready` is not empty.
+    /// The first queue after the last served one, cyclically. `ready` is not empty.
     fn in_turn(&self, ready: &[Candidate]) -> usize {
         let after = self.last.map_or(0, |last| last + 1);
         ready.iter().find(|c| c.index >= after).unwrap_or(&ready[0]).index

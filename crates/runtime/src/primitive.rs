@@ -1,4 +1,4 @@
-//! Primitives: the control blocks that queues hold, and how one of them runs on a device.
+//! Primitives: the control blocks in queues, and their execution on a device.
 
 use crate::queue::{EventRecord, HostBytes};
 use crate::trace::{self, SpanKind};
@@ -8,103 +8,104 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
-/// Launches between two looks at the clock.
+/// The number of launches between two checks of the clock.
 const CLOCK_EVERY: usize = 64;
 
-/// One primitive, as the scheduler runs it.
+/// A primitive of a queue.
 pub enum ControlBlock {
-    /// Host bytes, owned by the copy, into device memory.
+    /// Copies host bytes, which the block owns, to device memory.
     CopyToDevice {
         /// The bytes.
         source: Box<[u8]>,
-        /// Where they go.
+        /// The target of the copy.
         target: DeviceHandle,
-        /// Keeps the target alive, where nothing else does.
+        /// Keeps the target alive, if nothing else does.
         buffer: Option<Arc<Buffer>>,
     },
-    /// A slot's bytes, as they are when it is the copy's turn, into device memory.
+    /// Copies a slot's bytes, as they are when the copy runs, to device memory.
     CopyFromSlot {
         /// The slot.
         source: HostBytes,
-        /// Where they go.
+        /// The target of the copy.
         target: DeviceHandle,
-        /// Keeps the target alive, where nothing else does.
+        /// Keeps the target alive, if nothing else does.
         buffer: Option<Arc<Buffer>>,
     },
-    /// Device memory into a host buffer that the reader shares.
+    /// Copies device memory to a host buffer that the reader shares.
     CopyFromDevice {
-        /// Where the bytes are.
+        /// The source of the copy.
         source: DeviceHandle,
-        /// Where they go; its length is the number of bytes.
+        /// The target of the copy; its length is the number of bytes.
         target: HostBytes,
-        /// Keeps the source alive, where nothing else does.
+        /// Keeps the source alive, if nothing else does.
         buffer: Option<Arc<Buffer>>,
     },
-    /// Device memory into other memory of the same device.
+    /// Copies within the memory of the device.
     CopyOnDevice {
-        /// From where to where.
+        /// The copy.
         copy: StridedCopy,
-        /// Keep source and target alive, where nothing else does.
+        /// Keep source and target alive, if nothing else does.
         buffers: SmallVec<[Arc<Buffer>; 2]>,
     },
-    /// Device memory into other memory of the same device, at places that depend on the iteration of the
-    /// [`ControlBlock::Repeat`] around the copy.
+    /// Copies within the memory of the device; source and target depend on the iteration of the
+    /// enclosing [`ControlBlock::Repeat`].
     CopyPart {
-        /// Where the copied bytes are.
+        /// The source of the copy.
         source: MovingHandle,
-        /// Where the bytes go.
+        /// The target of the copy.
         target: MovingHandle,
-        /// Number of bytes.
+        /// The number of bytes.
         bytes: usize,
-        /// The iteration.
+        /// The counter of iterations.
         iteration: Iteration,
     },
-    /// A loaded program with its arguments.
+    /// Launches a loaded program.
     Launch {
         /// The program.
         program: LoadedProgram,
-        /// Its arguments, shared by the launches of one run.
+        /// The arguments, shared by the launches of one run.
         arguments: Arc<ArgumentBlock>,
     },
-    /// A function of the host, which may read and write the run's slots.
+    /// Calls a host function, which may read and write the run's slots.
     Host {
         /// The function.
         step: HostStep,
-        /// Host memory that steps of the run share.
+        /// Host memory that the steps of the run share.
         slots: Arc<[HostBytes]>,
     },
-    /// Runs the condition, then the body as long as the slot's first byte is not 0.
+    /// Runs the condition, then the body, while the slot's first byte is not 0 after the condition.
     Loop {
-        /// Leave the predicate in the slot.
+        /// Blocks that leave the predicate in the slot.
         condition: Box<[ControlBlock]>,
-        /// The predicate.
+        /// The slot of the predicate.
         slot: HostBytes,
-        /// Run each time before the condition is run again.
+        /// The blocks of one iteration.
         body: Box<[ControlBlock]>,
-        /// Stops the loop with its run.
+        /// The arguments of the run, whose control stops the loop.
         arguments: Arc<ArgumentBlock>,
     },
-    /// Runs the body a number of times.
+    /// Runs the body a fixed number of times.
     Repeat {
-        /// How often.
+        /// The number of iterations.
         times: usize,
-        /// Numbers the iterations from 0 on.
+        /// The counter of iterations, from 0.
         iteration: Iteration,
         /// The blocks of one iteration.
         body: Box<[ControlBlock]>,
-        /// Stops the loop with its run.
+        /// The arguments of the run, whose control stops the loop.
         arguments: Arc<ArgumentBlock>,
     },
-    /// Runs the branch that the slot's first byte numbers, the last one for larger numbers.
+    /// Runs the branch whose index is the slot's first byte; the last branch if the index is too
+    /// large.
     Branch {
-        /// The number.
+        /// The slot of the index.
         slot: HostBytes,
-        /// At least one.
+        /// The branches, at least one.
         branches: Box<[Box<[ControlBlock]>]>,
     },
-    /// Marks one record of an event as reached.
+    /// Marks a record of an event as reached.
     Record(Arc<EventRecord>),
-    /// Holds the queue until that record of an event is reached.
+    /// Blocks the queue until a record of an event is reached.
     Wait(Arc<EventRecord>),
 }
 
@@ -127,65 +128,67 @@ impl fmt::Debug for ControlBlock {
     }
 }
 
-/// Counts the iterations of a [`ControlBlock::Repeat`] for the copies in it. Each run has its own.
+/// The iteration counter of a [`ControlBlock::Repeat`], for the copies in its body. Each run has
+/// its own.
 pub type Iteration = Arc<AtomicUsize>;
 
-/// A place in device memory that moves with the iterations of a [`ControlBlock::Repeat`].
+/// A location in device memory that moves with the iterations of a [`ControlBlock::Repeat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovingHandle {
     /// The start of the buffer.
     pub base: DeviceHandle,
-    /// Bytes from the start to the place in iteration 0.
+    /// The offset in iteration 0, in bytes.
     pub start: usize,
-    /// Bytes from the place in one iteration to the place in the next.
+    /// The change of the offset per iteration, in bytes.
     pub step: isize,
 }
 
 impl MovingHandle {
-    /// The place in an iteration.
+    /// The location in an iteration.
     fn at(&self, iteration: usize) -> DeviceHandle {
         let moved = self.step.wrapping_mul(iteration as isize);
         self.base.offset(self.start.wrapping_add_signed(moved))
     }
 }
 
-/// A copy within a device: runs of bytes, repeated over a grid with steps of their own on either side.
+/// A copy within a device: runs of bytes, repeated over a grid with different strides in source and
+/// target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StridedCopy {
     /// The first byte that is read.
     pub source: DeviceHandle,
     /// The first byte that is written.
     pub target: DeviceHandle,
-    /// Bytes of one run.
+    /// The length of a run in bytes.
     pub run: usize,
-    /// How often runs repeat, and the bytes from one to the next in the source and in the target;
-    /// the outermost first. Empty for one run.
+    /// The axes of the grid of runs, outermost first. Empty for a single run.
     pub repeats: SmallVec<[Repeat; 3]>,
 }
 
 /// One axis of the grid of a [`StridedCopy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
-    /// Times.
+    /// The number of repetitions.
     pub count: usize,
-    /// Bytes between two in the source.
+    /// The stride in the source, in bytes.
     pub source: usize,
-    /// Bytes between two in the target.
+    /// The stride in the target, in bytes.
     pub target: usize,
 }
 
 impl StridedCopy {
-    /// A copy of so many bytes in one run.
+    /// A copy of `run` contiguous bytes.
     pub fn dense(source: DeviceHandle, target: DeviceHandle, run: usize) -> StridedCopy {
         StridedCopy { source, target, run, repeats: SmallVec::new() }
     }
 
-    /// Bytes copied.
+    /// The number of bytes copied.
     pub fn bytes(&self) -> usize {
         self.repeats.iter().map(|repeat| repeat.count).product::<usize>() * self.run
     }
 
-    /// Bytes from the first one touched to the last, in the source and in the target.
+    /// The number of bytes from the first to the last byte accessed, in the source and in the
+    /// target.
     pub fn spans(&self) -> (usize, usize) {
         if self.bytes() == 0 {
             return (0, 0);
@@ -196,7 +199,7 @@ impl StridedCopy {
         (reach(|r| r.source) + self.run, reach(|r| r.target) + self.run)
     }
 
-    /// Calls `copy` with the place of each run in source and target, counted from their first bytes.
+    /// Calls `copy` with the offsets of each run in source and target, in bytes.
     pub fn for_each_run(&self, mut copy: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
         if self.bytes() == 0 {
             return Ok(());
@@ -223,7 +226,7 @@ impl StridedCopy {
     }
 }
 
-/// Runs control blocks in order for queue `index`; the first failure ends them.
+/// Runs control blocks in order for queue `index`, until the first failure.
 pub(crate) fn run_all(device: &dyn Device, index: usize, blocks: &[ControlBlock]) -> Result<()> {
     blocks.iter().enumerate().try_for_each(|(at, block)| block.run(device, index, at))
 }
@@ -236,7 +239,7 @@ impl ControlBlock {
                 copy_to_device(device, index, source, *target)
             }
             ControlBlock::CopyFromSlot { source, target, .. } => {
-                // Not while holding the lock: the device may have its threads copy.
+                // Do not hold the lock during the copy: the device may copy with several threads.
                 let locked = || source.lock().unwrap_or_else(PoisonError::into_inner);
                 let bytes = std::mem::take(&mut *locked());
                 let copied = copy_to_device(device, index, &bytes, *target);
@@ -284,7 +287,8 @@ impl ControlBlock {
                 Ok(())
             }
             ControlBlock::Wait(record) => {
-                // Reaching it is all that is asked; what failed before it is its queue's matter.
+                // The event only marks a point of its queue; that queue reports failures before the
+                // event.
                 let _ = record.completion().wait_untold();
                 record.reached_at().into_iter().for_each(|at| device.wait_until(index, at));
                 Ok(())
@@ -294,7 +298,7 @@ impl ControlBlock {
 }
 
 impl ArgumentBlock {
-    /// Fails if the run is to end, before an iteration of a loop.
+    /// Fails if the run has to stop; called before each iteration of a loop.
     fn check_loop(&self) -> Result<()> {
         let control = self.control();
         if control.check() { Err(control.error("a loop")) } else { Ok(()) }
@@ -312,7 +316,7 @@ fn first_byte(slot: &HostBytes) -> u8 {
     slot.lock().unwrap_or_else(PoisonError::into_inner).first().copied().unwrap_or(0)
 }
 
-/// Launches step `at` of a run that queue `index` has, unless the run is to end.
+/// Launches step `at` of a run of queue `index`, unless the run has to stop.
 pub(crate) fn launch(
     device: &dyn Device,
     index: usize,
@@ -321,7 +325,7 @@ pub(crate) fn launch(
     at: usize,
 ) -> Result<()> {
     let control = arguments.control();
-    // Long launches look at the clock themselves; many short ones need it too.
+    // Long launches check the clock themselves; a sequence of short launches needs a check, too.
     if control.stopped() || at % CLOCK_EVERY == CLOCK_EVERY - 1 && control.check() {
         return Err(control.error(&format!("step {at}")));
     }
@@ -351,7 +355,7 @@ fn copy_from_device(
     source: DeviceHandle,
     target: &HostBytes,
 ) -> Result<()> {
-    // Not while holding the lock: the device may have its threads copy.
+    // Do not hold the lock during the copy: the device may copy with several threads.
     let locked = || target.lock().unwrap_or_else(PoisonError::into_inner);
     let mut bytes = std::mem::take(&mut *locked());
     let kind = SpanKind::CopyFromDevice;

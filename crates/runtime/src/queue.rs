@@ -1,5 +1,5 @@
-//! Device queues: the primitive, asynchronous FIFOs of copies and launches, and the completions and
-//! events by which their progress is seen.
+//! Device queues, which are asynchronous FIFOs of primitives, and the completions and events that
+//! report their progress.
 
 use crate::gate::Gate;
 use crate::primitive::Repeat;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// Host memory that a copy fills and its reader shares.
+/// Host memory that a copy fills and a reader shares.
 pub type HostBytes = Arc<Mutex<Box<[u8]>>>;
 
-/// Host memory of so many bytes, all 0.
+/// Host memory of `size` zero bytes.
 ///
 /// Errors: [`Error::HostMemory`].
 pub(crate) fn host_bytes(size: usize) -> Result<HostBytes> {
@@ -27,15 +27,16 @@ pub(crate) fn host_bytes(size: usize) -> Result<HostBytes> {
     Ok(Arc::new(Mutex::new(bytes.into_boxed_slice())))
 }
 
-/// The outcome of a submission, for anyone to wait on.
+/// The outcome of a submission. Any thread may wait for it.
 pub struct Completion {
     state: Mutex<Progress>,
     done: Condvar,
-    /// Somebody who waited has been given the failure.
+    /// Whether a waiting thread has received the failure.
     told: AtomicBool,
-    /// The clock of the device that did the work when it was done.
+    /// The device that did the work, and its clock when the work was done.
     at: OnceLock<(DeviceId, Duration)>,
-    /// Forks of the process before: in a later one nobody is left to bring the outcome.
+    /// The process's fork count at creation. After a fork, no thread of the child delivers the
+    /// outcome.
     forks: u64,
 }
 
@@ -43,27 +44,27 @@ pub struct Completion {
 struct Progress {
     result: Option<Result<()>>,
     then: Vec<Continuation>,
-    /// Called when the outcome can be seen.
+    /// Called once the outcome is visible.
     wakers: Vec<Box<dyn FnOnce() + Send>>,
 }
 
-/// Called with the outcome before anybody else sees it.
+/// Called with the outcome before the outcome is visible to others.
 type Continuation = Box<dyn FnOnce(&Result<()>) + Send>;
 
 impl Completion {
-    /// A completion that has not happened.
+    /// A completion without an outcome yet.
     pub fn pending() -> Arc<Completion> {
         let (state, done) = (Mutex::default(), Condvar::new());
         let told = AtomicBool::new(false);
         Arc::new(Completion { state, done, told, at: OnceLock::new(), forks: fork::count() })
     }
 
-    /// Notes the device's clock when the work was done.
+    /// Records the device's clock at the end of the work.
     pub(crate) fn done_at(&self, device: DeviceId, at: Duration) {
         let _ = self.at.set((device, at));
     }
 
-    /// The device's clock when the work was done, if that device did it.
+    /// The device's clock at the end of the work, if that device did the work.
     pub(crate) fn time_on(&self, device: DeviceId) -> Option<Duration> {
         self.at.get().filter(|(by, _)| *by == device).map(|(_, at)| *at)
     }
@@ -73,24 +74,24 @@ impl Completion {
         self.outcome(&self.lock())
     }
 
-    /// What was under way when the process forked has failed in the child.
+    /// The outcome. Work that was under way when the process forked fails in the child.
     fn outcome(&self, state: &Progress) -> Option<Result<()>> {
         let lost = || (self.forks != fork::count()).then_some(Err(Error::Forked));
         state.result.clone().or_else(lost)
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        // Each critical section leaves the state whole, also when it unwinds.
+        // Each critical section leaves the state consistent, even if it panics.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until there is an outcome. A queue does not report a failure that was returned here at
-    /// its next synchronise again.
+    /// Blocks until there is an outcome. The queue's next synchronise does not report a failure
+    /// that this call returned.
     pub fn wait(&self) -> Result<()> {
         self.tell(self.wait_untold())
     }
 
-    /// Notes that the caller is given a failure.
+    /// Records that the caller receives a failure.
     fn tell(&self, outcome: Result<()>) -> Result<()> {
         if outcome.is_err() {
             self.told.store(true, Relaxed);
@@ -98,12 +99,12 @@ impl Completion {
         outcome
     }
 
-    /// Whether somebody who waited has been given the failure.
+    /// Whether a waiting thread has received the failure.
     pub(crate) fn told(&self) -> bool {
         self.told.load(Relaxed)
     }
 
-    /// Blocks until there is an outcome; a failure stays to be reported.
+    /// Blocks until there is an outcome. The queue still reports a failure.
     pub(crate) fn wait_untold(&self) -> Result<()> {
         let mut state = self.lock();
         loop {
@@ -114,14 +115,14 @@ impl Completion {
         }
     }
 
-    /// Like [`Completion::wait`], but gives up when the user of this thread wants to stop.
+    /// Like [`Completion::wait`], but stops waiting when the user of this thread interrupts.
     ///
-    /// Errors: [`Error::Cancelled`] if it gave up; else the outcome's.
+    /// Errors: [`Error::Cancelled`] after an interruption; else the outcome's.
     pub fn wait_or_interrupt(&self) -> Result<()> {
         self.tell(self.wait_untold_or_interrupt())
     }
 
-    /// As [`Completion::wait_or_interrupt`]; a failure stays to be reported.
+    /// As [`Completion::wait_or_interrupt`], but the queue still reports a failure.
     pub(crate) fn wait_untold_or_interrupt(&self) -> Result<()> {
         let outcome = self.outcome(&self.lock());
         outcome.unwrap_or_else(|| control::waiting(|| self.block_or_interrupt()))
@@ -142,7 +143,8 @@ impl Completion {
                 .unwrap_or_else(PoisonError::into_inner);
             state = guard;
             if timeout.timed_out() {
-                // Not while holding the lock: whoever brings the outcome must not wait for the hook.
+                // Do not hold the lock: the thread that delivers the outcome must not wait for the
+                // hook.
                 drop(state);
                 if control::interrupted() {
                     return Err(Error::Cancelled { operation: "waiting for a run".into() });
@@ -152,13 +154,13 @@ impl Completion {
         }
     }
 
-    /// Sets the outcome; the first one stays.
+    /// Sets the outcome. Later calls have no effect.
     pub fn finish(&self, outcome: Result<()>) {
         let then = std::mem::take(&mut self.lock().then);
         then.into_iter().for_each(|f| f(&outcome));
         let mut state = self.lock();
         state.result.get_or_insert(outcome);
-        // Added while the others ran.
+        // Continuations that were added while the others ran.
         let late = std::mem::take(&mut state.then);
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
@@ -170,8 +172,8 @@ impl Completion {
         }
     }
 
-    /// Has `f` called with the outcome: by the thread that brings it, before those that wait go on;
-    /// or at once if it is there already.
+    /// Calls `f` with the outcome: on the thread that delivers it, before waiting threads continue;
+    /// or immediately if there is an outcome already.
     pub fn then(&self, f: impl FnOnce(&Result<()>) + Send + 'static) {
         let mut state = self.lock();
         let Some(outcome) = state.result.clone() else { return state.then.push(Box::new(f)) };
@@ -179,7 +181,8 @@ impl Completion {
         f(&outcome);
     }
 
-    /// Has `wake` called as soon as the outcome can be seen; false, and no call, if it can be already.
+    /// Calls `wake` once the outcome is visible. Returns false, without a call, if it is visible
+    /// already.
     pub(crate) fn wake(&self, wake: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.lock();
         let pending = self.outcome(&state).is_none();
@@ -196,11 +199,11 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// One record of an event: reached when everything enqueued before it is done.
+/// One record of an event, reached when everything enqueued before it is done.
 #[derive(Debug)]
 pub struct EventRecord {
     completion: Arc<Completion>,
-    /// The device's clock when it was reached.
+    /// The device's clock when the record was reached.
     at: OnceLock<Duration>,
 }
 
@@ -213,20 +216,20 @@ impl EventRecord {
         &self.completion
     }
 
-    /// The device's clock when it was reached, if it was.
+    /// The device's clock when the record was reached; `None` before that.
     pub(crate) fn reached_at(&self) -> Option<Duration> {
         self.at.get().copied()
     }
 
-    /// The queue has come to it, at that time of the device's clock.
+    /// Marks the record as reached, at that time of the device's clock.
     pub(crate) fn reach(&self, at: Duration) {
         self.at.get_or_init(|| at);
         self.completion.finish(Ok(()));
     }
 }
 
-/// A point in a queue that other queues and the host can wait for. An event not yet recorded holds
-/// nobody. A counted handle.
+/// A point in a queue that other queues and the host can wait for. Waiting for an event that has
+/// not been recorded returns immediately. A reference-counted handle.
 #[derive(Clone, Debug, Default)]
 pub struct Event(Arc<Mutex<Option<Arc<EventRecord>>>>);
 
@@ -236,38 +239,40 @@ impl Event {
         Event::default()
     }
 
-    /// A new record of the event, for the queue that is to reach it.
+    /// Makes a new record of the event, which a queue has to reach.
     pub fn arm(&self) -> Arc<EventRecord> {
         let record = EventRecord::new();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(record.clone());
         record
     }
 
-    /// The last record so far.
+    /// The latest record.
     pub fn recorded(&self) -> Option<Arc<EventRecord>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// True if the last record so far has been reached, or there is none.
+    /// Whether the latest record has been reached; true if there is none.
     pub fn query(&self) -> bool {
         self.recorded().is_none_or(|record| record.completion.poll().is_some())
     }
 
-    /// Blocks until the last record has been reached.
+    /// Blocks until the latest record has been reached.
     ///
     /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
     pub fn synchronize(&self) -> Result<()> {
         match self.recorded().map(|record| record.completion.wait_or_interrupt()) {
             Some(Err(error @ Error::Cancelled { .. })) => Err(error),
-            // Reaching the event is all that is asked; what failed before it is its queue's matter.
+            // The event only marks a point of its queue; that queue reports failures before the
+            // event.
             _ => Ok(()),
         }
     }
 
-    /// Time of the device's clock between the last records of this event and a later one; negative
-    /// if the other was reached first.
+    /// The time in seconds of the device's clock from the latest record of this event to that of
+    /// `end`; negative if `end` was reached first.
     ///
-    /// Errors: [`Error::EventNotReached`] if one of them has not been recorded, or not been reached.
+    /// Errors: [`Error::EventNotReached`] if one of the events has not been recorded or not been
+    /// reached.
     pub fn elapsed_seconds(&self, end: &Event) -> Result<f64> {
         let at = |event: &Event, which| {
             let record = event.recorded().ok_or(Error::EventNotReached { which, recorded: false });
@@ -279,18 +284,19 @@ impl Event {
     }
 }
 
-/// Blocks that run one after the other; the first failure cancels the rest.
+/// Control blocks that run in order; the first failure cancels the rest.
 pub(crate) struct Submission {
     pub blocks: SmallVec<[ControlBlock; 4]>,
-    /// Submissions of other queues whose results this one reads.
+    /// Submissions of other queues on whose results this one depends.
     pub after: SmallVec<[Arc<Completion>; 2]>,
     pub completion: Arc<Completion>,
-    /// Somebody waits for the outcome: it runs also after a failure of its queue.
+    /// Whether a thread waits for the outcome: then the submission runs even after a failure of its
+    /// queue.
     pub awaited: bool,
 }
 
 impl Submission {
-    /// What must be done before this one can begin.
+    /// The completions that this submission has to wait for.
     pub fn dependencies(&self) -> impl Iterator<Item = &Arc<Completion>> {
         let waits = self.blocks.iter().filter_map(|block| match block {
             ControlBlock::Wait(record) => Some(record.completion()),
@@ -299,12 +305,12 @@ impl Submission {
         self.after.iter().chain(waits)
     }
 
-    /// True if running it would not wait for another queue.
+    /// Whether the submission can run without waiting for another queue.
     pub fn is_ready(&self) -> bool {
         self.dependencies().all(|completion| completion.poll().is_some())
     }
 
-    /// The arguments of the first launch or loop: its run's.
+    /// The arguments of the first launch or loop, which are the arguments of the run.
     pub fn arguments(&self) -> Option<&Arc<ArgumentBlock>> {
         self.blocks.iter().find_map(|block| match block {
             ControlBlock::Launch { arguments, .. }
@@ -315,8 +321,8 @@ impl Submission {
     }
 }
 
-/// A FIFO of primitives on one device. Everything but `synchronize` returns at once; there is no
-/// order between queues but by events.
+/// A FIFO of primitives on one device. Nothing but `synchronize` and `wait_for_room` blocks. Only
+/// events order the work of different queues.
 pub struct DeviceQueue {
     index: usize,
     gate: Arc<Gate>,
@@ -324,13 +330,13 @@ pub struct DeviceQueue {
 }
 
 impl DeviceQueue {
-    /// A new queue of the scheduler's device, of priority 0.
+    /// A new queue of the scheduler's device, with priority 0.
     pub fn new(scheduler: &Arc<Scheduler>) -> DeviceQueue {
         DeviceQueue::with_priority(scheduler, 0)
     }
 
-    /// A new queue of the scheduler's device. The policy [`crate::Policy::Priority`] serves queues of
-    /// lower numbers first, as CUDA does.
+    /// A new queue of the scheduler's device. The policy [`crate::Policy::Priority`] serves queues
+    /// with lower numbers first, as CUDA does.
     pub fn with_priority(scheduler: &Arc<Scheduler>, priority: i32) -> DeviceQueue {
         DeviceQueue::add(scheduler, priority, false)
     }
@@ -369,18 +375,18 @@ impl DeviceQueue {
         self.scheduler.submit_and_wait(self.index, &self.gate, submission)
     }
 
-    /// The device that the queue's work runs on.
+    /// The device that runs the queue's work.
     pub fn device(&self) -> &Arc<dyn Device> {
         self.scheduler.device()
     }
 
-    /// Another queue of the same device, of priority 0, whose owner reports its failures.
+    /// A new queue of the same device, with priority 0, whose owner reports its failures.
     pub(crate) fn helper(&self) -> DeviceQueue {
         DeviceQueue::add(&self.scheduler, 0, true)
     }
 
-    /// Runs `work` on this thread as if it were a submission, if nothing is enqueued before it and the
-    /// device may begin one more; None otherwise.
+    /// Runs `work` on this thread as if it were a submission, if the queue is empty and the device
+    /// may start another submission; else returns `None`.
     pub(crate) fn run_idle(
         &self,
         work: impl FnOnce(&dyn Device) -> Result<()>,
@@ -398,10 +404,10 @@ impl DeviceQueue {
         Ok(())
     }
 
-    /// Copies the first `size` bytes of a value to the host; read them when the completion is
-    /// there.
+    /// Copies the first `size` bytes of a value to the host. The bytes are valid once the
+    /// completion has an outcome.
     ///
-    /// Errors: [`Error::InvalidHandle`] if the value holds fewer; [`Error::HostMemory`].
+    /// Errors: [`Error::InvalidHandle`] if the value has fewer bytes; [`Error::HostMemory`].
     pub fn copy_from_device(
         &self,
         value: &Value,
@@ -411,7 +417,8 @@ impl DeviceQueue {
         Ok((target, self.enqueue(block)))
     }
 
-    /// The block that copies the first `size` bytes of a value to the host, and where they go.
+    /// The block that copies the first `size` bytes of a value to the host, and the target of the
+    /// copy.
     pub(crate) fn download(&self, value: &Value, size: usize) -> Result<(HostBytes, ControlBlock)> {
         value.check_size(size, self.device().as_ref())?;
         let target = host_bytes(size)?;
@@ -420,9 +427,9 @@ impl DeviceQueue {
         Ok((target, block))
     }
 
-    /// Copies between places of the device's memory, from and to where the offsets say.
+    /// Copies within the device's memory, from and to the given buffers and offsets in bytes.
     ///
-    /// Errors: [`Error::InvalidHandle`] unless all bytes that are touched are the buffers'.
+    /// Errors: [`Error::InvalidHandle`] unless all accessed bytes belong to the buffers.
     pub fn copy_on_device(
         &self,
         source: (&Arc<Buffer>, usize),
@@ -446,31 +453,32 @@ impl DeviceQueue {
         self.enqueue(ControlBlock::Launch { program, arguments })
     }
 
-    /// Marks the event when everything enqueued so far is done.
+    /// Records the event: it is reached when everything enqueued so far is done.
     pub fn record(&self, event: &Event) {
         self.enqueue_record(event.arm());
     }
 
-    /// Reaches the record of an event when everything enqueued so far is done.
+    /// Enqueues a record of an event, which is reached when everything enqueued so far is done.
     pub fn enqueue_record(&self, record: Arc<EventRecord>) {
         self.enqueue(ControlBlock::Record(record));
     }
 
-    /// Holds what is enqueued from here on until the event's last record so far is reached; records
-    /// made after this call hold nobody here.
+    /// Blocks later submissions of this queue until the event's current record is reached. Later
+    /// records of the event have no effect on this call.
     pub fn wait(&self, event: &Event) {
         if let Some(record) = event.recorded() {
             self.enqueue_wait(record);
         }
     }
 
-    /// Holds what is enqueued from here on until that record of an event is reached.
+    /// Blocks later submissions of this queue until that record of an event is reached.
     pub fn enqueue_wait(&self, record: Arc<EventRecord>) {
         self.enqueue(ControlBlock::Wait(record));
     }
 
-    /// Blocks until fewer than `most` (at least 1) of the queue's submissions have not begun, so that who
-    /// enqueues faster than the device works takes no more and more memory.
+    /// Back-pressure: blocks until fewer than `most` (at least 1) submissions of the queue have not
+    /// begun, so that a caller that enqueues faster than the device works does not use unbounded
+    /// memory.
     ///
     /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
     pub fn wait_for_room(&self, most: usize) -> Result<()> {
@@ -485,8 +493,8 @@ impl DeviceQueue {
     /// Blocks until everything enqueued so far is done.
     ///
     /// Errors: the first failure of the queue since the last call, with the operation that failed,
-    /// unless somebody who waited for that operation has been given it. Until then nothing that was
-    /// enqueued behind the failure runs, except what somebody waits for.
+    /// unless a thread that waited for that operation has received it. Until this call, no
+    /// submission after the failure runs, except those that a thread waits for.
     pub fn synchronize(&self) -> Result<()> {
         self.scheduler.synchronize(self.index)
     }

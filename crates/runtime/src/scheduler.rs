@@ -1,9 +1,9 @@
-//! The scheduler: takes control blocks from all queues of a device and drains them by a [`Policy`],
-//! first-in first-out within each queue.
+//! The scheduler: drains the control blocks of all queues of a device in the order of a [`Policy`],
+//! first in, first out within each queue.
 //!
-//! A caller that waits drains its own queue on its own thread when nothing is queued before it, so
-//! a small program pays no hand-off; everything else runs on worker threads, started when first
-//! needed. No more submissions run at once than the device allows.
+//! A caller that waits runs its work on its own thread if its queue is empty, so a small program
+//! needs no thread switch. Worker threads, started on demand, run all other work. The number of
+//! concurrent submissions does not exceed the device's concurrency.
 
 use crate::gate::Gate;
 use crate::policy::{Candidate, Turn};
@@ -20,16 +20,16 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, Weak};
 
-/// Most worker threads of one scheduler: each runs one submission at a time, which may have threads of
-/// its own.
+/// The maximum number of worker threads of a scheduler. Each runs one submission at a time, and the
+/// device may use more threads for a submission.
 const MOST_WORKERS: usize = 4;
 
 thread_local! {
-    /// This thread runs a submission.
+    /// Whether this thread runs a submission.
     static RUNS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True on a thread that runs a submission: it must not wait for another one.
+/// Whether the calling thread runs a submission: such a thread must not wait for another one.
 pub(crate) fn runs_submission() -> bool {
     RUNS.get()
 }
@@ -39,64 +39,64 @@ pub struct Scheduler {
     shared: Arc<Shared>,
 }
 
-/// As long as it lives, no worker begins a submission; those that have begun end.
+/// While a hold exists, no worker starts a submission; running submissions finish.
 pub struct Hold {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     device: Arc<dyn Device>,
-    /// Most submissions that run at once.
+    /// The maximum number of concurrent submissions.
     concurrency: usize,
     state: Mutex<State>,
-    /// Init packets that the device has been given.
+    /// The init packets that the device has received.
     initialized: Mutex<FxHashSet<Box<[u8]>>>,
-    /// Signalled when work arrives, when a submission is done, and at the end.
+    /// Signalled when work arrives, when a submission is done, and when the scheduler is dropped.
     changed: Condvar,
-    /// Blocks that queued work holds return to the pool when the work is done.
+    /// Waits for queued work on memory pressure: finished work returns its blocks to the pool.
     _collector: CollectorRegistration,
 }
 
 struct State {
     queues: Vec<Option<Queue>>,
-    /// The first failure of queues that are gone, with nobody told of it.
+    /// The first unreported failure of dropped queues.
     orphan: Option<(Error, Arc<Completion>)>,
     turn: Turn,
-    /// Submissions not yet begun, of all queues.
+    /// The number of submissions in all queues that have not started.
     pending: usize,
-    /// Submissions that run now, of all threads.
+    /// The number of submissions that run on any thread, without those of callers inside a gate.
     running: usize,
     workers: usize,
-    /// Workers that wait for work.
+    /// The number of workers that wait for work.
     idle: usize,
-    /// Threads in `synchronize`.
+    /// The number of threads in `synchronize`.
     waiting: usize,
     holds: usize,
     closed: bool,
-    /// Forks of the process that the state knows of.
+    /// The process's fork count when the state was last used.
     forks: u64,
 }
 
 #[derive(Default)]
 struct Queue {
     pending: VecDeque<Submission>,
-    /// Closed while there is work, and while somebody waits for the queue.
+    /// Closed while the queue has work, and while a thread waits for the queue.
     gate: Arc<Gate>,
     priority: i32,
-    /// How often the policy has passed it over since it was served.
+    /// The number of times that the policy has skipped the queue since it was last served.
     skips: u32,
-    /// A submission of this queue is running, but for that of a caller inside the gate.
+    /// Whether a submission of this queue is running, other than that of a caller inside the gate.
     busy: bool,
-    /// The first failure since the last synchronise, and its submission.
+    /// The first failure since the last synchronise, with its submission.
     error: Option<(Error, Arc<Completion>)>,
-    /// Its failures are reported by others, so that nothing is missed when it is gone.
+    /// Whether the owner reports the queue's failures, so that they may be dropped with the queue.
     helper: bool,
-    /// The queue's owner is gone; the slot is free once it has drained.
+    /// Whether the queue's owner has dropped it; the slot becomes free once the queue has drained.
     abandoned: bool,
 }
 
 impl Queue {
-    /// The failure that nobody has been given yet.
+    /// The failure, unless a waiting thread has received it.
     fn standing_error(&mut self) -> Option<&Error> {
         self.error.take_if(|(_, submission)| submission.told());
         self.error.as_ref().map(|(error, _)| error)
@@ -110,7 +110,7 @@ impl Queue {
         !self.is_running() && self.pending.is_empty()
     }
 
-    /// Lets callers in without the lock, unless there is work.
+    /// Opens the gate if the queue has no work, so that callers enter without the lock.
     fn open_if_idle(&self) {
         if !self.busy && self.pending.is_empty() {
             self.gate.open();
@@ -118,21 +118,21 @@ impl Queue {
     }
 }
 
-/// How a caller began to run its own work.
+/// The way in which a caller started its own work.
 enum Entry {
-    /// Through the queue's gate, without the lock; not counted among those that run.
+    /// Through the queue's gate, without the lock; not counted in `running`.
     Gate,
-    /// Under the lock.
+    /// Under the lock; counted in `running`.
     Lock,
 }
 
 impl Scheduler {
-    /// A scheduler for a device, with no queues, which serves them in turn.
+    /// A scheduler for a device, without queues, with the default policy.
     pub fn new(device: Arc<dyn Device>) -> Arc<Scheduler> {
         Scheduler::with_policy(device, Policy::default())
     }
 
-    /// A scheduler for a device, with no queues, that serves them by `policy`.
+    /// A scheduler for a device, without queues, with that policy.
     pub fn with_policy(device: Arc<dyn Device>, policy: Policy) -> Arc<Scheduler> {
         let state = State {
             queues: Vec::new(),
@@ -159,12 +159,12 @@ impl Scheduler {
         Arc::new(Scheduler { shared })
     }
 
-    /// The device it drains to.
+    /// The device whose queues are drained.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.shared.device
     }
 
-    /// Gives the device an init packet, unless it has been given an equal one before.
+    /// Passes an init packet to the device, unless the device has received an equal one.
     pub(crate) fn initialize_once(&self, packet: &[u8]) -> Result<()> {
         let initialized = &self.shared.initialized;
         let mut initialized = initialized.lock().unwrap_or_else(PoisonError::into_inner);
@@ -175,14 +175,15 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Has workers begin nothing until the hold is dropped, so that what is enqueued meanwhile is
-    /// served in the policy's order. Callers that wait for a queue with nothing in it are not held.
+    /// Keeps workers from starting submissions until the hold is dropped, so that everything
+    /// enqueued in the meantime is served in the policy's order. A caller that waits for its own
+    /// work on an empty queue still runs it.
     pub fn hold(&self) -> Hold {
         self.shared.lock().holds += 1;
         Hold { shared: self.shared.clone() }
     }
 
-    /// A new queue's number and gate. The failures of a `helper` are told by the one it helps.
+    /// Adds a queue; returns its number and gate. The owner of a `helper` reports its failures.
     pub(crate) fn add_queue(&self, priority: i32, helper: bool) -> (usize, Arc<Gate>) {
         let mut state = self.shared.lock();
         let index = state.queues.iter().position(Option::is_none).unwrap_or(state.queues.len());
@@ -195,19 +196,19 @@ impl Scheduler {
         (index, gate)
     }
 
-    /// Work already queued still runs; the number is reused after that.
+    /// Drops a queue. Queued work still runs; the number is reused after that.
     pub(crate) fn remove_queue(&self, index: usize) {
         let mut state = self.shared.lock();
         state.queue(index).abandoned = true;
         state.reap(index);
     }
 
-    /// Whether everything of the queue is done.
+    /// Whether all work of the queue is done.
     pub(crate) fn is_idle(&self, index: usize) -> bool {
         self.shared.lock().queue(index).is_idle()
     }
 
-    /// Enqueues for the worker threads.
+    /// Enqueues a submission for the worker threads.
     pub(crate) fn submit(&self, index: usize, submission: Submission) {
         let shared = &self.shared;
         let pending: SmallVec<[Arc<Completion>; 4]> =
@@ -224,7 +225,7 @@ impl Scheduler {
             if thread.spawn(move || shared.drain(true)).is_ok() {
                 state.workers += 1;
             } else if state.workers == 0 {
-                // No thread to be had: run what is queued on this one.
+                // No thread can be started: run the queued work on this thread.
                 drop(state);
                 self.shared.drain(false);
                 return;
@@ -232,7 +233,7 @@ impl Scheduler {
         }
         drop(state);
         shared.changed.notify_all();
-        // A dependency of another scheduler ends without this one's knowledge.
+        // A dependency on another scheduler ends without notifying this one, so register a waker.
         for completion in pending {
             let shared = self.shared.clone();
             let woken = shared.clone();
@@ -242,8 +243,8 @@ impl Scheduler {
         }
     }
 
-    /// Runs on this thread if nothing of the queue is before it and it may begin, else enqueues and
-    /// blocks.
+    /// Runs a submission on this thread if the queue is empty and the device may start another
+    /// submission; else enqueues it and blocks.
     pub(crate) fn submit_and_wait(
         &self,
         index: usize,
@@ -257,7 +258,8 @@ impl Scheduler {
             self.submit(index, work);
             let outcome = completion.wait_or_interrupt();
             if let (Err(error @ Error::Cancelled { .. }), Some(arguments)) = (&outcome, arguments) {
-                // Who waited goes on; the run ends when it is its turn, or at its next check.
+                // The caller stops waiting; the run ends when it reaches the front of the queue, or
+                // at its next check.
                 arguments.control().cancel();
                 completion.finish(Err(error.clone()));
             }
@@ -273,8 +275,8 @@ impl Scheduler {
         self.shared.told(outcome)
     }
 
-    /// Runs `work` on this thread as if it were a submission of the queue, if nothing of the queue is
-    /// before it and the device may begin one more; None otherwise.
+    /// Runs `work` on this thread as if it were a submission of the queue, if the queue is empty
+    /// and the device may start another submission; else returns `None`.
     pub(crate) fn run_idle(
         &self,
         index: usize,
@@ -290,7 +292,8 @@ impl Scheduler {
         Some(shared.told(outcome))
     }
 
-    /// Blocks until fewer than `most` submissions of the queue have not begun; not while workers are held.
+    /// Blocks until fewer than `most` submissions of the queue have not started. Does not block
+    /// under a hold.
     ///
     /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
     pub(crate) fn wait_for_room(&self, index: usize, most: usize) -> Result<()> {
@@ -302,12 +305,13 @@ impl Scheduler {
         drop(state);
         match ahead.wait_untold_or_interrupt() {
             Err(error @ Error::Cancelled { .. }) if ahead.poll().is_none() => Err(error),
-            // Failures are the queue's to report.
+            // The queue reports failures.
             _ => Ok(()),
         }
     }
 
-    /// Blocks until everything of the queue is done; gives its first failure since the last call.
+    /// Blocks until all work of the queue is done; returns the queue's first failure since the last
+    /// call.
     pub(crate) fn synchronize(&self, index: usize) -> Result<()> {
         self.shared.wait_for(index)?;
         let mut state = self.shared.lock();
@@ -319,8 +323,8 @@ impl Scheduler {
 
     /// Blocks until everything enqueued so far on any queue is done.
     ///
-    /// Errors: the first failure of one of the queues that have failed since they were last
-    /// synchronised; those of others stay to be reported. Last, the first failure of queues that are gone.
+    /// Errors: the first failure of one of the queues with an unreported failure; the others stay
+    /// to be reported. If there is none, the first failure of dropped queues.
     pub fn synchronize_all(&self) -> Result<()> {
         let indices = |state: &State| {
             let there = state.queues.iter().enumerate().filter(|(_, queue)| queue.is_some());
@@ -353,7 +357,7 @@ impl Drop for Scheduler {
 impl Drop for Hold {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        // A fork inside a hold has forgotten it.
+        // A fork inside a hold has reset the count.
         state.holds = state.holds.saturating_sub(1);
         drop(state);
         self.shared.changed.notify_all();
@@ -362,21 +366,23 @@ impl Drop for Hold {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each critical section leaves the state whole, also when it unwinds.
+        // Each critical section leaves the state consistent, even if it panics.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let forks = fork::count();
         if state.forks != forks {
             state.forks = forks;
             let lost = state.forget_the_parents_work();
             drop(state);
-            // Outside the lock: what it holds may be the last of its kind.
+            // Drop the submissions without the lock: they may own the last reference to a value
+            // whose drop takes it.
             drop(lost);
             return self.lock();
         }
         state
     }
 
-    /// Runs submissions as they become ready: until closed if `wait`, else until none is ready.
+    /// Runs submissions as they become ready: until the scheduler is closed if `wait`, else until
+    /// none is ready.
     fn drain(&self, wait: bool) {
         let mut state = self.lock();
         loop {
@@ -388,7 +394,8 @@ impl Shared {
                         let outcome = self.run(index, &work);
                         self.finish(index, work, outcome, true);
                     }
-                    // The queue's error is the first failure, not the operations skipped for it.
+                    // The queue keeps the first failure, not the errors of the submissions skipped
+                    // because of it.
                     Some(error) => self.finish(index, work, Err(Error::skipped(&error)), false),
                 }
                 state = self.lock();
@@ -403,8 +410,8 @@ impl Shared {
         }
     }
 
-    /// Lets a caller run its own work if nothing of the queue is before it and the device may begin one
-    /// more.
+    /// Lets a caller run its own work if the queue is empty and the device may start another
+    /// submission.
     fn enter(&self, index: usize, gate: &Gate) -> Option<Entry> {
         if self.concurrency == usize::MAX && gate.enter() {
             return Some(Entry::Gate);
@@ -413,7 +420,8 @@ impl Shared {
         if state.running >= self.concurrency {
             return None;
         }
-        // Before the look: nobody enters between it and the beginning.
+        // Close the gate before the check, so that no caller enters between the check and the
+        // start.
         gate.close();
         if !state.queue(index).is_idle() {
             return None;
@@ -422,7 +430,7 @@ impl Shared {
         Some(Entry::Lock)
     }
 
-    /// A caller has run its own work. True if somebody may be waiting for that.
+    /// Ends a caller's own work. Returns whether threads may be waiting for it.
     fn leave(&self, index: usize, gate: &Gate, entry: Entry) -> bool {
         match entry {
             Entry::Gate if gate.leave() => {
@@ -434,7 +442,7 @@ impl Shared {
         }
     }
 
-    /// `keep_error`: nobody else is told of a failure, so the queue's next synchronise must be.
+    /// Finishes a submission. `keep_error`: the queue's next synchronise has to report a failure.
     fn finish(&self, index: usize, work: Submission, outcome: Result<()>, keep_error: bool) {
         let completion = self.end(index, work, &outcome);
         let error = outcome.as_ref().err().filter(|_| keep_error);
@@ -445,12 +453,13 @@ impl Shared {
         }
     }
 
-    /// Reaches the records of a submission that failed, frees its blocks, and notes the time.
+    /// Marks the event records of a failed submission as reached, frees its blocks, and records the
+    /// time.
     fn end(&self, index: usize, work: Submission, outcome: &Result<()>) -> Arc<Completion> {
-        // Who waits for the work finds the memory it held free.
+        // Free the blocks before the completion, so that a waiting thread finds their memory free.
         let Submission { blocks, after, completion, .. } = work;
         if outcome.is_err() {
-            // An event is a point of the queue; whether the queue's work failed is told otherwise.
+            // An event is a point of the queue and carries no failure.
             for block in &blocks {
                 if let ControlBlock::Record(record) = block {
                     record.reach(self.device.clock(Some(index)));
@@ -462,8 +471,8 @@ impl Shared {
         completion
     }
 
-    /// The queue is not busy any more; `error` is kept for its next synchronise. True if somebody may
-    /// be waiting for it.
+    /// Marks the queue as not busy; its next synchronise reports `error`. Returns whether threads
+    /// may be waiting for the queue.
     fn release(&self, index: usize, error: Option<(&Error, &Arc<Completion>)>) -> bool {
         let mut state = self.lock();
         state.running = state.running.saturating_sub(1);
@@ -476,12 +485,12 @@ impl Shared {
         }
         queue.open_if_idle();
         state.reap(index);
-        // With no worker nothing is ever pending.
+        // Without workers, no work is ever pending.
         state.workers > 0 || state.pending > 0 || state.waiting > 0
     }
 
-    /// The caller is given `outcome`. If an earlier run failed in the same way, as when a failed tensor
-    /// is read and so computed again, its queue need not report that.
+    /// The caller receives `outcome`. Drops equal earlier failures of the queues, which need not be
+    /// reported again: reading a failed tensor recomputes it and fails in the same way.
     fn told(&self, outcome: Result<()>) -> Result<()> {
         if let Err(error) = &outcome {
             let mut state = self.lock();
@@ -493,25 +502,25 @@ impl Shared {
         outcome
     }
 
-    /// Has workers look again whether something is ready.
+    /// Makes workers check again whether work is ready.
     fn wake_workers(&self) {
-        // Not before a worker that has just looked waits.
+        // Take the lock, so that a worker that has just checked is waiting when it is notified.
         drop(self.lock());
         self.changed.notify_all();
     }
 
-    /// Blocks until everything that the queue has now is done.
+    /// Blocks until all work that the queue has now is done.
     ///
     /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
     fn wait_for(&self, index: usize) -> Result<()> {
         let state = self.lock();
         let Some(queue) = &state.queues[index] else { return Ok(()) };
-        // What other threads enqueue from here on is not waited for.
+        // Do not wait for work that other threads enqueue from now on.
         if let Some(last) = queue.pending.back().map(|s| s.completion.clone()) {
             drop(state);
             return match last.wait_untold_or_interrupt() {
                 Err(error @ Error::Cancelled { .. }) if last.poll().is_none() => Err(error),
-                // A failure is the queue's, too, which reports it.
+                // The queue reports the failure.
                 _ => Ok(()),
             };
         }
@@ -538,7 +547,7 @@ impl Shared {
             state = guard;
             state.waiting = state.waiting.saturating_sub(1);
             if timeout.timed_out() && control::interruptible() {
-                // Not while holding the lock: the run that is waited for may need it.
+                // Do not hold the lock: the run may need it.
                 drop(state);
                 if control::interrupted() {
                     return Err(Error::Cancelled { operation: "waiting for a stream".into() });
@@ -548,8 +557,8 @@ impl Shared {
         }
     }
 
-    /// Blocks until all queues are empty. False if there was nothing to wait for, or if waiting might
-    /// not end: on a thread that runs a submission itself, and under a hold.
+    /// Blocks until all queues are empty. Returns false if there was nothing to wait for, or if
+    /// waiting might deadlock: on a thread that runs a submission, and under a hold.
     fn finish_all(&self) -> bool {
         let state = self.lock();
         let entered = || state.queues.iter().flatten().any(|queue| queue.gate.is_entered());
@@ -566,7 +575,8 @@ impl Shared {
         self.guarded(|| self.run_blocks(index, work))
     }
 
-    /// A device that panics fails its launch, no more: a queue must not stay busy for ever.
+    /// Runs work of the device. A panic only fails the launch, so that the queue does not stay busy
+    /// for ever.
     fn guarded(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let before = RUNS.replace(true);
         let outcome = catch_unwind(AssertUnwindSafe(work));
@@ -595,13 +605,13 @@ impl State {
         self.queues[index].as_mut().expect("a queue's slot lives as long as its owner and its work")
     }
 
-    /// A submission of the queue runs from now on.
+    /// Marks a submission of the queue as running.
     fn begin(&mut self, index: usize) {
         self.running += 1;
         self.queue(index).busy = true;
     }
 
-    /// The next submission that can run without waiting, by the policy.
+    /// Takes the next submission that can run without waiting, chosen by the policy.
     fn next(&mut self, concurrency: usize) -> Option<(usize, Submission)> {
         if self.pending == 0 || self.holds > 0 || self.running >= concurrency {
             return None;
@@ -625,7 +635,8 @@ impl State {
         Some((index, work))
     }
 
-    /// After a fork: the workers are gone, and with them what they ran.
+    /// Resets the state after a fork, where the parent's workers do not exist; returns the parent's
+    /// work.
     fn forget_the_parents_work(&mut self) -> Vec<Submission> {
         (self.workers, self.idle, self.holds) = (0, 0, 0);
         (self.pending, self.running, self.waiting) = (0, 0, 0);

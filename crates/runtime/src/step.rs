@@ -1,5 +1,5 @@
-//! Operations and their steps: how a plan says what is done in which order, and how a stream makes
-//! control blocks of it.
+//! Operations and their steps: the ordered work of a plan, and its lowering to the control blocks
+//! of a stream.
 
 use crate::primitive::{Iteration, MovingHandle, Repeat};
 use crate::queue::{HostBytes, host_bytes};
@@ -11,105 +11,106 @@ use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes of one handle that [`Step::CopyArguments`] writes: two 64-bit words.
+/// The size of a handle as written by [`Step::CopyArguments`], in bytes: two 64-bit words.
 pub const HANDLE_BYTES: usize = 16;
 
-/// A step of an operation: one primitive of a device queue, or control flow over such steps. Buffers
-/// are named by their position in the plan, and so are slots: host memory that the steps of one run
-/// share.
+/// A step of an operation: one primitive of a device queue, or control flow over steps. A step
+/// refers to a buffer by its index in the plan. Slots, which are host memory that the steps of a
+/// run share, have indices, too.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Copies bytes fixed at compile time into a buffer.
+    /// Copies constant bytes to a buffer.
     CopyToDevice {
         /// The bytes.
         source: Box<[u8]>,
-        /// Position of the buffer.
+        /// The index of the buffer.
         buffer: usize,
     },
-    /// Copies a slot into a buffer.
+    /// Copies a slot to a buffer.
     CopyFromSlot {
         /// The slot.
         slot: usize,
-        /// Position of the buffer.
+        /// The index of the buffer.
         buffer: usize,
     },
-    /// Copies as many bytes of a buffer as the slot has into the slot.
+    /// Copies the start of a buffer to a slot and fills the slot.
     CopyFromDevice {
-        /// Position of the buffer.
+        /// The index of the buffer.
         buffer: usize,
         /// The slot.
         slot: usize,
     },
-    /// Copies the handles of buffers into a buffer, each as [`DeviceHandle::words`] in little-endian
-    /// order: for devices whose programs are told where their data is by a correction program.
+    /// Copies the handles of buffers to a buffer, each as [`DeviceHandle::words`] in little-endian
+    /// order. For devices whose programs get the locations of their data from a correction program.
     CopyArguments {
-        /// Positions of the buffers, in the program's order.
+        /// The indices of the buffers, in the program's order.
         buffers: Box<[usize]>,
-        /// Position of the buffer that takes the handles. It must be a temporary: those are each
-        /// run's own, so that runs of one plan do not meet there.
+        /// The index of the buffer that receives the handles. It must be a temporary, because
+        /// concurrent runs of a plan do not share temporaries.
         target: usize,
     },
     /// Copies within the device.
     CopyOnDevice {
-        /// Position of the buffer that is read, and the bytes before the first one read.
+        /// The index of the source buffer, and the offset of the first byte.
         source: (usize, usize),
-        /// Position of the buffer that is written, and the bytes before the first one written.
+        /// The index of the target buffer, and the offset of the first byte.
         target: (usize, usize),
-        /// Bytes of a run.
+        /// The length of a run in bytes.
         run: usize,
         /// The grid of runs.
         repeats: SmallVec<[Repeat; 3]>,
     },
-    /// Copies bytes within the device, from and to places that move with the iterations of the
-    /// innermost [`Step::Repeat`] around the copy.
+    /// Copies within the device; source and target move with the iterations of the innermost
+    /// enclosing [`Step::Repeat`].
     CopyPart {
-        /// Where the copied bytes are.
+        /// The source of the copy.
         source: MovingPart,
-        /// Where the bytes go.
+        /// The target of the copy.
         target: MovingPart,
-        /// Number of bytes.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// Launches the plan's program of that position.
+    /// Launches the plan's program with this index.
     Launch(usize),
-    /// Runs the plan's callee of that position.
+    /// Runs the plan's callee with this index.
     Call(usize),
-    /// Calls a function of the host.
+    /// Calls a host function.
     Host(HostStep),
-    /// Runs the condition, then the body, as long as the slot's first byte is not 0 after the
-    /// condition. For devices that have no loops of their own.
+    /// Runs the condition, then the body, while the slot's first byte is not 0 after the condition.
+    /// For devices without loops.
     Loop {
-        /// Leave the predicate in the slot.
+        /// Steps that leave the predicate in the slot.
         condition: Box<[Step]>,
         /// The slot.
         slot: usize,
-        /// Run while the predicate holds.
+        /// The steps of one iteration.
         body: Box<[Step]>,
     },
-    /// Runs the body a fixed number of times. For devices that have no loops of their own.
+    /// Runs the body a fixed number of times. For devices without loops.
     Repeat {
-        /// How often.
+        /// The number of iterations.
         times: usize,
         /// The steps of one iteration.
         body: Box<[Step]>,
     },
-    /// Runs the branch that the slot's first byte numbers, the last one for larger numbers.
+    /// Runs the branch whose index is the slot's first byte; the last branch if the index is too
+    /// large.
     Branch {
         /// The slot.
         slot: usize,
-        /// At least one.
+        /// The branches, at least one.
         branches: Box<[Box<[Step]>]>,
     },
 }
 
-/// A place in a buffer that moves with the iterations of a [`Step::Repeat`].
+/// A location in a buffer that moves with the iterations of a [`Step::Repeat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MovingPart {
-    /// Position of the buffer.
+    /// The index of the buffer.
     pub buffer: usize,
-    /// Bytes before the place in iteration 0.
+    /// The offset in iteration 0, in bytes.
     pub start: usize,
-    /// Bytes from the place in one iteration to the place in the next.
+    /// The change of the offset per iteration, in bytes.
     pub step: isize,
 }
 
@@ -119,7 +120,7 @@ impl MovingPart {
         MovingPart { buffer, start: 0, step: 0 }
     }
 
-    /// Bytes before the place in an iteration; None for a place before the buffer.
+    /// The offset in an iteration, in bytes; `None` if it is negative or overflows.
     fn offset(&self, iteration: usize) -> Option<usize> {
         let moved = self.step.checked_mul(isize::try_from(iteration).ok()?)?;
         self.start.checked_add_signed(moved)
@@ -158,8 +159,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// A function of the host among a plan's steps. It is called in the queue's order with the run's slots;
-/// an error ends the run.
+/// A host function as a step of a plan. It is called in the queue's order with the run's slots; an
+/// error ends the run.
 #[derive(Clone)]
 pub struct HostStep {
     name: Arc<str>,
@@ -169,7 +170,7 @@ pub struct HostStep {
 type HostFunction = dyn Fn(&[HostBytes]) -> Result<()> + Send + Sync;
 
 impl HostStep {
-    /// A step of that name, for errors and traces.
+    /// A step with a name for errors and traces.
     pub fn new(
         name: &str,
         run: impl Fn(&[HostBytes]) -> Result<()> + Send + Sync + 'static,
@@ -199,16 +200,16 @@ impl PartialEq for HostStep {
     }
 }
 
-/// A unit of submission: steps in order, then the compute, if any. An operation without either does
-/// nothing.
+/// A unit of submission: the steps in order, then a launch of the compute program, if any. An
+/// operation without both does nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operation {
-    /// What it does, for people.
+    /// A description for users.
     pub name: String,
-    /// Steps before the compute. A step that is to follow a launch follows it here, as
-    /// [`Step::Launch`].
+    /// The steps before the compute program. A step that has to run after a launch follows a
+    /// [`Step::Launch`] here.
     pub steps: SmallVec<[Step; 1]>,
-    /// Position of the program to launch at the end.
+    /// The index of the program to launch after the steps.
     pub compute: Option<usize>,
 }
 
@@ -218,7 +219,7 @@ impl Operation {
         Operation { name: name.into(), steps: SmallVec::new(), compute: Some(program) }
     }
 
-    /// An operation that runs steps, and launches nothing at their end.
+    /// An operation that only runs steps.
     pub fn steps(name: impl Into<String>, steps: impl IntoIterator<Item = Step>) -> Operation {
         let steps = steps.into_iter().collect();
         Operation { name: name.into(), steps, compute: None }
@@ -233,13 +234,13 @@ impl Operation {
         Operation { compute: Some(program), ..Operation::steps(name, steps) }
     }
 
-    /// True if it does nothing but launch and copy bytes fixed at compile time.
+    /// Whether the operation only launches, and copies constant bytes.
     pub(crate) fn is_simple(&self) -> bool {
         let simple = |s: &Step| matches!(s, Step::Launch(_) | Step::CopyToDevice { .. });
         self.steps.iter().all(simple)
     }
 
-    /// Launches that every run of it makes, those in loops and branches not counted.
+    /// The number of launches per run, without those in loops and branches.
     pub(crate) fn launches(&self, plan: &ExecutionPlan) -> usize {
         let launches = |step: &Step| match step {
             Step::Launch(_) => 1,
@@ -250,7 +251,7 @@ impl Operation {
         steps + usize::from(self.compute.is_some())
     }
 
-    /// Every defect of the operation in that plan.
+    /// Appends every defect of the operation in that plan.
     pub(crate) fn defects(&self, plan: &ExecutionPlan, defects: &mut Vec<String>) {
         let mut note = |defect: String| defects.push(format!("{}: {defect}", self.name));
         self.steps.iter().for_each(|step| step.defects(plan, 1, &mut note));
@@ -268,7 +269,7 @@ impl Operation {
 }
 
 impl Step {
-    /// Every defect of the step in that plan, inside of a loop of so many iterations.
+    /// Reports every defect of the step in that plan, inside a loop with that many iterations.
     fn defects(&self, plan: &ExecutionPlan, iterations: usize, note: &mut dyn FnMut(String)) {
         let fits = |buffer: usize, bytes: usize| {
             plan.buffers.get(buffer).is_some_and(|b| bytes <= b.size_bytes)
@@ -321,7 +322,8 @@ impl Step {
             }
             Step::CopyPart { source, target, bytes } => {
                 for part in [source, target] {
-                    // The places in between lie between the first and the last.
+                    // The offset is linear in the iteration, so checking the first and the last one
+                    // is enough.
                     for iteration in [0, iterations.saturating_sub(1)] {
                         let end = part.offset(iteration).and_then(|at| at.checked_add(*bytes));
                         if iterations > 0 && !end.is_some_and(|end| fits(part.buffer, end)) {
@@ -365,18 +367,18 @@ impl Step {
     }
 }
 
-/// Makes control blocks of the operations of one run.
+/// Lowers the operations of one run to control blocks.
 pub(crate) struct Lowering<'a> {
     pub plan: &'a ExecutionPlan,
     pub device: DeviceId,
     pub arguments: &'a Arc<ArgumentBlock>,
 }
 
-/// Where a lowering puts control blocks.
+/// The control blocks that a lowering appends to.
 type Blocks = SmallVec<[ControlBlock; 4]>;
 
 impl Lowering<'_> {
-    /// An operation as primitives: its steps in order, then its compute.
+    /// Lowers an operation: its steps in order, then its compute program.
     pub fn operation(&self, operation: &Operation, blocks: &mut Blocks) -> Result<()> {
         for step in &operation.steps {
             self.step(step, None, blocks)?;
@@ -393,7 +395,7 @@ impl Lowering<'_> {
         Ok(blocks.into_vec().into())
     }
 
-    /// The blocks of a callee's operations, on the caller's memory.
+    /// Lowers the operations of a callee, with the caller's memory.
     fn call(&self, index: usize, blocks: &mut Blocks) -> Result<()> {
         let callee = self.plan.callees.get(index).ok_or(Error::NotLoaded { index })?;
         let caller = self.arguments;
@@ -500,7 +502,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The bytes that a correction program is given.
+    /// The bytes of handles that a correction program reads.
     fn handles(&self, buffers: &[usize]) -> Box<[u8]> {
         let words = buffers.iter().flat_map(|&buffer| self.arguments.handles[buffer].words());
         words.flat_map(u64::to_le_bytes).collect()

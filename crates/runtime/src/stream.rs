@@ -1,5 +1,5 @@
-//! Streams: ordered submission of operations on tensors. A stream owns one device queue and turns
-//! each operation of a plan into that queue's primitives.
+//! Streams: ordered submission of operations on tensors. A stream owns one device queue and lowers
+//! each operation of a plan to primitives of that queue.
 
 use crate::queue::Submission;
 use crate::step::Lowering;
@@ -10,7 +10,7 @@ use crate::{
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
-/// Ordered, asynchronous submission of operations to one device.
+/// An ordered, asynchronous sequence of operations on one device.
 pub struct Stream {
     queue: DeviceQueue,
 }
@@ -21,17 +21,17 @@ impl Stream {
         Stream::with_priority(scheduler, 0)
     }
 
-    /// A new stream of the scheduler's device; see [`DeviceQueue::with_priority`].
+    /// A new stream of the scheduler's device; see [`DeviceQueue::with_priority`] for the priority.
     pub fn with_priority(scheduler: &Arc<Scheduler>, priority: i32) -> Stream {
         Stream { queue: DeviceQueue::with_priority(scheduler, priority) }
     }
 
-    /// The primitive queue underneath, for copies and events.
+    /// The stream's queue of primitives, for copies and events.
     pub fn queue(&self) -> &DeviceQueue {
         &self.queue
     }
 
-    /// Submits one operation of a loaded plan and returns at once.
+    /// Submits one operation of a loaded plan without waiting.
     ///
     /// Errors: [`Error::NotLoaded`].
     pub fn launch(
@@ -53,10 +53,10 @@ impl Stream {
     }
 
     /// Submits every operation of a loaded plan as one unit: the first failure cancels the rest.
-    /// With `wait` it returns when all are done, else at once; the outcome is in `completion`
-    /// either way. The plan starts when everything in `after` is done.
+    /// With `wait`, returns when all are done. The outcome is stored in `completion` in both cases.
+    /// The plan starts when everything in `after` is done.
     ///
-    /// Errors: [`Error::NotLoaded`]; with `wait`, whatever the run fails with.
+    /// Errors: [`Error::NotLoaded`]; with `wait`, the failure of the run.
     pub fn run(
         &self,
         plan: &ExecutionPlan,
@@ -87,10 +87,10 @@ impl Stream {
         Lowering { plan, device: self.queue.device().id(), arguments }
     }
 
-    /// Runs every operation of a loaded plan at once on this thread, if nothing is queued or running
-    /// before it, and if the plan does nothing but launch and copy fixed bytes; None otherwise.
+    /// Runs every operation of a loaded plan on this thread, if the queue is empty and the plan
+    /// only launches and copies constant bytes; else returns `None`.
     ///
-    /// Errors: [`Error::NotLoaded`]; whatever the run fails with.
+    /// Errors: [`Error::NotLoaded`]; the failure of the run.
     pub fn run_idle(&self, plan: &ExecutionPlan, arguments: &ArgumentBlock) -> Option<Result<()>> {
         if !plan.facts.simple {
             return None;
@@ -121,9 +121,9 @@ impl Stream {
         })
     }
 
-    /// Copies `size` bytes of a value to the host, after what was submitted before, and waits.
+    /// Copies `size` bytes of a value to the host, after earlier submissions, and waits.
     ///
-    /// Errors: [`Error::InvalidHandle`] if the value holds fewer; [`Error::HostMemory`].
+    /// Errors: [`Error::InvalidHandle`] if the value has fewer bytes; [`Error::HostMemory`].
     pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
         let (target, block) = self.queue.download(value, size)?;
         self.copy(block)?;

@@ -1,23 +1,24 @@
-//! Strided arrays in memory, and copies between them: views, transposes and slices of arrays on the host
-//! and in device memory.
+//! Strided arrays in memory, and copies between them: views, transposes and slices of arrays in
+//! host and device memory.
 
 use crate::{DeviceHandle, Error, Repeat, Result, StridedCopy};
 use girih_ir::TensorSpec;
 use smallvec::SmallVec;
 
-/// Where the elements of an array are in a piece of memory. Strides are in bytes and may be negative or 0.
+/// The layout of an array's elements in a block of memory. Strides are in bytes and may be negative
+/// or 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strided {
-    /// Bytes before the first element.
+    /// The offset of the first element in bytes.
     pub offset: usize,
-    /// Elements along each axis, and bytes from one to the next.
+    /// The size and the stride in bytes of each axis.
     axes: SmallVec<[(usize, isize); 4]>,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     item: usize,
 }
 
 impl Strided {
-    /// The row-major array of a spec, from the start of its memory.
+    /// The row-major array of a spec at offset 0.
     pub fn dense(spec: &TensorSpec) -> Strided {
         let mut axes: SmallVec<[(usize, isize); 4]> = SmallVec::new();
         let mut step = spec.dtype.size() as isize;
@@ -29,10 +30,10 @@ impl Strided {
         Strided { offset: 0, axes, item: spec.dtype.size() }
     }
 
-    /// An array of any strides.
+    /// An array with any strides.
     ///
-    /// Errors: [`Error::Region`] unless there is a stride for each axis, and all elements are behind the
-    /// start of the memory, at places that can be counted.
+    /// Errors: [`Error::Region`] unless there is a stride for each axis, and all elements have
+    /// offsets from 0 to `isize::MAX`.
     pub fn new(
         offset: usize,
         shape: &[usize],
@@ -50,28 +51,28 @@ impl Strided {
         }
     }
 
-    /// Elements along each axis.
+    /// The number of elements along each axis.
     pub fn shape(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.axes.iter().map(|&(size, _)| size)
     }
 
-    /// Bytes from element to element along each axis.
+    /// The stride in bytes of each axis.
     pub fn byte_strides(&self) -> impl ExactSizeIterator<Item = isize> + '_ {
         self.axes.iter().map(|&(_, stride)| stride)
     }
 
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub fn item(&self) -> usize {
         self.item
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn numel(&self) -> usize {
         self.axes.iter().map(|&(size, _)| size).product()
     }
 
-    /// The first byte, and the first one behind: the bytes that elements have and those between them. None
-    /// if they cannot be counted from the start of the memory.
+    /// The range of bytes from the first element's start to the last element's end in memory;
+    /// `None` if an offset is negative or overflows.
     fn reach(&self) -> Option<(usize, usize)> {
         self.axes.iter().try_fold(self.item, |all, &(size, _)| all.checked_mul(size))?;
         if self.numel() == 0 {
@@ -89,8 +90,7 @@ impl Strided {
         Some((low, high))
     }
 
-    /// Bytes from the first one that an element has to the last: not the bytes of all elements, unless they
-    /// are dense.
+    /// The number of bytes from the first to the last element in memory, including gaps.
     pub fn size_bytes(&self) -> usize {
         self.reach().map_or(0, |(low, high)| high - low)
     }
@@ -109,9 +109,9 @@ impl Strided {
         }
     }
 
-    /// The same elements with the axes in another order.
+    /// The same elements with permuted axes.
     ///
-    /// Errors: [`Error::Region`] unless each axis is there once.
+    /// Errors: [`Error::Region`] unless `order` is a permutation of the axes.
     pub fn transpose(&self, order: &[usize]) -> Result<Strided> {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
@@ -123,9 +123,9 @@ impl Strided {
         Ok(Strided { axes, ..*self })
     }
 
-    /// Every `step`-th of `count` elements of an axis from `start` on; backwards for a negative step.
+    /// `count` elements of an axis from index `start` with step `step`, which may be negative.
     ///
-    /// Errors: [`Error::Region`] for elements that there are not.
+    /// Errors: [`Error::Region`] for elements out of range.
     pub fn slice(&self, axis: usize, start: usize, count: usize, step: isize) -> Result<Strided> {
         let size = self.axes.get(axis).map_or(0, |&(size, _)| size);
         let last = (count.saturating_sub(1) as isize).checked_mul(step);
@@ -145,7 +145,7 @@ impl Strided {
         Ok(sliced)
     }
 
-    /// A box of the array, and where it is.
+    /// The box of the array with the given start and extent.
     ///
     /// Errors: as [`Strided::slice`].
     pub fn region(&self, start: &[usize], extent: &[usize]) -> Result<Strided> {
@@ -162,10 +162,11 @@ impl Strided {
         Ok(region)
     }
 
-    /// The copies that bring each element to its place in an array of the same shape in memory at another
-    /// handle. There are several where an axis goes forwards in one and backwards in the other.
+    /// The copies of each element to its position in an array of the same shape in memory at
+    /// another handle. There are several copies if an axis has strides of opposite signs in the two
+    /// arrays.
     ///
-    /// Errors: [`Error::Region`] for arrays of other shapes or elements.
+    /// Errors: [`Error::Region`] for arrays whose shapes or element sizes differ.
     pub fn copies(
         &self,
         from: DeviceHandle,
@@ -190,7 +191,8 @@ impl Strided {
             if count == 1 {
                 continue;
             }
-            // The target's last element first where its stride is negative: then it is not.
+            // Traverse an axis backwards if its stride in the target is negative, so that the
+            // stride becomes positive.
             let s = match t < 0 {
                 true => {
                     let back = count as isize - 1;
@@ -222,9 +224,10 @@ impl Strided {
         Ok(starts.into_iter().map(copy).collect())
     }
 
-    /// Copies each element to its place in an array of the same shape, both in memory of the host.
+    /// Copies each element to its position in an array of the same shape, both in host memory.
     ///
-    /// Errors: [`Error::Region`] for arrays of other shapes or elements, or beyond their memory.
+    /// Errors: [`Error::Region`] for arrays whose shapes or element sizes differ, or that exceed
+    /// their memory.
     pub fn copy_on_host(&self, from: &[u8], target: &Strided, to: &mut [u8]) -> Result<()> {
         self.check(from.len())?;
         target.check(to.len())?;
@@ -241,8 +244,8 @@ impl Strided {
     }
 }
 
-/// Axes that go forwards in both arrays as the longest runs and the fewest repeats, which go through the
-/// target in the order of its memory.
+/// Merges axes with positive strides in both arrays to the longest runs and the fewest repeats, in
+/// the order of the target's memory.
 fn longest_runs(item: usize, mut axes: Vec<Repeat>) -> (usize, SmallVec<[Repeat; 3]>) {
     axes.sort_by_key(|axis| std::cmp::Reverse((axis.target, axis.source)));
     let mut run = item;
@@ -252,7 +255,7 @@ fn longest_runs(item: usize, mut axes: Vec<Repeat>) -> (usize, SmallVec<[Repeat;
     let mut repeats: SmallVec<[Repeat; 3]> = SmallVec::new();
     for axis in axes {
         match repeats.last_mut() {
-            // Each step of the one outside is the whole of this one.
+            // One step of the outer axis equals the whole inner axis.
             Some(outer)
                 if outer.source == axis.source * axis.count
                     && outer.target == axis.target * axis.count =>

@@ -1,6 +1,6 @@
-//! Programs for many sizes: a graph with symbolic sizes is optimised once and then *bound* to the
-//! sizes of each call. Binding replaces symbols by numbers, lowers the graph to kernels and places
-//! buffers; it runs no pass. What it gives is kept like any compiled program.
+//! Programs for many sizes: the passes run once on a graph with symbolic sizes, and the result is
+//! *bound* to the sizes of each call. Binding replaces symbols by numbers, lowers the graph to
+//! kernels and places buffers; it runs no pass. The bound plan is cached like any compiled plan.
 
 use crate::cache::CachedPlan;
 use crate::{CompileOptions, Executor, Result};
@@ -11,11 +11,11 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-/// A graph after the passes, to be lowered.
+/// A graph after the passes, ready to be lowered.
 pub struct Prepared {
     /// The graph.
     pub graph: Graph,
-    /// Which of the original graph's arguments it still has, ascending.
+    /// The indices of the original graph's arguments that the graph still has, ascending.
     pub kept_arguments: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ pub struct SymbolicGraph {
 }
 
 impl SymbolicGraph {
-    /// From a graph, whatever sizes it has.
+    /// Wraps a graph with any sizes.
     pub fn new(graph: Graph) -> SymbolicGraph {
         let mut encoded = Vec::with_capacity(graph.len() * 40);
         graph.encode(&mut encoded);
@@ -39,7 +39,7 @@ impl SymbolicGraph {
     }
 }
 
-/// The graph with symbols replaced by sizes; itself if it has none.
+/// The graph with symbols replaced by sizes; the graph itself if it has no symbols.
 fn at<'a>(graph: &'a Graph, sizes: &Sizes) -> Result<Cow<'a, Graph>> {
     Ok(match graph.is_symbolic() {
         true => Cow::Owned(graph.bind(sizes)?),
@@ -47,7 +47,7 @@ fn at<'a>(graph: &'a Graph, sizes: &Sizes) -> Result<Cow<'a, Graph>> {
     })
 }
 
-/// What the passes made of a symbolic graph, and where that is right.
+/// The result of the passes on a symbolic graph, with the guards on sizes under which it is valid.
 pub(crate) struct Executable {
     prepared: Prepared,
     guards: Vec<Guard>,
@@ -56,16 +56,16 @@ pub(crate) struct Executable {
 /// Executables by the key of their graph.
 pub(crate) type Executables = FxHashMap<Box<[u8]>, Arc<Executable>>;
 
-/// Executables held at most; all are forgotten when there are more.
+/// The maximum number of executables; the table is cleared when it is full.
 const MOST_EXECUTABLES: usize = 256;
 
 impl Executor {
-    /// The plan of a symbolic graph at some sizes: one in memory or on disk, or the graph as the passes
-    /// left it bound to them, or compiled. Every guard under which the graph was made must hold at the sizes.
+    /// The plan of a symbolic graph at some sizes: from memory or disk, or from binding the result
+    /// of the passes, or compiled. The sizes must satisfy every guard of the trace of the graph.
     ///
-    /// Counts a compilation when the passes run, a binding when their result is bound. Where the
-    /// passes relied on a size that is another now, the graph is bound before them: a compilation
-    /// for these sizes alone.
+    /// Counts a compilation when the passes run, and a binding when their result is bound. If the
+    /// sizes violate a guard of the passes, the graph is bound before the passes and compiled for
+    /// these sizes alone.
     ///
     /// Errors: as [`crate::Backend::compile`]; [`crate::Error::Graph`] for sizes too large.
     pub fn plan_at(
@@ -83,7 +83,8 @@ impl Executor {
             return Ok(plan);
         }
         let arguments = at(&program.graph, sizes)?;
-        // On disk it is the program of the graph at these sizes, whichever sizes it was traced at.
+        // The key on disk is the key of the graph at these sizes, so it does not depend on the
+        // traced sizes.
         let disk = self.disk.as_ref().filter(|_| options.user == 0);
         let disk = disk.map(|disk| (disk, self.key(&arguments, options)));
         let stored = disk.as_ref().and_then(|(disk, key)| self.restore_from_disk(disk, key));
@@ -111,7 +112,7 @@ impl Executor {
         Ok(plan)
     }
 
-    /// The graph after the passes, from memory or made.
+    /// The result of the passes on the graph, from memory or computed.
     fn executable(
         &self,
         key: Vec<u8>,

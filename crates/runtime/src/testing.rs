@@ -1,4 +1,4 @@
-//! A device for this crate's tests: logs its launches, takes its time, fails on request.
+//! A device for this crate's tests: it logs its launches, has a latency, and fails on request.
 
 use crate::{
     AddressMap, Allocator, Backend, Binary, Buffer, CompileOptions, Device, DeviceHandle, DeviceId,
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Compiles nothing.
+/// A back end that cannot compile.
 pub struct NoBackend;
 
 impl Backend for NoBackend {
@@ -18,7 +18,7 @@ impl Backend for NoBackend {
     }
 }
 
-/// Programs are numbers; a launch sleeps and appends its number to the log.
+/// A device whose programs are numbers; a launch sleeps and appends its number to the log.
 pub struct MockDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
@@ -26,26 +26,26 @@ pub struct MockDevice {
     latency: Duration,
     memory: Mutex<Vec<u8>>,
     pub log: Mutex<Vec<u32>>,
-    /// Launches that run now, and the most that ever did.
+    /// The number of running launches, and its maximum.
     running: (AtomicUsize, AtomicUsize),
 }
 
 impl MockDevice {
-    /// The program that fails.
+    /// A program that fails.
     pub const FAILS: u32 = u32::MAX;
-    /// The program that panics.
+    /// A program that panics.
     pub const PANICS: u32 = u32::MAX - 1;
 
     pub fn new(latency: Duration) -> Arc<MockDevice> {
         MockDevice::concurrent(latency, 1)
     }
 
-    /// One that runs so many submissions at once.
+    /// A device with that maximum of concurrent submissions.
     pub fn concurrent(latency: Duration, concurrency: usize) -> Arc<MockDevice> {
         MockDevice::with_memory(latency, concurrency, 1 << 16)
     }
 
-    /// One with so many bytes of memory.
+    /// A device with `bytes` bytes of memory.
     pub fn with_memory(latency: Duration, concurrency: usize, bytes: usize) -> Arc<MockDevice> {
         let allocator = Allocator::new(DeviceId::unique(), "mock", &[bytes]);
         Arc::new(MockDevice {
@@ -65,7 +65,7 @@ impl MockDevice {
         })
     }
 
-    /// The most launches that ever ran at once.
+    /// The maximum number of concurrent launches so far.
     pub fn most_at_once(&self) -> usize {
         self.running.1.load(SeqCst)
     }

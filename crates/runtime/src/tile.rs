@@ -1,11 +1,12 @@
-//! Tiled launches: a program compiled for tensors of one size runs on larger ones, tile by tile, without
-//! compiling for them.
+//! Tiled launches: a program compiled for tensors of one size runs on larger tensors tile by tile,
+//! without another compilation.
 //!
-//! The program's factors ([`ProgramFactors`]) say which axes of its arguments and outputs correspond. A
-//! factor of which the tensors have more than the program is tiled: pointwise ones give parts of the
-//! outputs, reduced ones partial outputs that are combined in order. A tile that is not dense in its
-//! tensor is copied to a dense block and back; tensors may also be in host memory, so that one larger
-//! than the device's streams through it. Copies of the next tiles overlap the launches of this one.
+//! The program's factors ([`ProgramFactors`]) say which axes of its arguments and outputs
+//! correspond. A factor is tiled if it is larger in the tensors than in the program: tiles of a
+//! pointwise factor give parts of the outputs, tiles of a reduced factor give partial outputs that
+//! are combined in order. A tile that is not dense in its tensor is copied to a dense block and
+//! back. Tensors may also be in host memory, so that a tensor larger than the device's memory
+//! streams through the device. Copies of the next tiles overlap the launches of the current tile.
 
 mod kernels;
 mod launch;
@@ -19,30 +20,31 @@ use girih_ir::factors::{AxisFactors, ProgramFactor, ProgramRole};
 use girih_ir::{Graph, GraphBuilder, OpCode, ProgramFactors, TensorSpec};
 use std::sync::Arc;
 
-/// What is done where a size is not a multiple of the tile's.
+/// The treatment of a size that is not a multiple of the tile's size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Remainder {
-    /// The last tile is smaller, and a program is compiled for it; padded if there is none.
+    /// The last tile is smaller and gets a program of its own; if that is not possible, it is
+    /// padded.
     #[default]
     Exact,
-    /// The last tile's arguments are padded, with a number that adds nothing where they are reduced;
-    /// the padding's results are not written.
+    /// The last tile's arguments are padded, with the neutral element along reduced factors.
+    /// Results of the padding are not written.
     Padded,
-    /// An error.
+    /// Such a size is an error.
     Strict,
 }
 
-/// How a tiled launch is done.
+/// The options of a tiled launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileOptions {
-    /// What is done where a size is not a multiple of the tile's.
+    /// The treatment of a size that is not a multiple of the tile's size.
     pub remainder: Remainder,
-    /// Tiles whose copies may be under way at once; each has blocks of its own. At least 1.
+    /// The number of tiles in flight, each with its own blocks. At least 1.
     pub depth: usize,
-    /// Results go to host memory, tile by tile.
+    /// Whether results are written to host memory, tile by tile.
     pub to_host: bool,
-    /// Tiles that are not dense in a tensor of the device are read in place, by a program compiled for the
-    /// tensor's strides, and not from a dense copy.
+    /// Whether tiles that are not dense in a device tensor are read in place, by a program compiled
+    /// for the tensor's strides, instead of from a dense copy.
     pub in_place: bool,
 }
 
@@ -52,10 +54,10 @@ impl Default for TileOptions {
     }
 }
 
-/// Host memory that tiles are read from.
+/// Host memory with the data of an argument.
 pub type HostArray = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// A tensor, dense and row-major, that tiles are read from.
+/// A dense, row-major argument of a tiled launch.
 #[derive(Clone)]
 pub enum TileArgument {
     /// In device memory.
@@ -65,7 +67,7 @@ pub enum TileArgument {
 }
 
 impl TileArgument {
-    /// Shape and dtype.
+    /// The shape and dtype.
     pub fn spec(&self) -> &TensorSpec {
         match self {
             TileArgument::Device(_, spec) | TileArgument::Host(_, spec) => spec,
@@ -89,32 +91,31 @@ pub enum TileResult {
     Host(HostBytes, TensorSpec),
 }
 
-/// A program of tiles.
+/// A program compiled for one tile.
 pub struct TiledProgram {
     graph: Graph,
     options: CompileOptions,
     plan: CachedPlan,
     factors: ProgramFactors,
-    /// Size of each factor in a tile.
+    /// The size of each factor in a tile.
     tile: Vec<usize>,
 }
 
-/// What a tiled launch does, found and checked before anything is enqueued.
+/// The plan of a tiled launch, computed and checked before anything is enqueued.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tiling {
-    /// Size of each factor in the tensors.
+    /// The size of each factor in the tensors.
     pub sizes: Vec<usize>,
-    /// The factors that are tiled, in the order of the loops, the innermost last: pointwise ones, then
-    /// reduced ones.
+    /// The tiled factors in loop order, innermost last: pointwise factors, then reduced ones.
     pub loops: Vec<usize>,
-    /// Number of tiles along each of the loops.
+    /// The number of tiles along each loop.
     pub counts: Vec<usize>,
-    /// Specs of the results.
+    /// The specs of the results.
     pub results: Vec<TensorSpec>,
 }
 
 impl Tiling {
-    /// The tiles, in order: which one along each of the loops.
+    /// The tiles in order, each as its index along each loop.
     pub fn tiles(&self) -> impl Iterator<Item = Vec<usize>> + '_ {
         let total: usize = self.counts.iter().product();
         (0..total).map(|mut tile| {
@@ -134,7 +135,7 @@ impl TiledProgram {
         &self.factors
     }
 
-    /// Size of each factor in a tile.
+    /// The size of each factor in a tile.
     pub fn tile(&self) -> &[usize] {
         &self.tile
     }
@@ -154,11 +155,12 @@ impl TiledProgram {
         &self.plan
     }
 
-    /// How tensors of these specs are tiled.
+    /// The tiling of tensors with these specs.
     ///
     /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for another dtype or rank;
-    /// [`Error::Tiling`] for sizes below the tile's, sizes that contradict each other, a factor that
-    /// only the whole axis serves, and, if `remainder` is strict, sizes that do not divide.
+    /// [`Error::Tiling`] for sizes below the tile's, inconsistent sizes, a larger size of a factor
+    /// that cannot be tiled, and, if `remainder` is strict, sizes that are not multiples of the
+    /// tile's.
     pub fn tiling(&self, arguments: &[&TensorSpec], remainder: Remainder) -> Result<Tiling> {
         let sizes = self.sizes(arguments)?;
         let mut loops: Vec<usize> = (0..sizes.len()).filter(|&f| sizes[f] > self.tile[f]).collect();
@@ -194,7 +196,7 @@ impl TiledProgram {
         Ok(())
     }
 
-    /// The size of each factor in tensors of these specs.
+    /// The size of each factor in tensors with these specs.
     fn sizes(&self, arguments: &[&TensorSpec]) -> Result<Vec<usize>> {
         let expected = self.graph.arguments().count();
         if expected != arguments.len() {
@@ -224,8 +226,8 @@ impl TiledProgram {
         Ok(sizes.iter().enumerate().map(size).collect())
     }
 
-    /// Notes the sizes that an argument's axis gives its factors: the outermost may be larger than in a
-    /// tile.
+    /// Records the sizes of the factors on an argument's axis. Only the outermost factor may be
+    /// larger than in a tile.
     fn note_axis(
         &self,
         sizes: &mut [Option<(usize, usize)>],
@@ -265,7 +267,7 @@ impl TiledProgram {
 }
 
 impl Executor {
-    /// Compiles a graph for tiles of its arguments' sizes. Each launch may then be of larger tensors.
+    /// Compiles a graph for tiles of its arguments' sizes. Each launch may have larger tensors.
     ///
     /// Errors: as [`Executor::plan`]; [`Error::Tiling`] for symbolic sizes.
     pub fn tiled(&self, graph: &Graph, options: CompileOptions) -> Result<TiledProgram> {

@@ -1,6 +1,6 @@
-//! Traces: when each primitive ran, on which stream, and when programs were compiled.
+//! Traces: the time and stream of each primitive, and the times of compilations.
 //!
-//! While no [`Recording`] is open, all that this costs is one load of a counter for each primitive.
+//! While no [`Recording`] is open, tracing costs one load of a counter per primitive.
 
 use crate::{Device, DeviceId};
 use girih_sync::Mutex;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Most spans that a recording keeps, the latest ones.
+/// The maximum number of spans in a recording, which keeps the latest ones.
 pub const MOST_SPANS: usize = 1 << 20;
 
-/// What a span of time was spent on.
+/// The kind of work in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SpanKind {
     /// A kernel ran.
@@ -43,22 +43,22 @@ impl SpanKind {
     }
 }
 
-/// One primitive, or one compilation.
+/// The span of one primitive or one compilation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// The kernel's name; for others that of the kind.
+    /// The kernel's name; for other kinds the name of the kind.
     pub name: String,
-    /// What the time was spent on.
+    /// The kind of work.
     pub kind: SpanKind,
-    /// The device that it was work for.
+    /// The device of the work.
     pub device: DeviceId,
-    /// The stream of that device it was submitted to; None for work of the host that needs no stream.
+    /// The number of the stream on that device; `None` for work of the host without a stream.
     pub stream: Option<usize>,
-    /// Since the process' first look at the clock.
+    /// The start, as the time since the process's first use of the trace clock.
     pub start: Duration,
-    /// How long it took.
+    /// The duration.
     pub duration: Duration,
-    /// Bytes copied; 0 for other kinds.
+    /// The number of bytes copied; 0 for other kinds.
     pub bytes: usize,
 }
 
@@ -68,15 +68,15 @@ struct Spans {
     dropped: usize,
 }
 
-/// Collects the spans of the whole process from its start to its drop.
+/// Records the spans of the whole process from its creation to its drop.
 pub struct Recording(Arc<Mutex<Spans>>);
 
-/// Recordings that are open, and how many.
+/// The open recordings, and their number.
 static OPEN: Mutex<Vec<Weak<Mutex<Spans>>>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl Recording {
-    /// Starts to record.
+    /// Starts recording.
     #[allow(clippy::new_without_default, reason = "recording is an effect")]
     pub fn new() -> Recording {
         let spans = Arc::new(Mutex::new(Spans::default()));
@@ -90,7 +90,7 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).kept.iter().cloned().collect()
     }
 
-    /// How many spans were dropped, the earliest ones, because there were more than [`MOST_SPANS`].
+    /// The number of spans, the earliest ones, that were dropped to keep [`MOST_SPANS`].
     pub fn dropped(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
@@ -104,7 +104,7 @@ impl Drop for Recording {
     }
 }
 
-/// Does `work`, and notes how long it took where anybody records.
+/// Calls `work`, and records its duration if a recording is open.
 #[inline]
 pub(crate) fn span<T>(
     kind: SpanKind,

@@ -1,7 +1,9 @@
-//! Transfers: arrays of the host, strided or not, to the tiles that a layout cuts a tensor into, and back.
+//! Transfers: copies of host arrays, strided or not, to the tiles of a tensor with a layout, and
+//! back.
 //!
-//! What is brought to a device is gathered when the transfer is asked for, so that the source may change or
-//! go at once; what comes back is scattered by the queue when it has arrived.
+//! A transfer to a device gathers the tiles before it returns, so that the source may change or be
+//! dropped immediately. A transfer to the host scatters each tile in the queue when the tile has
+//! arrived.
 
 use crate::queue::{Submission, host_bytes};
 use crate::{
@@ -15,21 +17,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A tensor in device memory, cut into a tile for each processor of a mesh. A tile is row-major.
+/// A tensor in device memory, with a row-major tile for each processor of a mesh.
 pub struct TiledTensor {
     spec: TensorSpec,
     layout: MeshLayout,
     tiles: Vec<(Value, TensorSpec)>,
 }
 
-/// A transfer under way.
+/// An asynchronous transfer.
 #[derive(Clone, Debug)]
 pub struct TransferHandle {
     id: u64,
     completion: Arc<Completion>,
 }
 
-/// Moves tensors between the host and a device, through a queue of its own, and counts what it moved.
+/// Copies tensors between the host and a device on a queue of its own, and measures the transfers.
 pub struct TransferManager {
     executor: Arc<Executor>,
     queue: DeviceQueue,
@@ -42,28 +44,29 @@ struct Totals {
     nanoseconds: AtomicU64,
 }
 
-/// Numbers of transfers, unique in the process.
+/// The next transfer number. Transfer numbers are unique in the process.
 static TRANSFERS: AtomicU64 = AtomicU64::new(1);
 
 impl TiledTensor {
-    /// Shape and dtype of the whole.
+    /// Shape and dtype of the whole tensor.
     pub fn spec(&self) -> &TensorSpec {
         &self.spec
     }
 
-    /// Which processor has which part.
+    /// The distribution of the tensor over processors.
     pub fn layout(&self) -> &MeshLayout {
         &self.layout
     }
 
-    /// The tile of a processor, and its spec; None for a processor outside of the mesh.
+    /// The tile of a processor, and its spec; `None` for a processor outside the mesh.
     pub fn tile(&self, pe: Pe) -> Option<(&Value, &TensorSpec)> {
         let inside = pe.row < self.layout.rows() && pe.col < self.layout.cols();
         let number = inside.then(|| pe.row * self.layout.cols() + pe.col)?;
         self.tiles.get(number).map(|(value, spec)| (value, spec))
     }
 
-    /// Where the elements of each rectangle of a tile are in an array of the whole and in the tile.
+    /// For each rectangle of a tile, its region in an array of the whole tensor and its region in
+    /// the tile.
     fn parts(&self, number: usize, pe: Pe, whole: &Strided) -> Result<Vec<(Strided, Strided)>> {
         let tile = Strided::dense(&self.tiles[number].1);
         let rects = self.layout.rectangles(pe, &self.spec.shape)?;
@@ -81,29 +84,30 @@ impl TransferHandle {
         self.id
     }
 
-    /// Whether it has ended, well or not.
+    /// Whether the transfer has ended, successfully or not.
     pub fn is_complete(&self) -> bool {
         self.completion.poll().is_some()
     }
 
-    /// Waits for its end, as often as one likes.
+    /// Blocks until the transfer has ended. May be called repeatedly.
     ///
-    /// Errors: what it failed with.
+    /// Errors: the failure of the transfer.
     pub fn wait(&self) -> Result<()> {
         self.completion.wait_or_interrupt()
     }
 }
 
 impl TransferManager {
-    /// One for the device of an executor.
+    /// A manager for the device of an executor.
     pub fn new(executor: &Arc<Executor>) -> TransferManager {
         let queue = executor.stream().queue().helper();
         TransferManager { executor: executor.clone(), queue, totals: Arc::default() }
     }
 
-    /// Memory for a tensor in that layout; its contents are arbitrary.
+    /// Allocates memory for a tensor with that layout; its contents are uninitialised.
     ///
-    /// Errors: [`Error::Layout`] for a tensor that the layout is not for; [`Error::OutOfMemory`].
+    /// Errors: [`Error::Layout`] for a tensor that the layout does not support;
+    /// [`Error::OutOfMemory`].
     pub fn allocate(&self, spec: &TensorSpec, layout: &MeshLayout) -> Result<TiledTensor> {
         let tile = |pe| {
             let tile = TensorSpec::new(layout.tile_shape(pe, &spec.shape)?, spec.dtype);
@@ -116,17 +120,17 @@ impl TransferManager {
 
     /// Scatters a row-major array to the tiles of a tensor, and waits.
     ///
-    /// Errors: as [`TransferManager::host_to_device_async`]; what the copies fail with.
+    /// Errors: as [`TransferManager::host_to_device_async`]; the failure of a copy.
     pub fn host_to_device(&self, source: &[u8], target: &TiledTensor) -> Result<()> {
         self.check_size(source.len(), &target.spec)?;
         self.host_to_device_async(source, &Strided::dense(&target.spec), target)?.wait()
     }
 
-    /// Begins to scatter an array, of which `view` says where its elements are in `source`, to the tiles of
-    /// a tensor. The source may be changed or dropped when this returns.
+    /// Starts to scatter an array to the tiles of a tensor. `view` is the layout of the array in
+    /// `source`. The source may be changed or dropped once this returns.
     ///
-    /// Errors: [`Error::Region`] for an array of another shape or element, or beyond the source;
-    /// [`Error::HostMemory`].
+    /// Errors: [`Error::Region`] for an array with another shape or element size than the tensor,
+    /// or that exceeds the source; [`Error::HostMemory`].
     pub fn host_to_device_async(
         &self,
         source: &[u8],
@@ -155,9 +159,9 @@ impl TransferManager {
         Ok(self.submit(blocks, bytes))
     }
 
-    /// Gathers the tiles of a tensor to a row-major array.
+    /// Gathers the tiles of a tensor into a row-major array.
     ///
-    /// Errors: [`Error::HostMemory`]; what the copies fail with.
+    /// Errors: [`Error::HostMemory`]; the failure of a copy.
     pub fn device_to_host(&self, source: &TiledTensor) -> Result<Box<[u8]>> {
         let (bytes, handle) = self.device_to_host_async(source)?;
         handle.wait()?;
@@ -165,8 +169,9 @@ impl TransferManager {
         Ok(std::mem::take(&mut *bytes))
     }
 
-    /// Begins to gather the tiles of a tensor to a row-major array, which is whole when the transfer has
-    /// ended. Of tiles with the same elements one is read. The tensor may be dropped when this returns.
+    /// Starts to gather the tiles of a tensor into a row-major array, which is complete when the
+    /// transfer has ended. Of several tiles with the same elements, only one is read. The tensor
+    /// may be dropped once this returns.
     ///
     /// Errors: [`Error::HostMemory`].
     pub fn device_to_host_async(
@@ -197,10 +202,10 @@ impl TransferManager {
         Ok((whole, self.submit(blocks, bytes)))
     }
 
-    /// Begins to copy the elements of one array in device memory to those of another of the same shape.
+    /// Starts to copy the elements of one array in device memory to another one of the same shape.
     ///
-    /// Errors: [`Error::Region`] for arrays of other shapes or elements; [`Error::InvalidHandle`] for one
-    /// beyond its buffer.
+    /// Errors: [`Error::Region`] for arrays whose shapes or element sizes differ, or that exceed
+    /// their values; [`Error::InvalidHandle`] for values of another device.
     pub fn device_to_device_async(
         &self,
         source: (&Value, &Strided),
@@ -218,13 +223,13 @@ impl TransferManager {
         Ok(self.submit(copies.into_iter().map(block).collect(), bytes))
     }
 
-    /// Bytes of all transfers that succeeded so far.
+    /// The total number of bytes of all successful transfers.
     pub fn total_bytes_transferred(&self) -> u64 {
         self.totals.bytes.load(Relaxed)
     }
 
-    /// Bytes per second of those transfers, from when each was asked for until it had ended; 0 before the
-    /// first.
+    /// The mean number of bytes per second of the successful transfers, each measured from its
+    /// submission to its end; 0 before the first one.
     pub fn average_transfer_bandwidth(&self) -> f64 {
         match self.totals.nanoseconds.load(Relaxed) {
             0 => 0.0,
@@ -266,7 +271,7 @@ impl TransferManager {
             }
         });
         let done = completion.clone();
-        // Awaited: whoever has the handle is told of a failure, and later transfers run all the same.
+        // Awaited: the owner of the handle receives a failure, and later transfers run after it.
         let work = Submission { blocks, after: SmallVec::new(), completion, awaited: true };
         self.queue.submit(work);
         TransferHandle { id: TRANSFERS.fetch_add(1, Relaxed), completion: done }

@@ -1,9 +1,9 @@
-//! Data of the host on its way to a device and back: copies of a stream.
+//! Copies of host data to a device and back, as work of a stream.
 //!
-//! The memory that data is brought to is new, so that no queued work knows it: the copy has to be in a
-//! queue, so that the device does it when it can, and is seen in traces; but not behind the stream's work.
-//! Where that stream is idle the copy is its own, done on this thread out of the caller's memory; else it
-//! is one of the executor's queue for copies.
+//! The target memory of an upload is new, so no queued work uses it. The copy needs a queue, so
+//! that it respects the device's concurrency and appears in traces, but it need not wait for the
+//! stream's work. If the stream is idle, the copy runs on the stream, on this thread, from the
+//! caller's memory. Else it runs on the executor's queue for copies.
 
 use crate::queue::{Submission, host_bytes};
 use crate::scheduler::runs_submission;
@@ -15,29 +15,31 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl Executor {
-    /// Bytes that [`Executor::upload_pieces`] asks for at once; whole elements of every dtype.
+    /// The size of a piece in [`Executor::upload_pieces`], in bytes; a multiple of every dtype's
+    /// size.
     pub const PIECE: usize = 256 << 10;
 
-    /// Copies host bytes to a block of their own, as a copy of a stream of this device. Waits for the
-    /// copy, but not for what the stream has to do before.
+    /// Copies host bytes to a new block, as a copy of a stream of this device. Waits for the copy,
+    /// but not for earlier work of the stream.
     ///
-    /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; what the copy fails with.
+    /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; the failure of the copy.
     pub fn upload_on(&self, stream: &Stream, bytes: &[u8]) -> Result<Value> {
         let value = Value::new(self.device.allocator().allocate(bytes.len())?);
         self.copy_in(stream.queue(), bytes, (&value, 0))?;
         Ok(value)
     }
 
-    /// [`Executor::upload_on`] the stream of this thread.
+    /// [`Executor::upload_on`] with the default stream of this thread.
     pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
         self.upload_on(&self.thread_stream(), bytes)
     }
 
-    /// As [`Executor::upload_on`], of bytes that are nowhere as a whole: `read` is given a piece's
-    /// memory with its place among the `size` bytes, from the first piece to the last. Each piece but
-    /// the last is a multiple of [`Executor::PIECE`] long.
+    /// As [`Executor::upload_on`], for data that is produced piece by piece: `read` gets the offset
+    /// of each piece in the `size` bytes, in ascending order, and a staging buffer to fill. Each
+    /// piece but the last has [`Executor::PIECE`] bytes.
     ///
-    /// Errors: [`Error::OutOfMemory`], before anything is read.
+    /// Errors: those of [`Executor::upload_on`]; [`Error::OutOfMemory`] is returned before the
+    /// first call of `read`.
     pub fn upload_pieces(
         &self,
         stream: &Stream,
@@ -57,20 +59,21 @@ impl Executor {
         Ok(value)
     }
 
-    /// Begins to copy the first `size` bytes of a value of another device, which that device's stream `from`
-    /// reads when it has done what it was given before, to a block of this executor's device. The copy goes
-    /// through host memory, piece by piece: one is read while the one before is written, and no thread waits.
-    /// The value may be used by what comes after the completion.
+    /// Starts to copy the first `size` bytes of a value of another device to a new block of this
+    /// executor's device. `from`, a stream of that other device, reads the value after its earlier
+    /// work. The copy goes through staging buffers in host memory: a piece is read while the
+    /// previous one is written, and no thread waits. Work that depends on the completion may use
+    /// the new value.
     ///
-    /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; [`Error::InvalidHandle`] for a value that holds
-    /// fewer bytes.
+    /// Errors: [`Error::OutOfMemory`]; [`Error::HostMemory`]; [`Error::InvalidHandle`] for a value
+    /// with fewer bytes.
     pub fn upload_from(
         &self,
         from: &Stream,
         value: &Value,
         size: usize,
     ) -> Result<(Value, Arc<Completion>)> {
-        /// Pieces that are read or written at once, each through host memory of its own.
+        /// The number of staging buffers, and so of pieces in flight.
         const DEPTH: usize = 2;
         let made = Value::new(self.device.allocator().allocate(size)?);
         value.check_size(size, from.queue().device().as_ref())?;
@@ -80,7 +83,7 @@ impl Executor {
         let mut written: SmallVec<[Arc<Completion>; DEPTH]> = SmallVec::new();
         for (number, at) in (0..size).step_by(Executor::PIECE).enumerate() {
             let piece = Executor::PIECE.min(size - at);
-            // The last piece is shorter than what the others are copied through.
+            // The last piece may be shorter than the staging buffers, so it gets its own.
             let slot = match piece == Executor::PIECE.min(size) {
                 true => slots[number % DEPTH].clone(),
                 false => host_bytes(piece)?,
@@ -91,7 +94,7 @@ impl Executor {
             let read = enqueue(from.queue(), block, before);
             let (target, buffer) = (made.handle().offset(at), Some(made.buffer.clone()));
             let block = ControlBlock::CopyFromSlot { source: slot, target, buffer };
-            // What fails on the way fails the last one.
+            // Depend on the previous piece, so that any failure reaches the last completion.
             let after = written.last().cloned().into_iter().chain([read]);
             written.push(enqueue(self.copies(), block, after));
         }
@@ -103,12 +106,12 @@ impl Executor {
         Ok((made, done))
     }
 
-    /// The queue of copies that streams have no time for.
+    /// The queue for copies that should not wait for the work of streams.
     fn copies(&self) -> &DeviceQueue {
         self.copies.get_or_init(|| self.stream().queue().helper())
     }
 
-    /// Blocks for pieces.
+    /// The pool of staging buffers.
     fn staging(&self) -> Result<&HostMemoryPool> {
         if let Some(pool) = self.staging.get() {
             return Ok(pool);
@@ -117,12 +120,12 @@ impl Executor {
         Ok(self.staging.get_or_init(|| pool))
     }
 
-    /// Copies the first `size` bytes of a value to the host, through the stream of this thread.
+    /// Copies the first `size` bytes of a value to the host, on the default stream of this thread.
     pub fn download(&self, value: &Value, size: usize) -> Result<Box<[u8]>> {
         self.thread_stream().download(value, size)
     }
 
-    /// Copies bytes to a place of new memory.
+    /// Copies bytes to an offset of a new block.
     fn copy_in(
         &self,
         queue: &DeviceQueue,
@@ -133,14 +136,15 @@ impl Executor {
         let copy =
             |device: &dyn Device, index| primitive::copy_to_device(device, index, bytes, target);
         if runs_submission() {
-            // By a function of the host that the device waits for: part of that function's work.
+            // A host function that the device waits for makes this copy, so the copy is part of
+            // that function's work.
             return copy(&**self.device(), queue.index());
         }
         let idle = |queue: &DeviceQueue| queue.run_idle(|device| copy(device, queue.index()));
         if let Some(outcome) = idle(queue).or_else(|| idle(self.copies())) {
             return outcome;
         }
-        // The device is busy: it has the copy when its turn has come.
+        // The device is busy: enqueue a copy of the bytes.
         let mut source = Vec::new();
         let requested = bytes.len();
         source.try_reserve_exact(requested).map_err(|_| Error::HostMemory { requested })?;
@@ -155,7 +159,7 @@ impl Executor {
     }
 }
 
-/// Enqueues one block behind other work; it is tried whatever has failed on its queue.
+/// Enqueues one block after other work; the block runs even after a failure of its queue.
 fn enqueue(
     queue: &DeviceQueue,
     block: ControlBlock,

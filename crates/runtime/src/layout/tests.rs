@@ -1,10 +1,10 @@
-//! Graphs of strided arguments beside the reference on gathered ones.
+//! Tests of strided arguments against the reference evaluator on gathered ones.
 
 use super::*;
 use girih_ir::DType;
 use girih_ir::reference::{Array, evaluate};
 
-/// The box of a tensor's elements from `offset` on.
+/// The elements of a strided box that begins at element `offset`.
 fn gathered(larger: &Array, offset: usize, spec: &TensorSpec, strides: &[usize]) -> Array {
     let mut places = vec![offset];
     for (&size, &stride) in spec.shape.iter().zip(strides) {

@@ -1,4 +1,5 @@
-//! Plans as text: what goes in and out, where buffers are, and the steps of each operation, a line each.
+//! Plans as text: arguments and results, the placement of buffers, and the steps of each operation,
+//! one per line.
 
 use super::{ArgumentSpec, ExecutionPlan, Placement};
 use crate::{MovingPart, Step};

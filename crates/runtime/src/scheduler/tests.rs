@@ -1,4 +1,4 @@
-//! Tests of queues, events and the scheduler on a device that takes its time and fails on request.
+//! Tests of queues, events and the scheduler on a device with latency that fails on request.
 
 use crate::defaults::DefaultStreams;
 use crate::testing::MockDevice;
@@ -33,7 +33,7 @@ fn a_scheduler_that_is_gone_is_not_asked_for_memory() {
         queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
         queue.synchronize().unwrap();
         drop(queue);
-        // A worker thread may still be about to end.
+        // A worker thread may be about to end.
         let start = Instant::now();
         while device.allocator().num_collectors() > before {
             assert!(start.elapsed() < Duration::from_secs(60), "the collector is still registered");
@@ -82,8 +82,9 @@ fn each_record_of_an_event_is_reached_on_its_own() {
     first.record(&event);
     second.wait(&event);
     second.launch(Arc::new(1u32), arguments());
-    // Recorded again behind more work: who waited for the first record is not held by it, and
-    // the first record does not pass for the second.
+    // The event is recorded again after more work: a thread that waits for the first record does
+    // not wait for the second one, and reaching the first record does not mark the second one as
+    // reached.
     first.launch(Arc::new(2u32), arguments());
     first.record(&event);
     event.synchronize().unwrap();
@@ -118,7 +119,7 @@ fn what_follows_a_completion_is_called_once_before_or_after_the_fact() {
 
 #[test]
 fn synchronising_waits_for_what_another_thread_runs_itself() {
-    // Under the scheduler's lock, and through the gate.
+    // Callers start under the scheduler's lock, or through the gate.
     for concurrency in [1, usize::MAX] {
         synchronise_with_a_caller(MockDevice::concurrent(Duration::from_millis(30), concurrency));
     }
@@ -169,7 +170,8 @@ fn arguments() -> Arc<ArgumentBlock> {
     Arc::new(ArgumentBlock::default())
 }
 
-/// Launches of queue and place, `queue * 10 + place`, enqueued before any runs: the order they ran in.
+/// The order in which launches of queue and index, `queue * 10 + index`, run that were enqueued
+/// under a hold.
 fn order(policy: Policy, priorities: &[i32], launches: u32) -> Vec<u32> {
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::with_policy(device.clone(), policy);
@@ -257,7 +259,8 @@ fn every_schedule_keeps_the_order_within_queues_and_some_differ_across() {
     assert!(across.len() > 1000, "the seed decides the order across queues");
 }
 
-/// Seconds from the first launch to the last end, of one launch of 50 ms on each of two queues.
+/// The time in seconds from the first launch to the last end, with one launch of 50 ms on each of
+/// two queues.
 fn makespan(concurrency: usize) -> f64 {
     let device = MockDevice::concurrent(Duration::from_millis(50), concurrency);
     let scheduler = Scheduler::new(device);
@@ -277,7 +280,7 @@ fn makespan(concurrency: usize) -> f64 {
 #[test]
 fn serial_hardware_runs_one_submission_at_a_time_and_concurrent_hardware_several() {
     assert!(makespan(1) >= 0.099, "one after the other");
-    // On a loaded machine threads start late: the best of several tries shows that they overlap.
+    // Threads start late on a loaded machine, so try several times to see an overlap.
     assert!((0..20).any(|_| makespan(4) < 0.09), "two at a time");
 }
 
@@ -329,7 +332,7 @@ fn nothing_enqueued_behind_a_failure_runs_until_it_is_told() {
     bad.launch(Arc::new(3u32), arguments());
     assert_eq!(bad.synchronize(), Ok(()));
     assert_eq!(*device.log.lock().unwrap(), [MockDevice::FAILS, 2, 3]);
-    // Whoever waits for the failed operation has been told.
+    // The thread that waits for the failed operation receives the failure.
     assert!(failing.wait().is_err());
     let failing = bad.launch(Arc::new(MockDevice::FAILS), arguments());
     assert!(failing.wait().is_err());
@@ -380,13 +383,13 @@ fn an_allocation_waits_for_memory_that_queued_work_holds() {
     let held = Arc::new(allocator.allocate(48 << 10).unwrap());
     let arguments = ArgumentBlock { buffers: [held].into_iter().collect(), ..Default::default() };
     let launched = queue.launch(Arc::new(1u32), Arc::new(arguments));
-    // The user has dropped the block; the launch still reads it.
+    // The caller has dropped the block, but the launch still reads it.
     assert!(launched.poll().is_none());
     let block = allocator.allocate(32 << 10).unwrap();
     assert_eq!(*device.log.lock().unwrap(), [1], "the block was granted when the launch was done");
     let error = allocator.allocate(48 << 10).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { in_use: 32_768, .. }), "{error}");
-    // Under a hold nothing would end.
+    // Under a hold, waiting for queued work would not end.
     let hold = scheduler.hold();
     let held = Arc::new(allocator.allocate(16 << 10).unwrap());
     let arguments = ArgumentBlock { buffers: [held].into_iter().collect(), ..Default::default() };
@@ -404,12 +407,12 @@ fn who_enqueues_faster_than_the_device_works_waits_for_room() {
     for i in 0..40u32 {
         queue.wait_for_room(4).unwrap();
         queue.launch(Arc::new(i), Arc::new(ArgumentBlock::default()));
-        // At most 4 that have not begun, and one that runs.
+        // At most 4 submissions have not started, and one is running.
         let done = device.log.lock().unwrap().len() as u32;
         assert!(i + 1 - done <= 6, "{done} of {i} are done");
     }
     queue.synchronize().unwrap();
-    // Failures do not surface here, and a held scheduler makes nobody wait.
+    // `wait_for_room` does not report failures, and does not block under a hold.
     queue.launch(Arc::new(MockDevice::FAILS), Arc::new(ArgumentBlock::default()));
     queue.wait_for_room(1).unwrap();
     let hold = scheduler.hold();
@@ -429,7 +432,7 @@ fn synchronising_does_not_wait_for_what_is_enqueued_later() {
     let launch = || drop(queue.launch(Arc::new(1u32), Arc::new(ArgumentBlock::default())));
     (0..5).for_each(|_| launch());
     std::thread::scope(|scope| {
-        // The queue never runs empty.
+        // The threads keep the queue from becoming empty.
         scope.spawn(|| {
             while !stop.load(SeqCst) {
                 queue.wait_for_room(20).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of operations and steps on a device that keeps bytes and logs launches.
+//! Tests of operations and steps on a device that stores bytes and logs launches.
 
 use super::*;
 use crate::plan::PlannedBuffer;
@@ -7,7 +7,7 @@ use crate::{Completion, Device, Scheduler, Stream};
 use girih_sync::Mutex;
 use std::time::Duration;
 
-/// A plan whose programs are numbers, with `sizes` of buffers that the test places itself.
+/// A plan whose programs are numbers, with buffers of these sizes and slots of these sizes.
 fn plan(operations: Vec<Operation>, sizes: &[usize], slots: &[usize]) -> ExecutionPlan {
     let placement = Placement::Temporary(0);
     let buffer = |&size_bytes: &usize| PlannedBuffer { placement, size_bytes };
@@ -30,7 +30,7 @@ struct Run {
 }
 
 impl Run {
-    /// Memory for the plan's buffers, with these bytes in the first, and for its slots.
+    /// Allocates the plan's buffers, with `first` in the first one, and its slots.
     fn new(plan: &ExecutionPlan, first: &[u8]) -> Run {
         let device = MockDevice::new(Duration::ZERO);
         let stream = Stream::new(&Scheduler::new(device.clone()));
@@ -82,7 +82,7 @@ fn the_three_kinds_of_operation_and_the_empty_one() {
     let run = Run::new(&plan, &[0; 4]);
     run.run(&plan).unwrap();
     assert_eq!((run.launches(), run.bytes(0)), (vec![1, 3, 2], vec![7; 4]));
-    // As primitives, in order.
+    // The primitives, in order.
     let lowering = Lowering { plan: &plan, device: run.device.id(), arguments: &run.block };
     let mut blocks = SmallVec::new();
     plan.operations.iter().try_for_each(|o| lowering.operation(o, &mut blocks)).unwrap();
@@ -132,7 +132,7 @@ fn strided_copies_within_the_device() {
 
 #[test]
 fn loops_and_branches_follow_what_is_in_memory() {
-    // Counts the first byte of the buffer down to 0 and launches the branch that it numbers.
+    // Decrements the slot's first byte to 0 and launches the branch with that index.
     let count_down = HostStep::new("count down", |slots| {
         slots[0].lock().unwrap()[0] -= 1;
         Ok(())
@@ -174,10 +174,10 @@ fn handles_are_copied_for_a_correction_in_the_order_of_the_arguments() {
     run.run(&plan).unwrap();
     let words: Vec<u64> =
         (run.bytes(2).chunks(8)).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
-    // Offset, and region 0 plus 1.
+    // The offset, and the index of region 0 plus 1.
     assert_eq!(words, [128, 1, 0, 1]);
     assert_eq!(run.launches(), [0, 1]);
-    // By addresses, the same step writes the address and 0.
+    // For physical addresses, the same step writes the address and 0.
     let handles = [0x4000, 0x1000].map(|at| DeviceHandle::physical(run.device.id(), at));
     let block = Arc::new(ArgumentBlock { handles: handles.into(), ..Default::default() });
     let lowering = Lowering { plan: &plan, device: run.device.id(), arguments: &block };

@@ -1,5 +1,5 @@
-//! Launches of several programs of tiles, one after the other, each on whole tensors or tile by tile, as
-//! the tensors ask for.
+//! Launches of a sequence of tiled programs, each on whole tensors or tile by tile, as the sizes of
+//! the tensors require.
 
 use super::{TileArgument, TileOptions, TileResult, TiledProgram};
 use crate::{Argument, Completion, Error, Executor, Result, Stream};
@@ -7,49 +7,50 @@ use girih_ir::TensorSpec;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An argument of a program in a sequence.
+/// The source of a program's argument in a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TileSource {
-    /// The tensor of that number that the launch is given.
+    /// The launch's tensor with this index.
     Input(usize),
-    /// A result of a program before.
+    /// A result of an earlier program.
     Result {
-        /// Number of the program.
+        /// The index of the program.
         program: usize,
-        /// Number of its result.
+        /// The index of the result.
         output: usize,
     },
 }
 
-/// Programs of tiles in order, and where their arguments come from.
+/// A sequence of tiled programs, with the sources of their arguments.
 pub struct KernelPlan {
     steps: Vec<(TiledProgram, Vec<TileSource>)>,
 }
 
-/// How a program of a sequence was launched.
+/// The way in which a program of a sequence was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchPath {
-    /// Once: the tensors are of the sizes that it was compiled for.
+    /// One launch: the tensors have the sizes that the program was compiled for.
     Whole,
-    /// By [`Executor::launch_tiled`], in so many tiles.
+    /// [`Executor::launch_tiled`] with that number of tiles.
     Tiled(usize),
 }
 
-/// A sequence that has been enqueued.
+/// An enqueued sequence.
 pub struct KernelRun {
-    /// Where the results of the last program will be.
+    /// The results of the last program, valid once the completion has an outcome.
     pub results: Vec<TileResult>,
-    /// The outcome of all of them.
+    /// The outcome of the whole sequence.
     pub completion: Arc<Completion>,
-    /// How each was launched.
+    /// The way in which each program was launched.
     pub paths: Vec<LaunchPath>,
 }
 
 impl KernelPlan {
-    /// A sequence; each program takes tensors of the launch or results of programs before it.
+    /// A sequence of programs whose arguments are tensors of the launch or results of earlier
+    /// programs.
     ///
-    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for a result that there is not, or
-    /// one of another dtype or rank than the argument.
+    /// Errors: [`Error::ArgumentCount`]; [`Error::ArgumentMismatch`] for a result that does not
+    /// exist, or whose dtype or rank is not the argument's.
     pub fn new(steps: Vec<(TiledProgram, Vec<TileSource>)>) -> Result<KernelPlan> {
         let plan = KernelPlan { steps };
         for (number, (program, sources)) in plan.steps.iter().enumerate() {
@@ -77,7 +78,8 @@ impl KernelPlan {
         Ok(plan)
     }
 
-    /// The specs of each program's results with tensors of these specs. Checks all programs.
+    /// Checks all programs. For each program, the specs of its results and whether it is launched
+    /// whole.
     fn check(
         &self,
         inputs: &[TileArgument],
@@ -107,12 +109,13 @@ impl KernelPlan {
 }
 
 impl Executor {
-    /// Launches a sequence of programs on tensors and returns when all are enqueued. Each program of which
-    /// the tensors are as large as it was compiled for is launched once, as [`Stream::run`] does; each
-    /// other one tile by tile. Only the results of the last go to host memory, if the options say so.
+    /// Launches a sequence of programs on tensors and returns when all of them are enqueued. A
+    /// program whose tensors have the sizes that it was compiled for is launched once, as by
+    /// [`Stream::run`]; any other program is launched tile by tile. Only the results of the last
+    /// program go to host memory, if `options` requests it.
     ///
-    /// Errors: those of [`Executor::launch_tiled`] for any of the programs, before anything is enqueued,
-    /// but for memory.
+    /// Errors: those of [`Executor::launch_tiled`] for any of the programs. Except for errors of
+    /// memory, they are returned before anything is enqueued.
     pub fn launch_kernels(
         &self,
         stream: &Stream,
@@ -138,7 +141,7 @@ impl Executor {
                 let (results, done) = self.launch_whole(stream, program, &given)?;
                 (results, done, LaunchPath::Whole)
             } else {
-                // What is on the host is copied as one tile if it is no larger.
+                // Host tensors of the tile's size are copied as one tile.
                 let run = self.launch_tiled(stream, program, &given, options)?;
                 let path = if whole { LaunchPath::Whole } else { LaunchPath::Tiled(run.tiles) };
                 (run.results, run.completion, path)

@@ -1,8 +1,8 @@
 //! Enqueues the tiles of a launch: copies in, launches and copies out, on three queues.
 //!
-//! Tile `n` is copied in when tile `n - depth`, whose blocks it takes, was computed; it is computed when
-//! it was copied in and the result block that it writes was copied out. Without copies all is on the
-//! stream's own queue.
+//! The copy-in of tile `n` waits for the computation of tile `n - depth`, whose blocks it reuses.
+//! The computation of a tile waits for its copy-in and for the copy-out of the result block that it
+//! overwrites. Without copies, everything runs on the stream's own queue.
 
 use super::region::Region;
 use super::{Remainder, TileArgument, TileOptions, TileResult, TiledProgram, Tiling};
@@ -21,22 +21,22 @@ use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 
-/// A tiled launch that has been enqueued.
+/// An enqueued tiled launch.
 pub struct TiledRun {
-    /// Where the results will be.
+    /// The results, valid once the completion has an outcome.
     pub results: Vec<TileResult>,
     /// The outcome of all tiles.
     pub completion: Arc<Completion>,
-    /// Number of tiles.
+    /// The number of tiles.
     pub tiles: usize,
 }
 
 impl Executor {
     /// Launches a program of tiles on larger tensors, and returns when all tiles are enqueued.
     ///
-    /// Errors: as [`TiledProgram::tiling`]; [`Error::OutOfMemory`] and [`Error::HostMemory`] for results
-    /// and the blocks of tiles under way; [`Error::Tiling`] for a last tile that can neither be compiled
-    /// nor padded.
+    /// Errors: as [`TiledProgram::tiling`]; [`Error::OutOfMemory`] and [`Error::HostMemory`] for
+    /// results and the blocks of tiles in flight; [`Error::Tiling`] for a last tile that can
+    /// neither be compiled nor padded.
     pub fn launch_tiled(
         &self,
         stream: &Stream,
@@ -73,17 +73,17 @@ impl Executor {
     }
 }
 
-/// Work that other queues wait for.
+/// The completion of work that other queues wait for.
 type Done = Arc<Completion>;
 
-/// What blocks of tiles under way are for.
+/// The purpose of a block for tiles in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Use {
     Argument(usize),
     Output(usize),
-    /// A partial result that is to be combined.
+    /// A partial result that has to be combined.
     Partial(usize),
-    /// Two combined, where the program cannot write over its argument.
+    /// The combination of two partial results, if the program cannot donate its argument.
     Combined(usize),
 }
 
@@ -99,9 +99,9 @@ struct Launch<'a> {
     blocks: FxHashMap<(Use, usize), Arc<Buffer>>,
     slots: FxHashMap<(Use, usize), HostBytes>,
     temporaries: FxHashMap<usize, Arc<Buffer>>,
-    /// What each argument's block holds.
+    /// The region of the argument in each argument block.
     loaded: FxHashMap<(usize, usize), Region>,
-    /// The last work on each ring of argument blocks and of output blocks.
+    /// The last work on each slot of the rings of argument blocks and of output blocks.
     computed: FxHashMap<usize, Done>,
     copied_out: FxHashMap<usize, Done>,
     /// The work of the stream before the launch.
@@ -111,17 +111,17 @@ struct Launch<'a> {
 
 /// One tile.
 struct Tile<'a> {
-    /// Which of the argument blocks, and of the output blocks, it uses.
+    /// The slots in the rings of argument blocks and of output blocks.
     ring: usize,
     out_ring: usize,
-    /// First index and number of each factor.
+    /// The first index and the size of each factor.
     starts: Vec<usize>,
     sizes: Vec<usize>,
-    /// The sizes that the program runs on: larger than the tile's where it is padded.
+    /// The sizes that the program runs on, which are larger than the tile's if it is padded.
     run: Vec<usize>,
     graph: Cow<'a, Graph>,
     plan: CachedPlan,
-    /// Which tile along each factor, and how many there are.
+    /// For each tiled factor, the tile's index and the number of tiles.
     at: FxHashMap<usize, (usize, usize)>,
 }
 
@@ -138,7 +138,7 @@ impl Tile<'_> {
         Region::new(tensor, &start, &extents)
     }
 
-    /// Elements along the axes of the block that the program is given.
+    /// The shape of the block for the program's argument or result.
     fn block(&self, axes: &[AxisFactors]) -> Vec<usize> {
         axes.iter().map(|axis| axis.iter().map(|&f| self.run[f]).product()).collect()
     }
@@ -205,13 +205,13 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    /// What was enqueued on the stream before the launch, whose results are the launch's arguments.
+    /// The completion of earlier work of the stream, which may compute the launch's arguments.
     fn before(&mut self) -> Done {
         let stream = self.stream;
         self.before.get_or_insert_with(|| submit(stream.queue(), SmallVec::new(), &[])).clone()
     }
 
-    /// The outcome of all, also for what is enqueued on the stream later.
+    /// The outcome of the whole launch. Later work of the stream waits for it, too.
     fn finish(self) -> Arc<Completion> {
         let after: Vec<Done> = self.last.into_iter().chain(self.copied_out.into_values()).collect();
         submit(self.stream.queue(), SmallVec::new(), &after)
@@ -248,7 +248,7 @@ impl<'a> Launch<'a> {
         })
     }
 
-    /// The graph for a tile of these sizes, and the sizes that it runs on.
+    /// The graph for a tile of these sizes, and the sizes that the graph runs on.
     fn graph_for(&self, sizes: &[usize]) -> (Cow<'a, Graph>, Vec<usize>) {
         let TiledProgram { graph, factors, tile, .. } = self.program;
         if sizes != tile
@@ -260,7 +260,7 @@ impl<'a> Launch<'a> {
         (Cow::Borrowed(graph), tile.clone())
     }
 
-    /// The arguments of a tile's program, and the copies that bring them.
+    /// The arguments of a tile's program, and the copies that load their blocks.
     fn arguments_of(&mut self, tile: &mut Tile<'_>) -> Result<(Vec<Argument>, Blocks)> {
         let (mut arguments, mut copies) = (Vec::new(), Blocks::new());
         let mut strides: Vec<Option<Strides>> = vec![None; self.arguments.len()];
@@ -300,12 +300,12 @@ impl<'a> Launch<'a> {
         Ok((arguments, copies))
     }
 
-    /// Bytes of the largest block of a tile.
+    /// The size in bytes of the block of a full tile.
     fn tile_bytes(&self, axes: &[AxisFactors], item: usize) -> usize {
         axes.iter().flatten().map(|&f| self.program.tile[f]).product::<usize>() * item
     }
 
-    /// The bytes of a block of padding.
+    /// The bytes of a block filled with padding.
     fn padding(&self, tile: &Tile<'_>, argument: usize, block: &[usize]) -> Result<Box<[u8]>> {
         let TiledProgram { factors, graph, .. } = self.program;
         let short = |f: &&usize| tile.run[**f] != tile.sizes[**f];
@@ -327,7 +327,7 @@ impl<'a> Launch<'a> {
         Ok(Array::from_f64(spec.shape, spec.dtype, &vec![value; count]).to_bytes().into())
     }
 
-    /// The copies that bring a region of an argument to a block.
+    /// Appends the copies of an argument's region to a block.
     fn load(
         &mut self,
         given: &TileArgument,
@@ -372,7 +372,7 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    /// The control blocks that compute a tile, and those that bring its results where they belong.
+    /// The control blocks that compute a tile, and those that copy its results out.
     fn compute(&mut self, tile: &Tile<'_>, arguments: &[Argument]) -> Result<(Blocks, Blocks)> {
         let (mut blocks, mut copies) = (Blocks::new(), Blocks::new());
         let outputs: Vec<Output> =
@@ -381,7 +381,7 @@ impl<'a> Launch<'a> {
             outputs.iter().map(|output| Some(output.target().clone())).collect();
         let values = self.launch(&tile.plan, arguments, targets, &mut blocks)?;
         for (index, (output, value)) in outputs.iter().zip(values).enumerate() {
-            // Results that are arguments, or one result twice.
+            // The program returns an argument, or one result twice, instead of writing the target.
             let target = output.target();
             if output.bytes > 0 && value.handle() != target.handle() {
                 blocks.push(copy_whole(&value, target, output.bytes));
@@ -397,7 +397,7 @@ impl<'a> Launch<'a> {
         Ok((blocks, copies))
     }
 
-    /// Where a tile's part of an output goes.
+    /// Plans a tile's part of an output.
     fn output(&mut self, tile: &Tile<'_>, index: usize) -> Result<Output> {
         let axes = self.program.factors.outputs()[index].clone();
         let spec = &self.tiling.results[index];
@@ -432,12 +432,12 @@ impl<'a> Launch<'a> {
                 Some(Value { buffer, offset: 0 })
             }
         };
-        // An output is reduced by one op.
+        // All reduced factors of an output have the same op.
         let combine = reduced.first().map_or(OpCode::Add, |(_, code)| *code);
         Ok(Output { region, block, bytes, value, partial, combine, last, copied })
     }
 
-    /// Binds a program to values and results and appends its control blocks.
+    /// Binds a program to arguments and result memory, and appends its control blocks.
     fn launch(
         &mut self,
         plan: &CachedPlan,
@@ -446,7 +446,7 @@ impl<'a> Launch<'a> {
         blocks: &mut Blocks,
     ) -> Result<crate::Values> {
         let size = plan.plan.temporary_bytes;
-        // The stream runs one tile after the other: they share the block.
+        // Tiles on one stream run one after another, so they can share the block.
         let temporaries = match (size, self.temporaries.get(&size)) {
             (0, _) => None,
             (_, Some(block)) => Some(block.clone()),
@@ -475,7 +475,7 @@ impl<'a> Launch<'a> {
         self.executor.combining(&block, output.combine, *options)
     }
 
-    /// Adds a partial result to what was accumulated before.
+    /// Combines a partial result with the accumulated result.
     fn combine(
         &mut self,
         plan: &CachedPlan,
@@ -496,7 +496,7 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    /// The copies from a tile's block to the result.
+    /// Appends the copies from a tile's block to the result.
     fn store(
         &mut self,
         tile: &Tile<'_>,
@@ -560,18 +560,18 @@ type Blocks = SmallVec<[ControlBlock; 4]>;
 /// A tile's part of an output.
 struct Output {
     region: Region,
-    /// Elements along the axes of the block that the program writes.
+    /// The shape of the block that the program writes.
     block: Vec<usize>,
     bytes: usize,
-    /// Where the part is, or is accumulated, until it is copied.
+    /// The memory of the part, in which partial results are accumulated.
     value: Value,
-    /// Where the program writes it, if it is to be combined with what is there.
+    /// The memory that the program writes, if its result has to be combined with `value`.
     partial: Option<Value>,
-    /// The op that combines it.
+    /// The op that combines partial results.
     combine: OpCode,
-    /// Nothing is combined with it later.
+    /// Whether this is the last partial result.
     last: bool,
-    /// It is not in its place.
+    /// Whether the part has to be copied from `value` to the result.
     copied: bool,
 }
 
@@ -593,7 +593,7 @@ fn queue<'q>(queue: &'q mut Option<DeviceQueue>, stream: &Stream) -> &'q DeviceQ
     queue.get_or_insert_with(|| stream.queue().helper())
 }
 
-/// Enqueues blocks that begin when other work is done.
+/// Enqueues blocks that start when other work is done.
 fn submit(queue: &DeviceQueue, blocks: Blocks, after: &[Done]) -> Done {
     let completion = Completion::pending();
     let (done, after) = (completion.clone(), after.iter().cloned().collect());

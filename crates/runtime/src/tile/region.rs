@@ -1,4 +1,4 @@
-//! The part of a tensor that a tile reads or writes.
+//! The region of a tensor that a tile reads or writes.
 
 use crate::{DeviceHandle, Repeat, StridedCopy, Strides};
 use girih_ir::TensorSpec;
@@ -7,25 +7,26 @@ use smallvec::SmallVec;
 /// A box of a dense, row-major tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Region {
-    /// Bytes before the first element.
+    /// The offset of the first element in bytes.
     pub offset: usize,
-    /// Elements along each axis, and bytes from one to the next in the tensor.
+    /// The number of elements along each axis, and the stride in the tensor in bytes.
     pub axes: SmallVec<[(usize, usize); 4]>,
-    /// Bytes of an element.
+    /// The size of an element in bytes.
     pub item: usize,
-    /// The elements follow each other in the tensor.
+    /// Whether the elements are contiguous in the tensor.
     pub dense: bool,
 }
 
 impl Region {
-    /// The box of a tensor from `start` on.
+    /// The box of a tensor with that start and those extents.
     pub fn new(tensor: &TensorSpec, start: &[usize], extents: &[usize]) -> Region {
         let item = tensor.dtype.size();
         let mut axes = SmallVec::new();
         let (mut stride, mut offset, mut dense, mut cut) = (item, 0, true, false);
         for axis in (0..extents.len()).rev() {
             let (size, extent) = (tensor.shape[axis], extents[axis]);
-            // Behind an axis of which only a part is taken, one element at most.
+            // Inside an axis of which the box has only a part, a dense box has at most one index
+            // per outer axis.
             dense &= !cut || extent == 1;
             cut |= extent < size;
             axes.push((extent, stride));
@@ -36,18 +37,18 @@ impl Region {
         Region { offset, axes, item, dense }
     }
 
-    /// True if the box has no elements.
+    /// Whether the box has no elements.
     pub fn is_empty(&self) -> bool {
         self.axes.iter().any(|(extent, _)| *extent == 0)
     }
 
-    /// Elements of the tensor from one index to the next along each axis of the box.
+    /// The strides of the box in the tensor, in elements.
     pub fn strides(&self) -> Strides {
         self.axes.iter().map(|(_, stride)| stride / self.item).collect()
     }
 
-    /// The copy between the box, in a tensor at one place, and a dense block that holds a box of
-    /// `block` elements along each axis; `gather` from the tensor to the block.
+    /// The copy between the box in a tensor at one handle and a dense block with `block` elements
+    /// along each axis. `gather`: from the tensor to the block; else from the block to the tensor.
     pub fn copy(
         &self,
         tensor: DeviceHandle,
@@ -63,7 +64,7 @@ impl Region {
         for (axis, &(count, stride)) in self.axes.iter().enumerate().rev() {
             let (source, target) = if gather { (stride, step) } else { (step, stride) };
             step *= block[axis];
-            // Runs that follow each other on both sides are one.
+            // Merge runs that are contiguous in source and target.
             let whole = repeats.is_empty() && source == copy.run && target == copy.run;
             match whole {
                 true => copy.run *= count,
