@@ -1,5 +1,5 @@
-//! The mock accelerator: a device with memory, addresses, engines and a clock of its own, whose kernels
-//! the host's processor computes.
+//! The mock accelerator: a device with its own memory, addresses, engines and clock, whose kernels
+//! run on the host's processor.
 
 use crate::backend::{ADDRESS_HEADER, MAGIC, MockBackend, MockBinary, MockProgram};
 use crate::memory::Memory;
@@ -13,62 +13,62 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How the device's memory is handed out.
+/// The allocation of the device's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryMode {
-    /// Blocks are cut out of regions of those sizes, in bytes; handles are region and offset.
+    /// Blocks are carved out of regions of these sizes in bytes; handles are region and offset.
     Regions(Vec<usize>),
-    /// Each block is mapped on its own, of at most so many bytes in all; handles are addresses.
+    /// Each block is mapped separately, up to this total size in bytes; handles are addresses.
     Physical(usize),
 }
 
-/// How long a launch takes on the device's clock.
+/// The duration of a launch on the device's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchTime {
-    /// Always so long.
+    /// A constant duration.
     Fixed(Duration),
-    /// As long as the host took.
+    /// The time that the host needed.
     Measured,
 }
 
-/// Which clock time passes on.
+/// The clock on which work takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// On the device's own; work takes as long as the host needs for it.
+    /// The device's clock only; work does not block for its modelled duration.
     Virtual,
-    /// On both: work also blocks its queue for that long.
+    /// Both clocks: work also blocks its queue for its modelled duration.
     Real,
 }
 
-/// What a mock accelerator is like. The default has 96 GB in 8 regions, a link of 16 GB/s with 5 us
-/// latency, one compute engine, and programs that are given their addresses.
+/// The configuration of a mock accelerator. The default has 96 GB in 8 regions, a link with 16 GB/s
+/// and a latency of 5 us, one compute engine, and programs that get addresses directly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MockConfig {
-    /// Its name in errors.
+    /// The device's name in errors.
     pub name: String,
-    /// Its memory.
+    /// The allocation of memory.
     pub memory: MemoryMode,
-    /// Time before a copy moves its first byte.
+    /// The latency of a copy.
     pub latency: Duration,
-    /// Bytes per second of copies between host and device, in each direction.
+    /// The bandwidth between host and device in bytes per second, for each direction.
     pub bandwidth: f64,
-    /// Bytes per second of copies within the device.
+    /// The bandwidth of copies within the device in bytes per second.
     pub memory_bandwidth: f64,
-    /// Submissions that run at once, each on a compute engine.
+    /// The number of concurrent submissions, and of compute engines.
     pub concurrency: usize,
-    /// How long launches take.
+    /// The duration of launches.
     pub launch: LaunchTime,
-    /// Which clock it all takes time on.
+    /// The clock on which work takes time.
     pub pace: Pace,
-    /// Programs embed the addresses of their data: a correction program writes them, before each launch,
-    /// where the program reads them.
+    /// Whether programs embed the addresses of their data. If so, a correction program writes the
+    /// addresses before each launch.
     pub corrections: bool,
-    /// Programs have no branches and loops: the host runs those of plans.
+    /// Whether programs have no branches and loops, so that the host executes those of plans.
     pub host_control_flow: bool,
 }
 
 impl MockConfig {
-    /// The back end for such a device, around that of the device that computes.
+    /// The back end for such a device, which wraps the back end of the device that computes.
     pub fn backend(&self, inside: Arc<dyn Backend>) -> Arc<dyn Backend> {
         let backend = Arc::new(MockBackend::new(inside, self.corrections));
         match self.host_control_flow {
@@ -95,14 +95,14 @@ impl Default for MockConfig {
     }
 }
 
-/// The device. Programs come from [`crate::MockBackend`], which wraps the back end of the device that
-/// computes.
+/// The mock accelerator. Its programs come from [`crate::MockBackend`], which wraps the back end of
+/// the device that computes.
 pub struct MockAccelerator {
     config: MockConfig,
     properties: Properties,
     allocator: Arc<Allocator>,
     memory: Memory,
-    /// Computes, and copies bytes of the process' memory.
+    /// The device that computes, and copies host memory.
     host: Arc<dyn Device>,
     engines: Vec<Engine>,
     timeline: Mutex<Timeline>,
@@ -110,10 +110,11 @@ pub struct MockAccelerator {
 }
 
 impl MockAccelerator {
-    /// A mock whose kernels `host` computes: a device whose physical addresses are the process' own.
+    /// A mock whose kernels run on `host`, a device whose physical addresses are addresses of the
+    /// process.
     ///
-    /// Errors: [`Error::Configuration`] for a bandwidth that is no positive number; [`Error::Launch`] if
-    /// its memory cannot be reserved.
+    /// Errors: [`Error::Configuration`] for a bandwidth that is not positive; [`Error::Launch`] if
+    /// the memory cannot be reserved.
     pub fn new(host: Arc<dyn Device>, config: MockConfig) -> Result<Arc<MockAccelerator>> {
         for value in [config.bandwidth, config.memory_bandwidth] {
             if value.is_nan() || value <= 0.0 {
@@ -148,7 +149,7 @@ impl MockAccelerator {
             allocator,
             memory,
             host,
-            // Engines beyond those that the scheduler's workers could use would never work.
+            // The scheduler uses few workers, so more engines would stay idle.
             engines: (0..concurrency.min(64)).map(Engine::Compute).collect(),
             timeline: Mutex::default(),
             packets: Mutex::default(),
@@ -156,22 +157,22 @@ impl MockAccelerator {
         }))
     }
 
-    /// What it is like.
+    /// The configuration.
     pub fn config(&self) -> &MockConfig {
         &self.config
     }
 
-    /// Keeps what the engines do from here on, for [`MockAccelerator::take_slots`].
+    /// Starts a log of the engines' work, for [`MockAccelerator::take_slots`].
     pub fn keep_slots(&self) {
         self.timeline().log = Some(Vec::new());
     }
 
-    /// What the engines did, in the order in which the host brought it.
+    /// Takes the log of the engines' work, in the order of the calls by the host.
     pub fn take_slots(&self) -> Vec<Slot> {
         self.timeline().log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The init packets it was given, in order.
+    /// The received init packets, in order.
     pub fn packets(&self) -> Vec<Box<[u8]>> {
         self.packets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -194,12 +195,12 @@ impl MockAccelerator {
     }
 
     fn copy_time(&self, bytes: usize, bandwidth: f64) -> Duration {
-        // Capped at a year: a bandwidth may be as small as it likes.
+        // At most a year: a tiny bandwidth would overflow the duration.
         let seconds = (bytes as f64 / bandwidth).min(3.2e7);
         self.config.latency + Duration::from_secs_f64(seconds)
     }
 
-    /// The handle, on the host's device, of bytes at a device address.
+    /// The handle on the host's device for bytes at a device address.
     fn host_handle(&self, address: u64, size: usize) -> Result<DeviceHandle> {
         let host = self.memory.host(address, size).ok_or_else(|| {
             let handle = DeviceHandle::physical(self.id(), address).to_string();
@@ -234,8 +235,8 @@ impl MockAccelerator {
         Error::Launch { operation, device, reason: reason.into() }
     }
 
-    /// The correction program: makes addresses of the handles in its input, and writes them where the
-    /// next program reads them.
+    /// The correction program: resolves the handles in its input to addresses, and writes the
+    /// addresses to the table that the next program reads.
     fn correct(&self, addresses: &[u64]) -> Result<()> {
         let [given @ .., input, table] = addresses else {
             return Err(self.failed("correction", "its buffers are missing"));
@@ -250,7 +251,7 @@ impl MockAccelerator {
         self.write_words(*table, header.into_iter().chain(resolved))
     }
 
-    /// The addresses that a correction wrote for the next launch, which uses them up.
+    /// Takes the addresses that a correction wrote for the next launch.
     fn corrected(&self, name: &str, addresses: &[u64]) -> Result<Vec<u64>> {
         let [given @ .., _, table] = addresses else {
             return Err(self.failed(name, "its buffers are missing"));
@@ -263,7 +264,7 @@ impl MockAccelerator {
         Ok(words.split_off(ADDRESS_HEADER))
     }
 
-    /// Has the host compute a program on device addresses.
+    /// Runs a program on the host with device addresses.
     fn compute(
         &self,
         inside: &LoadedProgram,
@@ -271,14 +272,15 @@ impl MockAccelerator {
         arguments: LaunchArguments<'_>,
     ) -> Result<()> {
         let host = |&address: &u64| match address {
-            // No kernel uses that buffer.
+            // No kernel uses this buffer.
             0 => Ok(0),
             _ => self.memory.host(address, 0).ok_or_else(|| {
                 self.failed("launch", format!("address {address:#x} is not the device's"))
             }),
         };
         let addresses = addresses.iter().map(host).collect::<Result<Vec<u64>>>()?;
-        // Other forms of weights would be in the host's memory, which the mock has no part of.
+        // Drop the weights: other forms of them would be in the host's memory, which is not the
+        // mock's.
         let arguments = LaunchArguments { addresses: &addresses, weights: &[], ..arguments };
         self.host.launch(None, inside, arguments)
     }

@@ -1,5 +1,5 @@
-//! The mock's back end: the plans of another back end, with binaries that are loaded into the mock's
-//! memory, and with corrections where its programs embed addresses.
+//! The mock's back end: it takes the plans of another back end, makes their binaries load into the
+//! mock's memory, and adds corrections if programs embed addresses.
 
 use girih_ir::Graph;
 use girih_runtime::plan::PlannedBuffer;
@@ -9,26 +9,26 @@ use girih_runtime::{
 };
 use std::sync::Arc;
 
-/// The first word of a table of addresses that a correction has written.
+/// The first word of an address table that a correction has written.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"girihfix");
-/// Words before the addresses: [`MAGIC`], and their number.
+/// The number of words before the addresses: [`MAGIC`] and the number of addresses.
 pub(crate) const ADDRESS_HEADER: usize = 2;
 
-/// The packet that each plan brings once to a device.
+/// The init packet of each plan.
 const INIT_PACKET: &[u8] = b"mock: start the clock";
 
-/// A program as it is compiled for the mock.
+/// A program compiled for the mock.
 pub(crate) enum MockBinary {
-    /// A program of the back end inside.
+    /// A program of the wrapped back end.
     Compute { name: String, inside: Binary },
-    /// Writes the addresses of a launch's data where the launch reads them.
+    /// The program that writes the addresses of a launch's data.
     Correction,
 }
 
-/// A program in the mock's memory.
+/// A program loaded in the mock's memory.
 pub(crate) struct MockProgram {
     pub name: String,
-    /// None for the correction.
+    /// `None` for the correction.
     pub inside: Option<LoadedProgram>,
     #[allow(dead_code, reason = "the program's memory is freed with it")]
     pub image: Arc<Buffer>,
@@ -42,7 +42,7 @@ impl MockBinary {
         }
     }
 
-    /// What stands for its code in device memory: its name, in a block of a size that depends on it.
+    /// The program's image in device memory: its name, padded to a multiple of 256 bytes.
     pub fn image(&self) -> Box<[u8]> {
         let mut image = b"mock program ".to_vec();
         image.extend_from_slice(self.name().as_bytes());
@@ -51,15 +51,15 @@ impl MockBinary {
     }
 }
 
-/// Compiles for a [`crate::MockAccelerator`] by another device's back end.
+/// Compiles for a [`crate::MockAccelerator`] with another device's back end.
 pub struct MockBackend {
     inside: Arc<dyn Backend>,
     corrections: bool,
 }
 
 impl MockBackend {
-    /// Plans of `inside`, which compiles for the device that computes; with corrections, if the mock's
-    /// programs embed addresses.
+    /// Wraps `inside`, which compiles for the device that computes. `corrections`: whether the
+    /// mock's programs embed addresses.
     pub fn new(inside: Arc<dyn Backend>, corrections: bool) -> MockBackend {
         MockBackend { inside, corrections }
     }
@@ -81,8 +81,8 @@ impl MockBackend {
     }
 }
 
-/// Puts a correction before each launch of a plan: the handles of all buffers are copied to a temporary
-/// of the run, and the correction program makes addresses of them in another.
+/// Inserts a correction before each launch of a plan: the handles of all buffers are copied to a
+/// temporary, and the correction program resolves them to addresses in another temporary.
 fn correct(plan: &mut ExecutionPlan) {
     let (buffers, correction) = (plan.buffers.len(), plan.binaries.len());
     let mut temporary = |size_bytes: usize| {

@@ -1,4 +1,4 @@
-//! Wrappers that break a device on purpose, and one that notices broken copies.
+//! Wrappers for fault injection, and one that detects corrupted copies.
 
 use crate::{Hooks, Wrapped};
 use girih_ir::testing::Rng;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How long a hanging launch sleeps between two looks at its run's control.
+/// The interval at which a hanging launch checks its run's control.
 const HANG_POLL: Duration = Duration::from_micros(200);
 
-/// A way to fail.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// A copy to the device fails; nothing is copied.
@@ -23,22 +23,22 @@ pub enum Fault {
     CopyFromDevice,
     /// A copy within the device's memory fails; nothing is copied.
     CopyOnDevice,
-    /// A binary is not loaded.
+    /// Loading a binary fails.
     Load,
     /// A launch fails; nothing is computed.
     Launch,
-    /// A launch does not end, until the control of its run stops it.
+    /// A launch hangs until the control of its run stops it.
     Hang,
-    /// A copy to the device flips a bit, and says nothing.
+    /// A copy to the device flips a bit without an error.
     CorruptToDevice,
-    /// A copy from the device flips a bit, and says nothing.
+    /// A copy from the device flips a bit without an error.
     CorruptFromDevice,
-    /// A copy within the device's memory flips a bit, and says nothing.
+    /// A copy within the device's memory flips a bit without an error.
     CorruptOnDevice,
 }
 
 impl Fault {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Fault; 9] = [
         Fault::CopyToDevice,
         Fault::CopyFromDevice,
@@ -52,10 +52,11 @@ impl Fault {
     ];
 }
 
-/// A device with faults: [`Faulty::inject`] asks for one, [`Faulty::at_random`] for many.
+/// A device with fault injection: [`Faulty::inject`] plans one fault, [`Faulty::at_random`] random
+/// faults.
 pub type Faulty = Wrapped<Faults>;
 
-/// The faults to come.
+/// The planned faults.
 #[derive(Default)]
 pub struct Faults {
     plan: Mutex<Plan>,
@@ -64,35 +65,36 @@ pub struct Faults {
 
 #[derive(Default)]
 struct Plan {
-    /// Fault, and how many pieces of work it could befall are spared first.
+    /// Each planned fault, with the number of matching operations before it.
     next: Vec<(Fault, usize)>,
-    /// The generator, and the chance of a fault in 2^32.
+    /// The random generator, and the probability of a fault times 2^32.
     random: Option<(Rng, u32)>,
 }
 
 impl Faulty {
-    /// A device that has no faults until one is asked for.
+    /// Wraps a device; no faults are planned.
     pub fn new(inside: Arc<dyn Device>) -> Arc<Faulty> {
         Arc::new(Wrapped::with_hooks(inside, Faults::default()))
     }
 
-    /// Has the fault befall a piece of work of its kind: the next, or that many later.
+    /// Plans a fault in the matching operation after the next `after` matching ones.
     pub fn inject(&self, fault: Fault, after: usize) {
         self.hooks().plan().next.push((fault, after));
     }
 
-    /// Has each copy, load and launch fail with that chance, 0 to 1, by a generator of that seed.
+    /// Makes each copy, load and launch fail with that probability, 0 to 1, by a generator with
+    /// that seed.
     pub fn at_random(&self, seed: u64, chance: f64) {
         let chance = (chance.clamp(0.0, 1.0) * f64::from(u32::MAX)) as u32;
         self.hooks().plan().random = Some((Rng(seed), chance));
     }
 
-    /// No more faults, those asked for included.
+    /// Removes all planned and random faults.
     pub fn heal(&self) {
         *self.hooks().plan() = Plan::default();
     }
 
-    /// Faults so far.
+    /// The number of faults so far.
     pub fn injected(&self) -> u64 {
         self.hooks().injected.load(Relaxed)
     }
@@ -103,7 +105,7 @@ impl Faults {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault that befalls a piece of work that these can befall.
+    /// The fault for an operation that faults of these kinds can affect.
     fn draw(&self, kinds: &[Fault]) -> Option<Fault> {
         let mut plan = self.plan();
         let fault = plan.due(kinds).or_else(|| plan.draw(kinds));
@@ -240,16 +242,16 @@ impl Hooks for Faults {
     }
 }
 
-/// A device whose copies are checked: those to the device by reading the bytes back, those from the
-/// device by reading them twice, those within its memory by reading both places. A difference is an
-/// error of the copy.
+/// A device with checked copies: a copy to the device is read back, a copy from the device is read
+/// twice, and after a copy within the device, source and target are read. A difference is an error
+/// of the copy.
 pub type Checksummed = Wrapped<Checksums>;
 
-/// Finds copies that changed bytes.
+/// The hooks that detect corrupted copies.
 pub struct Checksums(());
 
 impl Checksummed {
-    /// Wraps a device whose copies are to be checked.
+    /// Wraps a device to check its copies.
     pub fn new(inside: Arc<dyn Device>) -> Arc<Checksummed> {
         Arc::new(Wrapped::with_hooks(inside, Checksums(())))
     }

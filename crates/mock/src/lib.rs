@@ -1,11 +1,11 @@
-//! Devices for tests of everything above a device, and of programs that will run on hardware that is
-//! not there.
+//! Devices for tests: of everything above a device, and of programs for hardware that is not
+//! available.
 //!
-//! - [`MockAccelerator`]: memory and addresses of its own, latency, bandwidth, several engines, a
-//!   virtual clock. Kernels run on the host's processor, through the device it wraps.
+//! - [`MockAccelerator`]: has its own memory and addresses, latency, bandwidth, several engines and
+//!   a virtual clock. Kernels run on the host's processor, through the device that it wraps.
 //! - [`NullDevice`]: checks every handle, address and size, and runs nothing.
-//! - [`Faulty`]: any device, with errors, hangs and corrupted bytes where they are asked for.
-//! - [`Checksummed`]: any device, whose copies are read again and compared.
+//! - [`Faulty`]: wraps any device and injects errors, hangs and corrupted bytes.
+//! - [`Checksummed`]: wraps any device, and reads copies again to compare them.
 #![forbid(unsafe_code)]
 
 pub mod accelerator;

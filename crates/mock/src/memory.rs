@@ -1,5 +1,5 @@
-//! The mock's memory: mappings of the process that stand for device memory, at device addresses that
-//! differ from the host's, so that an address used on the wrong side is found.
+//! The mock's memory: mappings of the process, at device addresses that differ from host addresses,
+//! so that using an address on the wrong side is detected.
 
 use girih_runtime::{AddressMap, Allocator, DeviceHandle, DeviceId, PhysicalMemory};
 use girih_sync::{Mutex, MutexGuard};
@@ -8,28 +8,28 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-/// Region `i` begins at device address `(i + 1) << REGION_SHIFT`.
+/// Region `i` has the device address `(i + 1) << REGION_SHIFT`.
 const REGION_SHIFT: u32 = 40;
-/// The first device address that the driver maps, and the space it leaves between two mappings.
+/// The first device address of the driver's mappings, and the minimum gap between two mappings.
 const FIRST_MAPPING: u64 = 1 << 50;
 const GUARD: u64 = 1 << 20;
 
-/// Where the bytes of device addresses are.
+/// The map from device addresses to host memory.
 pub(crate) enum Memory {
     Regions {
         addresses: AddressMap,
         regions: Vec<Mapping>,
     },
-    /// Each block is a mapping of its own.
+    /// Each block is a separate mapping.
     Physical {
         addresses: AddressMap,
         driver: Driver,
     },
 }
 
-/// Memory of the process.
+/// Host memory that backs device memory.
 pub(crate) struct Mapping {
-    /// First address on the host.
+    /// The host address.
     host: u64,
     size: usize,
     #[allow(dead_code, reason = "holds the memory that `host` is the address of")]
@@ -37,7 +37,7 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Reserves the bytes; pages are committed when they are first touched.
+    /// Reserves memory; the system commits pages when they are first accessed.
     fn new(size: usize) -> io::Result<Mapping> {
         let mut memory = MmapOptions::new().len(size.max(1)).no_reserve_swap().map_anon()?;
         Ok(Mapping { host: memory.as_mut_ptr() as u64, size, memory })
@@ -49,15 +49,15 @@ impl Mapping {
     }
 }
 
-/// Maps and unmaps blocks; a counted handle.
+/// A driver that maps and unmaps blocks; a reference-counted handle.
 #[derive(Clone, Default)]
 pub(crate) struct Driver(Arc<Mutex<Mappings>>);
 
 #[derive(Default)]
 struct Mappings {
-    /// By device address.
+    /// The mappings by device address.
     blocks: BTreeMap<u64, Mapping>,
-    /// Bytes of device addresses handed out so far: none is used twice.
+    /// The size of the address space used so far; addresses are not reused.
     used: u64,
 }
 
@@ -79,13 +79,13 @@ impl PhysicalMemory for Driver {
 
     fn unmap(&self, address: u64, _: usize) {
         let unmapped = self.lock().blocks.remove(&address);
-        // Outside the lock: unmapping takes its time.
+        // Unmap without holding the lock, because unmapping is slow.
         drop(unmapped);
     }
 }
 
 impl Memory {
-    /// Regions of those sizes, and the allocator over them.
+    /// Reserves regions of these sizes, with an allocator.
     ///
     /// Errors: the system's, if a region cannot be reserved.
     pub fn regions(
@@ -99,7 +99,7 @@ impl Memory {
         Ok((allocator, Memory::Regions { addresses, regions }))
     }
 
-    /// Blocks mapped one by one, of at most `capacity` bytes in all, and their allocator.
+    /// Physical memory with at most `capacity` bytes, with an allocator.
     pub fn physical(id: DeviceId, name: &str, capacity: usize) -> (Arc<Allocator>, Memory) {
         let driver = Driver::default();
         let allocator = Allocator::physical(id, name, capacity, Box::new(driver.clone()));
@@ -107,7 +107,7 @@ impl Memory {
         (allocator, Memory::Physical { addresses, driver })
     }
 
-    /// The device address behind a handle; None unless that many bytes there are the device's.
+    /// The device address of a handle; `None` unless `size` bytes there belong to the device.
     pub fn resolve(&self, handle: DeviceHandle, size: usize) -> Option<u64> {
         let addresses = match self {
             Memory::Regions { addresses, .. } | Memory::Physical { addresses, .. } => addresses,
@@ -116,7 +116,7 @@ impl Memory {
         self.host(address, size).map(|_| address)
     }
 
-    /// The device address that the two words of a handle stand for.
+    /// The device address of a handle given as two words.
     pub fn of_words(&self, words: [u64; 2]) -> Option<u64> {
         match words {
             [address, 0] => Some(address),
@@ -124,8 +124,8 @@ impl Memory {
         }
     }
 
-    /// Where on the host the bytes of a device address are; None unless all of them are the device's.
-    /// No bytes are anywhere.
+    /// The host address of a device address; `None` unless `size` bytes there belong to the device.
+    /// Address 0 is valid for 0 bytes of physical memory.
     pub fn host(&self, address: u64, size: usize) -> Option<u64> {
         match self {
             Memory::Regions { regions, .. } => {
@@ -144,7 +144,7 @@ impl Memory {
     }
 }
 
-/// The first device address of each region.
+/// The base address of each region.
 pub(crate) fn bases(regions: usize) -> Vec<u64> {
     (1..=regions as u64).map(|region| region << REGION_SHIFT).collect()
 }
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn regions_are_reserved_and_not_committed() {
-        // 96 GB, more than the machines of most tests have.
+        // 96 GB, more than most test machines have.
         let id = DeviceId::unique();
         let (allocator, memory) = Memory::regions(id, "mock", &DEFAULT_REGIONS).unwrap();
         assert_eq!(allocator.stats().capacity, 103_079_215_104);

@@ -1,5 +1,5 @@
-//! A device that checks everything and runs nothing: for the cost of the pipeline alone, and for
-//! programs that no machine here could run.
+//! A device that checks its arguments and runs nothing. It measures the cost of the pipeline alone,
+//! and accepts programs too large for the host.
 
 use crate::memory::bases;
 use girih_runtime::{
@@ -8,18 +8,17 @@ use girih_runtime::{
 };
 use std::sync::Arc;
 
-/// A device without memory behind its addresses. Bytes that are read from it are zeros. It takes the
-/// binaries of any back end.
+/// A device without memory. Reads return zeros. It loads the binaries of any back end.
 pub struct NullDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
     addresses: AddressMap,
-    /// First address and size of each region.
+    /// The base address and size of each region.
     regions: Vec<(u64, usize)>,
 }
 
 impl NullDevice {
-    /// A device with regions of those sizes, in bytes.
+    /// A device with regions of these sizes, in bytes.
     pub fn new(regions: &[usize]) -> Arc<NullDevice> {
         let allocator = Allocator::new(DeviceId::unique(), "null", regions);
         let bases = bases(regions.len());
@@ -87,7 +86,7 @@ impl Device for NullDevice {
         if arguments.control.stopped() {
             return Err(arguments.control.error("launch"));
         }
-        // Buffers that no kernel uses have no address.
+        // Buffers that no kernel uses have address 0.
         let wrong = arguments.addresses.iter().find(|at| **at != 0 && !self.holds(**at));
         wrong.map_or(Ok(()), |address| {
             Err(Error::Launch {

@@ -1,15 +1,15 @@
-//! The virtual clock: when each piece of work begins and ends on the engines of the modelled device,
-//! whatever the host's threads do meanwhile.
+//! The virtual clock: the start and end of each piece of work on the engines of the modelled
+//! device, independent of the timing of the host's threads.
 //!
-//! Work of a queue begins when the queue's work before it is done and an engine is free for as long as
-//! the work takes. Host threads may bring work in another order than the device would run it, so work
-//! that could have run earlier takes an earlier gap of its engine.
+//! Work starts when the earlier work of its queue is done and an engine is free for its whole
+//! duration. Host threads may submit work in another order than the device would run it, so work
+//! takes the earliest free gap of an engine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Gaps of an engine that late work may still take: those before are closed, so that neither memory nor
-/// the search for a gap grows with the time that the device has run.
+/// The maximum number of busy intervals per engine. Older gaps are closed, so that neither memory
+/// nor search time grows with the device's running time.
 const MOST_INTERVALS: usize = 1024;
 
 /// A unit of the device that runs one piece of work at a time.
@@ -19,30 +19,31 @@ pub enum Engine {
     CopyIn,
     /// Copies to the host.
     CopyOut,
-    /// Launches, and copies within the device; as many as the device has concurrency.
+    /// Launches, and copies within the device; the number of these engines is the device's
+    /// concurrency.
     Compute(usize),
 }
 
 /// A piece of work on the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The queue; None for work that a thread waited for.
+    /// The queue; `None` for work that a thread waited for.
     pub queue: Option<usize>,
-    /// Where it ran.
+    /// The engine.
     pub engine: Engine,
-    /// The program, or the kind of copy.
+    /// The name of the program, or the kind of copy.
     pub name: String,
-    /// Bytes copied.
+    /// The number of bytes copied.
     pub bytes: usize,
     /// The device addresses of a launch's buffers, in the plan's order; empty for copies.
     pub addresses: Vec<u64>,
-    /// Time of the device's clock.
+    /// The start on the device's clock.
     pub start: Duration,
-    /// Time of the device's clock.
+    /// The end on the device's clock.
     pub end: Duration,
 }
 
-/// What a piece of work is, for the log.
+/// The description of a piece of work in the log.
 #[derive(Default)]
 pub(crate) struct Work {
     pub name: String,
@@ -59,16 +60,16 @@ impl Work {
 /// The timelines of a device's queues and engines.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    /// When the last work of each queue ends.
+    /// The end of the last work of each queue.
     queues: BTreeMap<Option<usize>, Duration>,
-    /// What each engine does, start to end. Neighbours that touch are one interval.
+    /// The busy intervals of each engine, start to end. Adjacent intervals are merged.
     engines: BTreeMap<Engine, BTreeMap<Duration, Duration>>,
-    /// The work, if it is kept.
+    /// The log, if it is enabled.
     pub log: Option<Vec<Slot>>,
 }
 
 impl Timeline {
-    /// Places work of that length on the engine where it begins first; gives its start and end.
+    /// Places work of that length on the engine where it can start first; returns start and end.
     pub fn place(
         &mut self,
         queue: Option<usize>,
@@ -90,7 +91,7 @@ impl Timeline {
         (start, end)
     }
 
-    /// The first time from `earliest` on at which the engine is free for that long.
+    /// The first time from `earliest` on at which the engine is free for `length`.
     fn first_gap(&self, engine: Engine, earliest: Duration, length: Duration) -> Duration {
         let busy = self.engines.get(&engine).filter(|_| !length.is_zero());
         let Some(busy) = busy else { return earliest };
@@ -127,7 +128,7 @@ impl Timeline {
         }
     }
 
-    /// When the work of a queue so far is done; of all queues for None.
+    /// The end of a queue's work so far; for `None`, of the work of all queues.
     pub fn clock(&self, queue: Option<usize>) -> Duration {
         match queue {
             Some(_) => self.queues.get(&queue).copied().unwrap_or_default(),
@@ -135,7 +136,7 @@ impl Timeline {
         }
     }
 
-    /// The queue's next work begins at that time at the earliest.
+    /// Sets the earliest start of the queue's next work.
     pub fn wait_until(&mut self, queue: usize, at: Duration) {
         let clock = self.queues.entry(Some(queue)).or_default();
         *clock = at.max(*clock);

@@ -1,5 +1,5 @@
-//! Wrappers around devices: each forwards everything to the device inside, but for the work that its
-//! hooks change.
+//! Wrappers around devices, which forward everything to the wrapped device except for the work that
+//! their hooks change.
 
 use girih_runtime::{
     Allocator, Binary, Buffer, Device, DeviceHandle, LaunchArguments, LoadedProgram, Properties,
@@ -8,9 +8,9 @@ use girih_runtime::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The work of a wrapped device; each hook does it by the device inside unless it is overridden.
+/// Hooks into the work of a wrapped device. The defaults call the wrapped device.
 pub trait Hooks: Send + Sync {
-    /// In place of [`Device::copy_to_device`].
+    /// Replaces [`Device::copy_to_device`].
     fn copy_to_device(
         &self,
         inside: &dyn Device,
@@ -21,7 +21,7 @@ pub trait Hooks: Send + Sync {
         inside.copy_to_device(queue, source, target)
     }
 
-    /// In place of [`Device::copy_from_device`].
+    /// Replaces [`Device::copy_from_device`].
     fn copy_from_device(
         &self,
         inside: &dyn Device,
@@ -32,7 +32,7 @@ pub trait Hooks: Send + Sync {
         inside.copy_from_device(queue, source, target)
     }
 
-    /// In place of [`Device::copy_on_device`].
+    /// Replaces [`Device::copy_on_device`].
     fn copy_on_device(
         &self,
         inside: &dyn Device,
@@ -42,7 +42,7 @@ pub trait Hooks: Send + Sync {
         inside.copy_on_device(queue, copy)
     }
 
-    /// In place of [`Device::load`].
+    /// Replaces [`Device::load`].
     fn load(
         &self,
         inside: &dyn Device,
@@ -52,7 +52,7 @@ pub trait Hooks: Send + Sync {
         inside.load(binary, image)
     }
 
-    /// In place of [`Device::launch`].
+    /// Replaces [`Device::launch`].
     fn launch(
         &self,
         inside: &dyn Device,
@@ -64,7 +64,7 @@ pub trait Hooks: Send + Sync {
     }
 }
 
-/// A device inside of hooks.
+/// A device with hooks.
 pub struct Wrapped<H> {
     inside: Arc<dyn Device>,
     hooks: H,

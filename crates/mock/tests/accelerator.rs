@@ -1,4 +1,4 @@
-//! The mock's clock, memory and corrections, seen through streams.
+//! Tests of the mock's clock, memory and corrections through streams.
 
 use girih_conformance::{Random, Rig, Subject, random_program};
 use girih_cpu::{HostBackend, HostDevice};
@@ -18,7 +18,7 @@ fn us(n: u64) -> Duration {
     Duration::from_micros(n)
 }
 
-/// A microsecond for each 1,000 bytes, 10 us latency, 100 us for a launch.
+/// A configuration with 1 us per 1,000 bytes, a latency of 10 us, and 100 us per launch.
 fn config() -> MockConfig {
     MockConfig {
         memory: girih_mock::MemoryMode::Regions(vec![16 << 20]),
@@ -59,7 +59,7 @@ fn copies_take_latency_and_bandwidth_on_the_devices_clock() {
     queue.copy_on_device((&a, 0), (&b, 0), 50_000, &[]).unwrap();
     queue.record(&end);
     queue.synchronize().unwrap();
-    // 10 + 50 to the device, 10 + 5 within it.
+    // 10 + 50 us to the device, 10 + 5 us within it.
     assert_eq!(start.elapsed_seconds(&end).unwrap(), 75e-6);
     let slots: Vec<(Engine, Duration, usize)> =
         device.take_slots().iter().map(|s| (s.engine, s.end, s.bytes)).collect();
@@ -178,14 +178,14 @@ fn a_program_that_embeds_addresses_does_not_run_uncorrected() {
     rig.check("corrected", &graph, &arguments);
     let loaded = rig.executor.plan(&graph, CompileOptions::default()).unwrap().plan.clone();
     assert!(loaded.operations.iter().all(|o| o.steps.len() == 2 && o.compute.is_some()));
-    // The same launches without what goes before them.
+    // The same launches without the steps before them.
     let bare = |o: &Operation| Operation { steps: Default::default(), ..o.clone() };
     let plan = ExecutionPlan {
         operations: loaded.operations.iter().map(bare).collect(),
         programs: loaded.programs.clone(),
         ..ExecutionPlan::default()
     };
-    // The block's table of addresses is what memory happened to hold: zeros, in fresh memory.
+    // Fresh memory is zero, so the block's table of addresses has no magic number.
     let (_, rig) = (rig.executor.clear_cache(), rig);
     let bound = rig.bind(&graph, &arguments, None).unwrap();
     let stream = Stream::new(&Scheduler::new(rig.device.clone()));
@@ -214,7 +214,7 @@ fn configurations_that_say_nothing_usable_are_refused() {
     assert!(matches!(made.err(), Some(Error::Launch { .. })));
 }
 
-/// `[rows, 8] @ [8, 8]`, whose tiles have `rows` rows.
+/// `[rows, 8] @ [8, 8]`; the tiles have `rows` rows.
 fn matmul(rows: usize) -> Graph {
     let mut b = GraphBuilder::default();
     let x = [[rows, 8], [8, 8]].map(|shape| b.input(TensorSpec::new(shape, DType::F32)));
@@ -247,8 +247,8 @@ fn four_tiles_with_corrections_are_twelve_primitives_in_order() {
     let slots = device.take_slots();
     let names: Vec<&str> = slots.iter().map(|slot| slot.name.as_str()).collect();
     assert_eq!(names.len(), 12, "{names:?}");
-    // The rows of the first argument and of the result are 1024 * 8 * 4 bytes further in each tile; the
-    // second argument stays where it is.
+    // In each tile, the rows of the first argument and of the result are 1024 * 8 * 4 bytes further
+    // on; the second argument does not move.
     let of = |tile: usize| &slots[3 * tile + 2].addresses;
     let plan = rig.executor.plan(&matmul(1024), CompileOptions::default()).unwrap().plan.clone();
     for (buffer, planned) in plan.buffers.iter().enumerate() {
@@ -271,7 +271,8 @@ fn four_tiles_with_corrections_are_twelve_primitives_in_order() {
     rig.compare("tiled", &matmul(4096), &arrays, &[found]);
 }
 
-/// The time of streaming an array through the device in tiles, the array's bytes, and the result.
+/// Streams an array through the device in tiles: the device's time, the array's size in bytes, and
+/// the result.
 fn streamed(depth: usize) -> (Duration, usize, Vec<f64>) {
     let memory = girih_mock::MemoryMode::Regions(vec![256 << 10]);
     let (device, rig) = mock(MockConfig { memory, launch: LaunchTime::Fixed(us(30)), ..config() });
@@ -295,7 +296,7 @@ fn streamed(depth: usize) -> (Duration, usize, Vec<f64>) {
 
 #[test]
 fn an_array_five_times_the_memory_streams_at_the_links_bandwidth() {
-    // 32 KB take 10 us latency and 33 us; the launch is hidden behind the copies of other tiles.
+    // 32 KB take 10 us latency and 33 us transfer; copies of other tiles hide the launch.
     let (serial, bytes, first) = streamed(1);
     let (overlapped, _, second) = streamed(3);
     assert!(first == second && first[1234] == 468.0 && first.len() == 8192 * 40 + 77);

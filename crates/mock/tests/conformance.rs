@@ -1,4 +1,4 @@
-//! The suite on every kind of mock device.
+//! The conformance suite on every kind of mock device.
 
 use girih_conformance::{Subject, suite};
 use girih_cpu::{HostBackend, HostDevice};
@@ -22,7 +22,7 @@ fn physical() -> MockConfig {
     MockConfig { memory: MemoryMode::Physical(256 << 20), ..MockConfig::default() }
 }
 
-/// A device that takes its time on the host's clock too.
+/// A device whose work also takes time on the host's clock.
 fn slow() -> MockConfig {
     MockConfig {
         pace: Pace::Real,

@@ -1,5 +1,5 @@
-//! A program from its arguments to its result, as a user of tiles meets it: nothing is compiled before
-//! the first call, which compiles, loads and keeps the program; four tiles are twelve primitives.
+//! Tests of a tiled program from its arguments to its result: the first call compiles, loads and
+//! caches the program; four tiles are twelve primitives.
 
 use girih_conformance::{Random, Subject};
 use girih_cpu::{HostBackend, HostDevice};
@@ -10,7 +10,7 @@ use girih_runtime::trace::{Recording, SpanKind};
 use girih_runtime::{CompileOptions, TileArgument, TileOptions, TileResult};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Held by each test: a recording has the spans of the whole process.
+/// Serialises the tests, because a recording has the spans of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const K: usize = 16;
@@ -46,7 +46,7 @@ fn four_tiles_from_the_arguments_to_the_result() {
     let options = TileOptions::default();
     let run = rig.executor.launch_tiled(stream, &program, &given, options).unwrap();
     let TileResult::Device(value, result) = &run.results[0] else { panic!("on the device") };
-    // Reading waits for what was enqueued before.
+    // Reading waits for the enqueued work.
     let found = rig.download(value, result).unwrap();
     let spans = recording.spans();
     let kinds: Vec<SpanKind> = spans.iter().map(|span| span.kind).collect();
