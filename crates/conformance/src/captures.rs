@@ -22,7 +22,7 @@ fn spec() -> TensorSpec {
     TensorSpec::new([7, 7], DType::F32)
 }
 
-/// The layer so many times, as one graph.
+/// The layer, `count` times, as one graph.
 fn layers(count: usize) -> Graph {
     let mut b = GraphBuilder::default();
     let (mut x, y) = (b.input(spec()), b.input(spec()));
@@ -32,7 +32,7 @@ fn layers(count: usize) -> Graph {
     b.finish([x])
 }
 
-/// The layer so many times, as one capture.
+/// The layer, `count` times, as one capture.
 fn captured(rig: &Rig, count: usize) -> Replay {
     let plan = rig.executor.plan(&layer(), CompileOptions::default()).unwrap();
     let mut capture = Capture::new([spec(), spec()]);
@@ -56,8 +56,8 @@ fn check(rig: &Rig, replay: &Replay, stream: &Stream, random: &mut Random) -> Re
     Ok(())
 }
 
-/// A captured sequence gives what the launches give, with new arguments each time, and compiles and
-/// loads nothing.
+/// A replay with new arguments has the results of the separate launches, and does not compile or
+/// load.
 pub fn replays_take_new_arguments(subject: &Subject) {
     let rig = subject.rig();
     let replay = captured(&rig, 5);
@@ -76,8 +76,8 @@ pub fn replays_take_new_arguments(subject: &Subject) {
     assert!(matches!(error, Error::ArgumentMismatch { .. }), "{error}");
 }
 
-/// Scalars and keys of random leaves are arguments of a replay, too; a sequence of one launch gives the
-/// same as a plan that is called.
+/// Replays take scalars and keys of random leaves as arguments; a replay of one launch has the
+/// results of calling its plan.
 pub fn replays_take_scalars_and_keys(subject: &Subject) {
     let rig = subject.rig();
     let mut b = GraphBuilder::default();
@@ -116,7 +116,7 @@ pub fn replays_take_scalars_and_keys(subject: &Subject) {
     assert!(!one.is_current(&rig.executor), "the plan would be compiled again");
 }
 
-/// Replays on several streams share memory, and come one after the other.
+/// Replays on several streams share memory and run one after another.
 pub fn replays_on_streams_do_not_meet(subject: &Subject) {
     let rig = subject.rig();
     let replay = captured(&rig, 5);
@@ -138,7 +138,7 @@ pub fn replays_on_streams_do_not_meet(subject: &Subject) {
     }
 }
 
-/// A fault in a replay is told; the next replay is right.
+/// A fault in a replay is reported, and the next replay is correct.
 pub fn a_replay_that_fails_concerns_no_other(subject: &Subject) {
     let device = Faulty::new(subject.device());
     let rig = subject.rig_on(device.clone());
@@ -153,7 +153,7 @@ pub fn a_replay_that_fails_concerns_no_other(subject: &Subject) {
     }
 }
 
-/// Arguments of other specs, and results that there are not, are refused when they are captured.
+/// The capture rejects arguments with other specs, and results that do not exist.
 pub fn captures_are_checked(subject: &Subject) {
     let rig = subject.rig();
     let plan = rig.executor.plan(&layer(), CompileOptions::default()).unwrap();

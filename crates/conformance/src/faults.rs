@@ -1,4 +1,4 @@
-//! Checks with broken devices: every failure is told, and nothing else suffers.
+//! Checks with fault injection: every failure is reported, and affects nothing else.
 
 use crate::rig::{Bound, Rig, Subject};
 use crate::{Random, random_program};
@@ -9,14 +9,14 @@ use girih_runtime::{CompileOptions, Completion, Device, Error, Policy, Result, S
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many random schedules to try, 100,000 for a soak.
+/// The environment variable for the number of random schedules; 100,000 for a soak test.
 const SCHEDULES: &str = "GIRIH_CONFORMANCE_SCHEDULES";
-/// Unless told otherwise.
+/// The default number of random schedules.
 const FEW_SCHEDULES: u64 = 150;
 
-/// How long a run may take on a device that may hang.
+/// The time limit of a run on a device that may hang.
 const LIMIT: Duration = Duration::from_millis(50);
-/// The same where nobody minds a run that is stopped before it is done.
+/// The time limit of a run that may be stopped early.
 const SHORT_LIMIT: Duration = Duration::from_millis(4);
 
 fn faulty(subject: &Subject) -> (Arc<Faulty>, Rig) {
@@ -25,7 +25,7 @@ fn faulty(subject: &Subject) -> (Arc<Faulty>, Rig) {
     (device, rig)
 }
 
-/// Uploads, runs on a stream and reads, with a limit.
+/// Uploads, runs on a stream with a time limit, and reads.
 fn attempt(rig: &Rig, stream: &Stream, graph: &Graph, arguments: &[Array]) -> Result<()> {
     let bound = rig.bind(graph, arguments, Some(LIMIT))?;
     rig.start(stream, graph, &bound)?.wait()?;
@@ -33,7 +33,7 @@ fn attempt(rig: &Rig, stream: &Stream, graph: &Graph, arguments: &[Array]) -> Re
     stream.download(&bound.values[0], size).map(drop)
 }
 
-/// Copies bytes to a block of the device, and from there to another, by the queue of a stream.
+/// Copies bytes to a block of the device, and from there to another block, on a stream's queue.
 fn copied(rig: &Rig, stream: &Stream, bytes: &[u8]) -> Result<Vec<u8>> {
     let block = || rig.device.allocator().allocate(bytes.len()).map(Arc::new);
     let (from, to, queue) = (block()?, block()?, stream.queue());
@@ -44,7 +44,8 @@ fn copied(rig: &Rig, stream: &Stream, bytes: &[u8]) -> Result<Vec<u8>> {
     Ok(found)
 }
 
-/// A copy within the device's memory fails as one to it does: on its stream, and nothing leaks.
+/// A failed copy within the device is reported on its stream, like a copy to the device, and does
+/// not leak.
 pub fn failed_copies_within_the_device_are_told(subject: &Subject) {
     let (device, rig) = faulty(subject);
     let scheduler = rig.scheduler();
@@ -62,8 +63,8 @@ pub fn failed_copies_within_the_device_are_told(subject: &Subject) {
     copied(&rig, &failing, &bytes).expect("the stream works again");
 }
 
-/// Each fault is an error of its own run; another stream finishes, memory comes back, and the next run is
-/// right.
+/// Each fault is an error of its own run; another stream finishes, memory is freed, and the next
+/// run is correct.
 pub fn each_fault_is_told_and_nothing_leaks(subject: &Subject) {
     let (device, rig) = faulty(subject);
     let (graph, arguments) = random_program(5);
@@ -89,8 +90,8 @@ pub fn each_fault_is_told_and_nothing_leaks(subject: &Subject) {
     assert_eq!(device.injected(), 4);
 }
 
-/// A run fails, and so does each run of a long chain of which one needs the one before: with the first
-/// failure, which does not grow from run to run. Other streams finish.
+/// If a run fails, so does each run of a long chain of dependent runs: all have the first failure as
+/// their cause, without nesting. Other streams finish.
 pub fn a_failure_reaches_a_chain_of_dependants_as_it_is(subject: &Subject) {
     let (device, rig) = faulty(subject);
     let (graph, arguments) = random_program(5);
@@ -122,8 +123,8 @@ pub fn a_failure_reaches_a_chain_of_dependants_as_it_is(subject: &Subject) {
     assert_eq!(rig.in_use(), in_use, "the chain leaks");
 }
 
-/// Loading a plan fails at each of its binaries in turn, by the copy of its image and by the device:
-/// those loaded before are freed.
+/// Loading a plan fails at each of its binaries in turn, in the copy of its image and in the
+/// device: the binaries loaded before are freed.
 pub fn a_failed_load_frees_the_images_before_it(subject: &Subject) {
     let (device, rig) = faulty(subject);
     let (graph, arguments) = random_program(23);
@@ -155,13 +156,13 @@ pub fn a_failed_load_frees_the_images_before_it(subject: &Subject) {
     let images = plan.plan.binaries.iter().filter(|binary| device.image(binary).is_some());
     assert_eq!(images.count(), failures, "one copy for each binary that has an image");
     rig.check("after failed loads", &graph, &arguments);
-    // A forgotten plan's images are freed after its last use.
+    // The images of a dropped plan are freed after its last use.
     drop(plan);
     rig.executor.clear_cache();
     assert_eq!(rig.in_use(), 0);
 }
 
-/// Checksums find a bit that flips on the way to the device or back.
+/// Checksums detect a bit that flips in a copy.
 pub fn corrupted_copies_are_found_by_checksums(subject: &Subject) {
     let device = Faulty::new(subject.device());
     let rig = subject.rig_on(Checksummed::new(device.clone()));
@@ -192,8 +193,8 @@ pub fn corrupted_copies_are_found_by_checksums(subject: &Subject) {
     }
 }
 
-/// Each allocation of an evaluation is refused in turn, by memory that ends there: the evaluation fails
-/// with numbers, nothing leaks, another stream finishes, and the next evaluation works.
+/// Each allocation of an evaluation fails in turn, by a memory limit: the evaluation fails with
+/// [`Error::OutOfMemory`], nothing leaks, another stream finishes, and the next evaluation works.
 pub fn no_memory_fails_one_evaluation_alone(subject: &Subject) {
     let rig = subject.rig();
     let (graph, arguments) = random_program(5);
@@ -219,8 +220,9 @@ pub fn no_memory_fails_one_evaluation_alone(subject: &Subject) {
     rig.check("after", &graph, &arguments);
 }
 
-/// Runs on three streams in random order with random faults, events, dropped results and full memory;
-/// afterwards nothing is in use and everything works. `GIRIH_CONFORMANCE_SCHEDULES` says how many.
+/// Runs on three streams in random order with random faults, events, dropped results and exhausted
+/// memory. Afterwards no memory is in use and everything works. `GIRIH_CONFORMANCE_SCHEDULES` sets
+/// the number.
 pub fn random_schedules_with_faults(subject: &Subject) {
     let (device, rig) = faulty(subject);
     let programs: Vec<(Graph, Vec<Array>)> = (40..44).map(random_program).collect();
@@ -258,13 +260,13 @@ fn schedule(rig: &Rig, seed: u64, programs: &[(Graph, Vec<Array>)]) {
             4 => {
                 let allocator = rig.device.allocator();
                 allocator.set_limit(Some(allocator.stats().in_use));
-                // Refused, unless runs under way give back enough meanwhile.
+                // Out of memory, unless concurrent runs free enough.
                 let bound = rig.bind(graph, arguments, Some(SHORT_LIMIT));
                 allocator.set_limit(None);
                 drop(bound);
             }
             _ => {
-                // A failed upload is told at once, a failed run by its completion.
+                // A failed upload is reported immediately, a failed run by its completion.
                 let Ok(bound) = rig.bind(graph, arguments, Some(SHORT_LIMIT)) else { continue };
                 if rig.start(stream, graph, &bound).is_ok() && random.below(2) == 0 {
                     kept.push(bound);

@@ -1,13 +1,13 @@
-//! The suite that every device passes: a device that passes it works with all of Girih.
+//! The conformance suite for devices: all of Girih works on a device that passes it.
 //!
-//! A device's crate has the suite as tests with one line:
+//! A device's crate runs the suite as tests with one line:
 //!
 //! ```text
 //! girih_conformance::suite!(mine, girih_conformance::Subject::new(MyBackend, || MyDevice::new()));
 //! ```
 //!
-//! Each check makes devices of its own, so that checks run at once. Results are compared with the
-//! reference evaluator of `girih-ir`, which no device shares code with.
+//! Each check creates its own devices, so checks can run concurrently. Results are compared with
+//! the reference evaluator of `girih-ir`, which shares no code with any device.
 
 pub mod captures;
 pub mod faults;
@@ -24,7 +24,7 @@ pub mod transfers;
 pub use random::{Random, program as random_program};
 pub use rig::{Rig, Subject};
 
-/// Makes a module of tests, one for each check of the suite, on the devices of a [`Subject`].
+/// Generates a module of tests, one per check of the suite, for the devices of a [`Subject`].
 #[macro_export]
 macro_rules! suite {
     ($name:ident, $subject:expr) => {

@@ -8,7 +8,7 @@ use girih_runtime::{
 };
 use std::sync::Arc;
 
-/// Sizes at the edges of alignment, and one of many pages.
+/// Sizes at the edges of alignment, and one with many pages.
 const SIZES: [usize; 9] = [0, 1, 127, 128, 129, 255, 257, 4096, (1 << 20) + 3];
 
 fn read(device: &dyn Device, at: DeviceHandle, size: usize) -> Vec<u8> {
@@ -23,7 +23,7 @@ fn filled(rig: &Rig, bytes: &[u8]) -> Arc<Buffer> {
     block
 }
 
-/// Blocks of all sizes hold what was copied to them, whole and in parts.
+/// Blocks of all sizes hold the bytes that were copied to them, as a whole and in parts.
 pub fn bytes_come_back_as_they_went(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(1);
@@ -39,7 +39,7 @@ pub fn bytes_come_back_as_they_went(subject: &Subject) {
     }
 }
 
-/// Blocks begin at multiples of 128 bytes, in the device's addresses too, and do not overlap.
+/// Blocks start at multiples of 128 bytes, also as device addresses, and do not overlap.
 pub fn blocks_are_aligned_and_apart(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(2);
@@ -64,7 +64,7 @@ pub fn blocks_are_aligned_and_apart(subject: &Subject) {
     assert_eq!((stats.in_use, stats.blocks), (0, 0));
 }
 
-/// Copies with strides on either side do what a model on the host does.
+/// Strided copies have the results of a model on the host.
 pub fn strided_copies_agree_with_a_model(subject: &Subject) {
     let rig = subject.rig();
     let queue = DeviceQueue::new(&rig.scheduler());
@@ -74,7 +74,7 @@ pub fn strided_copies_agree_with_a_model(subject: &Subject) {
             .map(|_| Repeat { count: random.below(4), source: random.below(40), target: 0 })
             .collect();
         let run = random.below(9);
-        // The target is written densely or with a hole after each run, so that runs do not overlap.
+        // Leave a gap of 0 or 5 bytes after each run of the target, so that runs do not overlap.
         let mut step = run + random.below(2) * 5;
         let mut repeats = repeats;
         for repeat in repeats.iter_mut().rev() {
@@ -99,7 +99,7 @@ pub fn strided_copies_agree_with_a_model(subject: &Subject) {
     }
 }
 
-/// A driver that maps nothing.
+/// A driver that maps no memory.
 struct Nowhere;
 
 impl PhysicalMemory for Nowhere {
@@ -110,7 +110,7 @@ impl PhysicalMemory for Nowhere {
     fn unmap(&self, _: u64, _: usize) {}
 }
 
-/// Handles of other devices and pools, and bytes beyond a block, are refused by everything.
+/// All operations reject handles of other devices and pools, and bytes beyond a block.
 pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     let (rig, other) = (subject.rig(), subject.rig());
     let (mine, theirs) = (filled(&rig, &[1; 64]), filled(&other, &[2; 64]));
@@ -124,7 +124,7 @@ pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     assert_invalid("copy out", device.copy_from_device(None, stranger, &mut [0]));
     let copy = StridedCopy::dense(mine.handle(), stranger, 1);
     assert_invalid("copy within", device.copy_on_device(None, &copy));
-    // Pools of the same device that it knows nothing of, in either mode of memory.
+    // Other pools of the same device, in region mode and in physical mode.
     let id = rig.device.id();
     let regions = Allocator::new(id, "stranger", &[4096]).allocate(64).expect("room");
     assert_invalid("another pool's region", device.resolve(regions.handle(), 1));
@@ -141,7 +141,7 @@ pub fn foreign_and_too_long_handles_are_refused(subject: &Subject) {
     queue.synchronize().expect("nothing was enqueued that fails");
 }
 
-/// A request that cannot be granted says so, with numbers, and later ones are granted.
+/// A request that is too large fails with its sizes, and later requests succeed.
 pub fn out_of_memory_is_an_error_that_leaves_the_device_usable(subject: &Subject) {
     let rig = subject.rig();
     let allocator = rig.device.allocator();
@@ -160,7 +160,7 @@ pub fn out_of_memory_is_an_error_that_leaves_the_device_usable(subject: &Subject
     assert!(!subject.computes() || read(&*rig.device, block.handle(), 100_000) == [5; 100_000]);
 }
 
-/// A copy takes the bytes as they are when it is enqueued, and owns them.
+/// A copy owns the bytes as they were when it was enqueued.
 pub fn host_bytes_may_change_after_they_are_enqueued(subject: &Subject) {
     let rig = subject.rig();
     let scheduler = rig.scheduler();
@@ -182,7 +182,7 @@ fn value(block: &Arc<Buffer>) -> Value {
     Value { buffer: block.clone(), offset: 0 }
 }
 
-/// Queued work keeps its blocks: a block that its user dropped is granted again when the work is done.
+/// Queued work keeps its blocks: a block that the caller dropped is reused only after the work.
 pub fn a_dropped_block_lives_until_queued_work_is_done(subject: &Subject) {
     let rig = subject.rig();
     let scheduler = rig.scheduler();
@@ -192,7 +192,7 @@ pub fn a_dropped_block_lives_until_queued_work_is_done(subject: &Subject) {
     let hold = scheduler.hold();
     let (found, done) = queue.copy_from_device(&value(&first), 512).unwrap();
     drop(first);
-    // The same size: it would be granted the same place if that were free.
+    // The allocator would reuse the dropped block for this size if it were free.
     let second = filled(&rig, &[8; 512]);
     assert_ne!(second.handle(), at, "the block is still read");
     drop(hold);

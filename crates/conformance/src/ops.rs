@@ -1,10 +1,10 @@
-//! The whole op table on the device.
+//! Checks of every op on the device.
 
 use crate::rig::{Rig, Subject};
 use girih_ir::ops::Sample;
 use girih_ir::{DType, GraphBuilder, OpCode};
 
-/// Every op on its samples, in every dtype that it takes, compared with the reference.
+/// Every op has the reference's results for its samples in every dtype that it takes.
 pub fn every_op_computes_the_reference_in_every_dtype(subject: &Subject) {
     let rig = subject.rig();
     for &code in OpCode::ALL {

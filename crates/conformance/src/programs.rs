@@ -1,4 +1,4 @@
-//! Checks of whole programs: compiled, bound, run and read.
+//! Checks of whole programs: compiling, binding, running and reading.
 
 use crate::rig::{Rig, Subject};
 use crate::{Random, random_program};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const PROGRAMS: u64 = 60;
 
-/// Random programs give what the reference gives.
+/// Random programs have the reference's results.
 pub fn random_programs_compute_the_reference(subject: &Subject) {
     let rig = subject.rig();
     for seed in 0..PROGRAMS {
@@ -23,7 +23,8 @@ pub fn random_programs_compute_the_reference(subject: &Subject) {
     }
 }
 
-/// A plan is compiled and loaded once, and serves other arguments, at once from several threads.
+/// A plan is compiled and loaded once, and runs with other arguments, concurrently on several
+/// threads.
 pub fn one_plan_serves_many_arguments_and_threads(subject: &Subject) {
     let rig = subject.rig();
     let (graph, arguments) = random_program(7);
@@ -46,7 +47,7 @@ pub fn one_plan_serves_many_arguments_and_threads(subject: &Subject) {
     assert_eq!(rig.device.allocator().stats().blocks, blocks, "nothing leaks, nothing is loaded");
 }
 
-/// Keeps the images of the binaries that a device loads.
+/// Records the images of the binaries that a device loads.
 #[derive(Default)]
 struct Images(Mutex<Vec<Arc<Buffer>>>);
 
@@ -64,7 +65,7 @@ impl Hooks for Images {
 }
 
 impl Images {
-    /// The bytes of each, as they are in the device's memory.
+    /// The bytes of each image in device memory.
     fn read(&self, device: &dyn Device) -> Vec<Vec<u8>> {
         let images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let read = |image: &Arc<Buffer>| {
@@ -76,7 +77,7 @@ impl Images {
     }
 }
 
-/// Launches with other arguments give other results by the same binaries, of which no byte changes.
+/// Launches with other arguments have other results and do not change the binaries.
 pub fn launches_change_no_byte_of_a_binary(subject: &Subject) {
     let device = Arc::new(Wrapped::with_hooks(subject.device(), Images::default()));
     let rig = subject.rig_on(device.clone());
@@ -93,7 +94,8 @@ pub fn launches_change_no_byte_of_a_binary(subject: &Subject) {
     assert!(device.hooks().read(&*device) == loaded, "a launch changed a binary");
 }
 
-/// Fewer arguments, other shapes, dtypes and kinds, and buffers that are too small, are refused.
+/// Binding rejects missing arguments, other shapes, dtypes and kinds, and buffers that are too
+/// small.
 pub fn arguments_that_do_not_fit_the_plan_are_refused(subject: &Subject) {
     let rig = subject.rig();
     let (graph, arguments) = random_program(3);
@@ -116,7 +118,7 @@ pub fn arguments_that_do_not_fit_the_plan_are_refused(subject: &Subject) {
     let short = rig.executor.upload(&[0]).unwrap();
     bad[0] = Argument::Tensor(short, arguments[0].spec().clone());
     refused("a buffer that is too small", &bad);
-    // All that is wrong is listed.
+    // The error lists all wrong arguments.
     bad[1] = Argument::RandomKey { key: 0, offset: 0 };
     let error = rig.executor.bind(&plan, &bad, RunControl::default()).map(drop).unwrap_err();
     let text = error.to_string();
@@ -125,7 +127,7 @@ pub fn arguments_that_do_not_fit_the_plan_are_refused(subject: &Subject) {
     assert!(rig.executor.bind(&plan, &good, RunControl::default()).is_ok());
 }
 
-/// Random leaves give the same draws for the same key and offset, and others for others.
+/// Random leaves have the same draws for equal keys and offsets, and other draws for others.
 pub fn draws_follow_their_key(subject: &Subject) {
     let rig = subject.rig();
     let spec = TensorSpec::new([1000], DType::F32);
@@ -180,7 +182,7 @@ pub fn sizes_are_bound_without_compiling_again(subject: &Subject) {
     assert_eq!((counters.compiles, counters.bindings), (1, 4));
 }
 
-/// A donated argument's memory may become a result's, and the results are the same.
+/// A result may alias a donated argument, and has the same value.
 pub fn donated_arguments_may_be_written_over(subject: &Subject) {
     let rig = subject.rig();
     let spec = TensorSpec::new([100], DType::F32);
@@ -197,7 +199,7 @@ pub fn donated_arguments_may_be_written_over(subject: &Subject) {
     drop(given);
     let results = rig.results(&graph, &values).unwrap();
     rig.compare("donated", &graph, std::slice::from_ref(&array), &results);
-    // Somebody else still has the value: it is not written over.
+    // Another reference to the value exists, so the run must not overwrite it.
     let value = rig.upload(&array).unwrap();
     let given = [Argument::Donated(value.clone())];
     replay.call(stream, &given, None).unwrap();

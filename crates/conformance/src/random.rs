@@ -1,14 +1,14 @@
-//! Random numbers and random programs, from seeds.
+//! Random numbers and random programs from seeds.
 
 use girih_ir::reference::Array;
 use girih_ir::testing::Rng;
 use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 
-/// A generator of random numbers and of arrays of them.
+/// A generator of random numbers and random arrays.
 pub struct Random(Rng);
 
 impl Random {
-    /// The generator of a seed.
+    /// A generator with that seed.
     pub fn new(seed: u64) -> Random {
         Random(Rng(seed))
     }
@@ -18,7 +18,7 @@ impl Random {
         self.0.bits()
     }
 
-    /// A whole number from 0 to below `n`; 0 if `n` is 0.
+    /// An integer from 0 to `n - 1`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         self.0.below(n)
     }
@@ -28,7 +28,7 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
-    /// So many bytes.
+    /// `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.bits() as u8).collect()
     }
@@ -40,8 +40,8 @@ impl Random {
     }
 }
 
-/// A random program on two matrices whose sizes do not divide anything, and arguments for it:
-/// elementwise ops, reductions, broadcasts, transposes, products, with one to three results.
+/// A random program on two matrices with odd sizes, and its arguments: elementwise ops, reductions,
+/// broadcasts, transposes and matrix products, with one to three results.
 pub fn program(seed: u64) -> (Graph, Vec<Array>) {
     let mut random = Random::new(seed);
     let (rows, columns) = (1 + random.below(13), 1 + random.below(37));
@@ -76,7 +76,7 @@ fn step(
         5 => {
             let sum = b.sum(x, AxisSet::one(random.below(2)), true)?;
             let sum = b.broadcast_to(sum, shape)?;
-            // Bounded, however many of these follow each other.
+            // `tanh` bounds the values, however many of these steps follow each other.
             let bounded = b.tanh(sum)?;
             b.sub(y, bounded)
         }

@@ -1,4 +1,4 @@
-//! The device under test, and short ways to run graphs on it.
+//! The device under test, and helpers to run graphs on it.
 
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{DType, Graph, TensorSpec};
@@ -9,7 +9,7 @@ use girih_runtime::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A kind of device that the suite is to try.
+/// A kind of device to test.
 pub struct Subject {
     backend: Arc<dyn Backend>,
     device: Box<dyn Fn() -> Arc<dyn Device> + Send + Sync>,
@@ -17,7 +17,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Devices that `device` makes, and the back end that compiles for them.
+    /// Devices that `device` creates, and the back end that compiles for them.
     pub fn new<D: Device + 'static>(
         backend: impl Backend + 'static,
         device: impl Fn() -> Arc<D> + Send + Sync + 'static,
@@ -25,7 +25,7 @@ impl Subject {
         Subject::with_backend(Arc::new(backend), device)
     }
 
-    /// As [`Subject::new`], with a back end that others may have too.
+    /// As [`Subject::new`], with a shared back end.
     pub fn with_backend<D: Device + 'static>(
         backend: Arc<dyn Backend>,
         device: impl Fn() -> Arc<D> + Send + Sync + 'static,
@@ -34,12 +34,12 @@ impl Subject {
         Subject { backend, device, computes: true }
     }
 
-    /// The devices keep no bytes and compute nothing: their results are not looked at.
+    /// Marks devices that store no bytes and compute nothing: their results are not compared.
     pub fn without_results(self) -> Subject {
         Subject { computes: false, ..self }
     }
 
-    /// True if results are to be compared.
+    /// Whether results are compared.
     pub fn computes(&self) -> bool {
         self.computes
     }
@@ -54,14 +54,14 @@ impl Subject {
         self.rig_on(self.device())
     }
 
-    /// An executor on a device that was made by [`Subject::device`], or one that wraps such a device.
+    /// An executor on a device of [`Subject::device`], or on a wrapper of such a device.
     pub fn rig_on(&self, device: Arc<dyn Device>) -> Rig {
         let executor = Executor::new(device.clone(), self.backend.clone(), None);
         Rig { executor: Arc::new(executor), device, computes: self.computes }
     }
 }
 
-/// A device with an executor.
+/// A device under test with an executor.
 pub struct Rig {
     /// The executor.
     pub executor: Arc<Executor>,
@@ -70,11 +70,11 @@ pub struct Rig {
     computes: bool,
 }
 
-/// A run that is bound and not begun.
+/// A run that is bound and not started.
 pub struct Bound {
     /// The arguments of the run's launches.
     pub block: Arc<ArgumentBlock>,
-    /// Where its results will be.
+    /// The results of the run.
     pub values: Values,
 }
 
@@ -84,18 +84,18 @@ impl Rig {
         self.executor.stream().queue().scheduler().clone()
     }
 
-    /// The array in device memory.
+    /// Copies an array to device memory.
     pub fn upload(&self, array: &Array) -> Result<Value> {
         self.executor.upload(&array.to_bytes())
     }
 
-    /// A value as an array.
+    /// Reads a value as an array.
     pub fn download(&self, value: &Value, spec: &TensorSpec) -> Result<Array> {
         let bytes = self.executor.download(value, spec.size_bytes())?;
         Ok(Array::from_bytes(spec.clone(), &bytes))
     }
 
-    /// Arrays in device memory, as arguments.
+    /// Copies arrays to device memory, as arguments.
     pub fn arguments(&self, arrays: &[Array]) -> Result<Vec<Argument>> {
         let argument = |x: &Array| Ok(Argument::Tensor(self.upload(x)?, x.spec().clone()));
         arrays.iter().map(argument).collect()
@@ -111,7 +111,7 @@ impl Rig {
         self.results(graph, &bound.values)
     }
 
-    /// Uploads arguments and binds them to the graph's plan, whose run may take that long.
+    /// Uploads arguments and binds them to the graph's plan, with a time limit for the run.
     pub fn bind(
         &self,
         graph: &Graph,
@@ -135,13 +135,13 @@ impl Rig {
         Ok(completion)
     }
 
-    /// The results of a graph.
+    /// Reads the results of a graph.
     pub fn results(&self, graph: &Graph, values: &Values) -> Result<Vec<Array>> {
         let read = |(value, &id): (&Value, _)| self.download(value, graph.spec(id));
         values.iter().zip(graph.outputs()).map(read).collect()
     }
 
-    /// Compares results with the reference's.
+    /// Compares results with those of the reference evaluator.
     #[track_caller]
     pub fn compare(&self, what: &str, graph: &Graph, arguments: &[Array], found: &[Array]) {
         let expected = evaluate(graph, arguments).expect("the suite's programs have a meaning");
@@ -154,7 +154,7 @@ impl Rig {
         }
     }
 
-    /// Runs a graph and compares its results with the reference's.
+    /// Runs a graph and compares its results with those of the reference evaluator.
     #[track_caller]
     pub fn check(&self, what: &str, graph: &Graph, arguments: &[Array]) {
         let found = self.run(graph, arguments).unwrap_or_else(|e| panic!("{what}: {e}\n{graph}"));
@@ -179,8 +179,8 @@ pub(crate) fn assert_invalid<T>(what: &str, outcome: Result<T>) {
     assert!(matches!(error, Some(Error::InvalidHandle { .. })), "{what}: {error:?}");
 }
 
-/// Relative and absolute slack of results: some units in the last place, since devices may sum in
-/// another order than the reference.
+/// The relative and absolute tolerance of results: some units in the last place, because devices
+/// may sum in another order than the reference.
 fn slack(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2e-2,

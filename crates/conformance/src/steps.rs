@@ -1,4 +1,4 @@
-//! Checks of operations whose steps are more than a launch.
+//! Checks of operations with other steps than a launch.
 
 use crate::Random;
 use crate::rig::{Rig, Subject, no_control};
@@ -30,11 +30,11 @@ fn numbers(bytes: &[u8]) -> Vec<f64> {
     Array::from_bytes(spec(), bytes).to_f64()
 }
 
-/// The steps around the launches of `x + x`, in a plan with one more buffer for `x`'s bytes and slots.
+/// A plan with the programs of `x + x`, whose operations the test chooses, and slots.
 struct Steps {
     rig: Rig,
     plan: ExecutionPlan,
-    /// Positions of argument and result.
+    /// The buffers of the argument and the result.
     input: usize,
     output: usize,
     block: Arc<ArgumentBlock>,
@@ -86,7 +86,8 @@ impl Steps {
     }
 }
 
-/// Copy in, launch, copy out, a function of the host, copy in and launch again: in one operation.
+/// One operation copies in, launches, copies out, calls a host function, copies in and launches
+/// again.
 pub fn copies_launches_and_host_functions_run_in_order(subject: &Subject) {
     let mut steps = Steps::new(subject, &[COUNT * 4]);
     let array = Array::from_f64([COUNT], DType::F32, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -109,8 +110,8 @@ pub fn copies_launches_and_host_functions_run_in_order(subject: &Subject) {
     assert!(!subject.computes() || found == [-4.0, -8.0, -12.0, -16.0, -20.0, -24.0], "{found:?}");
 }
 
-/// Control flow of plans, for devices that have none: doubles until the first number exceeds 100, then
-/// takes one of two branches.
+/// Control flow by the host, for devices without control flow: doubles until the first number
+/// exceeds 100, then takes one of two branches.
 pub fn loops_and_branches_run_from_the_host(subject: &Subject) {
     if !subject.computes() {
         return;
@@ -143,7 +144,7 @@ pub fn loops_and_branches_run_from_the_host(subject: &Subject) {
     assert_eq!(numbers(&steps.slot(0)), [0.0; COUNT], "the loop ended at 128, the branch cleared");
 }
 
-/// A plan that was not loaded is an error, not a wild launch.
+/// Running a plan that is not loaded is an error.
 pub fn plans_that_are_not_loaded_are_refused(subject: &Subject) {
     let mut steps = Steps::new(subject, &[]);
     steps.plan.programs.clear();

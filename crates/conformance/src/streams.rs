@@ -10,7 +10,7 @@ use girih_runtime::{
 };
 use std::sync::Arc;
 
-/// Orders in which two streams run one plan.
+/// The number of random schedules in which two streams run one plan.
 const INTERLEAVINGS: u64 = 1000;
 
 fn spec() -> TensorSpec {
@@ -25,7 +25,7 @@ fn double() -> Graph {
     b.finish([y])
 }
 
-/// Starts `x + x` of a value that may not be there yet.
+/// Starts `x + x` of a value that may not be computed yet.
 fn start_double(rig: &Rig, stream: &Stream, x: &Value) -> (Value, Arc<Completion>) {
     let plan = rig.executor.plan(&double(), CompileOptions::default()).unwrap();
     let given = [Argument::Tensor(x.clone(), spec())];
@@ -46,7 +46,7 @@ fn assert_all(rig: &Rig, subject: &Subject, value: &Value, expected: f64) {
     assert!(!subject.computes() || found.iter().all(|x| *x == expected), "{found:?}: {expected}");
 }
 
-/// Runs that need each other's results, enqueued without waiting.
+/// Runs that depend on each other's results are enqueued without waiting.
 pub fn work_of_a_stream_is_in_order(subject: &Subject) {
     let rig = subject.rig();
     let scheduler = rig.scheduler();
@@ -62,8 +62,8 @@ pub fn work_of_a_stream_is_in_order(subject: &Subject) {
     assert_all(&rig, subject, &value, 1024.0);
 }
 
-/// A stream that waits for an event sees what was done before the event; one never recorded holds
-/// nobody; times between events are not negative.
+/// A stream that waits for an event sees the work before the event. Waiting for an event that was
+/// never recorded does not block. Times between events are not negative.
 pub fn events_order_streams(subject: &Subject) {
     let rig = subject.rig();
     let scheduler = Scheduler::with_policy(rig.device.clone(), Policy::DrainOneFirst);
@@ -87,7 +87,7 @@ pub fn events_order_streams(subject: &Subject) {
     assert_all(&rig, subject, &value, 32.0);
 }
 
-/// Two streams run one plan on different arguments, in many interleavings.
+/// Two streams run one plan with different arguments, in many interleavings.
 pub fn streams_share_a_plan(subject: &Subject) {
     let rig = subject.rig();
     let (graph, arguments) = random_program(11);
@@ -112,8 +112,8 @@ pub fn streams_share_a_plan(subject: &Subject) {
     }
 }
 
-/// An index beyond its axis fails its stream at the next synchronise, once; nothing behind it runs, and
-/// other streams go on.
+/// An index out of bounds is an error of its stream at the next synchronise, once. Later work of
+/// the stream is skipped, and other streams continue.
 pub fn errors_stay_with_their_stream(subject: &Subject) {
     let rig = subject.rig();
     if !subject.computes() {
@@ -151,7 +151,7 @@ pub fn errors_stay_with_their_stream(subject: &Subject) {
     }
 }
 
-/// Work of a stream that is dropped still runs, and its number is free afterwards.
+/// Work of a dropped stream still runs, and the stream's number is free afterwards.
 pub fn a_dropped_stream_finishes_its_work(subject: &Subject) {
     let rig = subject.rig();
     let scheduler = rig.scheduler();
@@ -167,7 +167,7 @@ pub fn a_dropped_stream_finishes_its_work(subject: &Subject) {
     assert_all(&rig, subject, &value, 2.0);
 }
 
-/// Programs on several streams, under each policy and two seeds.
+/// Programs on several streams have the same results under each policy, and under two seeds.
 pub fn every_policy_gives_the_same_results(subject: &Subject) {
     let rig = subject.rig();
     let policies = [

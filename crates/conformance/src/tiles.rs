@@ -1,4 +1,4 @@
-//! Checks of tiled launches: what is computed tile by tile is what is computed at once.
+//! Checks of tiled launches: the results are the same as without tiles.
 
 use crate::rig::{Rig, Subject};
 use crate::{Random, random_program};
@@ -55,7 +55,7 @@ fn read_all(rig: &Rig, results: &[TileResult]) -> Result<Vec<Array>> {
     results.iter().map(read).collect()
 }
 
-/// A graph of the whole from that of the tile, and arguments for it.
+/// The graph for larger sizes than the tile's, with arguments.
 fn whole(graph: &Graph, sizes: &[usize], random: &mut Random) -> Option<(Graph, Vec<Array>)> {
     let whole = ProgramFactors::of(graph).resized(graph, sizes)?;
     let arguments = whole.arguments().map(|id| random.array(whole.spec(id))).collect();
@@ -68,15 +68,15 @@ fn matrices(shapes: &[[usize; 2]]) -> (GraphBuilder, Vec<NodeId>) {
     (b, inputs)
 }
 
-/// `a b` for a tile of those sizes.
+/// `a @ b` for a tile of these sizes.
 fn product(m: usize, k: usize, n: usize) -> Graph {
     let (mut b, x) = matrices(&[[m, k], [k, n]]);
     let y = b.matmul(x[0], x[1]).expect("shapes fit");
     b.finish([y])
 }
 
-/// Every way to tile a matrix product, alone and together: rows, columns, the contracted dimension, with
-/// and without remainders, from device and host memory.
+/// A matrix product is tiled along rows, columns and the contracted dimension, separately and
+/// combined, with and without remainders, from device and host memory.
 pub fn matrix_products_are_tiled_in_every_dimension(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(8);
@@ -110,11 +110,12 @@ pub fn tiles_come_row_by_row_with_the_contracted_dimension_innermost(subject: &S
     assert_eq!(tiling.results[0], TensorSpec::new([16, 5], DType::F32));
 }
 
-/// Sizes that do not divide: an exact last tile, a padded one, or an error with the numbers.
+/// With sizes that are not multiples of the tile's, the last tile is exact or padded, or the launch
+/// is an error that names the sizes.
 pub fn remainders_are_exact_padded_or_refused(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(9);
-    // 4000 rows in tiles of 1024 in small: 3 tiles and 928 / 1024 of one.
+    // A small version of 4000 rows in tiles of 1024: 3 tiles and most of another one.
     let tile = product(16, 8, 3);
     let program = program(&rig, &tile);
     for sizes in [[61, 8, 3], [16, 8, 7], [61, 21, 7]] {
@@ -136,8 +137,8 @@ pub fn remainders_are_exact_padded_or_refused(subject: &Subject) {
     }
 }
 
-/// Reductions of every kind, accumulated over tiles, with remainders that are padded by what adds
-/// nothing.
+/// Reductions of every kind are accumulated over tiles; remainders are padded with the neutral
+/// element.
 pub fn partial_reductions_are_combined(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(10);
@@ -163,7 +164,8 @@ pub fn partial_reductions_are_combined(subject: &Subject) {
     }
 }
 
-/// Random programs: along factors that are not reduced, tiled and untiled results are equal bit by bit.
+/// If only pointwise factors are tiled, the results of random programs are bitwise equal to those
+/// without tiles.
 pub fn random_programs_tile_to_the_same_bits(subject: &Subject) {
     let rig = subject.rig();
     let (mut tiled, mut refused) = (0, 0);
@@ -203,7 +205,7 @@ pub fn random_programs_tile_to_the_same_bits(subject: &Subject) {
     assert!(tiled > 10 && refused > 5, "{tiled} tiled, {refused} refused");
 }
 
-/// Every op of the table that any factor of can be tiled.
+/// Every op with a factor that can be tiled.
 pub fn every_op_with_factors_is_tiled(subject: &Subject) {
     let rig = subject.rig();
     let mut tiled = 0;
@@ -213,7 +215,8 @@ pub fn every_op_with_factors_is_tiled(subject: &Subject) {
     assert!(tiled > 150, "{tiled}");
 }
 
-/// Tiles each factor of a sample in turn, without and with a remainder; false if there is none.
+/// Tiles each factor of a sample in turn, with and without a remainder. Returns whether there is
+/// such a factor.
 fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
     let mut b = GraphBuilder::default();
     let inputs: Vec<NodeId> = sample.inputs.iter().map(|x| b.input(x.spec().clone())).collect();
@@ -241,8 +244,8 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
                 launch(rig, &program, &on_device(rig, &arguments), in_place())
                     .unwrap_or_else(|e| panic!("{what} in place: {e}"));
             rig.compare(&format!("{what} in place"), &graph, &arguments, &found_in_place);
-            // A product with one row or column may be computed as a matrix-vector product, which adds
-            // in another order.
+            // A product with one row or column may be computed as a matrix-vector product, which
+            // adds in another order.
             let vectors = multiplies(&graph) && (size == 1 || larger % size == 1);
             if factor.role == ProgramRole::Pointwise && !vectors {
                 let at_once = rig.run(&graph, &arguments).unwrap();
@@ -254,16 +257,16 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
     any
 }
 
-/// True if a graph computes matrix products.
+/// Whether a graph computes matrix products.
 fn multiplies(graph: &Graph) -> bool {
     let primitives = graph.decomposed().expect("the suite's ops have definitions");
     let is_product = |op: &girih_ir::Op| op.class() == Class::Contraction;
     primitives.as_ref().unwrap_or(graph).any_op(&is_product)
 }
 
-/// Arguments for a sample's op that is larger along a factor: the sample's elements in another order in
-/// each tile or, for ops that only take some arrays, such as positive definite matrices, the sample in
-/// each. None where the factor shares an axis and is not its outermost.
+/// Arguments for a sample's op at a larger size of a factor: each tile has a rotation of the
+/// sample's elements or, for ops that restrict their arguments, such as to positive definite
+/// matrices, the sample itself. `None` if the factor is not the outermost one of its axis.
 fn arguments(
     sample: &Sample,
     program: &TiledProgram,
@@ -281,8 +284,8 @@ fn arguments(
     varied.filter(takes).or_else(|| all(0).filter(takes))
 }
 
-/// An array of that spec, which is larger along the axis that has the factor: copies of `x` side by side
-/// whose elements are turned by `turn` places more than in the copy before.
+/// An array with that spec, which is larger along the axis with the factor: concatenated copies of
+/// `x`, each rotated by `turn` more elements than the previous one.
 fn larger(
     x: &Array,
     axes: &[girih_ir::factors::AxisFactors],
@@ -307,7 +310,7 @@ fn larger(
     Some(Array::new(spec.clone(), (0..spec.numel()).map(element)))
 }
 
-/// Tensors that the tiles do not cover are refused, with sizes and reasons.
+/// Tensors that the tiles do not support are errors, with sizes and reasons.
 pub fn tensors_that_tiles_do_not_cover_are_refused(subject: &Subject) {
     let rig = subject.rig();
     let program = program(&rig, &product(4, 6, 5));
@@ -324,14 +327,14 @@ pub fn tensors_that_tiles_do_not_cover_are_refused(subject: &Subject) {
     let ints = TensorSpec::new([4, 6], DType::I32);
     let error = program.tiling(&[&ints, &one], Remainder::Exact).unwrap_err();
     assert!(matches!(error, Error::ArgumentMismatch { index: 0, .. }), "{error}");
-    // Softmax takes the row at once.
+    // Softmax needs the whole row.
     let (mut b, x) = matrices(&[[4, 6]]);
     let y = b.softmax(x[0], 1).unwrap();
     let softmax = rig.executor.tiled(&b.finish([y]), CompileOptions::default()).unwrap();
     let wide = TensorSpec::new([4, 12], DType::F32);
     let error = softmax.tiling(&[&wide], Remainder::Exact).unwrap_err().to_string();
     assert!(error.contains("softmax") && error.contains("12"), "{error}");
-    // An array that is too short.
+    // The array's memory is too short.
     let short = TileArgument::Host(Arc::new(vec![0u8; 8]), TensorSpec::new([4, 6], DType::F32));
     let given =
         [short, on_host(&[Random::new(1).array(&TensorSpec::new([6, 5], DType::F32))]).remove(0)];
@@ -358,14 +361,14 @@ impl Hooks for CopiesOnDevice {
     }
 }
 
-/// Tiles that are not dense are read where they are by a program for their strides, which is compiled
-/// once; their bytes are not copied.
+/// Tiles that are not dense are read in place by a program for their strides, which is compiled
+/// once, and are not copied.
 pub fn tiles_are_read_in_place(subject: &Subject) {
     let device = Arc::new(Wrapped::with_hooks(subject.device(), CopiesOnDevice::default()));
     let rig = subject.rig_on(device.clone());
     let tile = product(4, 6, 5);
     let program = program(&rig, &tile);
-    // Columns of the right operand are tiled: two tiles of rows by three of columns.
+    // The columns of the right operand are tiled: two tiles of rows times three of columns.
     let (graph, arguments) = whole(&tile, &[8, 6, 15], &mut Random::new(13)).unwrap();
     let given = on_device(&rig, &arguments);
     let run = |options: TileOptions| {
@@ -380,13 +383,13 @@ pub fn tiles_are_read_in_place(subject: &Subject) {
     assert_eq!(run(TileOptions::default()), (6 + 6, 0), "each operand's tile and each result's");
     assert_eq!(run(in_place()), (6, 1), "the tiles of results are copied");
     assert_eq!(run(in_place()), (6, 0), "the strides are part of the key");
-    // Both operands, with remainders: the program for each size of tile has its own strides.
+    // Tiles of both operands, with remainders: the program for each tile size has its own strides.
     let (graph, arguments) = whole(&tile, &[11, 20, 13], &mut Random::new(14)).unwrap();
     let (found, _) = launch(&rig, &program, &on_device(&rig, &arguments), in_place()).unwrap();
     rig.compare("remainders", &graph, &arguments, &found);
 }
 
-/// Strided arguments are checked as dense ones are.
+/// Strided arguments are checked like dense ones.
 pub fn strided_arguments_are_checked(subject: &Subject) {
     let rig = subject.rig();
     let (graph, options) = (product(2, 3, 2), CompileOptions::default());
@@ -416,7 +419,7 @@ pub fn strided_arguments_are_checked(subject: &Subject) {
     refused(Argument::Tensor(larger_value, a), &["[7, 1]"]);
 }
 
-/// A compiled tile serves a larger tensor without compiling again.
+/// A compiled tile runs on a larger tensor without another compilation.
 pub fn a_tiles_program_is_compiled_once(subject: &Subject) {
     let rig = subject.rig();
     let tile = product(8, 8, 8);
@@ -436,12 +439,12 @@ fn program_launches(rig: &Rig, graph: &Graph) -> u64 {
     rig.executor.plan(graph, CompileOptions::default()).unwrap().plan.launches() as u64
 }
 
-/// Of a sequence of programs each is launched once or tile by tile, as its tensors ask for; what does not
-/// fit one of them launches none.
+/// Each program of a sequence is launched whole or tile by tile, depending on its tensors; if the
+/// tensors do not fit one program, none is launched.
 pub fn each_program_of_a_plan_is_launched_whole_or_tiled(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(12);
-    // Weights are normalised as a whole, rows go through the product tile by tile, and are summed up.
+    // The weights are normalised as a whole; rows are multiplied tile by tile, then summed.
     let normalise = {
         let (mut b, x) = matrices(&[[6, 5]]);
         let y = b.softmax(x[0], 1).unwrap();

@@ -1,4 +1,4 @@
-//! Checks of transfers of arrays to tiles and back.
+//! Checks of transfers between arrays and tiles.
 
 use crate::Random;
 use crate::rig::Subject;
@@ -22,8 +22,8 @@ fn check_bytes(subject: &Subject, bytes: &[u8], expected: &[u8], what: &str) {
     assert!(!subject.computes() || bytes == expected, "{what}: other bytes");
 }
 
-/// In every layout an array comes back from its tiles as it went, also while other transfers are under
-/// way; tiles go to those of another tensor.
+/// With every layout, a transfer to tiles and back returns the same array, also with other
+/// transfers in flight. Tiles are also copied to the tiles of another tensor.
 pub fn arrays_come_back_from_their_tiles(subject: &Subject) {
     let rig = subject.rig();
     let manager = TransferManager::new(&rig.executor);
@@ -58,14 +58,14 @@ pub fn arrays_come_back_from_their_tiles(subject: &Subject) {
     assert_eq!(rig.in_use(), 0, "tiles are freed with their tensors");
 }
 
-/// Arrays that are no row-major ones are gathered on their way.
+/// Arrays that are not row-major are gathered in the transfer.
 pub fn views_of_arrays_are_gathered(subject: &Subject) {
     let rig = subject.rig();
     let manager = TransferManager::new(&rig.executor);
     let mut random = Random::new(13);
     let bytes = random.bytes(4 * 6 * 8);
     let whole = Strided::dense(&TensorSpec::new([6, 8], DType::F32));
-    // Every other column, from the last on, transposed.
+    // Every other column, backwards from the last one, transposed.
     let view = whole.slice(1, 7, 4, -2).unwrap().transpose(&[1, 0]).unwrap();
     let element = |i: usize, j: usize| &bytes[4 * (8 * i + j)..][..4];
     let expected: Vec<u8> =

@@ -1,4 +1,5 @@
-//! Random programs through files and text: the same text, and the same results to the bit.
+//! Tests of random programs written to files and text: they are read back with the same text and
+//! bitwise equal results.
 
 use girih_conformance::random_program;
 use girih_ir::pfgb::{self, File};

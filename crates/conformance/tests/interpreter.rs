@@ -1,5 +1,5 @@
-//! An example of a device, whole: memory of its own, and programs that the reference evaluator
-//! interprets. `docs/devices.md` goes through it. It passes the suite, so all of Girih works on it.
+//! A complete example of a device, which `docs/devices.md` explains: it has its own memory, and the
+//! reference evaluator interprets its programs. It passes the suite, so all of Girih works on it.
 
 use girih_conformance::{Subject, suite};
 use girih_ir::reference::{Array, evaluate};
@@ -12,19 +12,19 @@ use girih_runtime::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of the device's one region, and the address of its first byte.
+/// The size of the device's only region in bytes, and its base address.
 const MEMORY: usize = 16 << 20;
 const BASE: u64 = 0x1000;
 
-/// A compiled program: the graph itself, with the plan's number of each buffer.
+/// A compiled program: the graph, with the index of the plan's buffer for each argument and output.
 struct Interpreted {
     graph: Graph,
-    /// Of each argument; scalars and keys have none.
+    /// The buffer of each argument; `None` for scalars and keys.
     arguments: Vec<Option<usize>>,
     outputs: Vec<usize>,
 }
 
-/// Makes plans of one operation that launches one program.
+/// A back end whose plans have one operation that launches one program.
 struct Interpreter;
 
 impl Backend for Interpreter {
@@ -137,7 +137,7 @@ impl Device for InterpreterDevice {
 
     fn resolve(&self, handle: DeviceHandle, size: usize) -> Result<u64> {
         let address = self.addresses.resolve(handle, size);
-        // Physical addresses are not checked by the map.
+        // The map does not check physical addresses.
         let last = BASE + MEMORY as u64;
         let inside =
             |at: &u64| *at >= BASE && at.checked_add(size as u64).is_some_and(|e| e <= last);
