@@ -1,5 +1,5 @@
-//! What the pipeline costs: replays of captured launches, tiles streaming through a small device, small
-//! calls of many threads. Prints medians; nothing here asserts a time.
+//! Benchmarks of the pipeline's cost: replays of captured launches, tiles streaming through a small
+//! device, small calls from many threads. Prints medians; nothing here asserts a time.
 
 use girih_conformance::{Rig, Subject};
 use girih_cpu::{HostBackend, HostDevice};
@@ -40,7 +40,7 @@ fn elementwise(code: OpCode, size: usize) -> Graph {
     b.finish([y])
 }
 
-/// Host time of enqueuing ten launches again.
+/// The host time to replay ten launches.
 fn replay() {
     let (_, rig) =
         mock(MockConfig { launch: LaunchTime::Fixed(Duration::ZERO), ..MockConfig::default() });
@@ -56,7 +56,7 @@ fn replay() {
     let scheduler = rig.scheduler();
     let stream = Stream::new(&scheduler);
     let sample = || {
-        // Workers are held, so that they do not take the processor from this thread.
+        // Hold the workers, so that they do not use this thread's processor.
         let hold = scheduler.hold();
         let start = Instant::now();
         for _ in 0..100 {
@@ -71,7 +71,7 @@ fn replay() {
     row("replay of ten launches on the mock, host time of each", time, "ns");
 }
 
-/// The share of the modelled bandwidth at which an array of a gigabyte goes through 64 MB.
+/// The fraction of the modelled bandwidth at which an array of a gigabyte streams through 64 MB.
 fn streaming() {
     const TILE: usize = 2 << 20;
     let memory = MemoryMode::Regions(vec![64 << 20]);
@@ -97,7 +97,7 @@ fn streaming() {
     row("the same on the host's clock", start.elapsed().as_secs_f64() * 1e3, "ms");
 }
 
-/// Small calls a second, of so many threads with a stream and data of its own each.
+/// The number of small calls per second from `threads` threads, each with its own stream and data.
 fn calls(threads: usize) -> f64 {
     const CALLS: usize = 20_000;
     let rig = Subject::new(HostBackend, host).rig();
