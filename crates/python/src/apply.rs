@@ -1,4 +1,4 @@
-//! Ops recorded by name, and attributes as Python has them.
+//! Ops recorded by name, and the conversion of their attributes from Python.
 
 use crate::args::{OperandArg, wide_integer};
 use crate::compiled::{PyDim, dim_object};
@@ -26,7 +26,7 @@ fn apply(
     location::enter(py);
     let operands: Vec<OperandArg> =
         operands.iter().map(|operand| operand.extract()).collect::<PyResult<_>>()?;
-    // Numbers adapt to the first tensor.
+    // Python numbers get the dtype of the first tensor.
     let dtype = operands.iter().find_map(|operand| match operand {
         OperandArg::Tensor(tensor) => Some(tensor.dtype()),
         _ => None,
@@ -116,7 +116,7 @@ fn from_python(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
         let items = items.iter().map(|item| from_python(name, item));
         return Ok(Attribute::List(items.collect::<PyResult<_>>()?));
     }
-    // Integers and floats of other libraries.
+    // Integers and floats of other libraries, such as NumPy's scalars.
     if let Ok(value) = value.call_method0("__index__") {
         return wide_integer(&value).map(Attribute::Int);
     }

@@ -1,4 +1,4 @@
-//! Arguments as users write them: tensors or what becomes one, scalars, axes, shapes.
+//! Conversion of arguments from Python: tensors and array-likes, scalars, axes, shapes.
 
 use crate::compiled::PyDim;
 use crate::data::as_tensor;
@@ -136,7 +136,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
             return integer(&object).map(IntArg);
         }
         object.extract().map(IntArg).map_err(|error| {
-            // An error of the value's own `__index__` is not hidden.
+            // Do not hide an error from the value's own `__index__`.
             if !error.is_instance_of::<PyTypeError>(object.py()) {
                 return error;
             }
@@ -294,7 +294,7 @@ fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
             invalid(format!("a shape is made of integers that fit 64 bits, got {what}"))
         })
     };
-    // Iterators may have no end: one more than there may be, for the error.
+    // An iterator may be infinite: take one more than the maximum rank, so that the error is found.
     let most = object.len().unwrap_or(girih::ir::MAX_RANK + 1);
     object.try_iter()?.take(most).map(size).collect()
 }

@@ -1,4 +1,4 @@
-//! Functions that put elements in other places.
+//! Functions that rearrange elements.
 
 use crate::args::{Axes, IntArg, Listed, OperandArg, ShapeArg, SizeArg, TensorArg};
 use crate::compiled::PyDim;
@@ -60,7 +60,7 @@ fn roll(py: Python<'_>, x: TensorArg, shift: &Bound<'_, PyAny>, axis: Option<Axe
     let shift: Axes = shift.extract()?;
     let shift = shift.as_slice().ok_or_else(|| invalid("roll: a shift is needed"))?;
     let axis = axis.unwrap_or_default();
-    // One shift for several axes, or several for one, as NumPy's broadcast.
+    // Broadcast one shift to several axes, or several shifts to one axis, as NumPy does.
     let axes = match axis.as_slice() {
         Some(&[one]) => Some(vec![one; shift.len()]),
         axes => axes.map(<[i64]>::to_vec),
@@ -407,7 +407,7 @@ fn pad(
     let widths = pad_widths(widths, x.0.rank())?;
     let named = mode.and_then(|m| m.extract::<String>().ok());
     let value = match (mode, &named) {
-        // The value may stand in the mode's place.
+        // The value may be passed in the position of the mode.
         (Some(mode), None) => Some(mode.extract::<OperandArg>()?),
         _ => value.or(constant_values),
     };
@@ -426,7 +426,7 @@ fn pad(
     match (mode, value) {
         (Some(mode), None) => out(x.0.pad_with(&widths, mode)),
         (Some(_), Some(_)) => Err(invalid("pad: only the mode 'constant' takes a value")),
-        // The default, and any whole float, fits integers too.
+        // The default value, and any float without a fraction, fits integer tensors, too.
         (None, Some(OperandArg::Float(v))) if !x.0.dtype().is_float() && v.fract() == 0.0 => {
             out(x.0.pad(&widths, v as i64))
         }
@@ -445,7 +445,7 @@ fn pad_widths(widths: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
         return Ok(vec![pair; rank]);
     }
     match widths.extract::<Vec<(usize, usize)>>() {
-        // One pair stands for all axes.
+        // One pair applies to all axes.
         Ok(pairs) if pairs.len() == 1 => Ok(vec![pairs[0]; rank]),
         Ok(pairs) => Ok(pairs),
         Err(_) => {

@@ -1,8 +1,8 @@
-//! Arrays of other libraries as tensors: whose memory they are, whether it may be shared, and the
-//! ways in: DLPack (`dlpack`), NumPy's array interface, buffers.
+//! Arrays of other libraries as tensors: the owner of their memory, whether it may be shared, and
+//! the protocols: DLPack (`dlpack`), NumPy's array interface, the buffer protocol.
 //!
 //! A tensor is a value, and an op on it may run much later. Memory that its owner can still write
-//! is therefore copied, unless the caller asks for it to be shared.
+//! is therefore copied, unless the caller asks to share it.
 
 use crate::data::Memory;
 use crate::dlpack;
@@ -68,7 +68,7 @@ impl Foreign {
         } else if !girih::shares_host_memory().py()? {
             Some("the device has memory of its own")
         } else {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the same contract.
             unsafe { self.obstacle() }
         };
         match obstacle {
@@ -80,7 +80,7 @@ impl Foreign {
             Some(why) if how == Import::Share => {
                 Err(must_copy(what, &format!("{why}, so that its memory is no tensor's as it is")))
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the same contract.
             Some(_) => unsafe { self.copied(py) },
         }
     }
@@ -129,7 +129,8 @@ impl Foreign {
             return Some("its elements are not aligned");
         }
         if spec.dtype == DType::Bool {
-            // SAFETY: dense, so that these are the elements; the caller's promise.
+            // SAFETY: the array is dense, so these bytes are its elements; the caller guarantees
+            // that they are readable.
             let bytes =
                 unsafe { std::slice::from_raw_parts(*address as *const u8, spec.size_bytes()) };
             if bytes.iter().any(|&b| b > 1) {
@@ -145,14 +146,15 @@ impl Foreign {
         let Foreign { address, ref spec, ref strides, swapped, .. } = self;
         let plain = spec.dtype != DType::Bool && !swapped && *strides == dense_strides(spec);
         if plain {
-            // SAFETY: dense, so that these are the elements; the caller's promise.
+            // SAFETY: the array is dense, so these bytes are its elements; the caller guarantees
+            // that they are readable.
             let bytes =
                 unsafe { std::slice::from_raw_parts(address as *const u8, spec.size_bytes()) };
             return py.detach(|| Tensor::from_bytes(spec, bytes)).py();
         }
         let part = spec.dtype.real().size();
         let read = |at: usize, out: &mut [u8]| {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller upholds the same contract.
             unsafe { gather(address as *const u8, spec, strides, at, out) };
             if spec.dtype == DType::Bool {
                 out.iter_mut().for_each(|b| *b = (*b != 0) as u8);
@@ -183,7 +185,7 @@ pub fn attached(f: impl FnOnce(Python<'_>) + Send + 'static) {
         return Python::attach(f);
     }
     let thread = std::thread::Builder::new().name("girih-release".into());
-    // Without a thread what is to be released stays.
+    // If no thread can be started, the object is leaked.
     let _ = thread.spawn(move || Python::attach(f));
 }
 
@@ -216,7 +218,7 @@ unsafe fn gather(
     out: &mut [u8],
 ) {
     let size = spec.dtype.size();
-    // The longest dense tail is copied at once.
+    // Find the longest contiguous inner block, which is copied at once.
     let mut run = size;
     let mut outer = spec.shape.rank();
     while outer > 0 && (strides[outer - 1] == run as isize || spec.shape[outer - 1] == 1) {
@@ -230,7 +232,7 @@ unsafe fn gather(
         rest /= spec.shape[axis];
     }
     let (mut skipped, mut filled) = (at % run, 0);
-    // Along the last axis the place is the one before, a stride further on.
+    // Along the last axis, the source advances by one stride.
     while filled < out.len() {
         let offset: isize = index.iter().zip(strides).map(|(&i, &s)| i as isize * s).sum();
         let last = outer.checked_sub(1);
@@ -238,8 +240,8 @@ unsafe fn gather(
         let mut done = 0;
         while done < count && filled < out.len() {
             let len = (run - skipped).min(out.len() - filled);
-            // SAFETY: the index is inside the shape, so the caller vouches for `run` bytes here, of
-            // which `len` from `skipped` on are copied.
+            // SAFETY: the index is within the shape, so the caller guarantees `run` readable bytes
+            // here, of which `len` bytes from `skipped` on are copied.
             unsafe {
                 let from = start.offset(offset + done as isize * step).add(skipped);
                 copy_few(from, out[filled..].as_mut_ptr(), len);
@@ -264,7 +266,7 @@ unsafe fn gather(
 /// As for `std::ptr::copy_nonoverlapping`.
 #[inline]
 unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the same contract.
     unsafe {
         match len {
             1 => *to = *from,
@@ -286,14 +288,14 @@ pub fn must_copy(what: &str, why: &str) -> PyErr {
 /// An array of another library as a tensor; `None` if the object is none that is known.
 pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>> {
     let py = object.py();
-    // A class has its instances' attributes.
+    // A class has the attributes of its instances, so exclude classes.
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>() {
         return Ok(None);
     }
     let described = object.hasattr(intern!(py, "__array_interface__"))?;
     if object.hasattr(intern!(py, "__dlpack__"))? {
         match dlpack::import(object, "asarray", how) {
-            // NumPy exports neither read-only arrays (before 2.1) nor all of its dtypes.
+            // NumPy does not export read-only arrays (before 2.1) and some of its dtypes.
             Err(error) if described && error.is_instance_of::<PyBufferError>(py) => {}
             outcome => return outcome.map(Some),
         }
@@ -325,7 +327,7 @@ pub fn is_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 pub fn is_constant(object: &Bound<'_, PyAny>) -> bool {
     let py = object.py();
     let mut object = object.clone();
-    // Views of NumPy know the owner of their memory; chains are short.
+    // A NumPy view references the owner of its memory; chains of views are short.
     for _ in 0..8 {
         if object.is_instance_of::<Memory>() || object.is_exact_instance_of::<PyBytes>() {
             return true;
@@ -372,12 +374,13 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
             Ok(pointer) => Place::Pointer(pointer),
             Err(other) => Place::Buffer(other.into_inner()),
         },
-        // The object itself has the buffer protocol.
+        // The object itself implements the buffer protocol.
         None => Place::Buffer(object.clone()),
     };
     let offset = optional("offset")?.map_or(Ok(0), |o| integer(&o, "offset"))?;
     let constant = is_constant(object);
-    // The interface as well: that of a NumPy scalar owns the copy its pointer leads to.
+    // Keep the interface, too: the interface of a NumPy scalar owns the copy that its pointer
+    // refers to.
     let owner = Owner(Some((object.clone().unbind(), interface.clone().unbind())));
     let foreign = |address, owner| Foreign { address, spec, strides, swapped, constant, owner };
     match place {
@@ -387,7 +390,8 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
                 let found = described(pointer.as_any());
                 invalid(format!("__array_interface__['data'] starts with an address, got {found}"))
             })?;
-            // SAFETY: the interface's owner vouches for the memory that its shape and strides reach.
+            // SAFETY: the owner of the interface guarantees the memory that its shape and strides
+            // reach.
             unsafe { foreign(address, Box::new(owner)).tensor(object.py(), "asarray", how) }
         }
         Place::Buffer(data) if how == Import::Share => {
@@ -413,7 +417,8 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
                      not inside a buffer of {len} bytes"
                 )));
             }
-            // SAFETY: checked, and `bytes` lives to the end of this block: nothing is shared.
+            // SAFETY: the bounds are checked, and `bytes` lives to the end of this block: the
+            // tensor is a copy.
             unsafe { foreign.tensor(object.py(), "asarray", Import::Copy) }
         }
     }

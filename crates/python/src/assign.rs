@@ -1,9 +1,9 @@
 //! Assignment: `x[index] = value`, operators such as `+=`, and the functions behind them,
 //! `x.at[index].set(value)`.
 //!
-//! A tensor's value never changes. Assignment makes a new value and gives it to the Python object on
-//! the left, so that every reference to that object sees it. Other objects keep theirs: unlike in
-//! NumPy, `y = x[0]` is no window onto `x`.
+//! A tensor's value never changes. Assignment computes a new value and binds it to the Python
+//! object on the left, so every reference to that object sees the new value. Other objects keep
+//! their values: unlike in NumPy, `y = x[0]` is not a view of `x`.
 
 use crate::args::OperandArg;
 use crate::data::as_tensor;
@@ -31,7 +31,7 @@ fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
             )))
             .py();
         }
-        // A parameter that is updated in place stays one.
+        // A parameter that is updated in place remains a parameter.
         value.set_requires_grad(true).py()?;
         value.set_grad(old.grad()).py()?;
     }

@@ -1,6 +1,6 @@
-//! Calls of compiled functions: arguments are compared with those of earlier calls, and where they
-//! are of the same structure and specs its program is run, without any Python. Everything else is
-//! left to the Python class that derives from the one here.
+//! Calls of compiled functions. The arguments are compared with those of earlier calls; if
+//! structure and specs match, the earlier program runs without executing Python code. The Python
+//! class that derives from the class in this file handles all other calls.
 
 use crate::args::Listed;
 use crate::compiled::PyTraced;
@@ -123,7 +123,8 @@ impl Pattern {
             tensors[*at] = found;
             Ok(tensors[*at].is_some())
         };
-        // Where comparing fails, the call that finds no way takes its arguments apart and says why.
+        // On an error, report no match: the Python class then flattens the arguments and raises the
+        // error.
         self.structure.get().0.matches(object, &mut take).unwrap_or(false)
     }
 
@@ -212,7 +213,8 @@ impl Way {
         };
         let result = self.result.build(py, &outputs)?;
         for (output, places) in &self.changed {
-            // One handle, so that what was one tensor to Python remains one.
+            // Create one handle per output, so that references to one tensor remain references to
+            // one tensor.
             let tensor = Bound::new(py, PyTensor(outputs[*output].clone()))?.into_any();
             places.iter().try_for_each(|place| place.set(tensor.clone()))?;
         }
@@ -254,7 +256,7 @@ impl PyCompiledCall {
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> Option<(Arc<Way>, Tensors)> {
-        // Comparing may run Python, which may call the function again: not while holding the lock.
+        // Do not hold the lock: the comparison may run Python code that calls the function again.
         let (mut at, mut converted) = (0, Converted::new());
         loop {
             let way = self.lock().get(at)?.clone();
@@ -281,7 +283,7 @@ impl PyCompiledCall {
     #[new]
     #[pyo3(signature = (*args, **kwargs))]
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyCompiledCall {
-        // The class that derives from this one knows what to do with them.
+        // The derived class interprets the arguments.
         let _ = (args, kwargs);
         PyCompiledCall { ways: Mutex::default() }
     }
@@ -351,7 +353,7 @@ impl PyCompiledCall {
         let dropped = (ways.len() >= MOST_WAYS).then(|| ways.pop());
         ways.insert(0, Arc::new(way));
         drop(ways);
-        // What it held may call back when it goes.
+        // Drop the ways without the lock, because dropping them may call back.
         drop(dropped);
         Ok(())
     }
@@ -363,7 +365,7 @@ impl PyCompiledCall {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // Held only where nothing can be collected meanwhile.
+        // The lock is only held while no garbage collection can run.
         match self.ways.try_lock() {
             Ok(ways) => ways.iter().try_for_each(|way| way.traverse(&visit)),
             Err(_) => Ok(()),

@@ -1,5 +1,5 @@
-//! Collectives over the named axes of batches, on single tensors; `girih/collectives.py` has the
-//! functions of trees.
+//! Collectives over the named axes of batches, for single tensors; `girih/collectives.py` has the
+//! functions on pytrees.
 
 use crate::args::TensorArg;
 use crate::compiled::dim_object;

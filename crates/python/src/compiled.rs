@@ -356,7 +356,7 @@ fn trace_function(
         girih::name_arguments(placeholders, names);
         let placeholders: Vec<PyTensor> = placeholders.iter().cloned().map(PyTensor).collect();
         let outputs = traced.call1((placeholders,));
-        // What the function has assigned to must not keep what has no value.
+        // Undo assignments of the function to outside tensors, which must not keep placeholders.
         let mut changed = false;
         for (handle, before) in outside.iter().zip(&before) {
             changed |= !handle.borrow(py).0.is_same(before);

@@ -1,12 +1,12 @@
 //! Contexts from Python: scopes that belong to an asyncio task, and executors.
 //!
-//! A scope's frame is the value of a context variable, so each task sees its own. The library has
-//! one current frame per thread, so as long as any scope is open, recording first makes the running
-//! task's frame the current one ([`sync`]). Without open scopes that costs nothing.
+//! A scope's frame is the value of a context variable, so each task has its own. The library has
+//! one current frame per thread. While any scope is open, recording therefore first makes the
+//! running task's frame the current one ([`sync`]). This costs nothing without open scopes.
 //!
-//! Scopes need not be left in the reverse order: generators that are run by turns leave theirs as
-//! they end. So a frame knows the scope around it and what differs from there, and leaving a scope
-//! takes it out from under those that were entered since.
+//! Scopes may be left in another order than the reverse: interleaved generators leave their scopes
+//! as they end. So a frame references the enclosing scope and has the differences from it, and
+//! leaving a scope removes it from below the scopes that were entered later.
 
 use crate::args::Listed;
 use crate::collective::PyBoundAxis;
@@ -174,7 +174,7 @@ fn wanted<'py>(py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrame>>> {
 #[inline]
 pub fn sync(py: Python<'_>) {
     if OPEN.load(Relaxed) > 0 || SWITCHED.get() {
-        // The variable exists; what cannot be read leaves the frame as it is.
+        // The variable exists. If it cannot be read, the frame stays as it is.
         let _ = switch(py);
     }
 }
@@ -197,7 +197,7 @@ fn switch(py: Python<'_>) -> PyResult<()> {
                 None => return,
             },
         };
-        // What was set within the other's scope stays with it.
+        // Changes within the other frame's scope stay with that frame.
         let left = Context::current().swap(frame);
         match &*current {
             Some(current) => drop(current.get().replace(left)),
@@ -278,7 +278,7 @@ fn enter_scope(
 #[pyfunction]
 fn leave_scope(py: Python<'_>, scope: u64) -> PyResult<()> {
     sync(py);
-    // Those entered since, innermost first.
+    // The frames that were entered later, innermost first.
     let mut inner: Vec<Py<PyFrame>> = Vec::new();
     let mut at = wanted(py)?.map(Bound::unbind);
     while let Some(frame) = at.take() {
@@ -289,7 +289,7 @@ fn leave_scope(py: Python<'_>, scope: u64) -> PyResult<()> {
         at = frame.get().outer.as_ref().map(|outer| outer.clone_ref(py));
         inner.push(frame);
     }
-    // Entered in another context, which goes on in it.
+    // The scope was entered in another context and stays open there.
     Ok(())
 }
 
@@ -300,7 +300,8 @@ fn without(
     inner: Vec<Py<PyFrame>>,
 ) -> PyResult<Option<Py<PyFrame>>> {
     let mut outer = taken.get().outer.as_ref().map(|outer| outer.clone_ref(py));
-    // What was left in another context, as by a generator that another task closed.
+    // Skip scopes that were left in another context, for example by a generator that another task
+    // closed.
     while let Some(left) = outer.as_ref().filter(|outer| outer.get().left.load(Relaxed)) {
         outer = left.get().outer.as_ref().map(|outer| outer.clone_ref(py));
     }
@@ -318,7 +319,7 @@ fn change(py: Python<'_>, how: impl FnOnce(Frame) -> Frame) -> PyResult<()> {
     let context = Context::current();
     let frame = how(context.frame());
     let frame = match wanted(py)? {
-        // Other tasks may have begun within the same scope.
+        // Other tasks may have started within the same scope, so make a new frame.
         Some(now) => now.get().with(frame, now.get().outer.as_ref().map(|o| o.clone_ref(py))),
         None if in_task(py) => PyFrame::new(0, Delta::default(), frame, None),
         None => {
@@ -476,7 +477,7 @@ impl PyExecutor {
     fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<Executed> {
         let graph = &graph.0;
         let result = py.detach(|| self.0.execute(graph, &nodes));
-        // An interrupt is no failure of the program's.
+        // An interrupt is not a failure of the program.
         if let Some(interrupt) = crate::errors::take_interrupt(result.error.as_ref()) {
             return Err(interrupt);
         }

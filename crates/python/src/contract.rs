@@ -1,4 +1,4 @@
-//! Sums of products: einsum and its relatives.
+//! Tensor contractions: einsum and related functions.
 
 use crate::args::{Axes, TensorArg};
 use crate::errors::{IntoPy, invalid};

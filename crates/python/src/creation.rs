@@ -1,4 +1,4 @@
-//! Functions that make tensors from nothing but numbers: constants, ranges, random draws.
+//! Functions that create tensors from numbers: constants, ranges, random draws.
 
 use crate::args::{IntArg, OperandArg, ShapeArg, SizeArg, TensorArg, shape_or_sizes};
 use crate::compiled::PyDim;

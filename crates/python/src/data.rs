@@ -1,4 +1,5 @@
-//! Host data in and out: numbers and lists in (arrays of others: `arrays`), NumPy arrays and lists out.
+//! Conversion of host data: from numbers and lists (`arrays` has other arrays), to NumPy arrays and
+//! lists.
 
 use crate::args::OperandArg;
 use crate::arrays::{self, Import};
@@ -66,7 +67,7 @@ fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Ten
         return upload(object.py(), &TensorSpec::scalar(DType::Bool), &[byte]);
     }
     let text = object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>();
-    // Sparse arrays have a length that they refuse to tell.
+    // Sparse arrays raise an error for `len()`.
     if text || is_sparse(object) {
         return Err(not_array_like(object));
     }
@@ -182,7 +183,7 @@ impl Nested {
         Ok(())
     }
 
-    // Recursion is over the nesting just measured, at most `MAX_RANK` deep.
+    // The recursion follows the shape measured before, so it is at most `MAX_RANK` deep.
     fn collect(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         if depth < self.shape.len() {
             if !is_sequence(object)? || object.len()? != self.shape[depth] {
@@ -248,7 +249,8 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// The items of a sequence; that there are as many as its length says.
 fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let len = object.len()?;
-    // One more, for those that have more; iterators may have no end.
+    // Take one more than the length, to detect objects with more items; an iterator may be
+    // infinite.
     let items = object.try_iter()?.take(len.saturating_add(1)).collect::<PyResult<Vec<_>>>()?;
     if items.len() != len {
         let kind = object.get_type().name()?;
@@ -267,7 +269,7 @@ fn holds_array(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
         return Ok(false);
     }
     if object.is_exact_instance_of::<PyList>() || object.is_exact_instance_of::<PyTuple>() {
-        // Deeper lists, and those that hold themselves, are refused where the shape is measured.
+        // Measuring the shape rejects deeper lists, and lists that contain themselves.
         if depth >= girih::ir::MAX_RANK {
             return Ok(false);
         }
@@ -315,7 +317,7 @@ impl Memory {
         interface.set_item("version", 3)?;
         interface.set_item("shape", PyTuple::new(py, self.spec.shape.iter())?)?;
         interface.set_item("typestr", self.typestr)?;
-        // Read only: tensors are values, and others may share this memory.
+        // Read-only, because tensors are immutable and may share this memory.
         interface.set_item("data", (self.address, true))?;
         Ok(interface)
     }
@@ -340,7 +342,7 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
         DType::F64 => "<f8",
         DType::C64 => "<c8",
         DType::C128 => "<c16",
-        // NumPy has none of its own; the extension type of ml_dtypes reads these bits.
+        // NumPy has no bfloat16; the extension type of ml_dtypes reinterprets these bits.
         DType::BF16 => "<u2",
     };
     let (address, value) = py.detach(|| tensor.address()).py()?;
@@ -361,7 +363,7 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
 /// The values as nested lists, or a number for a scalar.
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let spec = tensor.spec();
-    // Of each element there is an object, and its place in a list.
+    // Each element takes an object and a pointer in a list.
     Tensor::check_room(spec.numel(), spec.dtype.size() + 32).py()?;
     let bytes = py.detach(|| tensor.to_bytes()).py()?;
     let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|e| number(py, spec.dtype, e));
@@ -388,7 +390,7 @@ fn number<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> PyResult<Bound<'p
     })
 }
 
-// Recursion is over axes, at most `MAX_RANK` deep.
+// The recursion is over axes, so it is at most `MAX_RANK` deep.
 fn nest<'py>(
     py: Python<'py>,
     shape: &[usize],
@@ -419,7 +421,7 @@ fn asarray<'py>(
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.borrow().0.dtype())
         && device.is_none_or(|d| d.0 == tensor.borrow().0.device())
     {
-        // Values are shared; a copy is an object of its own.
+        // Tensors share their values; a copy is another object.
         return match copy {
             Some(true) => {
                 Ok(Bound::new(value.py(), PyTensor(tensor.borrow().0.clone()))?.into_any())
@@ -463,7 +465,7 @@ fn set_printoptions(
 ) {
     let old = girih::print_options();
     girih::set_print_options(girih::PrintOptions {
-        // What NumPy prints no more digits than.
+        // NumPy prints at most this many digits.
         precision: precision.unwrap_or(old.precision).min(64),
         threshold: threshold.unwrap_or(old.threshold),
         edgeitems: edgeitems.unwrap_or(old.edgeitems),

@@ -1,4 +1,4 @@
-//! Devices from Python: arguments that name one, and what is told of them.
+//! Devices from Python: arguments that name a device, and the properties of devices.
 
 use crate::contexts::sync;
 use crate::errors::IntoPy;

@@ -1,5 +1,5 @@
-//! DLPack (version 1 of its C structures, legacy capsules too): tensors shared with other libraries
-//! without a copy, both ways.
+//! DLPack (version 1 of its C structures, and legacy capsules): sharing tensors with other
+//! libraries without a copy, in both directions.
 
 use crate::arrays::{self, Foreign, Import, is_constant};
 use crate::data::upload;
@@ -148,7 +148,7 @@ pub fn export<'py>(
 }
 
 unsafe extern "C" fn delete_legacy(managed: *mut Managed) {
-    // SAFETY: called once, with what `export` leaked.
+    // SAFETY: called once, with the pointer that `export` leaked.
     unsafe {
         let managed = Box::from_raw(managed);
         drop(Box::from_raw(managed.context.cast::<Export>()));
@@ -156,7 +156,7 @@ unsafe extern "C" fn delete_legacy(managed: *mut Managed) {
 }
 
 unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
-    // SAFETY: called once, with what `export` leaked.
+    // SAFETY: called once, with the pointer that `export` leaked.
     unsafe {
         let managed = Box::from_raw(managed);
         drop(Box::from_raw(managed.context.cast::<Export>()));
@@ -165,8 +165,8 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
 
 /// Frees what no consumer took.
 unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: the interpreter passes a capsule made by `export`; its name says what it holds, and a
-    // consumer that took the contents has renamed it.
+    // SAFETY: the interpreter passes a capsule that `export` created; its name identifies its
+    // contents, and a consumer that took the contents has renamed it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, LEGACY.as_ptr()) == 1 {
             delete_legacy(ffi::PyCapsule_GetPointer(capsule, LEGACY.as_ptr()).cast());
@@ -182,8 +182,7 @@ enum Imported {
     Versioned(*mut ManagedVersioned),
 }
 
-// SAFETY: DLPack's contract lets the deleter be called from any thread; the memory itself is only
-// read.
+// SAFETY: DLPack's contract allows calling the deleter from any thread; the memory is only read.
 unsafe impl Send for Imported {}
 // SAFETY: as above; nothing is reachable through a shared reference.
 unsafe impl Sync for Imported {}
@@ -217,7 +216,7 @@ impl Imported {
 
 impl Drop for Imported {
     fn drop(&mut self) {
-        // Producers' deleters may touch Python objects.
+        // The producer's deleter may use Python objects.
         let own = std::mem::ManuallyDrop::new(self.copy());
         arrays::attached(move |_| own.delete());
     }
@@ -227,8 +226,8 @@ impl Drop for Imported {
 pub fn import(object: &Bound<'_, PyAny>, what: &str, how: Import) -> PyResult<Tensor> {
     let capsule = request(object)?;
     let raw = capsule.as_ptr();
-    // SAFETY: `raw` is a live capsule; its name says which structure it holds, and renaming it
-    // takes ownership of that structure, which `Imported` then frees once.
+    // SAFETY: `raw` is a live capsule; its name identifies its structure, and renaming it takes
+    // ownership of that structure, which `Imported` then frees once.
     let (owner, dl) = unsafe {
         if ffi::PyCapsule_IsValid(raw, VERSIONED.as_ptr()) == 1 {
             let managed: *mut ManagedVersioned =
@@ -264,7 +263,7 @@ fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     let kwargs = PyDict::new(object.py());
     kwargs.set_item("max_version", (1, 0))?;
     let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {
-        // A producer from before version 1 does not know the argument.
+        // A producer older than version 1 does not have the argument.
         Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
             object.call_method0("__dlpack__")?
         }
@@ -285,8 +284,8 @@ fn share(
     if rank > 0 && dl.shape.is_null() {
         return Err(invalid(format!("{what}: a DLPack tensor of rank {rank} has no shape")));
     }
-    // SAFETY: the producer vouches for `ndim` sizes, and as many strides unless the pointer is
-    // null, as long as the structure lives, which `owner` sees to.
+    // SAFETY: the producer guarantees `ndim` sizes, and `ndim` strides unless the pointer is null,
+    // while the structure lives; `owner` keeps it alive.
     let (shape, strides) = unsafe {
         let slice = |p: *mut i64| match rank {
             0 => &[],
@@ -306,7 +305,7 @@ fn share(
     let address = (dl.data as usize).wrapping_add(dl.byte_offset as usize);
     let (constant, owner) = (is_constant(object), Box::new(owner));
     let foreign = Foreign { address, spec, strides, swapped: false, constant, owner };
-    // SAFETY: the producer vouches for the elements that shape and strides reach, as long as the
+    // SAFETY: the producer guarantees the elements that shape and strides reach, while the
     // structure lives.
     unsafe { foreign.tensor(object.py(), what, how) }
 }

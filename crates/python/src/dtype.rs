@@ -122,7 +122,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
         if object.is(py.get_type::<PyComplex>()) {
             return Ok(DTypeArg(DType::C64));
         }
-        // NumPy's dtypes have a name, its scalar types are named so.
+        // NumPy's dtypes have a `name`; its scalar types have the same name as `__name__`.
         for attribute in ["name", "__name__"] {
             if let Ok(name) = object.getattr(attribute).and_then(|n| n.extract::<String>()) {
                 return named(name.trim_end_matches('_'));

@@ -1,4 +1,4 @@
-//! The library's errors as the classes of `girih.errors`.
+//! Conversion of the library's errors to the classes of `girih.errors`.
 
 use crate::location::of_called;
 use girih::custom::HostFailure;
@@ -134,7 +134,7 @@ fn of_callback(error: &girih::runtime::Error) -> Option<PyErr> {
 /// Turns a library error into its Python exception.
 pub fn raise(error: Error) -> PyErr {
     if let Error::Io { kind, .. } = &error {
-        // As Python's own functions on files: FileNotFoundError and its like.
+        // Raise the class that Python's own file functions raise, such as `FileNotFoundError`.
         return std::io::Error::new(*kind, error.to_string()).into();
     }
     if let Some(interrupt) = take_interrupt(Some(&error)) {

@@ -1,4 +1,4 @@
-//! Programs and tensors in files, the forms of graphs, and the `girih` command.
+//! Programs and tensors in files, the representations of graphs, and the `girih` command.
 
 use crate::args::{Listed, TensorArg};
 use crate::compiled::Failure;
@@ -313,7 +313,7 @@ impl PyProgram {
         let program = self.program().clone();
         let mut given: Vec<&Tensor> = values.iter().map(|a| &a.0).collect();
         let mut named = named.unwrap_or_default();
-        // What is given by name follows what is given by place, in the program's order.
+        // Named arguments follow positional arguments, in the program's order.
         let wanted = program.inputs();
         let found: Vec<_> =
             wanted.iter().skip(given.len()).filter_map(|i| named.remove(&i.name)).collect();

@@ -1,4 +1,4 @@
-//! The module's functions, and the methods of the same names: one declaration makes both.
+//! The module's functions, and the methods of the same names: one declaration defines both.
 
 use crate::args::{
     Axes, IntArg, KeepArg, Listed, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
@@ -316,7 +316,7 @@ impl PyTensor {
     }
 }
 
-// Apart from the others: a function called `std` beside macros that name the crate `std` is
+// A separate block: a function called `std` next to macros that refer to the crate `std` is
 // ambiguous.
 #[pymethods]
 impl PyTensor {

@@ -1,5 +1,5 @@
-//! Where things are held that a compiled function refers to, and what has to be found there for its
-//! program to be right.
+//! The places of the objects that a compiled function refers to, and the guards on their contents
+//! under which its program is valid.
 
 use crate::errors::invalid;
 use crate::tensor::PyTensor;

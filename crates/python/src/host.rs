@@ -1,4 +1,4 @@
-//! Ops of users and callbacks: Python functions that programs call while they run.
+//! User-defined ops and callbacks: Python functions that programs call while they run.
 
 use crate::args::{Listed, TensorArg};
 use crate::compiled::dim_object;

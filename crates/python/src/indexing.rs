@@ -1,4 +1,4 @@
-//! Index expressions, as Python hands them to `__getitem__` and `__setitem__`.
+//! Index expressions, as Python passes them to `__getitem__` and `__setitem__`.
 
 use crate::compiled::PyDim;
 use crate::data::as_tensor;
@@ -41,7 +41,7 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
             let value = item.getattr(name)?;
             if value.is_none() { Ok(None) } else { position(&value).map(Some) }
         };
-        // Sizes stay symbolic: as numbers they would be fixed.
+        // Keep sizes symbolic: converting them to numbers would fix them.
         if item.getattr("step")?.is_none()
             && let Some(between) = between(item)?
         {
@@ -54,12 +54,12 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
     let numpys = !item.is_instance_of::<PyTensor>() && tensor.rank() == 0;
     match tensor.dtype() {
         DType::Bool => Ok(Index::Mask(tensor)),
-        // A NumPy scalar is a number like any other.
+        // Treat a NumPy scalar like a number.
         dtype if dtype.is_int() && numpys => position(item).map(Index::At),
         dtype if dtype.is_int() && item.is_instance_of::<PyTensor>() => Ok(Index::Take(tensor)),
-        // Lists and arrays are there to be looked at.
+        // The values of lists and arrays are known, so they are checked now.
         dtype if dtype.is_int() => item.py().detach(|| Index::listed(tensor)).py(),
-        // A list of nothing is one of no positions.
+        // An empty list is a list of no positions.
         _ if tensor.numel() == 0 && is_list(item) => {
             tensor.astype(DType::I64).map(Index::Take).py()
         }
@@ -99,6 +99,6 @@ fn position(value: &Bound<'_, PyAny>) -> PyResult<i64> {
     let index = value.call_method0("__index__").map_err(|_| {
         invalid(format!("index: slice bounds must be integers or None, got {value}"))
     })?;
-    // Bounds beyond 64 bits mean beyond the end all the same.
+    // Bounds beyond 64 bits are beyond the end, so clamp them.
     index.extract::<i64>().or_else(|_| Ok(if index.lt(0)? { i64::MIN } else { i64::MAX }))
 }

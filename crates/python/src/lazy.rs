@@ -255,7 +255,7 @@ fn clear_cache() -> PyResult<()> {
 /// Sets how many threads kernels may use. Returns: None.
 #[pyfunction]
 fn set_num_threads(threads: i64) -> PyResult<()> {
-    // What is negative is as wrong as what is too large, and shown as it was given.
+    // A negative number is an error like a number that is too large, and is shown as it was given.
     match usize::try_from(threads) {
         Ok(threads) => girih::set_num_threads(threads).py(),
         Err(_) => Err(crate::errors::invalid(format!(

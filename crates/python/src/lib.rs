@@ -1,5 +1,6 @@
-//! The Python extension module `girih._girih`: converts arguments, releases the interpreter lock
-//! while the library compiles and runs, and turns its errors into Python's. No logic lives here.
+//! The Python extension module `girih._girih`: converts arguments, releases the global interpreter
+//! lock while the library compiles and runs, and converts its errors to Python exceptions. It
+//! contains no other logic.
 
 mod apply;
 mod args;
@@ -188,8 +189,8 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     timeline::register(m)?;
     location::register();
     let names = m.index()?;
-    // What `girih.linalg`, `girih.fft`, `girih.random` and `girih.tree` are made of is public there,
-    // under its own names.
+    // The names with these prefixes are public in `girih.linalg`, `girih.fft`, `girih.random` and
+    // `girih.tree`, under their own names.
     let elsewhere = |name: &Bound<'_, PyAny>| {
         let name = name.to_string();
         ["linalg_", "fft_", "random_", "tree_"].iter().any(|module| name.starts_with(module))

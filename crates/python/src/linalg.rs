@@ -1,4 +1,4 @@
-//! Linear algebra for `girih.linalg`, which gives the results their names.
+//! Linear algebra for `girih.linalg`, which names the results.
 
 use crate::args::{Axes, IntArg, Listed, OperandArg, TensorArg, axes};
 use crate::errors::{IntoPy, invalid};

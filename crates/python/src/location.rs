@@ -1,8 +1,8 @@
-//! The user's source line for recorded ops, and the function that the user called.
+//! The user's source line of recorded ops, and the function that the user called.
 //!
-//! Finding a line number costs more than recording an op, so a call site is noted as a code object
-//! and a bytecode offset, and turned into a line only when an error shows it. Frames of this
-//! package are skipped: a layer's op belongs to the user's line that called the layer.
+//! Finding a line number costs more than recording an op. A call site is therefore recorded as a
+//! code object and a bytecode offset, and resolved to a line only when an error shows it. Frames of
+//! this package are skipped: a layer's op belongs to the user's line that called the layer.
 
 use girih::location::{Location, Scope, set_resolver};
 use pyo3::ffi;
@@ -157,8 +157,8 @@ pub fn of_called(message: String) -> String {
 /// The function of this package that the user's line has called and that is running: the innermost
 /// layer with its path in the model, else the outermost function.
 fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
-    // SAFETY: the thread is attached; the frame is borrowed from the interpreter and null only
-    // where no Python code runs.
+    // SAFETY: the thread is attached; the frame is borrowed from the interpreter, and is null only
+    // if no Python code runs.
     let innermost = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
     let (mut frame, mut found) = (innermost, None);
     let module = py.import("girih")?.getattr("__dict__")?.get_item("nn").ok();
@@ -182,7 +182,7 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
                 }));
             }
         }
-        // `grad.<locals>.wrapped` is `grad` to users, and `Adam.__init__` is `Adam`.
+        // Users see `grad.<locals>.wrapped` as `grad`, and `Adam.__init__` as `Adam`.
         let name = name.split(".<").next().unwrap_or(&name).split(".__").next().unwrap_or(&name);
         found = Some(name.to_string());
         frame = running.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none());
@@ -191,8 +191,8 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
 }
 
 fn current(py: Python<'_>) -> Option<Location> {
-    // SAFETY: the thread is attached; the frame is borrowed from the interpreter and null only
-    // where no Python code runs.
+    // SAFETY: the thread is attached; the frame is borrowed from the interpreter, and is null only
+    // if no Python code runs.
     let frame = unsafe {
         let frame = ffi::PyEval_GetFrame();
         Bound::from_borrowed_ptr_or_opt(py, frame.cast())?
@@ -265,7 +265,7 @@ fn lasti() -> Option<Lasti> {
     {
         static FOUND: OnceLock<Option<Lasti>> = OnceLock::new();
         *FOUND.get_or_init(|| {
-            // SAFETY: the name is a string of C's; a symbol of this name is CPython's function.
+            // SAFETY: the name is a C string; a symbol with this name is CPython's function.
             unsafe {
                 let found = libc::dlsym(libc::RTLD_DEFAULT, c"PyFrame_GetLasti".as_ptr());
                 std::mem::transmute::<*mut libc::c_void, Option<Lasti>>(found)
@@ -277,7 +277,7 @@ fn lasti() -> Option<Lasti> {
 }
 
 fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
-    // SAFETY: `frame` is a frame object, and the call gives a new reference to its code.
+    // SAFETY: `frame` is a frame object, and the call returns a new reference to its code.
     unsafe {
         let code = ffi::PyFrame_GetCode(frame.as_ptr().cast());
         Bound::from_owned_ptr(frame.py(), code.cast())

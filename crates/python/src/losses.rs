@@ -1,4 +1,4 @@
-//! Losses.
+//! Loss functions.
 
 use crate::args::{Axes, TensorArg};
 use crate::errors::{IntoPy, invalid};

@@ -1,4 +1,4 @@
-//! Functions of neural networks: convolutions, norms, attention, activations.
+//! Functions for neural networks: convolutions, norms, attention, activations.
 
 use crate::args::{Axes, IntArg, SizesArg, TensorArg};
 use crate::errors::invalid;

@@ -1,4 +1,4 @@
-//! Passes over whole programs that are Python functions.
+//! Graph passes written in Python.
 
 use crate::forms::PyProgram;
 use girih::pass::{self, Pass};

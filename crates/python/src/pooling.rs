@@ -1,4 +1,4 @@
-//! Poolings, and the way back.
+//! Pooling and unpooling.
 
 use crate::args::{SizesArg, TensorArg};
 use crate::errors::raise;

@@ -1,5 +1,5 @@
-//! Functions that find and count elements. How many there are is often the shape of the result: these
-//! evaluate.
+//! Functions that find and count elements. The number of results often determines their shape, so
+//! these functions evaluate.
 
 use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg};
 use crate::arrange::{counts, many};
@@ -114,7 +114,7 @@ fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>>
 fn isin(py: Python<'_>, x: TensorArg, test: &Bound<'_, PyAny>, invert: bool) -> Out {
     let _called = location::enter!(py);
     let found = match OperandArg::of(test)? {
-        // An integer of its own is an int64, which meets no uint64.
+        // As a tensor, a Python integer would be an int64, which does not combine with uint64.
         Some(OperandArg::Int(v)) if v >= 0 && x.0.dtype() == DType::U64 => x.0.eq(Operand::Int(v)),
         _ => {
             let test = as_tensor(test, None)?;

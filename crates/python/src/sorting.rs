@@ -1,4 +1,4 @@
-//! Sorting, searching and running combinations, as functions and methods.
+//! Sorting, searching and cumulative operations, as functions and methods.
 
 use crate::args::{Axes, IntArg, OperandArg, TensorArg, axes, axis};
 use crate::dtype::DTypeArg;
@@ -41,7 +41,7 @@ both! {
     /// their order.
     fn sort(x, py, axis: Option<Axes> = None;
         descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
-        let _ = stable; // It always is.
+        let _ = stable; // The sort is always stable.
         out(x.sort(self::axis("sort", axis, dim, -1)?, descending.unwrap_or(false)))
     }
 
@@ -168,7 +168,8 @@ fn searchsorted(
         }
     };
     let (right, values) = match values {
-        // An integer of its own is an int64, which meets no uint64; one below zero is below all.
+        // As a tensor, a Python integer would be an int64, which does not combine with uint64. A
+        // negative integer is below all elements.
         OperandArg::Int(v) if sorted.0.dtype() == DType::U64 => {
             (right && v >= 0, Tensor::full(girih::Operand::Int(v.max(0)), [], DType::U64).py()?)
         }
@@ -177,7 +178,7 @@ fn searchsorted(
             let dtype = match number {
                 OperandArg::Bool(_) => DType::Bool,
                 OperandArg::Int(_) | OperandArg::Size(_) => girih::default_int(),
-                // Of a kind above the sorted values' it is weak.
+                // A Python float is weak: it takes the dtype of sorted floats.
                 OperandArg::Float(_) | OperandArg::Weak(_) if sorted.0.dtype().is_float() => {
                     sorted.0.dtype()
                 }

@@ -1,4 +1,4 @@
-//! Statistics, comparisons up to a tolerance, functions given by samples, and windows.
+//! Statistics, approximate comparisons, interpolation, polynomials, histograms, and window functions.
 
 use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg, axes, keep};
 use crate::arrange::counts;
@@ -374,7 +374,8 @@ fn histogram2d(
     weights: Option<TensorArg>,
 ) -> PyResult<(PyTensor, PyTensor, PyTensor)> {
     let _called = location::enter!(py);
-    // Two things are one for each axis, as NumPy has it; edges of two are given as a tensor.
+    // A list or tuple of two items has one item per axis, as in NumPy; two edges are passed as a
+    // tensor.
     let pair = bins.filter(|b| b.is_instance_of::<PyTuple>() || b.is_instance_of::<PyList>());
     let pair = pair.filter(|pair| pair.len().is_ok_and(|len| len == 2));
     let each = |i: usize| match pair {

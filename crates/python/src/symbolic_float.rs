@@ -1,5 +1,5 @@
-//! Real numbers of a program: Python floats that a compiled function was given, and what is computed
-//! of them and of symbolic sizes. They are scalars of the program and have no value while it is traced.
+//! Symbolic floats: Python floats that were passed to a compiled function, and values computed from
+//! them and from symbolic sizes. They are scalars of the program and have no value during tracing.
 
 use crate::args::OperandArg;
 use crate::data::to_list;
@@ -96,7 +96,7 @@ impl PySymbolicFloat {
         let of_sizes = match (&a.of_sizes, &b.of_sizes) {
             (Some((x, left)), Some((y, right))) => {
                 let value = PyFloat::new(py, *x).call_method1(name, (*y,))?;
-                // A root of a negative number is complex.
+                // A root of a negative number is complex, so the conversion fails.
                 let value = value.extract::<f64>().ok();
                 value.map(|value| (value, [left.as_slice(), right].concat()))
             }
@@ -230,7 +230,8 @@ impl PySymbolicFloat {
         Ok(PySymbolicFloat { tensor: self.tensor.abs().py()?, of_sizes })
     }
 
-    // A tensor of bool, which the value of each call decides; of sizes alone the answer.
+    // Returns a bool tensor whose value each call decides; for expressions of sizes alone, the
+    // answer.
     fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> Result<'py> {
         let py = other.py();
         let _called = location::enter_operator(py);
@@ -255,7 +256,7 @@ impl PySymbolicFloat {
         Ok(Bound::new(py, PyTensor(out))?.into_any())
     }
 
-    // Equality has no answer yet, so identity is what it hashes by.
+    // Equality has no answer while tracing, so hash by identity.
     fn __hash__(slf: &Bound<'_, Self>) -> isize {
         slf.as_ptr() as isize >> 4
     }

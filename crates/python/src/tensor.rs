@@ -1,5 +1,5 @@
-//! The `Tensor` class: properties, operators, conversions. Methods that are functions too are in
-//! `functions`.
+//! The `Tensor` class: properties, operators, conversions. `functions` has the methods that are
+//! functions, too.
 
 use crate::args::{IntArg, OperandArg, axis_list, shape_or_sizes, sizes};
 use crate::data::{to_list, to_numpy};
@@ -230,7 +230,7 @@ impl PyTensor {
         binary(code, self, other, false)
     }
 
-    // Equality is elementwise, so identity is what a handle hashes by.
+    // Equality is elementwise, so hash by identity.
     fn __hash__(slf: &Bound<'_, Self>) -> isize {
         slf.as_ptr() as isize >> 4
     }
@@ -427,7 +427,8 @@ impl PyTensor {
         }
         let order = axis_list(axes)?;
         match (axes.len(), order.as_slice()) {
-            // Two integers of a matrix say the same either way. One axis twice is no order of axes.
+            // For a matrix, a permutation and a swap of two axes are the same. A repeated axis is
+            // not a permutation.
             (2, &[a, b]) => {
                 let of = |axis| girih::ir::shape::normalize_axis("transpose", axis, self.0.rank());
                 match (of(a).py()?, of(b).py()?) {
@@ -519,7 +520,7 @@ impl PyTensor {
         let result = dtype.map_or(Ok(moved.clone()), |dtype| moved.astype(dtype)).py()?;
         if non_blocking {
             match py.detach(|| girih::async_eval([&result])) {
-                // A traced tensor has no value yet; the function that is traced makes the copy.
+                // A traced tensor has no value yet; running the traced function makes the copy.
                 Ok(())
                 | Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {}
                 Err(error) => return Err(crate::errors::raise(error)),
@@ -660,7 +661,7 @@ impl PyTensor {
         let kwargs = PyDict::new(py);
         match (dtype, copy) {
             (None, Some(false)) => return Ok(array),
-            // Compiled code such as SciPy's takes only memory that it may write.
+            // Compiled code such as SciPy's accepts only writable memory.
             (None, _) => return array.call_method0("copy"),
             (Some(dtype), _) => kwargs.set_item("dtype", dtype)?,
         }
@@ -729,7 +730,7 @@ impl PyTensor {
         PyTensor(self.0.clone())
     }
 
-    // Tensors are values: a copy is another handle.
+    // Tensors are immutable values, so a copy is another handle.
     #[pyo3(signature = (memo, /))]
     fn __deepcopy__(&self, memo: &Bound<'_, PyAny>) -> PyTensor {
         let _ = memo;
@@ -746,11 +747,11 @@ impl PyTensor {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         match py.detach(|| self.0.debug_text()) {
             Ok(text) => Ok(text),
-            // A placeholder shows what is known of it: printing it while tracing is no mistake.
+            // Print the spec of a placeholder: printing while tracing is not an error.
             Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {
                 Ok(format!("tensor(traced, {})", self.0.spec()))
             }
-            // Nor does showing what is gone need it back.
+            // Printing a donated tensor does not need its value.
             Err(girih::Error::Donated { .. }) => Ok(format!("tensor(donated, {})", self.0.spec())),
             Err(error) => Err(crate::errors::raise(error)),
         }

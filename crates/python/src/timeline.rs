@@ -1,4 +1,4 @@
-//! Timelines from Python: when kernels, copies and compilations ran.
+//! Timelines from Python: the times of kernels, copies and compilations.
 
 use crate::errors::{IntoPy, invalid};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Traces, for the transforms of functions that `girih.transforms` builds.
+//! Tracing for the function transforms of `girih.transforms`.
 
 use crate::args::Listed;
 use crate::collective::PyBoundAxis;

@@ -1,7 +1,7 @@
-//! Pytrees: nested containers of tensors, taken apart and put together again; `girih.tree`.
+//! Pytrees: flattening and unflattening of nested containers of tensors, for `girih.tree`.
 //!
-//! Every transform and every call of a compiled function takes its arguments apart, which is why
-//! this is not Python.
+//! Every transform and every call of a compiled function flattens its arguments, so this is not
+//! written in Python.
 
 mod kinds;
 mod structure;

@@ -1,4 +1,4 @@
-//! Shuffles of channels and pixels, sampling at positions, tables of embeddings, functions that draw.
+//! Channel and pixel shuffles, sampling at positions, embedding tables, random functions.
 
 use crate::args::{Axes, IntArg, ShapeArg, TensorArg};
 use crate::errors::invalid;

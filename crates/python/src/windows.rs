@@ -1,4 +1,4 @@
-//! How kernels and windows move, as users write it.
+//! Arguments for the strides, padding and dilation of kernels and windows.
 
 use crate::args::{IntArg, SizesArg};
 use crate::errors::invalid;

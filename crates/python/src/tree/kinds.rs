@@ -1,4 +1,4 @@
-//! Which types are containers of pytrees, and how an object of each is opened.
+//! The container types of pytrees, and how to flatten an object of each type.
 
 use super::structure::{Container, DictKind};
 use crate::errors::invalid;
@@ -108,7 +108,8 @@ fn find_kind(class: &Bound<'_, PyType>) -> PyResult<Kind> {
     if class.is_subclass_of::<PyTuple>()? && class.hasattr(intern!(py, "_fields"))? {
         return Ok(Kind::NamedTuple);
     }
-    // Types registered with their subclasses (modules) come before the dataclasses among them.
+    // Types registered with their subclasses (modules) take precedence over dataclasses that derive
+    // from them.
     for base in class.mro().iter().skip(1) {
         if let Some(registered) = of_class(&base).filter(|r| r.subclasses) {
             return Ok(Kind::Registered(registered));
@@ -173,7 +174,7 @@ pub fn register(
     let registered = Arc::new(Registered { flatten, unflatten, names, subclasses });
     let mut registry = registry(py);
     registry.registered.push((class.clone().unbind(), registered));
-    // Types met before may inherit from this one.
+    // Clear the table, because types in it may inherit from the new type.
     let met = std::mem::take(&mut registry.met);
     drop(registry);
     drop(met);

@@ -139,7 +139,7 @@ impl Container {
             Container::Tuple => Ok(PyTuple::new(py, children)?.into_any()),
             Container::Dict { kind, keys, inserted } => {
                 let dict = PyDict::new(py);
-                // The keys come first as they were inserted, which is the order that a dict keeps.
+                // Insert the keys in their original order first, which the dict keeps.
                 for key in inserted.iter().flatten() {
                     dict.set_item(key, py.None())?;
                 }
