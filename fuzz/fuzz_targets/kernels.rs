@@ -1,4 +1,4 @@
-//! Text of kernels that parses is verified, and prints to text that parses to the same program.
+//! Kernel text that parses is verified, and its printed text parses to the same program.
 #![no_main]
 
 use girih_kernel::Program;

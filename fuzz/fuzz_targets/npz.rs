@@ -1,4 +1,4 @@
-//! Bytes that are no `.npz` file are an error, whatever they are.
+//! Bytes that are not a valid `.npz` file are an error and not a panic.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Bytes that are a PFGB file, once the checksum is put right, are written back the same.
+//! Bytes that are a valid PFGB file, after the checksum is corrected, are written back unchanged.
 #![no_main]
 
 use girih::ir::pfgb::{crc32, decode};

@@ -1,4 +1,4 @@
-//! Text that parses prints to text that parses to the same graph.
+//! Graph text that parses prints to text that parses to the same graph.
 #![no_main]
 
 use girih::ir::Graph;
