@@ -1,4 +1,4 @@
-"""The command: chooses rows and libraries, measures, writes."""
+"""The command: selects rows and libraries, measures, and writes the report."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--out", type=Path, help="folder to write to; docs/benchmarks if everything is measured"
     )
     parser.add_argument("--list", action="store_true", help="names the rows and ends")
-    # For ourselves: one row by one library in a process of its own.
+    # Internal: measures the peak memory of one row in one library in a process of its own.
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if not 1 <= options.threads <= (os.cpu_count() or 1):
@@ -50,10 +50,10 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; 1 if a value was wrong."""
+    """Runs the command; returns 1 if a value was wrong."""
     options = arguments(argv)
     peers.limit_threads(options.threads)
-    # They import NumPy, which reads the number of threads then.
+    # These modules import NumPy, which reads the number of threads on import.
     from . import command, figures, report
 
     if options.peak_of:
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def description() -> dict[str, object]:
-    """When and where this runs."""
+    """The time and the machine of this run."""
     command = ["git", "describe", "--always", "--dirty"]
     commit = subprocess.run(command, cwd=machine.ROOT, capture_output=True, text=True, check=False)
     return {

@@ -1,4 +1,4 @@
-"""Rows chosen, measured one after the other, and reported as they come."""
+"""Selects rows, measures them one after another, and reports each result immediately."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ GROUPS = {
     "Linear algebra and transforms": dense.WORKLOADS,
 }
 
-#: Whole models, measured where they are asked for: they take minutes.
+#: Whole models, measured only on request, because they take minutes.
 MODELS = {"Models": models.WORKLOADS}
 
 Chosen = list[tuple[str, measure.Workload]]
-#: Writes what was measured to a folder.
+#: Writes the results to a folder.
 Write = Callable[["Path", dict[str, Any], "Sequence[measure.Result]"], None]
 
 
 def choose(
     quick: bool, only: Sequence[str], headline: bool = False, models: bool = False
 ) -> Chosen:
-    """The rows to measure, with their groups."""
+    """Selects the rows to measure, with their groups."""
     groups = MODELS if models else GROUPS
     rows = [(group, w) for group, members in groups.items() for w in members]
     if headline:
@@ -63,8 +63,8 @@ def choose(
 
 
 def peak_of(row: str, name: str) -> int | None:
-    """Bytes held at most in calls of a row, less those held before the first; None where the system
-    does not say.
+    """The peak memory of calls of a row in bytes, less the memory in use before the first call;
+    None if the system does not report it.
     """
     every = [*choose(False, []), *choose(False, [], models=True)]
     workload = next(w for _, w in every if w.name == row)
@@ -83,7 +83,7 @@ def peak_of(row: str, name: str) -> int | None:
 
 
 def measure_peaks(result: measure.Result, threads: int) -> None:
-    """Peak memory of a row, each library in a process of its own."""
+    """Measures the peak memory of a row, each library in a process of its own."""
     for name, figure in result.figures.items():
         ran = subprocess.run(
             [sys.executable, "-m", "benches", "--threads", str(threads), "--peak-of",
@@ -95,7 +95,7 @@ def measure_peaks(result: measure.Result, threads: int) -> None:
 
 
 def line(result: measure.Result) -> str:
-    """A row as it is shown while the others are measured."""
+    """The line that shows a row's result during the run."""
     shown = result.group in report.FIRST_SHOWN
     first = lambda f: f" (first {report.seconds(f.first)})" if shown else ""
     figures = result.figures.items()
@@ -111,7 +111,7 @@ def measure_rows(
     results: list[measure.Result],
     wrong: list[str],
 ) -> None:
-    """Adds the rows' results, and what was wrong with their values."""
+    """Appends the rows' results, and the errors in their values."""
     for group, workload in chosen:
         try:
             result = measure.run(workload, group, libraries, options.budget)
@@ -128,7 +128,8 @@ def measure_rows(
 def run(
     chosen: Chosen, options: argparse.Namespace, out: Path, about: dict[str, Any], write: Write
 ) -> int:
-    """Measures and writes, what there is if interrupted; 1 if a value was wrong."""
+    """Measures and writes the results, also after an interruption; returns 1 if a value was wrong.
+    """
     libraries, missing = peers.installed(options.libraries)
     about["threads"] = options.threads
     about["versions"] = {lib.name: lib.version for lib in libraries if lib.name in peers.ALL}

@@ -1,6 +1,6 @@
-"""Factors of matrices and Fourier transforms, whose routines are libraries' own.
+"""Matrix factorisations and Fourier transforms, whose routines are the libraries' own.
 
-One matrix is one thread's work here.
+Each matrix is computed on one thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 LIBRARIES = ("girih", "numpy", "torch", "jax")
-#: The routines, and what of their values is unique: factors may differ by signs.
+#: The routines, each with the part of its value that is unique: factors may differ by signs.
 ROUTINES: dict[str, Callable[[Any], Any]] = {
     "solve": lambda x: x,
     "inv": lambda x: x,
@@ -28,7 +28,7 @@ ROUTINES: dict[str, Callable[[Any], Any]] = {
 
 
 def matrix(n: int, dtype: str) -> Callable[[np.random.Generator], list[np.ndarray]]:
-    """A positive definite matrix."""
+    """A generator of positive definite matrices."""
 
     def make(rng: np.random.Generator) -> list[np.ndarray]:
         x = rng.standard_normal((n, n))
@@ -38,7 +38,7 @@ def matrix(n: int, dtype: str) -> Callable[[np.random.Generator], list[np.ndarra
 
 
 def routine(name: str) -> Build:
-    """The routine's call; all factors of those that give several."""
+    """A call of the routine; returns all factors if there are several."""
 
     def build(lib: Library, operands: Any) -> Any:
         if lib.name == "jax" and operands[0].dtype == np.float64:

@@ -1,4 +1,6 @@
-"""Elementwise kernels and reductions: limited by memory, or by how well code is generated."""
+"""Elementwise kernels and reductions: limited by memory bandwidth or by the quality of generated
+code.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from .measure import Workload, compute, gradient
 from .peers import HINTED, Library
 
 SIZES = {"64 KB": 1 << 14, "4 MB": 1 << 20, "64 MB": 1 << 24}
-#: The ratios aimed at, by size.
+#: The target ratios by size.
 ADD = {"64 KB": 1.0, "4 MB": 1 / 1.2, "64 MB": 1 / 4}
 EXP = {"64 KB": 1 / 2, "4 MB": 1 / 2.5}
 TEN = {"64 KB": 1 / 3, "4 MB": 1 / 3}
@@ -46,7 +48,7 @@ def norm_loss(lib: Library, x: Any, weight: Any, bias: Any, cotangent: Any) -> A
 
 
 def build_add(lib: Library, operands: Any) -> Any:
-    """Addition; the hinted ones write to a buffer that they are given."""
+    """Addition; the `out=` variants write to a given buffer."""
     if lib.name not in HINTED:
         return compute(lambda _, x, y: x + y)(lib, operands)
     x, y = (lib.tensor(a) for a in operands)
@@ -55,7 +57,7 @@ def build_add(lib: Library, operands: Any) -> Any:
 
 
 def build_copy(lib: Library, operands: Any) -> Any:
-    """A NumPy array made a tensor of the library's own."""
+    """A copy of a NumPy array to a tensor of the library."""
     return lambda: lib.copied(operands[0])
 
 
@@ -124,13 +126,13 @@ def on_rows() -> list[Workload]:
 
 
 def selections() -> list[Workload]:
-    """The best of rows: next tokens among the words of a vocabulary, and of one long row."""
+    """Top-k of rows: next tokens in the words of a vocabulary, and one long row."""
     return [
         Workload(
             f"the {count} largest of [{rows}, {size}]", arrays((rows, size)),
             compute(lambda lib, x, count=count: lib.topk(x, count)),
             ("girih", "torch", "torch.compile", "jax"), bytes=4 * rows * size, quick=rows > 1,
-            # Of equal elements, libraries name one or another.
+            # Libraries may return either of two equal elements.
             compared=lambda value: value[0],
         )
         for rows, size, count in ((32, 50_257, 50), (1, 1 << 20, 100))

@@ -1,4 +1,4 @@
-"""The README's figures: a few rows, as a table, a picture and JSON."""
+"""The README's figures: a few rows as a table, a picture and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .measure import Result
 
-#: Colour of each library's bars, distinguishable without seeing red and green.
+#: The colour of each library's bars, distinguishable by people with red-green colour blindness.
 COLOURS = {
     "girih": "#0072b2",
     "numpy": "#999999",
@@ -30,7 +30,7 @@ LEFT, WIDTH, BAR, GAP = 24, 620, 16, 34
 
 
 def table(results: Sequence[Result]) -> str:
-    """The rows as Markdown: Girih's time, the best peer's, and how many times that is."""
+    """The rows as Markdown: Girih's time, the best peer's time, and their ratio."""
     rows = []
     for result in results:
         best, ours = result.best_peer(), result.figures["girih"].median
@@ -44,7 +44,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def picture(results: Sequence[Result]) -> str:
-    """Bars of every library's time per row, on one logarithmic axis."""
+    """Bars of every library's time per row, on a logarithmic axis."""
     shown = [
         [(name, f.median) for name, f in r.figures.items() if name in COLOURS] for r in results
     ]
@@ -79,7 +79,7 @@ def picture(results: Sequence[Result]) -> str:
 
 
 def markdown(run: dict[str, Any], results: Sequence[Result]) -> str:
-    """The table with where it was measured."""
+    """The table, with the machine on which it was measured."""
     return (
         "# The README's figures\n\nWritten by `make figures`. Medians; libraries alternate in one "
         f"process, and values are compared first.\n\n{place(run)}\n\n![Times](figures.svg)\n\n"
@@ -88,19 +88,19 @@ def markdown(run: dict[str, Any], results: Sequence[Result]) -> str:
 
 
 def place(run: dict[str, Any]) -> str:
-    """Where and with what the rows were measured, in one sentence."""
+    """The machine and the versions of a run, in one sentence."""
     versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
     return f"{run['processor']}, {run['threads']} threads, {run['date'][:10]}; {versions}."
 
 
 def into(text: str, block: str) -> str:
-    """The README's text with another block between its two marks."""
+    """The README's text with `block` between its two markers."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n{block}\n{END}{rest.split(END)[1]}"
 
 
 def write(folder: Path, run: dict[str, Any], results: Sequence[Result]) -> None:
-    """Writes table, picture and JSON; and the README's block, where the folder is the project's."""
+    """Writes table, picture and JSON; in the project's own folder also the block in the README."""
     folder.mkdir(parents=True, exist_ok=True)
     if folder.resolve() == FOLDER:
         block = f"{table(results)}\n{place(run)}"

@@ -1,7 +1,7 @@
-"""The runs that were recorded: a line for each in `history.json`, and a picture of the means.
+"""The recorded runs: a line for each run in `history.json`, and a picture of the geometric means.
 
-What is ahead on one maker's processor can be behind on another's, so a run never replaces that of
-another processor.
+Girih can be ahead on one processor and behind on another, so a run never replaces a run on another
+processor.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
     from .measure import Result
 
-#: A recorded run: date, commit, processor, threads, geometric mean, rows behind, ratio by row.
+#: A recorded run: date, commit, processor, threads, geometric mean, number of rows behind, ratio by
+#: row.
 Entry = dict[str, Any]
 FILE = "history.json"
 
 
 def entry(run: dict[str, Any], results: Sequence[Result]) -> Entry:
-    """What is kept of a run."""
+    """The recorded part of a run."""
     ratios = {r.workload.name: ratio for r in results if (ratio := r.ratio()) is not None}
     return {
         **{key: run[key] for key in ("date", "commit", "processor", "threads", "versions")},
@@ -35,10 +36,10 @@ def entry(run: dict[str, Any], results: Sequence[Result]) -> Entry:
 
 
 def load(folder: Path) -> list[Entry]:
-    """The runs so far, oldest first; none where there is no file.
+    """Loads the recorded runs, oldest first; none if there is no file.
 
     Raises:
-        ValueError: The file is damaged: it is not replaced.
+        ValueError: The file is damaged. It is not overwritten.
     """
     file = folder / FILE
     if not file.exists():
@@ -53,7 +54,7 @@ def load(folder: Path) -> list[Entry]:
 
 
 def add(folder: Path, new: Entry) -> list[Entry]:
-    """Appends a run and gives all."""
+    """Appends a run and returns all runs."""
     runs = [*load(folder), new]
     with (folder / FILE).open("a") as file:
         file.write(json.dumps(new, ensure_ascii=False) + "\n")
@@ -61,13 +62,13 @@ def add(folder: Path, new: Entry) -> list[Entry]:
 
 
 def latest(runs: Sequence[Entry]) -> list[Entry]:
-    """The newest run of each processor and number of threads, the newest of all first."""
+    """The latest run of each processor and number of threads, the latest of all first."""
     newest = {(run["processor"], run["threads"]): run for run in runs}
     return sorted(newest.values(), key=lambda run: str(run["date"]), reverse=True)
 
 
 def picture(runs: Sequence[Entry]) -> str:
-    """The geometric mean of each recorded run, oldest left, a line for each processor."""
+    """The geometric mean of each recorded run from left to right, with one line per processor."""
     width, height, left, top, bottom = 720, 260, 46, 24, 60
     means = [run["mean"] for run in runs]
     low, high = min([0.25, *means]), max([1.0, *means])

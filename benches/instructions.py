@@ -1,11 +1,12 @@
-"""Counts instructions with callgrind and compares them with the checked-in table.
+"""Counts instructions with callgrind and compares them with the committed table.
 
     python -m benches.instructions            # compares; 1 if a count grew beyond the tolerance
     python -m benches.instructions --update   # writes the table anew
 
-Time on a shared machine is noise; these counts repeat. What is counted is one round of a scenario
-of `crates/girih/examples/instructions`: the difference between many and few rounds, so that the
-start of the process is not in it. Kernels run on one thread, for the processor that callgrind has.
+Times on a shared machine are noisy, but instruction counts are reproducible. A count is the cost of
+one round of a scenario of `crates/girih/examples/instructions`: the difference between many and few
+rounds, so that process startup is excluded. Kernels run on one thread, for the processor that
+callgrind emulates.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TOLERANCE = 0.03
 
 
 def built() -> Path:
-    """The program that runs scenarios, built for release."""
+    """Builds the program that runs scenarios, in release mode; returns its path."""
     command = [
         os.environ.get("CARGO", "cargo"), "build", "--quiet", "--release", "-p", "girih",
         "--example", "instructions", "--message-format=json",
@@ -38,7 +39,7 @@ def built() -> Path:
 
 
 def total(program: Path, scenario: str, times: int) -> int:
-    """Instructions of a whole process."""
+    """The instruction count of a whole process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", str(program),
@@ -55,12 +56,12 @@ def total(program: Path, scenario: str, times: int) -> int:
 
 
 def count(program: Path, scenario: str) -> int:
-    """Instructions of one round."""
+    """The instruction count of one round."""
     return (total(program, scenario, MANY) - total(program, scenario, FEW)) // (MANY - FEW)
 
 
 def compare(found: dict[str, int], expected: dict[str, int]) -> list[str]:
-    """What is wrong: scenarios that take more than the table says, or that it lacks."""
+    """The errors: scenarios whose counts exceed the table's, or that the table does not have."""
     wrong = [f"{name}: not in the table" for name in found if name not in expected]
     for name, before in expected.items():
         if name not in found:

@@ -1,4 +1,4 @@
-"""The machine: what it is, how loaded, what it can do at most, and what a process holds of it."""
+"""The machine: its processor, load and measured limits, and the memory of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def processor() -> str:
 
 
 def load() -> tuple[float, ...] | None:
-    """Processes that wanted to run, on average of the last 1, 5 and 15 minutes."""
+    """The load averages of the last 1, 5 and 15 minutes: the number of runnable processes."""
     try:
         return tuple(round(x, 1) for x in os.getloadavg())
     except OSError:
@@ -33,8 +33,8 @@ def load() -> tuple[float, ...] | None:
 
 
 def limits(threads: int) -> dict[str, Any] | None:
-    """What the machine can do at most, measured now by `crates/cpu/examples/limits.rs`; None where
-    there is no cargo.
+    """The limits of the machine, measured now by `crates/cpu/examples/limits.rs`; None without
+    cargo.
     """
     cargo = os.environ.get("CARGO", "cargo")
     if shutil.which(cargo) is None:
@@ -50,7 +50,7 @@ def limits(threads: int) -> dict[str, Any] | None:
 
 
 def best_of(a: dict[str, Any] | None, b: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The higher of each limit: what something else on the machine took away is no limit."""
+    """The maximum of each limit: a lower measurement was disturbed by other processes."""
     if a is None or b is None:
         return a or b
     return {
@@ -60,9 +60,10 @@ def best_of(a: dict[str, Any] | None, b: dict[str, Any] | None) -> dict[str, Any
 
 
 def least_time(limits: dict[str, Any], flops: float, moved: float, dtype: str) -> float | None:
-    """The seconds that so many operations and bytes take at least, or None if neither is known.
+    """The lower bound in seconds for a number of operations and bytes; None if neither limit is
+    known.
 
-    Bytes move as fast as the nearest measured working set.
+    The bandwidth is that of the nearest measured working set.
     """
     if not flops and not moved:
         return None
@@ -75,7 +76,7 @@ def least_time(limits: dict[str, Any], flops: float, moved: float, dtype: str) -
 
 
 def resident_bytes() -> tuple[int, int] | None:
-    """Bytes that this process holds, and the most it has held since `forget_peak`."""
+    """The resident memory of this process in bytes, and its peak since `forget_peak`."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -85,7 +86,7 @@ def resident_bytes() -> tuple[int, int] | None:
 
 
 def forget_peak() -> bool:
-    """Has the peak counted from here; false where the system cannot."""
+    """Resets the peak of resident memory; False if the system does not support it."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:

@@ -1,6 +1,6 @@
-"""How everything is measured: libraries alternate sample by sample; values are compared first.
+"""The measurement: libraries alternate sample by sample, and values are compared first.
 
-A figure is the median of its samples; if enough of them ran without being preempted, of those.
+A figure is the median of its samples; if enough samples were not preempted, only of these.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from . import peers
 Call = Callable[[], Any]
 Build = Callable[[peers.Library, Sequence[np.ndarray]], Call]
 
-# Threads of other libraries spin after their work, libgomp's for some 20 ms, and take a CPU from
-# the next one.
+# Threads of other libraries spin after their work, libgomp's for about 20 ms, and take a CPU from
+# the next library. Wait for them.
 SETTLED_S = 0.03
-# After a pause calls are slower by half for a while.
+# Calls after a pause are slower by half for a while.
 WARM_S = 0.01
 MAX_SAMPLES = 31
 MIN_SAMPLES = 5
-# Undisturbed samples that are enough to leave out the others.
+# The number of undisturbed samples that is enough to drop the others.
 ENOUGH = 7
 
 
@@ -36,23 +36,25 @@ class Workload:
     """One row.
 
     Attributes:
-        name: What the row is called; unique.
-        inputs: Makes its operands from a generator.
-        build: Makes the call that is timed, which ends when its result is there.
-        libraries: Names of those that can run it; `girih` among them.
-        flops: Floating-point operations that it takes at least, 0 if other things limit it.
-        bytes: Bytes that must be read and written at least, each once.
-        dtype: That of the multiplications; the peak differs.
-        target: The ratio to the best peer that is aimed at.
-        within: The seconds that are aimed at, if any.
-        lazy: Whether ourselves without `compile` are shown beside.
-        tolerance: The largest difference from the reference, of the largest value (and of 1).
-        first: Whether the first call is timed: everything compiled is forgotten before each.
-        memory: Whether peak memory is measured too, in a process of its own per library.
-        quick: Whether it is part of `--quick`.
-        calls: The call whose value is compared: a later one where each changes what the next does.
-        compared: What of the value is: all of it, unless some of it is not unique.
-        headline: How the README names the row, if it is one of the README's figures.
+        name: The unique name of the row.
+        inputs: Generates the operands.
+        build: Makes the timed call, which returns when its result has been computed.
+        libraries: The names of the libraries that can run it; includes `girih`.
+        flops: The minimum number of floating-point operations; 0 if another resource is the limit.
+        bytes: The minimum number of bytes to read and write, each counted once.
+        dtype: The dtype of the multiplications, which determines the peak rate.
+        target: The target of the ratio to the best peer.
+        within: The target time in seconds, if any.
+        lazy: Whether Girih without `compile` is shown, too.
+        tolerance: The maximum difference from the reference, relative to the largest value (at
+            least 1).
+        first: Whether the first call is timed: all compiled programs are dropped before each call.
+        memory: Whether peak memory is measured, too, in a process of its own per library.
+        quick: Whether the row is part of `--quick`.
+        calls: The number of the call whose value is compared; later than the first if calls have
+            state.
+        compared: Selects the part of the value to compare, if some of it is not unique.
+        headline: The row's name in the README, if it is one of the README's figures.
     """
 
     name: str
@@ -76,7 +78,7 @@ class Workload:
 
 @dataclass
 class Figure:
-    """What one library took, in seconds; of first calls also what the same call took later."""
+    """The time of one library in seconds; for first calls also the time of later calls."""
 
     median: float
     spread: float
@@ -88,7 +90,7 @@ class Figure:
 
 @dataclass
 class Result:
-    """A row that was measured: figures by library, and why a library has none."""
+    """The result of a row: figures by library, and the reason if a library has none."""
 
     workload: Workload
     group: str
@@ -96,12 +98,12 @@ class Result:
     missing: dict[str, str] = field(default_factory=dict)
 
     def best_peer(self) -> tuple[str, Figure] | None:
-        """The fastest of the others that start from the same: not into a buffer given to them."""
+        """The fastest peer, without variants that write to a given buffer."""
         others = [item for item in self.figures.items() if item[0] not in ("girih", *peers.SHOWN)]
         return min(others, key=lambda item: item[1].median, default=None)
 
     def ratio(self) -> float | None:
-        """How many times as long as the best peer girih takes; below one is ahead."""
+        """Girih's time divided by the best peer's; below one, Girih is faster."""
         best = self.best_peer()
         if best is None or "girih" not in self.figures:
             return None
@@ -109,7 +111,7 @@ class Result:
 
 
 class WrongValueError(AssertionError):
-    """Two libraries disagree about what a workload computes."""
+    """Libraries disagree about the value of a workload."""
 
 
 def compute(body: Callable[..., Any]) -> Build:
@@ -135,7 +137,8 @@ def gradient(loss: Callable[..., Any]) -> Build:
 
 
 def largest_difference(found: Any, expected: Any) -> float:
-    """The largest difference of two values or lists of such, relative to the largest one or 1."""
+    """The maximum difference of two values or lists of values, relative to the largest value or 1.
+    """
     if not isinstance(expected, list):
         found, expected = [found], [expected]
     worst = 0.0
@@ -151,7 +154,7 @@ def largest_difference(found: Any, expected: Any) -> float:
 
 
 class _Sampler:
-    """One library's side of a row."""
+    """The samples of one library for a row."""
 
     def __init__(self, library: peers.Library, workload: Workload, arrays: Sequence[Any]) -> None:
         self.library, self.workload = library, workload
@@ -169,7 +172,7 @@ class _Sampler:
         self.later: list[float] = []
 
     def calibrate(self, sample_s: float) -> float:
-        """Chooses how many calls a sample has; the time that one takes."""
+        """Chooses the number of calls per sample; returns the time of one call."""
         if self.workload.first:
             self.samples.append((self.first, False))
             return self.first
@@ -183,9 +186,9 @@ class _Sampler:
         return int(self.count * sample_s / max(seconds, 1e-9))
 
     def sample(self) -> None:
-        """Takes a sample, after calls that end the pause and bring what it needs to the caches.
+        """Takes a sample, after warm-up calls that end the pause and fill the caches.
 
-        Before a first call they are calls of what is then forgotten.
+        For first calls, the programs of the warm-up calls are then dropped.
         """
         deadline = time.perf_counter() + WARM_S
         self.call()
@@ -223,11 +226,11 @@ def run(
     budget_s: float,
     sample_s: float = 0.008,
 ) -> Result:
-    """Measures a row with the libraries that can run it, within about the given time.
+    """Measures a row in the libraries that can run it, within about the given time.
 
     Raises:
-        WrongValueError: A library's value is not the reference's. That is the value of the first
-            library but girih, or girih's own if it is alone.
+        WrongValueError: A library's value differs from the reference, which is the value of the
+            first library other than girih, or girih's own value if it is alone.
     """
     result = Result(workload, group)
     samplers = []
@@ -271,9 +274,9 @@ def _check(workload: Workload, samplers: list[_Sampler]) -> None:
 
 
 def _interleave(samplers: list[_Sampler], budget_s: float, sample_s: float) -> None:
-    """Sample by sample, each round beginning with another library.
+    """Samples the libraries in turn, starting each round with another library.
 
-    A call that alone takes the whole budget keeps its first sample.
+    A call that uses the whole budget has only one sample.
     """
     round_s = {id(s): s.calibrate(sample_s) for s in samplers}
     patient = [s for s in samplers if round_s[id(s)] < budget_s]

@@ -1,4 +1,4 @@
-"""What laziness costs: recording, and small programs whose kernels are next to nothing."""
+"""The cost of laziness: recording, and small programs whose kernels take almost no time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def plain(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], list[np.n
 
 
 def three_kernels(lib: Library, x: Any, y: Any) -> Any:
-    """A product, a reduction that needs all of it, and what follows from both."""
+    """A matrix product, a full reduction of it, and an op that uses both."""
     h = x @ y
     return h - h.sum()
 
 
 def recording(length: int, lines: bool = True) -> Build:
-    """Records a chain of additions and drops it; with or without the source lines of the ops."""
+    """Records a chain of additions and drops it, with or without recording source lines."""
 
     def build(lib: Library, operands: Any) -> Call:
         x, y = (lib.tensor(a) for a in operands)
@@ -51,7 +51,7 @@ def recording(length: int, lines: bool = True) -> Build:
 
 
 def overlapped(lib: Library, operands: Any) -> Call:
-    """Eight products that follow each other, begun one by one, with work of Python after each."""
+    """Eight dependent matrix products, started one by one, with Python work after each."""
     x, y = (lib.tensor(a) for a in operands)
     start = lib.started(lambda x, y: x @ y)
 

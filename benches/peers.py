@@ -1,7 +1,7 @@
-"""The libraries: how each makes tensors, computes, compiles, differentiates and trains.
+"""The libraries: how each creates tensors, computes, compiles, differentiates and trains.
 
-Workloads ask a `Library` for what differs between them; operators they write themselves. What a
-library lacks raises `UnsupportedError`, and the row says so.
+Workloads use a `Library` for everything that differs between libraries, and Python operators for
+the rest. A missing feature raises `UnsupportedError`, and the row reports it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-#: Every library that there is an adapter for.
+#: All libraries with an adapter.
 ALL = ("girih", "numpy", "torch", "torch.compile", "jax", "mlx")
-#: Those that write to a buffer given them.
+#: The variants that write to a given buffer.
 HINTED = ("torch out=", "numpy out=")
-#: Ourselves without `compile`.
+#: Girih without `compile`.
 LAZY = "girih lazy"
 EVERY = (*ALL, "torch nhwc", LAZY, *HINTED)
-#: What is shown beside the others and is no peer.
+#: Variants that are shown and do not count as peers.
 SHOWN = (LAZY, *HINTED)
 COMPILERS = ("girih", "torch.compile", "jax", "mlx")
 
@@ -35,7 +35,7 @@ class UnsupportedError(Exception):
 
 
 class Library:
-    """One library. The operations below are NumPy's until it says otherwise."""
+    """One library. The defaults of the operations below are NumPy's."""
 
     name = "numpy"
     module = "numpy"
@@ -53,40 +53,43 @@ class Library:
         return array
 
     def copied(self, array: np.ndarray) -> Any:
-        """The array copied into a tensor, by the function that the library's users call for it."""
+        """A copy of the array as a tensor, by the function that users of the library call for it.
+        """
         return array.copy()
 
     def low(self, array: np.ndarray) -> Any:
-        """The array as a tensor of bfloat16."""
+        """The array as a bfloat16 tensor."""
         raise UnsupportedError("no bfloat16")
 
     def numpy(self, value: Any) -> Any:
-        """A result as arrays: one, or a list for several."""
+        """A result as one array, or a list for several."""
         if isinstance(value, (list, tuple)):
             return [self.numpy(v) for v in value]
         return np.asarray(value)
 
     def compiled(self, function: Function) -> Function:
-        """The function as the library runs it best."""
+        """The function, compiled in the best way of the library."""
         return function
 
     def finish(self, value: Any) -> Any:
-        """The value, computed."""
+        """Waits for the value."""
         return value
 
     def started(self, function: Function) -> Function:
-        """The function, whose value may be computed after a call has returned."""
+        """The function without waiting for its value."""
         return self.compiled(function)
 
     def forget(self) -> None:
-        """Drops everything compiled."""
+        """Drops all compiled programs."""
 
     def gradient(self, function: Function) -> Function:
-        """The gradient of a scalar function by its first argument."""
+        """The gradient of a scalar function with respect to its first argument."""
         raise UnsupportedError("no gradients")
 
     def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
-        """A step of Adam: a function of the batch's tensors that gives the loss, with all done."""
+        """A step of Adam: a function from the batch's tensors to the loss, which waits for all
+        updates.
+        """
         raise UnsupportedError("no gradients")
 
     def exp(self, x: Any) -> Any:
@@ -110,7 +113,7 @@ class Library:
         return centred / (variance + 1e-5) ** 0.5 * weight + bias
 
     def batch_norm(self, x: Any, weight: Any, bias: Any) -> Any:
-        """By the batch's own moments; channels are axis 1."""
+        """Batch norm with the batch's moments; channels are axis 1."""
         mean = x.mean(axis=(0, 2, 3), keepdims=True)
         centred = x - mean
         variance = (centred * centred).mean(axis=(0, 2, 3), keepdims=True)
@@ -122,18 +125,18 @@ class Library:
         return self.xp.sum(x, axis=axis)
 
     def topk(self, x: Any, count: int) -> Any:
-        """The largest elements of rows in order, and where they are."""
+        """The largest elements of each row in order, and their indices."""
         raise UnsupportedError("no selection in order")
 
     def byte_product(self, x: Any, w: Any) -> Any:
-        """Of int8 matrices, summed in int32."""
+        """The product of int8 matrices, accumulated in int32."""
         raise UnsupportedError("no such product of bytes")
 
     def permute(self, x: Any, axes: Sequence[int]) -> Any:
         return self.xp.transpose(x, axes)
 
     def conv(self, x: Any, weight: Any, stride: int, padding: int, groups: int = 1) -> Any:
-        """Two-dimensional, NCHW."""
+        """Two-dimensional convolution, NCHW."""
         raise UnsupportedError("no convolutions")
 
     def attention(self, q: Any, k: Any, v: Any) -> Any:
@@ -142,44 +145,45 @@ class Library:
         return self.softmax(scores) @ v
 
     def causal_attention(self, q: Any, k: Any, v: Any) -> Any:
-        """As `attention`, of each token to those up to itself."""
+        """As `attention`, with a causal mask."""
         raise UnsupportedError("no attention of that kind")
 
     def take(self, table: Any, indices: Any) -> Any:
-        """Rows of a table."""
+        """Selects rows of a table."""
         return table[indices]
 
     def concat(self, parts: Sequence[Any], axis: int) -> Any:
         return self.xp.concatenate(parts, axis=axis)
 
     def max_pool(self, x: Any, size: int, stride: int, padding: int) -> Any:
-        """Two-dimensional, NCHW."""
+        """Two-dimensional max pooling, NCHW."""
         raise UnsupportedError("no pooling")
 
     def bordered(self, x: Any) -> Any:
-        """A matrix with a border of zeros."""
+        """A matrix padded with a border of zeros."""
         return self.xp.pad(x, 1)
 
     def doubled(self, x: Any) -> Any:
-        """Images of twice the height and width, each pixel four times."""
+        """Images upsampled to twice the height and width by nearest neighbours."""
         n, c, h, w = x.shape
         wide = self.xp.broadcast_to(x[:, :, :, None, :, None], (n, c, h, 2, w, 2))
         return wide.reshape((n, c, 2 * h, 2 * w))
 
     def loop(self, count: int, body: Function, value: Any) -> Any:
-        """The body so many times, each on what it gave before."""
+        """Applies the body `count` times, each time to its previous result."""
         for _ in range(count):
             value = body(value)
         return value
 
     def lstm(self, x: Any, weights: Sequence[Any], layers: int) -> Any:
-        """The outputs of the last layer, `[steps, batch, width]`, from zeros on. Each layer has the
-        weights of inputs and of outputs before, and the biases of both; gates are `i, f, g, o`.
+        """The outputs of the last layer, `[steps, batch, width]`, with zero initial states. Each
+        layer has input weights, recurrent weights and two biases; the gates are in the order
+        `i, f, g, o`.
         """
         raise UnsupportedError("no scan")
 
     def cross_entropy(self, logits: Any, labels: Any) -> Any:
-        """The mean over rows; labels are one-hot."""
+        """The mean cross entropy of rows with one-hot labels."""
         peak = logits.max(axis=-1, keepdims=True)
         shifted = logits - peak
         logs = self.xp.log(self.xp.exp(shifted).sum(axis=-1, keepdims=True))
@@ -187,7 +191,7 @@ class Library:
 
 
 class NumpyOut(Library):
-    """NumPy into a buffer there already."""
+    """NumPy with results written to a given buffer."""
 
     name = "numpy out="
 
@@ -196,7 +200,7 @@ class NumpyOut(Library):
 
 
 class Torch(Library):
-    """PyTorch, each op at once."""
+    """PyTorch in eager mode."""
 
     name = "torch"
     module = "torch"
@@ -298,7 +302,7 @@ class Torch(Library):
 
 
 class TorchOut(Torch):
-    """PyTorch into a buffer there already."""
+    """PyTorch with results written to a given buffer."""
 
     name = "torch out="
 
@@ -307,7 +311,7 @@ class TorchOut(Torch):
 
 
 class TorchLast(Torch):
-    """PyTorch with images in its channels-last layout, as it is quickest for convolutions."""
+    """PyTorch with images in the channels-last layout, its fastest layout for convolutions."""
 
     name = "torch nhwc"
 
@@ -319,17 +323,19 @@ class TorchLast(Torch):
 
 
 class TorchCompiled(Torch):
-    """PyTorch through `torch.compile`, the optimiser's step apart."""
+    """PyTorch with `torch.compile`; the optimiser's step is compiled separately."""
 
     name = "torch.compile"
 
     def __init__(self) -> None:
         super().__init__()
-        # What is imported once is not counted as the first program's compilation.
+        # Trigger the compiler's imports, so that they do not count as compilation of the first
+        # program.
         self.compiled(lambda x: x + 1)(self.xp.ones(2))
 
     def compiled(self, function: Function) -> Function:
-        # Rows' functions share their code, and what has that was compiled too often runs eagerly.
+        # The rows' functions share their code object, and PyTorch stops compiling a code object
+        # that was compiled too often.
         self.forget()
         return self.xp.compile(function, dynamic=False)  # type: ignore[no-any-return]
 
@@ -338,10 +344,10 @@ class TorchCompiled(Torch):
 
 
 class _Functional(Library):
-    """What JAX, MLX and ourselves have in common: functions from arrays to arrays."""
+    """The common part of JAX, MLX and Girih: functions from arrays to arrays."""
 
     def value_and_grad(self, function: Function) -> Function:
-        """The function's value and gradients by its first argument."""
+        """The function's value and its gradients with respect to the first argument."""
         raise NotImplementedError
 
     def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
@@ -373,11 +379,11 @@ class _Functional(Library):
         return step
 
     def stepping(self, function: Function) -> Function:
-        """The function compiled; its first argument may be overwritten."""
+        """The function, compiled; its first argument may be donated."""
         return self.compiled(function)
 
     def scan(self, body: Function, carry: Any, parts: Any) -> Any:
-        """The last carry and what the body gave for each part."""
+        """The last carry, and the outputs of the body for each part."""
         raise UnsupportedError("no scan")
 
     def sigmoid(self, x: Any) -> Any:
@@ -387,7 +393,7 @@ class _Functional(Library):
         for at in range(0, 4 * layers, 4):
             of_inputs, of_outputs, first, second = weights[at : at + 4]
             width = of_outputs.shape[1]
-            # All steps' inputs in one product.
+            # One matrix product for the inputs of all steps.
             x = x @ self.permute(of_inputs, (1, 0)) + (first + second)
             back = self.permute(of_outputs, (1, 0))
 
@@ -409,13 +415,13 @@ class _Functional(Library):
 
 
 class Girih(_Functional):
-    """Ourselves through `compile`, as others through theirs."""
+    """Girih with `compile`."""
 
     name = "girih"
     module = "girih"
 
     def tensor(self, array: np.ndarray) -> Any:
-        # In memory of its own, as with JAX.
+        # Copy to memory of its own, as JAX does.
         return self.xp.asarray(array, copy=True).eval()
 
     def copied(self, array: np.ndarray) -> Any:
@@ -435,7 +441,7 @@ class Girih(_Functional):
         return self.xp.compile(function)  # type: ignore[no-any-return]
 
     def trainer(self, loss: Function, parameters: list[np.ndarray], rate: float) -> Function:
-        # As users write it: the package's optimiser within the compiled step.
+        # The package's optimiser within the compiled step, as users write it.
         optimizer = self.xp.optim.Adam(rate)
         loss_and_grads = self.value_and_grad(loss)
 
@@ -517,7 +523,9 @@ class Girih(_Functional):
 
 
 class GirihLazy(Girih):
-    """Ourselves where each call records its graph anew, with the optimiser of the package."""
+    """Girih without `compile`: each call records its graph again, and the package's optimiser is
+    used.
+    """
 
     name = LAZY
 
@@ -545,7 +553,7 @@ class GirihLazy(Girih):
 
 
 class Jax(_Functional):
-    """JAX through `jax.jit`."""
+    """JAX with `jax.jit`."""
 
     name = "jax"
     module = "jax.numpy"
@@ -629,7 +637,7 @@ class Jax(_Functional):
 
 
 class Mlx(_Functional):
-    """MLX, on its CPU device, through `mx.compile`."""
+    """MLX with `mx.compile`, on its CPU device."""
 
     name = "mlx"
     module = "mlx.core"
@@ -676,7 +684,7 @@ ADAPTERS = (
 
 
 def installed(wanted: Sequence[str] | None = None) -> tuple[list[Library], dict[str, str]]:
-    """The libraries that are there, girih first, and for the others why not."""
+    """The installed libraries, girih first, and the reasons why the others are missing."""
     libraries, missing = [], {}
     for adapter in ADAPTERS:
         if wanted is not None and adapter.name not in wanted:
@@ -691,7 +699,7 @@ def installed(wanted: Sequence[str] | None = None) -> tuple[list[Library], dict[
 
 
 def limit_threads(threads: int) -> None:
-    """Has every library use so many threads; before any is imported."""
+    """Limits the threads of every library; must be called before any is imported."""
     for name in ("OMP", "OPENBLAS", "MKL", "GIRIH"):
         os.environ[f"{name}_NUM_THREADS"] = str(threads)
     os.environ["GIRIH_CACHE"] = "0"
@@ -699,5 +707,5 @@ def limit_threads(threads: int) -> None:
     warnings.filterwarnings("ignore", message="dynamo_pgo force disabled")
     os.environ["JAX_PLATFORMS"] = "cpu"
     if hasattr(os, "sched_setaffinity"):
-        # XLA's threads are as many as the CPUs that the process may use.
+        # XLA uses one thread per CPU that the process may run on.
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from .peers import Library
 
 SIDE = 1024
-#: The ratios aimed at, by the number of rows.
+#: The target ratios by number of rows.
 TARGETS = {1: 1 / 1.5, 4: 1 / 4, 8: 1 / 4, 16: 1 / 2.5, 32: 1 / 1.8, 128: 1 / 1.15, 1024: 1.0}
 
 
 def scaled(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], list[np.ndarray]]:
-    """Operands whose products stay near one: matrices divided by the root of their rows."""
+    """Operands whose products are of order one: matrices divided by the square root of their rows.
+    """
 
     def make(rng: np.random.Generator) -> list[np.ndarray]:
         draws = [rng.standard_normal(s, np.float32) for s in shapes]
@@ -50,7 +51,7 @@ def byte_inputs(m: int) -> Callable[[np.random.Generator], list[np.ndarray]]:
 
 
 def scaled_bytes(m: int) -> Callable[[np.random.Generator], list[np.ndarray]]:
-    """Rows, weights in int8, and a scale for each of their columns."""
+    """Rows, int8 weights, and a scale for each of the weights' columns."""
 
     def make(rng: np.random.Generator) -> list[np.ndarray]:
         scale = rng.uniform(1e-4, 1e-3, SIDE).astype(np.float32)
@@ -147,7 +148,7 @@ def depthwise(channels: int, side: int, stride: int) -> Workload:
 
 
 def conv_gradients(batch: int, channels: int, side: int) -> list[Workload]:
-    """By the image and by the kernel. PyTorch computes the convolution itself on the way."""
+    """Gradients with respect to image and kernel. PyTorch computes the convolution itself, too."""
     image, kernel = (batch, channels, side, side), (channels, channels, 3, 3)
     name = f"convolution 3x3, {batch}x{channels}x{side}x{side}"
 
@@ -191,7 +192,7 @@ def networks() -> list[Workload]:
 
 
 def attentions(heads: int = 8, length: int = 4096, width: int = 64) -> list[Workload]:
-    """Of sequences whose scores are more than caches hold."""
+    """Attention over sequences whose scores exceed the caches."""
     stacked, one = (3, 1, heads, length, width), (1, heads, length, width)
     draw = lambda *shapes: lambda rng: [rng.standard_normal(s, np.float32) for s in shapes]
 
@@ -203,7 +204,8 @@ def attentions(heads: int = 8, length: int = 4096, width: int = 64) -> list[Work
         ("girih", "torch", "jax"), flops=4 * heads * length**2 * width,
         bytes=4 * 4 * heads * length * width, memory=True,
     )  # fmt: skip
-    # Of two products, four of the same size for the derivative; what computes again is not counted.
+    # The forward pass has two products, the derivative four of the same size; recomputation is not
+    # counted.
     slope = replace(
         row,
         name=f"{row.name}, gradient",
@@ -218,7 +220,7 @@ def attentions(heads: int = 8, length: int = 4096, width: int = 64) -> list[Work
 WORKLOADS = [
     *products(),
     convolution(8, 64, 56, 64, 3, 1),
-    # ResNet-18, an image at a time.
+    # ResNet-18 with a batch of one image.
     convolution(1, 3, 224, 64, 7, 2),
     convolution(1, 64, 56, 64, 3, 1),
     convolution(1, 64, 56, 128, 3, 2),

@@ -1,4 +1,4 @@
-"""What a run gives: a table in Markdown, a picture in SVG, and the figures in JSON."""
+"""The report of a run: a table in Markdown, a picture in SVG, and the figures in JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 Run = dict[str, Any]
 
-#: What is missing of a run that was interrupted.
+#: The missing part of an interrupted run.
 INTERRUPTED = "the other rows"
-#: Groups whose first calls are shown.
+#: The groups whose first calls are shown.
 FIRST_SHOWN = ("Function transforms", "Models")
 
 INTRODUCTION = """\
@@ -35,7 +35,7 @@ lazy* records its graph anew in each call.
 
 
 def seconds(value: float) -> str:
-    """A time with three digits."""
+    """A time with three significant digits."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale:
             return (
@@ -47,12 +47,12 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Bytes in MB."""
+    """A size in MB."""
     return f"{value / 2**20:.1f} MB"
 
 
 def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
-    """The cells of a row: by library, and the ratios."""
+    """The cells of a row: times by library, and the ratios."""
     cells = {name: time_cell(f) for name, f in result.figures.items()}
     ratio, best = result.ratio(), result.best_peer()
     cells["ratio"] = ratio_cell(ratio)
@@ -67,20 +67,20 @@ def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
 
 
 def ratio_cell(ratio: float | None) -> str:
-    """A ratio to the best peer's time, bold where the peer is ahead."""
+    """The ratio to the best peer's time, bold if the peer is faster."""
     if ratio is None:
         return ""
     return f"**{ratio:.2f}**" if ratio > 1 else f"{ratio:.2f}"
 
 
 def time_cell(figure: Figure) -> str:
-    """The median; after that of first calls, that of later ones."""
+    """The median; for first calls followed by the median of later calls."""
     later = f" ({seconds(figure.later)} later)" if figure.later is not None else ""
     return seconds(figure.median) + later
 
 
 def target(result: Result) -> str:
-    """What is aimed at, and whether it is missed."""
+    """The target, and whether it is missed."""
     w, ratio = result.workload, result.ratio()
     ours = result.figures.get("girih")
     parts = []
@@ -92,13 +92,13 @@ def target(result: Result) -> str:
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first to the right."""
+    """A Markdown table; all columns except the first are right-aligned."""
     lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def groups(results: Sequence[Result], limits: dict[str, Any] | None) -> str:
-    """A table per group, with a column for each library that has a figure in it."""
+    """A table per group, with a column for each library with a figure in the group."""
     out = []
     for group in dict.fromkeys(r.group for r in results):
         members = [r for r in results if r.group == group]
@@ -112,7 +112,7 @@ def groups(results: Sequence[Result], limits: dict[str, Any] | None) -> str:
 
 
 def memory(results: Sequence[Result]) -> str:
-    """Peak memory, of the rows that it was measured of."""
+    """The peak memory of the rows for which it was measured."""
     measured = [r for r in results if any(f.peak_bytes is not None for f in r.figures.values())]
     if not measured:
         return ""
@@ -129,7 +129,7 @@ def memory(results: Sequence[Result]) -> str:
 
 
 def first_calls(results: Sequence[Result]) -> str:
-    """What some rows took when they were called first, tracing and compilation included."""
+    """The times of some rows' first calls, including tracing and compilation."""
     shown = [r for r in results if r.group in FIRST_SHOWN]
     if not shown:
         return ""
@@ -141,7 +141,7 @@ def first_calls(results: Sequence[Result]) -> str:
 
 
 def behind(results: Sequence[Result]) -> str:
-    """The rows in which a peer is faster, worst first."""
+    """The rows in which a peer is faster, the worst first."""
     rows = [(r.ratio() or 0.0, r) for r in results]
     slower = sorted((item for item in rows if item[0] > 1), key=lambda item: -item[0])
     if not slower:
@@ -151,7 +151,7 @@ def behind(results: Sequence[Result]) -> str:
 
 
 def by_processor(runs: Sequence[history.Entry]) -> str:
-    """The newest recorded run of each processor side by side, row by row."""
+    """The latest recorded runs of all processors, row by row."""
     shown = history.latest(runs)
     if not shown:
         return ""
@@ -172,7 +172,7 @@ def by_processor(runs: Sequence[history.Entry]) -> str:
 
 
 def limits_text(limits: dict[str, Any] | None) -> str:
-    """What the machine was found to do at most."""
+    """The measured limits of the machine."""
     if limits is None:
         return "Limits were not measured.\n"
     widths = [
@@ -189,7 +189,7 @@ def limits_text(limits: dict[str, Any] | None) -> str:
 
 
 def markdown(run: Run, results: Sequence[Result], runs: Sequence[history.Entry] = ()) -> str:
-    """The whole report; with the recorded runs, if there are any."""
+    """The whole report, with the recorded runs if there are any."""
     versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
     absent = "; ".join(f"{n}: {why}" for n, why in run["missing"].items())
     facts = [
@@ -248,7 +248,7 @@ def picture(results: Sequence[Result]) -> str:
 
 
 def record(run: Run, results: Sequence[Result]) -> str:
-    """Everything measured, as JSON."""
+    """All measurements as JSON."""
     rows = [
         {
             "group": r.group,
@@ -262,9 +262,9 @@ def record(run: Run, results: Sequence[Result]) -> str:
 
 
 def write(folder: Path, run: Run, results: Sequence[Result]) -> None:
-    """Writes all three, and records a run of all rows."""
+    """Writes all three files, and records a run of all rows."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Only whole runs are recorded: means of other rows do not compare.
+    # Record only complete runs: means over different rows are not comparable.
     whole = run.get("whole") and INTERRUPTED not in run["missing"]
     runs = history.add(folder, history.entry(run, results)) if whole else history.load(folder)
     if runs:

@@ -1,13 +1,13 @@
-"""What each tuning parameter is worth on this machine: halves and doubles it and times rows.
+"""The effect of each tuning parameter on this machine: halves and doubles it and times rows.
 
     python -m benches.sensitivity                      # a table; cliffs are marked
     python -m benches.sensitivity --only softmax --parameters chunk_ns,row_elements
 
-A parameter (`girih info` prints all) is well chosen if neither half nor twice its value changes a
-row. A row that gets faster by more than the threshold is a *cliff*: the formula of that parameter,
-in `crates/kernel/src/tuning.rs`, does not fit this machine. Each combination runs in a process of
-its own, after one with no parameter set, several rounds of all. The time is that of the thread's
-processor on one thread, and of the clock on several.
+A parameter (`girih info` prints all of them) is well chosen if neither half nor twice its value
+changes a row's time. A row that gets faster by more than the threshold is a *cliff*: the
+parameter's formula in `crates/kernel/src/tuning.rs` does not fit this machine. Each combination
+runs in a process of its own, right after a process with the default parameters, in several rounds.
+Times are CPU time on one thread, and wall-clock time on several threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import machine, peers, report
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-#: Rows that each stand for a way of running: what is measured unless other rows are named.
+#: The default rows, each representative of one way of execution.
 ROWS = (
     "x + y, 64 KB",
     "x + y, 4 MB",
@@ -42,19 +42,19 @@ ROWS = (
     "three kernels on 8x8",
     "training step, MLP 784-512-512-10, batch 128",
 )
-#: The change of a row's time that makes a parameter a cliff.
+#: The relative change of a row's time that makes a parameter a cliff.
 THRESHOLD = 0.05
 
-#: The least time of each row, in seconds.
+#: The minimum time of each row in seconds.
 Times = dict[str, float]
-#: The name of a parameter and the value that `GIRIH_TUNING` gives it.
+#: The name of a parameter and its value in `GIRIH_TUNING`.
 Setting = tuple[str, int]
-#: By setting and row, the time over that of the parameters as they are, of each round.
+#: By setting and row: the ratio of its time to the time with default parameters, in each round.
 Ratios = dict[Setting, dict[str, list[float]]]
 
 
 def least_time(call: Callable[[], object], clock: Callable[[], float], budget_s: float) -> float:
-    """The least time of a call, by a clock, of samples within about the given time."""
+    """The minimum time of a call on a clock, over samples within about the given time."""
     count, least = 1, float("inf")
     deadline = time.perf_counter() + budget_s
     while True:
@@ -62,7 +62,7 @@ def least_time(call: Callable[[], object], clock: Callable[[], float], budget_s:
         for _ in range(count):
             call()
         taken, elapsed = clock() - before, time.perf_counter() - start
-        # Samples shorter than the clock's grain say nothing.
+        # The sample is shorter than the resolution of the clock.
         if elapsed < 0.002:
             count *= 4
             continue
@@ -108,7 +108,7 @@ def run_process(
 
 
 def parameters() -> dict[str, int]:
-    """Names and values of the parameters on this machine."""
+    """The names and values of the parameters on this machine."""
     ran = subprocess.run(
         [sys.executable, "-m", "girih", "info", "--json"],
         env={**os.environ, "GIRIH_TUNING": ""}, capture_output=True, text=True, check=True,
@@ -118,7 +118,7 @@ def parameters() -> dict[str, int]:
 
 
 def settings(values: dict[str, int]) -> Iterator[Setting]:
-    """Each parameter halved and doubled."""
+    """The settings that halve or double one parameter."""
     for name, value in values.items():
         yield name, max(1, value // 2)
         yield name, value * 2
@@ -127,10 +127,10 @@ def settings(values: dict[str, int]) -> Iterator[Setting]:
 def sweep(
     values: dict[str, int], names: Sequence[str], threads: int, rounds: int, budget_s: float
 ) -> tuple[Times, Ratios]:
-    """The least time of each row, and by setting the ratio of its time in each round.
+    """The minimum time of each row, and for each setting the ratio of its time in each round.
 
-    Machines that are shared are slow for seconds at a time, so each process with a parameter set is
-    compared with one without that runs right before it.
+    Shared machines are slow for seconds at a time, so each process with a changed parameter is
+    compared with a process without changes that ran right before it.
     """
     base: Times = {}
     ratios: Ratios = {setting: {} for setting in settings(values)}
@@ -146,7 +146,7 @@ def sweep(
 
 
 def cliffs(ratios: Ratios, threshold: float) -> list[tuple[str, str, float]]:
-    """Rows that another value of a parameter makes faster in every round: setting, row, ratio."""
+    """The settings that make a row faster in every round: setting, row, ratio."""
     out = [
         (f"{setting[0]}={setting[1]}", row, statistics.median(rounds))
         for setting, found in ratios.items()
@@ -157,9 +157,10 @@ def cliffs(ratios: Ratios, threshold: float) -> list[tuple[str, str, float]]:
 
 
 def table(base: Times, ratios: Ratios, threshold: float) -> str:
-    """Rows by parameter: median time at half and at twice the value over the time as it is.
+    """A table of rows by parameter: the median ratio of the time at half and at twice the value to
+    the time at the default.
 
-    What moves by more than the threshold in every round, up or down, is bold.
+    Changes of more than the threshold in every round, up or down, are bold.
     """
     names = list(dict.fromkeys(name for name, _ in ratios))
     rows = []
@@ -184,7 +185,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--budget", type=float, default=0.1, help="seconds per row and process")
     parser.add_argument("--threshold", type=float, default=THRESHOLD)
-    # For ourselves: times these rows in this process.
+    # Internal: times these rows in this process.
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if not options.budget > 0 or options.rounds < 1:
@@ -193,7 +194,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; 1 if a row or parameter has no such name."""
+    """Runs the command; returns 1 if there is no row or parameter with a given name."""
     options = arguments(argv)
     if options.measure:
         print(json.dumps(measure_rows(options.measure, options.threads, options.budget)))

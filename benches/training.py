@@ -1,4 +1,5 @@
-"""Training steps with Adam, parameters and state updated; and what their compilation takes."""
+"""Training steps with Adam, which update parameters and state; and the time of their compilation.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ Loss = Callable[..., Any]
 
 
 def training(loss: Loss, batch: int) -> Build:
-    """A step; of the operands the first `batch` are data, the others parameters."""
+    """A training step; the first `batch` operands are data, the others are parameters."""
 
     def build(lib: Library, operands: Sequence[np.ndarray]) -> Call:
         data = [lib.tensor(a) for a in operands[:batch]]
@@ -36,7 +37,8 @@ def one_hot(rng: np.random.Generator, rows: int, classes: int) -> np.ndarray:
 
 
 def weight(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """A parameter; as many inputs as its first axis, or as its last three if it has four."""
+    """A random parameter. Its number of inputs is the first axis, or the last three axes of four.
+    """
     inputs = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
     return (rng.standard_normal(shape) / np.sqrt(inputs)).astype(np.float32)
 
@@ -64,14 +66,15 @@ def mlp_loss(lib: Library, p: Any, x: Any, labels: Any) -> Any:
     return lib.cross_entropy(x @ p[4] + p[5], labels)
 
 
-# Transformer: blocks that normalise first, four heads.
+# Transformer: pre-norm blocks with four heads.
 
 PER_BLOCK = 12
 
 
 @dataclass(frozen=True)
 class Transformer:
-    """Sizes of a stack of blocks that attend, then apply a layer four times as wide."""
+    """The sizes of a stack of blocks of attention and a feed-forward layer of four times the width.
+    """
 
     blocks: int
     batch: int
@@ -104,7 +107,7 @@ class Transformer:
         return (difference * difference).mean()
 
     def flops(self) -> float:
-        """Multiplications and additions of the products of a training step."""
+        """The operations of the matrix products of a training step."""
         matrices = 12 * self.width * self.width
         scores = 2 * self.tokens * self.width
         return 2 * self.batch * self.tokens * self.blocks * 3 * (matrices + scores)
@@ -113,7 +116,7 @@ class Transformer:
 TRANSFORMER = Transformer(blocks=2, batch=4, tokens=128, width=256)
 
 
-# A residual block: convolution, batch norm, relu, twice, and the shortcut.
+# A residual block: convolution, batch norm and relu, twice, and the shortcut.
 
 
 def block_inputs(rng: np.random.Generator) -> list[np.ndarray]:
@@ -140,7 +143,9 @@ def tiny_loss(lib: Library, p: Any, x: Any, target: Any) -> Any:
 
 
 def flops() -> dict[str, float]:
-    """Of the products: forward, and twice that for the gradients but for those of the data."""
+    """The operations of the products: forward, and twice as many for the gradients except those of
+    the data.
+    """
     layers = 784 * 512 + 512 * 512 + 512 * 10
     pixels = 8 * 28 * 28
     return {
@@ -172,7 +177,7 @@ STEPS = [
 
 
 def compilation(of: Workload, name: str, within: float) -> Workload:
-    """The first call, from the function to its value."""
+    """The first call, from the Python function to its value."""
     libraries = tuple(n for n in of.libraries if n in COMPILERS)
     return replace(
         of, name=name, libraries=libraries, first=True, flops=0.0, bytes=0.0, memory=False,
@@ -181,7 +186,7 @@ def compilation(of: Workload, name: str, within: float) -> Workload:
 
 
 def depth(blocks: int, libraries: tuple[str, ...], headline: str = "") -> Workload:
-    """The first training step of a deep stack of small blocks, where compilation is nearly all."""
+    """The first training step of a deep stack of small blocks, which is almost only compilation."""
     stack = Transformer(blocks, batch=4, tokens=32, width=64)
     return Workload(
         f"compile, transformer of {blocks} small blocks", stack.inputs, training(stack.loss, 2),
@@ -194,7 +199,7 @@ WORKLOADS = [
     *STEPS,
     compilation(THREE, "compile three kernels", 0.3e-3),
     *(compilation(s, s.name.replace("training step", "compile"), 5e-3) for s in STEPS[1:]),
-    # JAX takes minutes for the deeper stack: it is there to show that our time grows linearly.
+    # JAX takes minutes for the deeper stack; the row shows that Girih's time grows linearly.
     depth(24, ("girih", "jax"), "first training step of 24 small transformer blocks, compiled"),
     depth(96, ("girih",)),
 ]

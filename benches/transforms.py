@@ -1,4 +1,6 @@
-"""Transforms beside JAX: batches, both modes of derivatives, loops, recomputation."""
+"""Function transforms in Girih and JAX: batching, forward and reverse mode, loops,
+rematerialisation.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def loops(lib: Library) -> Any:
 
 
 def compiled(make: Make) -> Build:
-    """A call of the function that `make` gives for the library, compiled."""
+    """A call of the compiled function that `make` returns for the library."""
 
     def build(lib: Library, arrays: Sequence[np.ndarray]) -> Call:
         tensors = [lib.tensor(a) for a in arrays]
@@ -51,7 +53,7 @@ def positive(rng: np.random.Generator, count: int, n: int) -> np.ndarray:
     return a @ a.transpose(0, 2, 1) + n * np.eye(n, dtype=np.float32)
 
 
-# Gradients of an MLP for each example.
+# Per-example gradients of an MLP.
 
 
 def example_inputs(rng: np.random.Generator) -> list[np.ndarray]:
@@ -81,7 +83,7 @@ def curvature(lib: Library) -> Callable[..., Any]:
     return of(lib).hessian(f)
 
 
-# The derivative of a long loop along a direction.
+# The directional derivative of a long loop.
 
 
 def along_loop(lib: Library) -> Callable[..., Any]:
@@ -138,7 +140,8 @@ def lstm_step(lib: Library) -> Callable[..., Any]:
     return train
 
 
-# A step of decoding: a new key and value into their cache, and attention to all of it.
+# A decoding step: a new key and value are written to the cache, and attention reads the whole
+# cache.
 
 
 def decode_inputs(batch: int) -> Inputs:
@@ -163,7 +166,8 @@ def decode(lib: Library) -> Callable[..., Any]:
     return step
 
 
-# A training step of a transformer of which only the inputs of each layer are kept.
+# A training step of a transformer that keeps only the inputs of each layer and rematerialises the
+# rest.
 
 LAYERS, BATCH, LENGTH, WIDTH, HEADS = 6, 4, 256, 128, 4
 

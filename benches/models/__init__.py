@@ -1,5 +1,5 @@
-"""Whole models, each the same program in every library, with random weights: what users run, rather
-than one op. `python -m benches --models` measures them, with first calls and peak memory.
+"""Whole models with random weights, each the same program in every library: what users run instead
+of single ops. `python -m benches --models` measures them, with first calls and peak memory.
 """
 
 from __future__ import annotations

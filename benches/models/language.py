@@ -1,4 +1,4 @@
-"""GPT-2 of the smallest published size: a training step, a prompt, and a token after it."""
+"""GPT-2 of the smallest published size: a training step, a prompt, and decoding of one token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PER_BLOCK = 12
 
 @dataclass(frozen=True)
 class Gpt:
-    """Sizes. The output's weights are those of the input, transposed."""
+    """The sizes of the model. The output weights are the transposed input embedding."""
 
     blocks: int = 12
     width: int = 768
@@ -49,7 +49,9 @@ class Gpt:
         return lib.permute((x @ p[0] + p[1]).reshape(shape), (2, 0, 3, 1, 4))
 
     def block(self, lib: Library, x: Any, p: Sequence[Any], mix: Callable[[Any], Any]) -> Any:
-        """Attends, by what `mix` makes of queries, keys and values; then a layer of its own."""
+        """Attention by `mix`, which maps queries, keys and values to outputs; then a feed-forward
+        layer.
+        """
         mixed = lib.permute(
             mix(self.split(lib, lib.layer_norm(x, p[0], p[1]), p[2:4])), (0, 2, 1, 3)
         )
@@ -57,7 +59,7 @@ class Gpt:
         return x + lib.gelu(lib.layer_norm(x, p[6], p[7]) @ p[8] + p[9]) @ p[10] + p[11]
 
     def hidden(self, lib: Library, p: Sequence[Any], words: Any) -> Any:
-        """What the last layer is given, for all positions."""
+        """The input of the last layer, for all positions."""
         x = lib.take(p[0], words) + p[1][: words.shape[1]]
         for at in range(2, 2 + self.blocks * PER_BLOCK, PER_BLOCK):
             causal = lambda s: lib.causal_attention(s[0], s[1], s[2])
@@ -73,8 +75,8 @@ class Gpt:
         return self.hidden(lib, p, words)[:, -1] @ lib.permute(p[0], (1, 0))
 
     def decode(self, lib: Library, word: Any, cache: Any, *p: Any) -> Any:
-        """Of one word more: the logits after it, and its keys and values in each block. Those of
-        the words before are the cache, `[blocks, 2, 1, heads, words, width of a head]`.
+        """Decodes one word: returns the logits after it, and its keys and values in each block.
+        `cache` has those of the earlier words, `[blocks, 2, 1, heads, words, width of a head]`.
         """
         x = lib.take(p[0], word) + p[1][cache.shape[4]]
         added = []
@@ -91,7 +93,7 @@ class Gpt:
         return [logits, *added]
 
     def flops(self, tokens: int) -> float:
-        """Multiplications and additions of the products of a forward pass but for the logits."""
+        """The operations of the matrix products of a forward pass, without the logits."""
         return 2.0 * tokens * self.blocks * (12 * self.width**2 + 2 * tokens * self.width)
 
 

@@ -1,4 +1,5 @@
-"""Two layers of an LSTM over a hundred steps, and a model of categories, by tables."""
+"""A two-layer LSTM over a hundred steps, and a model of categorical features with embedding tables.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def lstm_loss(lib: Library, p: Sequence[Any], x: Any, target: Any) -> Any:
     return (difference * difference).mean()
 
 
-# Twenty-six categories of a record, each with a table of its own.
+# Each record has 26 categorical features with one table each.
 
 TABLES, ROWS, FEATURES, RECORDS = 26, 10_000, 16, 256
 

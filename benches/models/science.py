@@ -1,4 +1,4 @@
-"""Loops of simulations: heat on a plate, and bodies that attract each other."""
+"""Simulation loops: heat diffusion on a plate, and bodies under gravity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plate(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def heat(lib: Library, u: Any) -> Any:
-    """Explicit steps on a plate in a bath of zeros."""
+    """Explicit steps of heat diffusion on a plate with zero boundary values."""
 
     def step(u: Any) -> Any:
         p = lib.bordered(u)
@@ -38,7 +38,7 @@ def bodies(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def attract(lib: Library, places: Any, speeds: Any) -> Any:
-    """Bodies of one mass: places after a number of steps, and speeds."""
+    """Bodies of equal mass: positions and velocities after a number of steps."""
 
     def step(state: Any) -> Any:
         places, speeds = state

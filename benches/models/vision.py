@@ -13,14 +13,14 @@ from ..training import NO_MLX, one_hot, ones, training, weight, zeros
 if TYPE_CHECKING:
     from ..peers import Library
 
-# ResNet-18: of each stage the channels, and whether its first block halves the image.
+# ResNet-18: the channels of each stage, and whether its first block halves the image.
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 CLASSES = 1000
 
 
 def resnet_parameters(rng: np.random.Generator) -> list[np.ndarray]:
-    """Of each convolution its weights, and scale and shift per channel; last a linear layer."""
+    """The weights of each convolution, with scale and shift per channel; last a linear layer."""
     layer = lambda out, inn, size: [weight(rng, out, inn, size, size), ones(out), zeros(out)]
     parameters, before = layer(64, 3, 7), 64
     for channels, stride in STAGES:
@@ -55,7 +55,7 @@ def resnet(lib: Library, p: Sequence[Any], x: Any, norm: Norm) -> Any:
 
 
 def resnet_logits(lib: Library, x: Any, *p: Any) -> Any:
-    """With moments known before: a scale and a shift."""
+    """Inference: the norms are a scale and a shift per channel."""
     channels = lambda t: t.reshape((1, -1, 1, 1))
     return resnet(lib, p, x, lambda x, scale, shift: x * channels(scale) + channels(shift))
 
@@ -66,7 +66,7 @@ def resnet_loss(lib: Library, p: Sequence[Any], x: Any, labels: Any) -> Any:
 
 def images(batch: int, size: int) -> Callable[[np.random.Generator], list[np.ndarray]]:
     def inputs(rng: np.random.Generator) -> list[np.ndarray]:
-        # Without the norms' moments the numbers would grow from block to block.
+        # Without normalisation, the values would grow from block to block.
         parameters = [0.5 * p if p.ndim == 4 else p for p in resnet_parameters(rng)]
         return [rng.standard_normal((batch, 3, size, size), np.float32), *parameters]
 
@@ -81,7 +81,7 @@ def labelled(batch: int, size: int) -> Callable[[np.random.Generator], list[np.n
     return inputs
 
 
-# U-Net: two convolutions at each size, three sizes down and up again.
+# U-Net: two convolutions at each size, down and up through three sizes.
 
 WIDTHS = (16, 32, 64)
 
