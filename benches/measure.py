@@ -98,7 +98,9 @@ class Result:
     missing: dict[str, str] = field(default_factory=dict)
 
     def best_peer(self) -> tuple[str, Figure] | None:
-        """The fastest peer, without variants that write to a given buffer."""
+        """The fastest peer. Other variants of Girih, and variants that write to a given buffer, do
+        not count.
+        """
         others = [item for item in self.figures.items() if item[0] not in ("girih", *peers.SHOWN)]
         return min(others, key=lambda item: item[1].median, default=None)
 

@@ -1,11 +1,11 @@
-"""What all test modules share."""
+"""Fixtures and helpers of all test modules."""
 
 from __future__ import annotations
 
 import os
 import re
 
-# Counts of compilations must not depend on what an earlier run left on disk.
+# Counts of compilations must not depend on the disk cache of an earlier run.
 os.environ["GIRIH_CACHE"] = "0"
 
 import girih as gr
@@ -31,12 +31,12 @@ DTYPES = {
 FLOATS = ["float16", "float32", "float64"]
 INTS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 COMPLEX = ["complex64", "complex128"]
-#: Relative tolerance of one elementary function; float16 is rounded once at the end.
+#: Relative tolerance of one elementary function; float16 is rounded once, at the end.
 RTOL = {"float16": 2e-3, "float32": 1e-6, "float64": 1e-14}
 
 
-#: Tests that another current device than the host's processor cannot pass, and why. All others pass with
-#: GIRIH_DEVICE=mock (``make test-mock``).
+#: Tests that fail on another current device than the host's processor, with the reason. All other
+#: tests pass with GIRIH_DEVICE=mock (``make test-mock``).
 OF_THE_HOST = {
     "the current device is the host's processor": r"""
         test_devices.py
@@ -106,7 +106,7 @@ class Counters:
 
 
 def close(got, want, rtol=1e-6, atol=0.0):
-    """Equal shape and dtype, equal values up to a tolerance, NaN equal to NaN."""
+    """Asserts equal shape and dtype, and equal values up to a tolerance, with NaN equal to NaN."""
     got = got.numpy() if isinstance(got, gr.Tensor) else np.asarray(got)
     want = np.asarray(want)
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
@@ -118,7 +118,9 @@ def close(got, want, rtol=1e-6, atol=0.0):
 
 
 def peak_memory(function, *operands):
-    """Bytes that a call holds at most beyond those held before it, operands evaluated."""
+    """The peak memory of a call in bytes, beyond the memory in use before it; evaluates the
+    operands first.
+    """
     gr.eval(*operands)
     gr._girih.reset_peak_memory()
     before = gr.cache_stats()["memory_bytes"]
@@ -127,7 +129,7 @@ def peak_memory(function, *operands):
 
 
 def sample(shape, dtype, seed=0, low=-4.0, high=4.0):
-    """Numbers of a dtype, the same for the same seed."""
+    """Random numbers of a dtype, determined by the seed."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return np.asarray(rng.random(shape) < 0.5)

@@ -1,5 +1,6 @@
-"""What `test_jax_oracle.py` compares with JAX, one row per function: the same function in both
-libraries, the shapes of its operands, and where these are drawn from."""
+"""The table for `test_jax_oracle.py`, one row per function: the function in both libraries, the
+shapes of its operands, and their domains.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +15,19 @@ jnp = jax.numpy
 
 
 class Row(NamedTuple):
-    """A function of both libraries, with the shapes of its operands and where they are drawn from."""
+    """A function in both libraries, with the shapes and domains of its operands."""
 
     name: str
     ours: Any
     theirs: Any
     shapes: tuple[tuple[int, ...], ...]
     domain: tuple[float, float] = (-1.5, 1.6)
-    #: Whether JAX has second derivatives of it.
+    #: Whether JAX has second derivatives of the function.
     second: bool = True
 
 
 def same(name: str, *shapes: tuple[int, ...], **options: Any) -> Row:
-    """A function that has one name."""
+    """A function with the same name in both libraries."""
     return Row(name, getattr(gr, name), getattr(jnp, name), shapes or ((3, 4),), **options)
 
 
@@ -147,7 +148,7 @@ def conv(spatial: int, **options: Any) -> Any:
 
 
 def conv_transpose(x: Any, w: Any) -> Any:
-    """JAX's convolution that is `conv_transpose2d` with stride 2 and padding 1."""
+    """JAX's equivalent of `conv_transpose2d` with stride 2 and padding 1."""
     return jax.lax.conv_general_dilated(
         x, jnp.flip(w, (2, 3)).swapaxes(0, 1), (1, 1), ((1, 1), (1, 1)), lhs_dilation=(2, 2)
     )
@@ -160,7 +161,7 @@ def pooled(start: float, reduce: Any, size: int, stride: int) -> Any:
 
 
 def attention(causal: bool = False) -> Any:
-    """Attention over groups of heads in float64; JAX's own computes its softmax in float32."""
+    """Grouped-query attention in float64; JAX's own computes its softmax in float32."""
 
     def run(q: Any, k: Any, v: Any) -> Any:
         k, v = (jnp.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))

@@ -1,4 +1,4 @@
-"""Convolutions, poolings and interpolation written out in NumPy, one element after the other."""
+"""Convolutions, poolings and interpolation in NumPy, element by element."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def conv_transpose(x, w, bias=None, stride=1, padding=0, output_padding=0, group
 
 
 def pool(x, reduce, size, stride=None, padding=0, dilation=1, ceil_mode=False, whole=False):
-    """Each window's elements that are no padding; with ``whole`` zeros for padding too."""
+    """The elements of each window without padding; with ``whole``, padding counts as zeros."""
     n = len(listed(size, 1)) if isinstance(size, (tuple, list)) else x.ndim - 2
     size = listed(size, n)
     stride = size if stride is None else listed(stride, n)
@@ -97,7 +97,7 @@ def adaptive(x, reduce, sizes):
 
 
 def resample_axis(x, axis, count, weights):
-    """``weights(i)`` gives pairs of index and weight."""
+    """``weights(i)`` returns pairs of index and weight."""
     x = np.moveaxis(x, axis, -1)
     size = x.shape[-1]
     y = np.stack(

@@ -1,4 +1,6 @@
-"""Mixed precision: which modules compute in half, what guards compiled functions, and scaled losses."""
+"""Mixed precision: which modules compute in half precision, guards of compiled functions, and loss
+scaling.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def test_products_are_in_half_precision(make, shape, dtype):
     assert found.dtype == gr.float32
     assert double.dtype == gr.float64
     assert np.abs(found.numpy() - want).max() < 0.1 * max(1.0, np.abs(want).max())
-    # Parameters are what they were.
+    # The parameters are unchanged.
     assert [id(p) for p in model.parameters()] == parameters
     assert all(p.dtype == gr.float32 for p in model.parameters())
     close(model(x), want)

@@ -1,4 +1,4 @@
-"""Ops recorded by name: Python's values as attributes, and what is refused."""
+"""Ops recorded by name: conversion of Python values to attributes, and errors."""
 
 import girih as gr
 import numpy as np

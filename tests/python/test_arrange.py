@@ -1,4 +1,4 @@
-"""Elements in other places, found and counted, against NumPy. One row per case."""
+"""Functions that rearrange, find and count elements, against NumPy. One row per case."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SHAPE = (2, 3, 4)
-# The same call for both libraries, on a tensor or array of shape SHAPE.
+# The same call in both libraries, on a tensor or array of shape SHAPE.
 SAME = {
     "roll": lambda m, x: m.roll(x, 5),
     "roll an axis": lambda m, x: m.roll(x, -1, axis=2),

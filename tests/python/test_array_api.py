@@ -1,5 +1,6 @@
-"""The array API standard, revision 2025.12: names, signatures, and what every function gives, with
-array_api_strict as the oracle. Known deviations are listed in docs/array-api.md."""
+"""The array API standard, revision 2025.12: names, signatures, and the results of every function,
+with array_api_strict as the oracle. docs/array-api.md lists the known deviations.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_no_function_is_missing():
 
 @pytest.mark.parametrize("name", HERE)
 def test_signature(name):
-    """Every call that the standard allows is one here; more may be allowed."""
+    """Every call that the standard allows is allowed; more calls may be allowed."""
     own = inspect.signature(attrgetter(name)(gr)).parameters
     theirs = inspect.signature(attrgetter(name)(strict)).parameters
     by_place = [p for p in own.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -191,14 +192,14 @@ def test_limits():
 
 
 def numpy_of(x):
-    """A result of either library as NumPy's."""
+    """A result of either library as a NumPy array."""
     if isinstance(x, gr.Tensor):
         return np.asarray(x)
     return x._array if isinstance(x, type(strict.asarray(0))) else np.asarray(x)
 
 
 def same(got, want, rtol=0.0, where=""):
-    """Equal in structure, shape, dtype and values."""
+    """Asserts equal structure, shape, dtype and values."""
     if isinstance(want, (tuple, list)):
         assert len(got) == len(want), where
         for field in getattr(want, "_fields", ()):
@@ -220,7 +221,7 @@ def same(got, want, rtol=0.0, where=""):
 
 
 def convert(value, library):
-    """NumPy arrays and dtypes' names inside arguments as a library's."""
+    """Converts NumPy arrays and names of dtypes in arguments to a library's objects."""
     if isinstance(value, np.ndarray):
         return library.asarray(value.copy()) if library is gr else strict.asarray(value)
     if isinstance(value, np.dtype):
@@ -231,7 +232,7 @@ def convert(value, library):
 
 
 def both(name, *args, rtol=0.0, **kwargs):
-    """Calls a function of both libraries and compares what they give."""
+    """Calls a function of both libraries and compares the results."""
     own = attrgetter(name)(gr)(*convert(args, gr), **{k: convert(v, gr) for k, v in kwargs.items()})
     theirs = attrgetter(name)(strict)(
         *convert(args, strict), **{k: convert(v, strict) for k, v in kwargs.items()}
@@ -240,13 +241,13 @@ def both(name, *args, rtol=0.0, **kwargs):
 
 
 def needs(name):
-    """Skips for functions that are not there yet."""
+    """Skips the test of a function that does not exist yet."""
     if not hasattr(gr, name):
         pytest.skip(f"girih has no {name}")
 
 
 def numbers(shape, dtype, seed=0, low=-4, high=4):
-    """Random elements that every library computes on without overflow."""
+    """Random elements that do not overflow in any library."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return np.asarray(rng.integers(0, 2, shape)).astype(bool)
@@ -268,7 +269,7 @@ def dtypes(*names):
     return st.sampled_from([n for n in names if n in HAVE])
 
 
-# Elementwise: dtypes, and the interval that real operands are from.
+# Elementwise functions: dtypes, and the domain of real operands.
 ANY, POSITIVE, UNIT = (-4, 4), (0.25, 4), (-0.9, 0.9)
 UNARY = {
     "abs": (NUMERIC, ANY), "acos": (FLOATING, UNIT), "acosh": (FLOATING, (1.25, 4)),
@@ -323,7 +324,7 @@ def test_binary(name, data):
     if {a, b} & {"uint64"} and {a, b} & set(SIGNED):
         b = a  # no dtype holds both
     x, y = numbers(shape, a, 1, low, high), numbers(other, b, 2, low, high)
-    # Both libraries round once; a float32 beside a float64 is exact.
+    # Both libraries round once; a float32 with a float64 is exact.
     rtol = max(RTOL.get(a, 0), RTOL.get(b, 0))
     both(name, x, y, rtol=rtol)
     both(name, y, x, rtol=rtol)
@@ -373,7 +374,7 @@ def test_special_values(name, dtype):
 
 
 def signs(name, *operands):
-    """Zeros have the same sign from both libraries."""
+    """Asserts that zeros have the same sign in both libraries."""
     own = numpy_of(getattr(gr, name)(*(gr.asarray(x) for x in operands)))
     theirs = numpy_of(getattr(strict, name)(*(strict.asarray(x) for x in operands)))
     zero = theirs == 0
@@ -393,7 +394,8 @@ def test_special_pairs(name, dtype):
 
 
 PARTS = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -2.5, np.inf, -np.inf, np.nan]
-# Here the oracle is not C99's annex G, which the standard follows, or the standard says nothing.
+# The oracle deviates from C99's annex G, which the standard follows, or the standard does not
+# specify the value.
 ONLY_FINITE = {"expm1", "reciprocal", "sign", "tan", "tanh"}
 
 
@@ -414,7 +416,7 @@ def test_special_complex_values(name, dtype):
 
 
 def alike(a, b, rtol):
-    """Both parts equal, NaNs included."""
+    """Compares real and imaginary parts, with NaN equal to NaN."""
     parts = [(a.real, b.real), (a.imag, b.imag)]
     return all(
         (np.isnan(p) and np.isnan(q)) or p == q or abs(p - q) <= rtol * max(abs(p), abs(q), 1e-3)

@@ -1,5 +1,7 @@
-"""The array API standard's functions that are not elementwise, against array_api_strict: creation,
-manipulation, searching, sets, sorting, statistics, products. One row per function and use."""
+"""The functions of the array API standard that are not elementwise, against array_api_strict:
+creation, manipulation, searching, sets, sorting, statistics, products. One row per function and
+use.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ from test_array_api import (
 F32 = np.dtype("float32")
 
 
-# Creation. Dtypes are given: the libraries' defaults differ (float32 here).
+# Creation. Dtypes are explicit, because the libraries' defaults differ (float32 in Girih).
 
 
 @pytest.mark.parametrize("name", ["zeros", "ones"])
@@ -534,7 +536,7 @@ def test_clip(shape, dtype):
 
 
 def test_errors():
-    """Where the standard asks for an error, one of ours is raised."""
+    """Where the standard requires an error, Girih raises one."""
     x = gr.ones((2, 3))
     for call in (
         lambda: gr.concat([x, gr.ones((2, 4))], axis=0),
@@ -557,7 +559,7 @@ def test_errors():
 
 
 def test_same_notices_differences():
-    """The comparison that all of this stands on."""
+    """The comparison function of all these tests detects differences."""
     one = strict.ones((2,), dtype=strict.float32)
     same(gr.ones((2,)), one)
     for other in (gr.zeros((2,)), gr.ones((3,)), gr.ones((2,), dtype="float64"), np.ones(2, "f4")):
@@ -606,6 +608,6 @@ def test_signs_of_zeros_in_complex_results(dtype):
         a, b = getattr(got, part), getattr(want, part)
         np.testing.assert_allclose(a, b, 1e-6, 1e-7)
         np.testing.assert_array_equal(np.signbit(a[b == 0]), np.signbit(b[b == 0]))
-    # The standard: 0 + 0j for both zeros.
+    # The standard requires 0 + 0j for both zeros.
     zero = gr.expm1(gr.asarray(np.array([complex(-0.0, 0.0), 0j], dtype))).numpy()
     assert not np.signbit(zero.view(zero.real.dtype)).any()

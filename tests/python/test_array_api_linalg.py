@@ -1,5 +1,6 @@
 """The array API standard's linalg extension, against array_api_strict: every function, in every
-dtype it takes, on single matrices, batches and empty ones."""
+dtype it supports, on single matrices, batches and empty matrices.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ F64, C64 = np.dtype("float64"), np.dtype("complex64")
 
 
 def matrices(stack, dtype, rows=3, columns=None, seed=0):
-    """Well-conditioned if they are square."""
+    """Random matrices, well-conditioned if they are square."""
     columns = rows if columns is None else columns
     x = numbers((*stack, rows, columns), dtype, seed, -1, 2)
     return x + np.eye(rows, columns, dtype=dtype) * 4 if dtype not in BOOL else x
@@ -38,7 +39,8 @@ def vectors(stack, dtype):
     return [numbers((*stack, 3), dtype), numbers((*stack, 3), dtype, 1)]
 
 
-# Name: dtypes, what makes the operands, keyword arguments of each call.
+# By name: the dtypes, a function that generates the operands, and the keyword arguments of each
+# call.
 CALLS = {
     "cholesky": (FLOATING, lambda s, d: [hermitian(s, d)], [{}, {"upper": True}]),
     "cross": (NUMERIC, vectors, [{}, {"axis": -1}]),
@@ -71,7 +73,7 @@ def test_every_function_of_the_extension_is_there_and_compared():
     names = set(strict.linalg.__all__)
     assert {n for n in names if not hasattr(gr.linalg, n)} == set()
     assert set(CALLS) | set(FACTORS) | set(OTHERS) == names
-    # Of the standard's revision 2025.12, which this array_api_strict has not all of.
+    # From revision 2025.12 of the standard, which array_api_strict does not fully support.
     assert gr.linalg.eig(gr.ones(2, 2))._fields == ("eigenvalues", "eigenvectors")
     assert gr.linalg.eigvals(gr.ones(2, 2)).dtype == gr.complex64
 

@@ -1,4 +1,4 @@
-"""Attention over sequences long enough that scores exist for a few queries at a time."""
+"""Attention over sequences so long that the scores are computed for a few queries at a time."""
 
 import girih as gr
 import networks_reference as reference
@@ -9,7 +9,7 @@ from conftest import peak_memory
 RNG = np.random.default_rng(7)
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5, "float16": 4e-3, "bfloat16": 3e-2}
 
-# Batch and heads of queries and of keys, queries, keys, features, values.
+# Batch and heads of queries, batch and heads of keys, number of queries, of keys, features, values.
 SHAPES = {
     "square": ((2,), (2,), 512, 512, 64, 64),
     "of uneven sizes": ((2, 3), (2, 3), 301, 333, 33, 17),
@@ -90,7 +90,7 @@ def test_memory_does_not_hold_the_scores(causal, scale):
         x = [gr.asarray(RNG.standard_normal((2, length, 16), np.float32)) for _ in range(3)]
         assert 0 < peak_memory(call, *x) < length * length
         assert 0 < peak_memory(gradient, *x) < length * length
-        # Parts of one tensor, whose gradients are put side by side.
+        # Queries, keys and values are parts of one tensor, whose gradients are concatenated.
         gradient = gr.grad(lambda x: (call(x[0], x[1], x[2]) ** 2).sum())
         assert 0 < peak_memory(gradient, gr.stack(x)) < length * length
 
@@ -107,7 +107,7 @@ def test_a_scale_of_one_leaves_the_bits(length):
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-4, atol=1e-5)
 
 
-# Scores that are kept for the derivative, and that are computed again.
+# Sizes at which scores are kept for the derivative, and sizes at which they are rematerialised.
 GRADIENTS = {
     "few": ((2,), (2,), 40, 30, 5, 6),
     "few, grouped": ((2, 4), (2, 2), 33, 20, 4, 3),
@@ -119,7 +119,7 @@ SHAPES |= {"gradients of " + name: sizes for name, sizes in GRADIENTS.items()}
 
 
 def exact_gradients(arrays, mask, causal, ct):
-    """Of queries, keys, values and a mask that is added."""
+    """The gradients with respect to queries, keys, values and an additive mask."""
     q, k, v = arrays
     groups = q.shape[-3] // k.shape[-3]
     k, v = k.repeat(groups, -3), v.repeat(groups, -3)
@@ -173,5 +173,5 @@ def test_gradients_at_sizes_that_are_not_fixed():
     for length in (7, 40, 130):
         x = gr.asarray(RNG.standard_normal((2, length, 4)))
         want = gr.grad(lambda x: loss(x))(x)
-        # Whatever the size, what may be large is computed again.
+        # Scores that may be large are rematerialised at every size.
         np.testing.assert_allclose(gradient(x).numpy(), want.numpy(), rtol=1e-10, atol=1e-12)

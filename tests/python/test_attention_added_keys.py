@@ -1,4 +1,4 @@
-"""Keys that an attention layer adds, dropout of channels as functions, distances of rows."""
+"""Extra keys of attention layers, functional dropout of channels, and distances between rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PADDED = np.arange(M) >= np.array([5, 4, 2, 0])[:, None]
 
 
 def expected(layer, hidden):
-    """Result and weights in NumPy; ``hidden`` is True where one of the first keys is not seen."""
+    """Result and weights in NumPy; ``hidden`` is True where one of the first keys is masked."""
 
     def projected(x, of):
         return x @ of.weight.numpy().T + of.bias.numpy()
@@ -126,5 +126,5 @@ def test_distances_that_cannot_be():
         F.pdist(gr.ones([3]))
     with pytest.raises(gr.InvalidArgumentError, match="got -1"):
         F.pdist(gr.ones([3, 2]), -1)
-    # Equal rows have the gradient 0.
+    # The gradient of equal rows is 0.
     assert gr.grad(lambda x: F.pdist(x).sum())(gr.ones([2, 2])).tolist() == [[0, 0], [0, 0]]

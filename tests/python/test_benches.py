@@ -1,5 +1,5 @@
-"""The benchmarks run, compare values before they time them, and report what they found. No time is
-asserted.
+"""The benchmarks run, compare values before they are timed, and report the results. No test asserts
+a time.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""``x.view(dtype)`` against NumPy's: every pair of dtypes, every bit of NaN, sizes, errors, transforms."""
+"""``x.view(dtype)`` against NumPy: every pair of dtypes, every bit of NaN, sizes, errors,
+transforms.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ RNG = np.random.default_rng(7)
 
 
 def of_bytes(data, dtype):
-    """The tensor, and the array, of those bytes; NumPy has no bfloat16, so its bits."""
+    """The tensor and the array with those bytes; for bfloat16, which NumPy does not have, the array
+    has its bits.
+    """
     if dtype == "bool":
         bits = data & 1
         return gr.asarray(bits.view(np.bool_)), bits.view(np.bool_)

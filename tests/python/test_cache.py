@@ -1,4 +1,4 @@
-"""The program cache: what hits, what misses, and that a warm cache gives right answers."""
+"""The program cache: hits, misses, and correct results with a warm cache."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_each_result_of_one_op_has_a_key_of_its_own():
 
 
 def program_of(x, y, held):
-    """A program of five steps, with those numbered in `held` still in somebody's hands."""
+    """A program of five steps; handles to the results of the steps in `held` exist."""
     steps = [x * y, x + y]
     steps += [steps[0].exp(), steps[1].abs(), steps[0] - steps[1]]
     total = sum(step.sum() for step in steps)
@@ -114,7 +114,7 @@ def test_what_is_still_held_does_not_compile_again():
                 for number, step in kept.items():
                     close(step, expected[number], 1e-5)
             assert reads["runs"] == 0, "what was held came with the total"
-    # At most one for each of the five, and those of sets that came time and again.
+    # At most one program for each of the five steps, and for sets that were requested often.
     assert (c["compiles"] <= 10, c["runs"]) == (True, 40), c["compiles"]
 
 
@@ -185,7 +185,7 @@ def test_a_hundred_training_steps_are_one_compile(optimizer):
             optimizer.update(model, grads)
             gr.eval(loss, model, optimizer.state)
     assert (c["compiles"], c["misses"], c["hits"], c["runs"]) == (1, 1, 99, 100)
-    # Other weights, another rate, other data: still the same program.
+    # Other weights, another rate and other data have the same program.
     model.update(gr.tree.map(lambda p: gr.asarray(p.numpy() * 2), model.parameters_tree()))
     optimizer.learning_rate = lambda s: 0.3 / (s + 1)
     with Counters() as c:
@@ -195,8 +195,8 @@ def test_a_hundred_training_steps_are_one_compile(optimizer):
     assert c["compiles"] == 0
 
 
-# Random programs against NumPy, all through one warm cache: shared and unshared subexpressions,
-# aliased and distinct leaves of equal shapes.
+# Random programs against NumPy, with one warm cache: shared and unshared subexpressions, aliased
+# and distinct leaves of equal shapes.
 
 UNARY = {"neg": (lambda t: -t, np.negative), "abs": (gr.abs, np.abs), "relu": (gr.relu, lambda x: np.maximum(x, 0)),
          "tanh": (gr.tanh, np.tanh), "flip": (gr.flip, np.flip), "T": (lambda t: t.T, np.transpose),
@@ -246,7 +246,7 @@ def test_a_scalar_of_any_value_but_zero_and_one_is_an_argument():
         for rate in (0.5, 2.0, -1.0, 0.1, 1e-8, 3):
             np.testing.assert_allclose((w - rate * g).numpy(), w.numpy() - rate * g.numpy(), 1e-6)
     assert (c["compiles"], c["hits"]) == (0, 6)
-    # An exponent says what is computed.
+    # The exponent is part of the program.
     gr.eval(w**2)
     with Counters() as c:
         assert (w**3).tolist() == [1.0, 8.0]

@@ -135,7 +135,7 @@ def test_callbacks_run_while_many_threads_evaluate():
 
 
 def test_a_short_call_lets_a_callback_of_another_thread_finish():
-    """Short programs run without letting go of the interpreter, which the callback needs."""
+    """Short programs do not release the interpreter, which the callback needs."""
     entered = threading.Event()
 
     def slow(v):
@@ -468,10 +468,10 @@ def test_calls_of_functions_with_a_rule_and_of_the_rule():
     assert seen == [("f", 1.5)]
     seen.clear()
     assert gr.compile(gr.grad(lambda x: f(x) * 5))(x).item() == 15.0
-    # The forward rule runs in place of the function.
+    # The forward rule runs instead of the function.
     assert sorted(seen) == [("backward", 5.0), ("forward", 1.5)]
     seen.clear()
-    # The call is made though nobody reads the result.
+    # The call is made even if its result is unused.
     gr.compile(lambda x: (f(x), x)[1])(x).eval()
     assert seen == [("f", 1.5)]
     seen.clear()

@@ -26,7 +26,7 @@ def named(f: Any, *args: gr.Tensor, **options: Any) -> Any:
 
 
 def numpy_all_to_all(x: np.ndarray, split: int, concat: int) -> np.ndarray:
-    """For member ``k`` the parts ``k`` of all members, stacked."""
+    """For member ``k``, the parts ``k`` of all members, concatenated."""
     n = len(x)
     return np.stack([np.stack([x[j].take(k, split) for j in range(n)], concat) for k in range(n)])
 
@@ -219,7 +219,7 @@ class TestDerivatives:
             moved = [x.at[at].add(d).numpy() for d in (step, -step)]
             up, down = (loss(gr.asarray(m)).item() for m in moved)
             np.testing.assert_allclose(gradient[at], (up - down) / (2 * step), rtol=1e-5, atol=1e-7)
-        # The members' own gradients, of the sum of all values, are the same.
+        # The members' own gradients of the sum of all values are the same.
         inside = gr.vmap(gr.grad(lambda x, w: (f(x) * w).sum()), in_axes=(0, 0), axis_name="i")(
             x, gr.asarray(weights)
         )
@@ -301,7 +301,7 @@ class TestControlFlow:
 
         total.defvjp(lambda x: (gr.psum(x, "i"), gr.axis_index("i")), lambda r, ct: (ct * (r + 1),))
         close(named(gr.grad(total), x), [1.0, 2.0, 3.0, 4.0])
-        # A batch inside stretches the index among the residuals.
+        # An inner batch adds an axis to the index among the residuals.
         inner = lambda x: gr.vmap(gr.grad(total))(gr.stack([x, x]))
         close(named(inner, x)[:, 1], [1.0, 2.0, 3.0, 4.0])
 
@@ -316,7 +316,7 @@ class TestControlFlow:
         x = draws(4, 3)
         f = lambda x: x / gr.psum(x, "i")
         close(gr.compile(lambda x: named(f, x))(x), x.numpy() / x.numpy().sum(0))
-        # Within the batch there is no program that could be run by itself.
+        # Inside the batch, no program can run separately.
         inner = gr.compile(f)
         close(named(inner, x), x.numpy() / x.numpy().sum(0))
         assert inner.num_programs == 0
@@ -358,7 +358,7 @@ class TestErrors:
         for bad in ("", "a b", "a,b"):
             with pytest.raises(gr.InvalidArgumentError, match="the name of an axis"):
                 gr.vmap(gr.sin, axis_name=bad)(x)
-        # The scope ends with the function, also by an exception.
+        # The scope ends with the function, also after an exception.
         with pytest.raises(gr.InvalidArgumentError, match="no axis has a name"):
             gr.axis_index("i")
 

@@ -1,4 +1,6 @@
-"""``gr.compile``: one program for many sizes, right at each, and no Python from the second call on."""
+"""``gr.compile``: one program for many sizes, correct at each size, and no Python from the second
+call on.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def labels(count: int, classes: int) -> gr.Tensor:
 
 
 def same(found, expected) -> None:
-    """Bit for bit the same tensors."""
+    """Asserts bitwise equal tensors."""
     found, expected = gr.tree.leaves(found), gr.tree.leaves(expected)
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
@@ -34,13 +36,13 @@ def same(found, expected) -> None:
 
 @pytest.fixture(autouse=True)
 def own_executor():
-    """Counters and a cache of the test's own."""
+    """An executor with its own counters and cache for the test."""
     with gr.use_executor(gr.Executor()):
         yield
 
 
 def counted(fun):
-    """The function, and how often it has been called."""
+    """The function, and a counter of its calls."""
     calls = []
 
     @functools.wraps(fun)
@@ -52,7 +54,7 @@ def counted(fun):
 
 
 def check(fun, make, sizes=(2, 5, 1, 1000), dims=None, bindings=None) -> None:
-    """One trace and one compilation for all sizes, each run right."""
+    """Asserts one trace and one compilation for all sizes, with correct results."""
     wrapper, calls = counted(fun)
     compiled = gr.compile(wrapper, BATCH if dims is None else dims)
     for size in sizes:
@@ -182,7 +184,7 @@ def test_static_arguments_structures_and_dtypes_have_programs_of_their_own():
     assert compiled({"a": gr.ones(2, dtype=gr.int64)}, 3)["y"][0].dtype == gr.int64
     assert compiled({"a": np.ones(2, np.float32)}, 3)["y"][0].tolist() == [3.0, 3.0]
     assert len(calls) == compiled.num_programs == 5
-    # 2 and 2.0 are equal, and give other dtypes.
+    # 2 and 2.0 are equal, but their results have different dtypes.
     ints = gr.compile(lambda x, n: x * n)
     assert ints(gr.arange(2), 2).dtype == gr.int64
     assert ints(gr.arange(2), 2.0).dtype == gr.float32
@@ -279,7 +281,7 @@ def test_compiled_functions_are_differentiated_and_nest():
         same(gr.value_and_grad(compiled)(w, x), gr.value_and_grad(loss)(w, x))
     assert compiled.num_programs == 1
     inner = gr.compile(lambda x: x * 2, BATCH)
-    # Called for comparison, the inner function has bindings of its own.
+    # When it is called for comparison, the inner function has its own bindings.
     check(lambda x: inner(x + 1).sum(axis=0), lambda n: (data(n, 2),), (2, 5), bindings=4)
 
 
@@ -326,7 +328,7 @@ def test_without_dynamic_dims_each_shape_has_a_program():
     for size in (2, 3, 2):
         assert compiled(gr.ones(size)).tolist() == [2.0] * size
     assert len(calls) == 2
-    # Empty axes have one too.
+    # Empty axes have a symbol, too.
     compiled = gr.compile(wrapper, BATCH)
     assert [compiled(gr.ones(n)).shape for n in (2, 0, 3)] == [(2,), (0,), (3,)]
 

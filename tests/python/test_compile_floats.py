@@ -1,4 +1,4 @@
-"""Python floats as arguments of compiled functions are scalars of the program."""
+"""Python floats as arguments of compiled functions, which are scalars of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a compiled function has read may change: then it is traced anew, or says why it cannot be."""
+"""Guards: if an object that a compiled function has read changes, the function is traced again or
+raises.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def x4():
 
 
 def check(compiled, fun, *args, programs=None):
-    """The compiled function's value is the function's own, twice."""
+    """Asserts, twice, that the compiled function returns the function's own value."""
     for _ in range(2):
         np.testing.assert_array_equal(compiled(*args).numpy(), fun(*args).numpy())
     if programs is not None:
@@ -101,11 +103,12 @@ def test_numbers_strings_and_functions_are_read_afresh():
     changed()
     globals()["SCALE"] = 4.0
     changed()
-    # What no code that it runs names may change as it likes; so may the values of tensors.
+    # Objects that the executed code does not refer to may change freely, and so may the values of
+    # tensors.
     config.unread = 3
     slots.weight = gr.zeros([4]).eval()
     check(compiled, f, x4(), programs=compiled.num_programs)
-    # Equal objects in place of others are the same program.
+    # Replacing objects by equal ones keeps the program.
     pair, table, flags = (1.0, 3), dict(table), list(flags)
     check(compiled, f, x4(), programs=compiled.num_programs)
 

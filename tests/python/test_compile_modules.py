@@ -1,4 +1,4 @@
-"""Modules compiled in place."""
+"""Modules compiled in place with ``Module.compile``."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Calls of compiled functions beyond the first: which go to the program directly, and that they are
-right whatever the way of calling.
+"""Later calls of compiled functions: which calls bypass Python, and that all ways of calling return
+the correct results.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def data(*shape: int, seed: int = 0) -> gr.Tensor:
 
 
 def watched(fun):
-    """The compiled function, and how often a call of it has come to Python."""
+    """The compiled function, and a counter of the calls that reach Python."""
     compiled = gr.compile(fun)
     calls = []
     original = compiled._called
@@ -36,7 +36,8 @@ def watched(fun):
 
 
 def check(fun, ways):
-    """Each way of calling comes to Python once at most; each call is right."""
+    """Asserts that each way of calling reaches Python at most once, and that each call is correct.
+    """
     compiled, calls = watched(fun)
     for args, kwargs in ways:
         before = len(calls)
@@ -151,7 +152,7 @@ def test_arrays_of_numpy_are_tensors_of_the_call():
     np.testing.assert_array_equal(found.numpy(), 2 * x.numpy())
     wide = compiled(x.numpy().astype(np.float64), y)
     assert (wide.dtype, len(calls)) == (gr.float64, 2)
-    # Numbers of NumPy are arrays without axes.
+    # NumPy's scalars are arrays without axes.
     for number in (np.float32(2), np.float32(3)):
         np.testing.assert_array_equal(compiled(x, number).numpy(), x.numpy() + number)
     assert len(calls) == 3
@@ -330,7 +331,7 @@ def test_errors_of_a_call_are_those_of_the_program():
 
 
 def adam(state, x):
-    """A step over two parameters, with moments."""
+    """A step for two parameters, with moments."""
     p, m = state
 
     def loss(p):
@@ -364,7 +365,7 @@ def test_donated_arguments_are_overwritten_and_nothing_else_changes(donate, n):
         assert value.item() == other.item()
         for a, b in zip(gr.tree.leaves(expected), gr.tree.leaves(found), strict=True):
             assert a.numpy().tobytes() == b.numpy().tobytes()
-        # Zeros made in one evaluation are one, which is nobody's alone.
+        # Zeros created in one evaluation share one value, so they cannot be donated.
         if step > 0:
             assert addresses(found) == before, "written where the old ones were"
         for leaf in gr.tree.leaves(old):
@@ -400,11 +401,11 @@ def test_what_somebody_else_has_is_not_overwritten():
     np.testing.assert_array_equal(double(x).numpy(), values * 2)
     np.testing.assert_array_equal(later.numpy(), values + 1)
     np.testing.assert_array_equal(x.numpy(), values)
-    # Memory of NumPy's is read, and never written.
+    # Memory owned by NumPy is read and never written.
     array = np.ones(1000, np.float32)
     np.testing.assert_array_equal(double(gr.asarray(array, copy=False).eval()).numpy(), 2 * array)
     assert (array == 1).all()
-    # One tensor in two places is not anybody's alone.
+    # A tensor that is passed twice cannot be donated.
     add = gr.compile(lambda x, y: (x + y, x - y), donate=(0, 1))
     x = data(50)
     values = x.numpy().copy()
@@ -415,7 +416,7 @@ def test_what_somebody_else_has_is_not_overwritten():
 
 
 def test_results_in_another_order_than_their_operands():
-    """Each is written over another's operand, which must have been read by then."""
+    """Each result is written over the other's operand, which must have been read before."""
 
     def f(x, y, z):
         return y.T + x, x * 3, gr.flip(z, axis=0), z[::-1] + y, x @ y

@@ -1,4 +1,5 @@
-"""Modules that hold modules or parameters in lists, by names and in order, and how they print."""
+"""Modules that hold modules or parameters in lists, by names and in order, and their printed form.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from girih import nn
 
 
 class Polynomial(nn.Module):
-    """A sum of powers, with its factors held by whatever it is given."""
+    """A polynomial whose coefficients are held in the given container."""
 
     def __init__(self, factors):
         self.factors = factors

@@ -1,5 +1,5 @@
-"""Scopes, modes and options belong to the asyncio task or thread that entered them, however their
-blocks overlap.
+"""Scopes, modes and options belong to the asyncio task or thread that entered them, even if blocks
+overlap.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from girih import nn
 
-#: Ways to change a context, and what tells whether one has: nothing but the change itself.
+#: By name: a scope, and a function that observes only that scope.
 SCOPES = {
     "eager_mode": (lambda: gr.eager_mode(), lambda: gr.is_eager()),
     "debug_nans": (lambda: gr.debug_nans(), lambda: gr._girih.is_debugging_nans()),
@@ -239,7 +239,7 @@ def test_each_thread_and_each_scope_has_a_graph_of_its_own():
 
 
 class Outer(nn.Module):
-    """Notes the scopes in which it records: its own, that of its parts, and again its own."""
+    """Records the scope of its own ops, before and after calls of its part."""
 
     def __init__(self, depth):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Control flow in the graph: against plain Python loops over NumPy arrays."""
+"""Control flow in the graph, against Python loops over NumPy arrays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counters():
 
 
 def work(thunk):
-    """Compiles, runs and launches that evaluating takes."""
+    """The compilations, runs and launches of an evaluation."""
     gr.clear_cache()
     before = counters()
     thunk()
@@ -86,7 +86,7 @@ def test_switch_moves_the_index_into_range(index, dtype):
 def test_only_the_branch_taken_is_run():
     x = gr.asarray([1, 2, 3])
     bad = gr.asarray(99)
-    # The other branch would fail: its index is out of bounds.
+    # The other branch would fail, because its index is out of bounds.
     got = gr.cond(gr.asarray(False), lambda: gr.take(x, bad), lambda: gr.take(x, gr.asarray(1)))
     assert got.item() == 2
     with pytest.raises(gr.IndexOutOfBoundsError):
@@ -489,7 +489,7 @@ def test_the_gradient_runs_the_forward_loop_once():
 def test_while_has_no_reverse_derivative_and_says_what_has():
     with pytest.raises(gr.GirihError, match=r"scan.*fori_loop"):
         gr.grad(lambda x: gr.while_loop(lambda c: c < 10, lambda c: c * x, x))(gr.asarray(2.0))
-    # Nothing is asked of it where no gradient flows.
+    # The derivative is not needed if no gradient flows there.
     stopped = gr.grad(lambda x: x * gr.while_loop(lambda c: c < 10, lambda c: c * 2.0, 1.0))
     assert stopped(gr.asarray(2.0)).item() == 16.0
 
@@ -601,7 +601,7 @@ def test_python_branching_in_a_body_says_what_to_use():
         gr.scan(lambda c, x: (c if x > 0 else -c, None), 0.0, arr(1.0))
 
 
-# Forms, modes, caches.
+# Text, modes, caches.
 
 
 def program():

@@ -1,4 +1,4 @@
-"""Convolutions, poolings, windows and interpolation, against loops over their elements."""
+"""Convolutions, poolings, windows and interpolation, against loops over the elements."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_convolution_gradients(case):
     f = lambda *ts: (function(*ts, **options) * gr.asarray(weight)).sum()
     grads = gr.grad(f, argnums=range(len(arrays)))(*map(gr.asarray, arrays))
     for i, g in enumerate(grads):
-        # Linear in each operand, so a difference along a random direction is exact.
+        # The function is linear in each operand, so a difference along a random direction is exact.
         step = sample(arrays[i].shape, "float64", 7 + i)
         moved = [a + step if j == i else a for j, a in enumerate(arrays)]
         assert (g.numpy() * step).sum() == pytest.approx(
@@ -245,7 +245,7 @@ def test_pool_gradients(case):
         weight = sample(want(x).shape, "float64", 1)
         f = lambda x, n=name, c=weight: (getattr(gr, f"{n}_pool{len(size)}d")(x, size, **options) * gr.asarray(c)).sum()  # fmt: skip
         g = gr.grad(f)(gr.asarray(x)).numpy()
-        # The order of the elements does not change for so small a step.
+        # Such a small step does not change the order of the elements.
         step = sample(shape, "float64", 2) * 1e-2
         difference = ((want(x + step) - want(x - step)) * weight).sum() / 2
         assert (g * step).sum() == pytest.approx(difference, rel=1e-8, abs=1e-10)

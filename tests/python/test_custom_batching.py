@@ -1,4 +1,4 @@
-"""``def_vmap``: batching rules of users' ops, and how they meet the other transforms."""
+"""``def_vmap``: batching rules of user-defined ops, combined with the other transforms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RNG = np.random.default_rng(5)
 
 
 def scaled_op():
-    """``x * a`` of a row and a number, which notes its calls and the batches it was given."""
+    """``x * a`` for a row and a number; records its calls and the batches it was given."""
     CALLS.clear()
 
     @gr.custom_op(name="test.scaled", shape=lambda x, a: x)
@@ -76,7 +76,7 @@ def test_nested_batches_and_rules_that_call_the_op():
 
 
 def powers():
-    """Two results, of which a rule gives the second without the batch."""
+    """An op with two results; its batching rule returns the second one without the batch axis."""
 
     @gr.custom_op(name="test.powers", shape=lambda x, n: (x, n))
     def both(x, n):
@@ -144,7 +144,7 @@ def test_compiled_for_any_batch():
     for n in (1, 3, 7):
         x = gr.asarray(RNG.standard_normal((n, 2)))
         np.testing.assert_allclose(f(x).numpy(), x.numpy() ** 3)
-        # Once for the op, and for each time that the rule of its derivative calls it.
+        # One call of the op, and one for each call by the rule of its derivative.
         counts.append(len(CALLS))
     assert counts[0] == counts[-1]
 

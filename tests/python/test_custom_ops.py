@@ -1,4 +1,4 @@
-"""Ops of users that are made of tensor functions or of kernels, and ops of users in files."""
+"""User-defined ops made of tensor functions or of kernels, and user-defined ops in files."""
 
 import subprocess
 import sys
@@ -72,7 +72,7 @@ def test_a_rule_takes_operands_cotangent_and_result():
     assert by_x.tolist() == [3.0, 15.0]
     assert (by_pair["by"].item(), by_pair["plus"].tolist()) == (11.0, [0.0, 0.0])
     assert seen == {"x": [1.0, 2.0], "by": 3.0, "ct": [1.0, 5.0], "y": [13.0, 26.0]}
-    # Derivatives of higher orders are those of the rule.
+    # Derivatives of higher orders differentiate the rule.
     cube = gr.custom_op(shape=lambda x: x, name="rules.cube")(lambda x: x**3)
     cube.def_vjp(lambda primals, ct, y: (3 * ct * primals[0] ** 2,))
     assert gr.grad(gr.grad(cube))(gr.asarray(2.0)).item() == 12.0
@@ -353,7 +353,7 @@ def test_a_scatter_with_its_batch_and_an_index_outside():
 
 
 def test_kernels_between_others_keep_their_operands():
-    """A kernel that reads its operand backwards cannot write over it."""
+    """A kernel that reads its operand backwards cannot write its result over the operand."""
     flip = kernel(
         "f32[n] -> f32[n]",
         "b0 = argument 0: f32[{n}]\nb1 = f32[{n}]\nflip over [{n}]\n"

@@ -1,4 +1,4 @@
-"""Batches of arrays, sequences and iterables; threads that make them ahead; bars."""
+"""Batches of arrays, sequences and iterables; threads that prefetch; progress bars."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_buffer_shuffles_an_iterable():
     assert sorted(found) == list(range(100))
     assert found != list(range(100))
     assert found == list(data.shuffled(range(100), 20, seed=3))
-    # An item comes at most a buffer early.
+    # An item is at most the buffer's size early.
     assert all(item <= at + 20 for at, item in enumerate(found))
     assert sorted(data.shuffled(range(3), 10)) == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""NaNs as errors that name the op and the line: evaluation, compiled functions, eager mode."""
+"""NaNs as errors with the op and the line: evaluation, compiled functions, eager mode."""
 
 import inspect
 
@@ -11,7 +11,9 @@ def line():
 
 
 def fails(call, op, at):
-    """The call fails by a NaN of that op at that line, or the first line that the call puts into a list."""
+    """Asserts that the call raises for a NaN of that op at that line, or at the first line that the
+    call appends to a list.
+    """
     with gr.debug_nans(), pytest.raises(gr.EvaluationError) as error:
         call()
     text = str(error.value)
@@ -116,7 +118,7 @@ def test_an_iteration_of_a_while_loop_and_a_branch_inside():
     def run():
         return gr.while_loop(lambda x: x.sum() > -10, body, gr.asarray([2.25])).eval()
 
-    # 2.25, 1.25, 0.25, sqrt(0.25) - 1 = -0.5, whose root is none.
+    # 2.25, 1.25, 0.25, sqrt(0.25) - 1 = -0.5, whose square root is NaN.
     fails(run, "sqrt in the true branch of cond in iteration 3 of while_loop", at)
 
 
@@ -132,7 +134,8 @@ def test_derivatives_and_batches_of_control_flow_keep_the_lines():
         return gr.scan(body, gr.asarray(1.0), x)[0]
 
     x = gr.asarray([1.0, 0.0])
-    # The root's derivative at 0 is infinite, and the carry's is 0 times that.
+    # The derivative of the square root at 0 is infinite; the derivative of the carry is 0 times
+    # infinity.
     fails(lambda: gr.grad(f)(x).eval(), "mul in iteration 0 of scan", at)
     batch = gr.asarray([[1.0, 4.0], [1.0, -4.0]])
     fails(lambda: gr.vmap(f)(batch).eval(), "sqrt in iteration 1 of scan", at[0])

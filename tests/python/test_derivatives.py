@@ -1,4 +1,4 @@
-"""``jvp``, ``vjp``, ``linearize``, Jacobians and their laws."""
+"""``jvp``, ``vjp``, ``linearize``, Jacobians, and the laws that relate them."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class TestArguments:
 
 
 def compiled() -> tuple[int, int]:
-    """Programs looked up so far."""
+    """The number of programs looked up so far."""
     stats = gr.cache_stats()
     return stats["hits"], stats["misses"]
 

@@ -1,4 +1,4 @@
-"""The device of the process: its names and memory, and programs on the mock accelerator."""
+"""The current device: its names and memory, and programs on the mock accelerator."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ MOCKS = [
     "mock:host_control_flow",
 ]
 
-# What users do, in a process of its own; prints a hash of all results.
+# A typical user program, run in a process of its own; prints a hash of all results.
 PROGRAM = """
     import hashlib, os, tempfile
     import numpy as np
@@ -242,14 +242,14 @@ def test_a_copy_that_nobody_waits_for():
     x = gr.asarray(np.arange(1 << 16, dtype=np.float32))
     y = (x * 2).to("mock", non_blocking=True)
     assert y.device == "mock"
-    # It arrives though nobody reads it.
+    # The copy completes even if the result is not read.
     start = time.monotonic()
     while y.state() != "available":
         assert time.monotonic() - start < 60
         time.sleep(0.001)
     z = y.to(gr.float64, non_blocking=True).to("cpu", non_blocking=True)
     np.testing.assert_array_equal(z.numpy(), 2.0 * np.arange(1 << 16))
-    # In a function that is traced the copy is part of the function.
+    # In a traced function, the copy is part of the function.
     f = gr.compile(lambda x: x.to(gr.float64, non_blocking=True) + 1)
     assert f(gr.asarray([1.0])).tolist() == [2.0]
     failing = gr.take(gr.ones(3), gr.asarray([7])).to("mock", non_blocking=True)
@@ -306,7 +306,7 @@ def test_a_compiled_function_that_asks_for_the_device_has_a_program_for_each():
         assert asks(there).cpu().tolist() == [3.0, 4.0]
     assert asks.num_programs == 2
     assert "cpu and is mock" in asks.retraced[0]
-    # Another that does not ask serves both, compiled for each.
+    # A function that does not read the device is traced once, and compiled for each device.
     plain = gr.compile(lambda x: x + gr.ones(2))
     assert (plain(x).device, plain(there).device, plain.num_programs) == ("cpu", "mock", 1)
 

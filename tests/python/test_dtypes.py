@@ -1,5 +1,6 @@
-"""Every dtype through every layer, with NumPy and array_api_strict as oracles: promotion, casts,
-integers at their edges, complex numbers with their special values, shifts and the like."""
+"""Every dtype in every layer, with NumPy and array_api_strict as oracles: promotion, casts,
+integers at the ends of their range, special values of complex numbers, shifts and the like.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def test_promotion_is_the_array_apis_where_it_has_one(a, b):
     try:
         want = str(strict.result_type(STRICT[a], STRICT[b])).removeprefix("array_api_strict.")
     except TypeError:
-        # What it leaves open: kinds that mix, and uint64 with signed integers.
+        # Cases that the standard leaves open: mixed kinds, and uint64 with signed integers.
         if "uint64" in (a, b) and {a, b} & {"int8", "int16", "int32", "int64"}:
             with pytest.raises(gr.DTypeError, match="astype"):
                 gr.where(gr.zeros([2], dtype="bool"), x, y)
@@ -105,7 +106,7 @@ def test_complex_numbers_make_no_real_tensor():
 
 
 def extremes(dtype):
-    """Values at the edges of a dtype and around 0."""
+    """Values at the ends of a dtype's range and around 0."""
     if dtype == "bool":
         return np.array([False, True])
     if dtype in INTS:
@@ -129,14 +130,14 @@ def test_casts_are_numpys(source, target):
             t.astype(DTYPES[target])
         return
     if source in FLOATS and target in INTS:
-        # What does not fit saturates here; NumPy leaves it to the machine.
+        # Values out of range saturate in Girih; in NumPy they depend on the machine.
         i = np.iinfo(target)
         want = np.array([min(max(int(v), i.min), i.max) for v in x], target)
     else:
         with np.errstate(over="ignore"):
             want = x.astype(target)
     close(t.astype(DTYPES[target]), want)
-    # Several casts in one kernel are the same as one after the other.
+    # Several casts in one kernel have the result of separate casts.
     if target not in COMPLEX:
         close(
             (t.astype(DTYPES[target]) * gr.asarray(1, dtype=target))
@@ -261,7 +262,7 @@ def test_matrix_products(shapes, dtype):
     tolerance = {"float16": 4e-3, "float32": 2e-5, "complex64": 2e-5}.get(dtype, 1e-12)
     close(gr.asarray(a) @ gr.asarray(b), want, tolerance, tolerance * 4)
     if len(shapes[0]) == 2:
-        # Operands that are views, and an epilogue.
+        # The operands are views, and there is an epilogue.
         got = (gr.asarray(a.T).T @ gr.asarray(b[:, ::-1]) + 1) * 2
         close(got, ((want[:, ::-1] + a.dtype.type(1)) * a.dtype.type(2)), tolerance, tolerance * 8)
 
@@ -286,7 +287,9 @@ def grid(parts, dtype):
 
 
 def close_parts(got, want, rtol, atol, where):
-    """Parts close each, NaN to NaN; infinities by their signs unless the other part is NaN."""
+    """Compares real and imaginary parts, with NaN equal to NaN; infinities by their signs unless
+    the other part is NaN.
+    """
     got = got.numpy()
     assert got.dtype == want.dtype
     if not np.iscomplexobj(want):
@@ -304,7 +307,7 @@ def reference(name, z):
         if name == "reciprocal":
             out = 1 / wide
         elif name == "expm1":
-            # NumPy's gives NaN for infinities, where the standard has values.
+            # NumPy returns NaN for infinities, where the standard specifies values.
             out = np.where(np.isfinite(wide), np.expm1(wide), np.exp(wide) - 1)
         else:
             out = getattr(np, NUMPY.get(name, name))(wide)
@@ -322,7 +325,7 @@ def test_complex_functions(name, dtype):
     got = getattr(gr, name)(gr.asarray(z)).numpy()
     want = reference(name, z)
     assert got.dtype == want.dtype
-    # Relative to the number, not to its smaller part.
+    # The error is relative to the absolute value of the number, not to its smaller part.
     finite = np.isfinite(size)
     error = np.abs(got[finite].astype(np.complex128) - want[finite].astype(np.complex128))
     assert np.all(error <= rtol * 3 * size[finite] + 1e-300), z[finite][error.argmax()]
@@ -465,7 +468,7 @@ def test_binary_functions_of_floats(name, dtype):
     got = getattr(gr, name)(gr.asarray(a), gr.asarray(b))
     close(got, want, {"float16": 2e-3, "float32": 1e-6, "float64": 1e-15}[dtype])
     if name in ("copysign", "nextafter"):
-        # From a zero to the other, NumPy's halves stay and its floats move.
+        # From one zero to the other, NumPy's float16 does not change, but its other floats do.
         moved = a != b
         np.testing.assert_array_equal(np.signbit(got.numpy())[moved], np.signbit(want)[moved])
 
@@ -495,7 +498,7 @@ def test_sign_bits(dtype):
     close(gr.signbit(gr.asarray(x)), np.signbit(x))
 
 
-# --- the host's side ---
+# --- host values ---
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -591,7 +594,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", [*HOLOMORPHIC, *OTHERS])
 def test_gradients_of_complex_functions(name):
-    """`df/dx - i df/dy` by finite differences, of a real function through the op."""
+    """`df/dx - i df/dy` of a real function of the op, by finite differences."""
     f = {**HOLOMORPHIC, **OTHERS}[name]
     z = np.array([0.4 + 0.3j, -0.6 + 0.8j, 0.7 - 0.5j])
     weights = gr.asarray(np.array([1.3 - 0.7j, 0.2 + 1.1j, -0.9 + 0.4j]))

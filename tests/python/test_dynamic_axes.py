@@ -1,4 +1,4 @@
-"""Indices and slices at distances from either end keep a dynamic axis dynamic."""
+"""Indices and slices relative to either end of a dynamic axis keep the axis dynamic."""
 
 from __future__ import annotations
 

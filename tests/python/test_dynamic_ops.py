@@ -1,4 +1,6 @@
-"""Functions that take a symbolic size, or go along a dynamic axis, keep it: one program serves all."""
+"""Functions with symbolic sizes or along dynamic axes keep the sizes symbolic: one program runs at
+all sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products, against NumPy's einsum and its relatives."""
+"""Tensor contractions, against NumPy's einsum and related functions."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_einsum_gradients(name):
     f = lambda *xs: (gr.einsum(subscripts, *xs) * gr.asarray(weight)).sum()
     grads = gr.grad(f, argnums=range(len(arrays)))(*map(gr.asarray, arrays))
     for i, g in enumerate(grads):
-        # Linear in each operand: the difference of any two points is the derivative.
+        # The function is linear in each operand, so a difference of two points is the derivative.
         step = sample(shapes[i], "float64", 20 + i)
         moved = [a + step if j == i else a for j, a in enumerate(arrays)]
         value = lambda xs: (np.einsum(subscripts, *xs) * weight).sum()

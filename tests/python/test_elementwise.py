@@ -58,7 +58,8 @@ UNARY = {
     "softplus": (lambda x: np.logaddexp(x, 0), -9, 9),
 }
 EXACT_ON_INTS = {"abs", "sign", "floor", "ceil", "round", "trunc", "square", "relu"}
-# name: reference, for the special values; those not listed are checked by UNARY's reference.
+# By name: the reference for the special values; UNARY's reference checks the functions that are not
+# listed.
 SPECIAL_VALUES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]
 
 BINARY = {
@@ -110,7 +111,7 @@ BROADCASTS = [((3, 4), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((5, 1, 2), (3, 1)
 
 
 def reference(f, x):
-    """In double precision, rounded once."""
+    """The value in double precision, rounded once."""
     with np.errstate(all="ignore"):
         return np.asarray(f(x.astype(np.float64))).astype(x.dtype)
 
@@ -121,7 +122,7 @@ def test_unary(name, dtype):
     f, low, high = UNARY[name]
     for shape in SHAPES:
         x = sample(shape, dtype, low=low, high=high)
-        # Absolute slack where a zero is crossed: half a unit of the last place of 1.
+        # Absolute tolerance near a zero of the function: half a unit in the last place of 1.
         slack = RTOL[dtype] * 0.5
         close(getattr(gr, name)(gr.asarray(x)), reference(f, x), RTOL[dtype] * 2, slack)
     close(getattr(gr.asarray(x), name)(), reference(f, x), RTOL[dtype] * 2, slack)

@@ -1,4 +1,4 @@
-"""Errors name the function or layer that the user called, whatever it is made of."""
+"""Errors name the function or layer that the user called, even if it is composed of others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Outer(nn.Module):
         return self.inner(x)
 
 
-# name: (the call, how the message begins)
+# By name: the call, and the beginning of the message.
 CALLS = {
     "made of reductions": (lambda: gr.cosine_similarity(x, x, axis=1), "cosine_similarity: axis 1"),
     "a reduction": (lambda: gr.sum(y, 5), "sum: axis 5"),

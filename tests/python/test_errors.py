@@ -1,4 +1,6 @@
-"""Every exception class is produced, is caught as its built-in base, and says what was wrong."""
+"""Every exception class is raised, is caught by its built-in base class, and has an explanatory
+message.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 from girih import errors
 
 A, B = (2, 3), (4, 5)
-# what: (call, class, built-in bases, words of the message)
+# By case: the call, the class, its built-in bases, words of the message.
 CASES = {
     "broadcast": (lambda: gr.ones(A) + gr.ones(B), gr.ShapeError, ValueError, ["add", "[2, 3]", "[4, 5]"]),
     "singular": (lambda: gr.linalg.inv(gr.zeros([2, 2])).eval(), gr.LinAlgError, ValueError, ["inv", "singular"]),
@@ -103,8 +105,8 @@ def test_every_class_is_exported_and_derives_from_a_builtin():
 
 def test_every_class_is_produced():
     produced = {cls for _, cls, _, _ in CASES.values()}
-    # A device that fails and an evaluation that fails for no fault of the program cannot be
-    # provoked from here; the runtime's tests do. Limits and cancellations: test_executor.py.
+    # A failing device, and an evaluation that fails without an error in the program, cannot be
+    # provoked here; the runtime's tests do. test_executor.py tests limits and cancellations.
     assert {getattr(errors, n) for n in errors.__all__} - produced <= {
         gr.DeviceError,
         gr.EvaluationCancelledError,
@@ -144,7 +146,7 @@ def test_a_failed_index_leaves_the_rest_usable():
 
 
 def line_of(text):
-    """This file's line number of a marker, as errors write it."""
+    """The line number of a marker in this file, in the format of errors."""
     with open(__file__) as file:
         return f"{__file__}:{next(i for i, line in enumerate(file, 1) if text in line)}"
 

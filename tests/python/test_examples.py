@@ -1,4 +1,5 @@
-"""Every example runs, small, and leaves the files that it says; its page on the site shows it."""
+"""Every example runs at a small size and writes its files; its page of the documentation shows it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ sys.path.insert(0, str(ROOT))
 
 from scripts.reference import website  # noqa: E402
 
-#: Options that make an example small, the files it leaves, and a line of its output.
+#: Options for a small size, the files that the example writes, and a line of its output.
 RUNS = {
     "autoencoder": ("--epochs 2 --width 16", ["digits.svg", "loss.svg"], r"bound .*: -\d+\.\d+ nats"),
     "characters": ("--steps 4 --size 16", ["loss.svg", "sample.txt"], r"\d+ characters/s"),
@@ -44,7 +45,8 @@ def test_an_example_runs_and_leaves_its_files(name, tmp_path):
 
 
 def test_a_resumed_example_comes_to_the_same_result(tmp_path):
-    # The schedule is that of all epochs, so the first run is cut off by its own checkpoint.
+    # The schedule depends on the number of epochs, so the second run has the same number and
+    # resumes from the last checkpoint.
     whole = run("convolutions", "--epochs 1 --channels 4", tmp_path / "whole")
     again = run("convolutions", "--epochs 1 --channels 4 --resume", tmp_path / "whole")
     accuracy = re.compile(r"accuracy (\S+)")

@@ -1,4 +1,4 @@
-"""Executors, limits on runs, eager mode, tasks, and the program cache on disk."""
+"""Executors, time limits, eager mode, tasks, and the program cache on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from conftest import Counters
 
 
 def long():
-    """Something that takes seconds."""
+    """A computation that takes seconds."""
     x = gr.arange(2**25, dtype="float32")
     for _ in range(60):
         x = x.sin()
@@ -100,7 +100,7 @@ def test_another_thread_cancels():
 
 @pytest.fixture
 def interruptible():
-    """Control-C raises, also where the process was started with it ignored or blocked."""
+    """Control-C raises, even if the process was started with the signal ignored or blocked."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     yield
@@ -249,7 +249,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert hits == "0"
     second = run(PROGRAM, **env)
     assert second.stdout.split(maxsplit=3) == ["0", misses, "0", *values]
-    # What is damaged is compiled anew.
+    # Damaged files are compiled again.
     for file in (tmp_path / "programs").iterdir():
         file.write_bytes(file.read_bytes()[:-3] + b"abc")
     third = run(PROGRAM, **env)
@@ -292,10 +292,10 @@ def test_programs_bound_to_sizes_are_found_by_a_second_process(tmp_path):
 
     counts, values = counted("4,6,5,7", **env)
     assert counts == (0, 2, 4)
-    # Whichever size comes first: the symbols remember it.
+    # The symbols store the size of the first call, so try both orders.
     for sizes in ("4,6,5,7", "7,6,5,4"):
         assert counted(sizes, **env) == ((4, 0, 0), values)
-    # A new size is bound, and only that.
+    # A new size is only bound.
     assert counted("6,8", **env)[0] == (1, 1, 1)
     assert counted("4,6,5,7", GIRIH_CACHE="0") == ((0, 2, 4), values)
 

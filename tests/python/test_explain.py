@@ -1,4 +1,4 @@
-"""Explanations: what they say is so, and the documentation shows what they say."""
+"""Explanations are correct, and the documentation shows their actual output."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_why_something_is_compiled_again():
 
     gr.clear_cache()
     program([32, 784]).eval()
-    # The evaluation above also compiled the constant's own program.
+    # The evaluation above also compiled a program for the constant.
     assert explained([32, 784]) == ("hit", [])
     assert explained([16, 784]) == ("miss", ["shape of argument 0: [32, 784] -> [16, 784]"])
     state, fields = explained([32, 784], "float64")
@@ -157,7 +157,7 @@ def test_machine_code_is_shown_when_asked_for():
     assert "machine code" in str(shown)
     if platform.machine() == "x86_64" and "avx2" in Path("/proc/cpuinfo").read_text():
         [code] = kernel["assembly"]
-        # What rounds within the exponential.
+        # The constant that rounds in the exponential.
         assert re.search(r"v\w+ .*; 12582912$", code, re.M), code
         assert " ret\n" in code
     else:

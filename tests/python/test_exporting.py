@@ -79,7 +79,7 @@ def test_arguments_and_value_are_nested_as_the_functions() -> None:
     params, batch = arguments()
     executable = gr.export(step, params, batch, lr=0.5)
     same(executable(params, batch, lr=0.5), step(params, batch, lr=0.5))
-    # A float is an argument.
+    # A Python float is an argument of the executable.
     same(executable(params, batch, lr=0.125), step(params, batch, lr=0.125))
     assert repr(executable).startswith(
         "Executable(({'b': [*], 'w': *}, (*, *), lr=*) -> ({'b': [*], 'w': *}, (*, None)), "

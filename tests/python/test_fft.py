@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 NORMS = ["backward", "ortho", "forward"]
-#: Of rows of a few hundred elements, relative to the largest element of the result.
+#: The tolerance for rows of a few hundred elements, relative to the largest element of the result.
 TOLERANCE = {"complex64": 2e-6, "float32": 2e-6, "complex128": 1e-14, "float64": 1e-14}
 WIDE = {"complex64": "complex128", "float32": "float64"}
-#: Name: (takes real numbers, gives real numbers).
+#: By name: whether the function takes real numbers, and whether it returns real numbers.
 ONE = {
     "fft": (False, False),
     "ifft": (False, False),
@@ -35,7 +35,7 @@ TWO = {"fft2": "fftn", "ifft2": "ifftn", "rfft2": "rfftn", "irfft2": "irfftn"}
 
 
 def near(got, want):
-    """As close as a transform is: relative to the whole result."""
+    """Compares transforms with an error relative to the whole result."""
     got = got.numpy()
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     largest = np.abs(want).max(initial=1.0)
@@ -51,7 +51,7 @@ def operand(name, shape, single=False, seed=0):
 
 
 def expected(name, x, *args, of=np.fft, **options):
-    """In double precision, rounded to the precision of x."""
+    """The transform in double precision, rounded to the precision of x."""
     single = str(x.dtype) in WIDE
     y = getattr(of, name)(x.astype(WIDE.get(str(x.dtype), x.dtype)), *args, **options)
     return (
@@ -65,7 +65,7 @@ def expected(name, x, *args, of=np.fft, **options):
 @pytest.mark.parametrize("name", ONE)
 @pytest.mark.parametrize("n", [*range(1, 34), 60, 97, 121, 128, 210, 1009, 1024, 2310, 4096, 5000])
 def test_lengths(name, n, single):
-    """Even, odd, primes and powers; of one element; long enough for every algorithm."""
+    """Even and odd lengths, primes and powers, one element, and lengths for every algorithm."""
     m = n // 2 + 1 if ONE[name][1] else n
     x = operand(name, (2, m), single)
     near(getattr(gr.fft, name)(gr.asarray(x), n), expected(name, x, n))
@@ -127,9 +127,9 @@ def test_along_several_axes(case, single):
 def test_axes_as_numpy_has_them(name):
     x = operand(name, (4, 3, 5))
     f = getattr(gr.fft, name)
-    # Named twice: transformed twice.
+    # An axis that is named twice is transformed twice.
     near(f(gr.asarray(x), axes=(1, 1)), expected(name, x, axes=(1, 1)))
-    # Lengths without axes are for the last ones.
+    # Lengths without axes apply to the last axes.
     near(f(gr.asarray(x), (3, 6)), expected(name, x, (3, 6), (-2, -1)))
     near(f(gr.asarray(x[:0]), axes=(1, 2)), expected(name, x[:0], axes=(1, 2)))
 
@@ -157,7 +157,7 @@ def test_scipy_and_the_strict_namespace_agree(name, norm):
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])
 @pytest.mark.parametrize("name", [*ONE, *MANY])
 def test_dtypes(name, dtype):
-    """What is not in double precision is taken in single."""
+    """Inputs without double precision are computed in single precision."""
     takes_real, gives_real = {**ONE, **MANY}[name]
     x = sample((4, 3), "float32" if dtype == "bfloat16" else dtype)
     t = gr.asarray(x, dtype=gr.bfloat16) if dtype == "bfloat16" else gr.asarray(x)
@@ -316,7 +316,7 @@ def test_no_axes_leave_the_elements():
 
 
 def transforms():
-    """Each transform, of even and odd length, cut and filled up, by every norm."""
+    """Every transform, with even and odd lengths, truncated and padded, with every norm."""
     for name in ONE:
         for n in (None, 1, 2, 3, 5, 6):
             for norm in NORMS if n in (5, 6) else NORMS[:1]:
@@ -328,8 +328,10 @@ def transforms():
 
 @pytest.mark.parametrize(("name", "options", "shape"), list(transforms()))
 def test_the_gradient_is_the_transposed_matrix(name, options, shape):
-    """Transforms are linear: by real and imaginary parts of x, the gradient is what the result
-    of each unit vector gives, and that of complex numbers is ``df/dx - i df/dy``."""
+    """Transforms are linear. The gradient with respect to the real and imaginary parts of x is the
+    transform of each unit vector; the gradient with respect to complex numbers is
+    ``df/dx - i df/dy``.
+    """
     f = getattr(gr.fft, name)
     x = operand(name, shape, seed=1)
     reference = getattr(np.fft, name)
@@ -376,7 +378,7 @@ def test_parseval_gives_gradients_of_any_order(n):
 
 
 def test_gradient_of_a_convolution_by_transforms():
-    """Against the same convolution without transforms."""
+    """Compares with the same convolution without transforms."""
     x, k = sample((9,), "float64"), sample((4,), "float64", 1)
 
     def by_transform(x, k):

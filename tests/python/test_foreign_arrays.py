@@ -1,4 +1,4 @@
-"""Arrays of other libraries coming in: whose memory it is, and interfaces that lie or break."""
+"""Arrays of other libraries: ownership of their memory, and invalid or failing interfaces."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_nobody_can_write_is_shared_without_being_asked():
         for share in (gr.asarray, gr.from_dlpack):
             assert address(share(a).numpy()) == address(a)
         assert address(gr.asarray(a, copy=True).numpy()) != address(a)
-    # Its owner can make it writeable again.
+    # The owner can make the array writeable again.
     a = float_array()
     a.flags.writeable = False
     assert address(gr.asarray(a).numpy()) != address(a)
@@ -115,7 +115,7 @@ def test_every_layout_is_read_in_order(dtype, order):
 
 
 def test_large_arrays_of_any_layout():
-    # More than one piece, whose ends fall into rows; more than one thread's part.
+    # The array is read in several pieces whose ends are inside rows, and by several threads.
     x = np.arange(3 * 701 * 503, dtype=np.float32).reshape(3, 701, 503)
     for view in (x, x.T, x[:, ::2], x[..., 1:], x[::-1, :, ::-1]):
         np.testing.assert_array_equal(gr.asarray(view).numpy(), view)

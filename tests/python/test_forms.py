@@ -1,4 +1,4 @@
-"""Programs and tensors outside the process: text, PFGB, DOT, files, and the command."""
+"""Representations of programs and tensors: text, PFGB, DOT, files, and the command."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_outputs_of_a_dict_have_its_keys():
     assert list(out) == ["a.sum", "a.x", "again", "b"]
     np.testing.assert_array_equal(out["a.x"].numpy(), x.numpy() * 2)
     np.testing.assert_array_equal(out["again"].numpy(), out["b"].numpy())
-    # Also a dict of one, also through text.
+    # A dictionary with one entry survives, also through text.
     one = gr.text_to_graph(gr.deserialize(gr.serialize({"a b": x + 1}, [x])).text)
     assert list(one(x)) == ["a b"]
     with pytest.raises(gr.FormatError, match="two of them are called 'a'"):
@@ -114,7 +114,7 @@ class Net(gr.nn.Module):
 
 def test_parameters_of_modules_are_parameters_of_the_file():
     net, x = Net(), gr.randn([5, 3])
-    # They have not been computed yet: the file holds values, not how they were drawn.
+    # The parameters are not computed yet: the file has their values, not the random ops.
     program = gr.deserialize(gr.serialize(net(x), inputs={"x": x}))
     expected = dict(net.named_parameters())
     assert program.parameters.keys() == expected.keys()
@@ -123,7 +123,7 @@ def test_parameters_of_modules_are_parameters_of_the_file():
     assert program.text.count("parameter(") == 3
     assert "random" not in program.text
     np.testing.assert_allclose(program(x)["logits"].numpy(), net(x)["logits"].numpy())
-    # A module itself is its tensors by name.
+    # A serialised module is its tensors by name.
     state = gr.deserialize(gr.serialize(net))()
     assert state.keys() == net.state_dict().keys()
     assert Net().load_state_dict(state).head.weight.tolist() == net.head.weight.tolist()
@@ -149,16 +149,16 @@ def test_compiled_functions_are_saved_with_their_dynamic_dimensions(tmp_path):
         program(gr.randn([65, 3]))
     with pytest.raises(gr.InvalidArgumentError, match=r"got f32\[5, 4\] \(batch = 5\)"):
         program(gr.randn([5, 4]))
-    # Every form keeps what is symbolic; text keeps no values.
+    # Every representation keeps symbolic sizes; text has no values.
     again = gr.deserialize(program.serialize())
     assert again.serialize() == program.serialize()
     assert gr.text_to_graph(program.text).text == program.text
     assert "svg" in program.to_svg()
-    # What has been called once need not be given inputs.
+    # A module that has been called can be serialised without inputs.
     forward.clear()
     forward(gr.randn([2, 3]))
     assert gr.deserialize(gr.serialize(forward)).inputs[0][1] == ["batch", 3]
-    # A compiled caller fixes the size, guarded.
+    # A compiled caller fixes the size with a guard.
     outer = gr.compile(lambda x: program(x)["hidden"] * 2, dynamic_dims={0: {0: "n"}})
     assert outer(gr.ones([3, 3])).shape == (3, 4)
     assert outer(gr.ones([4, 3])).shape == (4, 4)
@@ -174,7 +174,7 @@ def test_guards_of_a_saved_function_hold_when_it_is_loaded():
     assert program.guards
     with pytest.raises(gr.InvalidArgumentError, match=r"does not serve n = 4: .* at which 4 < n"):
         program(gr.ones([4]))
-    # Text has them too; two axes of one name have one size.
+    # Text has names of axes, too; two axes with one name have the same size.
     text = gr.text_to_graph(program.text)
     with pytest.raises(gr.InvalidArgumentError, match="n = 4"):
         text(gr.ones([4]))
@@ -252,7 +252,7 @@ class Pair(gr.nn.Module):
 
 
 def scopes(program):
-    """Ops and scopes of a program's text."""
+    """The ops and scopes in a program's text."""
     return set(re.findall(r'= (\w+)\(.*scope="([^"]*)"', program.text))
 
 
@@ -322,7 +322,7 @@ def test_graph_files_and_pictures(tmp_path):
     x, y = model()
     gr.save_graph(tmp_path / "m.pfgb", y, inputs=[x])
     np.testing.assert_array_equal(gr.load_graph(tmp_path / "m.pfgb")(x).numpy(), y.numpy())
-    # Now that y has been evaluated it is data; recorded anew it is a graph.
+    # After the evaluation, y is data; recorded again, y is a graph.
     x, y = model()
     gr.save_graph(tmp_path / "m.txt", y, inputs=[x])
     assert gr.load_graph(str(tmp_path / "m.txt")).num_ops == 3
@@ -481,7 +481,7 @@ def test_the_command_in_this_process(capsys, monkeypatch, tmp_path):
 
 
 def test_the_package_installs_the_command():
-    """Where the package is installed, and not only on the path, there is a script."""
+    """There is a script if the package is installed, and not only on the path."""
     from importlib.metadata import entry_points
 
     (script,) = entry_points(group="console_scripts", name="girih")
@@ -573,7 +573,7 @@ class TestGraphObjects:
         graph = gr.make_graph(member)(x[0])
         (node,) = [node for node in graph.nodes if node.op == "reduce_sum"]
         assert list(node.attributes["dim"]) == [0]
-        # Each of the batch has that axis behind that of the batch, also when the program runs again.
+        # Each member has that axis after the batch axis, also when the program runs again.
         batch = gr.text_to_graph(gr.make_graph(gr.vmap(member))(x).text)
         of_trace = gr.vmap(lambda x: gr.text_to_graph(graph.text)(x))
         for found in (batch(x), of_trace(x)):

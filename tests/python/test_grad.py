@@ -1,5 +1,6 @@
-"""Gradients: every differentiable op against finite differences in float64, first and second
-order; and the transforms' handling of arguments."""
+"""Gradients: every differentiable op against finite differences in float64, first and second order;
+and the arguments of the transforms.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from conftest import close, sample
 LABELS = [0, 2, 1]
 INDICES = [2, 0, 2]
 
-# Differentiable functions with tests of their own, or under another name in OPS.
+# Differentiable functions with their own tests, or with another name in OPS.
 ELSEWHERE = {"Tensor.astype", "Tensor.__getitem__", "Tensor.__setitem__"}
 # In test_control.py.
 ELSEWHERE |= {"cond", "scan"}
 # In test_rules.py: a loop needs a bound for reverse mode.
 ELSEWHERE |= {"checkpoint", "while_loop"}
-# In test_collectives.py, as they need a batch.
+# In test_collectives.py, because they need a batch.
 ELSEWHERE |= {"psum", "all_gather"}
-# In test_callbacks.py: a rule is the user's.
+# In test_callbacks.py: the user provides the rule.
 ELSEWHERE |= {"pure_callback"}
 # In test_dtypes.py, with respect to complex numbers.
 ELSEWHERE |= {"real", "imag", "conj", "complex", "sign"}
@@ -189,7 +190,7 @@ OPS = {
         [(4, 2, 3), (2, 2, 3), (2, 2, 2)], ANY),
     "linear layer": (lambda x, w, b: gr.relu(x @ w.T + b), [(2, 3), (4, 3), (4,)], ANY),
 }  # fmt: skip
-# Kinks: first order only.
+# Functions with kinks: first order only.
 ONCE = {
     *("relu", "abs", "maximum", "minimum", "max", "min", "clip", "at, max"),
     *("cummax", "cummin", "max_pool2d"),
@@ -198,7 +199,7 @@ LINEAR = {"round", "floor"}
 
 
 def scalar(f, seed):
-    """A scalar function of f with a random cotangent, so that no symmetry hides an error."""
+    """A scalar function of f with random weights, so that no symmetry hides an error."""
 
     def weighted(*args):
         out = f(*args)
@@ -375,7 +376,8 @@ def test_closures_are_constants():
     w = gr.asarray([2.0])
     assert gr.grad(lambda x: (x * w * w).sum())(gr.asarray([1.0])).tolist() == [4.0]
     x = gr.asarray([3.0])
-    # The same tensor as argument and by closure: only the argument is a variable.
+    # The same tensor is an argument and captured by the closure: only the argument is
+    # differentiated.
     assert gr.grad(lambda y: (y * x).sum())(x).tolist() == [3.0]
 
 

@@ -1,7 +1,7 @@
-"""Every page of the user guide, and the README, is run: blocks of Python in order, in one namespace.
+"""Every page of the user guide, and the README, runs: the Python blocks of a page in order, in one
+namespace.
 
-A block marked ``text`` that follows a block of Python is what that block prints; ``...`` stands for
-anything.
+A block marked ``text`` after a Python block is the expected output; ``...`` matches anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
 
 def blocks(text: str) -> list[tuple[int, str, str | None]]:
-    """Line, code and expected output of each block of Python."""
+    """The line, code and expected output of each Python block."""
     found = list(BLOCK.finditer(text))
     out: list[tuple[int, str, str | None]] = []
     for block, following in zip(found, [*found[1:], None], strict=True):
@@ -48,7 +48,7 @@ def test_every_block_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path
     for line, code, expected in found:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            # Blank lines in front make the lines of errors those of the page.
+            # Leading blank lines give errors the line numbers of the page.
             exec(compile("\n" * (line - 1) + code, str(page), "exec"), names)
         if expected is not None:
             same = checker.check_output(expected, printed.getvalue(), doctest.ELLIPSIS)

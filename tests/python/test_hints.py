@@ -1,4 +1,6 @@
-"""Hints on tensors and nodes: kept by programs, seen by passes, and ``fuse="no"`` by the compiler."""
+"""Hints on tensors and nodes: programs keep them, passes see them, and the compiler obeys
+``fuse="no"``.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ OPS: dict[str, Callable[[gr.Tensor], gr.Tensor]] = {
     "broadcast": lambda x: gr.broadcast_to(x, (2, 3, 4)),
     "sum": lambda x: x.sum(1),
     "cumsum": lambda x: gr.cumsum(x, axis=0),
-    # Of integers, whose sums have the same bits in any order: fused products may take another one.
+    # Sums of integers have the same bits in any order; fused GEMMs may use another order.
     "matmul": lambda x: gr.floor(8 * x) @ gr.floor(8 * x.T),
     "softmax": lambda x: gr.softmax(x, 1),
     "sort": lambda x: gr.sort(x, descending=True),

@@ -1,4 +1,4 @@
-"""Products of integers: what NumPy has, casts and epilogues in one kernel."""
+"""Products of integer matrices: NumPy's results, with casts and epilogues in one kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BYTES = (np.int8, np.uint8)
 
 
 def draw(seed: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Numbers of all of the dtype's range, its ends among them."""
+    """Numbers from the whole range of the dtype, including its ends."""
     limits = np.iinfo(dtype)
     out = np.random.default_rng(seed).integers(limits.min, limits.max, shape, dtype, endpoint=True)
     out.flat[:2] = limits.min, limits.max

@@ -209,7 +209,7 @@ assert roots == {{"{module}"}}, roots
 assert "girih.nn" not in sys.modules
 print(ms)
 """
-    # Beside each other, so that the machine's load is the same for both; again, if the load changed.
+    # Measure both in turns, so that the machine's load is the same; repeat if the load changed.
     times = []
     for _ in range(10):
         times.append([float(run(code.format(module=m))) for m in ("girih", "numpy")])
@@ -257,7 +257,7 @@ def test_every_public_function_has_a_docstring():
     "dtype", ["bool", "int8", "int64", "uint8", "float16", "float32", "float64"]
 )
 def test_numpy_scalars_are_read_before_they_go(dtype):
-    # The array interface of a NumPy scalar points into an array that only the interface holds.
+    # The array interface of a NumPy scalar points to an array that only the interface owns.
     values = [np.dtype(dtype).type(v) for v in (0, 1)] * 50
     tensors = [gr.asarray(v) for v in values]
     churn = [np.full((), 77, dtype) for _ in range(100)]

@@ -1,4 +1,6 @@
-"""Other libraries on tensors: the parts of scripts/interop.py whose libraries are installed."""
+"""Other libraries applied to tensors: the parts of scripts/interop.py whose libraries are
+installed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def parts():
     spec = spec_from_file_location("interop", SCRIPT)
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    # For processes of its own, not for this one.
+    # The variable is for child processes, not for this process.
     if before is None:
         del os.environ["SCIPY_ARRAY_API"]
     return module
@@ -31,7 +33,7 @@ INTEROP = parts()
 def test_libraries_take_tensors(name):
     if INTEROP.missing(name):
         pytest.skip("its library is not installed")
-    # In a process of its own: SciPy reads the environment when it is imported.
+    # Use a process of its own, because SciPy reads the environment on import.
     result = subprocess.run(
         [sys.executable, str(SCRIPT), name], capture_output=True, text=True, check=False
     )

@@ -1,4 +1,4 @@
-"""Levels of instructions: the same bits at each, and values of ``GIRIH_ISA`` that name none."""
+"""Levels of the instruction set: bitwise equal results, and invalid values of ``GIRIH_ISA``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).parent
 LEVELS = ["baseline", "avx2", "avx512"]
 SUITES = ["test_elementwise.py", "test_reduce.py", "test_dtypes.py", "test_indexing.py"]
 
-#: Prints a digest of every elementary function and cast, of hard arguments in each dtype.
+#: Prints a digest of every elementary function and cast, for difficult arguments in each dtype.
 DIGEST = """
 import hashlib
 import numpy as np
@@ -71,7 +71,7 @@ def run(level: str, *arguments: str, **variables: str) -> subprocess.CompletedPr
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
 
-# What the machine has at best, all other tests run at.
+# All other tests run at the machine's highest level.
 @pytest.mark.parametrize("level", LEVELS[:2])
 def test_suites_pass_at_each_level(level):
     suites = [str(HERE / suite) for suite in SUITES]

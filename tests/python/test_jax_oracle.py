@@ -1,5 +1,7 @@
-"""JAX as an oracle of the transforms, where it is installed: values, ``jvp``, ``vjp``, second
-derivatives, ``vmap`` over each operand and of the derivatives, for the table below, in float64."""
+"""JAX as an oracle for the transforms, if it is installed: values, ``jvp``, ``vjp``, second
+derivatives, ``vmap`` over each operand and over the derivatives, for the table in `jax_table.py`,
+in float64.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def operands(row: jax_table.Row, batch: tuple[int, ...] = ()) -> list[np.ndarray
 
 
 def scalar(f: Any, library: Any) -> Any:
-    """A number of a function's result, with different weights for its elements."""
+    """A scalar of a function's result, with different weights for its elements."""
 
     def run(*xs: Any) -> Any:
         y = f(*xs)
@@ -114,7 +116,9 @@ def test_batches(name: str) -> None:
 
 
 def test_while_loop() -> None:
-    """Of a loop without a bound JAX has no reverse mode; its forward mode, twice, and batches."""
+    """JAX has no reverse mode for an unbounded loop: compares forward mode, applied twice, and
+    batches.
+    """
     xs = np.random.default_rng(3).uniform(0.5, 4.0, size=(5, 3))
 
     def f(loop: Any, library: Any) -> Any:
@@ -136,7 +140,8 @@ def test_while_loop() -> None:
         ours, theirs = pushed(gr, ours), pushed(jax, theirs)
 
 
-#: Collectives over an axis of three members, of values of shape (3, 3), by the names that both have.
+#: Collectives over an axis of three members with values of shape (3, 3), with the same names in
+#: both libraries.
 COLLECTIVES = {
     "psum": lambda lax, x: lax.psum(x * x, "i"),
     "pmean": lambda lax, x: x - lax.pmean(x, "i"),
@@ -158,13 +163,13 @@ def test_collectives(name: str) -> None:
     x = np.random.default_rng(7).normal(size=(3, 3, 3))
 
     def check(of: Any) -> None:
-        """What a transform makes of the function, in both libraries."""
+        """Compares a transform of the function in both libraries."""
         found = of(gr, lambda x: f(gr, x))(gr.asarray(x))
         expected = of(jax, lambda x: f(jax.lax, x))(jnp.asarray(x))
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-10, atol=1e-12)
 
     check(lambda lib, f: lib.vmap(f, axis_name="i"))
-    # The gradient of all members' values by one member's operand, and that of all operands.
+    # The gradient of all members' values with respect to one member's operand, and to all operands.
     check(lambda lib, f: lib.vmap(lib.grad(lambda x: (f(x) ** 3).sum()), axis_name="i"))
     check(lambda lib, f: lib.grad(lambda x: (lib.vmap(f, axis_name="i")(x) ** 3).sum()))
     check(lambda lib, f: lib.vmap(lambda x: lib.jvp(f, (x,), (x * x,))[1], axis_name="i"))
@@ -179,7 +184,7 @@ def test_extrema(reduce: str) -> None:
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
-#: Differentiable ops that no row of the table has, and where they are compared instead.
+#: Differentiable ops without a row in the table, and the tests that compare them.
 ELSEWHERE = {
     "all_gather": "test_collectives",
     "all_reduce": "test_collectives",
@@ -190,7 +195,7 @@ ELSEWHERE = {
 
 
 def ops_of(f: Any, operands: list[np.ndarray]) -> set[str]:
-    """Names of the ops that a function records, in its regions too."""
+    """The names of the ops that a function records, including those in its regions."""
     text = gr.make_graph(f)(*(gr.asarray(x) for x in operands)).text
     return set(re.findall(r"= (\w+)\(", text))
 

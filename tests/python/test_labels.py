@@ -1,5 +1,6 @@
-"""Class labels: those that name no class are errors when the loss is computed, and one label marks
-what does not count."""
+"""Class labels: a label out of range is an error when the loss is computed, and one label marks
+ignored elements.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,7 @@ def test_dropout_of_channels_with_and_without_a_batch(layer):
     n = int(layer.__name__[-2])
     drop = layer(0.5)
     for lead in ((40,), (6, 40)):
-        # PyTorch takes three axes of Dropout2d as a batch of rows.
+        # PyTorch interprets three axes of Dropout2d as a batch of rows.
         if (n, len(lead)) == (2, 1):
             lead = (6, 40)
         y = drop(gr.ones([*lead, *(3,) * (1 if (n, len(lead)) == (2, 0) else n)])).numpy()

@@ -1,5 +1,6 @@
-"""Losses over sequences and sets of labels, and what losses broadcast; against all ways to spell a
-sequence, and formulas in NumPy."""
+"""Losses over sequences and label sets, and broadcasting of losses; against enumeration of all
+alignments, and formulas in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_batchmean():
 
 
 def ways(p, labels, blank=0):
-    """The probability of labels, by adding up all ways to spread them over time."""
+    """The probability of labels, as the sum over all alignments."""
     total = 0.0
     for way in itertools.product(range(p.shape[1]), repeat=len(p)):
         told = [c for i, c in enumerate(way) if c != blank and (i == 0 or c != way[i - 1])]
@@ -121,5 +122,5 @@ def test_labels_that_name_no_class_are_errors(label):
     ):
         with pytest.raises(gr.IndexOutOfBoundsError):
             gr.eval(loss())
-    # Beyond an entry's labels anything may stand.
+    # Elements after the end of an entry's labels may have any value.
     assert np.isfinite(F.ctc_loss(x, t([[1, label]]), t([4]), t([1])).item())

@@ -1,5 +1,6 @@
 """Layers and functions of networks that are not in test_networks.py: embeddings, padding, pooling
-with places, shuffles, sampling, recurrent layers; against NumPy and closed forms."""
+with indices, shuffles, sampling, recurrent layers; against NumPy and closed forms.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def test_rows_beyond_a_norm_are_scaled(dtype):
     assert got.dtype.name == dtype
     want = np.asarray([[0.6, 0.8], [0.3, 0.4], [0, 0], [0.6, 0.8]], dtype)
     close(got, want, 2e-3 if dtype == "float16" else 1e-6)
-    # The gradient is that of rows of that norm, as if the table held them.
+    # The gradient is with respect to the renormalised rows, as if the table had them.
     g = gr.grad(lambda w: (F.embedding(t([0, 1]), w, max_norm=1.0) ** 2).sum())(gr.asarray(w))
     close(g, 2 * np.asarray([[0.6, 0.8], [0.3, 0.4], [0, 0]], dtype), 4e-3)
 
@@ -97,7 +98,7 @@ def test_padding_is_numpys(kind, n):
     layer = getattr(nn, f"{kind}Pad{n}d")(widths, *options.values())
     want = np.pad(x, pairs, NUMPY_MODES[kind], **options)
     close(layer(t(x)), want)
-    # A whole number for all, and without the batch axis.
+    # An integer applies to all axes; the batch axis is optional.
     one = getattr(nn, f"{kind}Pad{n}d")(1, *options.values())
     close(one(t(x[0])), np.pad(x[0], [(0, 0)] + [(1, 1)] * n, NUMPY_MODES[kind], **options))
     assert f"padding={tuple(widths)}" in repr(layer)
@@ -224,7 +225,7 @@ def test_places_of_equal_ones_are_the_first():
     x = gr.zeros([1, 4, 4])
     assert F.max_pool2d_with_indices(x, 2)[1].tolist() == [[[0, 2], [8, 10]]]
     assert F.adaptive_max_pool2d_with_indices(x, 3)[1].numpy().ravel()[:2].tolist() == [0, 1]
-    # Also where everything is what padding is.
+    # Also if all elements equal the padding value.
     low = gr.full([1, 3], -float("inf"))
     assert F.max_pool1d_with_indices(low, 2, 1, 1)[1].tolist() == [[0, 0, 1, 2]]
     nan = t([[1.0, np.nan, 2.0]])
@@ -312,7 +313,7 @@ def test_sampling_outside():
     far = gr.asarray([[[[-5.0, 0.0], [5.0, 0.0], [float("nan"), 0.0]]]])
     assert F.grid_sample(x, far).tolist() == [[[[0.0, 0.0, 0.0]]]]
     assert F.grid_sample(x, far, padding_mode="border").tolist()[0][0][0][:2] == [1.0, 3.0]
-    # Infinite elements that are not sampled count nothing.
+    # Infinite elements that are not sampled have no effect.
     inf = gr.asarray([[[[float("inf"), 2.0]]]])
     assert F.grid_sample(inf, gr.asarray([[[[3.0, 0.0]]]])).item() == 0.0
     with pytest.raises(gr.ShapeError, match=r"grid_sample: .*expected"):
@@ -433,7 +434,7 @@ def test_orthogonal():
         w = nn.init.orthogonal(shape, 2.0, dtype=gr.float64).numpy().reshape(shape[0], -1)
         square = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
         np.testing.assert_allclose(square, 4 * np.eye(len(square)), atol=1e-12)
-    # Uniform among rotations: signs of an element are even.
+    # Uniform over orthogonal matrices: an element has either sign with equal probability.
     signs = [np.sign(nn.init.orthogonal([2, 2]).numpy()[0, 0]) for _ in range(200)]
     assert abs(np.mean(signs)) < 0.3
     assert nn.init.orthogonal([0, 3]).shape == (0, 3)
@@ -505,7 +506,7 @@ def test_attention_masks_and_weights():
     np.testing.assert_allclose(weights.numpy().sum(-1), 1, rtol=1e-5)
     assert (weights.numpy()[..., 3:] == 0).all()
     close(layer(x, key_padding_mask=t(padded)), out.numpy(), 1e-4, 1e-5)
-    # What is hidden may hold anything.
+    # Masked positions may have any value.
     other = t(np.where(padded[..., None], 100, x.numpy()))
     close(layer(x, other, other, key_padding_mask=t(padded)), out.numpy(), 1e-4, 1e-5)
     _, apart = layer(x, need_weights=True, average_attn_weights=False)
@@ -519,7 +520,7 @@ def test_attention_masks_and_weights():
     close(layer(x, attn_mask=t(np.tile(hidden, (6, 1, 1)))), causal, 1e-4, 1e-5)
     both = layer(x, attn_mask=t(added), key_padding_mask=t(padded), mask=t(~hidden))
     close(both, layer(x, is_causal=True, key_padding_mask=t(padded)).numpy(), 1e-4, 1e-5)
-    # A query that sees nothing gets zeros, and so do its gradients.
+    # A query whose keys are all masked has result zero and gradient zero.
     blind = t(np.ones((3, 5), bool))
     value, weights = layer(x, key_padding_mask=blind, need_weights=True)
     assert (weights.numpy() == 0).all()
@@ -601,7 +602,7 @@ def test_layers_take_pytorchs_arguments():
     )
 
 
-# Windows at random places, and softmax in clusters.
+# Pooling with random windows, and adaptive softmax.
 
 
 def test_windows_at_random_places():

@@ -1,4 +1,4 @@
-"""Layers traced once serve batches of all sizes, and so do their derivatives."""
+"""Layers, and their derivatives, that are traced once run with batches of all sizes."""
 
 from __future__ import annotations
 

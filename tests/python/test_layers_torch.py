@@ -1,7 +1,7 @@
-"""Layers and losses beside PyTorch: one expression per case, evaluated in both libraries.
+"""Layers and losses against PyTorch: one expression per case, evaluated in both libraries.
 
-``F`` is ``nn.functional`` and ``nn`` the modules of either; where words differ a row has ours and
-PyTorch's. Values are compared in several dtypes, derivatives of first and second order in float64.
+``F`` is ``nn.functional`` and ``nn`` the module ``nn`` of each library; if spellings differ, a row
+has both. Values are compared in several dtypes, derivatives of first and second order in float64.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ STEPS, LENGTHS = np.array([9, 7, 9]), np.array([4, 2, 4])
 MASKED = np.array([[False, False, True, True, False], [False] * 5])
 SEEN = np.triu(np.ones((3, 5), bool), 3)
 
-# Options of a row: derivatives that are compared (2 if not given), and operands that are fixed.
+# Options of a row: the order of derivatives to compare (default 2), and constant operands.
 ONCE, NONE = {"order": 1}, {"order": 0}
 POOL = {"x": LINE}
-#: (expression, or ours and PyTorch's), operands by name: shapes or values, options.
+#: (expression, or Girih's and PyTorch's), operands by name as shapes or values, options.
 CASES = [
     # Activations.
     ("F.softplus(x, 2.5, 1.5)", {"x": (3, 4)}),
@@ -216,14 +216,14 @@ CASES = [
 
 
 def conv_module(n, x, w, b, mode, *args):
-    """PyTorch has padding modes in modules only."""
+    """PyTorch has padding modes only in modules."""
     kind = getattr(torch.nn, f"Conv{n}d")
     layer = kind(x.shape[1], w.shape[0], w.shape[2:], *args, padding_mode=mode)
     return torch.func.functional_call(layer, {"weight": w, "bias": b}, (x,))
 
 
 def channel_shuffle(x, groups):
-    """PyTorch's own does not know its derivative."""
+    """PyTorch's own function has no derivative."""
     return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
 
 
@@ -239,14 +239,14 @@ def evaluated(code, ours, values):
 
 
 def operands(specs, dtype):
-    """Arrays by name, and which of them derivatives are by."""
+    """Arrays by name, and the names of the differentiated operands."""
     draws = np.random.default_rng(3)
     arrays, wanted = {}, []
     for name, spec in specs.items():
         if isinstance(spec, tuple):
             spec = draws.normal(size=spec)
         if spec.dtype.kind == "f":
-            # What both libraries get is the same after rounding.
+            # Both libraries get the same values after rounding.
             spec = torch.tensor(spec).to(getattr(torch, dtype)).double().numpy()
             wanted.append(name)
         arrays[name] = spec
@@ -286,7 +286,7 @@ def identifier(case):
     return code + " " + " ".join(str(list(shape)) for shape in shapes)
 
 
-#: PyTorch lacks these in bfloat16 on a CPU, or rounds in between.
+#: PyTorch does not support these in bfloat16 on a CPU, or rounds intermediate results.
 NO_HALVES = (
     *(
         "ctc",

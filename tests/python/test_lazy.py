@@ -1,4 +1,4 @@
-"""When things are computed, what graphs look like, and where they are recorded."""
+"""When values are computed, the structure of graphs, and the places where ops are recorded."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_seed_program_of_section_10(capsys):
         result = gr.eval(loss)
         print(f"loss is lazy: {gr.is_lazy(loss)}")
     assert capsys.readouterr().out == f"loss is lazy: True\n{SECTION_10}loss is lazy: False\n"
-    # log(softmax) is computed as log_softmax: finite, and at least n C ln C.
+    # log(softmax) is computed as log_softmax: the result is finite and at least n C ln C.
     assert np.isfinite(result.item())
     assert result.item() >= 1024 * 10 * np.log(10)
 

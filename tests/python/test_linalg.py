@@ -1,4 +1,4 @@
-"""Matrix products against NumPy, and the functions of neural networks against SciPy."""
+"""Matrix products against NumPy, and functions of neural networks against SciPy."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""LU factors, exponentials, condition numbers and products of many matrices, against NumPy and SciPy;
-transforms with Hermitian symmetry along several axes, against SciPy."""
+"""LU factors, matrix exponentials, condition numbers and chain products, against NumPy and SciPy;
+transforms with Hermitian symmetry along several axes, against SciPy.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def test_lu(shape, dtype):
     got = [t.numpy() for t in gr.linalg.lu(x)]
     want = scipy.linalg.lu(x)
     if not dtype.startswith("complex"):
-        # LAPACK measures complex pivots by another norm.
+        # LAPACK compares complex pivots by another norm.
         for g, e in zip(got, want, strict=True):
             np.testing.assert_allclose(g, e, rtol=DTYPES[dtype] * 50, atol=DTYPES[dtype] * 50)
     assert (np.abs(got[1]) < 1 + 1e-5).all()

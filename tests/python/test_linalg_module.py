@@ -28,14 +28,14 @@ RECTANGLES = [
 
 
 def near(got, want, dtype):
-    """Equal up to rounding; what NumPy gives as real numbers is real."""
+    """Compares up to rounding; if NumPy's result is real, so is Girih's."""
     rtol, want = RTOL[dtype], np.asarray(want)
     real = np.zeros((), dtype).real.dtype
     close(got, want.astype(dtype if want.dtype.kind == "c" else real), rtol, rtol)
 
 
 def square(shape, dtype, seed=0):
-    """Well-conditioned matrices."""
+    """Random well-conditioned matrices."""
     return sample(shape, dtype, seed, -1, 1) + np.eye(shape[-1], dtype=dtype) * 2
 
 
@@ -45,7 +45,7 @@ def positive(shape, dtype, seed=0):
 
 
 def mt(x):
-    """The adjoint."""
+    """The conjugate transpose."""
     return x.swapaxes(-1, -2).conj()
 
 
@@ -81,7 +81,7 @@ def test_factors_of_positive_matrices(shape, dtype, upper):
 
 
 def matched(got, want):
-    """The largest distance of two spectra, paired so that it is smallest."""
+    """The maximum distance between two spectra, in the pairing that minimises it."""
     apart = np.abs(got[:, None] - want[None, :])
     rows, columns = scipy.optimize.linear_sum_assignment(apart)
     return apart[rows, columns].max(initial=0)
@@ -129,12 +129,12 @@ def test_eigenvalues_of_awkward_matrices(name):
     eps = np.finfo(w.dtype).eps
     assert np.abs(x @ v - v * w).max() < 50 * eps * size
     assert np.abs(np.linalg.norm(v, axis=0) - 1).max() < 50 * eps
-    # A defective eigenvalue is as uncertain as a root of the error of a matrix.
+    # An n-fold defective eigenvalue has the n-th root of the matrix's error; here n is 4.
     assert (
         matched(w, np.linalg.eigvals(x))
         < 10 * (eps**0.25 if "defective" in name else 1e3 * eps) * size
     )
-    # Of real matrices, conjugate values are exactly so.
+    # Complex eigenvalues of real matrices are exact conjugate pairs.
     assert np.array_equal(np.sort_complex(w), np.sort_complex(w.conj()))
     assert not v[:, w.imag == 0].imag.any()
 
@@ -166,7 +166,7 @@ def test_svd(shape, dtype):
             near(product, eye(product.shape, dtype), dtype)
 
 
-#: Sizes on both sides of those from which a library computes, and a batch of them.
+#: Sizes below and above the threshold for library routines, and batches.
 LARGE = [(23, 23), (39, 39), (47, 47), (64, 64), (130, 130), (2, 48, 48), (2, 97, 97)]
 
 
@@ -498,7 +498,9 @@ def test_misuse_is_explained(case):
 
 
 def numeric(f, x, h=1e-6):
-    """The gradient of a real function, as girih has it: along x minus i times along y for x + iy."""
+    """The gradient of a real function in Girih's convention: along x minus i times along y for x +
+    iy.
+    """
     out = np.zeros_like(x)
     for at in np.ndindex(x.shape):
         for way in (1, 1j) if x.dtype.kind == "c" else (1,):
@@ -510,20 +512,20 @@ def numeric(f, x, h=1e-6):
 
 
 def weighted(x):
-    """A real number in which no element counts as another."""
+    """A real number to which each element contributes with another weight."""
     weights = gr.asarray(np.cos(np.arange(x.size) + 0.5).reshape(x.shape))
     x = x.real - 0.5 * x.imag if x.dtype in (gr.complex64, gr.complex128) else x
     return (x * weights).sum()
 
 
 def projectors(q):
-    """What does not depend on the phases of vectors, one matrix per column."""
+    """Projectors, one matrix per column, which do not depend on the phases of the vectors."""
     columns = q.mT[..., :, None]
     return columns @ columns.mT.conj()
 
 
 def poles(values, vectors=None):
-    """Sums over eigenvalues that do not depend on their order, nor on the phases of vectors."""
+    """Sums over eigenvalues that depend neither on their order nor on the phases of vectors."""
     weights = (gr.asarray([[0.5], [2.5j], [-7.0]]) - values).reciprocal()
     if vectors is None:
         return weights.sum(-1)

@@ -1,4 +1,4 @@
-"""Rows that are too long for the caches are normalised in pieces; SciPy and float64 are the oracles."""
+"""Normalisation of rows that do not fit the caches, in blocks; against SciPy and float64."""
 
 import girih as gr
 import numpy as np
@@ -7,7 +7,7 @@ import scipy.special as special
 
 
 def log_softmax(x):
-    """SciPy's leaves out the maximum where it is infinite."""
+    """SciPy's function does not subtract the maximum if it is infinite."""
     shifted = x - x.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
@@ -82,7 +82,7 @@ def test_gradients_of_long_rows_are_those_of_float64(name):
     exact = gr.grad(loss)(gr.asarray(x)).numpy()
     got = gr.grad(loss)(gr.asarray(x.astype(np.float32))).numpy()
     np.testing.assert_allclose(got, exact, rtol=1e-3, atol=1e-4 * np.abs(exact).max())
-    # A step along the gradient changes the value by its square.
+    # The derivative along the gradient's direction is the gradient's norm.
     direction = exact / np.linalg.norm(exact)
     step = 1e-4
     ends = [loss(gr.asarray(x + s * step * direction)).item() for s in (1, -1)]

@@ -1,4 +1,6 @@
-"""Names from NumPy, PyTorch and JAX: each alias is the function meant, each hint says what to write."""
+"""Names of NumPy, PyTorch and JAX: an alias is the equivalent function, a hint names the
+replacement.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def test_a_hint_says_what_to_write(name):
     with pytest.raises(AttributeError, match=re.escape(names.HINTS[name])) as caught:
         getattr(gr, name)
     assert caught.value.name == name
-    # What the hint names exists.
+    # The name in the hint exists.
     for path in re.findall(r"girih\.([A-Za-z_.0-9]+[A-Za-z_0-9])", names.HINTS[name]):
         functools.reduce(getattr, path.split("."), gr)
 

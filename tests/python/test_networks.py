@@ -1,4 +1,4 @@
-"""Norms, attention, activations and losses, against formulas written out in NumPy."""
+"""Norms, attention, activations and losses, against formulas in NumPy."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def test_loss_gradients(name):
             assert g.numpy()[at] == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
-#: Losses that broadcast, as PyTorch's do; all but the last with a warning: test_layers.py.
+#: Losses that broadcast, like PyTorch's; all but the last with a warning, see test_layers.py.
 BROADCASTING = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "poisson_nll_loss"}
 
 
@@ -370,7 +370,7 @@ def test_binary_cross_entropy_weights_and_ends():
 
 
 def cross_entropy(x, y, weight=None, ignore_index=None, label_smoothing=0.0, reduction="mean"):
-    """Classes last, labels or probabilities."""
+    """Cross entropy with classes in the last axis, for labels or probabilities."""
     log_p = x - special.logsumexp(x, -1, keepdims=True)
     classes = x.shape[-1]
     w = np.ones(classes) if weight is None else weight
@@ -516,7 +516,7 @@ def test_batch_norm_in_a_training_step():
     norm = model[1]
     assert norm.num_batches_tracked.item() == 2
     assert not gr.is_lazy(norm.running_mean)
-    # A bias before a norm does nothing.
+    # A bias before a norm has no effect.
     assert np.abs(grads["0"]["bias"].numpy()).max() < 1e-5
     assert np.abs(grads["1"]["weight"].numpy()).max() > 1e-3
 

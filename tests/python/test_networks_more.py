@@ -1,4 +1,5 @@
-"""Positions, caches, weights made of others, and states that go between PyTorch and this package."""
+"""Position encodings, caches, parametrised weights, and state dictionaries exchanged with PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from girih import nn
 
 
 def turned(x, dims, traditional, base, scale, offset):
-    """RoPE in NumPy, by complex numbers."""
+    """RoPE in NumPy with complex numbers."""
     n = x.shape[-2]
     angles = ((np.arange(n) + offset) * scale)[:, None] * base ** (-np.arange(0, dims, 2) / dims)
     head = x[..., :dims]
@@ -75,13 +76,13 @@ def test_steps_with_a_cache_are_the_whole_sequence(batch, rope):
     x = gr.asarray(sample((*batch, 6, 8), "float64"))
     whole = layer(x, is_causal=True).numpy()
     cache = layer.make_cache(batch, 7)
-    # Several positions at once, then one after the other.
+    # Several positions at once, then one at a time.
     close(layer(x[..., :3, :], cache=cache), whole[..., :3, :], 1e-10, 1e-12)
     for i in range(3, 6):
         close(layer(x[..., i : i + 1, :], cache=cache), whole[..., i : i + 1, :], 1e-10, 1e-12)
     assert cache.length.item() == 6
     assert cache.capacity == 7
-    # Masks are of the positions of the cache.
+    # Masks apply to the positions of the cache.
     seen = np.arange(7) != 1
     mask = gr.asarray(seen)
     fresh = layer.make_cache(batch, 7)
@@ -276,7 +277,7 @@ def test_checkpoints_of_pytorch_load_and_ours_load_there(tmp_path):
     gr.save(file, {k: gr.asarray(v.numpy().copy()) for k, v in theirs.state_dict().items()})
     ours.load_state_dict(gr.load(file))
     check()
-    # And back: other weights of ours, by PyTorch's names.
+    # And back: other weights, loaded with PyTorch's names.
     gr.manual_seed(5)
     ours = Tokens().eval()
     gr.save(file, ours.state_dict("torch"))

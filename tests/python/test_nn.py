@@ -1,4 +1,4 @@
-"""Modules, layers, losses, initialisers, optimisers, against formulas written out in NumPy."""
+"""Modules, layers, losses, initialisers, optimisers, against formulas in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""NumPy's functions and operators on tensors: recorded where there is an op, else on values."""
+"""NumPy's functions and operators on tensors: recorded if there is an op, else applied to values.
+"""
 
 from __future__ import annotations
 

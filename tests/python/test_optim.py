@@ -1,4 +1,4 @@
-"""Optimisers: compiled steps, state as tensors, and PyTorch's numbers."""
+"""Optimisers: compiled steps, state as tensors, and PyTorch's results."""
 
 from __future__ import annotations
 

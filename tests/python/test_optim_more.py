@@ -1,4 +1,4 @@
-"""Optimisers of matrices, L-BFGS, combined optimisers, averages, schedules and bounds of gradients."""
+"""Matrix optimisers, L-BFGS, combined optimisers, averages, schedules and gradient clipping."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_lbfgs_searches_for_lengths_in_one_program(sign):
 def test_lbfgs_searches_for_the_parameters_of_a_model():
     model, x = network("float64"), gr.asarray(samples(1, 6, 3)[0])
     loss = lambda p: (nn.functional_call(model, p, x) - 1.0).square().mean()
-    # Without a search steps of this length go far astray.
+    # Without a line search, steps of this length diverge.
     optimizer, values = optim.LBFGS(50.0, history_size=5), []
     for _ in range(15):
         value, grads = gr.value_and_grad(loss)(model.parameters_tree())
@@ -228,7 +228,7 @@ def test_compiled_functional_and_resumed_steps_give_the_bits_of_plain_ones(make)
 
     for i, x in enumerate(xs):
         if i == 4:
-            # Files bring the state back, in another optimiser.
+            # A file restores the state in another optimiser.
             saved = {k: gr.asarray(t.numpy()) for k, t in optimizers[0].state_dict().items()}
             optimizers[0] = make()
             optimizers[0].init(models[0])

@@ -1,4 +1,4 @@
-"""Passes of users: what they see, what becomes of their programs, and what is refused."""
+"""User passes: the programs that they see, the programs that they return, and errors."""
 
 import girih as gr
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 
 @gr.graph_pass
 def tripled(program):
-    """Not an equal program, so that tests see whether it has run."""
+    """A pass that changes the result, so that tests see whether it has run."""
 
     def rule(node, *operands):
         return operands[0] * 3 if node.op == "tanh" else None

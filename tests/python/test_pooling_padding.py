@@ -1,4 +1,4 @@
-"""Poolings whose padding is as large as a window or larger, as convolutions take it."""
+"""Poolings with padding of the window's size or larger, which convolutions support, too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from conftest import close, sample
 from girih.nn import functional as F
 
-# name: (padding, pairs per axis)
+# By name: the padding, and its pairs per axis.
 PADDINGS = {
     "as large": (2, [(2, 2), (2, 2)]),
     "larger": (5, [(5, 5), (5, 5)]),
@@ -21,7 +21,7 @@ STRIDES = [1, (2, 3)]
 
 
 def windows(x, pairs, stride, fill, size=(2, 2)):
-    """The windows of the last two axes in a border of ``fill``, in two last axes."""
+    """The windows of the last two axes, padded with ``fill``, as two new last axes."""
     padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + pairs, constant_values=fill)
     view = np.lib.stride_tricks.sliding_window_view(padded, size, (-2, -1))
     rows, columns = (stride, stride) if isinstance(stride, int) else stride
@@ -50,7 +50,7 @@ def test_means_count_the_zeros_of_the_padding_or_only_elements(name, stride):
     close(F.avg_pool2d(t, 2, stride, padding), sums / 4, 1e-12)
     close(F.avg_pool2d(t, 2, stride, padding, divisor_override=3), sums / 3, 1e-12)
     with np.errstate(invalid="ignore"):
-        # The mean of no elements is NaN, as NumPy's.
+        # The mean of no elements is NaN, as in NumPy.
         close(F.avg_pool2d(t, 2, stride, padding, count_include_pad=False), sums / counts, 1e-12)
     norm = (windows(np.abs(x), pairs, stride, 0) ** 3).sum((-2, -1)) ** (1 / 3)
     close(F.lp_pool2d(abs(t), 3, 2, stride, padding=padding), norm, 1e-12)
@@ -84,7 +84,7 @@ def test_places_of_windows_of_padding(dtype):
 
 
 def test_places_where_gaps_of_a_window_meet_padding():
-    # The window's first element is padding, and as small as the element that counts.
+    # The window's first element is padding, with the same value as the window's valid element.
     x = gr.asarray([[5.0, 1.0, -inf]])
     largest, places = F.max_pool1d_with_indices(x, 2, 1, 1, dilation=3)
     assert (largest.tolist(), places.tolist()) == ([[-inf, 5.0]], [[2, 0]])
@@ -96,7 +96,7 @@ def test_gradients():
     x = gr.asarray([3.0, 1.0, 2.0])
     assert gr.grad(largest)(x).tolist() == [3 + 4, 0, 5 + 6]
     assert gr.grad(mean)(x).tolist() == [3.5, 4.5, 5.5]
-    # Padding equals these elements, and they have the gradient.
+    # The padding equals these elements, which get the gradient.
     low = gr.full([2], -inf)
     assert gr.grad(lambda x: F.max_pool1d(x, 2, 1, 1).sum())(low).tolist() == [2, 1]
     some = gr.asarray([nan, 1.0])

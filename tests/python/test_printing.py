@@ -1,4 +1,6 @@
-"""Tensors print as NumPy prints arrays: digits, columns, lines, what is left out; and the options."""
+"""Tensors print like NumPy's arrays: digits, columns, lines, omitted elements; and the print
+options.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ def unchanged():
 
 
 def as_numpy(x):
-    """NumPy's repr, which names the class and always tells the dtype here."""
+    """NumPy's repr with this class's name, always with a dtype."""
     dtype = str(x.dtype)
     head = np.array2string(x, separator=", ", prefix="tensor(", suffix=",")
     about = f"dtype={dtype})"

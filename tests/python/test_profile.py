@@ -42,7 +42,7 @@ def test_copies_and_compilations() -> None:
     data = np.arange(1000, dtype=np.float32)
     with gr.profile() as prof:
         x = gr.asarray(data, copy=True) * 1.2345
-        # A size of this test's own: its program has yet to be compiled.
+        # A size used only in this test, so that its program has not been compiled.
         np.asarray(gr.exp(x[: 977 - 31]))
         x.tolist()
     kinds = [s.kind for s in prof.spans]
@@ -163,7 +163,8 @@ def test_the_page_holds_the_trace(tmp_path: Path) -> None:
 
 
 def drawn_by_a_browser(page: Path, folder: Path) -> tuple[list[str], set[str], str]:
-    """The kinds of the spans that a headless browser draws, the names of rows, and the whole DOM."""
+    """The kinds of the spans that a headless browser draws, the names of rows, and the whole DOM.
+    """
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     done = subprocess.run(

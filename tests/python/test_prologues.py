@@ -1,4 +1,4 @@
-"""Products that compute their operands: casts, scales, activations and masks of them."""
+"""GEMMs with prologues: casts, scales, activations and masks of the operands."""
 
 import girih as gr
 import numpy as np
@@ -16,7 +16,7 @@ def small_integers(*shape):
 
 
 def fused_and_apart(f, *operands):
-    """The results of a function of one product with and without its prologues, as bytes."""
+    """The results of a function with one GEMM, with and without its prologues, as bytes."""
     fused = gr.compile_graph(f(*operands))
     assert fused.num_kernels == 1, fused
     with gr.without_passes("matmul_prologue"):
@@ -38,7 +38,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("rows", [1, 2, 5, 17, 33, 130])
 def test_no_bit_changes(case, rows):
-    # Sizes that divide into tiles, and that do not; square, for the transposed ones.
+    # Sizes that are and are not multiples of the tile's, square for transposed operands.
     for size in (64, 101, 320):
         operands = floats(rows, size), small_integers(size, size)
         fused, apart = fused_and_apart(CASES[case], *operands)
@@ -49,7 +49,7 @@ def test_batches_views_and_special_values():
     x, w = floats(3, 7, 40), floats(3, 40, 21)
     fused, apart = fused_and_apart(lambda x, w: (x + 1) @ (w * 2), x, w)
     assert fused == apart
-    # A part of what is computed, and a scale for each row of a view.
+    # A slice of a computed operand, and a scale for each row of a view.
     fused, apart = fused_and_apart(lambda x, w: (x[0, ::2] + 1) @ (w * 2)[1], x, w)
     assert fused == apart
     special = np.array([[np.nan, np.inf, -np.inf, -0.0, 1e-40]], "float32")

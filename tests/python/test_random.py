@@ -1,5 +1,6 @@
 """gr.random: known statistics of every distribution, keys, the global seed, compiled functions,
-gradients, and what is refused."""
+gradients, and errors.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from girih import random
 from scipy import special, stats
 
 N = 20_000
-# name: (draws of a shape, the distribution in SciPy). Continuous ones.
+# By name: draws of a shape, and SciPy's distribution. Continuous distributions.
 CONTINUOUS = {
     "uniform": (lambda s, **k: random.uniform(s, low=-2.0, high=3.0, **k), stats.uniform(-2, 5)),
     "normal": (lambda s, **k: random.normal(s, loc=1.5, scale=2.0, **k), stats.norm(1.5, 2)),
@@ -33,7 +34,7 @@ CONTINUOUS = {
     "beta": (lambda s, **k: random.beta(2.0, 3.5, s, **k), stats.beta(2, 3.5)),
     "beta small": (lambda s, **k: random.beta(0.4, 0.7, s, **k), stats.beta(0.4, 0.7)),
 }
-# Counts, and where the bins of the chi-square test begin and end.
+# The same for discrete distributions.
 DISCRETE = {
     "bernoulli": (
         lambda s, **k: random.bernoulli(0.3, s, dtype=gr.int64, **k),
@@ -93,7 +94,7 @@ def test_counts_are_distributed_as_they_should_be(name, source):
     x = draw((N,), **({"key": key(5)} if source == "key" else {}))
     assert x.dtype == gr.int64
     values = x.numpy()
-    # Bins from which at least ten are expected; the ends hold what lies beyond.
+    # Bins with at least ten expected draws; the end bins include the tails.
     low, high = int(law.ppf(1e-3)), int(law.ppf(1 - 1e-3))
     edges = np.arange(low, high)
     expected = np.diff([0, *law.cdf(edges), 1]) * N
@@ -120,7 +121,8 @@ def test_dirichlet_and_multinomial():
         assert abs(counts[:, i].mean() - mean) < 5 * np.sqrt(mean * (1 - p[i]) / N)
     covariance = np.cov(counts.T)[0, 1]
     assert abs(covariance + 30 * 0.2 * 0.5) < 0.15
-    # Weights need not sum to one, the numbers of draws may differ, a certain one takes all.
+    # Weights need not sum to one, the numbers of trials may differ, and a certain event gets all
+    # draws.
     counts = random.multinomial(gr.asarray([3, 0, 7]), [0.0, 2.0, 0.0])
     assert counts.tolist() == [[0, 3, 0], [0, 0, 0], [0, 7, 0]]
     assert random.multinomial(5, [[1.0, 0.0], [0.0, 1.0]], (3, 2)).shape == (3, 2, 2)
@@ -145,7 +147,7 @@ def test_every_floating_dtype(name, dtype):
         x = draw((4000,), dtype=dtype, **k)
         assert x.dtype.name == dtype
         values = x.astype(gr.float64).numpy()
-        # Halves are few: distances as large as their steps.
+        # float16 and bfloat16 have few values, so distances are as large as their steps.
         slack = {"float16": 0.02, "bfloat16": 0.05}.get(dtype, 0.03)
         assert stats.kstest(values, law.cdf).statistic < slack + 0.02
 
@@ -200,17 +202,17 @@ def test_keys():
     folded = random.fold_in(parent, gr.arange(1000))
     every = np.concatenate([[parent.numpy()], keys.numpy(), folded.numpy()])
     assert len(set(every.tolist())) == 2001
-    # Many at once are those one at a time.
+    # Folding in many numbers at once equals folding in one at a time.
     assert random.fold_in(parent, 7).item() == folded[7].item()
     assert random.split(parent, (2, 3)).tolist() == random.split(parent, 6).reshape(2, 3).tolist()
     first, second = random.split(parent)
     assert first.item() != second.item()
-    # Draws of different keys have nothing to do with each other.
+    # Draws with different keys are independent.
     x, y = (random.normal((N,), key=k).numpy() for k in (first, second))
     assert abs(np.corrcoef(x, y)[0, 1]) < 5 / np.sqrt(N)
     assert random.key(-1).item() == 2**64 - 1
     assert random.key(gr.asarray(5)).item() == random.key(5).item()
-    # A key and a seed of the same bits share nothing.
+    # A key and a seed with the same bits are independent.
     gr.manual_seed(11)
     assert (random.normal((50,)).numpy() != random.normal((50,), key=key(11)).numpy()).all()
 
@@ -227,7 +229,7 @@ def test_keys_go_through_control_flow():
         expected.append(random.normal((3,), key=used).numpy())
     np.testing.assert_array_equal(drawn.numpy(), expected)
     assert last.item() == carry.item()
-    # Rejection in a loop, a loop within a loop.
+    # Rejection sampling is a loop; this puts it in another loop.
     total = gr.fori_loop(
         0, 5, lambda i, t: t + random.poisson(2.0, key=random.fold_in(key(), i)), 0
     )
@@ -242,7 +244,7 @@ def test_keys_go_through_control_flow():
 
 
 def test_new_keys_are_no_new_programs():
-    # The seeds 0 and 1 are structure, as all scalars 0 and 1 are.
+    # The seeds 0 and 1 are part of the structure, as all scalars 0 and 1 are.
     def both(seed):
         function(key(seed)).numpy()
         random.uniform((3,), key=random.fold_in(key(7), seed)).numpy()
@@ -308,7 +310,7 @@ def test_orders():
     assert (np.sort(each, axis=1) == np.arange(50)).all()
     assert (each[0] != each[1]).any()
     assert random.permutation(0).tolist() == []
-    # All orders of three are equally likely.
+    # All permutations of three are equally likely.
     orders = random.permutation(np.tile(np.arange(3), (6000, 1)), 1, independent=True).numpy()
     _, counts = np.unique(orders, axis=0, return_counts=True)
     assert stats.chisquare(counts).pvalue > 1e-3
@@ -324,7 +326,7 @@ def test_choices():
     assert len(set(random.choice(10, 10, replace=False).tolist())) == 10
     weights = [0.0, 1.0, 1.0, 0.0]
     assert sorted(random.choice(4, 2, replace=False, p=weights).tolist()) == [1, 2]
-    # The first of two without replacement is drawn by the weights.
+    # The first of two draws without replacement follows the weights.
     keys = random.split(key(), 2000)
     first = [random.choice(3, 2, replace=False, p=[1.0, 2.0, 7.0], key=k)[0] for k in keys[:400]]
     counts = np.bincount([t.item() for t in first], minlength=3)
@@ -369,7 +371,7 @@ def test_truncated_normal_far_from_the_mean(bounds, side):
     args = (low, high) if side > 0 else (-high, -low)
     x = random.truncated_normal(*args, (4000,), dtype=gr.float64, key=key()).numpy()
     assert ((args[0] <= x) & (x <= args[1])).all()
-    # By the logarithm of the tail's mass, which SciPy computes without a loss.
+    # Use the logarithm of the tail's mass, which SciPy computes without cancellation.
     mass = stats.norm.logsf(side * x) - stats.norm.logsf(low)
     rest = np.exp(stats.norm.logsf(high) - stats.norm.logsf(low))
     uniform = -np.expm1(mass) / (1 - rest)
@@ -446,7 +448,7 @@ def test_refusals():
         random.dirichlet(1.0)
     with pytest.raises(gr.ShapeError, match="multinomial"):
         random.multinomial(3, 0.5)
-    # The argument order of other libraries is an error, not another result.
+    # The argument order of other libraries raises an error instead of returning another result.
     with pytest.raises(TypeError):
         random.normal(0.0, 1.0, (2, 3))
     with pytest.raises((TypeError, gr.GirihError)):

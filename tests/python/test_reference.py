@@ -1,5 +1,5 @@
-"""The API reference (docs/reference): every public name is there with all its parts, the examples run,
-and what the generator makes of pages and docstrings is what it should be.
+"""The API reference (docs/reference): every public name has a complete entry, the examples run, and
+the generator's output for pages and docstrings is correct.
 """
 
 import re
@@ -25,7 +25,7 @@ def test_every_public_name_has_a_summary_parameters_results_errors_and_an_exampl
 
 
 def test_every_example_prints_what_the_page_says():
-    # In a process of its own: examples set options, threads and seeds.
+    # Use a process of its own, because examples set options, threads and seeds.
     run = [sys.executable, "-m", "scripts.reference", "--run"]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -81,7 +81,7 @@ def test_names_that_do_not_exist_and_names_that_are_nowhere_are_reported(tmp_pat
     found = entries.problems(write(tmp_path, TOPIC + "\n### frobnicate\n"))
     assert "topic.md:25: there is no girih.frobnicate" in found
     assert any(line.startswith("girih.cos is on no page") for line in found)
-    # One name of a thing that has several is enough.
+    # One name is enough for a function with several.
     assert not any("girih.exp " in line for line in found)
 
 

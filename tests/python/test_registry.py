@@ -1,4 +1,4 @@
-"""A walk over the op registry: nothing that an op needs on the Python side is missing."""
+"""The op registry: every op has everything that it needs in Python."""
 
 from __future__ import annotations
 

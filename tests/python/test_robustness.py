@@ -1,4 +1,4 @@
-"""Sizes, environments and files that a hostile or careless user comes with."""
+"""Sizes, environments and files of hostile or careless users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conftest import close
 HUGE = 2**40
 X = np.arange(6, dtype=np.float32)
 
-# Recorded or refused at once, whatever the size: nothing here may loop over elements.
+# Recorded or rejected immediately at any size: nothing here may loop over elements.
 TOO_LARGE = {
     "array_split": lambda: gr.array_split(gr.zeros(5), HUGE),
     "split": lambda: gr.split(gr.zeros(HUGE), HUGE),
@@ -146,7 +146,7 @@ print("done")
 
 
 def test_memory_of_unreachable_objects_is_collected_before_an_allocation_fails():
-    """Twenty tensors of 4 MB in cycles that nobody can reach, on a device of 32 MB."""
+    """Twenty tensors of 4 MB in unreachable cycles, on a device of 32 MB."""
     result = run(CYCLE, GIRIH_MEMORY_LIMIT="32M")
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == b"done"
@@ -203,7 +203,7 @@ def test_a_module_saves_as_its_state_dict(tmp_path):
         again = gr.load(file, like=other)
         assert again is not other
         close(again(x), model(x).numpy())
-    # Other tools read it too.
+    # Other tools can read the file.
     assert sorted(np.load(tmp_path / "model.npz").files) == sorted(model.state_dict())
 
 
@@ -237,7 +237,7 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_are_replaced_whole_and_keep_mode_and_link(tmp_path, name):
     write, file = WRITERS[name], tmp_path / name
-    # The names that earlier versions wrote through, planted as links.
+    # Create links with the temporary names that earlier versions used.
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     for planted in (f"{name}.{os.getpid()}.tmp", f".{name}.tmp"):
@@ -254,7 +254,7 @@ def test_files_are_replaced_whole_and_keep_mode_and_link(tmp_path, name):
     assert link.is_symlink()
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert target.read_bytes() == content
-    # Who has the old file open keeps it.
+    # A process that has the old file open keeps it.
     assert os.read(old, len(content) + 1) == content
     os.close(old)
     assert victim.read_text() == "untouched"

@@ -1,4 +1,4 @@
-"""Kernels over rows, across rows and by tiles, at sizes that take all their paths."""
+"""Kernels along rows, across rows and on tiles, at sizes that use every code path."""
 
 import girih as gr
 import numpy as np

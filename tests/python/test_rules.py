@@ -1,4 +1,4 @@
-"""``checkpoint``, ``custom_jvp``, ``custom_vjp``, and loops made of others."""
+"""``checkpoint``, ``custom_jvp``, ``custom_vjp``, and loops composed of other loops."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TestCheckpoint:
 
         assert count(layer) == count(gr.checkpoint(layer, policy="everything")) == 5
         for policy in ("nothing", "dots"):
-            # The last layer's forward pass may be the one that its derivative makes.
+            # The derivative may reuse its own forward pass of the last layer.
             assert 9 <= count(gr.checkpoint(layer, policy=policy)) <= 10
 
     def test_less_memory_one_more_forward(self) -> None:
@@ -119,7 +119,7 @@ class TestCheckpoint:
         gr.eval(x)
 
         def measured(f: Any) -> tuple[int, np.ndarray, int]:
-            """Peak memory in bytes, a gradient, and how many products of matrices are computed."""
+            """The peak memory in bytes, a gradient, and the number of matrix products."""
             step = gr.compile(gr.grad(loss(f)))
             gr.eval(step(w, x))
             peak = peak_memory(step, w, x)
@@ -131,7 +131,7 @@ class TestCheckpoint:
         kept, by_kept, many = measured(gr.checkpoint(layer))
         np.testing.assert_array_equal(by_plain, by_kept)
         assert kept < 0.5 * plain
-        # One more forward pass of each layer, and no more.
+        # One additional forward pass of each layer.
         assert many <= few + 16 * 4
         policies = ["nothing", "dots", "everything"]
         by_policy = [measured(gr.checkpoint(layer, policy=p)) for p in policies]
@@ -263,7 +263,7 @@ class TestCustomVjp:
         assert f(x, y).item() == 15.0
         assert [g.item() for g in gr.grad(f, (0, 1))(x, y)] == [6.0, 0.0]
         assert gr.compile(gr.grad(f))(x, y).item() == 6.0
-        # Forward over reverse: the reverse rule itself is differentiated.
+        # Forward mode over reverse mode differentiates the reverse rule.
         assert gr.jacfwd(gr.grad(f))(x, y).item() == 2.0
         with pytest.raises(gr.GirihError, match="custom_jvp"):
             gr.jvp(f, (x, y), (x, y))
@@ -277,7 +277,7 @@ class TestCustomVjp:
         by = gr.vmap(gr.grad(f, (0, 1)), in_axes=(None, 0))(w, x)
         close(by[0], 10 * x.numpy())
         close(by[1], np.broadcast_to(10 * w.numpy(), (4, 3)))
-        # The cotangents of an argument that all members share are summed.
+        # The cotangents of a shared argument are summed over the members.
         total = gr.grad(lambda w: gr.vmap(f, in_axes=(None, 0))(w, x).sum())(w)
         close(total, 10 * x.numpy().sum(0))
 
@@ -355,12 +355,13 @@ class TestLoops:
             return peak_memory(by, x), found
 
         size = 1 << 12
-        # Up to 16 MiB of carries are a stack: its size is that of the bound.
+        # Carries up to 16 MiB are stacked: the stack's size is that of the bound.
         few, expected = measured(100, size)
         many, found = measured(400, size)
         assert 100 * size * 8 < few < 400 * size * 8 < many
         np.testing.assert_array_equal(found, expected)
-        # Beyond, blocks keep the roots of it; 2,003 steps are not whole blocks.
+        # For larger carries, blocks keep the square root of their number; 2,003 steps are not whole
+        # blocks.
         for limit in (2000, 2003):
             blocks, found = measured(limit, size)
             assert blocks < many / 3
@@ -378,7 +379,8 @@ class TestLoops:
         total = last[1].numpy()
         gr.synchronize()
         assert sorted(seen) == list(range(12))
-        # The sum of 12 draws; it would have twelve times the deviation if they were the same.
+        # The sum of 12 draws; if the draws were equal, the deviation would be twelve times that of
+        # one.
         assert 0.8 < total.std() < 1.2
 
     def test_map(self) -> None:
@@ -424,7 +426,7 @@ def test_a_rule_gets_the_values_of_the_forward_pass() -> None:
     def forward(x: gr.Tensor, y: gr.Tensor) -> tuple[gr.Tensor, dict[str, gr.Tensor]]:
         return gr.exp(x) * y, {"operand": x, "output": gr.exp(x) * y}
 
-    # The gradients are what the rule was given.
+    # The gradients are the values passed to the rule.
     f.defvjp(forward, lambda kept, cotangent: (kept["operand"], kept["output"] + cotangent))
     x, y = np.float32([0.5, -0.5]), np.float32([2.0, 3.0])
     operand, output = gr.grad(lambda x, y: (3 * f(x + 1, y)).sum(), argnums=(0, 1))(

@@ -1,5 +1,5 @@
-"""``custom_jvp`` and ``custom_vjp``: when rules are called, how often what they record runs, and what
-they may refer to.
+"""``custom_jvp`` and ``custom_vjp``: when rules are called, how often recorded ops run, and which
+values rules may refer to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ def close(found: gr.Tensor, expected: Any, tol: float = 1e-6) -> None:
 
 
 def counted() -> tuple[Any, list[str]]:
-    """``x * x`` with a reverse rule that doubles the slope, and the names of what was called."""
+    """``x * x`` with a reverse rule that doubles the derivative, and the names of the called
+    functions.
+    """
     calls: list[str] = []
 
     @gr.custom_vjp
@@ -41,7 +43,7 @@ def counted() -> tuple[Any, list[str]]:
 
 
 def running() -> tuple[Any, list[str]]:
-    """As :func:`counted`, of what runs when values are computed."""
+    """As :func:`counted`, with the functions that run when values are computed."""
     ran: list[str] = []
 
     def noted(name: str, x: gr.Tensor) -> gr.Tensor:
@@ -128,7 +130,7 @@ class TestRunning:
             value, slope = gr.value_and_grad(lambda x, body=body, f=f: body(f, x))(x)
             gr.eval(value, slope)
             assert value.item() == 1.5**8
-            # Each of the three steps has twice its slope.
+            # Each of the three steps doubles the derivative.
             close(slope, 8 * 8 * 1.5**7)
             assert "f" not in ran
             assert ran.count("back") == 3
@@ -243,7 +245,7 @@ class TestWhatRulesReferTo:
             return f(x)
 
         x, w = gr.asarray([1.0, 2.0]), gr.asarray([3.0, 5.0])
-        # The batch is there before the derivative is taken, and the other way round.
+        # Batching before differentiation, and after it.
         assert gr.grad(lambda x: gr.vmap(member)(x, w).sum())(x).tolist() == [30.0, 50.0]
         assert gr.vmap(gr.grad(member))(x, w).tolist() == [30.0, 50.0]
         assert gr.compile(gr.vmap(gr.grad(member)))(x, w).tolist() == [30.0, 50.0]

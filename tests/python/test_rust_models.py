@@ -1,8 +1,8 @@
-"""Models go between Rust and Python as files of their state.
+"""Models are exchanged between Rust and Python as files of their state.
 
-``tests/data/python.safetensors`` is written here with ``GIRIH_UPDATE`` set, ``rust.safetensors`` by
-``crates/girih/tests/interchange.rs``. Each holds a model's state, an input, and what the model gave
-for it there; each side reads both.
+With ``GIRIH_UPDATE``, this test writes ``tests/data/python.safetensors``, and
+``crates/girih/tests/interchange.rs`` writes ``rust.safetensors``. Each file has a model's state, an
+input, and the model's output for it; both sides read both files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ nn = gr.nn
 
 
 class Model(nn.Module):
-    """Every kind of layer with parameters that Rust has, by the same names."""
+    """Every kind of layer with parameters that Rust supports, with the same names."""
 
     def __init__(self):
         self.image = nn.Sequential(
@@ -53,7 +53,7 @@ def write():
     gr.manual_seed(3)
     model = Model()
     image, words = gr.randn([3, 2, 4, 4]), gr.randint(0, 5, [3, 3])
-    # Running statistics that are not those it began with.
+    # Change the running statistics from their initial values.
     model(image, words)
     output = model.eval()(image, words)
     state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}

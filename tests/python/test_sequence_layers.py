@@ -1,5 +1,6 @@
-"""Recurrent layers and transformers: against steps written out in NumPy, and PyTorch with the same
-parameters, which have the same names."""
+"""Recurrent layers and transformers: against steps in NumPy, and against PyTorch with the same
+parameters, which have the same names.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +70,11 @@ def test_forms_of_operands(kind):
     h, one = (last[0], state[0]) if kind == "LSTM" else (last, state)
     assert (out.shape, h.shape, single.shape, one.shape) == ((2, 5, 4), (1, 2, 4), (5, 4), (1, 4))
     close(single, out[0].numpy(), 1e-5, 1e-6)
-    # Going on from a state is going on.
+    # Continuing from a state equals running the whole sequence.
     first, middle = layer(x[:2].swapaxes(0, 1))
     second, _ = layer(x[2:].swapaxes(0, 1), middle)
     close(gr.concat([first, second], 1), out.numpy(), 1e-5, 1e-6)
-    # A cell is one step.
+    # A cell computes one step.
     cell = getattr(nn, kind + "Cell")(3, 4)
     names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     for name in names:
@@ -135,7 +136,7 @@ def test_encoders_and_decoders():
     encoder = nn.TransformerEncoder(make, 2, nn.LayerNorm(8)).eval()
     x = gr.asarray(sample((3, 5, 8), "float32"))
     out = encoder(x, is_causal=True).numpy()
-    # Later places do not matter to earlier ones.
+    # Later positions do not affect earlier ones.
     later = gr.concat([x[:, :3], x[:, 3:] * 7], 1)
     close(encoder(later, is_causal=True)[:, :3], out[:, :3], 1e-4, 1e-5)
     mask = nn.Transformer.generate_square_subsequent_mask(5)
@@ -157,7 +158,7 @@ def test_encoders_and_decoders():
 
 
 def theirs_of(ours):
-    """A state dict for PyTorch: projections of attention are one matrix there."""
+    """A state dictionary for PyTorch, where the projections of attention are one matrix."""
     torch = pytest.importorskip("torch")
     state = {n: torch.tensor(p.numpy()) for n, p in ours.state_dict().items()}
     for name in [n for n in state if n.endswith(("q_proj.weight", "q_proj.bias"))]:

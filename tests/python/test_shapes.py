@@ -1,4 +1,5 @@
-"""Views, placement and indexing against NumPy. One row per case: ours beside NumPy's."""
+"""Views, placement and indexing against NumPy. One row per case, with the call in both libraries.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Reductions over a few elements: however the elements lie, and for any length up to where loops run
-along them, results are those of NumPy; sums have the bits of the same sum in other layouts."""
+"""Reductions over few elements: for every memory layout, and for all lengths up to those with loops
+along the elements, results are NumPy's; sums have the same bits in every layout.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ DTYPES = ["float32", "float64", "float16", "int8", "uint8", "int16", "int32", "i
 
 
 def rows(points, length, dtype):
-    """Rows of which some have values that are not finite, some only zeros of both signs."""
+    """Rows of which some have non-finite values, and some only zeros of both signs."""
     x = np.random.default_rng(length).standard_normal((points, length)) * 20
     if np.dtype(dtype).kind == "f":
         x[1::7, -1] = np.nan
@@ -24,7 +25,7 @@ def rows(points, length, dtype):
 
 
 def lain(x):
-    """The rows as tensors: dense, transposed, cut out of longer ones, backwards."""
+    """The rows as tensors: dense, transposed, sliced from longer rows, reversed."""
     yield gr.asarray(x)
     yield gr.asarray(np.ascontiguousarray(x.T)).T
     wide = np.concatenate([x[:, :1], x, x], axis=1)

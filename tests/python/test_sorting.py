@@ -1,4 +1,4 @@
-"""Sorting, searching and running combinations, against NumPy and SciPy."""
+"""Sorting, searching and cumulative operations, against NumPy and SciPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ REAL = [dtype for dtype in DTYPES if dtype not in COMPLEX]
 
 
 def awkward(shape, dtype, seed=0):
-    """Few distinct values, so that many are equal; NaN, infinities and both zeros among floats."""
+    """Few distinct values, so that many are equal; floats include NaN, infinities and both zeros.
+    """
     x = (
         np.round(sample(shape, dtype, seed, -3, 3))
         if dtype in FLOATS

@@ -1,4 +1,5 @@
-"""Special functions against SciPy: accuracy in units of the last place, special points, gradients."""
+"""Special functions against SciPy: accuracy in units in the last place, special points, gradients.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ FUNCTIONS = {
     "i1": (special.i1, np.linspace(-85, 85, 500)),
 }
 POINTS = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, 1e-300, np.inf, -np.inf, np.nan])
-# Where SciPy's value is not the limit, or depends on its version.
+# Points where SciPy's value is not the limit, or depends on its version.
 EXCEPTIONS = {
     "lgamma": [-np.inf],
     "digamma": [-np.inf],
@@ -46,7 +47,7 @@ def test_single_precision_is_within_two_units(name):
 def test_double_precision(name):
     function, x = FUNCTIONS[name]
     want, got = function(x), getattr(gr, name)(x).numpy()
-    # Near zeros at negative arguments the terms count, not their difference.
+    # Near zeros at negative arguments, the error is relative to the terms, not to their difference.
     terms = np.abs(x) * np.log(np.abs(x) + 2) if name in ("lgamma", "digamma") else 0
     terms = np.where(x < 0, terms, 0)
     assert (np.abs(got - want) <= 2e-14 * np.abs(want) + 2e-15 * terms).all()
@@ -70,7 +71,7 @@ def test_polygamma(n, dtype):
     x = np.concatenate([np.geomspace(0.05, 50, 60), -np.linspace(0.31, 9.37, 31)]).astype(dtype)
     with np.errstate(over="ignore"):
         want = special.polygamma(n, np.abs(x.astype(np.float64))).astype(dtype)
-        # SciPy's zeta function is one of positive numbers.
+        # SciPy's zeta function is only defined for positive numbers.
         for i in np.flatnonzero(x < 0):
             shift = int(np.ceil(-x[i]))
             terms = (np.float64(x[i]) + np.arange(shift)) ** (-n - 1.0)

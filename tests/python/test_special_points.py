@@ -1,6 +1,7 @@
-"""Derivatives to second order where a rule has a case of its own: ties, zeros, kinks, saturation,
-infinities and NaN. What is expected are closed forms; where no derivative exists, the values that
-PyTorch documents."""
+"""Derivatives to second order at points where a rule has a special case: ties, zeros, kinks,
+saturation, infinities and NaN. Expected values are closed forms; where no derivative exists, the
+values that PyTorch documents.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def prelu(x):
     return gr.prelu(x, of([0.25]))
 
 
-# Functions of single numbers: points, first and second derivatives there (None: not asked for).
+# Functions of one number: points, with first and second derivatives (None: not tested).
 POINTWISE = {
     "asin": (gr.asin, [1, -1, 0, 0.5], [inf, inf, 1, 0.75**-0.5], [inf, -inf, 0, 0.5 * 0.75**-1.5]),
     "acos": (gr.acos, [1, -1, 0], [-inf, -inf, -1], [-inf, inf, 0]),
@@ -98,7 +99,8 @@ def test_derivatives_of_functions_of_one_number(name):
         np.testing.assert_allclose(twice.numpy(), second, 1e-12, 1e-300)
 
 
-# Functions of two numbers at a point: first derivatives, and second ones by rows (None: not asked).
+# Functions of two numbers at a point: first derivatives, and second derivatives by rows (None: not
+# tested).
 PAIRS = {
     "maximum, tie": (gr.maximum, (0, 0), (0.5, 0.5), None),
     "minimum, tie": (gr.minimum, (2, 2), (0.5, 0.5), None),
@@ -146,8 +148,9 @@ def hessian(f, x):
 
 
 def polynomial(terms, x):
-    """Value, gradient and second derivatives of a sum of weighted products of elements, each taken
-    at most once: of the products without one element and without two."""
+    """Gradient and second derivatives of a weighted sum of products of distinct elements: the
+    products without one element, and without two.
+    """
 
     def without(out):
         return sum(
@@ -184,7 +187,7 @@ def test_third_derivative_of_a_running_product_of_zeros():
 
 
 def minor(a, rows, columns):
-    """The determinant without some rows and columns, signed by their places, expanded."""
+    """The determinant without some rows and columns, with its sign, by expansion."""
     keep = (
         [i for i in range(len(a)) if i not in rows],
         [j for j in range(len(a)) if j not in columns],
@@ -240,7 +243,7 @@ def test_the_third_derivative_of_a_determinant():
     np.testing.assert_allclose(third(of(2)).item(), 6 * np.linalg.det(a.numpy()), 1e-10)
 
 
-# Functions of a vector to a number: the vector, and the gradient there.
+# Functions from a vector to a number: the vector, and the gradient.
 ROWS = {
     "norm": (gr.linalg.vector_norm, [0, 0], [0, 0]),
     "norm 3": (lambda x: gr.linalg.vector_norm(x, ord=3), [0, 0], [0, 0]),
@@ -295,7 +298,7 @@ def test_norms_do_not_overflow_on_the_way():
     np.testing.assert_allclose(gr.linalg.vector_norm(z).item(), 5e200, 1e-12)
 
 
-# Pools: what is pooled, of one channel, and where the gradient of the sum goes.
+# Poolings: the input of one channel, and the gradient of the sum.
 POOLS = {
     "ties": (lambda x: gr.max_pool1d(x, 2, 1), [1, 1, 1, 1], [1, 1, 1, 0]),
     "apart": (lambda x: gr.max_pool1d(x, 2), [3, 3, 0, 0], [1, 0, 1, 0]),
@@ -371,7 +374,7 @@ def test_factors_of_rows_and_lanes_scattered_by_index():
     got = gr.grad(f, argnums=(0, 1))(gr.asarray(x), gr.asarray(u))
     close(got[0], want_x, 1e-12)
     close(got[1], want_u, 1e-12)
-    # Quotients go through the same rule.
+    # Quotients use the same rule.
     f = lambda u: (of([6.0, 1.0]).at[[0, 0]].divide(u) * of([1.0, 0.0])).sum()
     close(gr.grad(f)(of([2.0, 3.0])), np.array([-0.5, -1 / 3]), 1e-12)
 

@@ -1,4 +1,4 @@
-"""``split`` and its relatives: one op with a result for each part."""
+"""``split`` and related functions: one op with a result for each part."""
 
 from __future__ import annotations
 

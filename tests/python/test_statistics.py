@@ -1,5 +1,6 @@
-"""Comparisons up to a tolerance, medians and quantiles, functions that leave NaN out, covariances,
-functions given by samples, histograms in two dimensions and windows, against NumPy and SciPy."""
+"""Approximate comparisons, medians and quantiles, functions that ignore NaN, covariances,
+interpolation, two-dimensional histograms and windows, against NumPy and SciPy.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 from conftest import FLOATS, INTS, sample
 from scipy import signal
 
-# NumPy's, of slices without numbers and of infinities.
+# NumPy warns about slices without numbers and about infinities.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 RTOL = {"float16": 2e-3, "float32": 2e-6, "float64": 1e-13}
 SHAPES = [((), None), ((7,), None), ((7,), 0), ((4, 5), 0), ((4, 5), -1), ((3, 4, 5), (0, 2)),
@@ -143,14 +144,15 @@ def test_quantiles_of_dtypes_and_infinities(dtype):
     x = numbers((31,), dtype)
     result = floating(dtype)
     close(gr.quantile(x, 0.4), np.quantile(x.astype(np.float64), 0.4), RTOL[result], result)
-    # Between a number and an infinity is the infinity; NumPy has NaN at some of them.
+    # Between a number and an infinity, the quantile is the infinity; NumPy returns NaN in some
+    # cases.
     got = gr.quantile([-np.inf, 1.0, np.inf, np.inf], [0.0, 0.1, 1 / 3, 0.4, 0.9, 1.0])
     assert got.tolist() == [-np.inf, -np.inf, 1, np.inf, np.inf, np.inf]
     assert np.isnan(gr.median([-np.inf, np.inf]).item())
     assert np.isnan(gr.median(gr.zeros(0)).item())
     assert gr.quantile(gr.zeros([0, 3]), [0.1, 0.5], axis=0).shape == (2, 3)
     assert gr.median(gr.zeros([3, 0]), axis=0).shape == (0,)
-    # Of a tensor q is not looked at.
+    # The values of a tensor q are not checked.
     assert np.isnan(gr.quantile(gr.arange(3), gr.asarray(1.5)).item())
 
 

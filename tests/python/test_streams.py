@@ -12,7 +12,7 @@ import pytest
 
 
 def work(seed: int, n: int = 200) -> gr.Tensor:
-    """A matrix product that takes the device a moment."""
+    """A matrix product that takes some time."""
     x = gr.asarray(np.random.default_rng(seed).standard_normal((n, n)).astype(np.float32))
     return x @ x
 
@@ -129,7 +129,7 @@ def test_synchronize_waits_for_all_streams_and_what_is_being_compiled() -> None:
     ys = []
     for i, side in enumerate(sides):
         with gr.stream(side):
-            # Sizes of this test's own: these programs have yet to be compiled.
+            # Sizes used only in this test, so that these programs have not been compiled.
             ys.append(gr.async_eval(work(i, 151 + i)))
     gr.synchronize()
     assert [y.state() for y in ys] == ["available"] * 3
@@ -183,7 +183,7 @@ def test_an_error_stays_with_its_stream_until_it_is_told() -> None:
     assert broken.is_lazy
     with pytest.raises(gr.EvaluationError, match="positive"):
         broken.tolist()
-    # Nothing is lost: the streams go on.
+    # Later work is not affected: the streams continue.
     with gr.stream(bad):
         np.testing.assert_allclose(np.asarray(work(2)), expected(2), rtol=1e-4, atol=1e-3)
 
@@ -264,6 +264,6 @@ def test_a_loop_that_never_reads_holds_a_bounded_number_of_results():
         x = gr.async_eval(gr.tanh(x @ step))
     peak = gr.memory_stats().peak
     gr.synchronize()
-    # Each evaluation under way has its result, and the one that runs its temporaries.
+    # Each pending evaluation owns its result, and the running one its temporaries.
     assert (peak - before) / block < 2 * 64 + 16, (peak - before) / block
     assert np.isfinite(x.numpy()).all()

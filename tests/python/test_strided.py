@@ -1,4 +1,4 @@
-"""`as_strided` beside NumPy's, its write, and what both refuse."""
+"""`as_strided` against NumPy: reads, writes, and errors."""
 
 from __future__ import annotations
 

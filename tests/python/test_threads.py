@@ -1,5 +1,4 @@
-"""Any number of threads gives the same bits, and computing is no trouble in programs with threads
-of their own.
+"""All numbers of threads have bitwise equal results, and programs with threads of their own work.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def convolution():
     return F.conv2d(x, w, stride=2, padding=1), grads
 
 
-# Large enough that each is shared where there is more than one thread.
+# The arrays are large enough to be split between threads.
 PROGRAMS = {
     "matmul": lambda: [data(m, 500, seed=m) @ data(500, 400) for m in (1, 7, 32, 300)],
     "bfloat16": lambda: data(130, 300).astype(gr.bfloat16) @ data(300, 200).astype(gr.bfloat16),

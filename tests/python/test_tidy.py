@@ -1,4 +1,4 @@
-"""What a reader of the tree relies on: layers, file headers, and the table of requirements."""
+"""Rules for the tree: layers of crates, file headers, and the table of requirements."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def names_in(path: str) -> set[str]:
     if path.endswith(".py"):
         return set(re.findall(r"^ *def (test_\w+)", text, re.M))
     if path.startswith("crates/conformance/src/"):
-        # Checks of the suite, which each device has as tests of its own.
+        # Checks of the conformance suite, which each device runs as tests.
         suite = (ROOT / "crates/conformance/src/lib.rs").read_text()
         checks = re.findall(r"^pub fn (\w+)\(subject: &Subject\)", text, re.M)
         return {check for check in checks if re.search(rf"\b{check}\b", suite)}
-    # After the attribute, or in the body of proptest!, which has the attribute too.
+    # After the attribute, or in the body of proptest!, which has the attribute, too.
     return set(re.findall(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn (\w+)", text))
 
 
@@ -51,7 +51,7 @@ def test_every_id_has_one_row():
             else:
                 numbers += range(int(first), int(to or first) + 1)
         for number, found in letters.items():
-            # An id of parts has all of them, in order.
+            # An id with parts has all of them, in order.
             assert found == "abcdefghijklmnopqrstuvwxyz"[: len(found)], f"{prefix}-{number}{found}"
             numbers.append(number)
         assert sorted(numbers) == list(range(1, int(last) + 1)), prefix
@@ -76,7 +76,7 @@ def test_every_requirement_that_is_done_names_tests_that_exist():
             assert shown, f"{name}: why?"
 
 
-# Which of our crates each may depend on, in its code; tests may use more.
+# The crates of this project that the code of each crate may depend on; tests may use more.
 LAYERS = {
     "sync": set(),
     "linalg": set(),
@@ -107,17 +107,18 @@ def test_layers_depend_one_way():
         layer = manifest.parent.name
         table = manifest.read_text().partition("[dependencies]\n")[2].partition("\n[")[0]
         ours = {name.removeprefix("girih-") for name in re.findall(r"^(girih[a-z-]*)", table, re.M)}
-        # Locks are below all.
+        # The crate of locks is below all other crates.
         ours.discard("sync")
         if layer == "girih":
-            # The facade is above all but the front ends.
+            # The facade is above all crates except the front ends.
             assert not ours & {"cli", "python"}
         else:
             assert ours <= LAYERS[layer], f"{layer} must not know {ours - LAYERS[layer]}"
 
 
-# Of the runtime's modules, from the device up: what they must not name. Streams make primitives of
-# operations; below them nobody knows operations, and streams leave the scheduler to their queues.
+# For modules of the runtime, from the device up: the names that they must not use. Streams lower
+# operations to primitives; modules below streams do not use operations, and streams use the
+# scheduler only through their queues.
 OPERATIONS = r"\b(Operation|Step|ExecutionPlan|TiledPlan|TileOptions|CopyArguments)\b"
 UNKNOWN = {
     "device": OPERATIONS + r"|\b(Scheduler|DeviceQueue|Stream|Completion)\b",
@@ -134,7 +135,7 @@ def test_layers_of_the_runtime():
         text = (ROOT / "crates/runtime/src" / f"{module}.rs").read_text()
         code = re.sub(r"//.*", "", text.partition("#[cfg(test)]")[0])
         assert not re.findall(unknown, code), module
-    # What a queue can be asked to do.
+    # The operations of a queue.
     text = (ROOT / "crates/runtime/src/queue.rs").read_text()
     queue = text.partition("impl DeviceQueue {")[2].partition("\n}\n")[0]
     assert set(re.findall(r"^    pub fn (\w+)", queue, re.M)) == {
@@ -164,7 +165,7 @@ def test_every_crate_has_its_paragraph():
 def test_every_file_says_what_it_is_for():
     for path in (ROOT / "crates").rglob("*.rs"):
         if path.name == "tests.rs":
-            # Those of the module beside it.
+            # The tests of the module next to it.
             continue
         assert path.read_text().startswith(("//!", "#![")), path
     for folder in ("python", "tests", "scripts", "benches", "examples"):
@@ -175,7 +176,7 @@ def test_every_file_says_what_it_is_for():
 
 
 def test_every_environment_variable_is_on_the_page():
-    """Names that the sources read, set or mention, and those of the page, are the same."""
+    """The environment variables in the sources are those on the documentation page."""
     page = (ROOT / "docs" / "environment.md").read_text()
     documented = set(re.findall(r"^\| `(GIRIH_\w+)` \|", page, re.M))
     assert len(documented) == page.count("\n| `GIRIH_"), "a variable has two rows"
@@ -199,11 +200,12 @@ def test_every_reason_not_to_fuse_is_on_the_page():
     assert codes == set(re.findall(r"^\| `(\w+)` \|", page, re.M))
 
 
-# docs/internals: what it names must be in the tree.
+# docs/internals: the names on these pages must exist in the tree.
 
 PAGES = sorted((ROOT / "docs" / "internals").glob("*.md"))
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
-#: What rustfmt leaves at the first column: a header, and a body up to a brace at the first column.
+#: Top-level items as rustfmt formats them: a header, and a body that ends with a brace in the first
+#: column.
 BLOCK = re.compile(
     r"^(?:pub(?:\([^)]*\))? )?(?:unsafe )?((?:impl|trait|enum|struct)\b[^{;]*)\{\n(.*?)^\}",
     re.M | re.S,
@@ -220,14 +222,14 @@ def sources() -> dict[Path, str]:
 
 @cache
 def defined() -> set[str]:
-    """Names of functions, types, constants, modules and macros, and variants of enums."""
+    """The names of functions, types, constants, modules and macros, and the variants of enums."""
     names: set[str] = set()
     for path, text in sources().items():
         names.update(DEFINED.findall(text), [path.stem])
         for header, body in BLOCK.findall(text):
             if header.startswith("enum"):
                 names.update(re.findall(r"^    ([A-Z]\w*)\b", body, re.M))
-    # The rows of the registry of ops and of the table of passes are variants too.
+    # The rows of the op registry and of the table of passes are variants, too.
     for table in ("ir/src/ops/mod.rs", "ir/src/ops/table.rs", "opt/src/options.rs"):
         text = sources()[ROOT / "crates" / table]
         names.update(re.findall(r"^    (?:\w+ \w+ )?([A-Z]\w*)\b", text, re.M))
@@ -236,7 +238,9 @@ def defined() -> set[str]:
 
 @cache
 def members() -> dict[str, set[str]]:
-    """By type: its methods, fields, variants and constants; by module: what its file defines."""
+    """For each type, its methods, fields, variants and constants; for each module, the items of its
+    file.
+    """
     found: dict[str, set[str]] = {}
     member = re.compile(
         r"\b(?:fn|const|type) (\w+)|^    (?:pub(?:\([^)]*\))? )?(\w+)\s*[:,({]", re.M
@@ -252,10 +256,10 @@ def members() -> dict[str, set[str]]:
 
 
 def unknown(code: str) -> bool:
-    """Whether something in backticks looks like a name of the sources, and is none."""
+    """Whether text in backticks looks like a name in the sources and does not exist."""
     code = code.removesuffix("()")
     if re.search(r"/mine\b|\bMy[A-Z]", code):
-        # What the reader is to write.
+        # A name that the reader has to write.
         return False
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?|[\w-]+\.(md|rs|py|toml|pyi)", code):
         return not (ROOT / code).exists()
@@ -269,7 +273,7 @@ def unknown(code: str) -> bool:
 
 @cache
 def tables() -> set[str]:
-    """Variants that macros make of tables."""
+    """The variants that macros generate from tables."""
     made = (("OpCode", "ir/src/ops/mod.rs"), ("PassFlag", "opt/src/options.rs"))
     rows = re.compile(r"^    ([A-Z]\w*) = ", re.M)
     found = {
@@ -282,7 +286,9 @@ def tables() -> set[str]:
 
 
 def named(page: str) -> set[str]:
-    """What a page names: calls, paths and types in backticks; in pictures, paths and `Type::method`."""
+    """The names on a page: calls, paths and types in backticks; in pictures, paths and
+    `Type::method`.
+    """
     pictures = " ".join(FENCE.findall(page))
     inline = re.findall(r"`([^`\n]+)`", FENCE.sub("", page))
     shapes = (

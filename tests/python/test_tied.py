@@ -1,4 +1,4 @@
-"""Parameters of two modules are one; frozen parameters are left as they are."""
+"""Tied parameters of two modules, and frozen parameters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """PyTorch as an oracle: every function, module, loss and optimiser of the tables in
-`torch_table.py`, values and derivatives of first and second order, in several dtypes."""
+`torch_table.py`, values and derivatives of first and second order, in several dtypes.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +14,17 @@ import test_layers_torch
 import torch_table as table
 
 torch = pytest.importorskip("torch")
-# PyTorch advises on its own options.
+# PyTorch warns about some of its own options.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
-#: Relative to the largest element: of values, first and second derivatives (None: not compared).
+#: Tolerances relative to the largest element, for values, first and second derivatives (None: not
+#: compared).
 TOLERANCE = {
     "float64": (1e-11, 1e-10, 1e-9),
     "float32": (1e-5, 1e-4, None),
     "bfloat16": (2e-2, 5e-2, None),
 }
-#: Functions of torch that are called otherwise than with operands and options.
+#: Functions of PyTorch with another calling convention than operands and options.
 TORCH = {
     "torch_var": lambda x, **o: torch.var(x, **{"correction": 0, **o}),
     "torch_std": lambda x, **o: torch.std(x, **{"correction": 0, **o}),
@@ -40,12 +42,14 @@ GIRIH = {
     "batch_norm": lambda x, w, b, eps=1e-5: gr.batch_norm(x, None, None, w, b, True, eps=eps),
     "instance_norm": lambda x, w, b: gr.instance_norm(x, weight=w, bias=b),
 }
-#: PyTorch has no bfloat16 of them on a CPU, or computes in bfloat16 what we compute in float32.
+#: PyTorch does not support bfloat16 for them on a CPU, or computes in bfloat16 where Girih uses
+#: float32.
 NO_HALVES = {
     *("logcumsumexp", "cumprod", "fold", "torch_instance_norm", "power", "nearest-exact"),
     *("avg_pool3d", "lp_pool3d", "pdist", "triplet_margin_loss"),
 }
-#: PyTorch has no second derivative, or one that is not of the first: binary_cross_entropy's.
+#: PyTorch has no second derivative, or, for binary_cross_entropy, one that does not match the
+#: first.
 ONCE = {
     *("binary_cross_entropy", "BCELoss", "hardsigmoid", "Hardsigmoid", "amax", "amin", "l1_loss"),
     *("maximum", "minimum", "L1Loss", "hinge_embedding_loss", "HingeEmbeddingLoss"),
@@ -56,7 +60,7 @@ ROUNDED = {"hardsigmoid", "Hardsigmoid"}
 
 
 def cases(rows):
-    """A row, its options and an identifier, for each of the options."""
+    """A row, its options and an identifier, for each set of options."""
     return list(_cases(rows))
 
 
@@ -68,7 +72,7 @@ def _cases(rows):
 
 
 def side(options, ours):
-    """The options of one of the libraries."""
+    """The options for one of the libraries."""
     picked = {
         k: (v.ours if ours else v.theirs) if isinstance(v, table.Two) else v
         for k, v in options.items()
@@ -77,7 +81,7 @@ def side(options, ours):
 
 
 def operands(specs, seed):
-    """Arrays in float64 or int64, and which of them are differentiated by."""
+    """Arrays in float64 or int64, and whether each of them is differentiated."""
     rng = np.random.default_rng(zlib.crc32(seed.encode()))
     arrays, wanted = [], []
     for spec in specs:
@@ -99,7 +103,7 @@ def to_torch(array, dtype):
 
 
 def to_girih(tensor):
-    """The same numbers: those of bfloat16 are exact in float32."""
+    """The same numbers; bfloat16 numbers are exact in float32."""
     if tensor.dtype == torch.bfloat16:
         return gr.asarray(tensor.detach().float().numpy()).astype(gr.bfloat16)
     return gr.asarray(tensor.detach().numpy().copy())
@@ -124,7 +128,9 @@ def compare(what, got, want, rtol):
 
 
 def pulled(f, args, at, order, seed):
-    """Girih: value, gradients, and gradients of a combination of these by the arguments ``at``."""
+    """Girih's value, gradients, and gradients of a combination of the gradients with respect to
+    ``at``.
+    """
     to = lambda y, k: gr.asarray(weights(y.shape, k)).astype(y.dtype)
     total = lambda *a: (f(*a) * to(f(*a), seed)).sum()
     first = gr.grad(total, argnums=at)
@@ -136,7 +142,7 @@ def pulled(f, args, at, order, seed):
 
 
 def pulled_torch(f, args, at, order, seed):
-    """PyTorch: the same."""
+    """The same for PyTorch."""
     to = lambda y, k: torch.from_numpy(weights(y.shape, k)).to(y.dtype)
     inputs = [args[i] for i in at]
     y = f(*args)
@@ -145,7 +151,7 @@ def pulled_torch(f, args, at, order, seed):
     out = [y, first]
     if graph:
         total = sum((g * to(g, seed + 1 + i)).sum() for i, g in enumerate(first))
-        # Nothing may depend on anything any more.
+        # The first derivative may be constant.
         second = [None] * len(inputs)
         if total.requires_grad:
             second = torch.autograd.grad(total, inputs, allow_unused=True)
@@ -156,7 +162,9 @@ def pulled_torch(f, args, at, order, seed):
 
 
 def check(name, ours, theirs, args, at, dtype):
-    """Both libraries' function of the same numbers; differentiated by the arguments ``at``."""
+    """Compares a function in both libraries on the same numbers, differentiated with respect to
+    ``at``.
+    """
     value_tol, first_tol, second_tol = TOLERANCE[dtype]
     first_tol = max(first_tol, 1e-7 if name in ROUNDED else 0.0)
     order = 0 if not at else 2 if second_tol is not None and name not in ONCE else 1
@@ -223,7 +231,7 @@ def test_modules(row, options, dtype):
         )
 
     check(name, call_ours, call_theirs, args, at, dtype)
-    # What training left in the buffers: running statistics.
+    # Load the buffers as training left them, such as running statistics.
     ours.load_state_dict(state)
     theirs.load_state_dict(
         {k: torch.from_numpy(v.numpy().copy()) for k, v in state.items()}, strict=False
@@ -240,7 +248,7 @@ def test_modules(row, options, dtype):
 
 
 def test_every_name_that_both_libraries_have_is_compared():
-    """Here, or by an expression of `test_layers_torch.py`."""
+    """In this file, or by an expression of `test_layers_torch.py`."""
     expressions = set(
         re.findall(r"\w+", " ".join(str(case[0]) for case in test_layers_torch.CASES))
     )
@@ -263,7 +271,7 @@ def test_optimizers(name, options, dtype):
     start, steps = np.linspace(-1, 1, 6).reshape(2, 3), 5
     rtol = {"float64": 1e-12, "float32": 1e-5}[dtype]
     if name in ("NAdam", "ASGD"):
-        # PyTorch keeps a product of its steps, or its rate, in float32.
+        # PyTorch keeps a product over the steps, or its rate, in float32.
         rtol = max(rtol, 1e-7)
     theirs = torch.nn.Parameter(to_torch(start, dtype))
     ours = {"w": to_girih(theirs)}

@@ -1,5 +1,5 @@
-"""Transforms of transforms, each case of the upstream composition suite: what ``vmap``, ``vjp``,
-``jvp`` and the Jacobians give together is what calculus says, by formulas and by differences.
+"""Compositions of transforms, with each case of the upstream suite: combinations of ``vmap``,
+``vjp``, ``jvp`` and the Jacobians have the derivatives of calculus, by formulas and by differences.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class TestHigherOrders:
 
 
 def cubes(x: gr.Tensor) -> gr.Tensor:
-    """With the Hessian ``diag(6 x)``."""
+    """A function whose Hessian is ``diag(6 x)``."""
     return (x * x * x).sum()
 
 
@@ -179,7 +179,7 @@ class TestAgainstFormulas:
         def f(x: gr.Tensor) -> gr.Tensor:
             return (gr.reshape(x, [3, 2]).unsqueeze(0).sum(axis=2) ** 3).sum()
 
-        # Elements that lie next to each other in memory are summed in pairs.
+        # Elements that are adjacent in memory are summed in pairs.
         pairs = x.numpy().reshape(3, 2).sum(1)
         expected = np.kron(np.diag(6 * pairs), np.ones((2, 2))).reshape(2, 3, 2, 3)
         close(gr.jacfwd(gr.jacrev(f))(x), expected)
@@ -201,7 +201,7 @@ HESSIANS = {
     "reverse of forward": lambda f: gr.jacrev(gr.jacfwd(f)),
     "reverse of reverse": lambda f: gr.jacrev(gr.jacrev(f)),
 }
-#: Functions of one reduction or view each, and the shape of the argument.
+#: Functions with one reduction or view each, and the shape of the argument.
 FUNCTIONS = {
     "sum": (cubes, (4,)),
     "sum along an axis": (lambda x: gr.sin((x * x).sum(axis=0)).sum(), (3, 4)),

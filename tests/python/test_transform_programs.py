@@ -1,5 +1,6 @@
 """Compositions of transforms to depth four, on random programs with control flow: each transform
-has two forms that must agree, and the compositions of both are compared."""
+has two equivalent forms, and the compositions of both are compared.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +15,15 @@ Function = Any
 
 
 def program(rng: random.Random, depth: int = 2) -> Function:
-    """A smooth random function of a vector of three to such a vector. Control flow nests `depth` deep."""
+    """A smooth random function from a vector of three to a vector of three, with control flow to
+    `depth` levels.
+    """
     unary = [gr.sin, gr.tanh, lambda x: gr.exp(-x * x), lambda x: x * gr.sigmoid(x), gr.cos]
     matrix = gr.asarray(np.random.default_rng(rng.randrange(1000)).normal(size=(3, 3)) / 2)
     key = gr.random.key(rng.randrange(1000))
 
     def inner() -> Function:
-        """What a branch or an iteration does."""
+        """The body of a branch or an iteration."""
         return program(rng, depth - 1) if depth > 0 else rng.choice(unary)
 
     def product(x: gr.Tensor) -> gr.Tensor:
@@ -36,7 +39,7 @@ def program(rng: random.Random, depth: int = 2) -> Function:
         return gr.linalg.solve(gr.outer(x, x) + 3 * gr.eye(3, dtype=gr.float64), x)
 
     def accumulated(x: gr.Tensor) -> gr.Tensor:
-        # The product of 2 x 2 matrices of ones below the diagonal: sums from the left.
+        # A linear recurrence: pairs (a, b) stand for the maps c -> a c + b, composed from the left.
         pair = (gr.cos(x), gr.sin(x))
         joined = lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1])
         return gr.associative_scan(joined, pair)[1]
@@ -119,7 +122,7 @@ def pushed(f: Function) -> Function:
 
 
 def pushed_by_reverse(f: Function) -> Function:
-    """The transpose of the pullback, which is linear: the derivative along the direction."""
+    """The transpose of the pullback, which is linear: the directional derivative."""
 
     def run(x: gr.Tensor) -> gr.Tensor:
         y, pullback = gr.vjp(f, x)

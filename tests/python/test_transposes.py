@@ -1,4 +1,4 @@
-"""Reads across the rows: whole tiles, what is left beside them, every size of element."""
+"""Reads across rows: whole tiles, remainders, and every element size."""
 
 import girih as gr
 import numpy as np

@@ -1,4 +1,4 @@
-"""Pytrees."""
+"""Pytrees: flattening, unflattening, and registered types."""
 
 from __future__ import annotations
 

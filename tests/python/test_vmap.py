@@ -18,7 +18,7 @@ def close(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
 
 
 def looped(f: Any, *args: gr.Tensor) -> np.ndarray:
-    """The function on each member, stacked."""
+    """The function applied to each member, stacked."""
     return np.stack([f(*(a[i] for a in args)).numpy() for i in range(args[0].shape[0])])
 
 
@@ -68,7 +68,7 @@ class TestFunctions:
             ]
         )
         close(gr.vmap(f, in_axes=axes)(*given), expected)
-        # Derivatives on the batch, by forward and by reverse mode.
+        # Derivatives of the batch, in forward and in reverse mode.
         scalar = lambda *xs: (gr.sin(f(*xs)) ** 2).sum()
         by = gr.vmap(gr.grad(scalar, (0, 1)), in_axes=axes)(*given)
         for i in range(3):
@@ -83,7 +83,7 @@ class TestFunctions:
             close(gr.vmap(lambda x: gr.cumsum(x, axis=0), in_axes=axis)(x), expected)
             back = gr.vmap(lambda x: x * 2, in_axes=axis, out_axes=axis)(x)
             close(back, 2 * x.numpy())
-        # Negative axes inside are those of a member.
+        # Negative axes in the function are axes of a member.
         close(gr.vmap(lambda x: x.sum(axis=-1))(x), x.numpy().sum(-1))
         close(gr.vmap(gr.vmap(lambda x: x.sum(axis=0)), in_axes=1)(x), x.numpy().sum(2).T)
 
@@ -121,7 +121,7 @@ class TestFunctions:
 
 
 class TestConvolutions:
-    """Kernels of a batch of any size are one program."""
+    """Convolutions with per-member kernels have one program for every batch size."""
 
     CASES: ClassVar = {
         "strides and groups": {"stride": 2, "padding": 1, "groups": 2},

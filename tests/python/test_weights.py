@@ -1,4 +1,4 @@
-"""Right operands of products that are given again and again are kept packed."""
+"""Right operands of GEMMs that are reused many times stay packed."""
 
 import girih as gr
 import numpy as np

@@ -1,8 +1,8 @@
-"""What `test_torch_oracle.py` compares with PyTorch, one row per case: functions, modules, optimisers.
+"""The tables for `test_torch_oracle.py`, one row per case: functions, modules, optimisers.
 
-A row names what is compared in both libraries, the shapes of the operands, and options, which both
-are called with. Where the libraries' words differ an option is written ``Two(ours, theirs)``.
-Operands are floating-point numbers of a domain, unless the shape is one of the kinds below.
+A row has the name in both libraries, the shapes of the operands, and options, which are passed to
+both libraries. If the libraries' spellings differ, an option is written ``Two(ours, theirs)``.
+Operands are floating-point numbers from a domain, unless the shape is one of the kinds below.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Two:
-    """An option's value here and in PyTorch."""
+    """The values of an option in Girih and in PyTorch."""
 
     ours: Any
     theirs: Any
 
 
 class Leave:
-    """In place of a value: the option is not given."""
+    """Used in place of a value: the option is not passed."""
 
     def __repr__(self) -> str:
         return "leave"
@@ -44,7 +44,7 @@ class Signs:
 
 @dataclass(frozen=True)
 class Within:
-    """Numbers between two bounds; with ``fixed``, nothing is differentiated by them."""
+    """Numbers between two bounds; with ``fixed``, they are not differentiated."""
 
     shape: tuple[int, ...]
     low: float
@@ -66,7 +66,7 @@ def positive(*shape: int, fixed: bool = False) -> Within:
 
 
 def fixed(*shape: int) -> Within:
-    """Targets: numbers that nothing is differentiated by."""
+    """Targets: numbers that are not differentiated."""
     return Within(shape, -2.0, 2.0, True)
 
 
@@ -117,7 +117,7 @@ FUNCTIONS: list[tuple[str, str, list[Any], list[dict[str, Any]]]] = [
     ("power", "pow", [positive(3, 5), X], [{}]),
     ("fmod", "fmod", [X, positive(3, 5)], [{}]),
     ("as_strided", "as_strided", [X], [{"size": (3, 2), "stride": (1, 2), "storage_offset": 1}]),
-    # Convolutions and what is like them.
+    # Convolutions and related functions.
     *[(f"conv{n}d", f"conv{n}d", [x, (6, 4, *k), (6,)], [
         {}, {"stride": 2}, {"padding": 1}, {"padding": "same"}, {"dilation": 2}, {"stride": 2, "padding": 1, "dilation": 2},
     ]) for n, x, k in ((1, LINE, (3,)), (2, IMAGE, (3, 2)), (3, (1, 4, 5, 4, 6), (2, 1, 2)))],
@@ -180,7 +180,8 @@ FUNCTIONS: list[tuple[str, str, list[Any], list[dict[str, Any]]]] = [
     ("gaussian_nll_loss", "gaussian_nll_loss", [X, fixed(3, 5), positive(3, 5)], loss({"full": True})),
 ]  # fmt: skip
 
-#: ``(class, constructor's arguments, options, operands)``; the classes have one name in both.
+#: ``(class, constructor's arguments, options, operands)``; the class has the same name in both
+#: libraries.
 MODULES: list[tuple[str, tuple[Any, ...], list[dict[str, Any]], list[Any]]] = [
     *[(m, (), [{}], [X]) for m in rows(
         "ReLU ReLU6 Sigmoid SiLU Tanh GELU ELU CELU SELU Hardsigmoid Hardswish Hardtanh Hardshrink "
@@ -233,7 +234,7 @@ MODULES: list[tuple[str, tuple[Any, ...], list[dict[str, Any]], list[Any]]] = [
     ("GaussianNLLLoss", (), loss({"full": True}), [X, fixed(3, 5), positive(3, 5)]),
 ]  # fmt: skip
 
-#: Names that both libraries have and that no row compares, with the reason.
+#: Names in both libraries that no row compares, with the reason.
 ELSEWHERE: dict[str, str] = {
     **dict.fromkeys(rows("FractionalMaxPool2d FractionalMaxPool3d fractional_max_pool2d fractional_max_pool3d"),
                     "they draw other random numbers"),
@@ -251,7 +252,7 @@ ELSEWHERE: dict[str, str] = {
     "pad": "its widths are NumPy's; test_arrange.py compares it with NumPy",
 }  # fmt: skip
 
-#: ``(class, options)``; the classes have one name in both.
+#: ``(class, options)``; the class has the same name in both libraries.
 OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {}),
     ("SGD", {"weight_decay": 0.1}),
