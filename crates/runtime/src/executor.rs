@@ -156,7 +156,7 @@ pub struct Executor {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) backend: Arc<dyn Backend>,
     streams: Arc<DefaultStreams>,
-    /// The queue for copies that should not delay the streams' work.
+    /// The queue for copies that should not wait for the streams' work.
     pub(crate) copies: OnceLock<DeviceQueue>,
     /// Staging buffers for copies to the device.
     pub(crate) staging: OnceLock<HostMemoryPool>,

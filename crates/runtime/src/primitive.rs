@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(runs(4, &[(2, 100, 8), (2, 10, 4)]), (grid, (114, 16)));
         assert_eq!(runs(4, &[(2, 100, 8), (0, 10, 4)]), (vec![], (0, 0)));
         assert_eq!(runs(0, &[]), (vec![], (0, 0)));
-        // A source that stands still is read again and again.
+        // A source with stride 0 is read repeatedly.
         assert_eq!(runs(2, &[(2, 0, 2)]), (vec![(0, 0), (0, 2)], (2, 4)));
     }
 }

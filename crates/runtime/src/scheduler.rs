@@ -374,7 +374,7 @@ impl Shared {
             let lost = state.forget_the_parents_work();
             drop(state);
             // Drop the submissions without the lock: they may own the last reference to a value
-            // whose drop takes it.
+            // whose destructor takes the lock.
             drop(lost);
             return self.lock();
         }

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use girih_ir::DType;
 
-    /// The value of each element, row by row, of an array of bytes.
+    /// The bytes of each element of an array, in row-major order.
     fn elements(array: &Strided, memory: &[u8]) -> Vec<Vec<u8>> {
         let shape: Vec<usize> = array.shape().collect();
         let strides: Vec<isize> = array.byte_strides().collect();
@@ -358,7 +358,7 @@ mod tests {
             (copies[0].run, &copies[0].repeats[..]),
             (120, &[Repeat { count: 2, source: 240, target: 120 }][..])
         );
-        // Both backwards is forwards.
+        // Two backward axes are copied forwards.
         let back = dense.slice(0, 3, 4, -1).unwrap();
         let copies = back.copies(here, &back, here).unwrap();
         assert_eq!((copies.len(), copies[0].run), (1, 960));

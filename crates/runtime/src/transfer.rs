@@ -397,7 +397,7 @@ mod tests {
         let source = manager.executor.upload(&range(24)).unwrap();
         let target = manager.executor.upload(&[0; 96]).unwrap();
         let dense = Strided::dense(&spec);
-        // The middle, upside down, to the last columns.
+        // Copies the middle, with the rows reversed, to the last columns.
         let from = dense.region(&[1, 1], &[2, 3]).unwrap().slice(0, 1, 2, -1).unwrap();
         let to = dense.region(&[0, 3], &[2, 3]).unwrap();
         let handle = manager.device_to_device_async((&source, &from), (&target, &to)).unwrap();
@@ -407,7 +407,7 @@ mod tests {
         expected[3..6].copy_from_slice(&[13, 14, 15]);
         expected[9..12].copy_from_slice(&[7, 8, 9]);
         assert_eq!(found, expected);
-        // A view shares the handle and is further on.
+        // A view has the buffer's handle and an offset.
         let view = Value { buffer: source.buffer.clone(), offset: 48 };
         let half = Strided::dense(&TensorSpec::new([2, 6], DType::I32));
         let handle = manager.device_to_device_async((&view, &half), (&target, &half)).unwrap();

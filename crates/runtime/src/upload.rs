@@ -200,7 +200,7 @@ mod tests {
         completion
     }
 
-    /// Has a stream busy until the sender is dropped; returns when it is.
+    /// Keeps a stream busy until the sender is dropped; returns once the stream is busy.
     fn busy(stream: &Stream) -> (Sender<()>, Arc<Completion>) {
         let (sender, receiver) = mpsc::channel::<()>();
         let (begun, has_begun) = mpsc::channel();
@@ -213,7 +213,7 @@ mod tests {
         (sender, done)
     }
 
-    /// The streams of the copies to this executor's device.
+    /// The stream and the size in bytes of each copy to this executor's device.
     fn copies(executor: &Executor, recording: &Recording) -> Vec<(Option<usize>, usize)> {
         let own = |s: &crate::trace::Span| {
             s.device == executor.device().id() && s.kind == SpanKind::CopyToDevice
@@ -298,7 +298,7 @@ mod tests {
         for size in [0, 1, 5_000] {
             let bytes: Vec<u8> = (0..size).map(|i| (i % 253) as u8).collect();
             let value = from.upload(&bytes).unwrap();
-            // Neither device is waited for.
+            // The call does not wait for either device.
             let (hold, held) = busy(&to.thread_stream());
             let (copied, done) = to.upload_from(&from.thread_stream(), &value, size).unwrap();
             drop(value);

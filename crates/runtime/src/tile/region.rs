@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(copy.repeats[..], [Repeat { count: 2, source: 240, target: 120 }]);
         let back = region.copy(at, at, &[2, 3, 10], false);
         assert_eq!(back.repeats[..], [Repeat { count: 2, source: 120, target: 240 }]);
-        // Into a larger block: its rows are further apart.
+        // The rows of a larger block have a larger stride.
         let short = Region::new(&spec(), &[0, 0, 8], &[4, 6, 2]);
         let padded = short.copy(at, at, &[4, 6, 4], true);
         assert_eq!((padded.run, padded.bytes()), (8, 192));
