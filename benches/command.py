@@ -128,8 +128,7 @@ def measure_rows(
 def run(
     chosen: Chosen, options: argparse.Namespace, out: Path, about: dict[str, Any], write: Write
 ) -> int:
-    """Measures and writes the results, also after an interruption; returns 1 if a value was wrong.
-    """
+    """Measures and writes the results, also when interrupted; returns 1 if a value was wrong."""
     libraries, missing = peers.installed(options.libraries)
     about["threads"] = options.threads
     about["versions"] = {lib.name: lib.version for lib in libraries if lib.name in peers.ALL}

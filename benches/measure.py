@@ -139,8 +139,7 @@ def gradient(loss: Callable[..., Any]) -> Build:
 
 
 def largest_difference(found: Any, expected: Any) -> float:
-    """The maximum difference of two values or lists of values, relative to the largest value or 1.
-    """
+    """The maximum difference of two values or lists, relative to the largest value or 1."""
     if not isinstance(expected, list):
         found, expected = [found], [expected]
     worst = 0.0

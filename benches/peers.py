@@ -53,8 +53,7 @@ class Library:
         return array
 
     def copied(self, array: np.ndarray) -> Any:
-        """A copy of the array as a tensor, by the function that users of the library call for it.
-        """
+        """A copy of the array as a tensor, by the function that the library's users call."""
         return array.copy()
 
     def low(self, array: np.ndarray) -> Any:

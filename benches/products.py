@@ -20,8 +20,7 @@ TARGETS = {1: 1 / 1.5, 4: 1 / 4, 8: 1 / 4, 16: 1 / 2.5, 32: 1 / 1.8, 128: 1 / 1.
 
 
 def scaled(*shapes: tuple[int, ...]) -> Callable[[np.random.Generator], list[np.ndarray]]:
-    """Operands whose products are of order one: matrices divided by the square root of their rows.
-    """
+    """Operands whose products are of order one: matrices over the square root of their rows."""
 
     def make(rng: np.random.Generator) -> list[np.ndarray]:
         draws = [rng.standard_normal(s, np.float32) for s in shapes]

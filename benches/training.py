@@ -1,5 +1,4 @@
-"""Training steps with Adam, which update parameters and state; and the time of their compilation.
-"""
+"""Training steps with Adam, which update parameters and state; their compilation time."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ def one_hot(rng: np.random.Generator, rows: int, classes: int) -> np.ndarray:
 
 
 def weight(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    """A random parameter. Its number of inputs is the first axis, or the last three axes of four.
-    """
+    """A random parameter. Its inputs are the first axis, or the last three axes of four."""
     inputs = np.prod(shape[1:]) if len(shape) == 4 else shape[0]
     return (rng.standard_normal(shape) / np.sqrt(inputs)).astype(np.float32)
 
@@ -73,8 +71,7 @@ PER_BLOCK = 12
 
 @dataclass(frozen=True)
 class Transformer:
-    """The sizes of a stack of blocks of attention and a feed-forward layer of four times the width.
-    """
+    """The sizes of a stack of attention blocks with feed-forward layers of four times the width."""
 
     blocks: int
     batch: int

@@ -1,5 +1,4 @@
-"""A two-layer LSTM over a hundred steps, and a model of categorical features with embedding tables.
-"""
+"""A two-layer LSTM over a hundred steps, and a model of categories with embedding tables."""
 
 from __future__ import annotations
 

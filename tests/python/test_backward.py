@@ -1,5 +1,4 @@
-"""The imperative API for gradients: ``requires_grad_``, ``backward``, ``grad``, hooks, ``no_grad``.
-"""
+"""The imperative API for gradients: ``requires_grad_``, ``backward``, ``grad``, hooks, ``no_grad``."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ def watched(fun):
 
 
 def check(fun, ways):
-    """Asserts that each way of calling reaches Python at most once, and that each call is correct.
-    """
+    """Asserts that each way of calling reaches Python at most once, and that each call is correct."""
     compiled, calls = watched(fun)
     for args, kwargs in ways:
         before = len(calls)

@@ -1,5 +1,4 @@
-"""Modules that hold modules or parameters in lists, by names and in order, and their printed form.
-"""
+"""Modules that hold modules or parameters in lists, by names and in order, and their printed form."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every example runs at a small size and writes its files; its page of the documentation shows it.
-"""
+"""Every example runs at a small size and writes its files; its page of the documentation shows it."""
 
 from __future__ import annotations
 

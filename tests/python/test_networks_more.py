@@ -1,5 +1,4 @@
-"""Position encodings, caches, parametrised weights, and state dictionaries exchanged with PyTorch.
-"""
+"""Position encodings, caches, parametrised weights, and state dictionaries exchanged with PyTorch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""NumPy's functions and operators on tensors: recorded if there is an op, else applied to values.
-"""
+"""NumPy's functions and operators on tensors: recorded if there is an op, else applied to values."""
 
 from __future__ import annotations
 

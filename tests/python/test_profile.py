@@ -163,8 +163,7 @@ def test_the_page_holds_the_trace(tmp_path: Path) -> None:
 
 
 def drawn_by_a_browser(page: Path, folder: Path) -> tuple[list[str], set[str], str]:
-    """The kinds of the spans that a headless browser draws, the names of rows, and the whole DOM.
-    """
+    """The kinds of the spans that a headless browser draws, the names of rows, and the whole DOM."""
     assert BROWSER is not None
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     done = subprocess.run(

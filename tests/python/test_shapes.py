@@ -1,5 +1,4 @@
-"""Views, placement and indexing against NumPy. One row per case, with the call in both libraries.
-"""
+"""Views, placement and indexing against NumPy. One row per case, with the call in both libraries."""
 
 from __future__ import annotations
 

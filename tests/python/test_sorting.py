@@ -12,8 +12,7 @@ REAL = [dtype for dtype in DTYPES if dtype not in COMPLEX]
 
 
 def awkward(shape, dtype, seed=0):
-    """Few distinct values, so that many are equal; floats include NaN, infinities and both zeros.
-    """
+    """Few distinct values, so that many are equal; floats include NaN, infinities and both zeros."""
     x = (
         np.round(sample(shape, dtype, seed, -3, 3))
         if dtype in FLOATS

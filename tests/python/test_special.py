@@ -1,5 +1,4 @@
-"""Special functions against SciPy: accuracy in units in the last place, special points, gradients.
-"""
+"""Special functions against SciPy: accuracy in units in the last place, special points, gradients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""All numbers of threads have bitwise equal results, and programs with threads of their own work.
-"""
+"""All numbers of threads have bitwise equal results, and programs with threads of their own work."""
 
 from __future__ import annotations
 
