@@ -226,6 +226,8 @@ impl LoadedKernel {
 #[cfg(target_arch = "x86_64")]
 fn generated_product(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
     let product = Product::new(kernel, maps)?;
+    #[cfg(test)]
+    crate::dump::record_gemm(product.describe());
     let prepared = Prepared::compiled(kernel, &jit::Generator, false);
     Some(LoadedKernel(Form::Product(Box::new((product, prepared)))))
 }
@@ -250,6 +252,8 @@ fn library_product(kernel: &Kernel) -> Option<Matmul> {
 pub(crate) fn row_product(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
     #[cfg(target_arch = "x86_64")]
     if let Some(product) = RowsProduct::new(kernel, rows) {
+        #[cfg(test)]
+        crate::dump::record_gemm(product.describe());
         return Some(Box::new(product));
     }
     Some(Box::new(library_product(kernel)?))

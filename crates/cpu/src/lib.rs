@@ -15,6 +15,8 @@ mod calibration;
 mod device;
 mod dims;
 mod disassembly;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod dump;
 mod explain;
 mod file;
 mod jit;

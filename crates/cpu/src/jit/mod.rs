@@ -93,6 +93,9 @@ impl Compiler for Generator {
     }
 }
 
+#[cfg(all(test, target_arch = "x86_64"))]
+pub(crate) use tests::{as_if, generates};
+
 /// Clears the cache of compiled functions; functions in use remain valid.
 pub(crate) fn forget() {
     #[cfg(target_arch = "x86_64")]

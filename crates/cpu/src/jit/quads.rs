@@ -27,6 +27,10 @@ const RIGHT: [u8; 2] = [29, 30];
 
 /// True if the machine has the instruction and generated code is not disabled.
 pub(crate) fn available() -> bool {
+    #[cfg(test)]
+    if let Some([vnni, _]) = super::tests::EXTENSIONS.get() {
+        return vnni;
+    }
     enabled() && is_x86_feature_detected!("avx512vnni")
 }
 

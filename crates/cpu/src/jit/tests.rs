@@ -24,6 +24,25 @@ const INTEGERS: [DType; 8] =
 thread_local! {
     /// The level that code is generated for in this thread, if not the best.
     pub(super) static LEVEL: Cell<Option<Isa>> = const { Cell::new(None) };
+    /// Whether code for VNNI and for AMX is generated in this thread, if not as the machine has
+    /// them.
+    pub(super) static EXTENSIONS: Cell<Option<[bool; 2]>> = const { Cell::new(None) };
+}
+
+/// Calls `f`, in which code is generated for a machine of this level, with or without VNNI and AMX.
+/// The code must not be run.
+pub(crate) fn as_if<R>(isa: Isa, extensions: [bool; 2], f: impl FnOnce() -> R) -> R {
+    LEVEL.set(Some(isa));
+    EXTENSIONS.set(Some(extensions));
+    let result = f();
+    LEVEL.set(None);
+    EXTENSIONS.set(None);
+    result
+}
+
+/// True if code is generated on this machine.
+pub(crate) fn generates() -> bool {
+    super::function::enabled()
 }
 
 /// Runs a test for each level that code is generated for on this machine.

@@ -133,7 +133,7 @@ impl<Call> Function<Call> {
 
 /// True if the machine has the instructions of these micro-kernels and they are not disabled.
 pub(super) fn enabled() -> bool {
-    super::function::enabled() && Isa::best() >= Isa::Avx512
+    super::function::enabled() && super::function::level() >= Isa::Avx512
 }
 
 impl Tile {

@@ -116,6 +116,18 @@ impl MatrixProduct {
         Some(MatrixProduct { at_once, tall, short, begin, size, lie, rows, columns })
     }
 
+    /// The decisions, as text for the dump.
+    #[cfg(test)]
+    pub fn describe(&self) -> String {
+        let MatrixProduct { at_once, begin, rows, columns, .. } = self;
+        let engine = if begin.is_some() { "VNNI" } else { "AMX" };
+        let (lie, begin) = (self.lie == Lie::Rows, begin.unwrap_or(0));
+        format!(
+            " ({engine}, {at_once} rows at once, row-major B: {lie}, correction {begin}, chunks of \
+             {rows} by {columns})"
+        )
+    }
+
     /// All micro-kernels.
     pub fn functions(&self) -> impl Iterator<Item = &Function<UnitCall>> {
         self.tall.iter().chain(&self.short)

@@ -21,6 +21,8 @@
 //! run on VNNI if there is VNNI.
 
 mod chunk;
+#[cfg(test)]
+mod describe;
 mod dots;
 mod integers;
 mod made;

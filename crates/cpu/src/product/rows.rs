@@ -17,7 +17,7 @@ const TILE: usize = 1 << 16;
 /// A GEMM of a kernel over rows that is ready to run.
 pub(crate) struct RowsProduct {
     /// One GEMM per number of rows that it is run on; they differ only in that number.
-    products: SmallVec<[(usize, Product); 2]>,
+    pub(super) products: SmallVec<[(usize, Product); 2]>,
 }
 
 impl RowsProduct {

@@ -1,0 +1,56 @@
+//! The decisions about a GEMM as text, for the dump of `crate::dump`. The text has the words of
+//! BLIS, not the names of fields.
+
+use super::{Cut, Product, RowsProduct};
+
+/// The blocking as text.
+fn blocking(cut: &Cut) -> String {
+    let Cut { parts, depth, tiles, rows, taller, vectors, panels, block, slab, down, across } = cut;
+    format!(
+        "{tiles} tiles of {rows} rows, {taller} of them with one more; {panels} panels of \
+         {vectors} vectors, {slab} a slab; kc {block}; {down} by {across} chunks; split-K {parts} \
+         of {depth}"
+    )
+}
+
+impl Product {
+    /// The decisions, as text.
+    pub fn describe(&self) -> String {
+        let strategy = match self {
+            _ if self.matrix.is_some() => "matrix engine",
+            _ if self.dots.is_some() => "dot products",
+            _ if self.strewn.is_some() => "indirect B",
+            _ if self.direct.is_some() => "B packed by the first tile",
+            _ => "B packed ahead",
+        };
+        let yes = |yes: bool| if yes { "yes" } else { "no" };
+        let engine = self.matrix.as_ref().map_or(String::new(), |matrix| matrix.describe());
+        format!(
+            "gemm {}x{}x{}, batch {:?}: {strategy}{engine}; A in place {:?}; A packed for all {}; \
+             prologues {} {}; result in place {}; {} bytes an element; prepacked {:?}; cost {} ns; \
+             {}",
+            self.m,
+            self.n,
+            self.k,
+            self.batch.as_slice(),
+            self.apart,
+            yes(self.packs_left_for_all()),
+            yes(self.made[0].is_some()),
+            yes(self.made[1].is_some()),
+            yes(self.out.is_some()),
+            self.core_bytes,
+            self.weights(),
+            self.cost_ns(),
+            blocking(&self.cut),
+        )
+    }
+}
+
+impl RowsProduct {
+    /// The decisions for each number of rows, as text.
+    pub fn describe(&self) -> String {
+        let one =
+            |(rows, product): &(usize, Product)| format!("{rows} rows: {}", product.describe());
+        self.products.iter().map(one).collect::<Vec<_>>().join("\n")
+    }
+}
