@@ -1,12 +1,12 @@
 //! A kernel that is ready to run on the CPU: loops, generated where possible, a GEMM, or a branch
 //! or loop over kernels, run on the pool.
 
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::{Gemm, RowwiseGemm};
 use crate::jit;
 use crate::keep::Keep;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
-#[cfg(target_arch = "x86_64")]
-use crate::product::{Product, RowsProduct};
 use crate::threads::Threads;
 use girih_kernel::exec::{Driver, Hooks, RowProduct, Steady};
 use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
@@ -23,7 +23,7 @@ enum Form {
     Portable(Box<Prepared>),
     Matmul(Box<(Matmul, Prepared)>),
     #[cfg(target_arch = "x86_64")]
-    Product(Box<(Product, Prepared)>),
+    Gemm(Box<(Gemm, Prepared)>),
     InOrder(Box<InOrder>),
     /// With the kernels of each of its programs.
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
@@ -122,17 +122,17 @@ impl LoadedKernel {
         }
         if let Core::Rows(rows) = &kernel.core
             && kernel.points() == 1
-            && let Some((maps, product)) = rows.product()
+            && let Some((maps, gemm)) = rows.product()
         {
-            return generated_product(product, maps).unwrap_or_else(|| {
+            return generated_gemm(gemm, maps).unwrap_or_else(|| {
                 LoadedKernel(Form::InOrder(Box::new(InOrder::new(rows, often))))
             });
         }
-        if let Some(product) = generated_product(kernel, &[]) {
-            return product;
+        if let Some(gemm) = generated_gemm(kernel, &[]) {
+            return gemm;
         }
         let prepared = Prepared::compiled(kernel, &jit::Generator, often);
-        LoadedKernel(match library_product(kernel) {
+        LoadedKernel(match gemm_crate_matmul(kernel) {
             Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
             None => Form::Portable(Box::new(prepared)),
         })
@@ -145,7 +145,7 @@ impl LoadedKernel {
             Form::Portable(prepared) => prepared.code(),
             Form::Matmul(form) => form.1.code(),
             #[cfg(target_arch = "x86_64")]
-            Form::Product(form) => [form.0.code(), form.1.code()].concat(),
+            Form::Gemm(form) => [form.0.code(), form.1.code()].concat(),
             Form::InOrder(form) => form.kernels.iter().flat_map(LoadedKernel::code).collect(),
             Form::Control(form) => form.1.iter().flatten().flat_map(LoadedKernel::code).collect(),
         }
@@ -169,7 +169,7 @@ impl LoadedKernel {
     pub(crate) fn weights(&self) -> Option<usize> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Form::Product(form) => form.0.weights(),
+            Form::Gemm(form) => form.0.weights(),
             _ => None,
         }
     }
@@ -191,7 +191,7 @@ impl LoadedKernel {
             Form::Matmul(form) => unsafe { form.0.run(&form.1, bindings, pool) },
             // SAFETY: as for the matmul.
             #[cfg(target_arch = "x86_64")]
-            Form::Product(form) => unsafe { form.0.run(&form.1, bindings, pool, keep) },
+            Form::Gemm(form) => unsafe { form.0.run(&form.1, bindings, pool, keep) },
             // SAFETY: the caller's promise.
             Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             // SAFETY: the caller's promise.
@@ -224,21 +224,21 @@ impl LoadedKernel {
 /// A GEMM in generated micro-kernels; `maps` are prologues that compute its operands as they are
 /// packed.
 #[cfg(target_arch = "x86_64")]
-fn generated_product(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
-    let product = Product::new(kernel, maps)?;
+fn generated_gemm(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
+    let gemm = Gemm::new(kernel, maps)?;
     #[cfg(test)]
-    crate::dump::record_gemm(product.describe());
+    crate::dump::record_gemm(gemm.describe());
     let prepared = Prepared::compiled(kernel, &jit::Generator, false);
-    Some(LoadedKernel(Form::Product(Box::new((product, prepared)))))
+    Some(LoadedKernel(Form::Gemm(Box::new((gemm, prepared)))))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn generated_product(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
+fn generated_gemm(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
     None
 }
 
 /// A GEMM through the `gemm` crate.
-fn library_product(kernel: &Kernel) -> Option<Matmul> {
+fn gemm_crate_matmul(kernel: &Kernel) -> Option<Matmul> {
     match &kernel.core {
         // The library detects the instruction set itself, and does not know about a limit.
         Core::Matmul { lhs, rhs, .. } if Isa::best() == Isa::machine() => {
@@ -249,14 +249,14 @@ fn library_product(kernel: &Kernel) -> Option<Matmul> {
 }
 
 /// The GEMM of a kernel over rows that is run on these numbers of rows at a time.
-pub(crate) fn row_product(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+pub(crate) fn rowwise_gemm(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
     #[cfg(target_arch = "x86_64")]
-    if let Some(product) = RowsProduct::new(kernel, rows) {
+    if let Some(gemm) = RowwiseGemm::new(kernel, rows) {
         #[cfg(test)]
-        crate::dump::record_gemm(product.describe());
-        return Some(Box::new(product));
+        crate::dump::record_gemm(gemm.describe());
+        return Some(Box::new(gemm));
     }
-    Some(Box::new(library_product(kernel)?))
+    Some(Box::new(gemm_crate_matmul(kernel)?))
 }
 
 /// # Safety

@@ -19,13 +19,13 @@ mod disassembly;
 mod dump;
 mod explain;
 mod file;
+#[cfg(target_arch = "x86_64")]
+mod gemm;
 mod jit;
 mod keep;
 mod kernel;
 mod matmul;
 pub mod pool;
-#[cfg(target_arch = "x86_64")]
-mod product;
 mod seats;
 mod threads;
 mod wait;

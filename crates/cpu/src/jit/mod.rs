@@ -73,7 +73,7 @@ impl Compiler for Generator {
     }
 
     fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
-        crate::kernel::row_product(kernel, rows)
+        crate::kernel::rowwise_gemm(kernel, rows)
     }
 }
 
@@ -89,7 +89,7 @@ impl Compiler for Generator {
     }
 
     fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
-        crate::kernel::row_product(kernel, rows)
+        crate::kernel::rowwise_gemm(kernel, rows)
     }
 }
 

@@ -6,7 +6,7 @@
 //! cache sets.)
 
 use super::operand::{Side, Target};
-use super::{Memory, Product};
+use super::{Gemm, Memory};
 use crate::jit::tile::LANES;
 use crate::kernel::Shared;
 use crate::pool::Pool;
@@ -37,7 +37,7 @@ fn add_bits(a: f32, b: f32) -> f32 {
     f32::from_bits(a.to_bits().wrapping_add(b.to_bits()))
 }
 
-impl Product {
+impl Gemm {
     /// The address of a part's partial result from a row and column on.
     pub(super) fn part(&self, parts: *mut f32, part: usize, row: usize, column: usize) -> Target {
         let start = parts.wrapping_add((part * self.m + row) * self.n + column);
@@ -47,7 +47,7 @@ impl Product {
     /// Adds the partial results as a binary tree, and runs the epilogue.
     ///
     /// # Safety
-    /// As [`Product::run`]; `parts` holds the partial results.
+    /// As [`Gemm::run`]; `parts` holds the partial results.
     pub(super) unsafe fn add_parts(
         &self,
         parts: Memory,

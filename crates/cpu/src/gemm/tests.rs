@@ -160,11 +160,11 @@ impl Case {
         let at = |values: &[f64], offset: usize, i: isize| values[(offset as isize + i) as usize];
         for (i, &got) in got.iter().enumerate() {
             let [batch, row, column] = [i / (m * n), i / n % m, i % n].map(|x| x as isize);
-            let product = |k: isize| {
+            let gemm = |k: isize| {
                 let x = at(&values[0], left, batch * l0 + row * l[1] + k * l[2]);
                 x * at(&values[1], right, batch * r[0] + k * r[1] + column * r[2])
             };
-            let sum: f64 = (0..k as isize).map(product).sum();
+            let sum: f64 = (0..k as isize).map(gemm).sum();
             let round = |x: f64| Literal::from_f64(self.dtype, x).as_f64();
             let mut want = round(sum);
             if self.body {

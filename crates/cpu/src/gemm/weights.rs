@@ -1,7 +1,7 @@
 //! Prepacked weights: a B that is the same in many runs is packed once and stored with the buffer
 //! that it was packed from.
 
-use super::{Memory, Product};
+use super::{Gemm, Memory};
 use crate::jit::tile::{LANES, Stored};
 use crate::keep::{Keep, Kept};
 use crate::kernel::Shared;
@@ -18,11 +18,11 @@ pub(super) struct Right(pub *const f32);
 // SAFETY: the panels are complete before threads share the pointer, and are only read then.
 unsafe impl Sync for Right {}
 
-impl Product {
+impl Gemm {
     /// The buffer of B, if the GEMM can read B prepacked.
     pub fn weights(&self) -> Option<usize> {
         let plain = self.rhs.outer.step().is_some() && self.rhs.shared.step().is_some();
-        let others = self.dots.is_some() || self.matrix.is_some() || self.made[1].is_some();
+        let others = self.dots.is_some() || self.amx_vnni.is_some() || self.made[1].is_some();
         let one = self.rhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
         let worth = self.n * self.k >= LEAST && self.rhs.stored == Stored::F32;
         (plain && one && worth && !others).then_some(self.rhs.buffer)
@@ -31,7 +31,7 @@ impl Product {
     /// Prepacked B; `keep` decides whether to pack it now.
     ///
     /// # Safety
-    /// As [`Product::run`].
+    /// As [`Gemm::run`].
     pub(super) unsafe fn kept(
         &self,
         keep: &dyn Keep,

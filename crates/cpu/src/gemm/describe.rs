@@ -1,7 +1,7 @@
 //! The decisions about a GEMM as text, for the dump of `crate::dump`. The text has the words of
 //! BLIS, not the names of fields.
 
-use super::{Cut, Product, RowsProduct};
+use super::{Cut, Gemm, RowwiseGemm};
 
 /// The blocking as text.
 fn blocking(cut: &Cut) -> String {
@@ -13,18 +13,18 @@ fn blocking(cut: &Cut) -> String {
     )
 }
 
-impl Product {
+impl Gemm {
     /// The decisions, as text.
     pub fn describe(&self) -> String {
         let strategy = match self {
-            _ if self.matrix.is_some() => "matrix engine",
+            _ if self.amx_vnni.is_some() => "matrix engine",
             _ if self.dots.is_some() => "dot products",
             _ if self.strewn.is_some() => "indirect B",
             _ if self.direct.is_some() => "B packed by the first tile",
             _ => "B packed ahead",
         };
         let yes = |yes: bool| if yes { "yes" } else { "no" };
-        let engine = self.matrix.as_ref().map_or(String::new(), |matrix| matrix.describe());
+        let engine = self.amx_vnni.as_ref().map_or(String::new(), |matrix| matrix.describe());
         format!(
             "gemm {}x{}x{}, batch {:?}: {strategy}{engine}; A in place {:?}; A packed for all {}; \
              prologues {} {}; result in place {}; {} bytes an element; prepacked {:?}; cost {} ns; \
@@ -46,11 +46,10 @@ impl Product {
     }
 }
 
-impl RowsProduct {
+impl RowwiseGemm {
     /// The decisions for each number of rows, as text.
     pub fn describe(&self) -> String {
-        let one =
-            |(rows, product): &(usize, Product)| format!("{rows} rows: {}", product.describe());
-        self.products.iter().map(one).collect::<Vec<_>>().join("\n")
+        let one = |(rows, gemm): &(usize, Gemm)| format!("{rows} rows: {}", gemm.describe());
+        self.gemms.iter().map(one).collect::<Vec<_>>().join("\n")
     }
 }

@@ -2,9 +2,9 @@
 //! the packed B for consecutive rows.
 
 use super::chunk::Block;
-use super::{Chunk, Left, PANEL, Product, Target, with_memory};
+use super::{Chunk, Gemm, Left, PANEL, Target, with_memory};
+use crate::gemm::shape::Cut;
 use crate::jit::tile::LANES;
-use crate::product::shape::Cut;
 use girih_kernel::exec::RowProduct;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use smallvec::SmallVec;
@@ -15,46 +15,46 @@ use std::ops::Range;
 const TILE: usize = 1 << 16;
 
 /// A GEMM of a kernel over rows that is ready to run.
-pub(crate) struct RowsProduct {
+pub(crate) struct RowwiseGemm {
     /// One GEMM per number of rows that it is run on; they differ only in that number.
-    pub(super) products: SmallVec<[(usize, Product); 2]>,
+    pub(super) gemms: SmallVec<[(usize, Gemm); 2]>,
 }
 
-impl RowsProduct {
+impl RowwiseGemm {
     /// `None` for dtypes and machines without generated micro-kernels. `rows` are the numbers of
     /// rows, the most frequent one first.
-    pub fn new(kernel: &Kernel, rows: &[usize]) -> Option<RowsProduct> {
+    pub fn new(kernel: &Kernel, rows: &[usize]) -> Option<RowwiseGemm> {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
-        let mut products: SmallVec<[(usize, Product); 2]> = SmallVec::new();
+        let mut gemms: SmallVec<[(usize, Gemm); 2]> = SmallVec::new();
         for &rows in rows {
-            let product = match products.first() {
+            let gemm = match gemms.first() {
                 Some((_, first)) => {
                     let cut = first.cut.with_rows(rows);
-                    Product::with_cut(kernel, lhs, rhs, |_, _, _, _| cut)?
+                    Gemm::with_cut(kernel, lhs, rhs, |_, _, _, _| cut)?
                 }
                 None => {
                     let cut = |_, n, k, _: &_| Cut::of_rows(rows, n, k);
-                    Product::with_cut(kernel, lhs, rhs, cut)?.used_once()
+                    Gemm::with_cut(kernel, lhs, rhs, cut)?.used_once()
                 }
             };
-            products.push((rows, product));
+            gemms.push((rows, gemm));
         }
-        for (_, product) in &mut products {
-            product.apart = product.rows_apart();
-            product.compile()?;
+        for (_, gemm) in &mut gemms {
+            gemm.apart = gemm.rows_apart();
+            gemm.compile()?;
         }
-        Some(RowsProduct { products })
+        Some(RowwiseGemm { gemms })
     }
 
-    fn product(&self, rows: usize) -> &Product {
-        let found = self.products.iter().find(|p| p.0 == rows);
+    fn of_rows(&self, rows: usize) -> &Gemm {
+        let found = self.gemms.iter().find(|p| p.0 == rows);
         &found.expect("it is run on the numbers of rows that it was made for").1
     }
 }
 
-impl Product {
+impl Gemm {
     /// The same GEMM with one panel, if A can then be read in memory.
-    fn used_once(mut self) -> Product {
+    fn used_once(mut self) -> Gemm {
         let cut = self.cut.clone();
         if let Some(one) = cut.in_one_panel(self.n) {
             self.cut = one;
@@ -128,10 +128,10 @@ impl Product {
     }
 }
 
-impl RowProduct for RowsProduct {
+impl RowProduct for RowwiseGemm {
     fn kept_bytes(&self) -> usize {
-        let (_, product) = &self.products[0];
-        product.padded() * product.k * 4
+        let (_, gemm) = &self.gemms[0];
+        gemm.padded() * gemm.k * 4
     }
 
     unsafe fn run(
@@ -143,32 +143,32 @@ impl RowProduct for RowsProduct {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let product = self.product(rows.len());
-        let (batch, row) = (rows.start / product.m, rows.start % product.m);
-        let (all, width) = (product.cut.panels, product.cut.width());
-        let each = product.panels_at_once(rows.len());
-        let packed = match product.apart {
+        let gemm = self.of_rows(rows.len());
+        let (batch, row) = (rows.start / gemm.m, rows.start % gemm.m);
+        let (all, width) = (gemm.cut.panels, gemm.cut.width());
+        let each = gemm.panels_at_once(rows.len());
+        let packed = match gemm.apart {
             Some(_) => 0,
-            None => (rows.len() * product.cut.block).next_multiple_of(LANES),
+            None => (rows.len() * gemm.cut.block).next_multiple_of(LANES),
         };
-        let tile = if product.out.is_none() { rows.len() * each * width } else { 0 };
+        let tile = if gemm.out.is_none() { rows.len() * each * width } else { 0 };
         with_memory(&PANEL, (packed + tile) * 4, |memory| {
             let packed_rows = memory as *mut f32;
             let tile = packed_rows.wrapping_add(packed);
             for panels in (0..all).step_by(each).map(|p| p..(p + each).min(all)) {
-                let columns = panels.start * width..(panels.end * width).min(product.n);
-                let target = match &product.out {
-                    Some(out) => out.target(bindings, &product.batch, batch, row, 0),
+                let columns = panels.start * width..(panels.end * width).min(gemm.n);
+                let target = match &gemm.out {
+                    Some(out) => out.target(bindings, &gemm.batch, batch, row, 0),
                     None => Target { start: tile, pitch: columns.len() as isize },
                 };
                 let right = (kept as *mut f32, first);
                 // SAFETY: the caller's promise; the memory has room for both.
                 unsafe {
                     let place = (batch, row);
-                    product.run_panels(place, panels, right, packed_rows, bindings, target);
-                    if product.out.is_none() {
+                    gemm.run_panels(place, panels, right, packed_rows, bindings, target);
+                    if gemm.out.is_none() {
                         let part = (batch, row..row + rows.len(), columns);
-                        product.body(kernel, part, target, bindings, scratch)?;
+                        gemm.body(kernel, part, target, bindings, scratch)?;
                     }
                 }
             }
@@ -177,6 +177,6 @@ impl RowProduct for RowsProduct {
     }
 
     fn code(&self) -> Vec<Vec<u8>> {
-        self.products.iter().flat_map(|(_, product)| product.code()).collect()
+        self.gemms.iter().flat_map(|(_, gemm)| gemm.code()).collect()
     }
 }

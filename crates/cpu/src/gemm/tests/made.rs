@@ -84,7 +84,7 @@ impl Made {
             value = op(&mut body, OpCode::Neg, &[value], self.dtype);
         }
         let (column, row) = if self.transposed { (k, 1) } else { (1, n) };
-        let product = Kernel {
+        let gemm = Kernel {
             name: "product".into(),
             extents: SmallVec::from_slice(&[b, m, n, k]),
             parallel: 3,
@@ -100,7 +100,7 @@ impl Made {
             stores: vec![Store { access: access(OUT, self.dtype, &[m * n, n, 1]), value }],
         };
         let maps = [self.left(), self.right()].into_iter().zip(self.computed);
-        maps.filter(|(_, computed)| *computed).map(|(map, _)| map).chain([product]).collect()
+        maps.filter(|(_, computed)| *computed).map(|(map, _)| map).chain([gemm]).collect()
     }
 
     /// Elements of each buffer.

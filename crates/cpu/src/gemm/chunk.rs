@@ -4,7 +4,7 @@
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
 use super::strewn::Places;
-use super::{AHEAD, Ahead, Chunk, GROUP, Left, Memory, PANEL, Product, Right, Strip, integers};
+use super::{AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, PANEL, Right, Strip, integers};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
@@ -32,9 +32,9 @@ pub(super) struct Block<'a> {
     pub places: Cell<Option<Places>>,
 }
 
-impl Product {
+impl Gemm {
     /// # Safety
-    /// As [`Product::run_chunks`]; no other thread has a chunk that overlaps this one.
+    /// As [`Gemm::run_chunks`]; no other thread has a chunk that overlaps this one.
     pub(super) unsafe fn run_chunk(
         &self,
         prepared: &Prepared,
@@ -63,24 +63,24 @@ impl Product {
         });
         let left = left.or(apart);
         let packed = if left.is_none() { rows.len() * cut.block } else { 0 };
-        let products = match body {
+        let sums = match body {
             true if grouped => together * of_tile,
             true => rows.len() * columns.len(),
             false => 0,
         };
         let strip = self.made[1].as_ref().map_or(0, |m| m.bytes(columns.len(), cut.block) / 4 + 1);
-        let sizes = [panels, packed, products, strip].map(|n: usize| n.next_multiple_of(LANES));
+        let sizes = [panels, packed, sums, strip].map(|n: usize| n.next_multiple_of(LANES));
         with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
             let panels = memory as *mut f32;
             let packed = panels.wrapping_add(sizes[0]);
-            let products = packed.wrapping_add(sizes[1]);
-            let strip = products.wrapping_add(sizes[2]) as *mut u8;
+            let sums = packed.wrapping_add(sizes[1]);
+            let strip = sums.wrapping_add(sizes[2]) as *mut u8;
             let target = match &self.out {
                 _ if cut.parts > 1 => self.part(parts.get(), chunk.part, rows.start, columns.start),
                 Some(out) => {
                     out.target(bindings, &self.batch, chunk.batch, rows.start, columns.start)
                 }
-                None => Target { start: products, pitch: columns.len() as isize },
+                None => Target { start: sums, pitch: columns.len() as isize },
             };
             let end = ((chunk.part + 1) * cut.depth).min(self.k);
             // SAFETY: the caller's promise; the memory has room for all four.
@@ -98,7 +98,7 @@ impl Product {
                     let places = Cell::new(None);
                     let block = Block { chunk, shared, end, start, left, panels, right, places };
                     if grouped {
-                        self.groups(prepared, &block, together, products, bindings, scratch)?;
+                        self.groups(prepared, &block, together, sums, bindings, scratch)?;
                     } else {
                         self.packed_slabs(&block).for_each(|slab| self.slab(&block, &slab, target));
                     }
@@ -123,7 +123,7 @@ impl Product {
     /// The slabs of a chunk. Each is packed before its tiles run, unless the first tile packs it.
     ///
     /// # Safety
-    /// As [`Product::run_chunk`]; the block's panels have room for a slab.
+    /// As [`Gemm::run_chunk`]; the block's panels have room for a slab.
     unsafe fn packed_slabs(&self, block: &Block<'_>) -> impl Iterator<Item = Range<usize>> {
         let Block { chunk, start, panels, .. } = block;
         let (step, end) = (self.cut.slab, chunk.panels.end);
@@ -154,7 +154,7 @@ impl Product {
     /// One block of K of a slab, for all tiles of a chunk; the result begins at the target.
     ///
     /// # Safety
-    /// As [`Product::run_chunk`]; the block's panels hold the slab, unless the first tile packs it.
+    /// As [`Gemm::run_chunk`]; the block's panels hold the slab, unless the first tile packs it.
     pub(super) unsafe fn slab(&self, block: &Block<'_>, slab: &Range<usize>, target: Target) {
         let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
         for (tile, p) in self.pairs(tiles, slab) {
@@ -170,13 +170,13 @@ impl Product {
     /// Before each tile, the memory that its epilogue reads is prefetched.
     ///
     /// # Safety
-    /// As [`Product::packed_slabs`]; `products` has room for `together` tiles by a slab.
+    /// As [`Gemm::packed_slabs`]; `sums` has room for `together` tiles by a slab.
     unsafe fn groups(
         &self,
         prepared: &Prepared,
         block: &Block<'_>,
         together: usize,
-        products: *mut f32,
+        sums: *mut f32,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
@@ -188,11 +188,11 @@ impl Product {
                 for first in all.clone().step_by(together) {
                     let tiles = first..(first + together).min(all.end);
                     let rows = self.rows_of(&tiles);
-                    let target = Target { start: products, pitch: columns.len() as isize };
+                    let target = Target { start: sums, pitch: columns.len() as isize };
                     for (tile, p) in self.pairs(&tiles, &slab) {
                         let (above, before) = (cut.row(tile), p * cut.width());
                         let down = (above - rows.start) * columns.len();
-                        let start = products.wrapping_add(down + before - columns.start);
+                        let start = sums.wrapping_add(down + before - columns.start);
                         let part = Target { start, ..target };
                         let of = above..above + cut.rows_of(tile);
                         let place = (batch, of, before..(before + cut.width()).min(self.n));
@@ -211,7 +211,7 @@ impl Product {
     /// in memory, its micro-kernel packs the panel for the other tiles.
     ///
     /// # Safety
-    /// As [`Product::slab`].
+    /// As [`Gemm::slab`].
     unsafe fn tile(
         &self,
         block: &Block<'_>,
@@ -291,7 +291,7 @@ impl Product {
     /// Packs a slab of panels.
     ///
     /// # Safety
-    /// As [`Product::run_chunk`]; `to` has room for the panels.
+    /// As [`Gemm::run_chunk`]; `to` has room for the panels.
     pub(super) unsafe fn pack_right(
         &self,
         start: *const u8,

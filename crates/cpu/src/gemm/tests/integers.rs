@@ -1,9 +1,9 @@
 //! GEMM of integers against the portable executor: the same bits, with any overflow.
 
 use super::{Case, Lie, lie};
+use crate::gemm::Gemm;
+use crate::gemm::amx_vnni::{AmxVnniGemm, Engine};
 use crate::jit::quads;
-use crate::product::Product;
-use crate::product::matrix::{Engine, MatrixProduct};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal};
 use girih_kernel::{Bindings, Kernel, Prepared, Scratch};
@@ -49,10 +49,10 @@ fn run(kernel: &Kernel, dtypes: [DType; 4], sizes: [usize; 4], way: Way) -> Vec<
             Way::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
             Way::Threads(threads) => LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads)),
             Way::Vectors(threads) => {
-                let mut product = Product::new(kernel, &[]).expect("the machine has them");
-                product.matrix = MatrixProduct::with(&product, Engine::Vectors);
-                assert!(product.matrix.is_some(), "the product is of that kind");
-                product.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
+                let mut gemm = Gemm::new(kernel, &[]).expect("the machine has them");
+                gemm.amx_vnni = AmxVnniGemm::with(&gemm, Engine::Vectors);
+                assert!(gemm.amx_vnni.is_some(), "the product is of that kind");
+                gemm.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
             }
         }
     }

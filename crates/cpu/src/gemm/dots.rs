@@ -2,7 +2,7 @@
 //! products along K without packing B.
 
 use super::pack::add_lanes;
-use super::{PANEL, Product, STRIPS, Strip, Target};
+use super::{Gemm, PANEL, STRIPS, Strip, Target};
 use crate::jit::dots::{Dots, DotsCall};
 use crate::jit::tile::{Function, LANES, Stored};
 use crate::kernel::with_memory;
@@ -17,7 +17,7 @@ const SHARED: usize = 64;
 const CHUNK: usize = 1 << 18;
 
 /// The micro-kernels and chunks of a GEMM by dot products.
-pub(super) struct DotProducts {
+pub(super) struct DotGemm {
     /// Columns of a call of `full`; `rest` computes the remaining columns.
     columns: usize,
     full: Option<Function<DotsCall>>,
@@ -27,22 +27,22 @@ pub(super) struct DotProducts {
     chunks: usize,
 }
 
-impl DotProducts {
+impl DotGemm {
     /// `None` if dot products do not apply or do not pay.
-    pub fn new(product: &Product) -> Option<DotProducts> {
-        let (rhs, n) = (&product.rhs, product.n);
-        let fits = product.m <= ROWS && product.k >= SHARED && rhs.shared.step() == Some(1);
-        if !fits || rhs.outer.step().is_none() || product.direct.is_some() {
+    pub fn new(gemm: &Gemm) -> Option<DotGemm> {
+        let (rhs, n) = (&gemm.rhs, gemm.n);
+        let fits = gemm.m <= ROWS && gemm.k >= SHARED && rhs.shared.step() == Some(1);
+        if !fits || rhs.outer.step().is_none() || gemm.direct.is_some() {
             return None;
         }
-        let columns = if product.m <= 2 { 8 } else { 4 };
-        let of = |columns: usize| Dots { rows: product.m, columns, stored: rhs.stored }.compile();
+        let columns = if gemm.m <= 2 { 8 } else { 4 };
+        let of = |columns: usize| Dots { rows: gemm.m, columns, stored: rhs.stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
-        let pieces = (product.m * n * product.k / CHUNK).clamp(1, 32);
+        let pieces = (gemm.m * n * gemm.k / CHUNK).clamp(1, 32);
         let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
         let chunk = n.div_ceil(pieces).next_multiple_of(columns);
-        Some(DotProducts { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
+        Some(DotGemm { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
     }
 
     /// Its micro-kernels.
@@ -58,19 +58,19 @@ impl DotProducts {
     /// Runs one chunk of an entry of the batch, and the kernel's epilogue on it.
     ///
     /// # Safety
-    /// As [`Product::run`]; no other thread runs this chunk.
+    /// As [`Gemm::run`]; no other thread runs this chunk.
     pub unsafe fn run(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         batch: usize,
         chunk: usize,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (m, k) = (product.m, product.k);
-        let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(product.n);
-        let made = product.made[1].as_ref();
+        let (m, k) = (gemm.m, gemm.k);
+        let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(gemm.n);
+        let made = gemm.made[1].as_ref();
         let strip = made.map_or(0, |made| made.bytes(self.columns, k) / 4 + 1);
         let left = k.div_ceil(LANES) * LANES * m;
         let sizes = [left, m * self.columns * LANES, m * columns.len(), strip];
@@ -81,30 +81,28 @@ impl DotProducts {
             let chains = left.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
             let strip = tile.wrapping_add(sizes[2]) as *mut u8;
-            let target = match &product.out {
-                Some(out) => out.target(bindings, &product.batch, batch, 0, columns.start),
+            let target = match &gemm.out {
+                Some(out) => out.target(bindings, &gemm.batch, batch, 0, columns.start),
                 None => Target { start: tile, pitch: columns.len() as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                self.pack_left(product, batch, left, bindings, scratch);
-                let step = product.rhs.outer.step().expect("checked when it was made")
-                    * product.rhs.stored.size() as isize;
+                self.pack_left(gemm, batch, left, bindings, scratch);
+                let step = gemm.rhs.outer.step().expect("checked when it was made")
+                    * gemm.rhs.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
                     let some = Strip { batch, outer: j..j + width, shared: 0..k };
-                    let start = product.right_start(&some, strip, bindings, scratch);
+                    let start = gemm.right_start(&some, strip, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotsCall { a: left, b, b_step: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
-                    self.finish(product, chains, width, j - columns.start, target);
+                    self.finish(gemm, chains, width, j - columns.start, target);
                 }
-                match product.out {
+                match gemm.out {
                     Some(_) => Ok(()),
-                    None => {
-                        product.body(prepared, (batch, 0..m, columns), target, bindings, scratch)
-                    }
+                    None => gemm.body(prepared, (batch, 0..m, columns), target, bindings, scratch),
                 }
             }
         })
@@ -116,17 +114,17 @@ impl DotProducts {
     /// `chains` holds the partial sums; the target's elements are valid.
     unsafe fn finish(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         chains: *const f32,
         width: usize,
         column: usize,
         target: Target,
     ) {
         let mut sums = [0f32; 32];
-        let sums = &mut sums[..product.m * width];
+        let sums = &mut sums[..gemm.m * width];
         // SAFETY: the caller's promise.
         unsafe {
-            add_lanes(chains, sums, product.rhs.stored.is_integer());
+            add_lanes(chains, sums, gemm.rhs.stored.is_integer());
             for (i, row) in sums.chunks_exact(width).enumerate() {
                 let to = target.start.offset(i as isize * target.pitch + column as isize);
                 to.copy_from_nonoverlapping(row.as_ptr(), width);
@@ -137,38 +135,38 @@ impl DotProducts {
     /// Packs A as `[k / 16][rows][16]`.
     ///
     /// # Safety
-    /// As [`DotProducts::run`]; `to` has room for A.
+    /// As [`DotGemm::run`]; `to` has room for A.
     unsafe fn pack_left(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         batch: usize,
         to: *mut f32,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) {
-        let (lhs, m, k) = (&product.lhs, product.m, product.k);
-        let Some(made) = &product.made[0] else {
-            let start = lhs.start(bindings, &product.batch, batch);
+        let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
+        let Some(made) = &gemm.made[0] else {
+            let start = lhs.start(bindings, &gemm.batch, batch);
             // SAFETY: the caller's promise.
-            return unsafe { pack_rows(product, start, to) };
+            return unsafe { pack_rows(gemm, start, to) };
         };
         with_memory(&STRIPS, made.bytes(m, k), |memory| {
             let rows = Strip { batch, outer: 0..m, shared: 0..k };
             // SAFETY: the caller's promise; the strip has room for the rows.
             unsafe {
-                let start = made.fill(&rows, &product.batch, memory, bindings, scratch);
-                pack_rows(product, start, to);
+                let start = made.fill(&rows, &gemm.batch, memory, bindings, scratch);
+                pack_rows(gemm, start, to);
             }
         });
     }
 }
 
-/// Packs the rows of an A that begins at `start`, as [`DotProducts::pack_left`].
+/// Packs the rows of an A that begins at `start`, as [`DotGemm::pack_left`].
 ///
 /// # Safety
-/// As [`DotProducts::pack_left`].
-unsafe fn pack_rows(product: &Product, start: *const u8, to: *mut f32) {
-    let (lhs, m, k) = (&product.lhs, product.m, product.k);
+/// As [`DotGemm::pack_left`].
+unsafe fn pack_rows(gemm: &Gemm, start: *const u8, to: *mut f32) {
+    let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
     let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
     lhs.shared.fill(0, &mut offsets);
     for row in 0..m {

@@ -17,21 +17,21 @@
 //! changes its bits. With split-K (`parts`), each element has one chain per part; a dot product
 //! (`dots`) has one chain per lane. Integers are accumulated modulo 2^32 for every operand and
 //! result dtype. GEMMs of bfloat16 with many rows, and all but the smallest of bytes, run on AMX
-//! (`matrix`) if the machine has it, which is several times as fast. Without AMX, GEMMs of bytes
+//! (`amx_vnni`) if the machine has it, which is several times as fast. Without AMX, GEMMs of bytes
 //! run on VNNI if there is VNNI.
 
+mod amx_vnni;
 mod chunk;
 #[cfg(test)]
 mod describe;
 mod dots;
 mod integers;
 mod made;
-mod matrix;
 mod operand;
 mod pack;
 mod panel;
 mod parts;
-mod rows;
+mod rowwise;
 mod shape;
 mod strewn;
 #[cfg(test)]
@@ -42,14 +42,14 @@ use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use crate::keep::Keep;
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
-use dots::DotProducts;
+use amx_vnni::AmxVnniGemm;
+use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use made::{LEFT_STRIP, Made, STRIP, Strip};
-use matrix::MatrixProduct;
 use operand::{Out, Side, Target};
 use pack::{Part, pack};
 use parts::parts;
-pub(crate) use rows::RowsProduct;
+pub(crate) use rowwise::RowwiseGemm;
 use shape::Cut;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -93,7 +93,7 @@ thread_local! {
 type Functions = [[Option<Function<TileCall>>; 2]; 2];
 
 /// A GEMM that is ready to run: blocking, operands and generated code.
-pub(crate) struct Product {
+pub(crate) struct Gemm {
     batch: SmallVec<[usize; 4]>,
     batches: usize,
     m: usize,
@@ -115,8 +115,8 @@ pub(crate) struct Product {
     direct: Option<Functions>,
     /// The indirection to B, if all tiles read B in memory.
     strewn: Option<strewn::Columns>,
-    dots: Option<DotProducts>,
-    matrix: Option<MatrixProduct>,
+    dots: Option<DotGemm>,
+    amx_vnni: Option<AmxVnniGemm>,
 }
 
 /// The work of one task: a split-K part of one GEMM of the batch, its row tiles and its panels.
@@ -173,60 +173,60 @@ impl Memory {
     }
 }
 
-impl Product {
+impl Gemm {
     /// A GEMM whose operands are in memory or computed by `maps` (prologues). `None` for dtypes and
     /// machines without generated micro-kernels, and for kernels of other forms.
-    pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Product> {
+    pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Gemm> {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
         let cut = |m, n, k, rhs: &Side| {
             let parts = if one { parts(m, n, k, rhs) } else { 1 };
             Cut::in_parts(m, n, k, parts)
         };
-        let mut product = Product::with_cut(kernel, lhs, rhs, cut)?;
-        product.made = [(&product.lhs, product.m), (&product.rhs, product.n)]
-            .map(|(side, outer)| Made::new(maps, side, [outer, product.k]));
-        let [left, right] = &product.made;
+        let mut gemm = Gemm::with_cut(kernel, lhs, rhs, cut)?;
+        gemm.made = [(&gemm.lhs, gemm.m), (&gemm.rhs, gemm.n)]
+            .map(|(side, outer)| Made::new(maps, side, [outer, gemm.k]));
+        let [left, right] = &gemm.made;
         let along_shared = |made: &Option<Made>| made.as_ref().map(Made::along_shared);
         let found = left.iter().chain(right).count();
         if found < maps.len() || along_shared(left) == Some(false) {
             return None;
         }
-        let (rhs, cut, n) = (&product.rhs, &product.cut, product.n);
+        let (rhs, cut, n) = (&gemm.rhs, &gemm.cut, gemm.n);
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
         let direct = direct && along_shared(right) != Some(true);
         if direct && cut.chunk_tiles() < PACKED_AHEAD {
-            product.direct = Some(Functions::default());
+            gemm.direct = Some(Functions::default());
             if cut.chunk_tiles() > 1 {
-                product.cut = product.cut.with_block(DIRECT_BLOCK);
+                gemm.cut = gemm.cut.with_block(DIRECT_BLOCK);
             }
         }
-        if product.direct.is_none() && product.batches == 1 && product.made[1].is_none() {
-            product.cut = product.cut.along_rows();
+        if gemm.direct.is_none() && gemm.batches == 1 && gemm.made[1].is_none() {
+            gemm.cut = gemm.cut.along_rows();
         }
-        product.apart = product.rows_apart();
-        product.strewn = strewn::Columns::new(&product);
-        product.dots = DotProducts::new(&product);
-        product.matrix = MatrixProduct::new(&product);
-        product.take_strips()?;
-        product.compile()?;
-        Some(product)
+        gemm.apart = gemm.rows_apart();
+        gemm.strewn = strewn::Columns::new(&gemm);
+        gemm.dots = DotGemm::new(&gemm);
+        gemm.amx_vnni = AmxVnniGemm::new(&gemm);
+        gemm.take_strips()?;
+        gemm.compile()?;
+        Some(gemm)
     }
 
     /// Decides the sizes of the strips of fused operands. `None` if the strips would be too narrow.
     fn take_strips(&mut self) -> Option<()> {
         let across = self.made[1].as_ref().is_some_and(|made| !made.along_shared());
-        if across && self.matrix.is_some() {
+        if across && self.amx_vnni.is_some() {
             return None;
         }
         let columns = self.cut.panels.div_ceil(self.cut.across) * self.cut.width();
-        if self.made[1].is_some() && self.matrix.is_none() {
+        if self.made[1].is_some() && self.amx_vnni.is_none() {
             self.cut = self.cut.with_block((STRIP / columns).max(1));
         }
-        let whole = self.matrix.is_some() || self.dots.is_some();
+        let whole = self.amx_vnni.is_some() || self.dots.is_some();
         let shared = if whole { self.k } else { self.cut.block };
-        let left = match &self.matrix {
-            Some(matrix) => matrix.pitch(self),
+        let left = match &self.amx_vnni {
+            Some(amx_vnni) => amx_vnni.pitch(self),
             None if self.packs_left_for_all() => self.k,
             None => shared,
         };
@@ -245,7 +245,7 @@ impl Product {
         lhs: &Access,
         rhs: &Access,
         cut: impl FnOnce(usize, usize, usize, &Side) -> Cut,
-    ) -> Option<Product> {
+    ) -> Option<Gemm> {
         let dims = kernel.matmul_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let lhs = Side::new(kernel, lhs, &dims.rows)?;
@@ -255,9 +255,9 @@ impl Product {
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (direct, strewn, dots, matrix, apart) = (None, None, None, None, None);
+        let (direct, strewn, dots, amx_vnni, apart) = (None, None, None, None, None);
         let made = [None, None];
-        Some(Product {
+        Some(Gemm {
             batch,
             batches,
             m,
@@ -274,7 +274,7 @@ impl Product {
             direct,
             strewn,
             dots,
-            matrix,
+            amx_vnni,
         })
     }
 
@@ -320,11 +320,11 @@ impl Product {
     pub fn code(&self) -> Vec<Vec<u8>> {
         let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
         let tiles = tiles.chain(self.strewn.iter().flat_map(strewn::Columns::functions));
-        let dots = self.dots.iter().flat_map(DotProducts::functions);
-        let matrix = self.matrix.iter().flat_map(MatrixProduct::functions);
-        let rest = dots.map(Function::bytes).chain(matrix.map(Function::bytes));
-        let products = tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec);
-        products.chain(self.made.iter().flatten().flat_map(Made::code)).collect()
+        let dots = self.dots.iter().flat_map(DotGemm::functions);
+        let amx_vnni = self.amx_vnni.iter().flat_map(AmxVnniGemm::functions);
+        let rest = dots.map(Function::bytes).chain(amx_vnni.map(Function::bytes));
+        let tiles = tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec);
+        tiles.chain(self.made.iter().flatten().flat_map(Made::code)).collect()
     }
 
     /// Runs the GEMM and the epilogue of its kernel. `keep` may hold B prepacked.
@@ -339,9 +339,9 @@ impl Product {
         pool: &Pool,
         keep: Option<&dyn Keep>,
     ) -> Result<(), ExecError> {
-        if let Some(matrix) = &self.matrix {
+        if let Some(amx_vnni) = &self.amx_vnni {
             // SAFETY: the caller's promise.
-            return unsafe { matrix.run(self, prepared, bindings, pool) };
+            return unsafe { amx_vnni.run(self, prepared, bindings, pool) };
         }
         // SAFETY: the caller's promise.
         let kept = keep.and_then(|keep| unsafe { self.kept(keep, bindings, pool) });
@@ -385,12 +385,12 @@ impl Product {
 
     /// Multiplications per element of B, including the cost of packing the element.
     fn element_work(&self) -> usize {
-        let packed = self.packs_ahead() && self.dots.is_none() && self.matrix.is_none();
+        let packed = self.packs_ahead() && self.dots.is_none() && self.amx_vnni.is_none();
         self.m + if packed { PACKING } else { 0 }
     }
 
     /// # Safety
-    /// As [`Product::run`]; `memory` has room for the left operand.
+    /// As [`Gemm::run`]; `memory` has room for the left operand.
     unsafe fn pack_left_for_all(
         &self,
         memory: Memory,
@@ -416,7 +416,7 @@ impl Product {
     /// the entry of the batch and the row at which the first tile begins.
     ///
     /// # Safety
-    /// As [`Product::run`]; `to` has room for them.
+    /// As [`Gemm::run`]; `to` has room for them.
     unsafe fn fill_left(
         &self,
         bindings: &Bindings<'_>,
@@ -473,7 +473,7 @@ impl Product {
     /// Packs tiles of an A that begins at `start`; the first tile begins at row `first`.
     ///
     /// # Safety
-    /// As [`Product::fill_left`].
+    /// As [`Gemm::fill_left`].
     unsafe fn pack_left(
         &self,
         start: *const u8,
@@ -505,7 +505,7 @@ impl Product {
     /// run.
     ///
     /// # Safety
-    /// As [`Product::run`]; `parts` has room for all parts.
+    /// As [`Gemm::run`]; `parts` has room for all parts.
     unsafe fn run_chunks(
         &self,
         prepared: &Prepared,

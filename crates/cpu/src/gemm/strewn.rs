@@ -4,7 +4,7 @@
 
 use super::chunk::Block;
 use super::shape::Cut;
-use super::{PACKING, Product};
+use super::{Gemm, PACKING};
 use crate::dims::Dims;
 use crate::jit::strewn::{AHEAD, Strewn, VECTORS};
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
@@ -57,10 +57,10 @@ fn ascending(dims: &Dims) -> bool {
 
 impl Columns {
     /// `None` if packing the columns is faster, or code cannot be generated.
-    pub fn new(product: &Product) -> Option<Columns> {
-        let (rhs, cut) = (&product.rhs, &product.cut);
-        let [_, made] = &product.made;
-        let packed = product.direct.is_none() && product.apart.is_none() && made.is_none();
+    pub fn new(gemm: &Gemm) -> Option<Columns> {
+        let (rhs, cut) = (&gemm.rhs, &gemm.cut);
+        let [_, made] = &gemm.made;
+        let packed = gemm.direct.is_none() && gemm.apart.is_none() && made.is_none();
         let fits = rhs.stored == Stored::F32 && cut.vectors <= VECTORS;
         if !packed || !fits || rhs.shared.step().is_some() || !ascending(&rhs.outer) {
             return None;
@@ -70,7 +70,7 @@ impl Columns {
         let mut kinds: Vec<(usize, u8)> = vec![];
         let (mut vectors, mut splits) = (0, 0);
         for panel in (0..cut.panels.min(run)).chain([cut.panels - 1]) {
-            let kind = split(&product.columns_of(&(panel..panel + 1)), run)?;
+            let kind = split(&gemm.columns_of(&(panel..panel + 1)), run)?;
             (vectors, splits) = (vectors + kind.0, splits + kind.1.count_ones() as usize);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
@@ -79,9 +79,9 @@ impl Columns {
         if SPLIT * splits * cut.chunk_tiles() > PACKING * vectors {
             return None;
         }
-        let mut rows = vec![0; product.k];
+        let mut rows = vec![0; gemm.k];
         rhs.shared.fill(0, &mut rows);
-        rows.resize(product.k + AHEAD, rows[product.k - 1]);
+        rows.resize(gemm.k + AHEAD, rows[gemm.k - 1]);
         rows.iter_mut().for_each(|row| *row *= rhs.stored.size() as isize);
         let kinds = kinds.into_iter().map(|kind| Kind::new(cut, kind)).collect::<Option<_>>()?;
         Some(Columns { rows, kinds })
@@ -90,17 +90,17 @@ impl Columns {
     /// Runs the micro-kernel of a tile of a panel.
     ///
     /// # Safety
-    /// As [`Product::slab`]; the call is complete except for the address of the columns.
+    /// As [`Gemm::slab`]; the call is complete except for the address of the columns.
     pub unsafe fn tile(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         block: &Block<'_>,
         panel: usize,
         tall: bool,
         mut call: TileCall,
     ) {
         let places = block.places.take().filter(|places| places.panel == panel);
-        let places = places.unwrap_or_else(|| self.places(product, block.start, panel));
+        let places = places.unwrap_or_else(|| self.places(gemm, block.start, panel));
         let rows = places.strewn.rows.wrapping_add(block.shared.start);
         let strewn = Strewn { rows, ..places.strewn };
         call.b = (&raw const strewn).cast();
@@ -111,8 +111,8 @@ impl Columns {
     }
 
     /// The addresses of a panel's vectors in the entry of the batch that begins at `start`.
-    fn places(&self, product: &Product, start: *const u8, panel: usize) -> Places {
-        let (outer, columns) = (&product.rhs.outer, product.columns_of(&(panel..panel + 1)));
+    fn places(&self, gemm: &Gemm, start: *const u8, panel: usize) -> Places {
+        let (outer, columns) = (&gemm.rhs.outer, gemm.columns_of(&(panel..panel + 1)));
         let of_panel = split(&columns, outer.inner_extent());
         let kind = self.kinds.iter().position(|k| Some((k.vectors, k.split)) == of_panel);
         let nowhere = [std::ptr::null(); VECTORS];

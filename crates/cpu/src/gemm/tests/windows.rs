@@ -1,7 +1,7 @@
 //! Convolutions as GEMMs over windows of images, against plain sums.
 
 use super::*;
-use crate::product::Product;
+use crate::gemm::Gemm;
 
 /// A GEMM of `rows` filters of `side` by `side` taps and `channels` channels with the windows of
 /// `batch` images. `image` is an image's height and width.
@@ -84,7 +84,7 @@ impl Windows {
 
     /// True if the columns are read through the indirection; `None` without generated code.
     fn strewn(&self) -> Option<bool> {
-        Some(Product::new(&self.kernel(), &[])?.strewn.is_some())
+        Some(Gemm::new(&self.kernel(), &[])?.strewn.is_some())
     }
 
     fn check(&self) {

@@ -5,7 +5,7 @@
 //! which an element's sum is accumulated does not depend on the blocking.
 
 use super::panel::{Columns, Lie};
-use super::{LEFT, Memory, PANEL as MEMORY, Product, Strip, Target};
+use super::{Gemm, LEFT, Memory, PANEL as MEMORY, Strip, Target};
 use crate::jit::quads::{self, Quads};
 use crate::jit::tile::{Function, Stored};
 use crate::jit::unit::{BLOCK, Multiply, ROWS, SIDE, Shape, Unit, UnitCall};
@@ -38,7 +38,7 @@ pub(super) enum Engine {
 }
 
 /// The micro-kernels of a GEMM on AMX or VNNI, and its blocking.
-pub(super) struct MatrixProduct {
+pub(super) struct AmxVnniGemm {
     /// Rows of a call of `tall`; `short` computes the remaining rows, and is `None` if there are
     /// none.
     at_once: usize,
@@ -69,21 +69,21 @@ struct Rows {
     step: isize,
 }
 
-impl MatrixProduct {
+impl AmxVnniGemm {
     /// `None` for other operands and machines.
-    pub fn new(product: &Product) -> Option<MatrixProduct> {
-        let multiply = Multiply::of(product.lhs.stored, product.rhs.stored)?;
+    pub fn new(gemm: &Gemm) -> Option<AmxVnniGemm> {
+        let multiply = Multiply::of(gemm.lhs.stored, gemm.rhs.stored)?;
         let engine = match multiply {
             _ if multiply.available() => Engine::Unit,
             Multiply::Bytes(..) if quads::available() => Engine::Vectors,
             _ => return None,
         };
-        MatrixProduct::with(product, engine)
+        AmxVnniGemm::with(gemm, engine)
     }
 
     /// Chooses the engine `engine`, which the machine must have.
-    pub fn with(product: &Product, engine: Engine) -> Option<MatrixProduct> {
-        let (lhs, rhs, [m, n, k]) = (&product.lhs, &product.rhs, [product.m, product.n, product.k]);
+    pub fn with(gemm: &Gemm, engine: Engine) -> Option<AmxVnniGemm> {
+        let (lhs, rhs, [m, n, k]) = (&gemm.lhs, &gemm.rhs, [gemm.m, gemm.n, gemm.k]);
         let multiply = Multiply::of(lhs.stored, rhs.stored)?;
         let lie = match (rhs.shared.step(), rhs.outer.step()) {
             (Some(_), Some(1)) => Lie::Rows,
@@ -113,13 +113,13 @@ impl MatrixProduct {
         let flipped = if signed { -128 } else { 128 };
         let begin = if lhs.stored == rhs.stored { flipped } else { 0 };
         let begin = (engine == Engine::Vectors).then_some(begin);
-        Some(MatrixProduct { at_once, tall, short, begin, size, lie, rows, columns })
+        Some(AmxVnniGemm { at_once, tall, short, begin, size, lie, rows, columns })
     }
 
     /// The decisions, as text for the dump.
     #[cfg(test)]
     pub fn describe(&self) -> String {
-        let MatrixProduct { at_once, begin, rows, columns, .. } = self;
+        let AmxVnniGemm { at_once, begin, rows, columns, .. } = self;
         let engine = if begin.is_some() { "VNNI" } else { "AMX" };
         let (lie, begin) = (self.lie == Lie::Rows, begin.unwrap_or(0));
         format!(
@@ -136,26 +136,26 @@ impl MatrixProduct {
     /// Runs the GEMM and the kernel's epilogue.
     ///
     /// # Safety
-    /// As [`Product::run`].
+    /// As [`Gemm::run`].
     pub unsafe fn run(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let (m, n) = (product.m, product.n);
+        let (m, n) = (gemm.m, gemm.n);
         let (down, across) = (m.div_ceil(self.rows), n.div_ceil(self.columns));
-        let bytes = match product.made[0] {
-            Some(_) => product.batches * m * self.padded(product),
+        let bytes = match gemm.made[0] {
+            Some(_) => gemm.batches * m * self.padded(gemm),
             None => 0,
         };
         with_memory(&LEFT, bytes, |left| {
             let (left, shared) = (Memory(left as *mut f32), Shared(*bindings));
             // SAFETY: the caller's promise; the memory has room for all rows.
-            unsafe { self.fill_left(product, left, bindings, pool)? };
-            let cost_ns = product.cost_ns() / 4;
-            pool.run(product.batches * down * across, cost_ns, &|i, scratch| {
+            unsafe { self.fill_left(gemm, left, bindings, pool)? };
+            let cost_ns = gemm.cost_ns() / 4;
+            pool.run(gemm.batches * down * across, cost_ns, &|i, scratch| {
                 let (row, column) = (i / across % down * self.rows, i % across * self.columns);
                 let part = Part {
                     batch: i / (down * across),
@@ -163,7 +163,7 @@ impl MatrixProduct {
                     columns: column..(column + self.columns).min(n),
                 };
                 // SAFETY: the caller's promise; parts do not overlap.
-                unsafe { self.run_part(product, prepared, &part, left, shared.get(), scratch) }
+                unsafe { self.run_part(gemm, prepared, &part, left, shared.get(), scratch) }
             })
         })
     }
@@ -171,54 +171,54 @@ impl MatrixProduct {
     /// Computes all rows of A if A has a prologue, each padded with zeros to whole blocks.
     ///
     /// # Safety
-    /// As [`Product::run`]; the memory has room for them.
+    /// As [`Gemm::run`]; the memory has room for them.
     unsafe fn fill_left(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         to: Memory,
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let Some(made) = &product.made[0] else { return Ok(()) };
-        let (bytes, taken) = (self.padded(product), product.k * self.size);
-        let pieces = product.m.div_ceil(MADE_ROWS);
+        let Some(made) = &gemm.made[0] else { return Ok(()) };
+        let (bytes, taken) = (self.padded(gemm), gemm.k * self.size);
+        let pieces = gemm.m.div_ceil(MADE_ROWS);
         let shared = Shared(*bindings);
-        let cost_ns = (product.batches * product.m * product.k / 4) as u64;
-        pool.run(product.batches * pieces, cost_ns, &|i, scratch| {
+        let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
+        pool.run(gemm.batches * pieces, cost_ns, &|i, scratch| {
             let (batch, row) = (i / pieces, i % pieces * MADE_ROWS);
-            let rows = row..(row + MADE_ROWS).min(product.m);
-            let to = (to.get() as *mut u8).wrapping_add((batch * product.m + row) * bytes);
+            let rows = row..(row + MADE_ROWS).min(gemm.m);
+            let to = (to.get() as *mut u8).wrapping_add((batch * gemm.m + row) * bytes);
             // SAFETY: the caller's promise; the pieces have different rows.
             unsafe {
                 for i in 0..rows.len() {
                     to.add(i * bytes + taken).write_bytes(0, bytes - taken);
                 }
-                let strip = Strip { batch, outer: rows, shared: 0..product.k };
-                made.fill(&strip, &product.batch, to, shared.get(), scratch);
+                let strip = Strip { batch, outer: rows, shared: 0..gemm.k };
+                made.fill(&strip, &gemm.batch, to, shared.get(), scratch);
             }
             Ok(())
         })
     }
 
     /// # Safety
-    /// As [`Product::run`]; no other thread has a part that overlaps this one.
+    /// As [`Gemm::run`]; no other thread has a part that overlaps this one.
     unsafe fn run_part(
         &self,
-        product: &Product,
+        gemm: &Gemm,
         prepared: &Prepared,
         part: &Part,
         made: Memory,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (rows, k_bytes) = (part.rows.len(), self.padded(product));
+        let (rows, k_bytes) = (part.rows.len(), self.padded(gemm));
         let columns = part.columns.len().next_multiple_of(SIDE);
         let group = self.group(k_bytes).min(columns);
-        let here = self.in_place(product) || product.made[0].is_some();
+        let here = self.in_place(gemm) || gemm.made[0].is_some();
         let packed = if here { 0 } else { rows * k_bytes };
-        let out = product.out.as_ref().filter(|_| columns == part.columns.len());
+        let out = gemm.out.as_ref().filter(|_| columns == part.columns.len());
         let sums = if out.is_some() { 0 } else { rows * columns * 4 };
-        let strip = product.made[1].as_ref().map_or(0, |made| made.bytes(group, product.k));
+        let strip = gemm.made[1].as_ref().map_or(0, |made| made.bytes(group, gemm.k));
         let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums, strip];
         with_memory(&MEMORY, sizes.iter().sum(), |panels| {
             let left = panels.wrapping_add(sizes[0]);
@@ -226,30 +226,30 @@ impl MatrixProduct {
             let strip = left.wrapping_add(sizes[1] + sizes[2]);
             let (row, column) = (part.rows.start, part.columns.start);
             let target = match out {
-                Some(out) => out.target(bindings, &product.batch, part.batch, row, column),
+                Some(out) => out.target(bindings, &gemm.batch, part.batch, row, column),
                 None => Target { start, pitch: columns as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                let left = match product.made[0] {
+                let left = match gemm.made[0] {
                     Some(_) => {
-                        let before = (part.batch * product.m + row) * k_bytes;
+                        let before = (part.batch * gemm.m + row) * k_bytes;
                         let start = (made.get() as *const u8).wrapping_add(before);
                         Rows { start, step: k_bytes as isize }
                     }
-                    None => self.left(product, part, left, bindings),
+                    None => self.left(gemm, part, left, bindings),
                 };
                 if let Some(factor) = self.begin {
-                    let signed = product.lhs.stored == Stored::I8;
-                    begin(left, signed, (rows, product.k), factor, (target, columns));
+                    let signed = gemm.lhs.stored == Stored::I8;
+                    begin(left, signed, (rows, gemm.k), factor, (target, columns));
                 }
                 for first in part.columns.clone().step_by(group) {
                     let some = first..part.columns.end.min(first + group);
                     let count = some.len().div_ceil(SIDE);
-                    let (outer, shared) = (some.clone(), 0..product.k);
+                    let (outer, shared) = (some.clone(), 0..gemm.k);
                     let group = Strip { batch: part.batch, outer, shared };
-                    let start = product.right_start(&group, strip, bindings, scratch);
-                    self.right(product, start, some).pack(panels);
+                    let start = gemm.right_start(&group, strip, bindings, scratch);
+                    self.right(gemm, start, some).pack(panels);
                     if self.begin.is_some_and(|factor| factor != 0) {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
                         bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
@@ -262,7 +262,7 @@ impl MatrixProduct {
                     return Ok(());
                 }
                 let place = (part.batch, part.rows.clone(), part.columns.clone());
-                product.body(prepared, place, target, bindings, scratch)
+                gemm.body(prepared, place, target, bindings, scratch)
             }
         })
     }
@@ -274,38 +274,32 @@ impl MatrixProduct {
     }
 
     /// Bytes of a row of A, padded to whole blocks.
-    fn padded(&self, product: &Product) -> usize {
-        (product.k * self.size).next_multiple_of(BLOCK)
+    fn padded(&self, gemm: &Gemm) -> usize {
+        (gemm.k * self.size).next_multiple_of(BLOCK)
     }
 
     /// True if A is read in memory, because K fills whole blocks.
-    fn in_place(&self, product: &Product) -> bool {
-        self.padded(product) == product.k * self.size
+    fn in_place(&self, gemm: &Gemm) -> bool {
+        self.padded(gemm) == gemm.k * self.size
     }
 
     /// Elements between rows of A, if A has a prologue.
-    pub fn pitch(&self, product: &Product) -> usize {
-        self.padded(product) / self.size
+    pub fn pitch(&self, gemm: &Gemm) -> usize {
+        self.padded(gemm) / self.size
     }
 
     /// A part's rows of A: in memory, or copied with zeros up to whole blocks.
     ///
     /// # Safety
-    /// As [`MatrixProduct::run_part`]; `to` has room for them unless they are read in place.
-    unsafe fn left(
-        &self,
-        product: &Product,
-        part: &Part,
-        to: *mut u8,
-        bindings: &Bindings<'_>,
-    ) -> Rows {
-        let step = product.lhs.outer.step().expect("checked when it was made") * self.size as isize;
-        let start = product.lhs.start(bindings, &product.batch, part.batch);
+    /// As [`AmxVnniGemm::run_part`]; `to` has room for them unless they are read in place.
+    unsafe fn left(&self, gemm: &Gemm, part: &Part, to: *mut u8, bindings: &Bindings<'_>) -> Rows {
+        let step = gemm.lhs.outer.step().expect("checked when it was made") * self.size as isize;
+        let start = gemm.lhs.start(bindings, &gemm.batch, part.batch);
         let start = start.wrapping_offset(part.rows.start as isize * step);
-        if self.in_place(product) {
+        if self.in_place(gemm) {
             return Rows { start, step };
         }
-        let (bytes, taken) = (self.padded(product), product.k * self.size);
+        let (bytes, taken) = (self.padded(gemm), gemm.k * self.size);
         for i in 0..part.rows.len() {
             // SAFETY: the caller's promise; rows do not overlap.
             unsafe {
@@ -318,14 +312,14 @@ impl MatrixProduct {
     }
 
     /// Some columns of a B that begins at `start`.
-    fn right(&self, product: &Product, start: *const u8, columns: Range<usize>) -> Columns {
-        let (rhs, size) = (&product.rhs, self.size as isize);
+    fn right(&self, gemm: &Gemm, start: *const u8, columns: Range<usize>) -> Columns {
+        let (rhs, size) = (&gemm.rhs, self.size as isize);
         let along = if self.lie == Lie::Rows { &rhs.shared } else { &rhs.outer };
         let step = along.step().expect("checked when it was made") * size;
         let next = if self.lie == Lie::Rows { size } else { step };
         let start = start.wrapping_offset(columns.start as isize * next);
         let (size, lie) = (self.size, self.lie);
-        Columns { start, step, lie, size, columns: columns.len(), k: product.k }
+        Columns { start, step, lie, size, columns: columns.len(), k: gemm.k }
     }
 
     /// Multiplies all rows of a part by packed panels.
