@@ -5,7 +5,7 @@
 //! which an element's sum is accumulated does not depend on the blocking.
 
 use super::panel::{Columns, Lie};
-use super::{Gemm, LEFT, Memory, PANEL as MEMORY, Strip, Target};
+use super::{Gemm, LEFT, Memory, OperandBlock, PANEL as MEMORY, Target};
 use crate::jit::quads::{self, Quads};
 use crate::jit::tile::{Function, Stored};
 use crate::jit::unit::{BLOCK, Multiply, ROWS, SIDE, Shape, Unit, UnitCall};
@@ -26,7 +26,7 @@ const PACKED: usize = 1 << 19;
 const CHUNKS: usize = 16;
 
 /// Rows of A that one task computes, if A has a prologue.
-const MADE_ROWS: usize = 32;
+const PROLOGUE_ROWS: usize = 32;
 
 /// The instruction set of the micro-kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,7 +146,7 @@ impl AmxVnniGemm {
     ) -> Result<(), ExecError> {
         let (m, n) = (gemm.m, gemm.n);
         let (down, across) = (m.div_ceil(self.rows), n.div_ceil(self.columns));
-        let bytes = match gemm.made[0] {
+        let bytes = match gemm.prologues[0] {
             Some(_) => gemm.batches * m * self.padded(gemm),
             None => 0,
         };
@@ -179,22 +179,22 @@ impl AmxVnniGemm {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let Some(made) = &gemm.made[0] else { return Ok(()) };
+        let Some(prologue) = &gemm.prologues[0] else { return Ok(()) };
         let (bytes, taken) = (self.padded(gemm), gemm.k * self.size);
-        let pieces = gemm.m.div_ceil(MADE_ROWS);
+        let pieces = gemm.m.div_ceil(PROLOGUE_ROWS);
         let shared = Shared(*bindings);
         let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
         pool.run(gemm.batches * pieces, cost_ns, &|i, scratch| {
-            let (batch, row) = (i / pieces, i % pieces * MADE_ROWS);
-            let rows = row..(row + MADE_ROWS).min(gemm.m);
+            let (batch, row) = (i / pieces, i % pieces * PROLOGUE_ROWS);
+            let rows = row..(row + PROLOGUE_ROWS).min(gemm.m);
             let to = (to.get() as *mut u8).wrapping_add((batch * gemm.m + row) * bytes);
             // SAFETY: the caller's promise; the pieces have different rows.
             unsafe {
                 for i in 0..rows.len() {
                     to.add(i * bytes + taken).write_bytes(0, bytes - taken);
                 }
-                let strip = Strip { batch, outer: rows, shared: 0..gemm.k };
-                made.fill(&strip, &gemm.batch, to, shared.get(), scratch);
+                let block = OperandBlock { batch, outer: rows, k_range: 0..gemm.k };
+                prologue.fill(&block, &gemm.batch, to, shared.get(), scratch);
             }
             Ok(())
         })
@@ -207,23 +207,24 @@ impl AmxVnniGemm {
         gemm: &Gemm,
         prepared: &Prepared,
         part: &Part,
-        made: Memory,
+        prologue: Memory,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let (rows, k_bytes) = (part.rows.len(), self.padded(gemm));
         let columns = part.columns.len().next_multiple_of(SIDE);
         let group = self.group(k_bytes).min(columns);
-        let here = self.in_place(gemm) || gemm.made[0].is_some();
+        let here = self.in_place(gemm) || gemm.prologues[0].is_some();
         let packed = if here { 0 } else { rows * k_bytes };
         let out = gemm.out.as_ref().filter(|_| columns == part.columns.len());
         let sums = if out.is_some() { 0 } else { rows * columns * 4 };
-        let strip = gemm.made[1].as_ref().map_or(0, |made| made.bytes(group, gemm.k));
-        let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums, strip];
+        let computed =
+            gemm.prologues[1].as_ref().map_or(0, |prologue| prologue.bytes(group, gemm.k));
+        let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums, computed];
         with_memory(&MEMORY, sizes.iter().sum(), |panels| {
             let left = panels.wrapping_add(sizes[0]);
             let start = left.wrapping_add(sizes[1]) as *mut f32;
-            let strip = left.wrapping_add(sizes[1] + sizes[2]);
+            let computed = left.wrapping_add(sizes[1] + sizes[2]);
             let (row, column) = (part.rows.start, part.columns.start);
             let target = match out {
                 Some(out) => out.target(bindings, &gemm.batch, part.batch, row, column),
@@ -231,10 +232,10 @@ impl AmxVnniGemm {
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                let left = match gemm.made[0] {
+                let left = match gemm.prologues[0] {
                     Some(_) => {
                         let before = (part.batch * gemm.m + row) * k_bytes;
-                        let start = (made.get() as *const u8).wrapping_add(before);
+                        let start = (prologue.get() as *const u8).wrapping_add(before);
                         Rows { start, step: k_bytes as isize }
                     }
                     None => self.left(gemm, part, left, bindings),
@@ -247,8 +248,8 @@ impl AmxVnniGemm {
                     let some = first..part.columns.end.min(first + group);
                     let count = some.len().div_ceil(SIDE);
                     let (outer, shared) = (some.clone(), 0..gemm.k);
-                    let group = Strip { batch: part.batch, outer, shared };
-                    let start = gemm.right_start(&group, strip, bindings, scratch);
+                    let group = OperandBlock { batch: part.batch, outer, k_range: shared };
+                    let start = gemm.right_start(&group, computed, bindings, scratch);
                     self.right(gemm, start, some).pack(panels);
                     if self.begin.is_some_and(|factor| factor != 0) {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);

@@ -4,7 +4,7 @@
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
 use super::strewn::Places;
-use super::{AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, PANEL, Right, Strip, integers};
+use super::{AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, OperandBlock, PANEL, Right, integers};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
@@ -68,13 +68,14 @@ impl Gemm {
             true => rows.len() * columns.len(),
             false => 0,
         };
-        let strip = self.made[1].as_ref().map_or(0, |m| m.bytes(columns.len(), cut.block) / 4 + 1);
-        let sizes = [panels, packed, sums, strip].map(|n: usize| n.next_multiple_of(LANES));
+        let computed =
+            self.prologues[1].as_ref().map_or(0, |m| m.bytes(columns.len(), cut.block) / 4 + 1);
+        let sizes = [panels, packed, sums, computed].map(|n: usize| n.next_multiple_of(LANES));
         with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
             let panels = memory as *mut f32;
             let packed = panels.wrapping_add(sizes[0]);
             let sums = packed.wrapping_add(sizes[1]);
-            let strip = sums.wrapping_add(sizes[2]) as *mut u8;
+            let computed = sums.wrapping_add(sizes[2]) as *mut u8;
             let target = match &self.out {
                 _ if cut.parts > 1 => self.part(parts.get(), chunk.part, rows.start, columns.start),
                 Some(out) => {
@@ -93,8 +94,8 @@ impl Gemm {
                         Left::Packed { start: packed, row: rows.start, k, depth: shared.len() }
                     });
                     let (outer, of) = (columns.clone(), shared.clone());
-                    let part = Strip { batch: chunk.batch, outer, shared: of };
-                    let start = self.right_start(&part, strip, bindings, scratch);
+                    let part = OperandBlock { batch: chunk.batch, outer, k_range: of };
+                    let start = self.right_start(&part, computed, bindings, scratch);
                     let places = Cell::new(None);
                     let block = Block { chunk, shared, end, start, left, panels, right, places };
                     if grouped {

@@ -2,7 +2,7 @@
 //! products along K without packing B.
 
 use super::pack::add_lanes;
-use super::{Gemm, PANEL, STRIPS, Strip, Target};
+use super::{Gemm, OperandBlock, PANEL, PROLOGUE_BLOCK, Target};
 use crate::jit::dots::{Dots, DotsCall};
 use crate::jit::tile::{Function, LANES, Stored};
 use crate::kernel::with_memory;
@@ -70,17 +70,17 @@ impl DotGemm {
     ) -> Result<(), ExecError> {
         let (m, k) = (gemm.m, gemm.k);
         let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(gemm.n);
-        let made = gemm.made[1].as_ref();
-        let strip = made.map_or(0, |made| made.bytes(self.columns, k) / 4 + 1);
+        let prologue = gemm.prologues[1].as_ref();
+        let computed = prologue.map_or(0, |prologue| prologue.bytes(self.columns, k) / 4 + 1);
         let left = k.div_ceil(LANES) * LANES * m;
-        let sizes = [left, m * self.columns * LANES, m * columns.len(), strip];
+        let sizes = [left, m * self.columns * LANES, m * columns.len(), computed];
         let sizes = sizes.map(|n| n.next_multiple_of(LANES));
         let bytes = sizes.iter().sum::<usize>() * 4;
         with_memory(&PANEL, bytes, |memory| {
             let left = memory as *mut f32;
             let chains = left.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
-            let strip = tile.wrapping_add(sizes[2]) as *mut u8;
+            let computed = tile.wrapping_add(sizes[2]) as *mut u8;
             let target = match &gemm.out {
                 Some(out) => out.target(bindings, &gemm.batch, batch, 0, columns.start),
                 None => Target { start: tile, pitch: columns.len() as isize },
@@ -93,8 +93,8 @@ impl DotGemm {
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
-                    let some = Strip { batch, outer: j..j + width, shared: 0..k };
-                    let start = gemm.right_start(&some, strip, bindings, scratch);
+                    let some = OperandBlock { batch, outer: j..j + width, k_range: 0..k };
+                    let start = gemm.right_start(&some, computed, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotsCall { a: left, b, b_step: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
@@ -145,16 +145,16 @@ impl DotGemm {
         scratch: &mut Scratch,
     ) {
         let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
-        let Some(made) = &gemm.made[0] else {
+        let Some(prologue) = &gemm.prologues[0] else {
             let start = lhs.start(bindings, &gemm.batch, batch);
             // SAFETY: the caller's promise.
             return unsafe { pack_rows(gemm, start, to) };
         };
-        with_memory(&STRIPS, made.bytes(m, k), |memory| {
-            let rows = Strip { batch, outer: 0..m, shared: 0..k };
-            // SAFETY: the caller's promise; the strip has room for the rows.
+        with_memory(&PROLOGUE_BLOCK, prologue.bytes(m, k), |memory| {
+            let rows = OperandBlock { batch, outer: 0..m, k_range: 0..k };
+            // SAFETY: the caller's promise; the block has room for the rows.
             unsafe {
-                let start = made.fill(&rows, &gemm.batch, memory, bindings, scratch);
+                let start = prologue.fill(&rows, &gemm.batch, memory, bindings, scratch);
                 pack_rows(gemm, start, to);
             }
         });

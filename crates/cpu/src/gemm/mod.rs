@@ -8,7 +8,7 @@
 //! and K of an operand may each have any number of strided dimensions, so a convolution is a GEMM
 //! over windows of the image: the windows are packed directly from the image (there is no im2col
 //! matrix), or read through an indirection if A has few rows (`strewn`). A fused operand (prologue)
-//! is computed strip by strip as it is packed (`made`).
+//! is computed block by block as it is packed (`prologue`).
 //!
 //! Halves are widened to f32 when they are read, accumulated in f32 and rounded once. (The bfloat16
 //! dot-product instructions would flush subnormals and round twice per pair, and on Sapphire Rapids
@@ -26,11 +26,11 @@ mod chunk;
 mod describe;
 mod dots;
 mod integers;
-mod made;
 mod operand;
 mod pack;
 mod panel;
 mod parts;
+mod prologue;
 mod rowwise;
 mod shape;
 mod strewn;
@@ -45,10 +45,10 @@ use crate::pool::Pool;
 use amx_vnni::AmxVnniGemm;
 use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
-use made::{LEFT_STRIP, Made, STRIP, Strip};
 use operand::{Out, Side, Target};
 use pack::{Part, pack};
 use parts::parts;
+use prologue::{MAX_A_BLOCK_ELEMENTS, MAX_B_BLOCK_ELEMENTS, OperandBlock, Prologue};
 pub(crate) use rowwise::RowwiseGemm;
 use shape::Cut;
 use smallvec::SmallVec;
@@ -86,7 +86,7 @@ thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static PARTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-    static STRIPS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static PROLOGUE_BLOCK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
 /// Micro-kernels, indexed by `[last panel][tall tile]`.
@@ -101,8 +101,8 @@ pub(crate) struct Gemm {
     k: usize,
     lhs: Side,
     rhs: Side,
-    /// The prologues that compute A and B (`[A, B]`), whose results are then read from strips.
-    made: [Option<Made>; 2],
+    /// The prologues that compute A and B (`[A, B]`), whose results are then read from blocks.
+    prologues: [Option<Prologue>; 2],
     out: Option<Out>,
     /// Bytes of an element as the epilogue reads it.
     core_bytes: usize,
@@ -184,10 +184,11 @@ impl Gemm {
             Cut::in_parts(m, n, k, parts)
         };
         let mut gemm = Gemm::with_cut(kernel, lhs, rhs, cut)?;
-        gemm.made = [(&gemm.lhs, gemm.m), (&gemm.rhs, gemm.n)]
-            .map(|(side, outer)| Made::new(maps, side, [outer, gemm.k]));
-        let [left, right] = &gemm.made;
-        let along_shared = |made: &Option<Made>| made.as_ref().map(Made::along_shared);
+        gemm.prologues = [(&gemm.lhs, gemm.m), (&gemm.rhs, gemm.n)]
+            .map(|(side, outer)| Prologue::new(maps, side, [outer, gemm.k]));
+        let [left, right] = &gemm.prologues;
+        let along_shared =
+            |prologue: &Option<Prologue>| prologue.as_ref().map(Prologue::along_shared);
         let found = left.iter().chain(right).count();
         if found < maps.len() || along_shared(left) == Some(false) {
             return None;
@@ -201,27 +202,27 @@ impl Gemm {
                 gemm.cut = gemm.cut.with_block(DIRECT_BLOCK);
             }
         }
-        if gemm.direct.is_none() && gemm.batches == 1 && gemm.made[1].is_none() {
+        if gemm.direct.is_none() && gemm.batches == 1 && gemm.prologues[1].is_none() {
             gemm.cut = gemm.cut.along_rows();
         }
         gemm.apart = gemm.rows_apart();
         gemm.strewn = strewn::Columns::new(&gemm);
         gemm.dots = DotGemm::new(&gemm);
         gemm.amx_vnni = AmxVnniGemm::new(&gemm);
-        gemm.take_strips()?;
+        gemm.size_prologue_blocks()?;
         gemm.compile()?;
         Some(gemm)
     }
 
-    /// Decides the sizes of the strips of fused operands. `None` if the strips would be too narrow.
-    fn take_strips(&mut self) -> Option<()> {
-        let across = self.made[1].as_ref().is_some_and(|made| !made.along_shared());
+    /// Decides the sizes of the blocks of fused operands. `None` if the blocks would be too narrow.
+    fn size_prologue_blocks(&mut self) -> Option<()> {
+        let across = self.prologues[1].as_ref().is_some_and(|prologue| !prologue.along_shared());
         if across && self.amx_vnni.is_some() {
             return None;
         }
         let columns = self.cut.panels.div_ceil(self.cut.across) * self.cut.width();
-        if self.made[1].is_some() && self.amx_vnni.is_none() {
-            self.cut = self.cut.with_block((STRIP / columns).max(1));
+        if self.prologues[1].is_some() && self.amx_vnni.is_none() {
+            self.cut = self.cut.with_block((MAX_B_BLOCK_ELEMENTS / columns).max(1));
         }
         let whole = self.amx_vnni.is_some() || self.dots.is_some();
         let shared = if whole { self.k } else { self.cut.block };
@@ -230,11 +231,11 @@ impl Gemm {
             None if self.packs_left_for_all() => self.k,
             None => shared,
         };
-        if let Some(made) = &mut self.made[0] {
-            self.lhs = made.in_strips(left);
+        if let Some(prologue) = &mut self.prologues[0] {
+            self.lhs = prologue.in_blocks(left);
         }
-        if let Some(made) = &mut self.made[1] {
-            self.rhs = made.in_strips(if across { columns } else { shared });
+        if let Some(prologue) = &mut self.prologues[1] {
+            self.rhs = prologue.in_blocks(if across { columns } else { shared });
         }
         Some(())
     }
@@ -256,7 +257,7 @@ impl Gemm {
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
         let (direct, strewn, dots, amx_vnni, apart) = (None, None, None, None, None);
-        let made = [None, None];
+        let prologues = [None, None];
         Some(Gemm {
             batch,
             batches,
@@ -265,7 +266,7 @@ impl Gemm {
             k,
             lhs,
             rhs,
-            made,
+            prologues,
             out,
             core_bytes,
             cut,
@@ -295,7 +296,7 @@ impl Gemm {
     fn rows_apart(&self) -> Option<isize> {
         let lhs = &self.lhs;
         let columns = if self.same_left() { self.n * self.batches } else { self.n };
-        let lies = self.made[0].is_none() && lhs.stored == Stored::F32;
+        let lies = self.prologues[0].is_none() && lhs.stored == Stored::F32;
         if !lies || lhs.shared.step() != Some(1) || columns > READ_APART {
             return None;
         }
@@ -312,7 +313,7 @@ impl Gemm {
 
     /// True if all GEMMs of the batch have the same A.
     fn same_left(&self) -> bool {
-        let lhs = self.made[0].as_ref().map_or(&self.lhs, Made::place);
+        let lhs = self.prologues[0].as_ref().map_or(&self.lhs, Prologue::layout);
         lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1)
     }
 
@@ -324,7 +325,7 @@ impl Gemm {
         let amx_vnni = self.amx_vnni.iter().flat_map(AmxVnniGemm::functions);
         let rest = dots.map(Function::bytes).chain(amx_vnni.map(Function::bytes));
         let tiles = tiles.map(Function::bytes).chain(rest).map(<[u8]>::to_vec);
-        tiles.chain(self.made.iter().flatten().flat_map(Made::code)).collect()
+        tiles.chain(self.prologues.iter().flatten().flat_map(Prologue::code)).collect()
     }
 
     /// Runs the GEMM and the epilogue of its kernel. `keep` may hold B prepacked.
@@ -426,25 +427,25 @@ impl Gemm {
         to: *mut f32,
         scratch: &mut Scratch,
     ) {
-        let Some(made) = &self.made[0] else {
+        let Some(prologue) = &self.prologues[0] else {
             let start = self.lhs.start(bindings, &self.batch, batch);
             // SAFETY: the caller's promise.
             return unsafe { self.pack_left(start, first, tiles, shared, to) };
         };
         let above = self.cut.row(tiles.start);
         let of_tile = self.cut.rows_of(0) * shared.len();
-        let together = (LEFT_STRIP / of_tile).clamp(1, tiles.len());
+        let together = (MAX_A_BLOCK_ELEMENTS / of_tile).clamp(1, tiles.len());
         let rows = together * self.cut.rows_of(0);
-        with_memory(&STRIPS, made.bytes(rows, shared.len()), |memory| {
+        with_memory(&PROLOGUE_BLOCK, prologue.bytes(rows, shared.len()), |memory| {
             for start in tiles.clone().step_by(together) {
                 let some = start..(start + together).min(tiles.end);
                 let [row, end] =
                     [some.start, some.end].map(|tile| first + self.cut.row(tile) - above);
-                let strip = Strip { batch, outer: row..end, shared: shared.clone() };
+                let block = OperandBlock { batch, outer: row..end, k_range: shared.clone() };
                 let to = to.wrapping_add((row - first) * shared.len());
-                // SAFETY: the caller's promise; the strip has room for the tiles' rows.
+                // SAFETY: the caller's promise; the block has room for the tiles' rows.
                 unsafe {
-                    let start = made.fill(&strip, &self.batch, memory, bindings, scratch);
+                    let start = prologue.fill(&block, &self.batch, memory, bindings, scratch);
                     self.pack_left(start, row, some, shared.clone(), to);
                 }
             }
@@ -452,21 +453,23 @@ impl Gemm {
     }
 
     /// The address at which B would begin if all of B had the layout of the given part: B in
-    /// memory, or a strip that is computed first.
+    /// memory, or a block that is computed first.
     ///
     /// # Safety
-    /// As [`Made::fill`].
+    /// As [`Prologue::fill`].
     unsafe fn right_start(
         &self,
-        part: &Strip,
-        strip: *mut u8,
+        block: &OperandBlock,
+        memory: *mut u8,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> *const u8 {
-        match &self.made[1] {
-            None => self.rhs.start(bindings, &self.batch, part.batch),
+        match &self.prologues[1] {
+            None => self.rhs.start(bindings, &self.batch, block.batch),
             // SAFETY: the caller's promise.
-            Some(made) => unsafe { made.fill(part, &self.batch, strip, bindings, scratch) },
+            Some(prologue) => unsafe {
+                prologue.fill(block, &self.batch, memory, bindings, scratch)
+            },
         }
     }
 

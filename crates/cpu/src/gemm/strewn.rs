@@ -59,8 +59,8 @@ impl Columns {
     /// `None` if packing the columns is faster, or code cannot be generated.
     pub fn new(gemm: &Gemm) -> Option<Columns> {
         let (rhs, cut) = (&gemm.rhs, &gemm.cut);
-        let [_, made] = &gemm.made;
-        let packed = gemm.direct.is_none() && gemm.apart.is_none() && made.is_none();
+        let [_, prologue] = &gemm.prologues;
+        let packed = gemm.direct.is_none() && gemm.apart.is_none() && prologue.is_none();
         let fits = rhs.stored == Stored::F32 && cut.vectors <= VECTORS;
         if !packed || !fits || rhs.shared.step().is_some() || !ascending(&rhs.outer) {
             return None;

@@ -1,7 +1,7 @@
 //! GEMM against plain sums in f64, over sizes, layouts, dtypes and numbers of threads.
 
 mod integers;
-mod made;
+mod prologue;
 mod windows;
 
 use crate::keep::{Keep, Kept};

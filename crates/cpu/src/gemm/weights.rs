@@ -22,7 +22,7 @@ impl Gemm {
     /// The buffer of B, if the GEMM can read B prepacked.
     pub fn weights(&self) -> Option<usize> {
         let plain = self.rhs.outer.step().is_some() && self.rhs.shared.step().is_some();
-        let others = self.dots.is_some() || self.amx_vnni.is_some() || self.made[1].is_some();
+        let others = self.dots.is_some() || self.amx_vnni.is_some() || self.prologues[1].is_some();
         let one = self.rhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
         let worth = self.n * self.k >= LEAST && self.rhs.stored == Stored::F32;
         (plain && one && worth && !others).then_some(self.rhs.buffer)

@@ -12,7 +12,7 @@ const LEFT: u32 = 4;
 const RIGHT: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
-struct Made {
+struct Prologue {
     dtype: DType,
     /// Batch, M, N, K.
     sizes: [usize; 4],
@@ -32,7 +32,7 @@ fn op(body: &mut Block, code: OpCode, args: &[Val], dtype: DType) -> Val {
     body.push(Inst::Op { code, args: SmallVec::from_slice(args), dtype })
 }
 
-impl Made {
+impl Prologue {
     /// A: twice the source.
     fn left(&self) -> Kernel {
         let [b, m, _, k] = self.sizes;
@@ -177,12 +177,12 @@ proptest! {
         body in any::<bool>(),
     ) {
         let (b, m, n, k) = sizes;
-        Made { dtype, sizes: [b, m, n, k], transposed, computed, body }.check();
+        Prologue { dtype, sizes: [b, m, n, k], transposed, computed, body }.check();
     }
 }
 
 #[test]
-fn strips_of_large_operands_are_computed_block_by_block() {
+fn large_operands_are_computed_block_by_block() {
     use DType::{BF16, F32, I8};
     for (dtype, sizes) in [
         (F32, [1, 1, 1500, 3000]),
@@ -199,7 +199,7 @@ fn strips_of_large_operands_are_computed_block_by_block() {
         for (transposed, computed) in
             [(false, [true, true]), (true, [true, true]), (false, [true, false])]
         {
-            Made { dtype, sizes, transposed, computed, body: transposed }.check();
+            Prologue { dtype, sizes, transposed, computed, body: transposed }.check();
         }
     }
 }
