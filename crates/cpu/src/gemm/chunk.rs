@@ -1,9 +1,9 @@
 //! The loops of one chunk: blocks of K, slabs of panels, row tiles, and the epilogue on their
 //! results.
 
+use super::indirect::PanelAddresses;
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
-use super::strewn::Places;
 use super::{AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, OperandBlock, PANEL, Right, integers};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
@@ -29,7 +29,7 @@ pub(super) struct Block<'a> {
     /// Prepacked B, if there is one; no slab is packed then.
     pub right: Option<Right>,
     /// The addresses of the last panel's vectors, if B is read through an indirection.
-    pub places: Cell<Option<Places>>,
+    pub addresses: Cell<Option<PanelAddresses>>,
 }
 
 impl Gemm {
@@ -56,7 +56,7 @@ impl Gemm {
             false => chunk.tiles.len(),
             true => (GROUP / of_tile).max(1),
         };
-        let panels = if self.strewn.is_some() { 0 } else { cut.slab * cut.block * cut.width() };
+        let panels = if self.indirect.is_some() { 0 } else { cut.slab * cut.block * cut.width() };
         let apart = self.apart.map(|step| {
             let start = self.lhs.start(bindings, &self.batch, chunk.batch);
             Left::Apart { start, step }
@@ -96,8 +96,8 @@ impl Gemm {
                     let (outer, of) = (columns.clone(), shared.clone());
                     let part = OperandBlock { batch: chunk.batch, outer, k_range: of };
                     let start = self.right_start(&part, computed, bindings, scratch);
-                    let places = Cell::new(None);
-                    let block = Block { chunk, shared, end, start, left, panels, right, places };
+                    let addresses = Cell::new(None);
+                    let block = Block { chunk, shared, end, start, left, panels, right, addresses };
                     if grouped {
                         self.groups(prepared, &block, together, sums, bindings, scratch)?;
                     } else {
@@ -244,9 +244,9 @@ impl Gemm {
             a_step,
         };
         let tall = tile < self.cut.taller;
-        if let Some(strewn) = &self.strewn {
+        if let Some(indirect) = &self.indirect {
             // SAFETY: the caller's promise; the tile of A is packed.
-            return unsafe { strewn.tile(self, block, p, tall, call) };
+            return unsafe { indirect.tile(self, block, p, tall, call) };
         }
         let number = tile - block.chunk.tiles.start;
         let direct = self.direct.as_ref().filter(|_| number == 0 && block.right.is_none());

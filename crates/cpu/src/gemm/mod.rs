@@ -7,7 +7,7 @@
 //! packed once for all chunks, or read in memory if there are few columns. The rows, the columns
 //! and K of an operand may each have any number of strided dimensions, so a convolution is a GEMM
 //! over windows of the image: the windows are packed directly from the image (there is no im2col
-//! matrix), or read through an indirection if A has few rows (`strewn`). A fused operand (prologue)
+//! matrix), or read through an indirection if A has few rows (`indirect`). A fused operand (prologue)
 //! is computed block by block as it is packed (`prologue`).
 //!
 //! Halves are widened to f32 when they are read, accumulated in f32 and rounded once. (The bfloat16
@@ -25,6 +25,7 @@ mod chunk;
 #[cfg(test)]
 mod describe;
 mod dots;
+mod indirect;
 mod integers;
 mod operand;
 mod pack;
@@ -33,7 +34,6 @@ mod parts;
 mod prologue;
 mod rowwise;
 mod shape;
-mod strewn;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -45,6 +45,7 @@ use crate::pool::Pool;
 use amx_vnni::AmxVnniGemm;
 use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
+use indirect::IndirectB;
 use operand::{Out, Side, Target};
 use pack::{Part, pack};
 use parts::parts;
@@ -114,7 +115,7 @@ pub(crate) struct Gemm {
     /// Micro-kernels that read B in memory, if the first tile of a chunk does.
     direct: Option<Functions>,
     /// The indirection to B, if all tiles read B in memory.
-    strewn: Option<strewn::Columns>,
+    indirect: Option<IndirectB>,
     dots: Option<DotGemm>,
     amx_vnni: Option<AmxVnniGemm>,
 }
@@ -206,7 +207,7 @@ impl Gemm {
             gemm.cut = gemm.cut.along_rows();
         }
         gemm.apart = gemm.rows_apart();
-        gemm.strewn = strewn::Columns::new(&gemm);
+        gemm.indirect = IndirectB::new(&gemm);
         gemm.dots = DotGemm::new(&gemm);
         gemm.amx_vnni = AmxVnniGemm::new(&gemm);
         gemm.size_prologue_blocks()?;
@@ -256,7 +257,7 @@ impl Gemm {
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (direct, strewn, dots, amx_vnni, apart) = (None, None, None, None, None);
+        let (direct, indirect, dots, amx_vnni, apart) = (None, None, None, None, None);
         let prologues = [None, None];
         Some(Gemm {
             batch,
@@ -273,7 +274,7 @@ impl Gemm {
             apart,
             packed: Functions::default(),
             direct,
-            strewn,
+            indirect,
             dots,
             amx_vnni,
         })
@@ -281,7 +282,7 @@ impl Gemm {
 
     /// Generates the micro-kernels.
     fn compile(&mut self) -> Option<()> {
-        if self.strewn.is_some() {
+        if self.indirect.is_some() {
             return Some(());
         }
         let apart = self.apart.is_some();
@@ -308,7 +309,7 @@ impl Gemm {
 
     /// True if a slab is packed before any tile of the chunk runs.
     fn packs_ahead(&self) -> bool {
-        self.direct.is_none() && self.strewn.is_none()
+        self.direct.is_none() && self.indirect.is_none()
     }
 
     /// True if all GEMMs of the batch have the same A.
@@ -320,7 +321,7 @@ impl Gemm {
     /// The machine code of the micro-kernels and prologues.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
-        let tiles = tiles.chain(self.strewn.iter().flat_map(strewn::Columns::functions));
+        let tiles = tiles.chain(self.indirect.iter().flat_map(IndirectB::functions));
         let dots = self.dots.iter().flat_map(DotGemm::functions);
         let amx_vnni = self.amx_vnni.iter().flat_map(AmxVnniGemm::functions);
         let rest = dots.map(Function::bytes).chain(amx_vnni.map(Function::bytes));
@@ -561,7 +562,7 @@ fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool, apart: bool) -> 
             let needed = (i == 1 || cut.panels > 1) && (j == 0 || cut.taller > 0);
             if needed {
                 let tile =
-                    Tile { rows, vectors, stored, prefetch: direct, keep, apart, strewn: None };
+                    Tile { rows, vectors, stored, prefetch: direct, keep, apart, indirect: None };
                 out[i][j] = Some(tile.compile()?);
             }
         }

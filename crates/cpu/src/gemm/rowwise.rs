@@ -119,8 +119,8 @@ impl Gemm {
                 for p in chunk.panels.clone().step_by(cut.slab) {
                     let slab = p..(p + cut.slab).min(chunk.panels.end);
                     let (chunk, shared, panels) = (&chunk, shared.clone(), at(p));
-                    let (end, right, places) = (self.k, None, Cell::new(None));
-                    let block = Block { chunk, shared, end, start, left, panels, right, places };
+                    let (end, right, addresses) = (self.k, None, Cell::new(None));
+                    let block = Block { chunk, shared, end, start, left, panels, right, addresses };
                     self.slab(&block, &slab, target);
                 }
             }

@@ -29,6 +29,8 @@ mod emitter;
 #[cfg(target_arch = "x86_64")]
 mod function;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod indirect;
+#[cfg(target_arch = "x86_64")]
 mod ir;
 #[cfg(target_arch = "x86_64")]
 mod legal;
@@ -42,8 +44,6 @@ pub(crate) mod quads;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod stored;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod strewn;
 #[cfg(target_arch = "x86_64")]
 mod symbols;
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -7,8 +7,8 @@
 
 use super::arena::{self, Code};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
+use super::indirect;
 pub(crate) use super::stored::Stored;
-use super::strewn;
 use super::symbols::{self, Symbol};
 use girih_kernel::Isa;
 
@@ -66,7 +66,7 @@ pub(crate) struct Tile {
     pub apart: bool,
     /// B is f32 and its vectors are read through an indirection. A set bit marks a vector whose
     /// lanes are at two addresses.
-    pub strewn: Option<u8>,
+    pub indirect: Option<u8>,
 }
 
 /// The arguments of a micro-kernel. `k` is at least 1.
@@ -75,7 +75,7 @@ pub(crate) struct TileCall {
     /// Packed A, `[k][rows]`, or the first row of A in memory.
     pub a: *const f32,
     /// The first row of B, and bytes between rows; or, for an indirection, the addresses of the
-    /// vectors ([`Strewn`](super::strewn::Strewn)).
+    /// vectors ([`Indirection`](super::indirect::Indirection)).
     pub b: *const u8,
     pub b_step: isize,
     /// The result, and bytes between its rows.
@@ -139,9 +139,9 @@ pub(super) fn enabled() -> bool {
 impl Tile {
     /// True if the registers suffice.
     fn fits(&self) -> bool {
-        let apart = !self.apart || self.rows <= 3 * LEFT.len() && self.strewn.is_none();
-        let strewn = self.strewn.is_none() || self.vectors <= strewn::VECTORS;
-        self.rows * self.vectors + self.vectors < REGISTERS && apart && strewn
+        let apart = !self.apart || self.rows <= 3 * LEFT.len() && self.indirect.is_none();
+        let indirect = self.indirect.is_none() || self.vectors <= indirect::MAX_VECTORS;
+        self.rows * self.vectors + self.vectors < REGISTERS && apart && indirect
     }
 
     /// Generates the micro-kernel; `None` if code cannot be generated.
@@ -165,7 +165,7 @@ impl Tile {
     /// The callee-saved registers that the micro-kernel uses.
     fn saved(&self) -> impl DoubleEndedIterator<Item = Gpr> + use<> {
         let step = self.apart.then_some(LEFT_STEP);
-        let places: &[Gpr] = if self.strewn.is_some() { &strewn::SAVED } else { &[] };
+        let places: &[Gpr] = if self.indirect.is_some() { &indirect::SAVED } else { &[] };
         self.left()[1..].iter().chain(places).copied().chain(step)
     }
 
@@ -180,7 +180,7 @@ impl Tile {
         for (i, reg) in [a, b, step, c, c_step, COUNT].into_iter().enumerate() {
             e.asm.load(reg, TABLE, 8 * i as i32);
         }
-        self.find_vectors(&mut e, [walk, keep]);
+        self.load_addresses(&mut e, [walk, keep]);
         e.asm.load(keep, TABLE, 64);
         self.find_rows(&mut e);
         self.start(&mut e, c, c_step, walk);
@@ -190,12 +190,12 @@ impl Tile {
         e.counted(self.unrolled(), |e, count| {
             for i in 0..count {
                 self.row(e, b, i);
-                if self.strewn.is_none() {
+                if self.indirect.is_none() {
                     self.next_row(e, [b, step], [ahead, ahead_step], keep);
                 }
             }
-            if self.strewn.is_some() {
-                self.next_vectors(e, count);
+            if self.indirect.is_some() {
+                self.advance_offsets(e, count);
             }
             let step = if self.apart { 4 } else { 4 * self.rows * count };
             self.left().iter().for_each(|&left| e.asm.add(left, step as i32));
@@ -306,8 +306,8 @@ impl Tile {
 
     /// Multiplies one row of B by the elements of A at the same index of K.
     fn row(&self, e: &mut Emitter, b: Gpr, step: usize) {
-        match self.strewn {
-            Some(_) => self.load_vectors(e, step),
+        match self.indirect {
+            Some(_) => self.load_indirect(e, step),
             None => self.load_row(e, b),
         }
         let spare = self.vector(self.vectors);
@@ -481,7 +481,8 @@ pub(super) mod tests {
                 let (stored, keep) = (STORED[i % 3], i % 2 == 0);
                 for apart in [false, true] {
                     let prefetch = i % 4 < 2;
-                    let tile = Tile { rows, vectors, stored, prefetch, keep, apart, strewn: None };
+                    let tile =
+                        Tile { rows, vectors, stored, prefetch, keep, apart, indirect: None };
                     if tile.fits() {
                         for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
                             run(tile, k, lanes);
@@ -507,7 +508,7 @@ pub(super) mod tests {
             prefetch: false,
             keep: false,
             apart: false,
-            strewn: None,
+            indirect: None,
         };
         let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));
@@ -527,7 +528,7 @@ pub(super) mod tests {
             prefetch: false,
             keep: false,
             apart: false,
-            strewn: None,
+            indirect: None,
         };
         let names = names(tile);
         assert!(!names.contains(&Mnemonic::INVALID));

@@ -19,7 +19,7 @@ impl Windows {
         self.image.map(|extent| extent - self.side + 1)
     }
 
-    fn shared(&self) -> usize {
+    fn k(&self) -> usize {
         self.channels * self.side * self.side
     }
 
@@ -34,8 +34,8 @@ impl Windows {
             offset: 0,
             strides: SmallVec::from_slice(strides),
         };
-        let shared = self.shared() as isize;
-        let left = access(0, &[0, shared, 0, 0, side * side, side, 1]);
+        let k = self.k() as isize;
+        let left = access(0, &[0, k, 0, 0, side * side, side, 1]);
         let right = access(1, &[plane * self.channels as isize, 0, w, 1, plane, w, 1]);
         let mut body = Block::default();
         let mut value = body.push(Inst::Core { dtype: DType::F32 });
@@ -66,7 +66,7 @@ impl Windows {
             (0..n).map(|i| ((i * 7919 + seed * 104_729) % 17) as f32 / 4.0 - 2.0).collect()
         };
         let mut buffers = [
-            draw(self.rows * self.shared(), 0),
+            draw(self.rows * self.k(), 0),
             draw(self.batch * self.channels * pixels, 1),
             draw(self.rows, 2),
             vec![0.0; self.batch * self.rows * down * across],
@@ -83,8 +83,8 @@ impl Windows {
     }
 
     /// True if the columns are read through the indirection; `None` without generated code.
-    fn strewn(&self) -> Option<bool> {
-        Some(Gemm::new(&self.kernel(), &[])?.strewn.is_some())
+    fn indirect(&self) -> Option<bool> {
+        Some(Gemm::new(&self.kernel(), &[])?.indirect.is_some())
     }
 
     fn check(&self) {
@@ -93,16 +93,16 @@ impl Windows {
             assert_eq!(self.run(threads)[3], found, "{threads} threads");
         }
         let ([height, width], [down, across]) = (self.image, self.positions());
-        let (side, shared) = (self.side, self.shared());
+        let (side, depth) = (self.side, self.k());
         for (i, &found) in found.iter().enumerate() {
             let (y, x) = (i / across % down, i % across);
             let (batch, row) = (i / (across * down * self.rows), i / (across * down) % self.rows);
             let term = |k: usize| {
                 let (channel, dy, dx) = (k / (side * side), k / side % side, k % side);
                 let plane = (batch * self.channels + channel) * height * width;
-                left[row * shared + k] * right[plane + (y + dy) * width + x + dx]
+                left[row * depth + k] * right[plane + (y + dy) * width + x + dx]
             };
-            let sum: f32 = (0..shared).map(term).sum();
+            let sum: f32 = (0..depth).map(term).sum();
             let want = if self.body { sum + bias[row] } else { sum };
             assert_eq!(found, want, "batch {batch} row {row} at {y} {x}");
         }
@@ -110,8 +110,8 @@ impl Windows {
 }
 
 #[test]
-fn windows_are_read_where_they_lie_by_few_rows_and_packed_for_many() {
-    for (rows, channels, side, image, strewn) in [
+fn windows_are_read_by_indirection_for_few_rows_and_packed_for_many() {
+    for (rows, channels, side, image, indirect) in [
         // Rows of 20 positions, of one vector, and of one more.
         (14, 5, 3, [17, 22], Some(true)),
         (40, 3, 3, [21, 18], Some(true)),
@@ -129,8 +129,8 @@ fn windows_are_read_where_they_lie_by_few_rows_and_packed_for_many() {
         for (batch, body) in [(1, false), (3, true)] {
             let windows = Windows { rows, batch, channels, side, image, body };
             windows.check();
-            if let (Some(found), Some(strewn)) = (windows.strewn(), strewn) {
-                assert_eq!(found, strewn, "{rows} {image:?}");
+            if let (Some(found), Some(indirect)) = (windows.indirect(), indirect) {
+                assert_eq!(found, indirect, "{rows} {image:?}");
             }
         }
     }

@@ -5,79 +5,82 @@ use super::asm::{Gpr, Masking, Mem, Source};
 use super::tile::{Emitter, LOAD, MASK, Tile};
 
 /// The most vectors of a panel: each needs two registers for addresses, and a mask.
-pub(crate) const VECTORS: usize = 3;
+pub(crate) const MAX_VECTORS: usize = 3;
 
 /// The prefetch distance in rows: an image may come from the L3 cache.
-pub(crate) const AHEAD: usize = 18;
+pub(crate) const PREFETCH_ROWS: usize = 18;
 
 /// The indirection: what [`TileCall::b`](super::tile::TileCall::b) points to. The first lanes of a
 /// vector may be at another address than its other lanes. Both addresses are those of lane 0.
 #[repr(C)]
-pub(crate) struct Strewn {
-    /// Bytes from the addresses to each row, and to [`AHEAD`] more rows, which are only prefetched.
-    pub rows: *const isize,
-    pub others: [*const u8; VECTORS],
-    pub first: [*const u8; VECTORS],
+pub(crate) struct Indirection {
+    /// Bytes from the addresses to each row, and to [`PREFETCH_ROWS`] more rows, which are only
+    /// prefetched.
+    pub offsets: *const isize,
+    pub rest: [*const u8; MAX_VECTORS],
+    pub first: [*const u8; MAX_VECTORS],
     /// The number of first lanes.
-    pub lanes: [usize; VECTORS],
+    pub first_lanes: [usize; MAX_VECTORS],
 }
 
-const OTHERS: [Gpr; VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
-const FIRST: [Gpr; VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
+const REST: [Gpr; MAX_VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
+const FIRST: [Gpr; MAX_VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
 /// The masks of first lanes, in consecutive registers.
-const FIRST_LANES: u8 = MASK + 1;
-/// The pointer to the next row's distance, and the distance.
-const ROWS: Gpr = Gpr(1);
-const ROW: Gpr = Gpr(2);
+const FIRST_MASK: u8 = MASK + 1;
+/// The pointer to the next row's offset, and the offset.
+const OFFSETS: Gpr = Gpr(1);
+const OFFSET: Gpr = Gpr(2);
 /// The callee-saved registers that the micro-kernel uses.
-pub(super) const SAVED: [Gpr; 2 * VECTORS] = [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
+pub(super) const SAVED: [Gpr; 2 * MAX_VECTORS] =
+    [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
 
 impl Tile {
     /// True if a vector's first lanes are at another address.
     fn split(&self, vector: usize) -> bool {
-        self.strewn.is_some_and(|split| split >> vector & 1 == 1)
+        self.indirect.is_some_and(|split| split >> vector & 1 == 1)
     }
 
     /// Loads the addresses of the vectors; two registers are clobbered.
-    pub(super) fn find_vectors(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
-        if self.strewn.is_none() {
+    pub(super) fn load_addresses(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
+        if self.indirect.is_none() {
             return;
         }
-        let (others, first, lanes) = (8, 8 + 8 * VECTORS, 8 + 16 * VECTORS);
+        let (rest, first, first_lanes) = (8, 8 + 8 * MAX_VECTORS, 8 + 16 * MAX_VECTORS);
         for v in 0..self.vectors {
             let at = |field: usize| (field + 8 * v) as i32;
-            e.asm.load(OTHERS[v], ROW, at(others));
+            e.asm.load(REST[v], OFFSET, at(rest));
             if self.split(v) {
-                e.asm.load(FIRST[v], ROW, at(first));
-                e.asm.load(lost, ROW, at(lanes));
-                e.asm.low_bits(FIRST_LANES + v as u8, lost, scratch);
+                e.asm.load(FIRST[v], OFFSET, at(first));
+                e.asm.load(lost, OFFSET, at(first_lanes));
+                e.asm.low_bits(FIRST_MASK + v as u8, lost, scratch);
             }
         }
-        e.asm.load(ROWS, ROW, 0);
+        e.asm.load(OFFSETS, OFFSET, 0);
     }
 
     /// Loads the vectors of the row that comes `step` rows after the first of the iteration.
-    pub(super) fn load_vectors(&self, e: &mut Emitter, step: usize) {
-        e.asm.load(ROW, ROWS, 8 * step as i32);
-        let at = |base| Source::Mem(Mem::Indexed { base, index: ROW, scale: 1, displacement: 0 });
+    pub(super) fn load_indirect(&self, e: &mut Emitter, step: usize) {
+        e.asm.load(OFFSET, OFFSETS, 8 * step as i32);
+        let at =
+            |base| Source::Mem(Mem::Indexed { base, index: OFFSET, scale: 1, displacement: 0 });
         for v in 0..self.vectors {
             let to = self.vector(v);
-            e.asm.evex(LOAD, to, 0, at(OTHERS[v]), self.masking(v, true), None);
+            e.asm.evex(LOAD, to, 0, at(REST[v]), self.masking(v, true), None);
             if self.split(v) {
-                let masking = Masking { mask: FIRST_LANES + v as u8, zero: false };
+                let masking = Masking { mask: FIRST_MASK + v as u8, zero: false };
                 e.asm.evex(LOAD, to, 0, at(FIRST[v]), masking, None);
             }
         }
-        if self.strewn == Some(0) {
+        if self.indirect == Some(0) {
             // A tile with split vectors would wait for these additional loads.
-            e.asm.load(ROW, ROWS, 8 * (step + AHEAD) as i32);
-            (0..=self.vectors).for_each(|v| e.asm.prefetch_at(OTHERS[0], ROW, 1, 64 * v as i32));
+            e.asm.load(OFFSET, OFFSETS, 8 * (step + PREFETCH_ROWS) as i32);
+            (0..=self.vectors).for_each(|v| e.asm.prefetch_at(REST[0], OFFSET, 1, 64 * v as i32));
         }
     }
 
     /// Advances by `rows` rows.
-    pub(super) fn next_vectors(&self, e: &mut Emitter, rows: usize) {
-        e.asm.add(ROWS, 8 * rows as i32);
+    pub(super) fn advance_offsets(&self, e: &mut Emitter, rows: usize) {
+        e.asm.add(OFFSETS, 8 * rows as i32);
     }
 }
 
@@ -89,29 +92,29 @@ mod tests {
 
     /// The offset of a vector's other lanes, the offset of its first lanes, and the number of first
     /// lanes.
-    const OTHER: usize = 60;
+    const REST_AT: usize = 60;
     const FIRST: usize = 20;
     const SPLIT: usize = 5;
 
     /// Runs a tile over `k` rows at irregular distances, with `lanes` lanes in the last vector.
     fn run(tile: Tile, k: usize, lanes: usize) {
         let Some(function) = tile.compile() else { return };
-        let (a, data) = (draw(k * tile.rows, 1), draw(300 * VECTORS + 400, 2));
-        let rows: Vec<isize> = (0..k + AHEAD).map(|i| i as isize * 37 % 200).collect();
+        let (a, data) = (draw(k * tile.rows, 1), draw(300 * MAX_VECTORS + 400, 2));
+        let rows: Vec<isize> = (0..k + PREFETCH_ROWS).map(|i| i as isize * 37 % 200).collect();
         let at = |v: usize, lane: usize| data[300 * v + lane..].as_ptr() as *const u8;
         let bytes: Vec<isize> = rows.iter().map(|row| 4 * row).collect();
-        let strewn = Strewn {
-            rows: bytes.as_ptr(),
-            others: std::array::from_fn(|v| at(v, OTHER)),
+        let indirect = Indirection {
+            offsets: bytes.as_ptr(),
+            rest: std::array::from_fn(|v| at(v, REST_AT)),
             first: std::array::from_fn(|v| at(v, FIRST)),
-            lanes: std::array::from_fn(|v| SPLIT + v),
+            first_lanes: std::array::from_fn(|v| SPLIT + v),
         };
         let columns = (tile.vectors - 1) * LANES + lanes;
         let pitch = columns + 3;
         let mut c = vec![7.0f32; tile.rows * pitch];
         let call = TileCall {
             a: a.as_ptr(),
-            b: (&raw const strewn).cast(),
+            b: (&raw const indirect).cast(),
             b_step: 0,
             c: c.as_mut_ptr(),
             c_step: 4 * pitch as isize,
@@ -128,7 +131,7 @@ mod tests {
         let b = |i: usize, column: usize| {
             let (v, lane) = (column / LANES, column % LANES);
             let first = tile.split(v) && lane < SPLIT + v;
-            data[300 * v + lane + if first { FIRST } else { OTHER } + rows[i] as usize]
+            data[300 * v + lane + if first { FIRST } else { REST_AT } + rows[i] as usize]
         };
         for (at, &found) in c.iter().enumerate() {
             let (r, j) = (at / pitch, at % pitch);
@@ -139,12 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn tiles_of_strewn_vectors_are_the_same_chains() {
+    fn tiles_of_indirect_vectors_are_the_same_chains() {
         let (stored, [prefetch, keep, apart]) = (Stored::F32, [false; 3]);
         for (rows, vectors) in [(1, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)] {
             for split in 0..1 << vectors {
-                let strewn = Some(split);
-                let tile = Tile { rows, vectors, stored, prefetch, keep, apart, strewn };
+                let indirect = Some(split);
+                let tile = Tile { rows, vectors, stored, prefetch, keep, apart, indirect };
                 for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
                     run(tile, k, lanes);
                 }

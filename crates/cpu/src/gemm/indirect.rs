@@ -6,16 +6,16 @@ use super::chunk::Block;
 use super::shape::Cut;
 use super::{Gemm, PACKING};
 use crate::dims::Dims;
-use crate::jit::strewn::{AHEAD, Strewn, VECTORS};
+use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS};
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
 use std::ops::Range;
 
 /// The cost of loading a vector from two addresses instead of one, in multiplications.
-const SPLIT: usize = 2;
+const SPLIT_COST: usize = 2;
 
 /// The micro-kernels of panels with the same number of vectors and the same split vectors. `split`
 /// has bit `v` set if vector `v` is split, that is, its lanes are in two runs.
-struct Kind {
+struct PanelKind {
     vectors: usize,
     split: u8,
     /// For tall and for other tiles.
@@ -23,18 +23,18 @@ struct Kind {
 }
 
 /// A B that is read through an indirection.
-pub(super) struct Columns {
+pub(super) struct IndirectB {
     /// Bytes from a column's first element to its element at each index of K; the last one is
     /// repeated for the prefetch beyond the end.
-    rows: Vec<isize>,
-    kinds: Vec<Kind>,
+    offsets: Vec<isize>,
+    kinds: Vec<PanelKind>,
 }
 
 /// The addresses of a panel's vectors in one entry of the batch.
-pub(super) struct Places {
+pub(super) struct PanelAddresses {
     panel: usize,
     kind: usize,
-    strewn: Strewn,
+    indirect: Indirection,
 }
 
 /// The number of vectors of some columns that are in contiguous runs of `run` columns, and a mask
@@ -55,13 +55,13 @@ fn ascending(dims: &Dims) -> bool {
     step == 1 && dims.outer_steps().all(|step| step >= run)
 }
 
-impl Columns {
+impl IndirectB {
     /// `None` if packing the columns is faster, or code cannot be generated.
-    pub fn new(gemm: &Gemm) -> Option<Columns> {
+    pub fn new(gemm: &Gemm) -> Option<IndirectB> {
         let (rhs, cut) = (&gemm.rhs, &gemm.cut);
         let [_, prologue] = &gemm.prologues;
         let packed = gemm.direct.is_none() && gemm.apart.is_none() && prologue.is_none();
-        let fits = rhs.stored == Stored::F32 && cut.vectors <= VECTORS;
+        let fits = rhs.stored == Stored::F32 && cut.vectors <= MAX_VECTORS;
         if !packed || !fits || rhs.shared.step().is_some() || !ascending(&rhs.outer) {
             return None;
         }
@@ -76,15 +76,16 @@ impl Columns {
                 kinds.push(kind);
             }
         }
-        if SPLIT * splits * cut.chunk_tiles() > PACKING * vectors {
+        if SPLIT_COST * splits * cut.chunk_tiles() > PACKING * vectors {
             return None;
         }
-        let mut rows = vec![0; gemm.k];
-        rhs.shared.fill(0, &mut rows);
-        rows.resize(gemm.k + AHEAD, rows[gemm.k - 1]);
-        rows.iter_mut().for_each(|row| *row *= rhs.stored.size() as isize);
-        let kinds = kinds.into_iter().map(|kind| Kind::new(cut, kind)).collect::<Option<_>>()?;
-        Some(Columns { rows, kinds })
+        let mut offsets = vec![0; gemm.k];
+        rhs.shared.fill(0, &mut offsets);
+        offsets.resize(gemm.k + PREFETCH_ROWS, offsets[gemm.k - 1]);
+        offsets.iter_mut().for_each(|offset| *offset *= rhs.stored.size() as isize);
+        let kinds =
+            kinds.into_iter().map(|kind| PanelKind::new(cut, kind)).collect::<Option<_>>()?;
+        Some(IndirectB { offsets, kinds })
     }
 
     /// Runs the micro-kernel of a tile of a panel.
@@ -99,40 +100,40 @@ impl Columns {
         tall: bool,
         mut call: TileCall,
     ) {
-        let places = block.places.take().filter(|places| places.panel == panel);
-        let places = places.unwrap_or_else(|| self.places(gemm, block.start, panel));
-        let rows = places.strewn.rows.wrapping_add(block.shared.start);
-        let strewn = Strewn { rows, ..places.strewn };
-        call.b = (&raw const strewn).cast();
-        let function = self.kinds[places.kind].functions[tall as usize].as_ref();
+        let addresses = block.addresses.take().filter(|addresses| addresses.panel == panel);
+        let addresses = addresses.unwrap_or_else(|| self.addresses(gemm, block.start, panel));
+        let offsets = addresses.indirect.offsets.wrapping_add(block.shared.start);
+        let indirect = Indirection { offsets, ..addresses.indirect };
+        call.b = (&raw const indirect).cast();
+        let function = self.kinds[addresses.kind].functions[tall as usize].as_ref();
         // SAFETY: the vectors are the panel's columns; the caller's promise.
         unsafe { function.expect("every size has its function").call(&call) };
-        block.places.set(Some(places));
+        block.addresses.set(Some(addresses));
     }
 
     /// The addresses of a panel's vectors in the entry of the batch that begins at `start`.
-    fn places(&self, gemm: &Gemm, start: *const u8, panel: usize) -> Places {
+    fn addresses(&self, gemm: &Gemm, start: *const u8, panel: usize) -> PanelAddresses {
         let (outer, columns) = (&gemm.rhs.outer, gemm.columns_of(&(panel..panel + 1)));
         let of_panel = split(&columns, outer.inner_extent());
         let kind = self.kinds.iter().position(|k| Some((k.vectors, k.split)) == of_panel);
-        let nowhere = [std::ptr::null(); VECTORS];
-        let mut strewn = Strewn {
-            rows: self.rows.as_ptr(),
-            others: nowhere,
-            first: nowhere,
-            lanes: [0; VECTORS],
+        let none = [std::ptr::null(); MAX_VECTORS];
+        let mut indirect = Indirection {
+            offsets: self.offsets.as_ptr(),
+            rest: none,
+            first: none,
+            first_lanes: [0; MAX_VECTORS],
         };
         for (v, first) in columns.clone().step_by(LANES).enumerate() {
             outer.runs(first, LANES.min(columns.end - first), |lane, element, _| {
                 let at = start.cast::<f32>().wrapping_offset(element - lane as isize).cast();
                 if lane > 0 {
-                    (strewn.first[v], strewn.lanes[v]) = (strewn.others[v], lane);
+                    (indirect.first[v], indirect.first_lanes[v]) = (indirect.rest[v], lane);
                 }
-                strewn.others[v] = at;
+                indirect.rest[v] = at;
             });
         }
         let kind = kind.expect("there are functions for all panels");
-        Places { panel, kind, strewn }
+        PanelAddresses { panel, kind, indirect }
     }
 
     /// All micro-kernels.
@@ -141,8 +142,8 @@ impl Columns {
     }
 }
 
-impl Kind {
-    fn new(cut: &Cut, (vectors, split): (usize, u8)) -> Option<Kind> {
+impl PanelKind {
+    fn new(cut: &Cut, (vectors, split): (usize, u8)) -> Option<PanelKind> {
         let mut functions = [None, None];
         for (rows, function) in [cut.rows, cut.rows + 1].into_iter().zip(&mut functions) {
             let needed = rows == cut.rows || cut.taller > 0;
@@ -153,12 +154,12 @@ impl Kind {
                 prefetch: false,
                 keep: false,
                 apart: false,
-                strewn: Some(split),
+                indirect: Some(split),
             };
             if needed {
                 *function = Some(tile.compile()?);
             }
         }
-        Some(Kind { vectors, split, functions })
+        Some(PanelKind { vectors, split, functions })
     }
 }
