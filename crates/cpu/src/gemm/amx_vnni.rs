@@ -4,26 +4,28 @@
 //! A is read in memory unless K does not fill whole blocks; B is packed into panels. The order in
 //! which an element's sum is accumulated does not depend on the blocking.
 
-use super::panel::{Columns, Lie};
+use super::pack_vnni::{ColumnsOfB, Layout};
 use super::{Gemm, LEFT, Memory, OperandBlock, PANEL as MEMORY, Target};
-use crate::jit::quads::{self, Quads};
+use crate::jit::amx::{
+    AmxCall, AmxMicrokernel, K_BLOCK_BYTES, MICROTILE, Multiply, TILE_ROWS, TileConfig,
+};
 use crate::jit::tile::{Function, Stored};
-use crate::jit::unit::{BLOCK, Multiply, ROWS, SIDE, Shape, Unit, UnitCall};
+use crate::jit::vnni::{self, VnniMicrokernel};
 use crate::kernel::{Shared, with_memory};
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
 
 /// The most rows of a chunk.
-const CHUNK_ROWS: usize = 512;
+const MAX_MC: usize = 512;
 /// The fewest bytes of K for which AMX pays.
-const SHARED: usize = 128;
+const MIN_K_BYTES: usize = 128;
 /// Multiplications that a chunk should have: about ten microseconds.
-const CHUNK: usize = 1 << 22;
+const CHUNK_MULTIPLICATIONS: usize = 1 << 22;
 /// Bytes of the panels that are packed before all rows use them; they stay in the L2 cache.
-const PACKED: usize = 1 << 19;
+const PACKED_B_BYTES: usize = 1 << 19;
 /// The most chunks along the columns.
-const CHUNKS: usize = 16;
+const MAX_N_CHUNKS: usize = 16;
 
 /// Rows of A that one task computes, if A has a prologue.
 const PROLOGUE_ROWS: usize = 32;
@@ -32,31 +34,31 @@ const PROLOGUE_ROWS: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     /// AMX.
-    Unit,
+    Amx,
     /// AVX-512 VNNI, for bytes only.
-    Vectors,
+    Vnni,
 }
 
 /// The micro-kernels of a GEMM on AMX or VNNI, and its blocking.
 pub(super) struct AmxVnniGemm {
     /// Rows of a call of `tall`; `short` computes the remaining rows, and is `None` if there are
     /// none.
-    at_once: usize,
-    tall: Option<Function<UnitCall>>,
-    short: Option<Function<UnitCall>>,
-    /// For [`Engine::Vectors`], whose micro-kernels add to the result: the factor by which the sum
+    mr: usize,
+    tall: Option<Function<AmxCall>>,
+    short: Option<Function<AmxCall>>,
+    /// For [`Engine::Vnni`], whose micro-kernels add to the result: the factor by which the sum
     /// of a row of A initialises the result. Unless the factor is 0, the highest bit of each byte
     /// of B is flipped.
-    begin: Option<i32>,
+    compensation: Option<i32>,
     /// Bytes of an element of A and B.
-    size: usize,
-    lie: Lie,
-    rows: usize,
-    columns: usize,
+    element_bytes: usize,
+    layout: Layout,
+    mc: usize,
+    nc: usize,
 }
 
 /// A range of rows and columns of one GEMM of the batch.
-struct Part {
+struct CBlock {
     batch: usize,
     rows: Range<usize>,
     columns: Range<usize>,
@@ -64,9 +66,9 @@ struct Part {
 
 /// Rows of A: the address of the first one, and bytes to the next.
 #[derive(Clone, Copy)]
-struct Rows {
+struct RowsOfA {
     start: *const u8,
-    step: isize,
+    lda: isize,
 }
 
 impl AmxVnniGemm {
@@ -74,8 +76,8 @@ impl AmxVnniGemm {
     pub fn new(gemm: &Gemm) -> Option<AmxVnniGemm> {
         let multiply = Multiply::of(gemm.lhs.stored, gemm.rhs.stored)?;
         let engine = match multiply {
-            _ if multiply.available() => Engine::Unit,
-            Multiply::Bytes(..) if quads::available() => Engine::Vectors,
+            _ if multiply.available() => Engine::Amx,
+            Multiply::Bytes(..) if vnni::available() => Engine::Vnni,
             _ => return None,
         };
         AmxVnniGemm::with(gemm, engine)
@@ -85,51 +87,53 @@ impl AmxVnniGemm {
     pub fn with(gemm: &Gemm, engine: Engine) -> Option<AmxVnniGemm> {
         let (lhs, rhs, [m, n, k]) = (&gemm.lhs, &gemm.rhs, [gemm.m, gemm.n, gemm.k]);
         let multiply = Multiply::of(lhs.stored, rhs.stored)?;
-        let lie = match (rhs.shared.step(), rhs.outer.step()) {
-            (Some(_), Some(1)) => Lie::Rows,
-            (Some(1), Some(_)) => Lie::Columns,
+        let layout = match (rhs.shared.step(), rhs.outer.step()) {
+            (Some(_), Some(1)) => Layout::RowMajor,
+            (Some(1), Some(_)) => Layout::ColumnMajor,
             _ => return None,
         };
         let regular = lhs.shared.step() == Some(1) && lhs.outer.step().is_some();
-        let size = lhs.stored.size();
-        if !(regular && pays(multiply, m, n, k * size)) {
+        let element_bytes = lhs.stored.size();
+        if !(regular && pays(multiply, m, n, k * element_bytes)) {
             return None;
         }
-        let rows = m.div_ceil(m.div_ceil(CHUNK_ROWS)).next_multiple_of(SIDE);
+        let mc = m.div_ceil(m.div_ceil(MAX_MC)).next_multiple_of(MICROTILE);
         // A part of few rows mostly spends its time packing columns.
-        let pieces = (m.clamp(SIDE, rows) * n * k / CHUNK).clamp(1, CHUNKS);
+        let pieces =
+            (m.clamp(MICROTILE, mc) * n * k / CHUNK_MULTIPLICATIONS).clamp(1, MAX_N_CHUNKS);
         let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
-        let columns = n.div_ceil(pieces).next_multiple_of(Columns::together(size));
-        let at_once = if engine == Engine::Unit { SIDE } else { quads::ROWS };
+        let nc = n.div_ceil(pieces).next_multiple_of(ColumnsOfB::per_cache_line(element_bytes));
+        let mr = if engine == Engine::Amx { MICROTILE } else { vnni::MR };
         let signed = lhs.stored == Stored::I8;
         let of = |tall: bool| match engine {
-            Engine::Unit => Unit { multiply, tall }.compile(),
-            Engine::Vectors => {
-                Quads { rows: if tall { at_once } else { m % at_once }, signed }.compile()
+            Engine::Amx => AmxMicrokernel { multiply, tall }.compile(),
+            Engine::Vnni => {
+                VnniMicrokernel { rows: if tall { mr } else { m % mr }, signed }.compile()
             }
         };
-        let tall = if m >= at_once { Some(of(true)?) } else { None };
-        let short = if m.is_multiple_of(at_once) { None } else { Some(of(false)?) };
+        let tall = if m >= mr { Some(of(true)?) } else { None };
+        let short = if m.is_multiple_of(mr) { None } else { Some(of(false)?) };
         let flipped = if signed { -128 } else { 128 };
-        let begin = if lhs.stored == rhs.stored { flipped } else { 0 };
-        let begin = (engine == Engine::Vectors).then_some(begin);
-        Some(AmxVnniGemm { at_once, tall, short, begin, size, lie, rows, columns })
+        let compensation = if lhs.stored == rhs.stored { flipped } else { 0 };
+        let compensation = (engine == Engine::Vnni).then_some(compensation);
+        Some(AmxVnniGemm { mr, tall, short, compensation, element_bytes, layout, mc, nc })
     }
 
     /// The decisions, as text for the dump.
     #[cfg(test)]
     pub fn describe(&self) -> String {
-        let AmxVnniGemm { at_once, begin, rows, columns, .. } = self;
-        let engine = if begin.is_some() { "VNNI" } else { "AMX" };
-        let (lie, begin) = (self.lie == Lie::Rows, begin.unwrap_or(0));
+        let AmxVnniGemm { mr, compensation, mc, nc, .. } = self;
+        let engine = if compensation.is_some() { "VNNI" } else { "AMX" };
+        let (row_major, compensation) =
+            (self.layout == Layout::RowMajor, compensation.unwrap_or(0));
         format!(
-            " ({engine}, {at_once} rows at once, row-major B: {lie}, correction {begin}, chunks of \
-             {rows} by {columns})"
+            " ({engine}, {mr} rows at once, row-major B: {row_major}, correction {compensation}, \
+             chunks of {mc} by {nc})"
         )
     }
 
     /// All micro-kernels.
-    pub fn functions(&self) -> impl Iterator<Item = &Function<UnitCall>> {
+    pub fn functions(&self) -> impl Iterator<Item = &Function<AmxCall>> {
         self.tall.iter().chain(&self.short)
     }
 
@@ -145,9 +149,9 @@ impl AmxVnniGemm {
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let (m, n) = (gemm.m, gemm.n);
-        let (down, across) = (m.div_ceil(self.rows), n.div_ceil(self.columns));
+        let (down, across) = (m.div_ceil(self.mc), n.div_ceil(self.nc));
         let bytes = match gemm.prologues[0] {
-            Some(_) => gemm.batches * m * self.padded(gemm),
+            Some(_) => gemm.batches * m * self.padded_row_bytes(gemm),
             None => 0,
         };
         with_memory(&LEFT, bytes, |left| {
@@ -156,14 +160,14 @@ impl AmxVnniGemm {
             unsafe { self.fill_left(gemm, left, bindings, pool)? };
             let cost_ns = gemm.cost_ns() / 4;
             pool.run(gemm.batches * down * across, cost_ns, &|i, scratch| {
-                let (row, column) = (i / across % down * self.rows, i % across * self.columns);
-                let part = Part {
+                let (row, column) = (i / across % down * self.mc, i % across * self.nc);
+                let c_block = CBlock {
                     batch: i / (down * across),
-                    rows: row..(row + self.rows).min(m),
-                    columns: column..(column + self.columns).min(n),
+                    rows: row..(row + self.mc).min(m),
+                    columns: column..(column + self.nc).min(n),
                 };
                 // SAFETY: the caller's promise; parts do not overlap.
-                unsafe { self.run_part(gemm, prepared, &part, left, shared.get(), scratch) }
+                unsafe { self.run_block(gemm, prepared, &c_block, left, shared.get(), scratch) }
             })
         })
     }
@@ -180,7 +184,7 @@ impl AmxVnniGemm {
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let Some(prologue) = &gemm.prologues[0] else { return Ok(()) };
-        let (bytes, taken) = (self.padded(gemm), gemm.k * self.size);
+        let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
         let pieces = gemm.m.div_ceil(PROLOGUE_ROWS);
         let shared = Shared(*bindings);
         let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
@@ -202,106 +206,120 @@ impl AmxVnniGemm {
 
     /// # Safety
     /// As [`Gemm::run`]; no other thread has a part that overlaps this one.
-    unsafe fn run_part(
+    unsafe fn run_block(
         &self,
         gemm: &Gemm,
         prepared: &Prepared,
-        part: &Part,
+        c_block: &CBlock,
         prologue: Memory,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (rows, k_bytes) = (part.rows.len(), self.padded(gemm));
-        let columns = part.columns.len().next_multiple_of(SIDE);
-        let group = self.group(k_bytes).min(columns);
-        let here = self.in_place(gemm) || gemm.prologues[0].is_some();
+        let (rows, k_bytes) = (c_block.rows.len(), self.padded_row_bytes(gemm));
+        let columns = c_block.columns.len().next_multiple_of(MICROTILE);
+        let packed_columns = self.packed_columns(k_bytes).min(columns);
+        let here = self.reads_a_in_place(gemm) || gemm.prologues[0].is_some();
         let packed = if here { 0 } else { rows * k_bytes };
-        let out = gemm.out.as_ref().filter(|_| columns == part.columns.len());
+        let out = gemm.out.as_ref().filter(|_| columns == c_block.columns.len());
         let sums = if out.is_some() { 0 } else { rows * columns * 4 };
         let computed =
-            gemm.prologues[1].as_ref().map_or(0, |prologue| prologue.bytes(group, gemm.k));
-        let sizes = [group * k_bytes, packed.next_multiple_of(BLOCK), sums, computed];
+            gemm.prologues[1].as_ref().map_or(0, |prologue| prologue.bytes(packed_columns, gemm.k));
+        let sizes =
+            [packed_columns * k_bytes, packed.next_multiple_of(K_BLOCK_BYTES), sums, computed];
         with_memory(&MEMORY, sizes.iter().sum(), |panels| {
             let left = panels.wrapping_add(sizes[0]);
             let start = left.wrapping_add(sizes[1]) as *mut f32;
             let computed = left.wrapping_add(sizes[1] + sizes[2]);
-            let (row, column) = (part.rows.start, part.columns.start);
+            let (row, column) = (c_block.rows.start, c_block.columns.start);
             let target = match out {
-                Some(out) => out.target(bindings, &gemm.batch, part.batch, row, column),
+                Some(out) => out.target(bindings, &gemm.batch, c_block.batch, row, column),
                 None => Target { start, pitch: columns as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
                 let left = match gemm.prologues[0] {
                     Some(_) => {
-                        let before = (part.batch * gemm.m + row) * k_bytes;
+                        let before = (c_block.batch * gemm.m + row) * k_bytes;
                         let start = (prologue.get() as *const u8).wrapping_add(before);
-                        Rows { start, step: k_bytes as isize }
+                        RowsOfA { start, lda: k_bytes as isize }
                     }
-                    None => self.left(gemm, part, left, bindings),
+                    None => self.rows_of_a(gemm, c_block, left, bindings),
                 };
-                if let Some(factor) = self.begin {
+                if let Some(factor) = self.compensation {
                     let signed = gemm.lhs.stored == Stored::I8;
-                    begin(left, signed, (rows, gemm.k), factor, (target, columns));
+                    compensate(left, signed, (rows, gemm.k), factor, (target, columns));
                 }
-                for first in part.columns.clone().step_by(group) {
-                    let some = first..part.columns.end.min(first + group);
-                    let count = some.len().div_ceil(SIDE);
+                for first in c_block.columns.clone().step_by(packed_columns) {
+                    let some = first..c_block.columns.end.min(first + packed_columns);
+                    let count = some.len().div_ceil(MICROTILE);
                     let (outer, shared) = (some.clone(), 0..gemm.k);
-                    let group = OperandBlock { batch: part.batch, outer, k_range: shared };
-                    let start = gemm.right_start(&group, computed, bindings, scratch);
-                    self.right(gemm, start, some).pack(panels);
-                    if self.begin.is_some_and(|factor| factor != 0) {
+                    let b_block = OperandBlock { batch: c_block.batch, outer, k_range: shared };
+                    let start = gemm.right_start(&b_block, computed, bindings, scratch);
+                    self.columns_of_b(gemm, start, some).pack(panels);
+                    if self.compensation.is_some_and(|factor| factor != 0) {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
                         bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
                     }
                     let start = target.start.wrapping_add(first - column);
                     let target = Target { start, ..target };
-                    self.panels(rows, k_bytes / BLOCK, left, (panels, count), target);
+                    self.run_microkernel(
+                        rows,
+                        k_bytes / K_BLOCK_BYTES,
+                        left,
+                        (panels, count),
+                        target,
+                    );
                 }
                 if out.is_some() {
                     return Ok(());
                 }
-                let place = (part.batch, part.rows.clone(), part.columns.clone());
+                let place = (c_block.batch, c_block.rows.clone(), c_block.columns.clone());
                 gemm.body(prepared, place, target, bindings, scratch)
             }
         })
     }
 
     /// Columns of the panels that are packed before all rows use them.
-    fn group(&self, k_bytes: usize) -> usize {
-        let together = Columns::together(self.size);
-        (PACKED / k_bytes / together).max(1) * together
+    fn packed_columns(&self, k_bytes: usize) -> usize {
+        let together = ColumnsOfB::per_cache_line(self.element_bytes);
+        (PACKED_B_BYTES / k_bytes / together).max(1) * together
     }
 
     /// Bytes of a row of A, padded to whole blocks.
-    fn padded(&self, gemm: &Gemm) -> usize {
-        (gemm.k * self.size).next_multiple_of(BLOCK)
+    fn padded_row_bytes(&self, gemm: &Gemm) -> usize {
+        (gemm.k * self.element_bytes).next_multiple_of(K_BLOCK_BYTES)
     }
 
     /// True if A is read in memory, because K fills whole blocks.
-    fn in_place(&self, gemm: &Gemm) -> bool {
-        self.padded(gemm) == gemm.k * self.size
+    fn reads_a_in_place(&self, gemm: &Gemm) -> bool {
+        self.padded_row_bytes(gemm) == gemm.k * self.element_bytes
     }
 
     /// Elements between rows of A, if A has a prologue.
-    pub fn pitch(&self, gemm: &Gemm) -> usize {
-        self.padded(gemm) / self.size
+    pub fn prologue_ld(&self, gemm: &Gemm) -> usize {
+        self.padded_row_bytes(gemm) / self.element_bytes
     }
 
     /// A part's rows of A: in memory, or copied with zeros up to whole blocks.
     ///
     /// # Safety
-    /// As [`AmxVnniGemm::run_part`]; `to` has room for them unless they are read in place.
-    unsafe fn left(&self, gemm: &Gemm, part: &Part, to: *mut u8, bindings: &Bindings<'_>) -> Rows {
-        let step = gemm.lhs.outer.step().expect("checked when it was made") * self.size as isize;
-        let start = gemm.lhs.start(bindings, &gemm.batch, part.batch);
-        let start = start.wrapping_offset(part.rows.start as isize * step);
-        if self.in_place(gemm) {
-            return Rows { start, step };
+    /// As [`AmxVnniGemm::run_block`]; `to` has room for them unless they are read in place.
+    unsafe fn rows_of_a(
+        &self,
+        gemm: &Gemm,
+        c_block: &CBlock,
+        to: *mut u8,
+        bindings: &Bindings<'_>,
+    ) -> RowsOfA {
+        let step = gemm.lhs.outer.step().expect("checked when the GEMM was compiled")
+            * self.element_bytes as isize;
+        let start = gemm.lhs.start(bindings, &gemm.batch, c_block.batch);
+        let start = start.wrapping_offset(c_block.rows.start as isize * step);
+        if self.reads_a_in_place(gemm) {
+            return RowsOfA { start, lda: step };
         }
-        let (bytes, taken) = (self.padded(gemm), gemm.k * self.size);
-        for i in 0..part.rows.len() {
+        let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
+        for i in 0..c_block.rows.len() {
             // SAFETY: the caller's promise; rows do not overlap.
             unsafe {
                 let to = to.add(i * bytes);
@@ -309,18 +327,18 @@ impl AmxVnniGemm {
                 to.add(taken).write_bytes(0, bytes - taken);
             }
         }
-        Rows { start: to, step: bytes as isize }
+        RowsOfA { start: to, lda: bytes as isize }
     }
 
     /// Some columns of a B that begins at `start`.
-    fn right(&self, gemm: &Gemm, start: *const u8, columns: Range<usize>) -> Columns {
-        let (rhs, size) = (&gemm.rhs, self.size as isize);
-        let along = if self.lie == Lie::Rows { &rhs.shared } else { &rhs.outer };
-        let step = along.step().expect("checked when it was made") * size;
-        let next = if self.lie == Lie::Rows { size } else { step };
+    fn columns_of_b(&self, gemm: &Gemm, start: *const u8, columns: Range<usize>) -> ColumnsOfB {
+        let (rhs, size) = (&gemm.rhs, self.element_bytes as isize);
+        let along = if self.layout == Layout::RowMajor { &rhs.shared } else { &rhs.outer };
+        let step = along.step().expect("checked when the GEMM was compiled") * size;
+        let next = if self.layout == Layout::RowMajor { size } else { step };
         let start = start.wrapping_offset(columns.start as isize * next);
-        let (size, lie) = (self.size, self.lie);
-        Columns { start, step, lie, size, columns: columns.len(), k: gemm.k }
+        let (element_bytes, layout) = (self.element_bytes, self.layout);
+        ColumnsOfB { start, ldb: step, layout, element_bytes, columns: columns.len(), k: gemm.k }
     }
 
     /// Multiplies all rows of a part by packed panels.
@@ -328,37 +346,39 @@ impl AmxVnniGemm {
     /// # Safety
     /// `left` has `rows` rows of `blocks` blocks; `panels` panels of as many blocks are packed at
     /// `b`; the target has room for the rows.
-    unsafe fn panels(
+    unsafe fn run_microkernel(
         &self,
         rows: usize,
         blocks: usize,
-        left: Rows,
+        left: RowsOfA,
         (b, panels): (*const u8, usize),
         to: Target,
     ) {
-        let run =
-            |function: &Option<Function<UnitCall>>, row: usize, tiles: usize, shape: &Shape| {
-                let call = UnitCall {
-                    a: left.start.wrapping_offset(row as isize * left.step),
-                    a_step: left.step,
-                    b,
-                    c: to.start.wrapping_offset(row as isize * to.pitch),
-                    c_step: 4 * to.pitch,
-                    blocks,
-                    tiles,
-                    shape,
-                    panels,
-                };
-                let function = function.as_ref().expect("every number of rows has its function");
-                // SAFETY: the caller's promise.
-                unsafe { function.call(&call) };
+        let run = |function: &Option<Function<AmxCall>>,
+                   row: usize,
+                   tiles: usize,
+                   config: &TileConfig| {
+            let call = AmxCall {
+                a: left.start.wrapping_offset(row as isize * left.lda),
+                lda: left.lda,
+                b,
+                c: to.start.wrapping_offset(row as isize * to.pitch),
+                ldc: 4 * to.pitch,
+                k_blocks: blocks,
+                row_groups: tiles,
+                config,
+                panels,
             };
-        let tiles = rows / self.at_once;
+            let function = function.as_ref().expect("every number of rows has its function");
+            // SAFETY: the caller's promise.
+            unsafe { function.call(&call) };
+        };
+        let tiles = rows / self.mr;
         if tiles > 0 {
-            run(&self.tall, 0, tiles, &Shape::of(ROWS));
+            run(&self.tall, 0, tiles, &TileConfig::with_rows(TILE_ROWS));
         }
-        for row in (tiles * self.at_once..rows).step_by(ROWS) {
-            run(&self.short, row, 1, &Shape::of(ROWS.min(rows - row)));
+        for row in (tiles * self.mr..rows).step_by(TILE_ROWS) {
+            run(&self.short, row, 1, &TileConfig::with_rows(TILE_ROWS.min(rows - row)));
         }
     }
 }
@@ -368,8 +388,8 @@ impl AmxVnniGemm {
 ///
 /// # Safety
 /// The rows are valid for reads, the result for writes.
-unsafe fn begin(
-    left: Rows,
+unsafe fn compensate(
+    left: RowsOfA,
     signed: bool,
     (rows, k): (usize, usize),
     factor: i32,
@@ -378,7 +398,7 @@ unsafe fn begin(
     for row in 0..rows {
         // SAFETY: the caller's promise.
         let (bytes, sums) = unsafe {
-            let start = left.start.wrapping_offset(row as isize * left.step);
+            let start = left.start.wrapping_offset(row as isize * left.lda);
             let sums = to.start.wrapping_offset(row as isize * to.pitch) as *mut i32;
             (std::slice::from_raw_parts(start, k), std::slice::from_raw_parts_mut(sums, columns))
         };
@@ -394,7 +414,9 @@ unsafe fn begin(
 /// True if packing pays for a GEMM of m rows, n columns and `shared` bytes of K.
 fn pays(multiply: Multiply, m: usize, n: usize, shared: usize) -> bool {
     match multiply {
-        Multiply::BF16 => m >= ROWS && n >= SIDE && (SHARED..128 * SHARED).contains(&shared),
-        Multiply::Bytes(..) => n >= ROWS && 2 * shared >= SHARED,
+        Multiply::BF16 => {
+            m >= TILE_ROWS && n >= MICROTILE && (MIN_K_BYTES..128 * MIN_K_BYTES).contains(&shared)
+        }
+        Multiply::Bytes(..) => n >= TILE_ROWS && 2 * shared >= MIN_K_BYTES,
     }
 }

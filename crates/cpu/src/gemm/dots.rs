@@ -88,7 +88,7 @@ impl DotGemm {
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
                 self.pack_left(gemm, batch, left, bindings, scratch);
-                let step = gemm.rhs.outer.step().expect("checked when it was made")
+                let step = gemm.rhs.outer.step().expect("checked when the GEMM was compiled")
                     * gemm.rhs.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);

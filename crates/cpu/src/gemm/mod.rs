@@ -7,8 +7,8 @@
 //! packed once for all chunks, or read in memory if there are few columns. The rows, the columns
 //! and K of an operand may each have any number of strided dimensions, so a convolution is a GEMM
 //! over windows of the image: the windows are packed directly from the image (there is no im2col
-//! matrix), or read through an indirection if A has few rows (`indirect`). A fused operand (prologue)
-//! is computed block by block as it is packed (`prologue`).
+//! matrix), or read through an indirection if A has few rows (`indirect`). A fused operand
+//! (prologue) is computed block by block as it is packed (`prologue`).
 //!
 //! Halves are widened to f32 when they are read, accumulated in f32 and rounded once. (The bfloat16
 //! dot-product instructions would flush subnormals and round twice per pair, and on Sapphire Rapids
@@ -29,7 +29,7 @@ mod indirect;
 mod integers;
 mod operand;
 mod pack;
-mod panel;
+mod pack_vnni;
 mod parts;
 mod prologue;
 mod rowwise;
@@ -228,7 +228,7 @@ impl Gemm {
         let whole = self.amx_vnni.is_some() || self.dots.is_some();
         let shared = if whole { self.k } else { self.cut.block };
         let left = match &self.amx_vnni {
-            Some(amx_vnni) => amx_vnni.pitch(self),
+            Some(amx_vnni) => amx_vnni.prologue_ld(self),
             None if self.packs_left_for_all() => self.k,
             None => shared,
         };

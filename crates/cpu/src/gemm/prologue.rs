@@ -39,8 +39,8 @@ pub(super) struct OperandBlock {
 }
 
 impl Prologue {
-    /// The prologue of the operand with that `layout`, whose `sizes` are rows or columns, and K. `None`
-    /// unless one of the maps computes the operand in lines. The maps are those of a
+    /// The prologue of the operand with that `layout`, whose `sizes` are rows or columns, and K.
+    /// `None` unless one of the maps computes the operand in lines. The maps are those of a
     /// [`Rows::product`].
     ///
     /// [`Rows::product`]: girih_kernel::Rows::product

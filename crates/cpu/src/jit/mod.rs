@@ -13,6 +13,8 @@
 #[cfg(target_arch = "x86_64")]
 mod allocate;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
+#[cfg(target_arch = "x86_64")]
 mod arena;
 #[cfg(target_arch = "x86_64")]
 mod arithmetic;
@@ -39,8 +41,6 @@ mod lower;
 #[cfg(target_arch = "x86_64")]
 mod ops;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod quads;
-#[cfg(target_arch = "x86_64")]
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod stored;
@@ -53,7 +53,7 @@ pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 mod trace;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod unit;
+pub(crate) mod vnni;
 
 use girih_kernel::Kernel;
 use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler, RowProduct};

@@ -3,7 +3,7 @@
 use super::{Case, Lie, lie};
 use crate::gemm::Gemm;
 use crate::gemm::amx_vnni::{AmxVnniGemm, Engine};
-use crate::jit::quads;
+use crate::jit::vnni;
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal};
 use girih_kernel::{Bindings, Kernel, Prepared, Scratch};
@@ -29,28 +29,35 @@ fn draw(dtype: DType, n: usize, seed: usize) -> Vec<u64> {
 
 /// The implementation that computes a GEMM.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Implementation {
     Portable,
     /// The best one on this machine, on so many threads.
     Threads(usize),
     /// AVX-512 VNNI, even if the machine has AMX.
-    Vectors(usize),
+    Vnni(usize),
 }
 
 /// The result of a kernel.
-fn run(kernel: &Kernel, dtypes: [DType; 4], sizes: [usize; 4], way: Way) -> Vec<u64> {
+fn run(
+    kernel: &Kernel,
+    dtypes: [DType; 4],
+    sizes: [usize; 4],
+    implementation: Implementation,
+) -> Vec<u64> {
     let mut buffers: Vec<Vec<u64>> =
         (0..4).map(|i| draw(dtypes[i], sizes[i], if i == 3 { 0 } else { i })).collect();
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
     let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
     // SAFETY: the accesses stay inside buffers of these sizes; products need no workspace.
     unsafe {
-        match way {
-            Way::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
-            Way::Threads(threads) => LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads)),
-            Way::Vectors(threads) => {
+        match implementation {
+            Implementation::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
+            Implementation::Threads(threads) => {
+                LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads))
+            }
+            Implementation::Vnni(threads) => {
                 let mut gemm = Gemm::new(kernel, &[]).expect("the machine has them");
-                gemm.amx_vnni = AmxVnniGemm::with(&gemm, Engine::Vectors);
+                gemm.amx_vnni = AmxVnniGemm::with(&gemm, Engine::Vnni);
                 assert!(gemm.amx_vnni.is_some(), "the product is of that kind");
                 gemm.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
             }
@@ -64,17 +71,17 @@ fn check(case: &Case) {
     let (kernel, sizes) = case.kernel();
     let [left, right] = case.operands;
     let dtypes = [left, right, case.dtype, case.dtype];
-    let want = run(&kernel, dtypes, sizes, Way::Portable);
+    let want = run(&kernel, dtypes, sizes, Implementation::Portable);
     for threads in 1..=3 {
-        let got = run(&kernel, dtypes, sizes, Way::Threads(threads));
+        let got = run(&kernel, dtypes, sizes, Implementation::Threads(threads));
         assert!(got == want, "{threads} threads, {case:?}");
     }
     let [_, _, n, k] = case.sizes;
     let bytes = left.size() == 1 && right.size() == 1 && case.dtype.size() <= 4;
     let lie = case.lies[0] == Lie::Rows && case.lies[1] != Lie::Apart;
-    if bytes && lie && n >= 16 && k >= 64 && quads::available() {
+    if bytes && lie && n >= 16 && k >= 64 && vnni::available() {
         for threads in 1..=2 {
-            let got = run(&kernel, dtypes, sizes, Way::Vectors(threads));
+            let got = run(&kernel, dtypes, sizes, Implementation::Vnni(threads));
             assert!(got == want, "vectors, {threads} threads, {case:?}");
         }
     }

@@ -3,40 +3,40 @@
 //! consecutive along K; zeros fill the panel beyond the operand.
 
 use super::pack::transpose;
-use crate::jit::unit::{BLOCK, PANEL, ROWS, SIDE};
+use crate::jit::amx::{K_BLOCK_BYTES, MICROTILE, PANEL_BLOCK_BYTES, TILE_ROWS};
 use std::arch::x86_64::*;
 
 /// The order of the elements of B in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lie {
+pub(super) enum Layout {
     /// Row-major.
-    Rows,
+    RowMajor,
     /// Column-major.
-    Columns,
+    ColumnMajor,
 }
 
 /// Some columns of B.
 #[derive(Clone, Copy)]
-pub(super) struct Columns {
+pub(super) struct ColumnsOfB {
     /// The first element, and bytes to the next row (row-major) or column (column-major).
     pub start: *const u8,
-    pub step: isize,
-    pub lie: Lie,
+    pub ldb: isize,
+    pub layout: Layout,
     /// Bytes of an element: 1 or 2.
-    pub size: usize,
+    pub element_bytes: usize,
     pub columns: usize,
     pub k: usize,
 }
 
-impl Columns {
+impl ColumnsOfB {
     /// Columns whose elements of one row fill a cache line.
-    pub fn together(size: usize) -> usize {
-        BLOCK.div_ceil(size).max(SIDE)
+    pub fn per_cache_line(element_bytes: usize) -> usize {
+        K_BLOCK_BYTES.div_ceil(element_bytes).max(MICROTILE)
     }
 
     /// Bytes of a panel.
     pub fn panel_bytes(&self) -> usize {
-        (self.k * self.size).div_ceil(BLOCK) * PANEL
+        (self.k * self.element_bytes).div_ceil(K_BLOCK_BYTES) * PANEL_BLOCK_BYTES
     }
 
     /// Packs the columns, panel after panel.
@@ -46,28 +46,32 @@ impl Columns {
     pub unsafe fn pack(&self, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe {
-            match (self.lie, self.size) {
-                (Lie::Columns, _) => self.transposed(to),
-                (Lie::Rows, 2) => self.pairs(to),
-                (Lie::Rows, _) => self.quadruples(to),
+            match (self.layout, self.element_bytes) {
+                (Layout::ColumnMajor, _) => self.transposed(to),
+                (Layout::RowMajor, 2) => self.interleave_pairs(to),
+                (Layout::RowMajor, _) => self.interleave_quads(to),
             }
         }
     }
 
     /// The address of byte `byte` of row (or column) `row`.
     fn at(&self, row: usize, byte: usize) -> *const u8 {
-        self.start.wrapping_offset(row as isize * self.step).wrapping_add(byte)
+        self.start.wrapping_offset(row as isize * self.ldb).wrapping_add(byte)
     }
 
     /// The address of a row of a panel's tiles.
-    fn place(&self, to: *mut u8, panel: usize, row: usize) -> *mut u8 {
-        to.wrapping_add(panel * self.panel_bytes() + row / ROWS * PANEL + row % ROWS * BLOCK)
+    fn panel_row(&self, to: *mut u8, panel: usize, row: usize) -> *mut u8 {
+        to.wrapping_add(
+            panel * self.panel_bytes()
+                + row / TILE_ROWS * PANEL_BLOCK_BYTES
+                + row % TILE_ROWS * K_BLOCK_BYTES,
+        )
     }
 
     /// # Safety
-    /// As [`Columns::pack`].
+    /// As [`ColumnsOfB::pack`].
     #[target_feature(enable = "avx512f,avx512bw")]
-    unsafe fn pairs(&self, to: *mut u8) {
+    unsafe fn interleave_pairs(&self, to: *mut u8) {
         // Word 2 i of a result is word i of the first row, word 2 i + 1 is word i of the second
         // row.
         let order = |first: i16| {
@@ -82,16 +86,16 @@ impl Columns {
         unsafe {
             let low = _mm512_loadu_si512(low.as_ptr().cast());
             let high = _mm512_loadu_si512(high.as_ptr().cast());
-            for pair in 0..(2 * self.k).next_multiple_of(BLOCK) / 4 {
-                for (panel, first) in (0..self.columns).step_by(SIDE).enumerate() {
+            for pair in 0..(2 * self.k).next_multiple_of(K_BLOCK_BYTES) / 4 {
+                for (panel, first) in (0..self.columns).step_by(MICROTILE).enumerate() {
                     let mask = mask(self.columns - first);
                     let row = |i: usize| match i < self.k {
                         true => _mm512_maskz_loadu_epi16(mask, self.at(i, 2 * first).cast()),
                         false => _mm512_setzero_si512(),
                     };
                     let (first, second) = (row(2 * pair), row(2 * pair + 1));
-                    let left = self.place(to, panel, pair);
-                    let right = left.wrapping_add(PANEL / 2);
+                    let left = self.panel_row(to, panel, pair);
+                    let right = left.wrapping_add(PANEL_BLOCK_BYTES / 2);
                     _mm512_storeu_si512(left.cast(), _mm512_permutex2var_epi16(first, low, second));
                     let high = _mm512_permutex2var_epi16(first, high, second);
                     _mm512_storeu_si512(right.cast(), high);
@@ -101,9 +105,9 @@ impl Columns {
     }
 
     /// # Safety
-    /// As [`Columns::pack`], for bytes.
+    /// As [`ColumnsOfB::pack`], for bytes.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn quadruples(&self, to: *mut u8) {
+    unsafe fn interleave_quads(&self, to: *mut u8) {
         // Permutes words that are pairs of rows 0 and 1 of 16 columns, followed by pairs of rows 2
         // and 3, so that both pairs of each column are adjacent.
         let mut order = [0i16; 32];
@@ -115,11 +119,11 @@ impl Columns {
             // `black_box` hides the order from the compiler, which would otherwise emit dozens of
             // shuffles in place of these four.
             let order = _mm512_loadu_si512(std::hint::black_box(&order).as_ptr().cast());
-            for quad in 0..self.k.next_multiple_of(BLOCK) / 4 {
-                let whole = 4 * quad + 4 <= self.k;
-                for (panel, first) in (0..self.columns).step_by(SIDE).enumerate() {
+            for group in 0..self.k.next_multiple_of(K_BLOCK_BYTES) / 4 {
+                let whole = 4 * group + 4 <= self.k;
+                for (panel, first) in (0..self.columns).step_by(MICROTILE).enumerate() {
                     let mask = mask(self.columns - first);
-                    let row = |i: usize| match 4 * quad + i {
+                    let row = |i: usize| match 4 * group + i {
                         i if whole && mask == u32::MAX => {
                             _mm256_loadu_si256(self.at(i, first).cast())
                         }
@@ -131,8 +135,8 @@ impl Columns {
                     let high = _mm512_unpackhi_epi8(rows_0, rows_1);
                     let low = _mm512_permutexvar_epi16(order, low);
                     let high = _mm512_permutexvar_epi16(order, high);
-                    let left = self.place(to, panel, quad);
-                    let right = left.wrapping_add(PANEL / 2);
+                    let left = self.panel_row(to, panel, group);
+                    let right = left.wrapping_add(PANEL_BLOCK_BYTES / 2);
                     for (i, vector) in [low, high].into_iter().enumerate() {
                         let (left, right) = (left.add(32 * i), right.add(32 * i));
                         _mm256_storeu_si256(left.cast(), _mm512_castsi512_si256(vector));
@@ -147,27 +151,32 @@ impl Columns {
     /// rows, which are transposed.
     ///
     /// # Safety
-    /// As [`Columns::pack`].
+    /// As [`ColumnsOfB::pack`].
     #[target_feature(enable = "avx512f,avx512bw")]
     unsafe fn transposed(&self, to: *mut u8) {
-        let bytes = self.k * self.size;
-        for first in (0..self.columns.next_multiple_of(SIDE)).step_by(ROWS) {
-            for done in (0..bytes).step_by(BLOCK) {
-                let there = u64::MAX >> BLOCK.saturating_sub(bytes - done);
-                let mut rows = [_mm512_setzero_ps(); ROWS];
-                let columns = first..self.columns.min(first + ROWS);
+        let bytes = self.k * self.element_bytes;
+        for first in (0..self.columns.next_multiple_of(MICROTILE)).step_by(TILE_ROWS) {
+            for done in (0..bytes).step_by(K_BLOCK_BYTES) {
+                let there = u64::MAX >> K_BLOCK_BYTES.saturating_sub(bytes - done);
+                let mut rows = [_mm512_setzero_ps(); TILE_ROWS];
+                let columns = first..self.columns.min(first + TILE_ROWS);
                 for (row, column) in rows.iter_mut().zip(columns) {
                     let from = self.at(column, done).cast();
                     // SAFETY: the mask has only bytes of the column.
                     *row = _mm512_castsi512_ps(unsafe { _mm512_maskz_loadu_epi8(there, from) });
                 }
                 transpose(&mut rows);
-                let half = first % SIDE / ROWS * (PANEL / 2);
-                let to = self.place(to, first / SIDE, done / BLOCK * ROWS).wrapping_add(half);
+                let half = first % MICROTILE / TILE_ROWS * (PANEL_BLOCK_BYTES / 2);
+                let to = self
+                    .panel_row(to, first / MICROTILE, done / K_BLOCK_BYTES * TILE_ROWS)
+                    .wrapping_add(half);
                 for (i, row) in rows.iter().enumerate() {
                     // SAFETY: the panel has room.
                     unsafe {
-                        _mm512_storeu_si512(to.add(i * BLOCK).cast(), _mm512_castps_si512(*row))
+                        _mm512_storeu_si512(
+                            to.add(i * K_BLOCK_BYTES).cast(),
+                            _mm512_castps_si512(*row),
+                        )
                     };
                 }
             }
@@ -177,7 +186,7 @@ impl Columns {
 
 /// The mask of a panel's columns.
 fn mask(columns: usize) -> u32 {
-    u32::MAX >> SIDE.saturating_sub(columns)
+    u32::MAX >> MICROTILE.saturating_sub(columns)
 }
 
 /// A 512-bit vector from its two halves.

@@ -1,5 +1,5 @@
-//! Micro-kernels for the tile matrix unit (Intel AMX): GEMM of bfloat16 and of bytes. 32 by 32
-//! elements of the result stay in four AMX tiles while the loop runs over K.
+//! Micro-kernels for AMX (Intel Advanced Matrix Extensions): GEMM of bfloat16 and of bytes. 32 by
+//! 32 elements of the result stay in four AMX tiles while the loop runs over K.
 //!
 //! For bfloat16, AMX treats subnormal numbers as zeros and rounds each pair's sum to nearest. Sums
 //! of bytes are exact modulo 2^32.
@@ -7,14 +7,14 @@
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Mem, Prefix, Source, VectorOp};
 use super::tile::{Function, Stored, enabled};
 
-/// Rows and columns of the result that one pass over K computes.
-pub(crate) const SIDE: usize = 32;
+/// mr and nr: rows and columns of the result that one pass over K computes.
+pub(crate) const MICROTILE: usize = 32;
 /// Rows of an AMX tile.
-pub(crate) const ROWS: usize = 16;
+pub(crate) const TILE_ROWS: usize = 16;
 /// Bytes of K that one instruction multiplies: a block.
-pub(crate) const BLOCK: usize = 64;
+pub(crate) const K_BLOCK_BYTES: usize = 64;
 /// Bytes of a packed panel per block.
-pub(crate) const PANEL: usize = SIDE * BLOCK;
+pub(crate) const PANEL_BLOCK_BYTES: usize = MICROTILE * K_BLOCK_BYTES;
 
 /// The data types that AMX multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Multiply {
 
 /// The tile configuration (Intel SDM volume 1, 18.2): all tiles have rows of 64 bytes.
 #[repr(C, align(64))]
-pub(crate) struct Shape {
+pub(crate) struct TileConfig {
     palette: u8,
     start_row: u8,
     reserved: [u8; 14],
@@ -84,41 +84,41 @@ pub(crate) struct Shape {
     rows: [u8; 16],
 }
 
-impl Shape {
-    /// Tiles of the result and of A have `taken` rows, at most 16.
-    pub fn of(taken: usize) -> Shape {
+impl TileConfig {
+    /// Tiles of the result and of A have `tile_rows` rows, at most 16.
+    pub fn with_rows(tile_rows: usize) -> TileConfig {
         let (mut row_bytes, mut rows) = ([0; 16], [0; 16]);
         for tile in 0..8 {
-            let right = tile == RIGHT[0] || tile == RIGHT[1];
+            let is_b = tile == B_TILES[0] || tile == B_TILES[1];
             (row_bytes[tile as usize], rows[tile as usize]) =
-                (BLOCK as u16, if right { ROWS as u8 } else { taken as u8 });
+                (K_BLOCK_BYTES as u16, if is_b { TILE_ROWS as u8 } else { tile_rows as u8 });
         }
-        Shape { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
+        TileConfig { palette: 1, start_row: 0, reserved: [0; 14], row_bytes, rows }
     }
 }
 
 /// The tiles of A, one below the other, and of B, side by side; tiles 0 to 3 are those of the
 /// result.
-const LEFT: [u8; 2] = [4, 5];
-const RIGHT: [u8; 2] = [6, 7];
+const A_TILES: [u8; 2] = [4, 5];
+const B_TILES: [u8; 2] = [6, 7];
 
-/// The arguments of the micro-kernel. `blocks`, `tiles` and `panels` are at least 1.
+/// The arguments of the micro-kernel. `k_blocks`, `row_groups` and `panels` are at least 1.
 #[repr(C)]
-pub(crate) struct UnitCall {
+pub(crate) struct AmxCall {
     /// A: rows along K, and bytes between rows.
     pub a: *const u8,
-    pub a_step: isize,
+    pub lda: isize,
     /// Consecutive packed panels: per block two tiles of 16 columns, whose rows hold groups of two
     /// or four indices of K.
     pub b: *const u8,
     /// The result, and bytes between its rows.
     pub c: *mut f32,
-    pub c_step: isize,
+    pub ldc: isize,
     /// Blocks of K.
-    pub blocks: usize,
-    /// The number of groups of [`SIDE`] rows; 1 if the function is not `tall`.
-    pub tiles: usize,
-    pub shape: *const Shape,
+    pub k_blocks: usize,
+    /// The number of groups of [`MICROTILE`] rows; 1 if the function is not `tall`.
+    pub row_groups: usize,
+    pub config: *const TileConfig,
     /// The number of panels, whose columns of the result are side by side.
     pub panels: usize,
 }
@@ -145,19 +145,19 @@ fn permitted() -> bool {
     false
 }
 
-/// The parameters of a micro-kernel: `tall` ones compute [`SIDE`] rows at a time, others as many as
-/// the tile configuration says.
+/// The parameters of a micro-kernel: `tall` ones compute [`MICROTILE`] rows at a time, others as
+/// many as the tile configuration says.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Unit {
+pub(crate) struct AmxMicrokernel {
     pub multiply: Multiply,
     pub tall: bool,
 }
 
-impl Unit {
+impl AmxMicrokernel {
     /// Generates the micro-kernel; `None` if code cannot be generated.
-    pub fn compile(&self) -> Option<Function<UnitCall>> {
-        let rows = if self.tall { SIDE } else { ROWS };
-        Function::install(&self.emit(), &format!("matrix unit {rows} by {SIDE}"))
+    pub fn compile(&self) -> Option<Function<AmxCall>> {
+        let rows = if self.tall { MICROTILE } else { TILE_ROWS };
+        Function::install(&self.emit(), &format!("matrix unit {rows} by {MICROTILE}"))
     }
 
     /// The number of tiles in the direction of rows.
@@ -168,51 +168,51 @@ impl Unit {
     fn emit(&self) -> Vec<u8> {
         let mut asm = Assembler::default();
         let call = Gpr(7);
-        let (a, a_step, b, c, c_step) = (Gpr(6), Gpr(1), Gpr(2), Gpr(8), Gpr(9));
-        let (blocks, tiles, low_a) = (Gpr(0), Gpr(10), Gpr(11));
+        let (a, lda, b, c, ldc) = (Gpr(6), Gpr(1), Gpr(2), Gpr(8), Gpr(9));
+        let (k_blocks, row_groups, a_16_rows) = (Gpr(0), Gpr(10), Gpr(11));
         let saved = [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
-        let [row, panels, walk_a, walk_b, walk_c, scratch] = saved;
+        let [row, panels, a_block, b_block, c_panel, scratch] = saved;
         saved.iter().for_each(|&reg| asm.push(reg));
         asm.load(row, call, 56);
-        let shape = Source::Mem(Mem::Offset { base: row, displacement: 0 });
-        asm.vex(CONFIGURE, 0, 0, shape, None);
-        for (reg, at) in [(a, 0), (a_step, 8), (b, 16), (c, 24), (c_step, 32), (tiles, 48)] {
+        let config = Source::Mem(Mem::Offset { base: row, displacement: 0 });
+        asm.vex(CONFIGURE, 0, 0, config, None);
+        for (reg, at) in [(a, 0), (lda, 8), (b, 16), (c, 24), (ldc, 32), (row_groups, 48)] {
             asm.load(reg, call, at);
         }
         // The distance of sixteen rows of A.
-        asm.copy(low_a, a_step);
-        (0..4).for_each(|_| asm.add_reg(low_a, low_a));
+        asm.copy(a_16_rows, lda);
+        (0..4).for_each(|_| asm.add_reg(a_16_rows, a_16_rows));
         asm.zero(row);
-        asm.add(row, BLOCK as i32);
+        asm.add(row, K_BLOCK_BYTES as i32);
         let (next, panel, main) = (asm.label(), asm.label(), asm.label());
         asm.bind(next);
-        asm.copy(walk_b, b);
-        asm.copy(walk_c, c);
+        asm.copy(b_block, b);
+        asm.copy(c_panel, c);
         asm.load(panels, call, 64);
         asm.bind(panel);
         (0..2 * self.down()).for_each(|sum| asm.vex(CLEAR, sum, 0, Source::Reg(0), None));
-        asm.load(blocks, call, 40);
-        asm.copy(walk_a, a);
+        asm.load(k_blocks, call, 40);
+        asm.copy(a_block, a);
         asm.align(32);
         asm.bind(main);
-        self.block(&mut asm, [walk_a, low_a, a_step], [walk_b, scratch, row]);
-        asm.sub(blocks, 1);
+        self.multiply_block(&mut asm, [a_block, a_16_rows, lda], [b_block, scratch, row]);
+        asm.sub(k_blocks, 1);
         asm.jump_if(Condition::NotEqual, main);
-        asm.copy(scratch, walk_c);
+        asm.copy(scratch, c_panel);
         for half in 0..self.down() {
-            asm.vex(STORE, 2 * half, 0, strided(scratch, c_step), None);
-            asm.add(scratch, BLOCK as i32);
-            asm.vex(STORE, 2 * half + 1, 0, strided(scratch, c_step), None);
-            asm.add(scratch, -(BLOCK as i32));
-            (0..ROWS).for_each(|_| asm.add_reg(scratch, c_step));
+            asm.vex(STORE, 2 * half, 0, strided(scratch, ldc), None);
+            asm.add(scratch, K_BLOCK_BYTES as i32);
+            asm.vex(STORE, 2 * half + 1, 0, strided(scratch, ldc), None);
+            asm.add(scratch, -(K_BLOCK_BYTES as i32));
+            (0..TILE_ROWS).for_each(|_| asm.add_reg(scratch, ldc));
         }
-        asm.add(walk_c, 2 * BLOCK as i32);
+        asm.add(c_panel, 2 * K_BLOCK_BYTES as i32);
         asm.sub(panels, 1);
         asm.jump_if(Condition::NotEqual, panel);
         // Advance both A and C to the next rows.
-        (0..self.down()).for_each(|_| asm.add_reg(a, low_a));
-        (0..ROWS * self.down() as usize).for_each(|_| asm.add_reg(c, c_step));
-        asm.sub(tiles, 1);
+        (0..self.down()).for_each(|_| asm.add_reg(a, a_16_rows));
+        (0..TILE_ROWS * self.down() as usize).for_each(|_| asm.add_reg(c, ldc));
+        asm.sub(row_groups, 1);
         asm.jump_if(Condition::NotEqual, next);
         // Release the tiles, so that the system need not save them.
         asm.vex(CONFIGURE, 0, 0, Source::Reg(0), None);
@@ -223,22 +223,27 @@ impl Unit {
 
     /// Multiplies a block of K, of tiles of A (address, distance to the second tile, row step) and
     /// of B (address, scratch register, row step); both addresses advance to the next block.
-    fn block(&self, asm: &mut Assembler, [a, low, a_step]: [Gpr; 3], [b, high, row]: [Gpr; 3]) {
-        asm.vex(LOAD, LEFT[0], 0, strided(a, a_step), None);
-        asm.vex(LOAD, RIGHT[0], 0, strided(b, row), None);
-        asm.lea(high, b, (PANEL / 2) as i32);
-        asm.vex(LOAD, RIGHT[1], 0, strided(high, row), None);
+    fn multiply_block(
+        &self,
+        asm: &mut Assembler,
+        [a, lda_16, lda]: [Gpr; 3],
+        [b, high, row]: [Gpr; 3],
+    ) {
+        asm.vex(LOAD, A_TILES[0], 0, strided(a, lda), None);
+        asm.vex(LOAD, B_TILES[0], 0, strided(b, row), None);
+        asm.lea(high, b, (PANEL_BLOCK_BYTES / 2) as i32);
+        asm.vex(LOAD, B_TILES[1], 0, strided(high, row), None);
         if self.tall {
-            asm.lea_indexed(high, a, low, 1, 0);
-            asm.vex(LOAD, LEFT[1], 0, strided(high, a_step), None);
+            asm.lea_indexed(high, a, lda_16, 1, 0);
+            asm.vex(LOAD, A_TILES[1], 0, strided(high, lda), None);
         }
-        for (half, left) in (0..self.down()).zip(LEFT) {
-            for (sum, right) in (2 * half..).zip(RIGHT) {
+        for (half, left) in (0..self.down()).zip(A_TILES) {
+            for (sum, right) in (2 * half..).zip(B_TILES) {
                 asm.vex(self.multiply.op(), sum, right, Source::Reg(left), None);
             }
         }
-        asm.add(a, BLOCK as i32);
-        asm.add(b, PANEL as i32);
+        asm.add(a, K_BLOCK_BYTES as i32);
+        asm.add(b, PANEL_BLOCK_BYTES as i32);
     }
 }
 
@@ -252,8 +257,8 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    fn names(unit: Unit) -> Vec<Mnemonic> {
-        let code = unit.emit();
+    fn names(kernel: AmxMicrokernel) -> Vec<Mnemonic> {
+        let code = kernel.emit();
         let decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
         decoder.into_iter().map(|i| i.mnemonic()).collect()
     }
@@ -267,7 +272,7 @@ mod tests {
             (Multiply::Bytes(false, true), Mnemonic::Tdpbusd),
             (Multiply::Bytes(false, false), Mnemonic::Tdpbuud),
         ] {
-            let names = names(Unit { multiply, tall: true });
+            let names = names(AmxMicrokernel { multiply, tall: true });
             let count = |name| names.iter().filter(|m| **m == name).count();
             assert_eq!(count(Mnemonic::INVALID), 0);
             assert_eq!(count(Mnemonic::Tileloadd), 4);
@@ -279,7 +284,7 @@ mod tests {
 
     #[test]
     fn few_rows_are_one_tile_for_two_products() {
-        let names = names(Unit { multiply: Multiply::Bytes(true, true), tall: false });
+        let names = names(AmxMicrokernel { multiply: Multiply::Bytes(true, true), tall: false });
         let count = |name| names.iter().filter(|m| **m == name).count();
         assert_eq!((count(Mnemonic::INVALID), count(Mnemonic::Tilezero)), (0, 2));
         assert_eq!((count(Mnemonic::Tileloadd), count(Mnemonic::Tdpbssd)), (3, 2));
