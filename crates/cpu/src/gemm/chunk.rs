@@ -41,35 +41,39 @@ impl Gemm {
         chunk: &Chunk,
         bindings: &Bindings<'_>,
         Ahead { left, right }: Ahead,
-        parts: Memory,
+        partial_results: Memory,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let cut = &self.cut;
+        let blocking = &self.blocking;
         let (rows, columns) = (self.rows_of(&chunk.tiles), self.columns_of(&chunk.panels));
-        let body = self.out.is_none() && cut.parts == 1;
-        let of_tile = cut.rows_of(0) * cut.slab * cut.width();
+        let body = self.out.is_none() && blocking.split_k == 1;
+        let of_tile = blocking.tile_rows(0) * blocking.slab_panels * blocking.nr();
         // If one block completes the sums, run the epilogue on a few tiles at a time, while their
         // results are in the L1 cache.
-        let grouped = body && cut.block == self.k;
+        let grouped = body && blocking.kc == self.k;
         let together = match self.packs_ahead() {
             _ if !grouped => usize::MAX,
             false => chunk.tiles.len(),
             true => (GROUP / of_tile).max(1),
         };
-        let panels = if self.indirect.is_some() { 0 } else { cut.slab * cut.block * cut.width() };
+        let panels = if self.indirect.is_some() {
+            0
+        } else {
+            blocking.slab_panels * blocking.kc * blocking.nr()
+        };
         let apart = self.apart.map(|step| {
             let start = self.lhs.start(bindings, &self.batch, chunk.batch);
             Left::Apart { start, step }
         });
         let left = left.or(apart);
-        let packed = if left.is_none() { rows.len() * cut.block } else { 0 };
+        let packed = if left.is_none() { rows.len() * blocking.kc } else { 0 };
         let sums = match body {
             true if grouped => together * of_tile,
             true => rows.len() * columns.len(),
             false => 0,
         };
         let computed =
-            self.prologues[1].as_ref().map_or(0, |m| m.bytes(columns.len(), cut.block) / 4 + 1);
+            self.prologues[1].as_ref().map_or(0, |m| m.bytes(columns.len(), blocking.kc) / 4 + 1);
         let sizes = [panels, packed, sums, computed].map(|n: usize| n.next_multiple_of(LANES));
         with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
             let panels = memory as *mut f32;
@@ -77,17 +81,22 @@ impl Gemm {
             let sums = packed.wrapping_add(sizes[1]);
             let computed = sums.wrapping_add(sizes[2]) as *mut u8;
             let target = match &self.out {
-                _ if cut.parts > 1 => self.part(parts.get(), chunk.part, rows.start, columns.start),
+                _ if blocking.split_k > 1 => self.partial_result(
+                    partial_results.get(),
+                    chunk.part,
+                    rows.start,
+                    columns.start,
+                ),
                 Some(out) => {
                     out.target(bindings, &self.batch, chunk.batch, rows.start, columns.start)
                 }
                 None => Target { start: sums, pitch: columns.len() as isize },
             };
-            let end = ((chunk.part + 1) * cut.depth).min(self.k);
+            let end = ((chunk.part + 1) * blocking.part_k).min(self.k);
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                for k in (chunk.part * cut.depth..end).step_by(cut.block) {
-                    let shared = k..(k + cut.block).min(end);
+                for k in (chunk.part * blocking.part_k..end).step_by(blocking.kc) {
+                    let shared = k..(k + blocking.kc).min(end);
                     let left = left.unwrap_or_else(|| {
                         let (tiles, place) = (chunk.tiles.clone(), (chunk.batch, rows.start));
                         self.fill_left(bindings, place, tiles, shared.clone(), packed, scratch);
@@ -113,11 +122,11 @@ impl Gemm {
     }
 
     fn rows_of(&self, tiles: &Range<usize>) -> Range<usize> {
-        self.cut.row(tiles.start)..self.cut.row(tiles.end)
+        self.blocking.tile_start(tiles.start)..self.blocking.tile_start(tiles.end)
     }
 
     pub(super) fn columns_of(&self, panels: &Range<usize>) -> Range<usize> {
-        let width = self.cut.width();
+        let width = self.blocking.nr();
         panels.start * width..(panels.end * width).min(self.n)
     }
 
@@ -127,7 +136,7 @@ impl Gemm {
     /// As [`Gemm::run_chunk`]; the block's panels have room for a slab.
     unsafe fn packed_slabs(&self, block: &Block<'_>) -> impl Iterator<Item = Range<usize>> {
         let Block { chunk, start, panels, .. } = block;
-        let (step, end) = (self.cut.slab, chunk.panels.end);
+        let (step, end) = (self.blocking.slab_panels, chunk.panels.end);
         chunk.panels.clone().step_by(step).map(move |first| {
             let slab = first..(first + step).min(end);
             if self.packs_ahead() && block.right.is_none() {
@@ -159,8 +168,9 @@ impl Gemm {
     pub(super) unsafe fn slab(&self, block: &Block<'_>, slab: &Range<usize>, target: Target) {
         let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
         for (tile, p) in self.pairs(tiles, slab) {
-            let down = (self.cut.row(tile) - self.cut.row(tiles.start)) as isize;
-            let across = ((p - panels.start) * self.cut.width()) as isize;
+            let down =
+                (self.blocking.tile_start(tile) - self.blocking.tile_start(tiles.start)) as isize;
+            let across = ((p - panels.start) * self.blocking.nr()) as isize;
             let start = target.start.wrapping_offset(down * target.pitch + across);
             // SAFETY: the caller's promise; no other chunk writes this part of the result.
             unsafe { self.tile(block, slab, tile, p, Target { start, ..target }) };
@@ -181,7 +191,7 @@ impl Gemm {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (cut, batch, all) = (&self.cut, block.chunk.batch, &block.chunk.tiles);
+        let (blocking, batch, all) = (&self.blocking, block.chunk.batch, &block.chunk.tiles);
         // SAFETY: the caller's promise; the sums are complete when the epilogue reads them.
         unsafe {
             for slab in self.packed_slabs(block) {
@@ -191,12 +201,12 @@ impl Gemm {
                     let rows = self.rows_of(&tiles);
                     let target = Target { start: sums, pitch: columns.len() as isize };
                     for (tile, p) in self.pairs(&tiles, &slab) {
-                        let (above, before) = (cut.row(tile), p * cut.width());
+                        let (above, before) = (blocking.tile_start(tile), p * blocking.nr());
                         let down = (above - rows.start) * columns.len();
                         let start = sums.wrapping_add(down + before - columns.start);
                         let part = Target { start, ..target };
-                        let of = above..above + cut.rows_of(tile);
-                        let place = (batch, of, before..(before + cut.width()).min(self.n));
+                        let of = above..above + blocking.tile_rows(tile);
+                        let place = (batch, of, before..(before + blocking.nr()).min(self.n));
                         prepared.ask_for(&self.body_part(place, part), bindings);
                         self.tile(block, &slab, tile, p, part);
                     }
@@ -222,11 +232,11 @@ impl Gemm {
         target: Target,
     ) {
         let (left, shared) = (block.left, &block.shared);
-        let (row, rows) = (self.cut.row(tile), self.cut.rows_of(tile));
-        let column = p * self.cut.width();
-        let columns = self.cut.width().min(self.n - column);
+        let (row, rows) = (self.blocking.tile_start(tile), self.blocking.tile_rows(tile));
+        let column = p * self.blocking.nr();
+        let columns = self.blocking.nr().min(self.n - column);
         let width = columns.next_multiple_of(LANES);
-        let panel = (p - slab.start) * shared.len() * self.cut.width();
+        let panel = (p - slab.start) * shared.len() * self.blocking.nr();
         let panel = block.panels.wrapping_add(panel);
         let (a, a_step) = left.tile(row, rows, shared.start);
         let mut call = TileCall {
@@ -237,13 +247,13 @@ impl Gemm {
             c_step: 4 * target.pitch,
             k: shared.len(),
             lanes: columns - (width - LANES),
-            add: (!shared.start.is_multiple_of(self.cut.depth)) as usize,
+            add: (!shared.start.is_multiple_of(self.blocking.part_k)) as usize,
             keep: panel,
             ahead: panel as *const u8,
             ahead_step: 0,
             a_step,
         };
-        let tall = tile < self.cut.taller;
+        let tall = tile < self.blocking.taller;
         if let Some(indirect) = &self.indirect {
             // SAFETY: the caller's promise; the tile of A is packed.
             return unsafe { indirect.tile(self, block, p, tall, call) };
@@ -260,7 +270,7 @@ impl Gemm {
         } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.shared.step()) {
             let step = step * self.rhs.stored.size() as isize;
             let at = |p: usize, k: usize| {
-                let before = (p * self.cut.width() * self.rhs.stored.size()) as isize;
+                let before = (p * self.blocking.nr() * self.rhs.stored.size()) as isize;
                 block.start.wrapping_offset(before + k as isize * step)
             };
             if direct.is_some() {
@@ -270,7 +280,7 @@ impl Gemm {
                 (call.ahead, call.ahead_step) = (at(p, k).wrapping_add(line * LINE), step);
             }
         }
-        let last = p + 1 == self.cut.panels;
+        let last = p + 1 == self.blocking.n_panels;
         let function = &direct.unwrap_or(&self.packed)[last as usize][tall as usize];
         // SAFETY: the panel and the tile of A are in memory.
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
@@ -280,7 +290,7 @@ impl Gemm {
     /// within the row: one cache line per row of the next panel, a different one for each tile.
     fn next_line(&self, block: &Block<'_>, line: usize, p: usize) -> Option<(usize, usize, usize)> {
         let panels = &block.chunk.panels;
-        if line * LINE >= self.cut.width() * self.rhs.stored.size() {
+        if line * LINE >= self.blocking.nr() * self.rhs.stored.size() {
             return None;
         }
         if p + 1 < panels.end {
@@ -300,7 +310,7 @@ impl Gemm {
         shared: &Range<usize>,
         to: *mut f32,
     ) {
-        let (rhs, width) = (&self.rhs, self.cut.width());
+        let (rhs, width) = (&self.rhs, self.blocking.nr());
         let columns = slab.start * width..(slab.end * width).min(self.n);
         if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.shared.step()) {
             let first = columns.start as isize + shared.start as isize * step;

@@ -1,15 +1,27 @@
 //! The decisions about a GEMM as text, for the dump of `crate::dump`. The text has the words of
 //! BLIS, not the names of fields.
 
-use super::{Cut, Gemm, RowwiseGemm};
+use super::{Blocking, Gemm, RowwiseGemm};
 
 /// The blocking as text.
-fn blocking(cut: &Cut) -> String {
-    let Cut { parts, depth, tiles, rows, taller, vectors, panels, block, slab, down, across } = cut;
+fn blocking_text(blocking: &Blocking) -> String {
+    let Blocking {
+        split_k,
+        part_k,
+        m_tiles,
+        mr,
+        taller,
+        nr_vectors,
+        n_panels,
+        kc,
+        slab_panels,
+        m_chunks,
+        n_chunks,
+    } = blocking;
     format!(
-        "{tiles} tiles of {rows} rows, {taller} of them with one more; {panels} panels of \
-         {vectors} vectors, {slab} a slab; kc {block}; {down} by {across} chunks; split-K {parts} \
-         of {depth}"
+        "{m_tiles} tiles of {mr} rows, {taller} of them with one more; {n_panels} panels of \
+         {nr_vectors} vectors, {slab_panels} a slab; kc {kc}; {m_chunks} by {n_chunks} chunks; split-K {split_k} \
+         of {part_k}"
     )
 }
 
@@ -41,7 +53,7 @@ impl Gemm {
             self.core_bytes,
             self.weights(),
             self.cost_ns(),
-            blocking(&self.cut),
+            blocking_text(&self.blocking),
         )
     }
 }

@@ -2,8 +2,8 @@
 //! by vector through an indirection. It is used if A has so few rows that packing the windows would
 //! take longer.
 
+use super::blocking::Blocking;
 use super::chunk::Block;
-use super::shape::Cut;
 use super::{Gemm, PACKING};
 use crate::dims::Dims;
 use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS};
@@ -58,10 +58,10 @@ fn ascending(dims: &Dims) -> bool {
 impl IndirectB {
     /// `None` if packing the columns is faster, or code cannot be generated.
     pub fn new(gemm: &Gemm) -> Option<IndirectB> {
-        let (rhs, cut) = (&gemm.rhs, &gemm.cut);
+        let (rhs, blocking) = (&gemm.rhs, &gemm.blocking);
         let [_, prologue] = &gemm.prologues;
         let packed = gemm.direct.is_none() && gemm.apart.is_none() && prologue.is_none();
-        let fits = rhs.stored == Stored::F32 && cut.vectors <= MAX_VECTORS;
+        let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= MAX_VECTORS;
         if !packed || !fits || rhs.shared.step().is_some() || !ascending(&rhs.outer) {
             return None;
         }
@@ -69,14 +69,14 @@ impl IndirectB {
         // The splits of panels repeat with a period of at most `run` panels.
         let mut kinds: Vec<(usize, u8)> = vec![];
         let (mut vectors, mut splits) = (0, 0);
-        for panel in (0..cut.panels.min(run)).chain([cut.panels - 1]) {
+        for panel in (0..blocking.n_panels.min(run)).chain([blocking.n_panels - 1]) {
             let kind = split(&gemm.columns_of(&(panel..panel + 1)), run)?;
             (vectors, splits) = (vectors + kind.0, splits + kind.1.count_ones() as usize);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
         }
-        if SPLIT_COST * splits * cut.chunk_tiles() > PACKING * vectors {
+        if SPLIT_COST * splits * blocking.max_chunk_tiles() > PACKING * vectors {
             return None;
         }
         let mut offsets = vec![0; gemm.k];
@@ -84,7 +84,7 @@ impl IndirectB {
         offsets.resize(gemm.k + PREFETCH_ROWS, offsets[gemm.k - 1]);
         offsets.iter_mut().for_each(|offset| *offset *= rhs.stored.size() as isize);
         let kinds =
-            kinds.into_iter().map(|kind| PanelKind::new(cut, kind)).collect::<Option<_>>()?;
+            kinds.into_iter().map(|kind| PanelKind::new(blocking, kind)).collect::<Option<_>>()?;
         Some(IndirectB { offsets, kinds })
     }
 
@@ -143,10 +143,10 @@ impl IndirectB {
 }
 
 impl PanelKind {
-    fn new(cut: &Cut, (vectors, split): (usize, u8)) -> Option<PanelKind> {
+    fn new(blocking: &Blocking, (vectors, split): (usize, u8)) -> Option<PanelKind> {
         let mut functions = [None, None];
-        for (rows, function) in [cut.rows, cut.rows + 1].into_iter().zip(&mut functions) {
-            let needed = rows == cut.rows || cut.taller > 0;
+        for (rows, function) in [blocking.mr, blocking.mr + 1].into_iter().zip(&mut functions) {
+            let needed = rows == blocking.mr || blocking.taller > 0;
             let tile = Tile {
                 rows,
                 vectors,

@@ -14,13 +14,14 @@
 //! dot-product instructions would flush subnormals and round twice per pair, and on Sapphire Rapids
 //! they have half the throughput of these multiply-adds.) Each element is one chain of
 //! multiply-adds for any blocking, so neither the number of threads nor the position of the element
-//! changes its bits. With split-K (`parts`), each element has one chain per part; a dot product
+//! changes its bits. With split-K (`split_k`), each element has one chain per part; a dot product
 //! (`dots`) has one chain per lane. Integers are accumulated modulo 2^32 for every operand and
 //! result dtype. GEMMs of bfloat16 with many rows, and all but the smallest of bytes, run on AMX
 //! (`amx_vnni`) if the machine has it, which is several times as fast. Without AMX, GEMMs of bytes
 //! run on VNNI if there is VNNI.
 
 mod amx_vnni;
+mod blocking;
 mod chunk;
 #[cfg(test)]
 mod describe;
@@ -30,10 +31,9 @@ mod integers;
 mod operand;
 mod pack;
 mod pack_vnni;
-mod parts;
 mod prologue;
 mod rowwise;
-mod shape;
+mod split_k;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -43,16 +43,16 @@ use crate::keep::Keep;
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use amx_vnni::AmxVnniGemm;
+use blocking::Blocking;
 use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use indirect::IndirectB;
 use operand::{Out, Side, Target};
 use pack::{Part, pack};
-use parts::parts;
 use prologue::{MAX_A_BLOCK_ELEMENTS, MAX_B_BLOCK_ELEMENTS, OperandBlock, Prologue};
 pub(crate) use rowwise::RowwiseGemm;
-use shape::Cut;
 use smallvec::SmallVec;
+use split_k::split_k_parts;
 use std::cell::Cell;
 use std::ops::Range;
 use weights::Right;
@@ -86,7 +86,7 @@ const AHEAD: isize = 10;
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-    static PARTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static SPLIT_K_RESULTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static PROLOGUE_BLOCK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Gemm {
     out: Option<Out>,
     /// Bytes of an element as the epilogue reads it.
     core_bytes: usize,
-    cut: Cut,
+    blocking: Blocking,
     /// Bytes between the rows of A, if it is read in memory.
     apart: Option<isize>,
     /// Micro-kernels for packed panels.
@@ -180,11 +180,11 @@ impl Gemm {
     pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Gemm> {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
-        let cut = |m, n, k, rhs: &Side| {
-            let parts = if one { parts(m, n, k, rhs) } else { 1 };
-            Cut::in_parts(m, n, k, parts)
+        let blocking = |m, n, k, rhs: &Side| {
+            let split_k = if one { split_k_parts(m, n, k, rhs) } else { 1 };
+            Blocking::with_split_k(m, n, k, split_k)
         };
-        let mut gemm = Gemm::with_cut(kernel, lhs, rhs, cut)?;
+        let mut gemm = Gemm::with_blocking(kernel, lhs, rhs, blocking)?;
         gemm.prologues = [(&gemm.lhs, gemm.m), (&gemm.rhs, gemm.n)]
             .map(|(side, outer)| Prologue::new(maps, side, [outer, gemm.k]));
         let [left, right] = &gemm.prologues;
@@ -194,17 +194,17 @@ impl Gemm {
         if found < maps.len() || along_shared(left) == Some(false) {
             return None;
         }
-        let (rhs, cut, n) = (&gemm.rhs, &gemm.cut, gemm.n);
+        let (rhs, blocking, n) = (&gemm.rhs, &gemm.blocking, gemm.n);
         let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
         let direct = direct && along_shared(right) != Some(true);
-        if direct && cut.chunk_tiles() < PACKED_AHEAD {
+        if direct && blocking.max_chunk_tiles() < PACKED_AHEAD {
             gemm.direct = Some(Functions::default());
-            if cut.chunk_tiles() > 1 {
-                gemm.cut = gemm.cut.with_block(DIRECT_BLOCK);
+            if blocking.max_chunk_tiles() > 1 {
+                gemm.blocking = gemm.blocking.with_kc(DIRECT_BLOCK);
             }
         }
         if gemm.direct.is_none() && gemm.batches == 1 && gemm.prologues[1].is_none() {
-            gemm.cut = gemm.cut.along_rows();
+            gemm.blocking = gemm.blocking.along_rows();
         }
         gemm.apart = gemm.rows_apart();
         gemm.indirect = IndirectB::new(&gemm);
@@ -221,12 +221,12 @@ impl Gemm {
         if across && self.amx_vnni.is_some() {
             return None;
         }
-        let columns = self.cut.panels.div_ceil(self.cut.across) * self.cut.width();
+        let columns = self.blocking.n_panels.div_ceil(self.blocking.n_chunks) * self.blocking.nr();
         if self.prologues[1].is_some() && self.amx_vnni.is_none() {
-            self.cut = self.cut.with_block((MAX_B_BLOCK_ELEMENTS / columns).max(1));
+            self.blocking = self.blocking.with_kc((MAX_B_BLOCK_ELEMENTS / columns).max(1));
         }
         let whole = self.amx_vnni.is_some() || self.dots.is_some();
-        let shared = if whole { self.k } else { self.cut.block };
+        let shared = if whole { self.k } else { self.blocking.kc };
         let left = match &self.amx_vnni {
             Some(amx_vnni) => amx_vnni.prologue_ld(self),
             None if self.packs_left_for_all() => self.k,
@@ -241,19 +241,19 @@ impl Gemm {
         Some(())
     }
 
-    /// A GEMM that packs all columns; `cut` gives its blocking by M, N, K and B.
-    fn with_cut(
+    /// A GEMM that packs all columns; `blocking` gives its blocking by M, N, K and B.
+    fn with_blocking(
         kernel: &Kernel,
         lhs: &Access,
         rhs: &Access,
-        cut: impl FnOnce(usize, usize, usize, &Side) -> Cut,
+        blocking: impl FnOnce(usize, usize, usize, &Side) -> Blocking,
     ) -> Option<Gemm> {
         let dims = kernel.matmul_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let lhs = Side::new(kernel, lhs, &dims.rows)?;
         let rhs = Side::new(kernel, rhs, &dims.columns)?;
         let out = Out::new(kernel, &dims);
-        let cut = cut(m, n, k, &rhs);
+        let blocking = blocking(m, n, k, &rhs);
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
@@ -270,7 +270,7 @@ impl Gemm {
             prologues,
             out,
             core_bytes,
-            cut,
+            blocking,
             apart,
             packed: Functions::default(),
             direct,
@@ -286,9 +286,9 @@ impl Gemm {
             return Some(());
         }
         let apart = self.apart.is_some();
-        self.packed = functions(&self.cut, self.n, self.rhs.stored.packed(), false, apart)?;
+        self.packed = functions(&self.blocking, self.n, self.rhs.stored.packed(), false, apart)?;
         if self.direct.is_some() {
-            self.direct = Some(functions(&self.cut, self.n, self.rhs.stored, true, apart)?);
+            self.direct = Some(functions(&self.blocking, self.n, self.rhs.stored, true, apart)?);
         }
         Some(())
     }
@@ -303,7 +303,7 @@ impl Gemm {
         }
         let step = 4 * lhs.outer.step()?;
         let places = CACHE_STEP >> step.trailing_zeros().min(CACHE_STEP.trailing_zeros());
-        let aliased = self.cut.rows_of(0).div_ceil(places);
+        let aliased = self.blocking.tile_rows(0).div_ceil(places);
         (aliased <= ALIASED).then_some(step)
     }
 
@@ -359,15 +359,19 @@ impl Gemm {
                     self.pack_left_for_all(memory, bindings, pool)?;
                 }
                 let ahead = Ahead { left: for_all.then_some(left), right };
-                if self.cut.parts == 1 {
+                if self.blocking.split_k == 1 {
                     let nowhere = Memory(std::ptr::null_mut());
                     return self.run_chunks(prepared, bindings, pool, ahead, nowhere);
                 }
-                with_memory(&PARTS, self.cut.parts * self.m * self.n * 4, |parts| {
-                    let parts = Memory(parts as *mut f32);
-                    self.run_chunks(prepared, bindings, pool, ahead, parts)?;
-                    self.add_parts(parts, prepared, bindings, pool)
-                })
+                with_memory(
+                    &SPLIT_K_RESULTS,
+                    self.blocking.split_k * self.m * self.n * 4,
+                    |partial_results| {
+                        let partial_results = Memory(partial_results as *mut f32);
+                        self.run_chunks(prepared, bindings, pool, ahead, partial_results)?;
+                        self.reduce_split_k(partial_results, prepared, bindings, pool)
+                    },
+                )
             }
         })
     }
@@ -400,13 +404,13 @@ impl Gemm {
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let elements = self.m * self.k;
-        let pieces = if elements < PACKED_BY_ALL { 1 } else { self.cut.tiles.min(16) };
-        let each = self.cut.tiles.div_ceil(pieces);
+        let pieces = if elements < PACKED_BY_ALL { 1 } else { self.blocking.m_tiles.min(16) };
+        let each = self.blocking.m_tiles.div_ceil(pieces);
         let shared = Shared(*bindings);
         let cost_ns = elements as u64 / 4;
-        pool.run(self.cut.tiles.div_ceil(each), cost_ns, &|i, scratch| {
-            let tiles = i * each..((i + 1) * each).min(self.cut.tiles);
-            let first = self.cut.row(tiles.start);
+        pool.run(self.blocking.m_tiles.div_ceil(each), cost_ns, &|i, scratch| {
+            let tiles = i * each..((i + 1) * each).min(self.blocking.m_tiles);
+            let first = self.blocking.tile_start(tiles.start);
             let to = memory.get().wrapping_add(first * self.k);
             // SAFETY: the caller's promise; the pieces have different tiles.
             unsafe { self.fill_left(shared.get(), (0, first), tiles, 0..self.k, to, scratch) };
@@ -433,15 +437,15 @@ impl Gemm {
             // SAFETY: the caller's promise.
             return unsafe { self.pack_left(start, first, tiles, shared, to) };
         };
-        let above = self.cut.row(tiles.start);
-        let of_tile = self.cut.rows_of(0) * shared.len();
+        let above = self.blocking.tile_start(tiles.start);
+        let of_tile = self.blocking.tile_rows(0) * shared.len();
         let together = (MAX_A_BLOCK_ELEMENTS / of_tile).clamp(1, tiles.len());
-        let rows = together * self.cut.rows_of(0);
+        let rows = together * self.blocking.tile_rows(0);
         with_memory(&PROLOGUE_BLOCK, prologue.bytes(rows, shared.len()), |memory| {
             for start in tiles.clone().step_by(together) {
                 let some = start..(start + together).min(tiles.end);
-                let [row, end] =
-                    [some.start, some.end].map(|tile| first + self.cut.row(tile) - above);
+                let [row, end] = [some.start, some.end]
+                    .map(|tile| first + self.blocking.tile_start(tile) - above);
                 let block = OperandBlock { batch, outer: row..end, k_range: shared.clone() };
                 let to = to.wrapping_add((row - first) * shared.len());
                 // SAFETY: the caller's promise; the block has room for the tiles' rows.
@@ -486,11 +490,12 @@ impl Gemm {
         shared: Range<usize>,
         mut to: *mut f32,
     ) {
-        let above = self.cut.row(tiles.start);
+        let above = self.blocking.tile_start(tiles.start);
         let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
         self.lhs.shared.fill(shared.start, &mut offsets);
         for tile in tiles {
-            let (row, rows) = (first + self.cut.row(tile) - above, self.cut.rows_of(tile));
+            let (row, rows) =
+                (first + self.blocking.tile_start(tile) - above, self.blocking.tile_rows(tile));
             let part = Part {
                 start,
                 stored: self.lhs.stored,
@@ -505,25 +510,25 @@ impl Gemm {
         }
     }
 
-    /// Runs all chunks. With split-K, the partial results go to `parts` and the epilogue is not
+    /// Runs all chunks. With split-K, the partial results go to `split_k` and the epilogue is not
     /// run.
     ///
     /// # Safety
-    /// As [`Gemm::run`]; `parts` has room for all parts.
+    /// As [`Gemm::run`]; `split_k` has room for all parts.
     unsafe fn run_chunks(
         &self,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
         ahead: Ahead,
-        parts: Memory,
+        partial_results: Memory,
     ) -> Result<(), ExecError> {
         let (down, across) = match &self.dots {
             Some(dots) => (1, dots.chunks()),
-            None => (self.cut.down, self.cut.across),
+            None => (self.blocking.m_chunks, self.blocking.n_chunks),
         };
-        let chunks = self.batches * self.cut.parts * down * across;
-        let work = self.element_work().saturating_mul(self.n).saturating_mul(self.cut.depth);
+        let chunks = self.batches * self.blocking.split_k * down * across;
+        let work = self.element_work().saturating_mul(self.n).saturating_mul(self.blocking.part_k);
         let together = (BATCHED * down * across / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
         let shared = Shared(*bindings);
@@ -531,7 +536,7 @@ impl Gemm {
         let job = |first: usize, scratch: &mut Scratch| {
             for i in first * together..((first + 1) * together).min(chunks) {
                 let (of, rest) = (i / (down * across), i % (down * across));
-                let (batch, part) = (of / self.cut.parts, of % self.cut.parts);
+                let (batch, part) = (of / self.blocking.split_k, of % self.blocking.split_k);
                 let range = |i: usize, of: usize, all: usize| i * all / of..(i + 1) * all / of;
                 // SAFETY: the caller's promise; chunks do not overlap.
                 unsafe {
@@ -539,10 +544,17 @@ impl Gemm {
                         dots.run(self, batch, rest, prepared, shared.get(), scratch)?;
                         continue;
                     }
-                    let tiles = range(rest / across, down, self.cut.tiles);
-                    let panels = range(rest % across, across, self.cut.panels);
+                    let tiles = range(rest / across, down, self.blocking.m_tiles);
+                    let panels = range(rest % across, across, self.blocking.n_panels);
                     let chunk = Chunk { batch, part, tiles, panels };
-                    self.run_chunk(prepared, &chunk, shared.get(), *ahead, parts, scratch)?;
+                    self.run_chunk(
+                        prepared,
+                        &chunk,
+                        shared.get(),
+                        *ahead,
+                        partial_results,
+                        scratch,
+                    )?;
                 }
             }
             Ok(())
@@ -553,13 +565,19 @@ impl Gemm {
 }
 
 /// The micro-kernels of a blocking.
-fn functions(cut: &Cut, n: usize, stored: Stored, direct: bool, apart: bool) -> Option<Functions> {
-    let last = (n - (cut.panels - 1) * cut.width()).div_ceil(LANES);
-    let keep = direct && cut.chunk_tiles() > 1;
+fn functions(
+    blocking: &Blocking,
+    n: usize,
+    stored: Stored,
+    direct: bool,
+    apart: bool,
+) -> Option<Functions> {
+    let last = (n - (blocking.n_panels - 1) * blocking.nr()).div_ceil(LANES);
+    let keep = direct && blocking.max_chunk_tiles() > 1;
     let mut out: Functions = Default::default();
-    for (i, vectors) in [(0, cut.vectors), (1, last)] {
-        for (j, rows) in [(0, cut.rows), (1, cut.rows + 1)] {
-            let needed = (i == 1 || cut.panels > 1) && (j == 0 || cut.taller > 0);
+    for (i, vectors) in [(0, blocking.nr_vectors), (1, last)] {
+        for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
+            let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
             if needed {
                 let tile =
                     Tile { rows, vectors, stored, prefetch: direct, keep, apart, indirect: None };

@@ -3,7 +3,7 @@
 
 use super::chunk::Block;
 use super::{Chunk, Gemm, Left, PANEL, Target, with_memory};
-use crate::gemm::shape::Cut;
+use crate::gemm::blocking::Blocking;
 use crate::jit::tile::LANES;
 use girih_kernel::exec::RowProduct;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
@@ -29,12 +29,12 @@ impl RowwiseGemm {
         for &rows in rows {
             let gemm = match gemms.first() {
                 Some((_, first)) => {
-                    let cut = first.cut.with_rows(rows);
-                    Gemm::with_cut(kernel, lhs, rhs, |_, _, _, _| cut)?
+                    let blocking = first.blocking.with_m(rows);
+                    Gemm::with_blocking(kernel, lhs, rhs, |_, _, _, _| blocking)?
                 }
                 None => {
-                    let cut = |_, n, k, _: &_| Cut::of_rows(rows, n, k);
-                    Gemm::with_cut(kernel, lhs, rhs, cut)?.used_once()
+                    let blocking = |_, n, k, _: &_| Blocking::for_rows(rows, n, k);
+                    Gemm::with_blocking(kernel, lhs, rhs, blocking)?.used_once()
                 }
             };
             gemms.push((rows, gemm));
@@ -55,11 +55,11 @@ impl RowwiseGemm {
 impl Gemm {
     /// The same GEMM with one panel, if A can then be read in memory.
     fn used_once(mut self) -> Gemm {
-        let cut = self.cut.clone();
-        if let Some(one) = cut.in_one_panel(self.n) {
-            self.cut = one;
+        let blocking = self.blocking.clone();
+        if let Some(one) = blocking.in_one_panel(self.n) {
+            self.blocking = one;
             if self.rows_apart().is_none() {
-                self.cut = cut;
+                self.blocking = blocking;
             }
         }
         self
@@ -73,9 +73,9 @@ impl Gemm {
     /// Panels whose sums are complete before the epilogue runs: all, if the GEMM has no epilogue or
     /// K takes several blocks.
     fn panels_at_once(&self, rows: usize) -> usize {
-        let panels = self.cut.panels;
-        match self.out.is_none() && self.k <= self.cut.block {
-            true => (TILE / (rows * self.cut.width())).clamp(1, panels),
+        let panels = self.blocking.n_panels;
+        match self.out.is_none() && self.k <= self.blocking.kc {
+            true => (TILE / (rows * self.blocking.nr())).clamp(1, panels),
             false => panels,
         }
     }
@@ -94,12 +94,12 @@ impl Gemm {
         bindings: &Bindings<'_>,
         target: Target,
     ) {
-        let (cut, start) = (&self.cut, self.rhs.start(bindings, &self.batch, batch));
-        let chunk = Chunk { batch, part: 0, tiles: 0..cut.tiles, panels };
-        for k in (0..self.k).step_by(cut.block) {
-            let shared = k..(k + cut.block).min(self.k);
+        let (blocking, start) = (&self.blocking, self.rhs.start(bindings, &self.batch, batch));
+        let chunk = Chunk { batch, part: 0, tiles: 0..blocking.m_tiles, panels };
+        for k in (0..self.k).step_by(blocking.kc) {
+            let shared = k..(k + blocking.kc).min(self.k);
             let at =
-                |p: usize| right.wrapping_add(k * self.padded() + p * shared.len() * cut.width());
+                |p: usize| right.wrapping_add(k * self.padded() + p * shared.len() * blocking.nr());
             let left = match self.apart {
                 Some(step) => {
                     let start = self.lhs.start(bindings, &self.batch, batch);
@@ -116,8 +116,8 @@ impl Gemm {
                     let start = self.lhs.start(bindings, &self.batch, batch);
                     self.pack_left(start, row, chunk.tiles.clone(), shared.clone(), packed);
                 }
-                for p in chunk.panels.clone().step_by(cut.slab) {
-                    let slab = p..(p + cut.slab).min(chunk.panels.end);
+                for p in chunk.panels.clone().step_by(blocking.slab_panels) {
+                    let slab = p..(p + blocking.slab_panels).min(chunk.panels.end);
                     let (chunk, shared, panels) = (&chunk, shared.clone(), at(p));
                     let (end, right, addresses) = (self.k, None, Cell::new(None));
                     let block = Block { chunk, shared, end, start, left, panels, right, addresses };
@@ -145,11 +145,11 @@ impl RowProduct for RowwiseGemm {
     ) -> Result<(), ExecError> {
         let gemm = self.of_rows(rows.len());
         let (batch, row) = (rows.start / gemm.m, rows.start % gemm.m);
-        let (all, width) = (gemm.cut.panels, gemm.cut.width());
+        let (all, width) = (gemm.blocking.n_panels, gemm.blocking.nr());
         let each = gemm.panels_at_once(rows.len());
         let packed = match gemm.apart {
             Some(_) => 0,
-            None => (rows.len() * gemm.cut.block).next_multiple_of(LANES),
+            None => (rows.len() * gemm.blocking.kc).next_multiple_of(LANES),
         };
         let tile = if gemm.out.is_none() { rows.len() * each * width } else { 0 };
         with_memory(&PANEL, (packed + tile) * 4, |memory| {

@@ -41,12 +41,12 @@ impl Gemm {
         let buffer = self.weights()?;
         let (outer, shared) = (self.rhs.outer.step()?, self.rhs.shared.step()?);
         let start = self.rhs.start(bindings, &self.batch, 0);
-        let width = self.cut.width();
+        let width = self.blocking.nr();
         let key = [start as usize, outer as usize, shared as usize, self.k, self.n, width];
         let bytes = self.n.next_multiple_of(LANES) * self.k * 4;
         keep.form(buffer, &key, bytes, &mut |to| {
             let (to, shared) = (Memory(to as *mut f32), Shared(*bindings));
-            let packed = pool.run(self.cut.panels, (bytes / 16) as u64, &|panel, _| {
+            let packed = pool.run(self.blocking.n_panels, (bytes / 16) as u64, &|panel, _| {
                 let start = self.rhs.start(shared.get(), &self.batch, 0);
                 let to = to.get().wrapping_add(self.panel(panel, 0));
                 // SAFETY: the caller's promise; the form has room for all panels.
@@ -59,12 +59,12 @@ impl Gemm {
 
     /// The offset in prepacked B, in elements, of a panel at index `k` of K.
     pub(super) fn panel(&self, panel: usize, k: usize) -> usize {
-        panel * self.cut.width() * self.k + k * self.width_of(panel)
+        panel * self.blocking.nr() * self.k + k * self.width_of(panel)
     }
 
     /// Columns of a packed panel.
     pub(super) fn width_of(&self, panel: usize) -> usize {
-        let width = self.cut.width();
+        let width = self.blocking.nr();
         (self.n - panel * width).min(width).next_multiple_of(LANES)
     }
 }

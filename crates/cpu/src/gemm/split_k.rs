@@ -13,22 +13,23 @@ use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared};
 
 /// The most rows: beyond them arithmetic takes longer than reading the weights.
-const ROWS: usize = 32;
+const MAX_M: usize = 32;
 /// The fewest bytes of weights of a part.
-const BYTES: usize = 1 << 18;
+const MIN_PART_BYTES: usize = 1 << 18;
 /// The fewest K of a part.
-const SHARED: usize = 128;
+const MIN_PART_K: usize = 128;
 /// The most parts.
-const PARTS: usize = 4;
+const MAX_PARTS: usize = 4;
 
 /// The number of split-K parts of a GEMM of `m` rows: a power of two.
-pub(super) fn parts(m: usize, n: usize, k: usize, rhs: &Side) -> usize {
-    let rows_lie_together = rhs.outer.step() == Some(1) && rhs.shared.step().is_some();
-    if m > ROWS || n < LANES || !rows_lie_together {
+pub(super) fn split_k_parts(m: usize, n: usize, k: usize, rhs: &Side) -> usize {
+    let row_major = rhs.outer.step() == Some(1) && rhs.shared.step().is_some();
+    if m > MAX_M || n < LANES || !row_major {
         return 1;
     }
-    let worth = (n.saturating_mul(k).saturating_mul(rhs.stored.size()) / BYTES).min(k / SHARED);
-    let worth = worth.clamp(1, PARTS);
+    let worth = (n.saturating_mul(k).saturating_mul(rhs.stored.size()) / MIN_PART_BYTES)
+        .min(k / MIN_PART_K);
+    let worth = worth.clamp(1, MAX_PARTS);
     1 << worth.ilog2()
 }
 
@@ -39,30 +40,36 @@ fn add_bits(a: f32, b: f32) -> f32 {
 
 impl Gemm {
     /// The address of a part's partial result from a row and column on.
-    pub(super) fn part(&self, parts: *mut f32, part: usize, row: usize, column: usize) -> Target {
-        let start = parts.wrapping_add((part * self.m + row) * self.n + column);
+    pub(super) fn partial_result(
+        &self,
+        partial_results: *mut f32,
+        part: usize,
+        row: usize,
+        column: usize,
+    ) -> Target {
+        let start = partial_results.wrapping_add((part * self.m + row) * self.n + column);
         Target { start, pitch: self.n as isize }
     }
 
     /// Adds the partial results as a binary tree, and runs the epilogue.
     ///
     /// # Safety
-    /// As [`Gemm::run`]; `parts` holds the partial results.
-    pub(super) unsafe fn add_parts(
+    /// As [`Gemm::run`]; `partial_results` holds the partial results.
+    pub(super) unsafe fn reduce_split_k(
         &self,
-        parts: Memory,
+        partial_results: Memory,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let shared = Shared(*bindings);
-        let cost_ns = (self.cut.parts * self.m * self.n / 8) as u64;
+        let cost_ns = (self.blocking.split_k * self.m * self.n / 8) as u64;
         pool.run(self.m, cost_ns, &|row, scratch| {
             let bindings = shared.get();
-            let line = |part: usize| self.part(parts.get(), part, row, 0);
+            let line = |part: usize| self.partial_result(partial_results.get(), part, row, 0);
             let mut gap = 1;
-            while gap < self.cut.parts {
-                for part in (0..self.cut.parts).step_by(2 * gap) {
+            while gap < self.blocking.split_k {
+                for part in (0..self.blocking.split_k).step_by(2 * gap) {
                     // SAFETY: rows of two different parts; no other call has this row.
                     let (to, from) = unsafe {
                         let (to, from) = (line(part).start, line(part + gap).start);

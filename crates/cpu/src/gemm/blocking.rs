@@ -1,0 +1,235 @@
+//! The blocking of a GEMM: tiles that fit the registers, blocks that fit the caches, and chunks,
+//! the tasks of the threads. The blocking follows from sizes, the number of chunks also from the
+//! number of processors. No blocking changes a result.
+
+use crate::jit::tile::LANES;
+use girih_sync::OnceLock;
+
+/// Multiplications that a chunk should have: about ten microseconds.
+const CHUNK_MULTIPLICATIONS: usize = 1 << 20;
+/// The most chunks per processor that a GEMM is divided into for parallelism: each chunk packs its
+/// columns, and reads all of A for each slab.
+const MAX_CHUNKS_PER_PROCESSOR: usize = 4;
+/// kc: the most K of a block. It is small enough that panels and a tile's part of A stay in the L2
+/// cache, and large enough that most results are written once.
+const MAX_KC: usize = 2048;
+/// Elements of a slab (kc by nc), which stays in the L2 cache while all row tiles use it.
+const SLAB_ELEMENTS: usize = 1 << 17;
+/// The most vectors of a panel that has all columns: wider panels leave registers for so few rows
+/// that B is read too often.
+const MAX_ONE_PANEL_VECTORS: usize = 4;
+/// The most rows of a chunk (mc).
+const MAX_MC: usize = 1024;
+/// The most columns of a chunk, which packs them slab by slab.
+const MAX_CHUNK_COLUMNS: usize = 1024;
+
+/// The blocking of a GEMM.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Blocking {
+    /// Split-K: the number of parts of K that are accumulated independently, and the K of each
+    /// part; the last part may have fewer. The other fields describe one part.
+    pub split_k: usize,
+    pub part_k: usize,
+    /// Row tiles: the first `taller` tiles have `mr + 1` rows, the others `mr`.
+    pub m_tiles: usize,
+    pub mr: usize,
+    pub taller: usize,
+    /// Vectors of a panel (nr / 16); the last panel may have fewer.
+    pub nr_vectors: usize,
+    pub n_panels: usize,
+    /// K of a block; the last block may have fewer.
+    pub kc: usize,
+    /// Panels of a slab (nc / nr); the last slab of a chunk may have fewer.
+    pub slab_panels: usize,
+    /// Chunks along the rows and along the columns, with nearly equal numbers of tiles and panels.
+    pub m_chunks: usize,
+    pub n_chunks: usize,
+}
+
+/// The number of processors of the machine, at least two.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let count = || std::thread::available_parallelism().map_or(1, |n| n.get());
+    (*PROCESSORS.get_or_init(count)).max(2)
+}
+
+/// The most chunks that parallelism asks for.
+fn max_chunks() -> usize {
+    MAX_CHUNKS_PER_PROCESSOR * processors()
+}
+
+/// The number of chunks, made even so that two, four, ... threads have equal work, but at most
+/// `wanted_chunks`.
+fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
+    if chunks > 1 { chunks.next_multiple_of(2).min(wanted_chunks) } else { 1 }
+}
+
+/// The most rows (mr) of a tile of so many vectors.
+fn max_mr(nr_vectors: usize) -> usize {
+    [16, 14, 9, 6, 5, 4, 3, 2][nr_vectors.clamp(1, 8) - 1]
+}
+
+/// The most vectors (nr / 16) of a panel for tiles of so many rows.
+fn max_nr_vectors(rows: usize) -> usize {
+    match rows {
+        1 | 2 => 8,
+        3 => 7,
+        4 => 6,
+        5 => 5,
+        6 => 4,
+        7..=9 | 15 | 16 => 3,
+        _ => 2,
+    }
+}
+
+impl Blocking {
+    /// The blocking of an `m` by `k` matrix times a `k` by `n` matrix.
+    pub fn new(m: usize, n: usize, k: usize) -> Blocking {
+        let wanted = n.div_ceil(LANES);
+        let n_panels = wanted.div_ceil(max_nr_vectors(m));
+        let nr_vectors = wanted.div_ceil(n_panels);
+        let n_panels = wanted.div_ceil(nr_vectors);
+        let m_tiles = m.div_ceil(max_mr(nr_vectors));
+        let (mr, taller) = (m / m_tiles, m % m_tiles);
+        let kc = k.div_ceil(k.div_ceil(MAX_KC));
+        let work = m.saturating_mul(n).saturating_mul(k);
+        // Each chunk packs its own columns, so do not cut rows to get more chunks.
+        let (long, wide) = (m.div_ceil(MAX_MC).min(m_tiles), n.div_ceil(MAX_CHUNK_COLUMNS));
+        let wanted_chunks = (work / CHUNK_MULTIPLICATIONS).min(max_chunks()).max(wide * long);
+        let n_chunks = even_chunks(wanted_chunks.div_ceil(long), n_panels);
+        // Few columns and many rows: cut the rows after all.
+        let m_chunks = if wanted_chunks / n_chunks > long {
+            even_chunks(wanted_chunks / n_chunks, m_tiles)
+        } else {
+            long
+        };
+        let slab_panels =
+            (SLAB_ELEMENTS / (kc * nr_vectors * LANES)).clamp(1, n_panels.div_ceil(n_chunks));
+        Blocking {
+            split_k: 1,
+            part_k: k,
+            m_tiles,
+            mr,
+            taller,
+            nr_vectors,
+            n_panels,
+            kc,
+            slab_panels,
+            m_chunks,
+            n_chunks,
+        }
+    }
+
+    /// The blocking for split-K into `split_k`.
+    pub fn with_split_k(m: usize, n: usize, k: usize, split_k: usize) -> Blocking {
+        Blocking { split_k, ..Blocking::new(m, n, k.div_ceil(split_k)) }
+    }
+
+    /// The same blocking with a kc of at most `most`.
+    pub fn with_kc(&self, most: usize) -> Blocking {
+        let kc = self.part_k.div_ceil(self.part_k.div_ceil(most));
+        let slab_panels =
+            (SLAB_ELEMENTS / (kc * self.nr())).clamp(1, self.n_panels.div_ceil(self.n_chunks));
+        Blocking { kc, slab_panels, ..self.clone() }
+    }
+
+    /// The same blocking with one chunk of rows per processor, if there are too few panels to give
+    /// all processors equal work. Each chunk packs all columns: reading the panels that another
+    /// core packed from the caches of that core takes as long.
+    pub fn along_rows(&self) -> Blocking {
+        let m_chunks = processors();
+        if self.n_panels > max_chunks()
+            || self.m_chunks * self.n_chunks == 1
+            || self.m_tiles < 2 * m_chunks
+        {
+            return self.clone();
+        }
+        let m = self.tile_start(self.m_tiles);
+        let m_tiles = self.m_tiles.next_multiple_of(m_chunks).min(m);
+        let slab_panels = (SLAB_ELEMENTS / (self.kc * self.nr())).clamp(1, self.n_panels);
+        let (mr, taller) = (m / m_tiles, m % m_tiles);
+        Blocking { m_tiles, mr, taller, m_chunks, n_chunks: 1, slab_panels, ..self.clone() }
+    }
+
+    /// The blocking of `m` rows in one chunk, for kernels over rows.
+    pub fn for_rows(m: usize, n: usize, k: usize) -> Blocking {
+        let blocking = Blocking::new(m, n, k);
+        let slab_panels =
+            (SLAB_ELEMENTS / (blocking.kc * blocking.nr())).clamp(1, blocking.n_panels);
+        Blocking { n_chunks: 1, slab_panels, ..blocking }.with_m(m)
+    }
+
+    /// The same blocking with all columns in one panel, if the registers suffice for it: then each
+    /// element of A is read once.
+    pub fn in_one_panel(&self, n: usize) -> Option<Blocking> {
+        let nr_vectors = n.div_ceil(LANES);
+        let blocking = Blocking { nr_vectors, n_panels: 1, slab_panels: 1, ..self.clone() };
+        (nr_vectors <= MAX_ONE_PANEL_VECTORS)
+            .then(|| blocking.with_m(self.tile_start(self.m_tiles)))
+    }
+
+    /// The same columns for `m` rows, in one chunk along the rows.
+    pub fn with_m(&self, m: usize) -> Blocking {
+        let m_tiles = m.div_ceil(max_mr(self.nr_vectors));
+        Blocking { m_tiles, mr: m / m_tiles, taller: m % m_tiles, m_chunks: 1, ..self.clone() }
+    }
+
+    /// The first row of a tile.
+    pub fn tile_start(&self, tile: usize) -> usize {
+        tile * self.mr + tile.min(self.taller)
+    }
+
+    /// Rows of a tile.
+    pub fn tile_rows(&self, tile: usize) -> usize {
+        self.mr + (tile < self.taller) as usize
+    }
+
+    /// Columns of a panel except the last (nr).
+    pub fn nr(&self) -> usize {
+        self.nr_vectors * LANES
+    }
+
+    /// The most row tiles of a chunk.
+    pub fn max_chunk_tiles(&self) -> usize {
+        self.m_tiles.div_ceil(self.m_chunks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_and_panels_cover_all_rows_and_columns_and_fit_the_registers() {
+        for m in (1..40).chain([100, 128, 1000, 1024, 5000]) {
+            for n in (1..150).chain([1000, 1024, 3136, 50_000]) {
+                for k in [1, 300, 5000] {
+                    let blocking = Blocking::new(m, n, k);
+                    assert_eq!(blocking.tile_start(blocking.m_tiles), m, "{blocking:?}");
+                    assert!(
+                        blocking.n_panels * blocking.nr() >= n
+                            && (blocking.n_panels - 1) * blocking.nr() < n
+                    );
+                    let rows = blocking.tile_rows(0);
+                    assert!(
+                        rows * blocking.nr_vectors + blocking.nr_vectors < 32,
+                        "{m} {n} {blocking:?}"
+                    );
+                    assert!(blocking.kc >= 1 && blocking.kc <= k);
+                    assert!((1..=blocking.m_tiles).contains(&blocking.m_chunks));
+                    assert!((1..=blocking.n_panels).contains(&blocking.n_chunks));
+                    let rows = Blocking::for_rows(m, n, k);
+                    let fewer = rows.with_m(m.div_ceil(3));
+                    let chunks = |blocking: &Blocking| (blocking.m_chunks, blocking.n_chunks);
+                    assert_eq!([chunks(&rows), chunks(&fewer)], [(1, 1); 2]);
+                    let along = blocking.along_rows();
+                    assert_eq!(along.tile_start(along.m_tiles), m, "{along:?}");
+                    assert!((1..=along.m_tiles).contains(&along.m_chunks), "{along:?}");
+                    assert!(along.tile_rows(0) <= blocking.tile_rows(0), "{along:?}");
+                    assert_eq!(fewer.tile_start(fewer.m_tiles), m.div_ceil(3), "{fewer:?}");
+                    assert!(fewer.tile_rows(0) * fewer.nr_vectors + fewer.nr_vectors < 32);
+                }
+            }
+        }
+    }
+}
