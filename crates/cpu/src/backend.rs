@@ -128,7 +128,7 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
             ..Operation::default()
         });
         let loaded = LoadedKernel::new(kernel);
-        weights.extend(loaded.weights().filter(is_argument).filter(|b| !weights.contains(b)));
+        weights.extend(loaded.prepackable().filter(is_argument).filter(|b| !weights.contains(b)));
         binaries.push(Arc::new(HostProgram { name: kernel.name.clone(), kernel: loaded }));
     }
     ExecutionPlan {

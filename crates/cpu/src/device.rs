@@ -1,8 +1,8 @@
 //! The host device: its memory is a reserved address range of the process, and launches run on the
 //! calling thread and the kernel pool.
 
-use crate::keep::{Keep, KeptBytes, Weights};
 use crate::pool::watched;
+use crate::prepacked::{LaunchWeights, PrepackedBytes, PrepackedStore};
 use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
 use girih_runtime::{
@@ -21,7 +21,7 @@ pub struct HostDevice {
     #[allow(dead_code, reason = "holds the mapping that `addresses` points into")]
     memory: MmapMut,
     addresses: AddressMap,
-    kept: KeptBytes,
+    prepacked: PrepackedBytes,
 }
 
 /// A kernel as the host's back end compiles it; loading does not change it.
@@ -108,7 +108,7 @@ impl HostDevice {
             pool,
             memory,
             addresses,
-            kept: KeptBytes::default(),
+            prepacked: PrepackedBytes::default(),
         })
     }
 
@@ -147,8 +147,8 @@ impl HostDevice {
     }
 
     /// Bytes of all prepacked weights.
-    pub(crate) fn kept_bytes(&self) -> &KeptBytes {
-        &self.kept
+    pub(crate) fn prepacked_bytes(&self) -> &PrepackedBytes {
+        &self.prepacked
     }
 }
 
@@ -268,12 +268,13 @@ impl Device for HostDevice {
             unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
         let bindings =
             Bindings { buffers, arguments: arguments.words, workspace: std::ptr::null_mut() };
-        let keep = Weights { device: self, weights: arguments.weights };
-        let keep: Option<&dyn Keep> = if arguments.weights.is_empty() { None } else { Some(&keep) };
+        let store = LaunchWeights { device: self, weights: arguments.weights };
+        let store: Option<&dyn PrepackedStore> =
+            if arguments.weights.is_empty() { None } else { Some(&store) };
         let outcome = watched(arguments.control, || {
             // SAFETY: the executor bound each buffer of the plan to a block of at least its size
             // that stays alive with the argument block, and no other launch writes it meanwhile.
-            unsafe { program.kernel.run_keeping(&bindings, self.pool, keep) }
+            unsafe { program.kernel.run_with_prepacked(&bindings, self.pool, store) }
         });
         outcome.map_err(|error| match error {
             ExecError::Stopped => arguments.control.error(&program.name),

@@ -4,9 +4,9 @@
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::{Gemm, RowwiseGemm};
 use crate::jit;
-use crate::keep::Keep;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
+use crate::prepacked::PrepackedStore;
 use crate::threads::Threads;
 use girih_kernel::exec::{Driver, Hooks, RowProduct, Steady};
 use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
@@ -30,7 +30,7 @@ enum Form {
 }
 
 /// The most memory for locals that a thread reuses for the next kernel.
-const KEPT_BYTES: usize = 1 << 26;
+const MAX_REUSED_BYTES: usize = 1 << 26;
 
 /// 64 bytes, aligned to a cache line.
 #[derive(Clone, Copy)]
@@ -96,7 +96,7 @@ impl InOrder {
             // SAFETY: the caller's promise; the locals have their memory.
             self.kernels.iter().try_for_each(|kernel| unsafe { kernel.run(&bindings, pool) })
         });
-        if self.bytes > KEPT_BYTES {
+        if self.bytes > MAX_REUSED_BYTES {
             LOCALS.take();
         }
         done
@@ -162,36 +162,36 @@ impl LoadedKernel {
     /// The bindings fulfil [`Bindings`]' contract except for the workspace.
     pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
         // SAFETY: the caller's promise.
-        unsafe { self.run_keeping(bindings, pool, None) }
+        unsafe { self.run_with_prepacked(bindings, pool, None) }
     }
 
     /// The buffer that the kernel can read prepacked.
-    pub(crate) fn weights(&self) -> Option<usize> {
+    pub(crate) fn prepackable(&self) -> Option<usize> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Form::Gemm(form) => form.0.weights(),
+            Form::Gemm(form) => form.0.prepackable(),
             _ => None,
         }
     }
 
-    /// Runs the kernel as [`LoadedKernel::run`] does; `keep` stores prepacked weights of earlier
+    /// Runs the kernel as [`LoadedKernel::run`] does; `store` has prepacked weights of earlier
     /// runs.
     ///
     /// # Safety
     /// As [`LoadedKernel::run`].
     #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no form is used"))]
-    pub(crate) unsafe fn run_keeping(
+    pub(crate) unsafe fn run_with_prepacked(
         &self,
         bindings: &Bindings<'_>,
         pool: &Pool,
-        keep: Option<&dyn Keep>,
+        store: Option<&dyn PrepackedStore>,
     ) -> Result<(), ExecError> {
         match &self.0 {
             // SAFETY: the caller's promise; the matmul was made from the same kernel.
             Form::Matmul(form) => unsafe { form.0.run(&form.1, bindings, pool) },
             // SAFETY: as for the matmul.
             #[cfg(target_arch = "x86_64")]
-            Form::Gemm(form) => unsafe { form.0.run(&form.1, bindings, pool, keep) },
+            Form::Gemm(form) => unsafe { form.0.run(&form.1, bindings, pool, store) },
             // SAFETY: the caller's promise.
             Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             // SAFETY: the caller's promise.

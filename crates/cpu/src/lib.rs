@@ -22,10 +22,10 @@ mod file;
 #[cfg(target_arch = "x86_64")]
 mod gemm;
 mod jit;
-mod keep;
 mod kernel;
 mod matmul;
 pub mod pool;
+mod prepacked;
 mod seats;
 mod threads;
 mod wait;

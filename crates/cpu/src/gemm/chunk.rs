@@ -4,7 +4,9 @@
 use super::indirect::PanelAddresses;
 use super::operand::Target;
 use super::pack::{Part, Rows, pack};
-use super::{AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, OperandBlock, PANEL, Right, integers};
+use super::{
+    AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, OperandBlock, PANEL, PrepackedB, integers,
+};
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
@@ -27,7 +29,7 @@ pub(super) struct Block<'a> {
     /// The packed panels of a slab.
     pub panels: *mut f32,
     /// Prepacked B, if there is one; no slab is packed then.
-    pub right: Option<Right>,
+    pub right: Option<PrepackedB>,
     /// The addresses of the last panel's vectors, if B is read through an indirection.
     pub addresses: Cell<Option<PanelAddresses>>,
 }
@@ -260,12 +262,12 @@ impl Gemm {
         }
         let number = tile - block.chunk.tiles.start;
         let direct = self.direct.as_ref().filter(|_| number == 0 && block.right.is_none());
-        if let Some(Right(right)) = block.right {
-            let at = |p: usize, k: usize| right.wrapping_add(self.panel(p, k)) as *const u8;
+        if let Some(PrepackedB(right)) = block.right {
+            let at = |p: usize, k: usize| right.wrapping_add(self.panel_offset(p, k)) as *const u8;
             call.b = at(p, shared.start);
             if let Some((p, k, line)) = self.next_line(block, number, p) {
                 call.ahead = at(p, k).wrapping_add(line * LINE);
-                call.ahead_step = 4 * self.width_of(p) as isize;
+                call.ahead_step = 4 * self.packed_columns(p) as isize;
             }
         } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.shared.step()) {
             let step = step * self.rhs.stored.size() as isize;

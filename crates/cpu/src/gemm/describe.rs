@@ -51,7 +51,7 @@ impl Gemm {
             yes(self.prologues[1].is_some()),
             yes(self.out.is_some()),
             self.core_bytes,
-            self.weights(),
+            self.prepackable(),
             self.cost_ns(),
             blocking_text(&self.blocking),
         )

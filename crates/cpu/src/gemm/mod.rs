@@ -3,7 +3,7 @@
 //!
 //! The columns of B are divided into panels. Several panels form a slab, which is packed into the
 //! L2 cache and used by all row tiles. If a chunk has few row tiles, the first tile reads B in
-//! memory and packs it for the others. Weights that many runs share stay packed (`weights`). A is
+//! memory and packs it for the others. Weights that many runs share stay packed (`prepacked`). A is
 //! packed once for all chunks, or read in memory if there are few columns. The rows, the columns
 //! and K of an operand may each have any number of strided dimensions, so a convolution is a GEMM
 //! over windows of the image: the windows are packed directly from the image (there is no im2col
@@ -31,17 +31,17 @@ mod integers;
 mod operand;
 mod pack;
 mod pack_vnni;
+mod prepacked;
 mod prologue;
 mod rowwise;
 mod split_k;
 #[cfg(test)]
 mod tests;
-mod weights;
 
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
-use crate::keep::Keep;
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
+use crate::prepacked::PrepackedStore;
 use amx_vnni::AmxVnniGemm;
 use blocking::Blocking;
 use dots::DotGemm;
@@ -49,13 +49,13 @@ use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch}
 use indirect::IndirectB;
 use operand::{Out, Side, Target};
 use pack::{Part, pack};
+use prepacked::PrepackedB;
 use prologue::{MAX_A_BLOCK_ELEMENTS, MAX_B_BLOCK_ELEMENTS, OperandBlock, Prologue};
 pub(crate) use rowwise::RowwiseGemm;
 use smallvec::SmallVec;
 use split_k::split_k_parts;
 use std::cell::Cell;
 use std::ops::Range;
-use weights::Right;
 
 /// The most elements of A for which all of A is packed before any chunk runs.
 const PACKED_FOR_ALL: usize = 1 << 22;
@@ -159,7 +159,7 @@ unsafe impl Sync for Left {}
 #[derive(Clone, Copy)]
 struct Ahead {
     left: Option<Left>,
-    right: Option<Right>,
+    right: Option<PrepackedB>,
 }
 
 /// Memory that several threads write, each at different addresses.
@@ -329,7 +329,7 @@ impl Gemm {
         tiles.chain(self.prologues.iter().flatten().flat_map(Prologue::code)).collect()
     }
 
-    /// Runs the GEMM and the epilogue of its kernel. `keep` may hold B prepacked.
+    /// Runs the GEMM and the epilogue of its kernel. `store` may hold B prepacked.
     ///
     /// # Safety
     /// `prepared` is of the same kernel; the bindings fulfil their contract except for the
@@ -339,15 +339,15 @@ impl Gemm {
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
-        keep: Option<&dyn Keep>,
+        store: Option<&dyn PrepackedStore>,
     ) -> Result<(), ExecError> {
         if let Some(amx_vnni) = &self.amx_vnni {
             // SAFETY: the caller's promise.
             return unsafe { amx_vnni.run(self, prepared, bindings, pool) };
         }
         // SAFETY: the caller's promise.
-        let kept = keep.and_then(|keep| unsafe { self.kept(keep, bindings, pool) });
-        let right = kept.as_ref().map(|kept| Right(kept.start as *const f32));
+        let prepacked = store.and_then(|store| unsafe { self.prepacked_b(store, bindings, pool) });
+        let right = prepacked.as_ref().map(|prepacked| PrepackedB(prepacked.start as *const f32));
         let for_all = self.packs_left_for_all();
         let bytes = if for_all { self.m * self.k * 4 } else { 0 };
         with_memory(&LEFT, bytes, |memory| {

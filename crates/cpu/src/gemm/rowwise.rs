@@ -138,7 +138,7 @@ impl RowProduct for RowwiseGemm {
         &self,
         kernel: &Prepared,
         rows: Range<usize>,
-        kept: *mut u8,
+        packed_b: *mut u8,
         first: bool,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
@@ -161,7 +161,7 @@ impl RowProduct for RowwiseGemm {
                     Some(out) => out.target(bindings, &gemm.batch, batch, row, 0),
                     None => Target { start: tile, pitch: columns.len() as isize },
                 };
-                let right = (kept as *mut f32, first);
+                let right = (packed_b as *mut f32, first);
                 // SAFETY: the caller's promise; the memory has room for both.
                 unsafe {
                     let place = (batch, row);

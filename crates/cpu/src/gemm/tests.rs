@@ -4,7 +4,7 @@ mod integers;
 mod prologue;
 mod windows;
 
-use crate::keep::{Keep, Kept};
+use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Bindings, Block, BufferId, Core, Inst, Kernel, Store};
@@ -38,19 +38,19 @@ struct Case {
 }
 
 /// Prepacks every time.
-struct Always;
+struct AlwaysPack;
 
-impl Keep for Always {
-    fn form(
+impl PrepackedStore for AlwaysPack {
+    fn get_or_pack(
         &self,
         _: usize,
         _: &FormKey,
         bytes: usize,
-        make: &mut dyn FnMut(*mut u8) -> bool,
-    ) -> Option<Kept> {
+        pack: &mut dyn FnMut(*mut u8) -> bool,
+    ) -> Option<PrepackedWeights> {
         let mut memory = vec![0u128; bytes.div_ceil(16)];
         let start = memory.as_mut_ptr() as *mut u8;
-        make(start).then(|| Kept { form: Arc::new(memory), start })
+        pack(start).then(|| PrepackedWeights { form: Arc::new(memory), start })
     }
 }
 
@@ -114,7 +114,7 @@ impl Case {
     }
 
     /// Runs the kernel on operands of few bits, so that sums are exact in any order.
-    fn run(&self, threads: usize, keep: Option<&dyn Keep>) -> (Vec<Vec<f64>>, Vec<f64>) {
+    fn run(&self, threads: usize, store: Option<&dyn PrepackedStore>) -> (Vec<Vec<f64>>, Vec<f64>) {
         let (kernel, sizes) = self.kernel();
         let size = self.dtype.size();
         let mut values: Vec<Vec<f64>> = vec![];
@@ -134,8 +134,10 @@ impl Case {
         let bindings =
             Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
         // SAFETY: the accesses stay inside buffers of these sizes.
-        unsafe { LoadedKernel::new(&kernel).run_keeping(&bindings, &Pool::new(threads), keep) }
-            .unwrap();
+        unsafe {
+            LoadedKernel::new(&kernel).run_with_prepacked(&bindings, &Pool::new(threads), store)
+        }
+        .unwrap();
         let mask = if size == 8 { u64::MAX } else { (1 << (8 * size)) - 1 };
         let at = |i: usize| {
             let bits = buffers[3][i * size / 8] >> (i * size % 8 * 8) & mask;
@@ -151,7 +153,7 @@ impl Case {
         for threads in 2..=4 {
             let again = self.run(threads, None).1;
             assert_eq!(bits(&got), bits(&again), "{threads} threads, {self:?}");
-            let packed = self.run(threads, Some(&Always)).1;
+            let packed = self.run(threads, Some(&AlwaysPack)).1;
             assert_eq!(bits(&got), bits(&packed), "kept, {threads} threads, {self:?}");
         }
         let (left, l, _) = place(self.lies[0], b, m, k);

@@ -76,7 +76,11 @@ impl Windows {
             Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
         // SAFETY: the accesses stay inside buffers of these sizes.
         unsafe {
-            LoadedKernel::new(&self.kernel()).run_keeping(&bindings, &Pool::new(threads), None)
+            LoadedKernel::new(&self.kernel()).run_with_prepacked(
+                &bindings,
+                &Pool::new(threads),
+                None,
+            )
         }
         .unwrap();
         buffers

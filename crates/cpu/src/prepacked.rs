@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The fraction of the device's memory that prepacked weights may take: one in so many bytes.
-const SHARE: usize = 8;
+const MEMORY_FRACTION: usize = 8;
 
 /// A store of prepacked weights.
-pub(crate) trait Keep {
+pub(crate) trait PrepackedStore {
     /// The form (prepacked weights) with that key of a buffer, of so many bytes. If the store
-    /// decides to create it, `make` writes it, and returns false on failure.
-    fn form(
+    /// decides to create it, `pack` writes it, and returns false on failure.
+    fn get_or_pack(
         &self,
         buffer: usize,
         key: &FormKey,
         bytes: usize,
-        make: &mut dyn FnMut(*mut u8) -> bool,
-    ) -> Option<Kept>;
+        pack: &mut dyn FnMut(*mut u8) -> bool,
+    ) -> Option<PrepackedWeights>;
 }
 
 /// A stored form, and its address.
-pub(crate) struct Kept {
+pub(crate) struct PrepackedWeights {
     /// Keeps the form alive.
     #[allow(dead_code, reason = "held for its drop")]
     pub form: Arc<dyn Any + Send + Sync>,
@@ -32,18 +32,18 @@ pub(crate) struct Kept {
 
 /// The bytes of all forms of a device's buffers.
 #[derive(Clone, Default)]
-pub(crate) struct KeptBytes(Arc<AtomicUsize>);
+pub(crate) struct PrepackedBytes(Arc<AtomicUsize>);
 
 /// The bytes of one form.
 struct Counted {
-    all: KeptBytes,
+    all: PrepackedBytes,
     bytes: usize,
 }
 
-impl KeptBytes {
-    /// Adds bytes to the count, unless it would exceed `most`.
-    fn count(&self, bytes: usize, most: usize) -> Option<Box<dyn Send + Sync>> {
-        let more = |all: usize| all.checked_add(bytes).filter(|all| *all <= most);
+impl PrepackedBytes {
+    /// Adds bytes to the count, unless it would exceed `max`.
+    fn count(&self, bytes: usize, max: usize) -> Option<Box<dyn Send + Sync>> {
+        let more = |all: usize| all.checked_add(bytes).filter(|all| *all <= max);
         self.0.fetch_update(Relaxed, Relaxed, more).ok()?;
         Some(Box::new(Counted { all: self.clone(), bytes }))
     }
@@ -56,29 +56,29 @@ impl Drop for Counted {
 }
 
 /// The weights of a launch.
-pub(crate) struct Weights<'a> {
+pub(crate) struct LaunchWeights<'a> {
     pub device: &'a HostDevice,
     pub weights: &'a [(usize, Arc<Buffer>)],
 }
 
-impl Keep for Weights<'_> {
-    fn form(
+impl PrepackedStore for LaunchWeights<'_> {
+    fn get_or_pack(
         &self,
         buffer: usize,
         key: &FormKey,
         bytes: usize,
-        make: &mut dyn FnMut(*mut u8) -> bool,
-    ) -> Option<Kept> {
+        pack: &mut dyn FnMut(*mut u8) -> bool,
+    ) -> Option<PrepackedWeights> {
         let (_, memory) = self.weights.iter().find(|(of, _)| *of == buffer)?;
         let address = |form: &Form| self.device.resolve(form.buffer.handle(), bytes).ok();
         let form = memory.form(key, || {
-            let most = self.device.properties().memory_bytes / SHARE;
-            let share = self.device.kept_bytes().count(bytes, most)?;
+            let max = self.device.properties().memory_bytes / MEMORY_FRACTION;
+            let share = self.device.prepacked_bytes().count(bytes, max)?;
             let buffer = self.device.allocator().allocate(bytes).ok()?;
             let form = Form { buffer, share };
-            make(address(&form)? as *mut u8).then_some(form)
+            pack(address(&form)? as *mut u8).then_some(form)
         })?;
-        Some(Kept { start: address(&form)? as *const u8, form })
+        Some(PrepackedWeights { start: address(&form)? as *const u8, form })
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn forms_take_no_more_than_their_share() {
-        let all = KeptBytes::default();
+        let all = PrepackedBytes::default();
         let first = all.count(60, 100);
         assert!(
             first.is_some() && all.count(50, 100).is_none() && all.count(usize::MAX, 100).is_none()

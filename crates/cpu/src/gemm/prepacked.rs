@@ -3,52 +3,52 @@
 
 use super::{Gemm, Memory};
 use crate::jit::tile::{LANES, Stored};
-use crate::keep::{Keep, Kept};
 use crate::kernel::Shared;
 use crate::pool::Pool;
+use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use girih_kernel::Bindings;
 
 /// The fewest elements of a B that is worth prepacking: fewer are packed in negligible time.
-const LEAST: usize = 1 << 12;
+const MIN_ELEMENTS: usize = 1 << 12;
 
 /// Prepacked B: all panels, each with all of K.
 #[derive(Clone, Copy)]
-pub(super) struct Right(pub *const f32);
+pub(super) struct PrepackedB(pub *const f32);
 
 // SAFETY: the panels are complete before threads share the pointer, and are only read then.
-unsafe impl Sync for Right {}
+unsafe impl Sync for PrepackedB {}
 
 impl Gemm {
     /// The buffer of B, if the GEMM can read B prepacked.
-    pub fn weights(&self) -> Option<usize> {
+    pub fn prepackable(&self) -> Option<usize> {
         let plain = self.rhs.outer.step().is_some() && self.rhs.shared.step().is_some();
         let others = self.dots.is_some() || self.amx_vnni.is_some() || self.prologues[1].is_some();
         let one = self.rhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
-        let worth = self.n * self.k >= LEAST && self.rhs.stored == Stored::F32;
+        let worth = self.n * self.k >= MIN_ELEMENTS && self.rhs.stored == Stored::F32;
         (plain && one && worth && !others).then_some(self.rhs.buffer)
     }
 
-    /// Prepacked B; `keep` decides whether to pack it now.
+    /// Prepacked B; `store` decides whether to pack it now.
     ///
     /// # Safety
     /// As [`Gemm::run`].
-    pub(super) unsafe fn kept(
+    pub(super) unsafe fn prepacked_b(
         &self,
-        keep: &dyn Keep,
+        store: &dyn PrepackedStore,
         bindings: &Bindings<'_>,
         pool: &Pool,
-    ) -> Option<Kept> {
-        let buffer = self.weights()?;
+    ) -> Option<PrepackedWeights> {
+        let buffer = self.prepackable()?;
         let (outer, shared) = (self.rhs.outer.step()?, self.rhs.shared.step()?);
         let start = self.rhs.start(bindings, &self.batch, 0);
         let width = self.blocking.nr();
         let key = [start as usize, outer as usize, shared as usize, self.k, self.n, width];
         let bytes = self.n.next_multiple_of(LANES) * self.k * 4;
-        keep.form(buffer, &key, bytes, &mut |to| {
+        store.get_or_pack(buffer, &key, bytes, &mut |to| {
             let (to, shared) = (Memory(to as *mut f32), Shared(*bindings));
             let packed = pool.run(self.blocking.n_panels, (bytes / 16) as u64, &|panel, _| {
                 let start = self.rhs.start(shared.get(), &self.batch, 0);
-                let to = to.get().wrapping_add(self.panel(panel, 0));
+                let to = to.get().wrapping_add(self.panel_offset(panel, 0));
                 // SAFETY: the caller's promise; the form has room for all panels.
                 unsafe { self.pack_right(start, &(panel..panel + 1), &(0..self.k), to) };
                 Ok(())
@@ -58,12 +58,12 @@ impl Gemm {
     }
 
     /// The offset in prepacked B, in elements, of a panel at index `k` of K.
-    pub(super) fn panel(&self, panel: usize, k: usize) -> usize {
-        panel * self.blocking.nr() * self.k + k * self.width_of(panel)
+    pub(super) fn panel_offset(&self, panel: usize, k: usize) -> usize {
+        panel * self.blocking.nr() * self.k + k * self.packed_columns(panel)
     }
 
     /// Columns of a packed panel.
-    pub(super) fn width_of(&self, panel: usize) -> usize {
+    pub(super) fn packed_columns(&self, panel: usize) -> usize {
         let width = self.blocking.nr();
         (self.n - panel * width).min(width).next_multiple_of(LANES)
     }
