@@ -1,8 +1,8 @@
 //! Calibration: measures the latencies of waking a thread and of handing work over, once in about a
 //! millisecond, and stores them in a file beside the compiled programs. The cache sizes are read.
 
+use crate::affinity::available;
 use crate::cache_directory;
-use crate::seats::available;
 use crate::wait::spin;
 use girih_kernel::tuning::{self, Machine};
 use girih_runtime::disk::make_directory;

@@ -8,6 +8,7 @@
 //! each part of a GEMM while the part is in the cache. The division of work does not depend on the
 //! number of threads of the [`Pool`], so results do not depend on it either.
 
+mod affinity;
 mod artifact;
 mod backend;
 mod cache_directory;
@@ -26,7 +27,6 @@ mod kernel;
 mod matmul;
 pub mod pool;
 mod prepacked;
-mod seats;
 mod threads;
 mod wait;
 

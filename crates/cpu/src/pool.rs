@@ -5,14 +5,14 @@
 //! chunks from the front. When it has none left, it steals chunks of others from the back. A claim
 //! is a compare-and-swap on a word that contains the number of the job. So the caller runs all
 //! chunks that no worker has claimed, and waits only for those in progress: at worst it is as slow
-//! as alone. Workers are bound to CPUs of their own (affinity, `seats`), spin for a short while
+//! as alone. Workers are bound to CPUs of their own (`affinity`), spin for a short while
 //! after a job and then park; with fewer CPUs than threads, no thread spins. A caller that finds
 //! the pool busy (because it is nested, or another thread uses the pool) runs its chunks alone. The
 //! caller decides the chunks, which never depend on the number of threads.
 //!
 //! A run that is cancelled (`watched`) ends between two chunks.
 
-use crate::seats::{Seats, available};
+use crate::affinity::{Affinity, available};
 use crate::wait::{Sleepers, spin};
 use girih_kernel::tuning::tuning;
 use girih_kernel::{ExecError, Scratch};
@@ -123,7 +123,7 @@ struct Team {
     /// The error of the lowest-numbered chunk that failed.
     error: Mutex<Option<(usize, ExecError)>>,
     workers: Mutex<Vec<Thread>>,
-    seats: Seats,
+    affinity: Affinity,
     parked: AtomicUsize,
     stop: AtomicBool,
     /// The number of forks of the process before the team was created.
@@ -320,7 +320,7 @@ impl Team {
             busy: AtomicBool::new(false),
             error: Mutex::new(None),
             workers: Mutex::new(vec![]),
-            seats: Seats::new(threads),
+            affinity: Affinity::new(threads),
             parked: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             forks: fork::count(),
@@ -374,7 +374,7 @@ impl Team {
         if wakes && self.parked.load(Relaxed) > 0 {
             self.wake();
         }
-        self.seats.make_room();
+        self.affinity.free_caller_cpu();
         with_scratch(|scratch| while self.claim_and_run(0, scratch) {});
         self.caller.wait(self.spin, || self.done.load(Acquire) >= chunks);
         match lock(&self.error).take() {
@@ -413,9 +413,9 @@ impl Team {
     /// The main loop of a worker.
     fn work(&self, thread: usize) {
         let mut scratch = Scratch::new();
-        let mut bound = Seats::ANY;
+        let mut bound = Affinity::UNBOUND;
         while !self.stop.load(Acquire) {
-            self.seats.sit(thread, &mut bound);
+            self.affinity.bind_worker(thread, &mut bound);
             let seen = self.offered.load(Acquire);
             if self.claim_and_run(thread, &mut scratch) {
                 continue;

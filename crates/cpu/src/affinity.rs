@@ -7,59 +7,64 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// `Seats`: the affinity of a pool's threads.
-pub(crate) struct Seats {
+/// The affinity of a pool's threads.
+pub(crate) struct Affinity {
     /// The CPUs that the threads may use; empty if there are fewer than threads.
     cpus: Vec<usize>,
-    /// By thread: its CPU; [`Seats::ANY`] for the caller, the first.
-    taken: Vec<AtomicUsize>,
+    /// By thread: its CPU; [`Affinity::UNBOUND`] for the caller, the first.
+    assigned: Vec<AtomicUsize>,
 }
 
-impl Seats {
-    /// The CPU of a thread that is not bound, which is the initial `bound` of `sit`.
-    pub const ANY: usize = usize::MAX;
+impl Affinity {
+    /// The CPU of a thread that is not bound, which is the initial `bound` of `bind_worker`.
+    pub const UNBOUND: usize = usize::MAX;
 
     /// CPUs for that many threads; none if there are fewer CPUs, since binding would then only
     /// hurt.
-    pub fn new(threads: usize) -> Seats {
+    pub fn new(threads: usize) -> Affinity {
         let cpus = if threads <= available() { allowed() } else { vec![] };
-        Seats::among(cpus, threads)
+        Affinity::among(cpus, threads)
     }
 
-    fn among(mut cpus: Vec<usize>, threads: usize) -> Seats {
+    fn among(mut cpus: Vec<usize>, threads: usize) -> Affinity {
         if cpus.len() < threads {
             cpus.clear();
         }
         let of = |thread: usize| match thread {
-            0 => Seats::ANY,
-            _ => cpus.get(thread).copied().unwrap_or(Seats::ANY),
+            0 => Affinity::UNBOUND,
+            _ => cpus.get(thread).copied().unwrap_or(Affinity::UNBOUND),
         };
-        Seats { taken: (0..threads).map(|thread| AtomicUsize::new(of(thread))).collect(), cpus }
+        Affinity {
+            assigned: (0..threads).map(|thread| AtomicUsize::new(of(thread))).collect(),
+            cpus,
+        }
     }
 
     /// If the caller runs on a worker's CPU, assigns another one to the worker, which moves when it
     /// next runs.
-    pub fn make_room(&self) {
+    pub fn free_caller_cpu(&self) {
         if !self.cpus.is_empty() {
-            self.make_room_on(current());
+            self.free_cpu(current());
         }
     }
 
-    fn make_room_on(&self, here: usize) {
-        let on = |cpu: usize| self.taken.iter().find(move |seat| seat.load(Relaxed) == cpu);
-        let Some(seat) = on(here) else { return };
-        if let Some(&free) = self.cpus.iter().find(|&&cpu| on(cpu).is_none()) {
-            seat.store(free, Relaxed);
+    fn free_cpu(&self, here: usize) {
+        let worker_on = |cpu: usize| {
+            self.assigned.iter().find(move |assignment| assignment.load(Relaxed) == cpu)
+        };
+        let Some(assignment) = worker_on(here) else { return };
+        if let Some(&free) = self.cpus.iter().find(|&&cpu| worker_on(cpu).is_none()) {
+            assignment.store(free, Relaxed);
         }
     }
 
     /// Binds this thread, the given worker, to its CPU; `bound` holds the CPU to which it is bound
     /// now.
-    pub fn sit(&self, worker: usize, bound: &mut usize) {
-        let seat = self.taken[worker].load(Relaxed);
-        if seat != *bound {
-            bind(seat);
-            *bound = seat;
+    pub fn bind_worker(&self, worker: usize, bound: &mut usize) {
+        let assignment = self.assigned[worker].load(Relaxed);
+        if assignment != *bound {
+            bind(assignment);
+            *bound = assignment;
         }
     }
 }
@@ -110,45 +115,45 @@ fn current() -> usize {
 
 #[cfg(not(target_os = "linux"))]
 fn current() -> usize {
-    Seats::ANY
+    Affinity::UNBOUND
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn taken(seats: &Seats) -> Vec<usize> {
-        seats.taken.iter().map(|seat| seat.load(Relaxed)).collect()
+    fn assigned(affinity: &Affinity) -> Vec<usize> {
+        affinity.assigned.iter().map(|assignment| assignment.load(Relaxed)).collect()
     }
 
     #[test]
     fn a_worker_gives_way_to_the_caller() {
-        let seats = Seats::among(vec![2, 4, 6], 3);
-        assert_eq!(taken(&seats), [Seats::ANY, 4, 6]);
-        seats.make_room_on(2);
-        assert_eq!(taken(&seats), [Seats::ANY, 4, 6]);
-        seats.make_room_on(6);
-        assert_eq!(taken(&seats), [Seats::ANY, 4, 2]);
-        seats.make_room_on(4);
-        assert_eq!(taken(&seats), [Seats::ANY, 6, 2]);
+        let affinity = Affinity::among(vec![2, 4, 6], 3);
+        assert_eq!(assigned(&affinity), [Affinity::UNBOUND, 4, 6]);
+        affinity.free_cpu(2);
+        assert_eq!(assigned(&affinity), [Affinity::UNBOUND, 4, 6]);
+        affinity.free_cpu(6);
+        assert_eq!(assigned(&affinity), [Affinity::UNBOUND, 4, 2]);
+        affinity.free_cpu(4);
+        assert_eq!(assigned(&affinity), [Affinity::UNBOUND, 6, 2]);
     }
 
     #[test]
     fn threads_without_a_cpu_each_are_not_bound() {
-        let seats = Seats::among(vec![0, 1], 3);
-        assert_eq!(taken(&seats), [Seats::ANY; 3]);
-        seats.make_room();
-        assert_eq!(taken(&seats), [Seats::ANY; 3]);
+        let affinity = Affinity::among(vec![0, 1], 3);
+        assert_eq!(assigned(&affinity), [Affinity::UNBOUND; 3]);
+        affinity.free_caller_cpu();
+        assert_eq!(assigned(&affinity), [Affinity::UNBOUND; 3]);
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn a_worker_moves_when_it_next_runs() {
         let Some(&cpu) = allowed().last() else { return };
-        let seats = Seats::among(vec![cpu; 2], 2);
+        let affinity = Affinity::among(vec![cpu; 2], 2);
         std::thread::spawn(move || {
-            let mut bound = Seats::ANY;
-            seats.sit(1, &mut bound);
+            let mut bound = Affinity::UNBOUND;
+            affinity.bind_worker(1, &mut bound);
             assert_eq!((allowed(), current(), bound), (vec![cpu], cpu, cpu));
         })
         .join()
