@@ -5,7 +5,7 @@
 //! which an element's sum is accumulated does not depend on the blocking.
 
 use super::pack_vnni::{ColumnsOfB, Layout};
-use super::{Gemm, LEFT, Memory, OperandBlock, PANEL as MEMORY, Target};
+use super::{CHUNK_MEMORY as MEMORY, CTile, Gemm, Memory, OperandBlock, PACKED_A};
 use crate::jit::amx::{
     AmxCall, AmxMicrokernel, K_BLOCK_BYTES, MICROTILE, Multiply, TILE_ROWS, TileConfig,
 };
@@ -87,12 +87,12 @@ impl AmxVnniGemm {
     pub fn with(gemm: &Gemm, engine: Engine) -> Option<AmxVnniGemm> {
         let (lhs, rhs, [m, n, k]) = (&gemm.lhs, &gemm.rhs, [gemm.m, gemm.n, gemm.k]);
         let multiply = Multiply::of(lhs.stored, rhs.stored)?;
-        let layout = match (rhs.shared.step(), rhs.outer.step()) {
+        let layout = match (rhs.k_dims.step(), rhs.outer.step()) {
             (Some(_), Some(1)) => Layout::RowMajor,
             (Some(1), Some(_)) => Layout::ColumnMajor,
             _ => return None,
         };
-        let regular = lhs.shared.step() == Some(1) && lhs.outer.step().is_some();
+        let regular = lhs.k_dims.step() == Some(1) && lhs.outer.step().is_some();
         let element_bytes = lhs.stored.size();
         if !(regular && pays(multiply, m, n, k * element_bytes)) {
             return None;
@@ -154,10 +154,10 @@ impl AmxVnniGemm {
             Some(_) => gemm.batches * m * self.padded_row_bytes(gemm),
             None => 0,
         };
-        with_memory(&LEFT, bytes, |left| {
-            let (left, shared) = (Memory(left as *mut f32), Shared(*bindings));
+        with_memory(&PACKED_A, bytes, |left| {
+            let (left, thread_bindings) = (Memory(left as *mut f32), Shared(*bindings));
             // SAFETY: the caller's promise; the memory has room for all rows.
-            unsafe { self.fill_left(gemm, left, bindings, pool)? };
+            unsafe { self.fill_a(gemm, left, bindings, pool)? };
             let cost_ns = gemm.cost_ns() / 4;
             pool.run(gemm.batches * down * across, cost_ns, &|i, scratch| {
                 let (row, column) = (i / across % down * self.mc, i % across * self.nc);
@@ -167,7 +167,9 @@ impl AmxVnniGemm {
                     columns: column..(column + self.nc).min(n),
                 };
                 // SAFETY: the caller's promise; parts do not overlap.
-                unsafe { self.run_block(gemm, prepared, &c_block, left, shared.get(), scratch) }
+                unsafe {
+                    self.run_block(gemm, prepared, &c_block, left, thread_bindings.get(), scratch)
+                }
             })
         })
     }
@@ -176,7 +178,7 @@ impl AmxVnniGemm {
     ///
     /// # Safety
     /// As [`Gemm::run`]; the memory has room for them.
-    unsafe fn fill_left(
+    unsafe fn fill_a(
         &self,
         gemm: &Gemm,
         to: Memory,
@@ -186,7 +188,7 @@ impl AmxVnniGemm {
         let Some(prologue) = &gemm.prologues[0] else { return Ok(()) };
         let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
         let pieces = gemm.m.div_ceil(PROLOGUE_ROWS);
-        let shared = Shared(*bindings);
+        let thread_bindings = Shared(*bindings);
         let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
         pool.run(gemm.batches * pieces, cost_ns, &|i, scratch| {
             let (batch, row) = (i / pieces, i % pieces * PROLOGUE_ROWS);
@@ -198,7 +200,7 @@ impl AmxVnniGemm {
                     to.add(i * bytes + taken).write_bytes(0, bytes - taken);
                 }
                 let block = OperandBlock { batch, outer: rows, k_range: 0..gemm.k };
-                prologue.fill(&block, &gemm.batch, to, shared.get(), scratch);
+                prologue.fill(&block, &gemm.batch, to, thread_bindings.get(), scratch);
             }
             Ok(())
         })
@@ -220,7 +222,7 @@ impl AmxVnniGemm {
         let packed_columns = self.packed_columns(k_bytes).min(columns);
         let here = self.reads_a_in_place(gemm) || gemm.prologues[0].is_some();
         let packed = if here { 0 } else { rows * k_bytes };
-        let out = gemm.out.as_ref().filter(|_| columns == c_block.columns.len());
+        let out = gemm.c_in_place.as_ref().filter(|_| columns == c_block.columns.len());
         let sums = if out.is_some() { 0 } else { rows * columns * 4 };
         let computed =
             gemm.prologues[1].as_ref().map_or(0, |prologue| prologue.bytes(packed_columns, gemm.k));
@@ -233,7 +235,7 @@ impl AmxVnniGemm {
             let (row, column) = (c_block.rows.start, c_block.columns.start);
             let target = match out {
                 Some(out) => out.target(bindings, &gemm.batch, c_block.batch, row, column),
-                None => Target { start, pitch: columns as isize },
+                None => CTile { start, ldc: columns as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
@@ -252,16 +254,16 @@ impl AmxVnniGemm {
                 for first in c_block.columns.clone().step_by(packed_columns) {
                     let some = first..c_block.columns.end.min(first + packed_columns);
                     let count = some.len().div_ceil(MICROTILE);
-                    let (outer, shared) = (some.clone(), 0..gemm.k);
-                    let b_block = OperandBlock { batch: c_block.batch, outer, k_range: shared };
-                    let start = gemm.right_start(&b_block, computed, bindings, scratch);
+                    let (outer, k_range) = (some.clone(), 0..gemm.k);
+                    let b_block = OperandBlock { batch: c_block.batch, outer, k_range };
+                    let start = gemm.b_start(&b_block, computed, bindings, scratch);
                     self.columns_of_b(gemm, start, some).pack(panels);
                     if self.compensation.is_some_and(|factor| factor != 0) {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
                         bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
                     }
                     let start = target.start.wrapping_add(first - column);
-                    let target = Target { start, ..target };
+                    let target = CTile { start, ..target };
                     self.run_microkernel(
                         rows,
                         k_bytes / K_BLOCK_BYTES,
@@ -274,15 +276,15 @@ impl AmxVnniGemm {
                     return Ok(());
                 }
                 let place = (c_block.batch, c_block.rows.clone(), c_block.columns.clone());
-                gemm.body(prepared, place, target, bindings, scratch)
+                gemm.run_epilogue(prepared, place, target, bindings, scratch)
             }
         })
     }
 
     /// Columns of the panels that are packed before all rows use them.
     fn packed_columns(&self, k_bytes: usize) -> usize {
-        let together = ColumnsOfB::per_cache_line(self.element_bytes);
-        (PACKED_B_BYTES / k_bytes / together).max(1) * together
+        let line_columns = ColumnsOfB::per_cache_line(self.element_bytes);
+        (PACKED_B_BYTES / k_bytes / line_columns).max(1) * line_columns
     }
 
     /// Bytes of a row of A, padded to whole blocks.
@@ -333,7 +335,7 @@ impl AmxVnniGemm {
     /// Some columns of a B that begins at `start`.
     fn columns_of_b(&self, gemm: &Gemm, start: *const u8, columns: Range<usize>) -> ColumnsOfB {
         let (rhs, size) = (&gemm.rhs, self.element_bytes as isize);
-        let along = if self.layout == Layout::RowMajor { &rhs.shared } else { &rhs.outer };
+        let along = if self.layout == Layout::RowMajor { &rhs.k_dims } else { &rhs.outer };
         let step = along.step().expect("checked when the GEMM was compiled") * size;
         let next = if self.layout == Layout::RowMajor { size } else { step };
         let start = start.wrapping_offset(columns.start as isize * next);
@@ -352,7 +354,7 @@ impl AmxVnniGemm {
         blocks: usize,
         left: RowsOfA,
         (b, panels): (*const u8, usize),
-        to: Target,
+        to: CTile,
     ) {
         let run = |function: &Option<Function<AmxCall>>,
                    row: usize,
@@ -362,8 +364,8 @@ impl AmxVnniGemm {
                 a: left.start.wrapping_offset(row as isize * left.lda),
                 lda: left.lda,
                 b,
-                c: to.start.wrapping_offset(row as isize * to.pitch),
-                ldc: 4 * to.pitch,
+                c: to.start.wrapping_offset(row as isize * to.ldc),
+                ldc: 4 * to.ldc,
                 k_blocks: blocks,
                 row_groups: tiles,
                 config,
@@ -393,13 +395,13 @@ unsafe fn compensate(
     signed: bool,
     (rows, k): (usize, usize),
     factor: i32,
-    (to, columns): (Target, usize),
+    (to, columns): (CTile, usize),
 ) {
     for row in 0..rows {
         // SAFETY: the caller's promise.
         let (bytes, sums) = unsafe {
             let start = left.start.wrapping_offset(row as isize * left.lda);
-            let sums = to.start.wrapping_offset(row as isize * to.pitch) as *mut i32;
+            let sums = to.start.wrapping_offset(row as isize * to.ldc) as *mut i32;
             (std::slice::from_raw_parts(start, k), std::slice::from_raw_parts_mut(sums, columns))
         };
         let sum: i32 = match signed {
@@ -411,12 +413,12 @@ unsafe fn compensate(
     }
 }
 
-/// True if packing pays for a GEMM of m rows, n columns and `shared` bytes of K.
-fn pays(multiply: Multiply, m: usize, n: usize, shared: usize) -> bool {
+/// True if packing pays for a GEMM of m rows, n columns and `k_range` bytes of K.
+fn pays(multiply: Multiply, m: usize, n: usize, k_range: usize) -> bool {
     match multiply {
         Multiply::BF16 => {
-            m >= TILE_ROWS && n >= MICROTILE && (MIN_K_BYTES..128 * MIN_K_BYTES).contains(&shared)
+            m >= TILE_ROWS && n >= MICROTILE && (MIN_K_BYTES..128 * MIN_K_BYTES).contains(&k_range)
         }
-        Multiply::Bytes(..) => n >= TILE_ROWS && 2 * shared >= MIN_K_BYTES,
+        Multiply::Bytes(..) => n >= TILE_ROWS && 2 * k_range >= MIN_K_BYTES,
     }
 }

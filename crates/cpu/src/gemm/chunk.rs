@@ -2,10 +2,11 @@
 //! results.
 
 use super::indirect::PanelAddresses;
-use super::operand::Target;
-use super::pack::{Part, Rows, pack};
+use super::operand::CTile;
+use super::pack::{PackBlock, Rows, pack};
 use super::{
-    AHEAD, Ahead, Chunk, GROUP, Gemm, Left, Memory, OperandBlock, PANEL, PrepackedB, integers,
+    CHUNK_MEMORY, Chunk, EPILOGUE_ELEMENTS, Gemm, Memory, OperandA, OperandBlock, PREFETCH_ROWS,
+    PackedOperands, PrepackedB, integers,
 };
 use crate::jit::tile::{LANES, TileCall};
 use crate::kernel::with_memory;
@@ -18,18 +19,18 @@ use std::ops::Range;
 const LINE: usize = 64;
 
 /// The operands of one block of K of a chunk.
-pub(super) struct Block<'a> {
+pub(super) struct KBlock<'a> {
     pub chunk: &'a Chunk,
-    pub shared: Range<usize>,
+    pub k_range: Range<usize>,
     /// The end of the chunk's range of K.
-    pub end: usize,
+    pub k_end: usize,
     /// The first element of B in the chunk's entry of the batch.
-    pub start: *const u8,
-    pub left: Left,
+    pub b_start: *const u8,
+    pub a: OperandA,
     /// The packed panels of a slab.
     pub panels: *mut f32,
     /// Prepacked B, if there is one; no slab is packed then.
-    pub right: Option<PrepackedB>,
+    pub prepacked_b: Option<PrepackedB>,
     /// The addresses of the last panel's vectors, if B is read through an indirection.
     pub addresses: Cell<Option<PanelAddresses>>,
 }
@@ -42,47 +43,47 @@ impl Gemm {
         prepared: &Prepared,
         chunk: &Chunk,
         bindings: &Bindings<'_>,
-        Ahead { left, right }: Ahead,
+        PackedOperands { a, b }: PackedOperands,
         partial_results: Memory,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let blocking = &self.blocking;
-        let (rows, columns) = (self.rows_of(&chunk.tiles), self.columns_of(&chunk.panels));
-        let body = self.out.is_none() && blocking.split_k == 1;
+        let (rows, columns) = (self.chunk_rows(&chunk.tiles), self.panel_columns(&chunk.panels));
+        let epilogue = self.c_in_place.is_none() && blocking.split_k == 1;
         let of_tile = blocking.tile_rows(0) * blocking.slab_panels * blocking.nr();
         // If one block completes the sums, run the epilogue on a few tiles at a time, while their
         // results are in the L1 cache.
-        let grouped = body && blocking.kc == self.k;
-        let together = match self.packs_ahead() {
+        let grouped = epilogue && blocking.kc == self.k;
+        let at_once = match self.packs_b_ahead() {
             _ if !grouped => usize::MAX,
             false => chunk.tiles.len(),
-            true => (GROUP / of_tile).max(1),
+            true => (EPILOGUE_ELEMENTS / of_tile).max(1),
         };
         let panels = if self.indirect.is_some() {
             0
         } else {
             blocking.slab_panels * blocking.kc * blocking.nr()
         };
-        let apart = self.apart.map(|step| {
+        let in_place = self.a_in_place.map(|step| {
             let start = self.lhs.start(bindings, &self.batch, chunk.batch);
-            Left::Apart { start, step }
+            OperandA::InPlace { start, step }
         });
-        let left = left.or(apart);
-        let packed = if left.is_none() { rows.len() * blocking.kc } else { 0 };
-        let sums = match body {
-            true if grouped => together * of_tile,
+        let a = a.or(in_place);
+        let packed = if a.is_none() { rows.len() * blocking.kc } else { 0 };
+        let sums = match epilogue {
+            true if grouped => at_once * of_tile,
             true => rows.len() * columns.len(),
             false => 0,
         };
         let computed =
             self.prologues[1].as_ref().map_or(0, |m| m.bytes(columns.len(), blocking.kc) / 4 + 1);
         let sizes = [panels, packed, sums, computed].map(|n: usize| n.next_multiple_of(LANES));
-        with_memory(&PANEL, sizes.iter().sum::<usize>() * 4, |memory| {
+        with_memory(&CHUNK_MEMORY, sizes.iter().sum::<usize>() * 4, |memory| {
             let panels = memory as *mut f32;
             let packed = panels.wrapping_add(sizes[0]);
             let sums = packed.wrapping_add(sizes[1]);
             let computed = sums.wrapping_add(sizes[2]) as *mut u8;
-            let target = match &self.out {
+            let target = match &self.c_in_place {
                 _ if blocking.split_k > 1 => self.partial_result(
                     partial_results.get(),
                     chunk.part,
@@ -92,42 +93,60 @@ impl Gemm {
                 Some(out) => {
                     out.target(bindings, &self.batch, chunk.batch, rows.start, columns.start)
                 }
-                None => Target { start: sums, pitch: columns.len() as isize },
+                None => CTile { start: sums, ldc: columns.len() as isize },
             };
             let end = ((chunk.part + 1) * blocking.part_k).min(self.k);
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
                 for k in (chunk.part * blocking.part_k..end).step_by(blocking.kc) {
-                    let shared = k..(k + blocking.kc).min(end);
-                    let left = left.unwrap_or_else(|| {
+                    let k_range = k..(k + blocking.kc).min(end);
+                    let a = a.unwrap_or_else(|| {
                         let (tiles, place) = (chunk.tiles.clone(), (chunk.batch, rows.start));
-                        self.fill_left(bindings, place, tiles, shared.clone(), packed, scratch);
-                        Left::Packed { start: packed, row: rows.start, k, depth: shared.len() }
+                        self.fill_a(bindings, place, tiles, k_range.clone(), packed, scratch);
+                        OperandA::Packed { start: packed, row: rows.start, k, depth: k_range.len() }
                     });
-                    let (outer, of) = (columns.clone(), shared.clone());
+                    let (outer, of) = (columns.clone(), k_range.clone());
                     let part = OperandBlock { batch: chunk.batch, outer, k_range: of };
-                    let start = self.right_start(&part, computed, bindings, scratch);
+                    let start = self.b_start(&part, computed, bindings, scratch);
                     let addresses = Cell::new(None);
-                    let block = Block { chunk, shared, end, start, left, panels, right, addresses };
+                    let block = KBlock {
+                        chunk,
+                        k_range,
+                        k_end: end,
+                        b_start: start,
+                        a,
+                        panels,
+                        prepacked_b: b,
+                        addresses,
+                    };
                     if grouped {
-                        self.groups(prepared, &block, together, sums, bindings, scratch)?;
+                        self.run_tiles_with_epilogue(
+                            prepared, &block, at_once, sums, bindings, scratch,
+                        )?;
                     } else {
-                        self.packed_slabs(&block).for_each(|slab| self.slab(&block, &slab, target));
+                        self.packed_slabs(&block)
+                            .for_each(|slab| self.run_slab(&block, &slab, target));
                     }
                 }
-                if body && !grouped {
-                    self.body(prepared, (chunk.batch, rows, columns), target, bindings, scratch)?;
+                if epilogue && !grouped {
+                    self.run_epilogue(
+                        prepared,
+                        (chunk.batch, rows, columns),
+                        target,
+                        bindings,
+                        scratch,
+                    )?;
                 }
             }
             Ok(())
         })
     }
 
-    fn rows_of(&self, tiles: &Range<usize>) -> Range<usize> {
+    fn chunk_rows(&self, tiles: &Range<usize>) -> Range<usize> {
         self.blocking.tile_start(tiles.start)..self.blocking.tile_start(tiles.end)
     }
 
-    pub(super) fn columns_of(&self, panels: &Range<usize>) -> Range<usize> {
+    pub(super) fn panel_columns(&self, panels: &Range<usize>) -> Range<usize> {
         let width = self.blocking.nr();
         panels.start * width..(panels.end * width).min(self.n)
     }
@@ -136,14 +155,14 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::run_chunk`]; the block's panels have room for a slab.
-    unsafe fn packed_slabs(&self, block: &Block<'_>) -> impl Iterator<Item = Range<usize>> {
-        let Block { chunk, start, panels, .. } = block;
+    unsafe fn packed_slabs(&self, block: &KBlock<'_>) -> impl Iterator<Item = Range<usize>> {
+        let KBlock { chunk, b_start, panels, .. } = block;
         let (step, end) = (self.blocking.slab_panels, chunk.panels.end);
         chunk.panels.clone().step_by(step).map(move |first| {
             let slab = first..(first + step).min(end);
-            if self.packs_ahead() && block.right.is_none() {
+            if self.packs_b_ahead() && block.prepacked_b.is_none() {
                 // SAFETY: the caller's promise.
-                unsafe { self.pack_right(*start, &slab, &block.shared, *panels) };
+                unsafe { self.pack_b(*b_start, &slab, &block.k_range, *panels) };
             }
             slab
         })
@@ -151,12 +170,12 @@ impl Gemm {
 
     /// Tiles and panels in the order of computation. If B is read in memory, all tiles of a panel
     /// are consecutive.
-    fn pairs(
+    fn tile_order(
         &self,
         tiles: &Range<usize>,
         slab: &Range<usize>,
     ) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (tiles, slab, packed) = (tiles.clone(), slab.clone(), self.packs_ahead());
+        let (tiles, slab, packed) = (tiles.clone(), slab.clone(), self.packs_b_ahead());
         (0..tiles.len() * slab.len()).map(move |i| match packed {
             false => (tiles.start + i % tiles.len(), slab.start + i / tiles.len()),
             true => (tiles.start + i / slab.len(), slab.start + i % slab.len()),
@@ -167,28 +186,28 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::run_chunk`]; the block's panels hold the slab, unless the first tile packs it.
-    pub(super) unsafe fn slab(&self, block: &Block<'_>, slab: &Range<usize>, target: Target) {
+    pub(super) unsafe fn run_slab(&self, block: &KBlock<'_>, slab: &Range<usize>, target: CTile) {
         let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
-        for (tile, p) in self.pairs(tiles, slab) {
+        for (tile, p) in self.tile_order(tiles, slab) {
             let down =
                 (self.blocking.tile_start(tile) - self.blocking.tile_start(tiles.start)) as isize;
             let across = ((p - panels.start) * self.blocking.nr()) as isize;
-            let start = target.start.wrapping_offset(down * target.pitch + across);
+            let start = target.start.wrapping_offset(down * target.ldc + across);
             // SAFETY: the caller's promise; no other chunk writes this part of the result.
-            unsafe { self.tile(block, slab, tile, p, Target { start, ..target }) };
+            unsafe { self.run_tile(block, slab, tile, p, CTile { start, ..target }) };
         }
     }
 
-    /// All tiles of a chunk whose K is one block. The epilogue runs on `together` tiles at a time.
+    /// All tiles of a chunk whose K is one block. The epilogue runs on `at_once` tiles at a time.
     /// Before each tile, the memory that its epilogue reads is prefetched.
     ///
     /// # Safety
-    /// As [`Gemm::packed_slabs`]; `sums` has room for `together` tiles by a slab.
-    unsafe fn groups(
+    /// As [`Gemm::packed_slabs`]; `sums` has room for `at_once` tiles by a slab.
+    unsafe fn run_tiles_with_epilogue(
         &self,
         prepared: &Prepared,
-        block: &Block<'_>,
-        together: usize,
+        block: &KBlock<'_>,
+        at_once: usize,
         sums: *mut f32,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
@@ -197,23 +216,23 @@ impl Gemm {
         // SAFETY: the caller's promise; the sums are complete when the epilogue reads them.
         unsafe {
             for slab in self.packed_slabs(block) {
-                let columns = self.columns_of(&slab);
-                for first in all.clone().step_by(together) {
-                    let tiles = first..(first + together).min(all.end);
-                    let rows = self.rows_of(&tiles);
-                    let target = Target { start: sums, pitch: columns.len() as isize };
-                    for (tile, p) in self.pairs(&tiles, &slab) {
+                let columns = self.panel_columns(&slab);
+                for first in all.clone().step_by(at_once) {
+                    let tiles = first..(first + at_once).min(all.end);
+                    let rows = self.chunk_rows(&tiles);
+                    let target = CTile { start: sums, ldc: columns.len() as isize };
+                    for (tile, p) in self.tile_order(&tiles, &slab) {
                         let (above, before) = (blocking.tile_start(tile), p * blocking.nr());
                         let down = (above - rows.start) * columns.len();
                         let start = sums.wrapping_add(down + before - columns.start);
-                        let part = Target { start, ..target };
+                        let part = CTile { start, ..target };
                         let of = above..above + blocking.tile_rows(tile);
                         let place = (batch, of, before..(before + blocking.nr()).min(self.n));
-                        prepared.ask_for(&self.body_part(place, part), bindings);
-                        self.tile(block, &slab, tile, p, part);
+                        prepared.ask_for(&self.epilogue_part(place, part), bindings);
+                        self.run_tile(block, &slab, tile, p, part);
                     }
                     let place = (batch, rows, columns.clone());
-                    self.body(prepared, place, target, bindings, scratch)?;
+                    self.run_epilogue(prepared, place, target, bindings, scratch)?;
                 }
             }
         }
@@ -225,31 +244,31 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::slab`].
-    unsafe fn tile(
+    unsafe fn run_tile(
         &self,
-        block: &Block<'_>,
+        block: &KBlock<'_>,
         slab: &Range<usize>,
         tile: usize,
         p: usize,
-        target: Target,
+        target: CTile,
     ) {
-        let (left, shared) = (block.left, &block.shared);
+        let (a, k_range) = (block.a, &block.k_range);
         let (row, rows) = (self.blocking.tile_start(tile), self.blocking.tile_rows(tile));
         let column = p * self.blocking.nr();
         let columns = self.blocking.nr().min(self.n - column);
         let width = columns.next_multiple_of(LANES);
-        let panel = (p - slab.start) * shared.len() * self.blocking.nr();
+        let panel = (p - slab.start) * k_range.len() * self.blocking.nr();
         let panel = block.panels.wrapping_add(panel);
-        let (a, a_step) = left.tile(row, rows, shared.start);
+        let (a, a_step) = a.tile(row, rows, k_range.start);
         let mut call = TileCall {
             a,
             b: panel as *const u8,
             b_step: 4 * width as isize,
             c: target.start,
-            c_step: 4 * target.pitch,
-            k: shared.len(),
+            c_step: 4 * target.ldc,
+            k: k_range.len(),
             lanes: columns - (width - LANES),
-            add: (!shared.start.is_multiple_of(self.blocking.part_k)) as usize,
+            add: (!k_range.start.is_multiple_of(self.blocking.part_k)) as usize,
             keep: panel,
             ahead: panel as *const u8,
             ahead_step: 0,
@@ -261,24 +280,25 @@ impl Gemm {
             return unsafe { indirect.tile(self, block, p, tall, call) };
         }
         let number = tile - block.chunk.tiles.start;
-        let direct = self.direct.as_ref().filter(|_| number == 0 && block.right.is_none());
-        if let Some(PrepackedB(right)) = block.right {
-            let at = |p: usize, k: usize| right.wrapping_add(self.panel_offset(p, k)) as *const u8;
-            call.b = at(p, shared.start);
-            if let Some((p, k, line)) = self.next_line(block, number, p) {
+        let direct = self.direct.as_ref().filter(|_| number == 0 && block.prepacked_b.is_none());
+        if let Some(PrepackedB(b)) = block.prepacked_b {
+            let at = |p: usize, k: usize| b.wrapping_add(self.panel_offset(p, k)) as *const u8;
+            call.b = at(p, k_range.start);
+            if let Some((p, k, line)) = self.prefetch_line(block, number, p) {
                 call.ahead = at(p, k).wrapping_add(line * LINE);
                 call.ahead_step = 4 * self.packed_columns(p) as isize;
             }
-        } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.shared.step()) {
+        } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.k_dims.step()) {
             let step = step * self.rhs.stored.size() as isize;
             let at = |p: usize, k: usize| {
                 let before = (p * self.blocking.nr() * self.rhs.stored.size()) as isize;
-                block.start.wrapping_offset(before + k as isize * step)
+                block.b_start.wrapping_offset(before + k as isize * step)
             };
             if direct.is_some() {
-                (call.b, call.b_step) = (at(p, shared.start), step);
-                (call.ahead, call.ahead_step) = (call.b.wrapping_offset(AHEAD * step), step);
-            } else if let Some((p, k, line)) = self.next_line(block, number - 1, p) {
+                (call.b, call.b_step) = (at(p, k_range.start), step);
+                (call.ahead, call.ahead_step) =
+                    (call.b.wrapping_offset(PREFETCH_ROWS * step), step);
+            } else if let Some((p, k, line)) = self.prefetch_line(block, number - 1, p) {
                 (call.ahead, call.ahead_step) = (at(p, k).wrapping_add(line * LINE), step);
             }
         }
@@ -290,55 +310,60 @@ impl Gemm {
 
     /// What a tile prefetches while it reads its packed panel, as panel, first index of K and line
     /// within the row: one cache line per row of the next panel, a different one for each tile.
-    fn next_line(&self, block: &Block<'_>, line: usize, p: usize) -> Option<(usize, usize, usize)> {
+    fn prefetch_line(
+        &self,
+        block: &KBlock<'_>,
+        line: usize,
+        p: usize,
+    ) -> Option<(usize, usize, usize)> {
         let panels = &block.chunk.panels;
         if line * LINE >= self.blocking.nr() * self.rhs.stored.size() {
             return None;
         }
         if p + 1 < panels.end {
-            return Some((p + 1, block.shared.start, line));
+            return Some((p + 1, block.k_range.start, line));
         }
-        (block.shared.end < block.end).then_some((panels.start, block.shared.end, line))
+        (block.k_range.end < block.k_end).then_some((panels.start, block.k_range.end, line))
     }
 
     /// Packs a slab of panels.
     ///
     /// # Safety
     /// As [`Gemm::run_chunk`]; `to` has room for the panels.
-    pub(super) unsafe fn pack_right(
+    pub(super) unsafe fn pack_b(
         &self,
         start: *const u8,
         slab: &Range<usize>,
-        shared: &Range<usize>,
+        k_range: &Range<usize>,
         to: *mut f32,
     ) {
         let (rhs, width) = (&self.rhs, self.blocking.nr());
         let columns = slab.start * width..(slab.end * width).min(self.n);
-        if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.shared.step()) {
-            let first = columns.start as isize + shared.start as isize * step;
+        if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.k_dims.step()) {
+            let first = columns.start as isize + k_range.start as isize * step;
             let size = rhs.stored.size() as isize;
             let (start, step) = (start.wrapping_offset(first * size), step * size);
-            let (rows, columns) = (shared.len(), columns.len());
+            let (rows, columns) = (k_range.len(), columns.len());
             let rows = Rows { start, step, stored: rhs.stored, rows, columns, width };
             // SAFETY: the caller's promise.
             return unsafe { rows.pack(to) };
         }
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
-        rhs.shared.fill(shared.start, &mut offsets);
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k_range.len());
+        rhs.k_dims.fill(k_range.start, &mut offsets);
         for first in columns.clone().step_by(width) {
             let indices = first..(first + width).min(columns.end);
             let columns_of_panel = indices.len().next_multiple_of(LANES);
-            let part = Part {
+            let block = PackBlock {
                 start,
                 stored: rhs.stored,
                 outer: &rhs.outer,
                 indices,
-                shared: &offsets,
-                along_shared: rhs.along_shared(),
+                k_offsets: &offsets,
+                along_k: rhs.along_k(),
             };
-            let to = to.wrapping_add((first - columns.start) * shared.len());
+            let to = to.wrapping_add((first - columns.start) * k_range.len());
             // SAFETY: the caller's promise.
-            unsafe { pack(&part, to, columns_of_panel) };
+            unsafe { pack(&block, to, columns_of_panel) };
         }
     }
 
@@ -346,26 +371,26 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Prepared::run_body`] for the part's points; `tile` holds their sums.
-    pub(super) unsafe fn body(
+    pub(super) unsafe fn run_epilogue(
         &self,
         prepared: &Prepared,
         (batch, rows, columns): (usize, Range<usize>, Range<usize>),
-        tile: Target,
+        tile: CTile,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         // SAFETY: the caller's promise; the 32-bit sums are not read again.
         unsafe { integers::narrow(tile, (rows.len(), columns.len()), self.core_bytes) };
-        let part = self.body_part((batch, rows, columns), tile);
+        let part = self.epilogue_part((batch, rows, columns), tile);
         // SAFETY: the caller's promise.
         unsafe { prepared.run_body(&part, bindings, scratch) }
     }
 
     /// The part of the result whose sums are in `tile`, as the epilogue takes it.
-    fn body_part(
+    fn epilogue_part(
         &self,
         (batch, rows, columns): (usize, Range<usize>, Range<usize>),
-        tile: Target,
+        tile: CTile,
     ) -> BodyPart {
         BodyPart {
             point: (batch * self.m + rows.start) * self.n + columns.start,
@@ -373,7 +398,7 @@ impl Gemm {
             rows: rows.len(),
             columns: columns.len(),
             core: tile.start as *const u8,
-            pitch: tile.pitch * (4 / self.core_bytes) as isize,
+            pitch: tile.ldc * (4 / self.core_bytes) as isize,
         }
     }
 }

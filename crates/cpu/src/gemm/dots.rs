@@ -2,7 +2,7 @@
 //! products along K without packing B.
 
 use super::pack::add_lanes;
-use super::{Gemm, OperandBlock, PANEL, PROLOGUE_BLOCK, Target};
+use super::{CHUNK_MEMORY, CTile, Gemm, OperandBlock, PROLOGUE_BLOCK};
 use crate::jit::dots::{Dots, DotsCall};
 use crate::jit::tile::{Function, LANES, Stored};
 use crate::kernel::with_memory;
@@ -10,11 +10,11 @@ use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
 
 /// The most rows; beyond them packing pays.
-const ROWS: usize = 6;
+const MAX_M: usize = 6;
 /// The least K; below it the horizontal sums cost more than packing.
-const SHARED: usize = 64;
+const MIN_K: usize = 64;
 /// Multiplications that a chunk should have.
-const CHUNK: usize = 1 << 18;
+const CHUNK_MULTIPLICATIONS: usize = 1 << 18;
 
 /// The micro-kernels and chunks of a GEMM by dot products.
 pub(super) struct DotGemm {
@@ -31,7 +31,7 @@ impl DotGemm {
     /// `None` if dot products do not apply or do not pay.
     pub fn new(gemm: &Gemm) -> Option<DotGemm> {
         let (rhs, n) = (&gemm.rhs, gemm.n);
-        let fits = gemm.m <= ROWS && gemm.k >= SHARED && rhs.shared.step() == Some(1);
+        let fits = gemm.m <= MAX_M && gemm.k >= MIN_K && rhs.k_dims.step() == Some(1);
         if !fits || rhs.outer.step().is_none() || gemm.direct.is_some() {
             return None;
         }
@@ -39,7 +39,7 @@ impl DotGemm {
         let of = |columns: usize| Dots { rows: gemm.m, columns, stored: rhs.stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
-        let pieces = (gemm.m * n * gemm.k / CHUNK).clamp(1, 32);
+        let pieces = (gemm.m * n * gemm.k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
         let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
         let chunk = n.div_ceil(pieces).next_multiple_of(columns);
         Some(DotGemm { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
@@ -76,33 +76,39 @@ impl DotGemm {
         let sizes = [left, m * self.columns * LANES, m * columns.len(), computed];
         let sizes = sizes.map(|n| n.next_multiple_of(LANES));
         let bytes = sizes.iter().sum::<usize>() * 4;
-        with_memory(&PANEL, bytes, |memory| {
+        with_memory(&CHUNK_MEMORY, bytes, |memory| {
             let left = memory as *mut f32;
             let chains = left.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
             let computed = tile.wrapping_add(sizes[2]) as *mut u8;
-            let target = match &gemm.out {
+            let target = match &gemm.c_in_place {
                 Some(out) => out.target(bindings, &gemm.batch, batch, 0, columns.start),
-                None => Target { start: tile, pitch: columns.len() as isize },
+                None => CTile { start: tile, ldc: columns.len() as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                self.pack_left(gemm, batch, left, bindings, scratch);
+                self.pack_a(gemm, batch, left, bindings, scratch);
                 let step = gemm.rhs.outer.step().expect("checked when the GEMM was compiled")
                     * gemm.rhs.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
                     let some = OperandBlock { batch, outer: j..j + width, k_range: 0..k };
-                    let start = gemm.right_start(&some, computed, bindings, scratch);
+                    let start = gemm.b_start(&some, computed, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotsCall { a: left, b, b_step: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
                     self.finish(gemm, chains, width, j - columns.start, target);
                 }
-                match gemm.out {
+                match gemm.c_in_place {
                     Some(_) => Ok(()),
-                    None => gemm.body(prepared, (batch, 0..m, columns), target, bindings, scratch),
+                    None => gemm.run_epilogue(
+                        prepared,
+                        (batch, 0..m, columns),
+                        target,
+                        bindings,
+                        scratch,
+                    ),
                 }
             }
         })
@@ -118,7 +124,7 @@ impl DotGemm {
         chains: *const f32,
         width: usize,
         column: usize,
-        target: Target,
+        target: CTile,
     ) {
         let mut sums = [0f32; 32];
         let sums = &mut sums[..gemm.m * width];
@@ -126,7 +132,7 @@ impl DotGemm {
         unsafe {
             add_lanes(chains, sums, gemm.rhs.stored.is_integer());
             for (i, row) in sums.chunks_exact(width).enumerate() {
-                let to = target.start.offset(i as isize * target.pitch + column as isize);
+                let to = target.start.offset(i as isize * target.ldc + column as isize);
                 to.copy_from_nonoverlapping(row.as_ptr(), width);
             }
         }
@@ -136,7 +142,7 @@ impl DotGemm {
     ///
     /// # Safety
     /// As [`DotGemm::run`]; `to` has room for A.
-    unsafe fn pack_left(
+    unsafe fn pack_a(
         &self,
         gemm: &Gemm,
         batch: usize,
@@ -161,14 +167,14 @@ impl DotGemm {
     }
 }
 
-/// Packs the rows of an A that begins at `start`, as [`DotGemm::pack_left`].
+/// Packs the rows of an A that begins at `start`, as [`DotGemm::pack_a`].
 ///
 /// # Safety
-/// As [`DotGemm::pack_left`].
+/// As [`DotGemm::pack_a`].
 unsafe fn pack_rows(gemm: &Gemm, start: *const u8, to: *mut f32) {
     let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
     let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
-    lhs.shared.fill(0, &mut offsets);
+    lhs.k_dims.fill(0, &mut offsets);
     for row in 0..m {
         let first = lhs.outer.at(row);
         for i in 0..k.next_multiple_of(LANES) {

@@ -3,8 +3,8 @@
 //! take longer.
 
 use super::blocking::Blocking;
-use super::chunk::Block;
-use super::{Gemm, PACKING};
+use super::chunk::KBlock;
+use super::{Gemm, PACK_COST};
 use crate::dims::Dims;
 use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS};
 use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
@@ -60,9 +60,9 @@ impl IndirectB {
     pub fn new(gemm: &Gemm) -> Option<IndirectB> {
         let (rhs, blocking) = (&gemm.rhs, &gemm.blocking);
         let [_, prologue] = &gemm.prologues;
-        let packed = gemm.direct.is_none() && gemm.apart.is_none() && prologue.is_none();
+        let packed = gemm.direct.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
         let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= MAX_VECTORS;
-        if !packed || !fits || rhs.shared.step().is_some() || !ascending(&rhs.outer) {
+        if !packed || !fits || rhs.k_dims.step().is_some() || !ascending(&rhs.outer) {
             return None;
         }
         let run = rhs.outer.inner_extent();
@@ -70,17 +70,17 @@ impl IndirectB {
         let mut kinds: Vec<(usize, u8)> = vec![];
         let (mut vectors, mut splits) = (0, 0);
         for panel in (0..blocking.n_panels.min(run)).chain([blocking.n_panels - 1]) {
-            let kind = split(&gemm.columns_of(&(panel..panel + 1)), run)?;
+            let kind = split(&gemm.panel_columns(&(panel..panel + 1)), run)?;
             (vectors, splits) = (vectors + kind.0, splits + kind.1.count_ones() as usize);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
         }
-        if SPLIT_COST * splits * blocking.max_chunk_tiles() > PACKING * vectors {
+        if SPLIT_COST * splits * blocking.max_chunk_tiles() > PACK_COST * vectors {
             return None;
         }
         let mut offsets = vec![0; gemm.k];
-        rhs.shared.fill(0, &mut offsets);
+        rhs.k_dims.fill(0, &mut offsets);
         offsets.resize(gemm.k + PREFETCH_ROWS, offsets[gemm.k - 1]);
         offsets.iter_mut().for_each(|offset| *offset *= rhs.stored.size() as isize);
         let kinds =
@@ -95,14 +95,14 @@ impl IndirectB {
     pub unsafe fn tile(
         &self,
         gemm: &Gemm,
-        block: &Block<'_>,
+        block: &KBlock<'_>,
         panel: usize,
         tall: bool,
         mut call: TileCall,
     ) {
         let addresses = block.addresses.take().filter(|addresses| addresses.panel == panel);
-        let addresses = addresses.unwrap_or_else(|| self.addresses(gemm, block.start, panel));
-        let offsets = addresses.indirect.offsets.wrapping_add(block.shared.start);
+        let addresses = addresses.unwrap_or_else(|| self.addresses(gemm, block.b_start, panel));
+        let offsets = addresses.indirect.offsets.wrapping_add(block.k_range.start);
         let indirect = Indirection { offsets, ..addresses.indirect };
         call.b = (&raw const indirect).cast();
         let function = self.kinds[addresses.kind].functions[tall as usize].as_ref();
@@ -113,7 +113,7 @@ impl IndirectB {
 
     /// The addresses of a panel's vectors in the entry of the batch that begins at `start`.
     fn addresses(&self, gemm: &Gemm, start: *const u8, panel: usize) -> PanelAddresses {
-        let (outer, columns) = (&gemm.rhs.outer, gemm.columns_of(&(panel..panel + 1)));
+        let (outer, columns) = (&gemm.rhs.outer, gemm.panel_columns(&(panel..panel + 1)));
         let of_panel = split(&columns, outer.inner_extent());
         let kind = self.kinds.iter().position(|k| Some((k.vectors, k.split)) == of_panel);
         let none = [std::ptr::null(); MAX_VECTORS];

@@ -1,7 +1,7 @@
 //! GEMM of integers: sums have 32 bits, modulo 2^32. An epilogue of narrower integers reads the low
 //! bits.
 
-use super::Target;
+use super::CTile;
 use super::pack::lanes;
 use crate::jit::tile::LANES;
 use girih_kernel::{Core, Kernel};
@@ -20,7 +20,7 @@ pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
 ///
 /// # Safety
 /// The rows are valid; the machine has AVX-512 F and BW.
-pub(super) unsafe fn narrow(tile: Target, (rows, columns): (usize, usize), bytes: usize) {
+pub(super) unsafe fn narrow(tile: CTile, (rows, columns): (usize, usize), bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match bytes {
@@ -34,9 +34,9 @@ pub(super) unsafe fn narrow(tile: Target, (rows, columns): (usize, usize), bytes
 /// # Safety
 /// As [`narrow`].
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn narrow_to<const BYTES: usize>(tile: Target, rows: usize, columns: usize) {
+unsafe fn narrow_to<const BYTES: usize>(tile: CTile, rows: usize, columns: usize) {
     for row in 0..rows {
-        let from = tile.start.wrapping_offset(row as isize * tile.pitch) as *mut i32;
+        let from = tile.start.wrapping_offset(row as isize * tile.ldc) as *mut i32;
         for column in (0..columns).step_by(LANES) {
             let mask = lanes(columns - column);
             // SAFETY: lanes of the row; the store is no longer than the load before it.

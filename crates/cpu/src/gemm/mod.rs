@@ -47,8 +47,8 @@ use blocking::Blocking;
 use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use indirect::IndirectB;
-use operand::{Out, Side, Target};
-use pack::{Part, pack};
+use operand::{CMatrix, CTile, Operand};
+use pack::{PackBlock, pack};
 use prepacked::PrepackedB;
 use prologue::{MAX_A_BLOCK_ELEMENTS, MAX_B_BLOCK_ELEMENTS, OperandBlock, Prologue};
 pub(crate) use rowwise::RowwiseGemm;
@@ -58,34 +58,34 @@ use std::cell::Cell;
 use std::ops::Range;
 
 /// The most elements of A for which all of A is packed before any chunk runs.
-const PACKED_FOR_ALL: usize = 1 << 22;
+const MAX_WHOLE_A_ELEMENTS: usize = 1 << 22;
 /// Elements of A from which on several threads pack it.
-const PACKED_BY_ALL: usize = 1 << 17;
+const MIN_PARALLEL_PACK_ELEMENTS: usize = 1 << 17;
 /// The most columns for which a row-major A is read in memory: packing it would take as long as
 /// using it.
-const READ_APART: usize = 256;
+const MAX_IN_PLACE_A_COLUMNS: usize = 256;
 /// Rows of a tile whose elements may map to the same set of the L1 cache: most of its ways.
-const ALIASED: usize = 8;
+const MAX_ALIASED_ROWS: usize = 8;
 /// Bytes between addresses that map to the same set of the L1 cache.
-const CACHE_STEP: usize = 4096;
+const L1_SET_STRIDE: usize = 4096;
 /// The cost of packing an element of B, in multiplications.
-const PACKING: usize = 24;
+const PACK_COST: usize = 24;
 /// Multiplications of a task: small GEMMs of a batch are run by the same task.
-const BATCHED: usize = 1 << 19;
+const TASK_MULTIPLICATIONS: usize = 1 << 19;
 /// Row tiles of a chunk from which on a slab is packed before any tile runs. With fewer, the first
 /// tile reads B in memory and packs it for the others, which prefetch the next rows meanwhile.
-const PACKED_AHEAD: usize = 16;
+const MIN_PACK_AHEAD_TILES: usize = 16;
 /// The most K of a block (kc) if B is read in memory: a panel's rows should stay in the L2 cache,
 /// in which rows that are a page apart map to few sets.
-const DIRECT_BLOCK: usize = 256;
+const MAX_IN_PLACE_B_KC: usize = 256;
 /// Elements of a GEMM's result that are computed before the epilogue reads them.
-const GROUP: usize = 1 << 12;
+const EPILOGUE_ELEMENTS: usize = 1 << 12;
 /// The prefetch distance in rows of B.
-const AHEAD: isize = 10;
+const PREFETCH_ROWS: isize = 10;
 
 thread_local! {
-    static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-    static LEFT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static CHUNK_MEMORY: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static PACKED_A: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static SPLIT_K_RESULTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static PROLOGUE_BLOCK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
@@ -100,16 +100,16 @@ pub(crate) struct Gemm {
     m: usize,
     n: usize,
     k: usize,
-    lhs: Side,
-    rhs: Side,
+    lhs: Operand,
+    rhs: Operand,
     /// The prologues that compute A and B (`[A, B]`), whose results are then read from blocks.
     prologues: [Option<Prologue>; 2],
-    out: Option<Out>,
+    c_in_place: Option<CMatrix>,
     /// Bytes of an element as the epilogue reads it.
     core_bytes: usize,
     blocking: Blocking,
     /// Bytes between the rows of A, if it is read in memory.
-    apart: Option<isize>,
+    a_in_place: Option<isize>,
     /// Micro-kernels for packed panels.
     packed: Functions,
     /// Micro-kernels that read B in memory, if the first tile of a chunk does.
@@ -130,36 +130,36 @@ struct Chunk {
 
 /// Where A is.
 #[derive(Clone, Copy)]
-enum Left {
+enum OperandA {
     /// Packed from row `row` and index `k` of the K dimension on; each tile has `depth` indices.
     Packed { start: *const f32, row: usize, k: usize, depth: usize },
     /// In memory: its first row, and bytes between rows.
-    Apart { start: *const u8, step: isize },
+    InPlace { start: *const u8, step: isize },
 }
 
-impl Left {
-    /// The address of a tile of `rows` rows at the index `shared` of K, and bytes between its rows.
-    fn tile(&self, first: usize, rows: usize, shared: usize) -> (*const f32, isize) {
+impl OperandA {
+    /// The address of a tile of `rows` rows at the index `index` of K, and bytes between its rows.
+    fn tile(&self, first: usize, rows: usize, index: usize) -> (*const f32, isize) {
         match *self {
-            Left::Packed { start, row, k, depth } => {
-                (start.wrapping_add((first - row) * depth + (shared - k) * rows), 0)
+            OperandA::Packed { start, row, k, depth } => {
+                (start.wrapping_add((first - row) * depth + (index - k) * rows), 0)
             }
-            Left::Apart { start, step } => {
+            OperandA::InPlace { start, step } => {
                 let row = start.wrapping_offset(first as isize * step);
-                (row.cast::<f32>().wrapping_add(shared), step)
+                (row.cast::<f32>().wrapping_add(index), step)
             }
         }
     }
 }
 
 // SAFETY: the operand is complete before threads share the pointer, and is only read then.
-unsafe impl Sync for Left {}
+unsafe impl Sync for OperandA {}
 
 /// The operands that are packed before all chunks run.
 #[derive(Clone, Copy)]
-struct Ahead {
-    left: Option<Left>,
-    right: Option<PrepackedB>,
+struct PackedOperands {
+    a: Option<OperandA>,
+    b: Option<PrepackedB>,
 }
 
 /// Memory that several threads write, each at different addresses.
@@ -180,7 +180,7 @@ impl Gemm {
     pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Gemm> {
         let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
         let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
-        let blocking = |m, n, k, rhs: &Side| {
+        let blocking = |m, n, k, rhs: &Operand| {
             let split_k = if one { split_k_parts(m, n, k, rhs) } else { 1 };
             Blocking::with_split_k(m, n, k, split_k)
         };
@@ -188,25 +188,24 @@ impl Gemm {
         gemm.prologues = [(&gemm.lhs, gemm.m), (&gemm.rhs, gemm.n)]
             .map(|(side, outer)| Prologue::new(maps, side, [outer, gemm.k]));
         let [left, right] = &gemm.prologues;
-        let along_shared =
-            |prologue: &Option<Prologue>| prologue.as_ref().map(Prologue::along_shared);
+        let along_k = |prologue: &Option<Prologue>| prologue.as_ref().map(Prologue::along_k);
         let found = left.iter().chain(right).count();
-        if found < maps.len() || along_shared(left) == Some(false) {
+        if found < maps.len() || along_k(left) == Some(false) {
             return None;
         }
         let (rhs, blocking, n) = (&gemm.rhs, &gemm.blocking, gemm.n);
-        let direct = rhs.outer.step() == Some(1) && rhs.shared.step().is_some() && n > 1;
-        let direct = direct && along_shared(right) != Some(true);
-        if direct && blocking.max_chunk_tiles() < PACKED_AHEAD {
+        let direct = rhs.outer.step() == Some(1) && rhs.k_dims.step().is_some() && n > 1;
+        let direct = direct && along_k(right) != Some(true);
+        if direct && blocking.max_chunk_tiles() < MIN_PACK_AHEAD_TILES {
             gemm.direct = Some(Functions::default());
             if blocking.max_chunk_tiles() > 1 {
-                gemm.blocking = gemm.blocking.with_kc(DIRECT_BLOCK);
+                gemm.blocking = gemm.blocking.with_kc(MAX_IN_PLACE_B_KC);
             }
         }
         if gemm.direct.is_none() && gemm.batches == 1 && gemm.prologues[1].is_none() {
             gemm.blocking = gemm.blocking.along_rows();
         }
-        gemm.apart = gemm.rows_apart();
+        gemm.a_in_place = gemm.a_in_place_stride();
         gemm.indirect = IndirectB::new(&gemm);
         gemm.dots = DotGemm::new(&gemm);
         gemm.amx_vnni = AmxVnniGemm::new(&gemm);
@@ -217,7 +216,7 @@ impl Gemm {
 
     /// Decides the sizes of the blocks of fused operands. `None` if the blocks would be too narrow.
     fn size_prologue_blocks(&mut self) -> Option<()> {
-        let across = self.prologues[1].as_ref().is_some_and(|prologue| !prologue.along_shared());
+        let across = self.prologues[1].as_ref().is_some_and(|prologue| !prologue.along_k());
         if across && self.amx_vnni.is_some() {
             return None;
         }
@@ -226,17 +225,17 @@ impl Gemm {
             self.blocking = self.blocking.with_kc((MAX_B_BLOCK_ELEMENTS / columns).max(1));
         }
         let whole = self.amx_vnni.is_some() || self.dots.is_some();
-        let shared = if whole { self.k } else { self.blocking.kc };
+        let depth = if whole { self.k } else { self.blocking.kc };
         let left = match &self.amx_vnni {
             Some(amx_vnni) => amx_vnni.prologue_ld(self),
-            None if self.packs_left_for_all() => self.k,
-            None => shared,
+            None if self.packs_whole_a() => self.k,
+            None => depth,
         };
         if let Some(prologue) = &mut self.prologues[0] {
             self.lhs = prologue.in_blocks(left);
         }
         if let Some(prologue) = &mut self.prologues[1] {
-            self.rhs = prologue.in_blocks(if across { columns } else { shared });
+            self.rhs = prologue.in_blocks(if across { columns } else { depth });
         }
         Some(())
     }
@@ -246,18 +245,18 @@ impl Gemm {
         kernel: &Kernel,
         lhs: &Access,
         rhs: &Access,
-        blocking: impl FnOnce(usize, usize, usize, &Side) -> Blocking,
+        blocking: impl FnOnce(usize, usize, usize, &Operand) -> Blocking,
     ) -> Option<Gemm> {
         let dims = kernel.matmul_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
-        let lhs = Side::new(kernel, lhs, &dims.rows)?;
-        let rhs = Side::new(kernel, rhs, &dims.columns)?;
-        let out = Out::new(kernel, &dims);
+        let lhs = Operand::new(kernel, lhs, &dims.rows)?;
+        let rhs = Operand::new(kernel, rhs, &dims.columns)?;
+        let c_in_place = CMatrix::new(kernel, &dims);
         let blocking = blocking(m, n, k, &rhs);
         let core_bytes = integers::core_bytes(kernel)?;
         let batch = SmallVec::from_slice(&kernel.extents[dims.batch]);
         let batches = batch.iter().product();
-        let (direct, indirect, dots, amx_vnni, apart) = (None, None, None, None, None);
+        let (direct, indirect, dots, amx_vnni, a_in_place) = (None, None, None, None, None);
         let prologues = [None, None];
         Some(Gemm {
             batch,
@@ -268,10 +267,10 @@ impl Gemm {
             lhs,
             rhs,
             prologues,
-            out,
+            c_in_place,
             core_bytes,
             blocking,
-            apart,
+            a_in_place,
             packed: Functions::default(),
             direct,
             indirect,
@@ -285,35 +284,38 @@ impl Gemm {
         if self.indirect.is_some() {
             return Some(());
         }
-        let apart = self.apart.is_some();
-        self.packed = functions(&self.blocking, self.n, self.rhs.stored.packed(), false, apart)?;
+        let a_in_place = self.a_in_place.is_some();
+        self.packed =
+            functions(&self.blocking, self.n, self.rhs.stored.packed(), false, a_in_place)?;
         if self.direct.is_some() {
-            self.direct = Some(functions(&self.blocking, self.n, self.rhs.stored, true, apart)?);
+            self.direct =
+                Some(functions(&self.blocking, self.n, self.rhs.stored, true, a_in_place)?);
         }
         Some(())
     }
 
     /// Bytes between the rows of A, if reading A in memory is faster than packing it.
-    fn rows_apart(&self) -> Option<isize> {
+    fn a_in_place_stride(&self) -> Option<isize> {
         let lhs = &self.lhs;
-        let columns = if self.same_left() { self.n * self.batches } else { self.n };
-        let lies = self.prologues[0].is_none() && lhs.stored == Stored::F32;
-        if !lies || lhs.shared.step() != Some(1) || columns > READ_APART {
+        let columns = if self.shares_a() { self.n * self.batches } else { self.n };
+        let plain = self.prologues[0].is_none() && lhs.stored == Stored::F32;
+        if !plain || lhs.k_dims.step() != Some(1) || columns > MAX_IN_PLACE_A_COLUMNS {
             return None;
         }
         let step = 4 * lhs.outer.step()?;
-        let places = CACHE_STEP >> step.trailing_zeros().min(CACHE_STEP.trailing_zeros());
-        let aliased = self.blocking.tile_rows(0).div_ceil(places);
-        (aliased <= ALIASED).then_some(step)
+        let rows_per_set =
+            L1_SET_STRIDE >> step.trailing_zeros().min(L1_SET_STRIDE.trailing_zeros());
+        let aliased = self.blocking.tile_rows(0).div_ceil(rows_per_set);
+        (aliased <= MAX_ALIASED_ROWS).then_some(step)
     }
 
     /// True if a slab is packed before any tile of the chunk runs.
-    fn packs_ahead(&self) -> bool {
+    fn packs_b_ahead(&self) -> bool {
         self.direct.is_none() && self.indirect.is_none()
     }
 
     /// True if all GEMMs of the batch have the same A.
-    fn same_left(&self) -> bool {
+    fn shares_a(&self) -> bool {
         let lhs = self.prologues[0].as_ref().map_or(&self.lhs, Prologue::layout);
         lhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1)
     }
@@ -347,28 +349,28 @@ impl Gemm {
         }
         // SAFETY: the caller's promise.
         let prepacked = store.and_then(|store| unsafe { self.prepacked_b(store, bindings, pool) });
-        let right = prepacked.as_ref().map(|prepacked| PrepackedB(prepacked.start as *const f32));
-        let for_all = self.packs_left_for_all();
-        let bytes = if for_all { self.m * self.k * 4 } else { 0 };
-        with_memory(&LEFT, bytes, |memory| {
+        let b = prepacked.as_ref().map(|prepacked| PrepackedB(prepacked.start as *const f32));
+        let whole = self.packs_whole_a();
+        let bytes = if whole { self.m * self.k * 4 } else { 0 };
+        with_memory(&PACKED_A, bytes, |memory| {
             let memory = Memory(memory as *mut f32);
-            let left = Left::Packed { start: memory.0, row: 0, k: 0, depth: self.k };
+            let a = OperandA::Packed { start: memory.0, row: 0, k: 0, depth: self.k };
             // SAFETY: the caller's promise; the memory has room for all tiles.
             unsafe {
-                if for_all {
-                    self.pack_left_for_all(memory, bindings, pool)?;
+                if whole {
+                    self.pack_whole_a(memory, bindings, pool)?;
                 }
-                let ahead = Ahead { left: for_all.then_some(left), right };
+                let packed = PackedOperands { a: whole.then_some(a), b };
                 if self.blocking.split_k == 1 {
                     let nowhere = Memory(std::ptr::null_mut());
-                    return self.run_chunks(prepared, bindings, pool, ahead, nowhere);
+                    return self.run_chunks(prepared, bindings, pool, packed, nowhere);
                 }
                 with_memory(
                     &SPLIT_K_RESULTS,
                     self.blocking.split_k * self.m * self.n * 4,
                     |partial_results| {
                         let partial_results = Memory(partial_results as *mut f32);
-                        self.run_chunks(prepared, bindings, pool, ahead, partial_results)?;
+                        self.run_chunks(prepared, bindings, pool, packed, partial_results)?;
                         self.reduce_split_k(partial_results, prepared, bindings, pool)
                     },
                 )
@@ -377,9 +379,9 @@ impl Gemm {
     }
 
     /// True if A is packed before all chunks run.
-    fn packs_left_for_all(&self) -> bool {
-        let packed = self.apart.is_none() && self.dots.is_none();
-        packed && self.same_left() && self.m * self.k <= PACKED_FOR_ALL
+    fn packs_whole_a(&self) -> bool {
+        let packed = self.a_in_place.is_none() && self.dots.is_none();
+        packed && self.shares_a() && self.m * self.k <= MAX_WHOLE_A_ELEMENTS
     }
 
     /// Rough time on one core in nanoseconds: the larger of arithmetic with packing, and reading B.
@@ -391,29 +393,32 @@ impl Gemm {
 
     /// Multiplications per element of B, including the cost of packing the element.
     fn element_work(&self) -> usize {
-        let packed = self.packs_ahead() && self.dots.is_none() && self.amx_vnni.is_none();
-        self.m + if packed { PACKING } else { 0 }
+        let packed = self.packs_b_ahead() && self.dots.is_none() && self.amx_vnni.is_none();
+        self.m + if packed { PACK_COST } else { 0 }
     }
 
     /// # Safety
     /// As [`Gemm::run`]; `memory` has room for the left operand.
-    unsafe fn pack_left_for_all(
+    unsafe fn pack_whole_a(
         &self,
         memory: Memory,
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let elements = self.m * self.k;
-        let pieces = if elements < PACKED_BY_ALL { 1 } else { self.blocking.m_tiles.min(16) };
+        let pieces =
+            if elements < MIN_PARALLEL_PACK_ELEMENTS { 1 } else { self.blocking.m_tiles.min(16) };
         let each = self.blocking.m_tiles.div_ceil(pieces);
-        let shared = Shared(*bindings);
+        let thread_bindings = Shared(*bindings);
         let cost_ns = elements as u64 / 4;
         pool.run(self.blocking.m_tiles.div_ceil(each), cost_ns, &|i, scratch| {
             let tiles = i * each..((i + 1) * each).min(self.blocking.m_tiles);
             let first = self.blocking.tile_start(tiles.start);
             let to = memory.get().wrapping_add(first * self.k);
             // SAFETY: the caller's promise; the pieces have different tiles.
-            unsafe { self.fill_left(shared.get(), (0, first), tiles, 0..self.k, to, scratch) };
+            unsafe {
+                self.fill_a(thread_bindings.get(), (0, first), tiles, 0..self.k, to, scratch)
+            };
             Ok(())
         })
     }
@@ -423,35 +428,35 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Gemm::run`]; `to` has room for them.
-    unsafe fn fill_left(
+    unsafe fn fill_a(
         &self,
         bindings: &Bindings<'_>,
         (batch, first): (usize, usize),
         tiles: Range<usize>,
-        shared: Range<usize>,
+        k_range: Range<usize>,
         to: *mut f32,
         scratch: &mut Scratch,
     ) {
         let Some(prologue) = &self.prologues[0] else {
             let start = self.lhs.start(bindings, &self.batch, batch);
             // SAFETY: the caller's promise.
-            return unsafe { self.pack_left(start, first, tiles, shared, to) };
+            return unsafe { self.pack_a(start, first, tiles, k_range, to) };
         };
         let above = self.blocking.tile_start(tiles.start);
-        let of_tile = self.blocking.tile_rows(0) * shared.len();
-        let together = (MAX_A_BLOCK_ELEMENTS / of_tile).clamp(1, tiles.len());
-        let rows = together * self.blocking.tile_rows(0);
-        with_memory(&PROLOGUE_BLOCK, prologue.bytes(rows, shared.len()), |memory| {
-            for start in tiles.clone().step_by(together) {
-                let some = start..(start + together).min(tiles.end);
+        let of_tile = self.blocking.tile_rows(0) * k_range.len();
+        let at_once = (MAX_A_BLOCK_ELEMENTS / of_tile).clamp(1, tiles.len());
+        let rows = at_once * self.blocking.tile_rows(0);
+        with_memory(&PROLOGUE_BLOCK, prologue.bytes(rows, k_range.len()), |memory| {
+            for start in tiles.clone().step_by(at_once) {
+                let some = start..(start + at_once).min(tiles.end);
                 let [row, end] = [some.start, some.end]
                     .map(|tile| first + self.blocking.tile_start(tile) - above);
-                let block = OperandBlock { batch, outer: row..end, k_range: shared.clone() };
-                let to = to.wrapping_add((row - first) * shared.len());
+                let block = OperandBlock { batch, outer: row..end, k_range: k_range.clone() };
+                let to = to.wrapping_add((row - first) * k_range.len());
                 // SAFETY: the caller's promise; the block has room for the tiles' rows.
                 unsafe {
                     let start = prologue.fill(&block, &self.batch, memory, bindings, scratch);
-                    self.pack_left(start, row, some, shared.clone(), to);
+                    self.pack_a(start, row, some, k_range.clone(), to);
                 }
             }
         });
@@ -462,7 +467,7 @@ impl Gemm {
     ///
     /// # Safety
     /// As [`Prologue::fill`].
-    unsafe fn right_start(
+    unsafe fn b_start(
         &self,
         block: &OperandBlock,
         memory: *mut u8,
@@ -481,32 +486,32 @@ impl Gemm {
     /// Packs tiles of an A that begins at `start`; the first tile begins at row `first`.
     ///
     /// # Safety
-    /// As [`Gemm::fill_left`].
-    unsafe fn pack_left(
+    /// As [`Gemm::fill_a`].
+    unsafe fn pack_a(
         &self,
         start: *const u8,
         first: usize,
         tiles: Range<usize>,
-        shared: Range<usize>,
+        k_range: Range<usize>,
         mut to: *mut f32,
     ) {
         let above = self.blocking.tile_start(tiles.start);
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, shared.len());
-        self.lhs.shared.fill(shared.start, &mut offsets);
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k_range.len());
+        self.lhs.k_dims.fill(k_range.start, &mut offsets);
         for tile in tiles {
             let (row, rows) =
                 (first + self.blocking.tile_start(tile) - above, self.blocking.tile_rows(tile));
-            let part = Part {
+            let block = PackBlock {
                 start,
                 stored: self.lhs.stored,
                 outer: &self.lhs.outer,
                 indices: row..row + rows,
-                shared: &offsets,
-                along_shared: self.lhs.along_shared(),
+                k_offsets: &offsets,
+                along_k: self.lhs.along_k(),
             };
             // SAFETY: the caller's promise.
-            unsafe { pack(&part, to, rows) };
-            to = to.wrapping_add(rows * shared.len());
+            unsafe { pack(&block, to, rows) };
+            to = to.wrapping_add(rows * k_range.len());
         }
     }
 
@@ -520,7 +525,7 @@ impl Gemm {
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
-        ahead: Ahead,
+        packed: PackedOperands,
         partial_results: Memory,
     ) -> Result<(), ExecError> {
         let (down, across) = match &self.dots {
@@ -529,19 +534,19 @@ impl Gemm {
         };
         let chunks = self.batches * self.blocking.split_k * down * across;
         let work = self.element_work().saturating_mul(self.n).saturating_mul(self.blocking.part_k);
-        let together = (BATCHED * down * across / work.max(1)).clamp(1, chunks);
+        let at_once = (TASK_MULTIPLICATIONS * down * across / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
-        let shared = Shared(*bindings);
-        let ahead = &ahead;
+        let thread_bindings = Shared(*bindings);
+        let packed = &packed;
         let job = |first: usize, scratch: &mut Scratch| {
-            for i in first * together..((first + 1) * together).min(chunks) {
+            for i in first * at_once..((first + 1) * at_once).min(chunks) {
                 let (of, rest) = (i / (down * across), i % (down * across));
                 let (batch, part) = (of / self.blocking.split_k, of % self.blocking.split_k);
                 let range = |i: usize, of: usize, all: usize| i * all / of..(i + 1) * all / of;
                 // SAFETY: the caller's promise; chunks do not overlap.
                 unsafe {
                     if let Some(dots) = &self.dots {
-                        dots.run(self, batch, rest, prepared, shared.get(), scratch)?;
+                        dots.run(self, batch, rest, prepared, thread_bindings.get(), scratch)?;
                         continue;
                     }
                     let tiles = range(rest / across, down, self.blocking.m_tiles);
@@ -550,8 +555,8 @@ impl Gemm {
                     self.run_chunk(
                         prepared,
                         &chunk,
-                        shared.get(),
-                        *ahead,
+                        thread_bindings.get(),
+                        *packed,
                         partial_results,
                         scratch,
                     )?;
@@ -560,7 +565,7 @@ impl Gemm {
             Ok(())
         };
         let job: &crate::pool::Job<'_> = &|i, s| job(i, s);
-        pool.run(chunks.div_ceil(together), cost_ns, job)
+        pool.run(chunks.div_ceil(at_once), cost_ns, job)
     }
 }
 
@@ -570,7 +575,7 @@ fn functions(
     n: usize,
     stored: Stored,
     direct: bool,
-    apart: bool,
+    a_in_place: bool,
 ) -> Option<Functions> {
     let last = (n - (blocking.n_panels - 1) * blocking.nr()).div_ceil(LANES);
     let keep = direct && blocking.max_chunk_tiles() > 1;
@@ -579,8 +584,15 @@ fn functions(
         for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
             let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
             if needed {
-                let tile =
-                    Tile { rows, vectors, stored, prefetch: direct, keep, apart, indirect: None };
+                let tile = Tile {
+                    rows,
+                    vectors,
+                    stored,
+                    prefetch: direct,
+                    keep,
+                    apart: a_in_place,
+                    indirect: None,
+                };
                 out[i][j] = Some(tile.compile()?);
             }
         }

@@ -9,18 +9,18 @@ use std::ops::Range;
 
 /// An operand, A or B.
 #[derive(Clone)]
-pub(super) struct Side {
+pub(super) struct Operand {
     pub buffer: usize,
     pub stored: Stored,
     pub offset: isize,
     pub batch: SmallVec<[isize; 4]>,
     /// Rows of A, columns of B.
     pub outer: Dims,
-    pub shared: Dims,
+    pub k_dims: Dims,
 }
 
-impl Side {
-    pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Side> {
+impl Operand {
+    pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Operand> {
         let all = kernel.matmul_dims()?;
         let stored = match access.dtype {
             DType::F32 => Stored::F32,
@@ -33,13 +33,13 @@ impl Side {
             DType::I32 | DType::U32 => Stored::I32,
             _ => return None,
         };
-        Some(Side {
+        Some(Operand {
             buffer: access.buffer.0 as usize,
             stored,
             offset: access.offset,
             batch: SmallVec::from_slice(&access.strides[all.batch]),
             outer: Dims::of(kernel, access, outer),
-            shared: Dims::of(kernel, access, &all.shared),
+            k_dims: Dims::of(kernel, access, &all.shared),
         })
     }
 
@@ -51,8 +51,8 @@ impl Side {
     }
 
     /// True if packing should read along K, because consecutive elements along K are contiguous.
-    pub fn along_shared(&self) -> bool {
-        let run = self.shared.inner_step() == 1 && self.shared.inner_extent() >= LANES;
+    pub fn along_k(&self) -> bool {
+        let run = self.k_dims.inner_step() == 1 && self.k_dims.inner_extent() >= LANES;
         run && self.outer.inner_step() != 1
     }
 }
@@ -70,21 +70,21 @@ pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> i
 /// The result of a GEMM: its first element, and elements between rows. Elements have 32 bits: f32,
 /// or the bits of an integer.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct CTile {
     pub start: *mut f32,
-    pub pitch: isize,
+    pub ldc: isize,
 }
 
 /// The destination of a GEMM that has no epilogue; its columns are contiguous.
-pub(super) struct Out {
+pub(super) struct CMatrix {
     buffer: usize,
     offset: isize,
     batch: SmallVec<[isize; 4]>,
-    rows: isize,
+    ldc: isize,
 }
 
-impl Out {
-    pub fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<Out> {
+impl CMatrix {
+    pub fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<CMatrix> {
         let ([Inst::Core { dtype: DType::F32 | DType::I32 | DType::U32 }], [store]) =
             (kernel.body.insts.as_slice(), kernel.stores.as_slice())
         else {
@@ -93,11 +93,11 @@ impl Out {
         let access = &store.access;
         let step = |range: &Range<usize>| Dims::of(kernel, access, range).step();
         (step(&dims.columns) == Some(1)).then_some(())?;
-        Some(Out {
+        Some(CMatrix {
             buffer: access.buffer.0 as usize,
             offset: access.offset,
             batch: SmallVec::from_slice(&access.strides[dims.batch.clone()]),
-            rows: step(&dims.rows)?,
+            ldc: step(&dims.rows)?,
         })
     }
 
@@ -108,12 +108,12 @@ impl Out {
         batch: usize,
         row: usize,
         column: usize,
-    ) -> Target {
+    ) -> CTile {
         let element = self.offset
             + along(extents, &self.batch, batch)
-            + row as isize * self.rows
+            + row as isize * self.ldc
             + column as isize;
         let start = (bindings.buffers[self.buffer] as *mut f32).wrapping_offset(element);
-        Target { start, pitch: self.rows }
+        CTile { start, ldc: self.ldc }
     }
 }

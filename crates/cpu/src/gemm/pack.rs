@@ -1,4 +1,4 @@
-//! Packing: copies a part of an operand as f32 or 32-bit integers, in the order in which the
+//! Packing: copies a block of an operand as f32 or 32-bit integers, in the order in which the
 //! micro-kernels read it.
 
 use crate::dims::Dims;
@@ -8,21 +8,21 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// The prefetch distance in rows. (More rows that are a page apart would map to few cache sets.)
-const AHEAD: isize = 8;
+const PREFETCH_ROWS: isize = 8;
 
-/// A part of an operand: its address, the dimensions of its rows or columns and the range of them,
+/// A block of an operand: its address, the dimensions of its rows or columns and the range of them,
 /// and the distances of its indices of K in elements.
-pub(super) struct Part<'a> {
+pub(super) struct PackBlock<'a> {
     pub start: *const u8,
     pub stored: Stored,
     pub outer: &'a Dims,
     pub indices: Range<usize>,
-    pub shared: &'a [isize],
+    pub k_offsets: &'a [isize],
     /// True if elements are mostly contiguous along K.
-    pub along_shared: bool,
+    pub along_k: bool,
 }
 
-impl Part<'_> {
+impl PackBlock<'_> {
     /// The distances of at most one vector of columns.
     fn offsets<'b>(&self, columns: Range<usize>, to: &'b mut [isize; LANES]) -> &'b [isize] {
         let offsets = &mut to[..columns.len()];
@@ -31,22 +31,22 @@ impl Part<'_> {
     }
 }
 
-/// Writes element `(j, k)` of the part to `to[k * width + j]`, and zeros to the rest of the width.
+/// Writes element `(j, k)` of the block to `to[k * width + j]`, and zeros to the rest of the width.
 ///
 /// # Safety
-/// The part's elements are valid for reads; `to` for `width` floats per shared index. There are at
+/// The block's elements are valid for reads; `to` for `width` floats per index of K. There are at
 /// most `width` outer indices. The machine has AVX-512 F, BW and VL.
-pub(super) unsafe fn pack(part: &Part<'_>, to: *mut f32, width: usize) {
+pub(super) unsafe fn pack(block: &PackBlock<'_>, to: *mut f32, width: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        match part.stored {
-            Stored::F32 | Stored::I32 => pack_as::<0>(part, to, width),
-            Stored::F16 => pack_as::<1>(part, to, width),
-            Stored::BF16 => pack_as::<2>(part, to, width),
-            Stored::I16 => pack_as::<3>(part, to, width),
-            Stored::U16 => pack_as::<4>(part, to, width),
-            Stored::I8 => pack_as::<5>(part, to, width),
-            Stored::U8 => pack_as::<6>(part, to, width),
+        match block.stored {
+            Stored::F32 | Stored::I32 => pack_as::<0>(block, to, width),
+            Stored::F16 => pack_as::<1>(block, to, width),
+            Stored::BF16 => pack_as::<2>(block, to, width),
+            Stored::I16 => pack_as::<3>(block, to, width),
+            Stored::U16 => pack_as::<4>(block, to, width),
+            Stored::I8 => pack_as::<5>(block, to, width),
+            Stored::U8 => pack_as::<6>(block, to, width),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Rows {
             let row = self.start.wrapping_offset(k as isize * self.step);
             // The hardware prefetcher does not follow rows that are short and far apart, so
             // prefetch them explicitly.
-            let next = row.wrapping_offset(AHEAD * self.step);
+            let next = row.wrapping_offset(PREFETCH_ROWS * self.step);
             for line in (0..self.columns as isize * size(S)).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(line).cast());
             }
@@ -163,54 +163,54 @@ unsafe fn load<const S: u8>(from: *const u8, mask: u16) -> __m512 {
 /// # Safety
 /// As [`pack`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_as<const S: u8>(part: &Part<'_>, to: *mut f32, width: usize) {
+unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
     for first in (0..width).step_by(LANES) {
-        let at = |lane: usize| (part.indices.start + lane).min(part.indices.end);
+        let at = |lane: usize| (block.indices.start + lane).min(block.indices.end);
         let columns = at(first)..at(first + LANES);
         let store = lanes(width - first);
         // SAFETY: the caller's promise, for a vector of columns.
         unsafe {
             let to = to.add(first);
-            match part.along_shared {
-                true => transposed::<S>(part, columns, to, width, store),
-                false => vectors::<S>(part, columns, to, width, store),
+            match block.along_k {
+                true => transposed::<S>(block, columns, to, width, store),
+                false => vectors::<S>(block, columns, to, width, store),
             }
         }
     }
 }
 
-/// The most pieces for which merging them is cheaper than a gather.
-const PIECES: usize = 5;
+/// The most segments for which merging them is cheaper than a gather.
+const MAX_SEGMENTS: usize = 5;
 
 /// Columns of a vector with a constant stride: their lanes, a mask of the elements of two vectors
 /// in memory that hold them, and the distance of lane 0.
 #[derive(Clone, Copy)]
-struct Piece {
+struct Segment {
     lanes: u16,
     elements: u32,
     origin: isize,
 }
 
-/// The columns of a vector as pieces; the stride within a piece, the innermost step, is 1 or 2.
-fn pieces(part: &Part<'_>, columns: &Range<usize>) -> SmallVec<[Piece; LANES]> {
-    let mut pieces: SmallVec<[Piece; LANES]> = SmallVec::new();
-    let step = part.outer.inner_step();
-    part.outer.runs(columns.start, columns.len(), |lane, element, len| {
+/// The columns of a vector as segments; the stride within a segment, the innermost step, is 1 or 2.
+fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> SmallVec<[Segment; LANES]> {
+    let mut segments: SmallVec<[Segment; LANES]> = SmallVec::new();
+    let step = block.outer.inner_step();
+    block.outer.runs(columns.start, columns.len(), |lane, element, len| {
         let spread = if step == 1 { u64::MAX } else { 0x5555_5555 };
         let elements = (spread & ((1 << (len * step as usize)) - 1)) << (lane * step as usize);
         let origin = element - lane as isize * step;
-        pieces.push(Piece { lanes: lanes(len) << lane, elements: elements as u32, origin });
+        segments.push(Segment { lanes: lanes(len) << lane, elements: elements as u32, origin });
     });
-    pieces
+    segments
 }
 
-/// Packs a vector of columns, by merging pieces if they are few.
+/// Packs a vector of columns, by merging segments if they are few.
 ///
 /// # Safety
 /// As [`pack`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn vectors<const S: u8>(
-    part: &Part<'_>,
+    block: &PackBlock<'_>,
     columns: Range<usize>,
     to: *mut f32,
     width: usize,
@@ -218,75 +218,75 @@ unsafe fn vectors<const S: u8>(
 ) {
     // SAFETY: as for this function.
     unsafe {
-        if matches!(part.outer.inner_step(), 1 | 2) {
-            let pieces = pieces(part, &columns);
-            match part.outer.inner_step() {
-                _ if pieces.len() > PIECES => {}
-                1 => return merged::<S, 1>(part, &pieces, to, width, store),
-                _ => return merged::<S, 2>(part, &pieces, to, width, store),
+        if matches!(block.outer.inner_step(), 1 | 2) {
+            let segments = segments(block, &columns);
+            match block.outer.inner_step() {
+                _ if segments.len() > MAX_SEGMENTS => {}
+                1 => return merged::<S, 1>(block, &segments, to, width, store),
+                _ => return merged::<S, 2>(block, &segments, to, width, store),
             }
         }
-        gathered::<S>(part, columns, to, width, store);
+        gathered::<S>(block, columns, to, width, store);
     }
 }
 
-/// Packs a vector of columns that is merged from pieces with stride `STEP`. The most frequent
-/// numbers of pieces have an unrolled loop without branches each.
+/// Packs a vector of columns that is merged from segments with stride `STEP`. The most frequent
+/// numbers of segments have an unrolled loop without branches each.
 ///
 /// # Safety
-/// As [`pack`], for the pieces' columns.
+/// As [`pack`], for the segments' columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn merged<const S: u8, const STEP: usize>(
-    part: &Part<'_>,
-    pieces: &[Piece],
+    block: &PackBlock<'_>,
+    segments: &[Segment],
     to: *mut f32,
     width: usize,
     store: u16,
 ) {
     let mut to = to;
-    // SAFETY: each piece's elements are elements of the part; the store stays within the width.
-    let mut each = |pieces: &[Piece]| unsafe {
-        for &shared in part.shared {
-            let start = part.start.wrapping_offset(shared * size(S));
+    // SAFETY: each segment's elements are elements of the block; the store stays within the width.
+    let mut each = |segments: &[Segment]| unsafe {
+        for &k_offset in block.k_offsets {
+            let start = block.start.wrapping_offset(k_offset * size(S));
             let mut vector = _mm512_setzero_ps();
-            for piece in pieces {
-                vector = merge::<S, STEP>(vector, piece, start);
+            for segment in segments {
+                vector = merge::<S, STEP>(vector, segment, start);
             }
             _mm512_mask_storeu_ps(to, store, vector);
             to = to.wrapping_add(width);
         }
     };
-    match *pieces {
+    match *segments {
         [a] => each(&[a]),
         [a, b] => each(&[a, b]),
         [a, b, c] => each(&[a, b, c]),
         [a, b, c, d] => each(&[a, b, c, d]),
-        _ => each(pieces),
+        _ => each(segments),
     }
 }
 
-/// Replaces a piece's lanes in a vector with the elements in memory.
+/// Replaces a segment's lanes in a vector with the elements in memory.
 ///
 /// # Safety
-/// The piece's elements, counted from `start`, are valid for reads.
+/// The segment's elements, counted from `start`, are valid for reads.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn merge<const S: u8, const STEP: usize>(
     vector: __m512,
-    piece: &Piece,
+    segment: &Segment,
     start: *const u8,
 ) -> __m512 {
-    let at = start.wrapping_offset(piece.origin * size(S));
-    let (near, far) = (piece.elements as u16, (piece.elements >> LANES) as u16);
+    let at = start.wrapping_offset(segment.origin * size(S));
+    let (near, far) = (segment.elements as u16, (segment.elements >> LANES) as u16);
     // SAFETY: masked elements are not touched.
     unsafe {
         if STEP == 1 {
-            return _mm512_mask_mov_ps(vector, piece.lanes, load::<S>(at, near));
+            return _mm512_mask_mov_ps(vector, segment.lanes, load::<S>(at, near));
         }
         let beyond = at.wrapping_offset(LANES as isize * size(S));
         let (near, far) = (load::<S>(at, near), load::<S>(beyond, far));
         let even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-        _mm512_mask_mov_ps(vector, piece.lanes, _mm512_permutex2var_ps(near, even, far))
+        _mm512_mask_mov_ps(vector, segment.lanes, _mm512_permutex2var_ps(near, even, far))
     }
 }
 
@@ -296,14 +296,14 @@ unsafe fn merge<const S: u8, const STEP: usize>(
 /// As [`pack`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn gathered<const S: u8>(
-    part: &Part<'_>,
+    block: &PackBlock<'_>,
     columns: Range<usize>,
     to: *mut f32,
     width: usize,
     store: u16,
 ) {
     let mut offsets = [0; LANES];
-    let offsets = part.offsets(columns, &mut offsets);
+    let offsets = block.offsets(columns, &mut offsets);
     let origin = offsets.first().copied().unwrap_or(0);
     let mut index = [0i32; LANES];
     let mut near = S == 0;
@@ -315,9 +315,9 @@ unsafe fn gathered<const S: u8>(
     let mask = lanes(offsets.len());
     // SAFETY: an array of sixteen words.
     let index = unsafe { _mm512_loadu_si512(index.as_ptr().cast()) };
-    for (k, &shared) in part.shared.iter().enumerate() {
-        let start = part.start.wrapping_offset((shared + origin) * size(S));
-        // SAFETY: lanes of the mask are elements of the part; the store stays within the width.
+    for (k, &k_offset) in block.k_offsets.iter().enumerate() {
+        let start = block.start.wrapping_offset((k_offset + origin) * size(S));
+        // SAFETY: lanes of the mask are elements of the block; the store stays within the width.
         unsafe {
             let mut vector = _mm512_setzero_ps();
             if near {
@@ -339,19 +339,19 @@ unsafe fn gathered<const S: u8>(
 /// As [`pack`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn transposed<const S: u8>(
-    part: &Part<'_>,
+    block: &PackBlock<'_>,
     columns: Range<usize>,
     to: *mut f32,
     width: usize,
     store: u16,
 ) {
     let mut offsets = [0; LANES];
-    let offsets = part.offsets(columns, &mut offsets);
+    let offsets = block.offsets(columns, &mut offsets);
     let mut k = 0;
-    while k < part.shared.len() {
-        let rest = &part.shared[k..part.shared.len().min(k + LANES)];
+    while k < block.k_offsets.len() {
+        let rest = &block.k_offsets[k..block.k_offsets.len().min(k + LANES)];
         let run = 1 + rest.windows(2).take_while(|w| w[1] - w[0] == 1).count();
-        let start = part.start.wrapping_offset(rest[0] * size(S));
+        let start = block.start.wrapping_offset(rest[0] * size(S));
         let mut rows = [_mm512_setzero_ps(); LANES];
         // SAFETY: `run` elements from here on are the column's; stores stay within the width.
         unsafe {
@@ -451,32 +451,33 @@ mod tests {
             &[(20, 50), (5, 2)],
             &[(5, 900), (4, 30), (3, 1)],
         ];
-        let shares: [fn(isize) -> isize; 3] = [|k| k * 100, |k| k, |k| k / 6 * 50 + k % 6];
-        for (outer, shared) in outers.iter().flat_map(|o| shares.iter().map(move |s| (o, s))) {
+        let k_layouts: [fn(isize) -> isize; 3] = [|k| k * 100, |k| k, |k| k / 6 * 50 + k % 6];
+        for (outer, k_offsets) in outers.iter().flat_map(|o| k_layouts.iter().map(move |s| (o, s)))
+        {
             for (columns, width) in [(1, 1), (8, 8), (9, 9), (16, 16), (37, 48), (48, 48), (14, 14)]
             {
                 let outer = Dims::new(outer.iter().copied());
                 // Start after the first column, as panels except the first do.
                 let indices = 3..3 + columns;
                 for k in [1, 5, 16, 21] {
-                    let shared: Vec<isize> = (0..k).map(shared).collect();
+                    let k_offsets: Vec<isize> = (0..k).map(k_offsets).collect();
                     for (stored, start) in starts {
-                        for along_shared in [false, true] {
-                            let part = Part {
+                        for along_k in [false, true] {
+                            let block = PackBlock {
                                 start,
                                 stored,
                                 outer: &outer,
                                 indices: indices.clone(),
-                                shared: &shared,
-                                along_shared,
+                                k_offsets: &k_offsets,
+                                along_k,
                             };
                             let mut to = vec![-1.0; k as usize * width];
                             // SAFETY: the largest distance is below the data's length.
-                            unsafe { pack(&part, to.as_mut_ptr(), width) };
+                            unsafe { pack(&block, to.as_mut_ptr(), width) };
                             for (i, &got) in to.iter().enumerate() {
                                 let (k, j) = (i / width, i % width);
                                 let want = match j < columns {
-                                    true => data[(2 + outer.at(3 + j) + shared[k]) as usize],
+                                    true => data[(2 + outer.at(3 + j) + k_offsets[k]) as usize],
                                     false => 0.0,
                                 };
                                 let got = match stored.is_integer() && j < columns {

@@ -21,7 +21,7 @@ unsafe impl Sync for PrepackedB {}
 impl Gemm {
     /// The buffer of B, if the GEMM can read B prepacked.
     pub fn prepackable(&self) -> Option<usize> {
-        let plain = self.rhs.outer.step().is_some() && self.rhs.shared.step().is_some();
+        let plain = self.rhs.outer.step().is_some() && self.rhs.k_dims.step().is_some();
         let others = self.dots.is_some() || self.amx_vnni.is_some() || self.prologues[1].is_some();
         let one = self.rhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
         let worth = self.n * self.k >= MIN_ELEMENTS && self.rhs.stored == Stored::F32;
@@ -39,18 +39,18 @@ impl Gemm {
         pool: &Pool,
     ) -> Option<PrepackedWeights> {
         let buffer = self.prepackable()?;
-        let (outer, shared) = (self.rhs.outer.step()?, self.rhs.shared.step()?);
+        let (outer, k_stride) = (self.rhs.outer.step()?, self.rhs.k_dims.step()?);
         let start = self.rhs.start(bindings, &self.batch, 0);
         let width = self.blocking.nr();
-        let key = [start as usize, outer as usize, shared as usize, self.k, self.n, width];
+        let key = [start as usize, outer as usize, k_stride as usize, self.k, self.n, width];
         let bytes = self.n.next_multiple_of(LANES) * self.k * 4;
         store.get_or_pack(buffer, &key, bytes, &mut |to| {
-            let (to, shared) = (Memory(to as *mut f32), Shared(*bindings));
+            let (to, thread_bindings) = (Memory(to as *mut f32), Shared(*bindings));
             let packed = pool.run(self.blocking.n_panels, (bytes / 16) as u64, &|panel, _| {
-                let start = self.rhs.start(shared.get(), &self.batch, 0);
+                let start = self.rhs.start(thread_bindings.get(), &self.batch, 0);
                 let to = to.get().wrapping_add(self.panel_offset(panel, 0));
                 // SAFETY: the caller's promise; the form has room for all panels.
-                unsafe { self.pack_right(start, &(panel..panel + 1), &(0..self.k), to) };
+                unsafe { self.pack_b(start, &(panel..panel + 1), &(0..self.k), to) };
                 Ok(())
             });
             packed.is_ok()

@@ -1,7 +1,7 @@
 //! Fused operands (prologues): A or B is computed block by block as it is packed, in memory of the
 //! thread.
 
-use super::operand::{Side, along};
+use super::operand::{Operand, along};
 use crate::dims::Dims;
 use crate::jit;
 use girih_kernel::exec::{Lines, Points};
@@ -20,9 +20,9 @@ pub(super) const MAX_A_BLOCK_ELEMENTS: usize = 1 << 14;
 pub(super) struct Prologue {
     points: Points,
     /// The layout that the operand would have in memory; points of the map are numbered like it.
-    layout: Side,
+    layout: Operand,
     /// Lines of a block run along K, not along rows or columns.
-    along_shared: bool,
+    along_k: bool,
     /// Points between consecutive lines.
     line_stride: usize,
     /// Rows or columns of the operand, and K.
@@ -44,42 +44,42 @@ impl Prologue {
     /// [`Rows::product`].
     ///
     /// [`Rows::product`]: girih_kernel::Rows::product
-    pub fn new(maps: &[Kernel], layout: &Side, sizes: [usize; 2]) -> Option<Prologue> {
+    pub fn new(maps: &[Kernel], layout: &Operand, sizes: [usize; 2]) -> Option<Prologue> {
         let makes = |map: &&Kernel| map.stores[0].access.buffer.0 as usize == layout.buffer;
         let map = maps.iter().find(makes)?;
-        let (outer, shared) = (layout.outer.step()?, layout.shared.step()?);
-        let along_shared = shared == 1 && (outer != 1 || sizes[1] >= sizes[0]);
-        let (line, line_stride) = if along_shared { (shared, outer) } else { (outer, shared) };
+        let (outer, k_stride) = (layout.outer.step()?, layout.k_dims.step()?);
+        let along_k = k_stride == 1 && (outer != 1 || sizes[1] >= sizes[0]);
+        let (line, line_stride) = if along_k { (k_stride, outer) } else { (outer, k_stride) };
         let line_stride = usize::try_from(line_stride).ok().filter(|_| line == 1)?;
         let points = Points::compiled(map, &jit::Generator);
-        Some(Prologue { points, layout: layout.clone(), along_shared, line_stride, sizes, ld: 0 })
+        Some(Prologue { points, layout: layout.clone(), along_k, line_stride, sizes, ld: 0 })
     }
 
     /// The layout that the operand would have in memory.
-    pub fn layout(&self) -> &Side {
+    pub fn layout(&self) -> &Operand {
         &self.layout
     }
 
     /// True if lines of blocks run along K.
-    pub fn along_shared(&self) -> bool {
-        self.along_shared
+    pub fn along_k(&self) -> bool {
+        self.along_k
     }
 
     /// Sets the elements between lines of a block. Returns the layout of a block as an operand that
     /// begins at the result of [`Prologue::fill`].
-    pub fn in_blocks(&mut self, ld: usize) -> Side {
+    pub fn in_blocks(&mut self, ld: usize) -> Operand {
         self.ld = ld;
         let of =
             |size: usize, line_stride: usize| Dims::new([(size, line_stride as isize)].into_iter());
-        let steps = if self.along_shared { [ld, 1] } else { [1, ld] };
-        let [outer, shared] = [0, 1].map(|i| of(self.sizes[i], steps[i]));
+        let steps = if self.along_k { [ld, 1] } else { [1, ld] };
+        let [outer, k_dims] = [0, 1].map(|i| of(self.sizes[i], steps[i]));
         let batch = SmallVec::from_elem(0, self.layout.batch.len());
-        Side { outer, shared, batch, offset: 0, ..self.layout.clone() }
+        Operand { outer, k_dims, batch, offset: 0, ..self.layout.clone() }
     }
 
-    /// Bytes of a block of `outer` rows or columns and `shared` indices of K.
-    pub fn bytes(&self, outer: usize, shared: usize) -> usize {
-        let lines = if self.along_shared { outer } else { shared };
+    /// Bytes of a block of `outer` rows or columns and `k` indices of K.
+    pub fn bytes(&self, outer: usize, k: usize) -> usize {
+        let lines = if self.along_k { outer } else { k };
         lines * self.ld * self.layout.stored.size()
     }
 
@@ -97,14 +97,14 @@ impl Prologue {
         scratch: &mut Scratch,
     ) -> *const u8 {
         let (layout, size) = (&self.layout, self.layout.stored.size());
-        let (lines, line) = match self.along_shared {
+        let (lines, line) = match self.along_k {
             true => (&block.outer, &block.k_range),
             false => (&block.k_range, &block.outer),
         };
         let first = layout.offset
             + along(extents, &layout.batch, block.batch)
             + layout.outer.at(block.outer.start)
-            + layout.shared.at(block.k_range.start);
+            + layout.k_dims.at(block.k_range.start);
         let all = Lines {
             first: first as usize,
             points: line.len(),

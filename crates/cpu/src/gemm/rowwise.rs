@@ -1,8 +1,8 @@
 //! GEMMs of kernels over rows: they run on a few rows of an entry of the batch at a time, and reuse
 //! the packed B for consecutive rows.
 
-use super::chunk::Block;
-use super::{Chunk, Gemm, Left, PANEL, Target, with_memory};
+use super::chunk::KBlock;
+use super::{CHUNK_MEMORY, CTile, Chunk, Gemm, OperandA, with_memory};
 use crate::gemm::blocking::Blocking;
 use crate::jit::tile::LANES;
 use girih_kernel::exec::RowProduct;
@@ -34,13 +34,13 @@ impl RowwiseGemm {
                 }
                 None => {
                     let blocking = |_, n, k, _: &_| Blocking::for_rows(rows, n, k);
-                    Gemm::with_blocking(kernel, lhs, rhs, blocking)?.used_once()
+                    Gemm::with_blocking(kernel, lhs, rhs, blocking)?.with_one_panel()
                 }
             };
             gemms.push((rows, gemm));
         }
         for (_, gemm) in &mut gemms {
-            gemm.apart = gemm.rows_apart();
+            gemm.a_in_place = gemm.a_in_place_stride();
             gemm.compile()?;
         }
         Some(RowwiseGemm { gemms })
@@ -54,11 +54,11 @@ impl RowwiseGemm {
 
 impl Gemm {
     /// The same GEMM with one panel, if A can then be read in memory.
-    fn used_once(mut self) -> Gemm {
+    fn with_one_panel(mut self) -> Gemm {
         let blocking = self.blocking.clone();
         if let Some(one) = blocking.in_one_panel(self.n) {
             self.blocking = one;
-            if self.rows_apart().is_none() {
+            if self.a_in_place_stride().is_none() {
                 self.blocking = blocking;
             }
         }
@@ -74,7 +74,7 @@ impl Gemm {
     /// K takes several blocks.
     fn panels_at_once(&self, rows: usize) -> usize {
         let panels = self.blocking.n_panels;
-        match self.out.is_none() && self.k <= self.blocking.kc {
+        match self.c_in_place.is_none() && self.k <= self.blocking.kc {
             true => (TILE / (rows * self.blocking.nr())).clamp(1, panels),
             false => panels,
         }
@@ -89,39 +89,49 @@ impl Gemm {
         &self,
         (batch, row): (usize, usize),
         panels: Range<usize>,
-        (right, first): (*mut f32, bool),
+        (packed_b, first): (*mut f32, bool),
         packed: *mut f32,
         bindings: &Bindings<'_>,
-        target: Target,
+        target: CTile,
     ) {
         let (blocking, start) = (&self.blocking, self.rhs.start(bindings, &self.batch, batch));
         let chunk = Chunk { batch, part: 0, tiles: 0..blocking.m_tiles, panels };
         for k in (0..self.k).step_by(blocking.kc) {
-            let shared = k..(k + blocking.kc).min(self.k);
-            let at =
-                |p: usize| right.wrapping_add(k * self.padded() + p * shared.len() * blocking.nr());
-            let left = match self.apart {
+            let k_range = k..(k + blocking.kc).min(self.k);
+            let at = |p: usize| {
+                packed_b.wrapping_add(k * self.padded() + p * k_range.len() * blocking.nr())
+            };
+            let a = match self.a_in_place {
                 Some(step) => {
                     let start = self.lhs.start(bindings, &self.batch, batch);
-                    Left::Apart { start: start.wrapping_offset(row as isize * step), step }
+                    OperandA::InPlace { start: start.wrapping_offset(row as isize * step), step }
                 }
-                None => Left::Packed { start: packed, row: 0, k, depth: shared.len() },
+                None => OperandA::Packed { start: packed, row: 0, k, depth: k_range.len() },
             };
             // SAFETY: the caller's promise.
             unsafe {
                 if first {
-                    self.pack_right(start, &chunk.panels, &shared, at(chunk.panels.start));
+                    self.pack_b(start, &chunk.panels, &k_range, at(chunk.panels.start));
                 }
-                if chunk.panels.start == 0 && self.apart.is_none() {
+                if chunk.panels.start == 0 && self.a_in_place.is_none() {
                     let start = self.lhs.start(bindings, &self.batch, batch);
-                    self.pack_left(start, row, chunk.tiles.clone(), shared.clone(), packed);
+                    self.pack_a(start, row, chunk.tiles.clone(), k_range.clone(), packed);
                 }
                 for p in chunk.panels.clone().step_by(blocking.slab_panels) {
                     let slab = p..(p + blocking.slab_panels).min(chunk.panels.end);
-                    let (chunk, shared, panels) = (&chunk, shared.clone(), at(p));
-                    let (end, right, addresses) = (self.k, None, Cell::new(None));
-                    let block = Block { chunk, shared, end, start, left, panels, right, addresses };
-                    self.slab(&block, &slab, target);
+                    let (chunk, k_range, panels) = (&chunk, k_range.clone(), at(p));
+                    let (end, b, addresses) = (self.k, None, Cell::new(None));
+                    let block = KBlock {
+                        chunk,
+                        k_range,
+                        k_end: end,
+                        b_start: start,
+                        a,
+                        panels,
+                        prepacked_b: b,
+                        addresses,
+                    };
+                    self.run_slab(&block, &slab, target);
                 }
             }
         }
@@ -147,28 +157,28 @@ impl RowProduct for RowwiseGemm {
         let (batch, row) = (rows.start / gemm.m, rows.start % gemm.m);
         let (all, width) = (gemm.blocking.n_panels, gemm.blocking.nr());
         let each = gemm.panels_at_once(rows.len());
-        let packed = match gemm.apart {
+        let packed = match gemm.a_in_place {
             Some(_) => 0,
             None => (rows.len() * gemm.blocking.kc).next_multiple_of(LANES),
         };
-        let tile = if gemm.out.is_none() { rows.len() * each * width } else { 0 };
-        with_memory(&PANEL, (packed + tile) * 4, |memory| {
+        let tile = if gemm.c_in_place.is_none() { rows.len() * each * width } else { 0 };
+        with_memory(&CHUNK_MEMORY, (packed + tile) * 4, |memory| {
             let packed_rows = memory as *mut f32;
             let tile = packed_rows.wrapping_add(packed);
             for panels in (0..all).step_by(each).map(|p| p..(p + each).min(all)) {
                 let columns = panels.start * width..(panels.end * width).min(gemm.n);
-                let target = match &gemm.out {
+                let target = match &gemm.c_in_place {
                     Some(out) => out.target(bindings, &gemm.batch, batch, row, 0),
-                    None => Target { start: tile, pitch: columns.len() as isize },
+                    None => CTile { start: tile, ldc: columns.len() as isize },
                 };
-                let right = (packed_b as *mut f32, first);
+                let b = (packed_b as *mut f32, first);
                 // SAFETY: the caller's promise; the memory has room for both.
                 unsafe {
                     let place = (batch, row);
-                    gemm.run_panels(place, panels, right, packed_rows, bindings, target);
-                    if gemm.out.is_none() {
+                    gemm.run_panels(place, panels, b, packed_rows, bindings, target);
+                    if gemm.c_in_place.is_none() {
                         let part = (batch, row..row + rows.len(), columns);
-                        gemm.body(kernel, part, target, bindings, scratch)?;
+                        gemm.run_epilogue(kernel, part, target, bindings, scratch)?;
                     }
                 }
             }

@@ -5,7 +5,7 @@
 //! columns were divided, a thread would read the same half of every page, which maps to half of the
 //! cache sets.)
 
-use super::operand::{Side, Target};
+use super::operand::{CTile, Operand};
 use super::{Gemm, Memory};
 use crate::jit::tile::LANES;
 use crate::kernel::Shared;
@@ -22,8 +22,8 @@ const MIN_PART_K: usize = 128;
 const MAX_PARTS: usize = 4;
 
 /// The number of split-K parts of a GEMM of `m` rows: a power of two.
-pub(super) fn split_k_parts(m: usize, n: usize, k: usize, rhs: &Side) -> usize {
-    let row_major = rhs.outer.step() == Some(1) && rhs.shared.step().is_some();
+pub(super) fn split_k_parts(m: usize, n: usize, k: usize, rhs: &Operand) -> usize {
+    let row_major = rhs.outer.step() == Some(1) && rhs.k_dims.step().is_some();
     if m > MAX_M || n < LANES || !row_major {
         return 1;
     }
@@ -46,9 +46,9 @@ impl Gemm {
         part: usize,
         row: usize,
         column: usize,
-    ) -> Target {
+    ) -> CTile {
         let start = partial_results.wrapping_add((part * self.m + row) * self.n + column);
-        Target { start, pitch: self.n as isize }
+        CTile { start, ldc: self.n as isize }
     }
 
     /// Adds the partial results as a binary tree, and runs the epilogue.
@@ -62,10 +62,10 @@ impl Gemm {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let shared = Shared(*bindings);
+        let thread_bindings = Shared(*bindings);
         let cost_ns = (self.blocking.split_k * self.m * self.n / 8) as u64;
         pool.run(self.m, cost_ns, &|row, scratch| {
-            let bindings = shared.get();
+            let bindings = thread_bindings.get();
             let line = |part: usize| self.partial_result(partial_results.get(), part, row, 0);
             let mut gap = 1;
             while gap < self.blocking.split_k {
@@ -85,7 +85,7 @@ impl Gemm {
                 gap *= 2;
             }
             let sum = line(0);
-            match &self.out {
+            match &self.c_in_place {
                 Some(out) => {
                     let to = out.target(bindings, &self.batch, 0, row, 0).start;
                     // SAFETY: a row of the result and one of the first part, which do not overlap.
@@ -94,7 +94,13 @@ impl Gemm {
                 }
                 // SAFETY: the caller's promise.
                 None => unsafe {
-                    self.body(prepared, (0, row..row + 1, 0..self.n), sum, bindings, scratch)
+                    self.run_epilogue(
+                        prepared,
+                        (0, row..row + 1, 0..self.n),
+                        sum,
+                        bindings,
+                        scratch,
+                    )
                 },
             }
         })
