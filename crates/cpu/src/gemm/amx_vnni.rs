@@ -9,7 +9,7 @@ use super::{CHUNK_MEMORY as MEMORY, CTile, Gemm, Memory, OperandBlock, PACKED_A}
 use crate::jit::amx::{
     AmxCall, AmxMicrokernel, K_BLOCK_BYTES, MICROTILE, Multiply, TILE_ROWS, TileConfig,
 };
-use crate::jit::tile::{Function, Stored};
+use crate::jit::microkernel::{Function, Stored};
 use crate::jit::vnni::{self, VnniMicrokernel};
 use crate::kernel::{Shared, with_memory};
 use crate::pool::Pool;

@@ -2,7 +2,7 @@
 //! the tasks of the threads. The blocking follows from sizes, the number of chunks also from the
 //! number of processors. No blocking changes a result.
 
-use crate::jit::tile::LANES;
+use crate::jit::microkernel::LANES;
 use girih_sync::OnceLock;
 
 /// Multiplications that a chunk should have: about ten microseconds.

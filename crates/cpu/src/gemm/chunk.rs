@@ -8,7 +8,7 @@ use super::{
     CHUNK_MEMORY, Chunk, EPILOGUE_ELEMENTS, Gemm, Memory, OperandA, OperandBlock, PREFETCH_ROWS,
     PackedOperands, PrepackedB, integers,
 };
-use crate::jit::tile::{LANES, TileCall};
+use crate::jit::microkernel::{LANES, MicrokernelCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
@@ -259,20 +259,20 @@ impl Gemm {
         let width = columns.next_multiple_of(LANES);
         let panel = (p - slab.start) * k_range.len() * self.blocking.nr();
         let panel = block.panels.wrapping_add(panel);
-        let (a, a_step) = a.tile(row, rows, k_range.start);
-        let mut call = TileCall {
+        let (a, lda) = a.tile(row, rows, k_range.start);
+        let mut call = MicrokernelCall {
             a,
             b: panel as *const u8,
-            b_step: 4 * width as isize,
+            ldb: 4 * width as isize,
             c: target.start,
-            c_step: 4 * target.ldc,
+            ldc: 4 * target.ldc,
             k: k_range.len(),
             lanes: columns - (width - LANES),
-            add: (!k_range.start.is_multiple_of(self.blocking.part_k)) as usize,
-            keep: panel,
-            ahead: panel as *const u8,
-            ahead_step: 0,
-            a_step,
+            accumulate: (!k_range.start.is_multiple_of(self.blocking.part_k)) as usize,
+            packed_b: panel,
+            prefetch: panel as *const u8,
+            prefetch_stride: 0,
+            lda,
         };
         let tall = tile < self.blocking.taller;
         if let Some(indirect) = &self.indirect {
@@ -285,8 +285,8 @@ impl Gemm {
             let at = |p: usize, k: usize| b.wrapping_add(self.panel_offset(p, k)) as *const u8;
             call.b = at(p, k_range.start);
             if let Some((p, k, line)) = self.prefetch_line(block, number, p) {
-                call.ahead = at(p, k).wrapping_add(line * LINE);
-                call.ahead_step = 4 * self.packed_columns(p) as isize;
+                call.prefetch = at(p, k).wrapping_add(line * LINE);
+                call.prefetch_stride = 4 * self.packed_columns(p) as isize;
             }
         } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.k_dims.step()) {
             let step = step * self.rhs.stored.size() as isize;
@@ -295,11 +295,11 @@ impl Gemm {
                 block.b_start.wrapping_offset(before + k as isize * step)
             };
             if direct.is_some() {
-                (call.b, call.b_step) = (at(p, k_range.start), step);
-                (call.ahead, call.ahead_step) =
+                (call.b, call.ldb) = (at(p, k_range.start), step);
+                (call.prefetch, call.prefetch_stride) =
                     (call.b.wrapping_offset(PREFETCH_ROWS * step), step);
             } else if let Some((p, k, line)) = self.prefetch_line(block, number - 1, p) {
-                (call.ahead, call.ahead_step) = (at(p, k).wrapping_add(line * LINE), step);
+                (call.prefetch, call.prefetch_stride) = (at(p, k).wrapping_add(line * LINE), step);
             }
         }
         let last = p + 1 == self.blocking.n_panels;

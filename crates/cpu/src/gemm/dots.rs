@@ -3,8 +3,8 @@
 
 use super::pack::add_lanes;
 use super::{CHUNK_MEMORY, CTile, Gemm, OperandBlock, PROLOGUE_BLOCK};
-use crate::jit::dots::{Dots, DotsCall};
-use crate::jit::tile::{Function, LANES, Stored};
+use crate::jit::dots::{DotCall, DotMicrokernel};
+use crate::jit::microkernel::{Function, LANES, Stored};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
@@ -20,8 +20,8 @@ const CHUNK_MULTIPLICATIONS: usize = 1 << 18;
 pub(super) struct DotGemm {
     /// Columns of a call of `full`; `rest` computes the remaining columns.
     columns: usize,
-    full: Option<Function<DotsCall>>,
-    rest: Option<Function<DotsCall>>,
+    full: Option<Function<DotCall>>,
+    rest: Option<Function<DotCall>>,
     /// Columns of a chunk, a multiple of those of a call.
     chunk: usize,
     chunks: usize,
@@ -36,7 +36,8 @@ impl DotGemm {
             return None;
         }
         let columns = if gemm.m <= 2 { 8 } else { 4 };
-        let of = |columns: usize| Dots { rows: gemm.m, columns, stored: rhs.stored }.compile();
+        let of =
+            |columns: usize| DotMicrokernel { rows: gemm.m, columns, stored: rhs.stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
         let pieces = (gemm.m * n * gemm.k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
@@ -46,7 +47,7 @@ impl DotGemm {
     }
 
     /// Its micro-kernels.
-    pub fn functions(&self) -> impl Iterator<Item = &Function<DotsCall>> {
+    pub fn functions(&self) -> impl Iterator<Item = &Function<DotCall>> {
         self.full.iter().chain(&self.rest)
     }
 
@@ -96,7 +97,7 @@ impl DotGemm {
                     let some = OperandBlock { batch, outer: j..j + width, k_range: 0..k };
                     let start = gemm.b_start(&some, computed, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
-                    let call = DotsCall { a: left, b, b_step: step, out: chains, k };
+                    let call = DotCall { a: left, b, ldb: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
                     self.finish(gemm, chains, width, j - columns.start, target);
                 }

@@ -7,7 +7,7 @@ use super::chunk::KBlock;
 use super::{Gemm, PACK_COST};
 use crate::dims::Dims;
 use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS};
-use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
+use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
 use std::ops::Range;
 
 /// The cost of loading a vector from two addresses instead of one, in multiplications.
@@ -19,7 +19,7 @@ struct PanelKind {
     vectors: usize,
     split: u8,
     /// For tall and for other tiles.
-    functions: [Option<Function<TileCall>>; 2],
+    functions: [Option<Function<MicrokernelCall>>; 2],
 }
 
 /// A B that is read through an indirection.
@@ -98,7 +98,7 @@ impl IndirectB {
         block: &KBlock<'_>,
         panel: usize,
         tall: bool,
-        mut call: TileCall,
+        mut call: MicrokernelCall,
     ) {
         let addresses = block.addresses.take().filter(|addresses| addresses.panel == panel);
         let addresses = addresses.unwrap_or_else(|| self.addresses(gemm, block.b_start, panel));
@@ -137,7 +137,7 @@ impl IndirectB {
     }
 
     /// All micro-kernels.
-    pub fn functions(&self) -> impl Iterator<Item = &Function<TileCall>> {
+    pub fn functions(&self) -> impl Iterator<Item = &Function<MicrokernelCall>> {
         self.kinds.iter().flat_map(|kind| kind.functions.iter().flatten())
     }
 }
@@ -147,17 +147,17 @@ impl PanelKind {
         let mut functions = [None, None];
         for (rows, function) in [blocking.mr, blocking.mr + 1].into_iter().zip(&mut functions) {
             let needed = rows == blocking.mr || blocking.taller > 0;
-            let tile = Tile {
-                rows,
+            let kernel = Microkernel {
+                mr: rows,
                 vectors,
                 stored: Stored::F32,
-                prefetch: false,
-                keep: false,
-                apart: false,
+                b_in_place: false,
+                packs_b: false,
+                a_in_place: false,
                 indirect: Some(split),
             };
             if needed {
-                *function = Some(tile.compile()?);
+                *function = Some(kernel.compile()?);
             }
         }
         Some(PanelKind { vectors, split, functions })

@@ -3,7 +3,7 @@
 
 use super::CTile;
 use super::pack::lanes;
-use crate::jit::tile::LANES;
+use crate::jit::microkernel::LANES;
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;
 

@@ -38,7 +38,7 @@ mod split_k;
 #[cfg(test)]
 mod tests;
 
-use crate::jit::tile::{Function, LANES, Stored, Tile, TileCall};
+use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
 use crate::kernel::{Line, Shared, with_memory};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
@@ -91,7 +91,7 @@ thread_local! {
 }
 
 /// Micro-kernels, indexed by `[last panel][tall tile]`.
-type Functions = [[Option<Function<TileCall>>; 2]; 2];
+type Functions = [[Option<Function<MicrokernelCall>>; 2]; 2];
 
 /// A GEMM that is ready to run: blocking, operands and generated code.
 pub(crate) struct Gemm {
@@ -578,22 +578,22 @@ fn functions(
     a_in_place: bool,
 ) -> Option<Functions> {
     let last = (n - (blocking.n_panels - 1) * blocking.nr()).div_ceil(LANES);
-    let keep = direct && blocking.max_chunk_tiles() > 1;
+    let packs_b = direct && blocking.max_chunk_tiles() > 1;
     let mut out: Functions = Default::default();
     for (i, vectors) in [(0, blocking.nr_vectors), (1, last)] {
         for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
             let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
             if needed {
-                let tile = Tile {
-                    rows,
+                let kernel = Microkernel {
+                    mr: rows,
                     vectors,
                     stored,
-                    prefetch: direct,
-                    keep,
-                    apart: a_in_place,
+                    b_in_place: direct,
+                    packs_b,
+                    a_in_place,
                     indirect: None,
                 };
-                out[i][j] = Some(tile.compile()?);
+                out[i][j] = Some(kernel.compile()?);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The memory layout of the matrices of a GEMM.
 
 use crate::dims::Dims;
-use crate::jit::tile::{LANES, Stored};
+use crate::jit::microkernel::{LANES, Stored};
 use girih_ir::DType;
 use girih_kernel::{Access, Bindings, Inst, Kernel, MatmulDims};
 use smallvec::SmallVec;

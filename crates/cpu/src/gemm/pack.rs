@@ -2,7 +2,7 @@
 //! micro-kernels read it.
 
 use crate::dims::Dims;
-use crate::jit::tile::{LANES, Stored};
+use crate::jit::microkernel::{LANES, Stored};
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;

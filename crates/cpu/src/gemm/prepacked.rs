@@ -2,7 +2,7 @@
 //! that it was packed from.
 
 use super::{Gemm, Memory};
-use crate::jit::tile::{LANES, Stored};
+use crate::jit::microkernel::{LANES, Stored};
 use crate::kernel::Shared;
 use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};

@@ -4,7 +4,7 @@
 use super::chunk::KBlock;
 use super::{CHUNK_MEMORY, CTile, Chunk, Gemm, OperandA, with_memory};
 use crate::gemm::blocking::Blocking;
-use crate::jit::tile::LANES;
+use crate::jit::microkernel::LANES;
 use girih_kernel::exec::RowProduct;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use smallvec::SmallVec;

@@ -7,7 +7,7 @@
 
 use super::operand::{CTile, Operand};
 use super::{Gemm, Memory};
-use crate::jit::tile::LANES;
+use crate::jit::microkernel::LANES;
 use crate::kernel::Shared;
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared};

@@ -5,7 +5,7 @@
 //! of bytes are exact modulo 2^32.
 
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Mem, Prefix, Source, VectorOp};
-use super::tile::{Function, Stored, enabled};
+use super::microkernel::{Function, Stored, enabled};
 
 /// mr and nr: rows and columns of the result that one pass over K computes.
 pub(crate) const MICROTILE: usize = 32;

@@ -2,7 +2,7 @@
 //! windows of an image are.
 
 use super::asm::{Gpr, Masking, Mem, Source};
-use super::tile::{Emitter, LOAD, MASK, Tile};
+use super::microkernel::{Emitter, LOAD, MASK, Microkernel};
 
 /// The most vectors of a panel: each needs two registers for addresses, and a mask.
 pub(crate) const MAX_VECTORS: usize = 3;
@@ -10,8 +10,9 @@ pub(crate) const MAX_VECTORS: usize = 3;
 /// The prefetch distance in rows: an image may come from the L3 cache.
 pub(crate) const PREFETCH_ROWS: usize = 18;
 
-/// The indirection: what [`TileCall::b`](super::tile::TileCall::b) points to. The first lanes of a
-/// vector may be at another address than its other lanes. Both addresses are those of lane 0.
+/// The indirection: what [`MicrokernelCall::b`](super::microkernel::MicrokernelCall::b) points to.
+/// The first lanes of a vector may be at another address than its other lanes. Both addresses are
+/// those of lane 0.
 #[repr(C)]
 pub(crate) struct Indirection {
     /// Bytes from the addresses to each row, and to [`PREFETCH_ROWS`] more rows, which are only
@@ -34,14 +35,14 @@ const OFFSET: Gpr = Gpr(2);
 pub(super) const SAVED: [Gpr; 2 * MAX_VECTORS] =
     [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
 
-impl Tile {
+impl Microkernel {
     /// True if a vector's first lanes are at another address.
     fn split(&self, vector: usize) -> bool {
         self.indirect.is_some_and(|split| split >> vector & 1 == 1)
     }
 
     /// Loads the addresses of the vectors; two registers are clobbered.
-    pub(super) fn load_addresses(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
+    pub(super) fn load_b_addresses(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
         if self.indirect.is_none() {
             return;
         }
@@ -59,12 +60,12 @@ impl Tile {
     }
 
     /// Loads the vectors of the row that comes `step` rows after the first of the iteration.
-    pub(super) fn load_indirect(&self, e: &mut Emitter, step: usize) {
+    pub(super) fn load_indirect_row(&self, e: &mut Emitter, step: usize) {
         e.asm.load(OFFSET, OFFSETS, 8 * step as i32);
         let at =
             |base| Source::Mem(Mem::Indexed { base, index: OFFSET, scale: 1, displacement: 0 });
         for v in 0..self.vectors {
-            let to = self.vector(v);
+            let to = self.b_register(v);
             e.asm.evex(LOAD, to, 0, at(REST[v]), self.masking(v, true), None);
             if self.split(v) {
                 let masking = Masking { mask: FIRST_MASK + v as u8, zero: false };
@@ -86,8 +87,8 @@ impl Tile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tile::tests::draw;
-    use super::super::tile::{LANES, Stored, TileCall};
+    use super::super::microkernel::tests::draw;
+    use super::super::microkernel::{LANES, MicrokernelCall, Stored};
     use super::*;
 
     /// The offset of a vector's other lanes, the offset of its first lanes, and the number of first
@@ -97,9 +98,9 @@ mod tests {
     const SPLIT: usize = 5;
 
     /// Runs a tile over `k` rows at irregular distances, with `lanes` lanes in the last vector.
-    fn run(tile: Tile, k: usize, lanes: usize) {
-        let Some(function) = tile.compile() else { return };
-        let (a, data) = (draw(k * tile.rows, 1), draw(300 * MAX_VECTORS + 400, 2));
+    fn run(kernel: Microkernel, k: usize, lanes: usize) {
+        let Some(function) = kernel.compile() else { return };
+        let (a, data) = (draw(k * kernel.mr, 1), draw(300 * MAX_VECTORS + 400, 2));
         let rows: Vec<isize> = (0..k + PREFETCH_ROWS).map(|i| i as isize * 37 % 200).collect();
         let at = |v: usize, lane: usize| data[300 * v + lane..].as_ptr() as *const u8;
         let bytes: Vec<isize> = rows.iter().map(|row| 4 * row).collect();
@@ -109,47 +110,55 @@ mod tests {
             first: std::array::from_fn(|v| at(v, FIRST)),
             first_lanes: std::array::from_fn(|v| SPLIT + v),
         };
-        let columns = (tile.vectors - 1) * LANES + lanes;
+        let columns = (kernel.vectors - 1) * LANES + lanes;
         let pitch = columns + 3;
-        let mut c = vec![7.0f32; tile.rows * pitch];
-        let call = TileCall {
+        let mut c = vec![7.0f32; kernel.mr * pitch];
+        let call = MicrokernelCall {
             a: a.as_ptr(),
             b: (&raw const indirect).cast(),
-            b_step: 0,
+            ldb: 0,
             c: c.as_mut_ptr(),
-            c_step: 4 * pitch as isize,
+            ldc: 4 * pitch as isize,
             k,
             lanes,
-            add: 0,
-            keep: std::ptr::null_mut(),
-            ahead: std::ptr::null(),
-            ahead_step: 0,
-            a_step: 0,
+            accumulate: 0,
+            packed_b: std::ptr::null_mut(),
+            prefetch: std::ptr::null(),
+            prefetch_stride: 0,
+            lda: 0,
         };
         // SAFETY: the operands and the result have these sizes.
         unsafe { function.call(&call) };
         let b = |i: usize, column: usize| {
             let (v, lane) = (column / LANES, column % LANES);
-            let first = tile.split(v) && lane < SPLIT + v;
+            let first = kernel.split(v) && lane < SPLIT + v;
             data[300 * v + lane + if first { FIRST } else { REST_AT } + rows[i] as usize]
         };
         for (at, &found) in c.iter().enumerate() {
             let (r, j) = (at / pitch, at % pitch);
-            let dot = (0..k).fold(0f32, |s, i| a[i * tile.rows + r].mul_add(b(i, j.min(47)), s));
+            let dot = (0..k).fold(0f32, |s, i| a[i * kernel.mr + r].mul_add(b(i, j.min(47)), s));
             let want = if j < columns { dot } else { 7.0 };
-            assert_eq!(found, want, "{tile:?} k {k} lanes {lanes} at {r} {j}");
+            assert_eq!(found, want, "{kernel:?} k {k} lanes {lanes} at {r} {j}");
         }
     }
 
     #[test]
     fn tiles_of_indirect_vectors_are_the_same_chains() {
-        let (stored, [prefetch, keep, apart]) = (Stored::F32, [false; 3]);
+        let (stored, [b_in_place, packs_b, a_in_place]) = (Stored::F32, [false; 3]);
         for (rows, vectors) in [(1, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)] {
             for split in 0..1 << vectors {
                 let indirect = Some(split);
-                let tile = Tile { rows, vectors, stored, prefetch, keep, apart, indirect };
+                let kernel = Microkernel {
+                    mr: rows,
+                    vectors,
+                    stored,
+                    b_in_place,
+                    packs_b,
+                    a_in_place,
+                    indirect,
+                };
                 for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
-                    run(tile, k, lanes);
+                    run(kernel, k, lanes);
                 }
             }
         }

@@ -39,6 +39,8 @@ mod legal;
 #[cfg(target_arch = "x86_64")]
 mod lower;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod microkernel;
+#[cfg(target_arch = "x86_64")]
 mod ops;
 #[cfg(target_arch = "x86_64")]
 mod scalar;
@@ -48,8 +50,6 @@ mod stored;
 mod symbols;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
-#[cfg(target_arch = "x86_64")]
-pub(crate) mod tile;
 #[cfg(target_arch = "x86_64")]
 mod trace;
 #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,7 @@
 
 use super::amx::{AmxCall, K_BLOCK_BYTES, PANEL_BLOCK_BYTES, TILE_ROWS as GROUPS};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
-use super::tile::{Function, at, enabled};
+use super::microkernel::{Function, at, enabled};
 
 /// The most rows of a micro-kernel, so that the accumulators fit the registers.
 pub(crate) const MR: usize = 8;
