@@ -14,14 +14,14 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 
 /// A kernel that is ready to run, shared freely between threads.
-pub struct LoadedKernel(Form);
+pub struct LoadedKernel(Implementation);
 
 /// Iterations of a loop between two checks of the clock. Long kernels check it themselves.
 const CLOCK_ITERATIONS: u32 = 32;
 
-enum Form {
+enum Implementation {
     Portable(Box<Prepared>),
-    Matmul(Box<(Matmul, Prepared)>),
+    GemmCrate(Box<(Matmul, Prepared)>),
     #[cfg(target_arch = "x86_64")]
     Gemm(Box<(Gemm, Prepared)>),
     InOrder(Box<InOrder>),
@@ -118,14 +118,17 @@ impl LoadedKernel {
             let load = |k: &Kernel| LoadedKernel::load(k, often);
             let load = |p: &Program| p.kernels.iter().map(load).collect();
             let kernels = control.programs.iter().map(load).collect();
-            return LoadedKernel(Form::Control(Box::new((Driver::new(control), kernels))));
+            return LoadedKernel(Implementation::Control(Box::new((
+                Driver::new(control),
+                kernels,
+            ))));
         }
         if let Core::Rows(rows) = &kernel.core
             && kernel.points() == 1
             && let Some((maps, gemm)) = rows.product()
         {
             return generated_gemm(gemm, maps).unwrap_or_else(|| {
-                LoadedKernel(Form::InOrder(Box::new(InOrder::new(rows, often))))
+                LoadedKernel(Implementation::InOrder(Box::new(InOrder::new(rows, often))))
             });
         }
         if let Some(gemm) = generated_gemm(kernel, &[]) {
@@ -133,8 +136,8 @@ impl LoadedKernel {
         }
         let prepared = Prepared::compiled(kernel, &jit::Generator, often);
         LoadedKernel(match gemm_crate_matmul(kernel) {
-            Some(matmul) => Form::Matmul(Box::new((matmul, prepared))),
-            None => Form::Portable(Box::new(prepared)),
+            Some(matmul) => Implementation::GemmCrate(Box::new((matmul, prepared))),
+            None => Implementation::Portable(Box::new(prepared)),
         })
     }
 
@@ -142,12 +145,16 @@ impl LoadedKernel {
     /// and loops, that of all their kernels.
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
-            Form::Portable(prepared) => prepared.code(),
-            Form::Matmul(form) => form.1.code(),
+            Implementation::Portable(prepared) => prepared.code(),
+            Implementation::GemmCrate(form) => form.1.code(),
             #[cfg(target_arch = "x86_64")]
-            Form::Gemm(form) => [form.0.code(), form.1.code()].concat(),
-            Form::InOrder(form) => form.kernels.iter().flat_map(LoadedKernel::code).collect(),
-            Form::Control(form) => form.1.iter().flatten().flat_map(LoadedKernel::code).collect(),
+            Implementation::Gemm(form) => [form.0.code(), form.1.code()].concat(),
+            Implementation::InOrder(form) => {
+                form.kernels.iter().flat_map(LoadedKernel::code).collect()
+            }
+            Implementation::Control(form) => {
+                form.1.iter().flatten().flat_map(LoadedKernel::code).collect()
+            }
         }
     }
 
@@ -169,7 +176,7 @@ impl LoadedKernel {
     pub(crate) fn prepackable(&self) -> Option<usize> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Form::Gemm(form) => form.0.prepackable(),
+            Implementation::Gemm(form) => form.0.prepackable(),
             _ => None,
         }
     }
@@ -188,15 +195,15 @@ impl LoadedKernel {
     ) -> Result<(), ExecError> {
         match &self.0 {
             // SAFETY: the caller's promise; the matmul was made from the same kernel.
-            Form::Matmul(form) => unsafe { form.0.run(&form.1, bindings, pool) },
+            Implementation::GemmCrate(form) => unsafe { form.0.run(&form.1, bindings, pool) },
             // SAFETY: as for the matmul.
             #[cfg(target_arch = "x86_64")]
-            Form::Gemm(form) => unsafe { form.0.run(&form.1, bindings, pool, store) },
+            Implementation::Gemm(form) => unsafe { form.0.run(&form.1, bindings, pool, store) },
             // SAFETY: the caller's promise.
-            Form::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
+            Implementation::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             // SAFETY: the caller's promise.
-            Form::InOrder(form) => unsafe { form.run(bindings, pool) },
-            Form::Control(form) => {
+            Implementation::InOrder(form) => unsafe { form.run(bindings, pool) },
+            Implementation::Control(form) => {
                 let (driver, kernels) = &**form;
                 let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
                     // SAFETY: the driver binds the kernel's buffers as its contract asks.
@@ -208,7 +215,7 @@ impl LoadedKernel {
                     crate::pool::proceed(iterations.get().is_multiple_of(CLOCK_ITERATIONS))
                 };
                 let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| {
-                    let Form::Portable(body) = &kernels[0][0].0 else { return None };
+                    let Implementation::Portable(body) = &kernels[0][0].0 else { return None };
                     // SAFETY: the driver's addresses are those of the body's buffers.
                     unsafe { body.run_steady(steady, bindings, &mut || proceed()) }
                 };
@@ -229,7 +236,7 @@ fn generated_gemm(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
     #[cfg(test)]
     crate::dump::record_gemm(gemm.describe());
     let prepared = Prepared::compiled(kernel, &jit::Generator, false);
-    Some(LoadedKernel(Form::Gemm(Box::new((gemm, prepared)))))
+    Some(LoadedKernel(Implementation::Gemm(Box::new((gemm, prepared)))))
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -99,10 +99,11 @@ impl AmxVnniGemm {
         }
         let mc = m.div_ceil(m.div_ceil(MAX_MC)).next_multiple_of(MICROTILE);
         // A part of few rows mostly spends its time packing columns.
-        let pieces =
+        let wanted_chunks =
             (m.clamp(MICROTILE, mc) * n * k / CHUNK_MULTIPLICATIONS).clamp(1, MAX_N_CHUNKS);
-        let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
-        let nc = n.div_ceil(pieces).next_multiple_of(ColumnsOfB::per_cache_line(element_bytes));
+        let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
+        let nc =
+            n.div_ceil(wanted_chunks).next_multiple_of(ColumnsOfB::per_cache_line(element_bytes));
         let mr = if engine == Engine::Amx { MICROTILE } else { vnni::MR };
         let signed = lhs.stored == Stored::I8;
         let of = |tall: bool| match engine {
@@ -149,26 +150,26 @@ impl AmxVnniGemm {
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let (m, n) = (gemm.m, gemm.n);
-        let (down, across) = (m.div_ceil(self.mc), n.div_ceil(self.nc));
+        let (m_chunks, n_chunks) = (m.div_ceil(self.mc), n.div_ceil(self.nc));
         let bytes = match gemm.prologues[0] {
             Some(_) => gemm.batches * m * self.padded_row_bytes(gemm),
             None => 0,
         };
-        with_memory(&PACKED_A, bytes, |left| {
-            let (left, thread_bindings) = (Memory(left as *mut f32), Shared(*bindings));
+        with_memory(&PACKED_A, bytes, |a| {
+            let (a, thread_bindings) = (Memory(a as *mut f32), Shared(*bindings));
             // SAFETY: the caller's promise; the memory has room for all rows.
-            unsafe { self.fill_a(gemm, left, bindings, pool)? };
+            unsafe { self.fill_a(gemm, a, bindings, pool)? };
             let cost_ns = gemm.cost_ns() / 4;
-            pool.run(gemm.batches * down * across, cost_ns, &|i, scratch| {
-                let (row, column) = (i / across % down * self.mc, i % across * self.nc);
+            pool.run(gemm.batches * m_chunks * n_chunks, cost_ns, &|i, scratch| {
+                let (row, column) = (i / n_chunks % m_chunks * self.mc, i % n_chunks * self.nc);
                 let c_block = CBlock {
-                    batch: i / (down * across),
+                    batch: i / (m_chunks * n_chunks),
                     rows: row..(row + self.mc).min(m),
                     columns: column..(column + self.nc).min(n),
                 };
                 // SAFETY: the caller's promise; parts do not overlap.
                 unsafe {
-                    self.run_block(gemm, prepared, &c_block, left, thread_bindings.get(), scratch)
+                    self.run_block(gemm, prepared, &c_block, a, thread_bindings.get(), scratch)
                 }
             })
         })
@@ -187,11 +188,11 @@ impl AmxVnniGemm {
     ) -> Result<(), ExecError> {
         let Some(prologue) = &gemm.prologues[0] else { return Ok(()) };
         let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
-        let pieces = gemm.m.div_ceil(PROLOGUE_ROWS);
+        let row_blocks = gemm.m.div_ceil(PROLOGUE_ROWS);
         let thread_bindings = Shared(*bindings);
         let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
-        pool.run(gemm.batches * pieces, cost_ns, &|i, scratch| {
-            let (batch, row) = (i / pieces, i % pieces * PROLOGUE_ROWS);
+        pool.run(gemm.batches * row_blocks, cost_ns, &|i, scratch| {
+            let (batch, row) = (i / row_blocks, i % row_blocks * PROLOGUE_ROWS);
             let rows = row..(row + PROLOGUE_ROWS).min(gemm.m);
             let to = (to.get() as *mut u8).wrapping_add((batch * gemm.m + row) * bytes);
             // SAFETY: the caller's promise; the pieces have different rows.
@@ -229,9 +230,9 @@ impl AmxVnniGemm {
         let sizes =
             [packed_columns * k_bytes, packed.next_multiple_of(K_BLOCK_BYTES), sums, computed];
         with_memory(&MEMORY, sizes.iter().sum(), |panels| {
-            let left = panels.wrapping_add(sizes[0]);
-            let start = left.wrapping_add(sizes[1]) as *mut f32;
-            let computed = left.wrapping_add(sizes[1] + sizes[2]);
+            let a = panels.wrapping_add(sizes[0]);
+            let start = a.wrapping_add(sizes[1]) as *mut f32;
+            let computed = a.wrapping_add(sizes[1] + sizes[2]);
             let (row, column) = (c_block.rows.start, c_block.columns.start);
             let target = match out {
                 Some(out) => out.target(bindings, &gemm.batch, c_block.batch, row, column),
@@ -239,17 +240,17 @@ impl AmxVnniGemm {
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                let left = match gemm.prologues[0] {
+                let a = match gemm.prologues[0] {
                     Some(_) => {
                         let before = (c_block.batch * gemm.m + row) * k_bytes;
                         let start = (prologue.get() as *const u8).wrapping_add(before);
                         RowsOfA { start, lda: k_bytes as isize }
                     }
-                    None => self.rows_of_a(gemm, c_block, left, bindings),
+                    None => self.rows_of_a(gemm, c_block, a, bindings),
                 };
                 if let Some(factor) = self.compensation {
                     let signed = gemm.lhs.stored == Stored::I8;
-                    compensate(left, signed, (rows, gemm.k), factor, (target, columns));
+                    compensate(a, signed, (rows, gemm.k), factor, (target, columns));
                 }
                 for first in c_block.columns.clone().step_by(packed_columns) {
                     let some = first..c_block.columns.end.min(first + packed_columns);
@@ -264,13 +265,7 @@ impl AmxVnniGemm {
                     }
                     let start = target.start.wrapping_add(first - column);
                     let target = CTile { start, ..target };
-                    self.run_microkernel(
-                        rows,
-                        k_bytes / K_BLOCK_BYTES,
-                        left,
-                        (panels, count),
-                        target,
-                    );
+                    self.run_microkernel(rows, k_bytes / K_BLOCK_BYTES, a, (panels, count), target);
                 }
                 if out.is_some() {
                     return Ok(());
@@ -346,13 +341,13 @@ impl AmxVnniGemm {
     /// Multiplies all rows of a part by packed panels.
     ///
     /// # Safety
-    /// `left` has `rows` rows of `blocks` blocks; `panels` panels of as many blocks are packed at
+    /// `a` has `rows` rows of `blocks` blocks; `panels` panels of as many blocks are packed at
     /// `b`; the target has room for the rows.
     unsafe fn run_microkernel(
         &self,
         rows: usize,
         blocks: usize,
-        left: RowsOfA,
+        a: RowsOfA,
         (b, panels): (*const u8, usize),
         to: CTile,
     ) {
@@ -361,8 +356,8 @@ impl AmxVnniGemm {
                    tiles: usize,
                    config: &TileConfig| {
             let call = AmxCall {
-                a: left.start.wrapping_offset(row as isize * left.lda),
-                lda: left.lda,
+                a: a.start.wrapping_offset(row as isize * a.lda),
+                lda: a.lda,
                 b,
                 c: to.start.wrapping_offset(row as isize * to.ldc),
                 ldc: 4 * to.ldc,
@@ -391,7 +386,7 @@ impl AmxVnniGemm {
 /// # Safety
 /// The rows are valid for reads, the result for writes.
 unsafe fn compensate(
-    left: RowsOfA,
+    a: RowsOfA,
     signed: bool,
     (rows, k): (usize, usize),
     factor: i32,
@@ -400,7 +395,7 @@ unsafe fn compensate(
     for row in 0..rows {
         // SAFETY: the caller's promise.
         let (bytes, sums) = unsafe {
-            let start = left.start.wrapping_offset(row as isize * left.lda);
+            let start = a.start.wrapping_offset(row as isize * a.lda);
             let sums = to.start.wrapping_offset(row as isize * to.ldc) as *mut i32;
             (std::slice::from_raw_parts(start, k), std::slice::from_raw_parts_mut(sums, columns))
         };

@@ -3,7 +3,7 @@
 
 use super::indirect::PanelAddresses;
 use super::operand::CTile;
-use super::pack::{PackBlock, Rows, pack};
+use super::pack::{PackBlock, RowMajorB, pack};
 use super::{
     CHUNK_MEMORY, Chunk, EPILOGUE_ELEMENTS, Gemm, Memory, OperandA, OperandBlock, PREFETCH_ROWS,
     PackedOperands, PrepackedB, integers,
@@ -344,7 +344,7 @@ impl Gemm {
             let size = rhs.stored.size() as isize;
             let (start, step) = (start.wrapping_offset(first * size), step * size);
             let (rows, columns) = (k_range.len(), columns.len());
-            let rows = Rows { start, step, stored: rhs.stored, rows, columns, width };
+            let rows = RowMajorB { start, ldb: step, stored: rhs.stored, rows, columns, nr: width };
             // SAFETY: the caller's promise.
             return unsafe { rows.pack(to) };
         }

@@ -40,9 +40,9 @@ impl DotGemm {
             |columns: usize| DotMicrokernel { rows: gemm.m, columns, stored: rhs.stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
-        let pieces = (gemm.m * n * gemm.k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
-        let pieces = if pieces > 1 { pieces.next_multiple_of(2) } else { 1 };
-        let chunk = n.div_ceil(pieces).next_multiple_of(columns);
+        let wanted_chunks = (gemm.m * n * gemm.k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
+        let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
+        let chunk = n.div_ceil(wanted_chunks).next_multiple_of(columns);
         Some(DotGemm { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
     }
 
@@ -73,13 +73,13 @@ impl DotGemm {
         let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(gemm.n);
         let prologue = gemm.prologues[1].as_ref();
         let computed = prologue.map_or(0, |prologue| prologue.bytes(self.columns, k) / 4 + 1);
-        let left = k.div_ceil(LANES) * LANES * m;
-        let sizes = [left, m * self.columns * LANES, m * columns.len(), computed];
+        let packed_a = k.div_ceil(LANES) * LANES * m;
+        let sizes = [packed_a, m * self.columns * LANES, m * columns.len(), computed];
         let sizes = sizes.map(|n| n.next_multiple_of(LANES));
         let bytes = sizes.iter().sum::<usize>() * 4;
         with_memory(&CHUNK_MEMORY, bytes, |memory| {
-            let left = memory as *mut f32;
-            let chains = left.wrapping_add(sizes[0]);
+            let packed_a = memory as *mut f32;
+            let chains = packed_a.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
             let computed = tile.wrapping_add(sizes[2]) as *mut u8;
             let target = match &gemm.c_in_place {
@@ -88,16 +88,17 @@ impl DotGemm {
             };
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                self.pack_a(gemm, batch, left, bindings, scratch);
+                self.pack_a(gemm, batch, packed_a, bindings, scratch);
                 let step = gemm.rhs.outer.step().expect("checked when the GEMM was compiled")
                     * gemm.rhs.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
-                    let some = OperandBlock { batch, outer: j..j + width, k_range: 0..k };
-                    let start = gemm.b_start(&some, computed, bindings, scratch);
+                    let columns_of_call =
+                        OperandBlock { batch, outer: j..j + width, k_range: 0..k };
+                    let start = gemm.b_start(&columns_of_call, computed, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
-                    let call = DotCall { a: left, b, ldb: step, out: chains, k };
+                    let call = DotCall { a: packed_a, b, ldb: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
                     self.finish(gemm, chains, width, j - columns.start, target);
                 }

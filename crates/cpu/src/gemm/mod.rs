@@ -187,15 +187,15 @@ impl Gemm {
         let mut gemm = Gemm::with_blocking(kernel, lhs, rhs, blocking)?;
         gemm.prologues = [(&gemm.lhs, gemm.m), (&gemm.rhs, gemm.n)]
             .map(|(side, outer)| Prologue::new(maps, side, [outer, gemm.k]));
-        let [left, right] = &gemm.prologues;
+        let [of_a, of_b] = &gemm.prologues;
         let along_k = |prologue: &Option<Prologue>| prologue.as_ref().map(Prologue::along_k);
-        let found = left.iter().chain(right).count();
-        if found < maps.len() || along_k(left) == Some(false) {
+        let found = of_a.iter().chain(of_b).count();
+        if found < maps.len() || along_k(of_a) == Some(false) {
             return None;
         }
         let (rhs, blocking, n) = (&gemm.rhs, &gemm.blocking, gemm.n);
         let direct = rhs.outer.step() == Some(1) && rhs.k_dims.step().is_some() && n > 1;
-        let direct = direct && along_k(right) != Some(true);
+        let direct = direct && along_k(of_b) != Some(true);
         if direct && blocking.max_chunk_tiles() < MIN_PACK_AHEAD_TILES {
             gemm.direct = Some(Functions::default());
             if blocking.max_chunk_tiles() > 1 {
@@ -216,8 +216,8 @@ impl Gemm {
 
     /// Decides the sizes of the blocks of fused operands. `None` if the blocks would be too narrow.
     fn size_prologue_blocks(&mut self) -> Option<()> {
-        let across = self.prologues[1].as_ref().is_some_and(|prologue| !prologue.along_k());
-        if across && self.amx_vnni.is_some() {
+        let along_n = self.prologues[1].as_ref().is_some_and(|prologue| !prologue.along_k());
+        if along_n && self.amx_vnni.is_some() {
             return None;
         }
         let columns = self.blocking.n_panels.div_ceil(self.blocking.n_chunks) * self.blocking.nr();
@@ -226,16 +226,16 @@ impl Gemm {
         }
         let whole = self.amx_vnni.is_some() || self.dots.is_some();
         let depth = if whole { self.k } else { self.blocking.kc };
-        let left = match &self.amx_vnni {
+        let a_ld = match &self.amx_vnni {
             Some(amx_vnni) => amx_vnni.prologue_ld(self),
             None if self.packs_whole_a() => self.k,
             None => depth,
         };
         if let Some(prologue) = &mut self.prologues[0] {
-            self.lhs = prologue.in_blocks(left);
+            self.lhs = prologue.in_blocks(a_ld);
         }
         if let Some(prologue) = &mut self.prologues[1] {
-            self.rhs = prologue.in_blocks(if across { columns } else { depth });
+            self.rhs = prologue.in_blocks(if along_n { columns } else { depth });
         }
         Some(())
     }
@@ -406,9 +406,9 @@ impl Gemm {
         pool: &Pool,
     ) -> Result<(), ExecError> {
         let elements = self.m * self.k;
-        let pieces =
+        let tasks =
             if elements < MIN_PARALLEL_PACK_ELEMENTS { 1 } else { self.blocking.m_tiles.min(16) };
-        let each = self.blocking.m_tiles.div_ceil(pieces);
+        let each = self.blocking.m_tiles.div_ceil(tasks);
         let thread_bindings = Shared(*bindings);
         let cost_ns = elements as u64 / 4;
         pool.run(self.blocking.m_tiles.div_ceil(each), cost_ns, &|i, scratch| {
@@ -528,19 +528,19 @@ impl Gemm {
         packed: PackedOperands,
         partial_results: Memory,
     ) -> Result<(), ExecError> {
-        let (down, across) = match &self.dots {
+        let (m_chunks, n_chunks) = match &self.dots {
             Some(dots) => (1, dots.chunks()),
             None => (self.blocking.m_chunks, self.blocking.n_chunks),
         };
-        let chunks = self.batches * self.blocking.split_k * down * across;
+        let chunks = self.batches * self.blocking.split_k * m_chunks * n_chunks;
         let work = self.element_work().saturating_mul(self.n).saturating_mul(self.blocking.part_k);
-        let at_once = (TASK_MULTIPLICATIONS * down * across / work.max(1)).clamp(1, chunks);
+        let at_once = (TASK_MULTIPLICATIONS * m_chunks * n_chunks / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
         let thread_bindings = Shared(*bindings);
         let packed = &packed;
         let job = |first: usize, scratch: &mut Scratch| {
             for i in first * at_once..((first + 1) * at_once).min(chunks) {
-                let (of, rest) = (i / (down * across), i % (down * across));
+                let (of, rest) = (i / (m_chunks * n_chunks), i % (m_chunks * n_chunks));
                 let (batch, part) = (of / self.blocking.split_k, of % self.blocking.split_k);
                 let range = |i: usize, of: usize, all: usize| i * all / of..(i + 1) * all / of;
                 // SAFETY: the caller's promise; chunks do not overlap.
@@ -549,8 +549,8 @@ impl Gemm {
                         dots.run(self, batch, rest, prepared, thread_bindings.get(), scratch)?;
                         continue;
                     }
-                    let tiles = range(rest / across, down, self.blocking.m_tiles);
-                    let panels = range(rest % across, across, self.blocking.n_panels);
+                    let tiles = range(rest / n_chunks, m_chunks, self.blocking.m_tiles);
+                    let panels = range(rest % n_chunks, n_chunks, self.blocking.n_panels);
                     let chunk = Chunk { batch, part, tiles, panels };
                     self.run_chunk(
                         prepared,

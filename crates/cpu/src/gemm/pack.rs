@@ -52,18 +52,18 @@ pub(super) unsafe fn pack(block: &PackBlock<'_>, to: *mut f32, width: usize) {
 }
 
 /// Rows with contiguous columns, which are to be packed into panels.
-pub(super) struct Rows {
+pub(super) struct RowMajorB {
     /// The first element of the first row, and bytes to the next one.
     pub start: *const u8,
-    pub step: isize,
+    pub ldb: isize,
     pub stored: Stored,
     pub rows: usize,
     pub columns: usize,
-    /// Columns of a panel (nr).
-    pub width: usize,
+    /// Columns of a panel.
+    pub nr: usize,
 }
 
-impl Rows {
+impl RowMajorB {
     /// Packs the rows panel by panel, as [`pack`] would pack each panel. It reads whole rows,
     /// because columns of a large matrix may map to few cache sets.
     ///
@@ -85,19 +85,19 @@ impl Rows {
     }
 
     /// # Safety
-    /// As [`Rows::pack`].
+    /// As [`RowMajorB::pack`].
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
     unsafe fn pack_as<const S: u8>(&self, to: *mut f32) {
         for k in 0..self.rows {
-            let row = self.start.wrapping_offset(k as isize * self.step);
+            let row = self.start.wrapping_offset(k as isize * self.ldb);
             // The hardware prefetcher does not follow rows that are short and far apart, so
             // prefetch them explicitly.
-            let next = row.wrapping_offset(PREFETCH_ROWS * self.step);
+            let next = row.wrapping_offset(PREFETCH_ROWS * self.ldb);
             for line in (0..self.columns as isize * size(S)).step_by(64) {
                 _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(line).cast());
             }
-            for first in (0..self.columns).step_by(self.width) {
-                let columns = self.width.min(self.columns - first);
+            for first in (0..self.columns).step_by(self.nr) {
+                let columns = self.nr.min(self.columns - first);
                 let width = columns.next_multiple_of(LANES);
                 let panel = to.wrapping_add(first * self.rows + k * width);
                 for column in (0..columns).step_by(LANES) {

@@ -94,11 +94,14 @@ impl ColumnsOfB {
                         false => _mm512_setzero_si512(),
                     };
                     let (first, second) = (row(2 * pair), row(2 * pair + 1));
-                    let left = self.panel_row(to, panel, pair);
-                    let right = left.wrapping_add(PANEL_BLOCK_BYTES / 2);
-                    _mm512_storeu_si512(left.cast(), _mm512_permutex2var_epi16(first, low, second));
+                    let first_tile = self.panel_row(to, panel, pair);
+                    let second_tile = first_tile.wrapping_add(PANEL_BLOCK_BYTES / 2);
+                    _mm512_storeu_si512(
+                        first_tile.cast(),
+                        _mm512_permutex2var_epi16(first, low, second),
+                    );
                     let high = _mm512_permutex2var_epi16(first, high, second);
-                    _mm512_storeu_si512(right.cast(), high);
+                    _mm512_storeu_si512(second_tile.cast(), high);
                 }
             }
         }
@@ -135,12 +138,16 @@ impl ColumnsOfB {
                     let high = _mm512_unpackhi_epi8(rows_0, rows_1);
                     let low = _mm512_permutexvar_epi16(order, low);
                     let high = _mm512_permutexvar_epi16(order, high);
-                    let left = self.panel_row(to, panel, group);
-                    let right = left.wrapping_add(PANEL_BLOCK_BYTES / 2);
+                    let first_tile = self.panel_row(to, panel, group);
+                    let second_tile = first_tile.wrapping_add(PANEL_BLOCK_BYTES / 2);
                     for (i, vector) in [low, high].into_iter().enumerate() {
-                        let (left, right) = (left.add(32 * i), right.add(32 * i));
-                        _mm256_storeu_si256(left.cast(), _mm512_castsi512_si256(vector));
-                        _mm256_storeu_si256(right.cast(), _mm512_extracti64x4_epi64::<1>(vector));
+                        let (first_tile, second_tile) =
+                            (first_tile.add(32 * i), second_tile.add(32 * i));
+                        _mm256_storeu_si256(first_tile.cast(), _mm512_castsi512_si256(vector));
+                        _mm256_storeu_si256(
+                            second_tile.cast(),
+                            _mm512_extracti64x4_epi64::<1>(vector),
+                        );
                     }
                 }
             }

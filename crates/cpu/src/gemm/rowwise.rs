@@ -48,7 +48,7 @@ impl RowwiseGemm {
 
     fn of_rows(&self, rows: usize) -> &Gemm {
         let found = self.gemms.iter().find(|p| p.0 == rows);
-        &found.expect("it is run on the numbers of rows that it was made for").1
+        &found.expect("it is run on the numbers of rows that it was compiled for").1
     }
 }
 

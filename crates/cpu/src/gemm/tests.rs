@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// The layout of an operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Lie {
+enum Layout {
     /// Row-major, with a gap.
-    Rows,
+    RowMajor,
     /// Column-major, with a gap.
-    Columns,
+    ColumnMajor,
     /// With stride -2.
-    Apart,
+    Strided,
 }
 
 #[derive(Clone, Debug)]
@@ -31,9 +31,9 @@ struct Case {
     dtype: DType,
     /// Batch, M, N, K.
     sizes: [usize; 4],
-    lies: [Lie; 2],
+    layouts: [Layout; 2],
     /// All entries of the batch have the same A.
-    shared_left: bool,
+    same_a: bool,
     body: bool,
 }
 
@@ -55,20 +55,20 @@ impl PrepackedStore for AlwaysPack {
 }
 
 /// Offset and strides `(batch, row, column)` of a matrix, and the elements it spans.
-fn place(lie: Lie, batch: usize, rows: usize, columns: usize) -> (usize, [isize; 3], usize) {
+fn place(layout: Layout, batch: usize, rows: usize, columns: usize) -> (usize, [isize; 3], usize) {
     let (r, c) = (rows as isize, columns as isize);
-    let (offset, [row, column], size) = match lie {
-        Lie::Rows => (0, [c + 3, 1], rows * (columns + 3)),
-        Lie::Columns => (0, [1, r + 2], columns * (rows + 2)),
-        Lie::Apart => (2 * (rows * columns - 1), [-2 * c, -2], 2 * rows * columns),
+    let (offset, [row, column], size) = match layout {
+        Layout::RowMajor => (0, [c + 3, 1], rows * (columns + 3)),
+        Layout::ColumnMajor => (0, [1, r + 2], columns * (rows + 2)),
+        Layout::Strided => (2 * (rows * columns - 1), [-2 * c, -2], 2 * rows * columns),
     };
     (offset, [size as isize, row, column], size * batch)
 }
 
 impl Case {
     /// A case of floats.
-    fn new(dtype: DType, sizes: [usize; 4], lies: [Lie; 2]) -> Case {
-        Case { operands: [dtype; 2], dtype, sizes, lies, shared_left: false, body: false }
+    fn new(dtype: DType, sizes: [usize; 4], layouts: [Layout; 2]) -> Case {
+        Case { operands: [dtype; 2], dtype, sizes, layouts, same_a: false, body: false }
     }
 
     fn access(&self, buffer: u32, offset: usize, strides: &[isize]) -> Access {
@@ -83,9 +83,9 @@ impl Case {
 
     fn kernel(&self) -> (Kernel, [usize; 4]) {
         let [b, m, n, k] = self.sizes;
-        let (left, l, left_size) = place(self.lies[0], b, m, k);
-        let (right, r, right_size) = place(self.lies[1], b, k, n);
-        let batch = if self.shared_left { 0 } else { l[0] };
+        let (left, l, left_size) = place(self.layouts[0], b, m, k);
+        let (right, r, right_size) = place(self.layouts[1], b, k, n);
+        let batch = if self.same_a { 0 } else { l[0] };
         let dtype = self.dtype;
         let mut body = Block::default();
         let mut value = body.push(Inst::Core { dtype });
@@ -156,9 +156,9 @@ impl Case {
             let packed = self.run(threads, Some(&AlwaysPack)).1;
             assert_eq!(bits(&got), bits(&packed), "kept, {threads} threads, {self:?}");
         }
-        let (left, l, _) = place(self.lies[0], b, m, k);
-        let (right, r, _) = place(self.lies[1], b, k, n);
-        let l0 = if self.shared_left { 0 } else { l[0] };
+        let (left, l, _) = place(self.layouts[0], b, m, k);
+        let (right, r, _) = place(self.layouts[1], b, k, n);
+        let l0 = if self.same_a { 0 } else { l[0] };
         let at = |values: &[f64], offset: usize, i: isize| values[(offset as isize + i) as usize];
         for (i, &got) in got.iter().enumerate() {
             let [batch, row, column] = [i / (m * n), i / n % m, i % n].map(|x| x as isize);
@@ -177,8 +177,8 @@ impl Case {
     }
 }
 
-fn lie() -> impl Strategy<Value = Lie> {
-    prop_oneof![Just(Lie::Rows), Just(Lie::Columns), Just(Lie::Apart)]
+fn layout() -> impl Strategy<Value = Layout> {
+    prop_oneof![Just(Layout::RowMajor), Just(Layout::ColumnMajor), Just(Layout::Strided)]
 }
 
 proptest! {
@@ -188,37 +188,39 @@ proptest! {
     fn products_are_exact_sums_whatever_the_sizes_and_the_threads(
         dtype in prop_oneof![Just(DType::F32), Just(DType::BF16), Just(DType::F16)],
         sizes in (1usize..4, 1usize..40, 1usize..150, 1usize..90),
-        lies in (lie(), lie()),
-        shared_left in any::<bool>(),
+        layouts in (layout(), layout()),
+        same_a in any::<bool>(),
         body in any::<bool>(),
     ) {
         let (b, m, n, k) = sizes;
-        let lies = [lies.0, lies.1];
-        Case { shared_left, body, ..Case::new(dtype, [b, m, n, k], lies) }.check();
+        let layouts = [layouts.0, layouts.1];
+        Case { same_a, body, ..Case::new(dtype, [b, m, n, k], layouts) }.check();
     }
 }
 
 #[test]
 fn products_of_many_rows_of_bfloat16_fill_tiles_with_zeros() {
     for sizes in [[1, 16, 32, 64], [1, 17, 33, 65], [2, 70, 100, 320], [1, 530, 70, 700]] {
-        for (body, lie) in [(false, Lie::Rows), (true, Lie::Rows), (true, Lie::Columns)] {
-            Case { body, ..Case::new(DType::BF16, sizes, [Lie::Rows, lie]) }.check();
+        for (body, layout) in
+            [(false, Layout::RowMajor), (true, Layout::RowMajor), (true, Layout::ColumnMajor)]
+        {
+            Case { body, ..Case::new(DType::BF16, sizes, [Layout::RowMajor, layout]) }.check();
         }
     }
 }
 
 #[test]
 fn large_products_are_cut_into_blocks_without_a_change() {
-    for (sizes, lies) in [
-        ([1, 600, 70, 700], [Lie::Rows, Lie::Rows]),
-        ([1, 40, 700, 2100], [Lie::Columns, Lie::Columns]),
-        ([1, 5, 1100, 2500], [Lie::Rows, Lie::Rows]),
-        ([1, 1, 1500, 3000], [Lie::Rows, Lie::Columns]),
-        ([3, 130, 140, 300], [Lie::Rows, Lie::Apart]),
-        ([1, 1030, 17, 1100], [Lie::Rows, Lie::Rows]),
+    for (sizes, layouts) in [
+        ([1, 600, 70, 700], [Layout::RowMajor, Layout::RowMajor]),
+        ([1, 40, 700, 2100], [Layout::ColumnMajor, Layout::ColumnMajor]),
+        ([1, 5, 1100, 2500], [Layout::RowMajor, Layout::RowMajor]),
+        ([1, 1, 1500, 3000], [Layout::RowMajor, Layout::ColumnMajor]),
+        ([3, 130, 140, 300], [Layout::RowMajor, Layout::Strided]),
+        ([1, 1030, 17, 1100], [Layout::RowMajor, Layout::RowMajor]),
     ] {
         for body in [false, true] {
-            Case { shared_left: true, body, ..Case::new(DType::F32, sizes, lies) }.check();
+            Case { same_a: true, body, ..Case::new(DType::F32, sizes, layouts) }.check();
         }
     }
 }
@@ -234,8 +236,8 @@ fn first_tiles_pack_for_the_others_block_by_block() {
         (BF16, [1, 15, 100, 700]),
     ] {
         for body in [false, true] {
-            let lies = [Lie::Columns, Lie::Rows];
-            Case { body, ..Case::new(dtype, sizes, lies) }.check();
+            let layouts = [Layout::ColumnMajor, Layout::RowMajor];
+            Case { body, ..Case::new(dtype, sizes, layouts) }.check();
         }
     }
 }
@@ -250,8 +252,10 @@ fn few_columns_meet_rows_where_these_lie_on_each_thread() {
         [2, 90, 33, 300],
         [1, 300, 20, 1021],
     ] {
-        for (body, lie) in [(false, Lie::Columns), (true, Lie::Apart), (true, Lie::Rows)] {
-            Case { body, ..Case::new(DType::F32, sizes, [Lie::Rows, lie]) }.check();
+        for (body, layout) in
+            [(false, Layout::ColumnMajor), (true, Layout::Strided), (true, Layout::RowMajor)]
+        {
+            Case { body, ..Case::new(DType::F32, sizes, [Layout::RowMajor, layout]) }.check();
         }
     }
 }
@@ -269,8 +273,8 @@ fn products_of_few_rows_are_sums_of_parts() {
         (F32, [1, 2, 40, 5001]),
     ] {
         for body in [false, true] {
-            let lies = [Lie::Columns, Lie::Rows];
-            Case { body, ..Case::new(dtype, sizes, lies) }.check();
+            let layouts = [Layout::ColumnMajor, Layout::RowMajor];
+            Case { body, ..Case::new(dtype, sizes, layouts) }.check();
         }
     }
 }

@@ -27,13 +27,11 @@ pub(crate) enum Multiply {
 
 impl Multiply {
     /// For operands of these data types; `None` if AMX does not multiply them.
-    pub fn of(left: Stored, right: Stored) -> Option<Multiply> {
+    pub fn of(a: Stored, b: Stored) -> Option<Multiply> {
         let byte = |stored| matches!(stored, Stored::I8 | Stored::U8);
-        match (left, right) {
+        match (a, b) {
             (Stored::BF16, Stored::BF16) => Some(Multiply::BF16),
-            _ if byte(left) && byte(right) => {
-                Some(Multiply::Bytes(left == Stored::I8, right == Stored::I8))
-            }
+            _ if byte(a) && byte(b) => Some(Multiply::Bytes(a == Stored::I8, b == Stored::I8)),
             _ => None,
         }
     }
@@ -237,9 +235,9 @@ impl AmxMicrokernel {
             asm.lea_indexed(high, a, lda_16, 1, 0);
             asm.vex(LOAD, A_TILES[1], 0, strided(high, lda), None);
         }
-        for (half, left) in (0..self.down()).zip(A_TILES) {
-            for (sum, right) in (2 * half..).zip(B_TILES) {
-                asm.vex(self.multiply.op(), sum, right, Source::Reg(left), None);
+        for (half, a_tile) in (0..self.down()).zip(A_TILES) {
+            for (sum, b_tile) in (2 * half..).zip(B_TILES) {
+                asm.vex(self.multiply.op(), sum, b_tile, Source::Reg(a_tile), None);
             }
         }
         asm.add(a, K_BLOCK_BYTES as i32);

@@ -66,36 +66,37 @@ impl Function {
 
 /// The most functions in the cache. Programs update many parameters in the same way and repeat
 /// their layers. The cache is emptied when it is full.
-const MOST_KEPT: usize = 1024;
+const MAX_CACHED: usize = 1024;
 
-type Kept = FxHashMap<Chain, (Isa, Shared)>;
+type Cache = FxHashMap<Chain, (Isa, Shared)>;
 
-static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
+static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 
-fn with_kept<T>(f: impl FnOnce(&mut Kept) -> T) -> T {
+fn with_cache<T>(f: impl FnOnce(&mut Cache) -> T) -> T {
     // Each critical section leaves the table consistent, also when it unwinds.
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    f(kept.get_or_insert_default())
+    let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    f(cache.get_or_insert_default())
 }
 
 /// Clears the cache.
 pub(super) fn forget() {
     // Outside the lock, because dropping a function also unregisters its name.
-    let kept = with_kept(std::mem::take);
-    drop(kept);
+    let cache = with_cache(std::mem::take);
+    drop(cache);
 }
 
 /// The function of a chain: a cached one, under the name of the kernel that it was first compiled
 /// for, or a new one.
 pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
-    let kept = with_kept(|kept| kept.get(chain).filter(|k| k.0 == level()).map(|k| k.1.clone()));
-    if kept.is_some() {
-        return kept;
+    let cached =
+        with_cache(|cache| cache.get(chain).filter(|k| k.0 == level()).map(|k| k.1.clone()));
+    if cached.is_some() {
+        return cached;
     }
     let function = Shared(Arc::new(Function::new(chain, name)?));
-    let full = with_kept(|kept| {
-        let full = (kept.len() >= MOST_KEPT).then(|| std::mem::take(kept));
-        kept.insert(chain.clone(), (level(), function.clone()));
+    let full = with_cache(|cache| {
+        let full = (cache.len() >= MAX_CACHED).then(|| std::mem::take(cache));
+        cache.insert(chain.clone(), (level(), function.clone()));
         full
     });
     drop(full);

@@ -1,6 +1,6 @@
 //! GEMM of integers against the portable executor: the same bits, with any overflow.
 
-use super::{Case, Lie, lie};
+use super::{Case, Layout, layout};
 use crate::gemm::Gemm;
 use crate::gemm::amx_vnni::{AmxVnniGemm, Engine};
 use crate::jit::vnni;
@@ -78,8 +78,8 @@ fn check(case: &Case) {
     }
     let [_, _, n, k] = case.sizes;
     let bytes = left.size() == 1 && right.size() == 1 && case.dtype.size() <= 4;
-    let lie = case.lies[0] == Lie::Rows && case.lies[1] != Lie::Apart;
-    if bytes && lie && n >= 16 && k >= 64 && vnni::available() {
+    let layout = case.layouts[0] == Layout::RowMajor && case.layouts[1] != Layout::Strided;
+    if bytes && layout && n >= 16 && k >= 64 && vnni::available() {
         for threads in 1..=2 {
             let got = run(&kernel, dtypes, sizes, Implementation::Vnni(threads));
             assert!(got == want, "vectors, {threads} threads, {case:?}");
@@ -100,8 +100,8 @@ proptest! {
         wide in prop_oneof![Just(DType::I32), Just(DType::U32), Just(DType::I64)],
         as_wide in 0..3usize,
         sizes in (1usize..4, 1usize..70, 1usize..150, 1usize..200),
-        lies in (lie(), lie()),
-        shared_left in any::<bool>(),
+        layouts in (layout(), layout()),
+        same_a in any::<bool>(),
         body in any::<bool>(),
     ) {
         let (b, m, n, k) = sizes;
@@ -109,8 +109,8 @@ proptest! {
         if let Some(operand) = operands.get_mut(as_wide) {
             *operand = wide;
         }
-        let new = Case::new(wide, [b, m, n, k], [lies.0, lies.1]);
-        check(&Case { operands, shared_left, body, ..new });
+        let new = Case::new(wide, [b, m, n, k], [layouts.0, layouts.1]);
+        check(&Case { operands, same_a, body, ..new });
     }
 
     #[test]
@@ -118,12 +118,12 @@ proptest! {
         signs in (any::<bool>(), any::<bool>()),
         dtype in prop_oneof![Just(DType::I32), Just(DType::I16), Just(DType::U32)],
         sizes in (1usize..3, 1usize..100, 1usize..150, 1usize..300),
-        right in lie(),
+        right in layout(),
         body in any::<bool>(),
     ) {
         let (b, m, n, k) = sizes;
         let of = |signed: bool| if signed { DType::I8 } else { DType::U8 };
-        let new = Case::new(dtype, [b, m, n, k], [Lie::Rows, right]);
+        let new = Case::new(dtype, [b, m, n, k], [Layout::RowMajor, right]);
         check(&Case { operands: [of(signs.0), of(signs.1)], body, ..new });
     }
 }
@@ -132,9 +132,13 @@ proptest! {
 fn products_of_narrow_integers_wrap() {
     for dtype in [DType::I8, DType::U8, DType::I16, DType::U16] {
         for sizes in [[1, 1, 64, 128], [2, 17, 33, 65], [1, 5, 7, 9], [1, 70, 130, 320]] {
-            for lies in [[Lie::Rows; 2], [Lie::Rows, Lie::Columns], [Lie::Apart, Lie::Rows]] {
+            for layouts in [
+                [Layout::RowMajor; 2],
+                [Layout::RowMajor, Layout::ColumnMajor],
+                [Layout::Strided, Layout::RowMajor],
+            ] {
                 for body in [false, true] {
-                    check(&Case { body, ..Case::new(dtype, sizes, lies) });
+                    check(&Case { body, ..Case::new(dtype, sizes, layouts) });
                 }
             }
         }
@@ -144,17 +148,17 @@ fn products_of_narrow_integers_wrap() {
 #[test]
 fn large_products_of_integers_are_cut_without_a_change() {
     use DType::{I8, I16, I32, U8};
-    for (operands, sizes, lies) in [
-        ([I8, I8], [1, 8, 1024, 1000], [Lie::Rows, Lie::Rows]),
-        ([U8, I8], [1, 530, 70, 700], [Lie::Rows, Lie::Columns]),
-        ([I8, U8], [3, 33, 300, 128], [Lie::Rows, Lie::Rows]),
-        ([I16, I8], [1, 40, 700, 2100], [Lie::Columns, Lie::Columns]),
-        ([I32, I32], [1, 3, 1030, 2500], [Lie::Rows, Lie::Rows]),
-        ([I8, I32], [1, 1, 700, 2000], [Lie::Apart, Lie::Rows]),
-        ([I32, U8], [1, 4, 300, 1000], [Lie::Rows, Lie::Columns]),
+    for (operands, sizes, layouts) in [
+        ([I8, I8], [1, 8, 1024, 1000], [Layout::RowMajor, Layout::RowMajor]),
+        ([U8, I8], [1, 530, 70, 700], [Layout::RowMajor, Layout::ColumnMajor]),
+        ([I8, U8], [3, 33, 300, 128], [Layout::RowMajor, Layout::RowMajor]),
+        ([I16, I8], [1, 40, 700, 2100], [Layout::ColumnMajor, Layout::ColumnMajor]),
+        ([I32, I32], [1, 3, 1030, 2500], [Layout::RowMajor, Layout::RowMajor]),
+        ([I8, I32], [1, 1, 700, 2000], [Layout::Strided, Layout::RowMajor]),
+        ([I32, U8], [1, 4, 300, 1000], [Layout::RowMajor, Layout::ColumnMajor]),
     ] {
         for body in [false, true] {
-            check(&Case { operands, body, ..Case::new(I32, sizes, lies) });
+            check(&Case { operands, body, ..Case::new(I32, sizes, layouts) });
         }
     }
 }
