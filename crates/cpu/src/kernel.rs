@@ -246,13 +246,15 @@ fn generated_gemm(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
 
 /// A GEMM through the `gemm` crate.
 fn gemm_crate_matmul(kernel: &Kernel) -> Option<Matmul> {
-    match &kernel.core {
-        // The library detects the instruction set itself, and does not know about a limit.
-        Core::Matmul { lhs, rhs, .. } if Isa::best() == Isa::machine() => {
-            Matmul::new(kernel, lhs, rhs)
-        }
-        _ => None,
+    let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
+    // The library detects the instruction set itself, and does not know about a limit.
+    if Isa::best() != Isa::machine() {
+        return None;
     }
+    let matmul = Matmul::new(kernel, lhs, rhs)?;
+    #[cfg(all(test, target_arch = "x86_64"))]
+    crate::dump::record_gemm(matmul.describe());
+    Some(matmul)
 }
 
 /// The GEMM of a kernel over rows that is run on these numbers of rows at a time.

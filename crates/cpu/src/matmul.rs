@@ -201,6 +201,26 @@ impl Matmul {
         })
     }
 
+    /// The decisions, as text for the dump.
+    #[cfg(test)]
+    pub fn describe(&self) -> String {
+        let in_place = |matrix: &Matrix| matrix.steps().is_some();
+        format!(
+            "crate gemm {}x{}x{} of {}, batch {:?}: panels of {} by {}; A regular {}, B regular {}, \
+             result in place {}",
+            self.m,
+            self.n,
+            self.k,
+            self.dtype,
+            self.batch.as_slice(),
+            self.panel_rows,
+            self.panel_columns,
+            in_place(&self.lhs),
+            in_place(&self.rhs),
+            self.direct.is_some(),
+        )
+    }
+
     /// Runs the GEMM and the epilogue of its kernel.
     ///
     /// # Safety

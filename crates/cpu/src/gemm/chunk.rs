@@ -243,7 +243,7 @@ impl Gemm {
     /// in memory, its micro-kernel packs the panel for the other tiles.
     ///
     /// # Safety
-    /// As [`Gemm::slab`].
+    /// As [`Gemm::run_slab`].
     unsafe fn run_tile(
         &self,
         block: &KBlock<'_>,

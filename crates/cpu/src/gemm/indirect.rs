@@ -91,7 +91,7 @@ impl IndirectB {
     /// Runs the micro-kernel of a tile of a panel.
     ///
     /// # Safety
-    /// As [`Gemm::slab`]; the call is complete except for the address of the columns.
+    /// As [`Gemm::run_slab`]; the call is complete except for the address of the columns.
     pub unsafe fn tile(
         &self,
         gemm: &Gemm,

@@ -80,7 +80,7 @@ impl Gemm {
         }
     }
 
-    /// Computes some panels for some rows of an entry. B is packed from address `right` on; if
+    /// Computes some panels for some rows of an entry. B is packed from address `packed_b` on; if
     /// `first` is true, this call packs it. A is packed with the first panels, or read in memory.
     ///
     /// # Safety
