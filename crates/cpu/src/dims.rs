@@ -28,7 +28,7 @@ impl Dims {
     }
 
     /// The stride from each index to the next, if it is constant.
-    pub fn step(&self) -> Option<isize> {
+    pub fn stride(&self) -> Option<isize> {
         match self.0.as_slice() {
             [] => Some(1),
             [(_, stride)] => Some(*stride),
@@ -37,7 +37,7 @@ impl Dims {
     }
 
     /// The stride along the innermost dimension.
-    pub fn inner_step(&self) -> isize {
+    pub fn inner_stride(&self) -> isize {
         self.0.last().map_or(1, |d| d.1)
     }
 
@@ -49,12 +49,13 @@ impl Dims {
     /// True if consecutive indices are closer in memory than those of the other dimensions, or
     /// equally close and in longer runs.
     pub fn is_denser_than(&self, other: &Dims) -> bool {
-        let by = |dims: &Dims| (dims.inner_step().unsigned_abs(), usize::MAX - dims.inner_extent());
+        let by =
+            |dims: &Dims| (dims.inner_stride().unsigned_abs(), usize::MAX - dims.inner_extent());
         by(self) < by(other)
     }
 
     /// The strides along the other dimensions, innermost first.
-    pub fn outer_steps(&self) -> impl Iterator<Item = isize> {
+    pub fn outer_strides(&self) -> impl Iterator<Item = isize> {
         self.0.iter().rev().skip(1).map(|d| d.1)
     }
 
@@ -70,10 +71,10 @@ impl Dims {
 
     /// Writes the distances of the indices from `first` on.
     pub fn fill(&self, first: usize, to: &mut [isize]) {
-        let step = self.inner_step();
+        let stride = self.inner_stride();
         self.runs(first, to.len(), |done, start, n| {
             for (i, to) in to[done..done + n].iter_mut().enumerate() {
-                *to = start + i as isize * step;
+                *to = start + i as isize * stride;
             }
         });
     }
@@ -82,7 +83,7 @@ impl Dims {
     /// from `first` on; `done` counts the indices before the run.
     #[inline(always)]
     pub fn runs(&self, first: usize, n: usize, mut f: impl FnMut(usize, isize, usize)) {
-        let Some((&(extent, step), outer)) = self.0.split_last() else {
+        let Some((&(extent, stride), outer)) = self.0.split_last() else {
             return (0..n).for_each(|i| f(i, 0, 1));
         };
         let (mut inner, mut rest) = (first % extent, first / extent);
@@ -98,7 +99,7 @@ impl Dims {
         let mut done = 0;
         while done < n {
             let len = (extent - inner).min(n - done);
-            f(done, start + inner as isize * step, len);
+            f(done, start + inner as isize * stride, len);
             (done, inner) = (done + len, 0);
             for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {
                 (*digit, start) = (*digit + 1, start + stride);
@@ -125,8 +126,8 @@ mod tests {
             dims.fill(first, &mut some);
             assert_eq!(some, all[first..]);
         }
-        assert_eq!(Dims::new([(3, 4), (4, 1)].into_iter()).step(), Some(1));
-        assert_eq!((dims.step(), dims.inner_step()), (None, 1));
+        assert_eq!(Dims::new([(3, 4), (4, 1)].into_iter()).stride(), Some(1));
+        assert_eq!((dims.stride(), dims.inner_stride()), (None, 1));
         assert_eq!(Dims::new([(1, 9)].into_iter()).at(0), 0);
     }
 }

@@ -21,16 +21,16 @@ use std::ops::Range;
 
 /// Multiplications that a panel should have: about ten microseconds. The same on every machine,
 /// because the library splits its sums depending on the sizes of a panel.
-const PANEL_WORK: usize = 1 << 20;
+const PANEL_MULTIPLICATIONS: usize = 1 << 20;
 /// The fewest rows of a panel: with fewer, packing B for a panel of rows costs too much.
 const MIN_ROWS: usize = 96;
 /// The fewest columns of a panel: with fewer, a panel of columns costs too much per element of A.
 const MIN_COLUMNS: usize = 64;
 /// The number of columns of a panel is a multiple of this.
-const COLUMN_UNIT: usize = 16;
+const NC_UNIT: usize = 16;
 /// kc: the most K of a block of copied operands. It does not depend on the shape, so that fused and
 /// unfused GEMMs split their sums at the same indices.
-const BLOCK_DEPTH: usize = 512;
+const MAX_KC: usize = 512;
 
 thread_local! {
     static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
@@ -64,8 +64,8 @@ impl Matrix {
     }
 
     /// Elements between rows and between columns, if each has a constant stride.
-    fn steps(&self) -> Option<(isize, isize)> {
-        Some((self.rows.step()?, self.columns.step()?))
+    fn strides(&self) -> Option<(isize, isize)> {
+        Some((self.rows.stride()?, self.columns.stride()?))
     }
 
     /// The position of the first element of an entry of the batch.
@@ -91,7 +91,7 @@ pub(crate) struct Matmul {
     lhs: Matrix,
     rhs: Matrix,
     /// The result, if the kernel has no epilogue.
-    direct: Option<Matrix>,
+    c_in_place: Option<Matrix>,
     panel_rows: usize,
     panel_columns: usize,
 }
@@ -127,12 +127,12 @@ impl<T> View<T> {
 struct InPlace<T> {
     lhs: Option<View<T>>,
     rhs: Option<View<T>>,
-    out: Option<View<T>>,
+    c: Option<View<T>>,
 }
 
 /// Makes the library measure the caches, which it does once, in its first GEMM. If that GEMM ran on
 /// the scheduler's thread while the process forks, every GEMM of the child would wait for it.
-fn learn_caches() {
+fn measure_caches() {
     const N: usize = 32;
     static ONCE: girih_sync::OnceLock<()> = girih_sync::OnceLock::new();
     ONCE.get_or_init(|| {
@@ -171,17 +171,17 @@ impl Matmul {
         if !lhs.dtype.is_inexact() {
             return None;
         }
-        learn_caches();
+        measure_caches();
         let dims = kernel.matmul_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let matrix = |access: &Access, rows: &Range<usize>, columns: &Range<usize>| {
             Matrix::new(kernel, access, dims.batch.len(), rows, columns)
         };
         let wide = !matches!(lhs.dtype, DType::F16 | DType::BF16);
-        let direct = match (kernel.body.insts.as_slice(), kernel.stores.as_slice()) {
+        let c_in_place = match (kernel.body.insts.as_slice(), kernel.stores.as_slice()) {
             ([Inst::Core { .. }], [store]) if wide => {
                 Some(matrix(&store.access, &dims.rows, &dims.columns))
-                    .filter(|out| out.steps().is_some())
+                    .filter(|out| out.strides().is_some())
             }
             _ => None,
         };
@@ -195,7 +195,7 @@ impl Matmul {
             k,
             lhs: matrix(lhs, &dims.rows, &dims.shared),
             rhs: matrix(rhs, &dims.shared, &dims.columns),
-            direct,
+            c_in_place,
             panel_rows,
             panel_columns,
         })
@@ -204,7 +204,7 @@ impl Matmul {
     /// The decisions, as text for the dump.
     #[cfg(test)]
     pub fn describe(&self) -> String {
-        let in_place = |matrix: &Matrix| matrix.steps().is_some();
+        let in_place = |matrix: &Matrix| matrix.strides().is_some();
         format!(
             "crate gemm {}x{}x{} of {}, batch {:?}: panels of {} by {}; A regular {}, B regular {}, \
              result in place {}",
@@ -217,7 +217,7 @@ impl Matmul {
             self.panel_columns,
             in_place(&self.lhs),
             in_place(&self.rhs),
-            self.direct.is_some(),
+            self.c_in_place.is_some(),
         )
     }
 
@@ -232,28 +232,29 @@ impl Matmul {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let (down, across) =
+        let (m_panels, n_panels) =
             (self.m.div_ceil(self.panel_rows), self.n.div_ceil(self.panel_columns));
-        let panels = self.batches * down * across;
+        let panels = self.batches * m_panels * n_panels;
         let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
         let total = work.saturating_mul(self.batches);
         // One task runs several small GEMMs of a batch.
-        let per_chunk = (PANEL_WORK / work.max(1)).clamp(1, panels.max(1));
+        let per_chunk = (PANEL_MULTIPLICATIONS / work.max(1)).clamp(1, panels.max(1));
         let cost_ns = total as u64 / 30;
-        let shared = Shared(*bindings);
+        let thread_bindings = Shared(*bindings);
         pool.run(panels.div_ceil(per_chunk), cost_ns, &|chunk, scratch| {
             for i in chunk * per_chunk..((chunk + 1) * per_chunk).min(panels) {
-                let panel = self.panel(i, down, across);
+                let panel = self.panel(i, m_panels, n_panels);
                 // SAFETY: the caller's promise; panels do not overlap.
-                unsafe { self.run_panel(prepared, panel, shared.get(), scratch)? };
+                unsafe { self.run_panel(prepared, panel, thread_bindings.get(), scratch)? };
             }
             Ok(())
         })
     }
 
-    fn panel(&self, i: usize, down: usize, across: usize) -> Panel {
-        let (batch, rest) = (i / (down * across), i % (down * across));
-        let (row, column) = (rest / across * self.panel_rows, rest % across * self.panel_columns);
+    fn panel(&self, i: usize, m_panels: usize, n_panels: usize) -> Panel {
+        let (batch, rest) = (i / (m_panels * n_panels), i % (m_panels * n_panels));
+        let (row, column) =
+            (rest / n_panels * self.panel_rows, rest % n_panels * self.panel_columns);
         let rows = self.panel_rows.min(self.m - row);
         let columns = self.panel_columns.min(self.n - column);
         Panel { batch, row, column, rows, columns }
@@ -292,7 +293,7 @@ impl Matmul {
         batch: usize,
         (row, column): (usize, usize),
     ) -> Option<View<T>> {
-        let (rows, columns) = matrix.steps()?;
+        let (rows, columns) = matrix.strides()?;
         let base = bindings.buffers[matrix.buffer] as *mut T;
         let first = matrix.start(&self.batch, batch);
         // SAFETY: the element lies in the buffer.
@@ -320,7 +321,7 @@ impl Matmul {
             true => ((&matrix.columns, columns), (&matrix.rows, rows)),
             false => ((&matrix.rows, rows), (&matrix.columns, columns)),
         };
-        let (n, step) = (inner.1.len(), inner.0.inner_step());
+        let (n, stride) = (inner.1.len(), inner.0.inner_stride());
         let mut runs: SmallVec<[(isize, usize); 64]> = SmallVec::new();
         inner.0.runs(inner.1.start, n, |_, element, len| runs.push((element, len)));
         let mut to_run = to;
@@ -328,7 +329,7 @@ impl Matmul {
             let first = start.wrapping_offset(outer.0.at(index));
             for &(element, len) in &runs {
                 // SAFETY: inside both matrices.
-                unsafe { copy_run(first.wrapping_offset(element), step, len, to_run, convert) };
+                unsafe { copy_run(first.wrapping_offset(element), stride, len, to_run, convert) };
                 to_run = to_run.wrapping_add(len);
             }
         }
@@ -354,11 +355,11 @@ impl Matmul {
             InPlace {
                 lhs: view(&self.lhs, (p.row, 0)),
                 rhs: view(&self.rhs, (0, p.column)),
-                out: self.direct.as_ref().and_then(|m| view(m, (p.row, p.column))),
+                c: self.c_in_place.as_ref().and_then(|m| view(m, (p.row, p.column))),
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.blocks(one, prepared, p, in_place, |x: T| x, bindings, scratch) }
+        unsafe { self.run_blocks(one, prepared, p, in_place, |x: T| x, bindings, scratch) }
     }
 
     /// Runs a panel of halves `H`, multiplied as f32.
@@ -373,16 +374,16 @@ impl Matmul {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let in_place = InPlace { lhs: None, rhs: None, out: None };
+        let in_place = InPlace { lhs: None, rhs: None, c: None };
         // SAFETY: the caller's promise.
-        unsafe { self.blocks(1.0, prepared, p, in_place, convert, bindings, scratch) }
+        unsafe { self.run_blocks(1.0, prepared, p, in_place, convert, bindings, scratch) }
     }
 
     /// Multiplies a panel block by block along K, then runs the epilogue on it.
     ///
     /// # Safety
     /// As [`Matmul::run_panel`], for operands of type `S`; the views are of the panel.
-    unsafe fn blocks<S: Copy, T: 'static + Copy + Default>(
+    unsafe fn run_blocks<S: Copy, T: 'static + Copy + Default>(
         &self,
         one: T,
         prepared: &Prepared,
@@ -396,18 +397,18 @@ impl Matmul {
             Some(_) => 0,
             None => elements,
         };
-        let (depth, width) = self.block(p, &in_place);
-        let tile = room(&in_place.out, p.rows * p.columns);
-        let left = room(&in_place.lhs, p.rows * depth);
-        let right = room(&in_place.rhs, depth * width);
-        with_memory(&PANEL, (tile + left + right) * size_of::<T>(), |memory| {
+        let (kc, nc) = self.block_sizes(p, &in_place);
+        let tile = room(&in_place.c, p.rows * p.columns);
+        let a_elements = room(&in_place.lhs, p.rows * kc);
+        let b_elements = room(&in_place.rhs, kc * nc);
+        with_memory(&PANEL, (tile + a_elements + b_elements) * size_of::<T>(), |memory| {
             let a = (memory as *mut T).wrapping_add(tile);
-            let b = a.wrapping_add(left);
+            let b = a.wrapping_add(a_elements);
             let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
-            let out = in_place.out.unwrap_or(dense);
+            let out = in_place.c.unwrap_or(dense);
             // At least once: an empty sum is zero.
-            for first in (0..self.k.max(1)).step_by(depth.max(1)) {
-                let shared = first..(first + depth).min(self.k);
+            for first in (0..self.k.max(1)).step_by(kc.max(1)) {
+                let k_range = first..(first + kc).min(self.k);
                 let copied = |matrix, part, to| {
                     // SAFETY: the memory has room for a block of each operand; the caller's
                     // promise.
@@ -415,45 +416,45 @@ impl Matmul {
                 };
                 let rows = p.row..p.row + p.rows;
                 let lhs = in_place.lhs.map(|view| view.at(0, first));
-                let lhs = lhs.unwrap_or_else(|| copied(&self.lhs, (rows, shared.clone()), a));
-                for column in (0..p.columns).step_by(width) {
-                    let count = width.min(p.columns - column);
+                let lhs = lhs.unwrap_or_else(|| copied(&self.lhs, (rows, k_range.clone()), a));
+                for column in (0..p.columns).step_by(nc) {
+                    let count = nc.min(p.columns - column);
                     let columns = p.column + column..p.column + column + count;
                     let rhs = in_place.rhs.map(|view| view.at(first, column));
                     let rhs =
-                        rhs.unwrap_or_else(|| copied(&self.rhs, (shared.clone(), columns), b));
-                    let sizes = [p.rows, count, shared.len()];
+                        rhs.unwrap_or_else(|| copied(&self.rhs, (k_range.clone(), columns), b));
+                    let sizes = [p.rows, count, k_range.len()];
                     // SAFETY: the views are of blocks of these sizes.
                     unsafe { multiply(sizes, one, lhs, rhs, out.at(0, column), first > 0) };
                 }
             }
-            match in_place.out {
+            match in_place.c {
                 Some(_) => Ok(()),
                 // SAFETY: the tile has the panel's sums.
-                None => unsafe { self.body(prepared, p, memory, bindings, scratch) },
+                None => unsafe { self.run_epilogue(prepared, p, memory, bindings, scratch) },
             }
         })
     }
 
     /// The K and the columns of a block (kc and nc).
-    fn block<T>(&self, p: Panel, in_place: &InPlace<T>) -> (usize, usize) {
-        let depth = match (&in_place.lhs, &in_place.rhs) {
+    fn block_sizes<T>(&self, p: Panel, in_place: &InPlace<T>) -> (usize, usize) {
+        let kc = match (&in_place.lhs, &in_place.rhs) {
             (Some(_), Some(_)) => self.k,
-            _ => BLOCK_DEPTH.min(self.k),
+            _ => MAX_KC.min(self.k),
         };
-        let fitting = tuning().gemm_block_bytes / (depth.max(1) * size_of::<T>());
-        let width = match in_place.rhs {
+        let fitting = tuning().gemm_block_bytes / (kc.max(1) * size_of::<T>());
+        let nc = match in_place.rhs {
             Some(_) => p.columns,
-            None => fitting.max(COLUMN_UNIT).min(p.columns),
+            None => fitting.max(NC_UNIT).min(p.columns),
         };
-        (depth, width.max(1))
+        (kc, nc.max(1))
     }
 
     /// Runs the epilogue on a panel whose sums are in `tile`.
     ///
     /// # Safety
     /// As [`Prepared::run_body`] for the panel's points; `tile` holds the panel densely.
-    unsafe fn body(
+    unsafe fn run_epilogue(
         &self,
         prepared: &Prepared,
         p: Panel,
@@ -474,7 +475,7 @@ impl Matmul {
     }
 }
 
-/// `out = lhs @ rhs`, or `out += lhs @ rhs` if `add`, with `m` rows, `n` columns and K `k`.
+/// `out = lhs @ rhs`, or `out += lhs @ rhs` if `accumulate`, with `m` rows, `n` columns and K `k`.
 ///
 /// # Safety
 /// The views are valid for these sizes, and `out` overlaps neither operand.
@@ -484,9 +485,9 @@ unsafe fn multiply<T: 'static + Copy + Default>(
     lhs: View<T>,
     rhs: View<T>,
     out: View<T>,
-    add: bool,
+    accumulate: bool,
 ) {
-    let kept = if add { one } else { T::default() };
+    let alpha = if accumulate { one } else { T::default() };
     // SAFETY: the caller's promise.
     unsafe {
         gemm(
@@ -496,14 +497,14 @@ unsafe fn multiply<T: 'static + Copy + Default>(
             out.start,
             out.columns,
             out.rows,
-            add,
+            accumulate,
             lhs.start,
             lhs.columns,
             lhs.rows,
             rhs.start,
             rhs.columns,
             rhs.rows,
-            kept,
+            alpha,
             one,
             false,
             false,
@@ -516,23 +517,23 @@ unsafe fn multiply<T: 'static + Copy + Default>(
 /// Copies elements with a constant stride to consecutive elements.
 ///
 /// # Safety
-/// `from` is valid for `len` elements that are `step` apart, `to` for `len` of them.
+/// `from` is valid for `len` elements that are `stride` apart, `to` for `len` of them.
 #[inline(always)]
 unsafe fn copy_run<S: Copy, T>(
     from: *const S,
-    step: isize,
+    stride: isize,
     len: usize,
     to: *mut T,
     convert: impl Fn(S) -> T,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        match (step, len) {
+        match (stride, len) {
             // The windows of most convolutions: loops of constant length have no branches.
             (1, 3) => (0..3).for_each(|i| *to.add(i) = convert(*from.add(i))),
             (1, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(i))),
             (2, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(2 * i))),
-            _ => (0..len).for_each(|i| *to.add(i) = convert(*from.offset(i as isize * step))),
+            _ => (0..len).for_each(|i| *to.add(i) = convert(*from.offset(i as isize * stride))),
         }
     }
 }
@@ -564,13 +565,13 @@ impl RowProduct for Matmul {
 
 /// Rows and columns of the panels of an `m` by `n` result.
 fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
-    let pieces = (m.saturating_mul(n).saturating_mul(k) / PANEL_WORK).max(1);
-    let by_rows = pieces.min(m / MIN_ROWS).max(1);
-    if by_rows > 1 {
+    let panels = (m.saturating_mul(n).saturating_mul(k) / PANEL_MULTIPLICATIONS).max(1);
+    let m_panels = panels.min(m / MIN_ROWS).max(1);
+    if m_panels > 1 {
         // An even number of panels gives two, four, ... threads equal work.
-        return (m.div_ceil(by_rows.next_multiple_of(2)), n);
+        return (m.div_ceil(m_panels.next_multiple_of(2)), n);
     }
-    let by_columns = pieces.min(n / MIN_COLUMNS).clamp(1, 64);
-    let even = if by_columns > 1 { by_columns & !1 } else { 1 };
-    (m, n.div_ceil(even).next_multiple_of(COLUMN_UNIT).min(n))
+    let n_panels = panels.min(n / MIN_COLUMNS).clamp(1, 64);
+    let even_panels = if n_panels > 1 { n_panels & !1 } else { 1 };
+    (m, n.div_ceil(even_panels).next_multiple_of(NC_UNIT).min(n))
 }

@@ -87,12 +87,12 @@ impl AmxVnniGemm {
     pub fn with(gemm: &Gemm, engine: Engine) -> Option<AmxVnniGemm> {
         let (lhs, rhs, [m, n, k]) = (&gemm.lhs, &gemm.rhs, [gemm.m, gemm.n, gemm.k]);
         let multiply = Multiply::of(lhs.stored, rhs.stored)?;
-        let layout = match (rhs.k_dims.step(), rhs.outer.step()) {
+        let layout = match (rhs.k_dims.stride(), rhs.outer.stride()) {
             (Some(_), Some(1)) => Layout::RowMajor,
             (Some(1), Some(_)) => Layout::ColumnMajor,
             _ => return None,
         };
-        let regular = lhs.k_dims.step() == Some(1) && lhs.outer.step().is_some();
+        let regular = lhs.k_dims.stride() == Some(1) && lhs.outer.stride().is_some();
         let element_bytes = lhs.stored.size();
         if !(regular && pays(multiply, m, n, k * element_bytes)) {
             return None;
@@ -308,7 +308,7 @@ impl AmxVnniGemm {
         to: *mut u8,
         bindings: &Bindings<'_>,
     ) -> RowsOfA {
-        let step = gemm.lhs.outer.step().expect("checked when the GEMM was compiled")
+        let step = gemm.lhs.outer.stride().expect("checked when the GEMM was compiled")
             * self.element_bytes as isize;
         let start = gemm.lhs.start(bindings, &gemm.batch, c_block.batch);
         let start = start.wrapping_offset(c_block.rows.start as isize * step);
@@ -331,7 +331,7 @@ impl AmxVnniGemm {
     fn columns_of_b(&self, gemm: &Gemm, start: *const u8, columns: Range<usize>) -> ColumnsOfB {
         let (rhs, size) = (&gemm.rhs, self.element_bytes as isize);
         let along = if self.layout == Layout::RowMajor { &rhs.k_dims } else { &rhs.outer };
-        let step = along.step().expect("checked when the GEMM was compiled") * size;
+        let step = along.stride().expect("checked when the GEMM was compiled") * size;
         let next = if self.layout == Layout::RowMajor { size } else { step };
         let start = start.wrapping_offset(columns.start as isize * next);
         let (element_bytes, layout) = (self.element_bytes, self.layout);

@@ -64,9 +64,9 @@ impl Gemm {
         } else {
             blocking.slab_panels * blocking.kc * blocking.nr()
         };
-        let in_place = self.a_in_place.map(|step| {
+        let in_place = self.a_in_place.map(|lda| {
             let start = self.lhs.start(bindings, &self.batch, chunk.batch);
-            OperandA::InPlace { start, step }
+            OperandA::InPlace { start, lda }
         });
         let a = a.or(in_place);
         let packed = if a.is_none() { rows.len() * blocking.kc } else { 0 };
@@ -288,7 +288,7 @@ impl Gemm {
                 call.prefetch = at(p, k).wrapping_add(line * LINE);
                 call.prefetch_stride = 4 * self.packed_columns(p) as isize;
             }
-        } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.k_dims.step()) {
+        } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.k_dims.stride()) {
             let step = step * self.rhs.stored.size() as isize;
             let at = |p: usize, k: usize| {
                 let before = (p * self.blocking.nr() * self.rhs.stored.size()) as isize;
@@ -339,7 +339,7 @@ impl Gemm {
     ) {
         let (rhs, width) = (&self.rhs, self.blocking.nr());
         let columns = slab.start * width..(slab.end * width).min(self.n);
-        if let (Some(1), Some(step)) = (rhs.outer.step(), rhs.k_dims.step()) {
+        if let (Some(1), Some(step)) = (rhs.outer.stride(), rhs.k_dims.stride()) {
             let first = columns.start as isize + k_range.start as isize * step;
             let size = rhs.stored.size() as isize;
             let (start, step) = (start.wrapping_offset(first * size), step * size);

@@ -31,8 +31,8 @@ impl DotGemm {
     /// `None` if dot products do not apply or do not pay.
     pub fn new(gemm: &Gemm) -> Option<DotGemm> {
         let (rhs, n) = (&gemm.rhs, gemm.n);
-        let fits = gemm.m <= MAX_M && gemm.k >= MIN_K && rhs.k_dims.step() == Some(1);
-        if !fits || rhs.outer.step().is_none() || gemm.direct.is_some() {
+        let fits = gemm.m <= MAX_M && gemm.k >= MIN_K && rhs.k_dims.stride() == Some(1);
+        if !fits || rhs.outer.stride().is_none() || gemm.direct.is_some() {
             return None;
         }
         let columns = if gemm.m <= 2 { 8 } else { 4 };
@@ -89,7 +89,7 @@ impl DotGemm {
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
                 self.pack_a(gemm, batch, packed_a, bindings, scratch);
-                let step = gemm.rhs.outer.step().expect("checked when the GEMM was compiled")
+                let step = gemm.rhs.outer.stride().expect("checked when the GEMM was compiled")
                     * gemm.rhs.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);

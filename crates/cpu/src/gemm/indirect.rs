@@ -51,8 +51,8 @@ fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
 
 /// True if the columns are contiguous runs, at ascending addresses that do not overlap.
 fn ascending(dims: &Dims) -> bool {
-    let (run, step) = (dims.inner_extent() as isize, dims.inner_step());
-    step == 1 && dims.outer_steps().all(|step| step >= run)
+    let (run, step) = (dims.inner_extent() as isize, dims.inner_stride());
+    step == 1 && dims.outer_strides().all(|step| step >= run)
 }
 
 impl IndirectB {
@@ -62,7 +62,7 @@ impl IndirectB {
         let [_, prologue] = &gemm.prologues;
         let packed = gemm.direct.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
         let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= MAX_VECTORS;
-        if !packed || !fits || rhs.k_dims.step().is_some() || !ascending(&rhs.outer) {
+        if !packed || !fits || rhs.k_dims.stride().is_some() || !ascending(&rhs.outer) {
             return None;
         }
         let run = rhs.outer.inner_extent();

@@ -134,7 +134,7 @@ enum OperandA {
     /// Packed from row `row` and index `k` of the K dimension on; each tile has `depth` indices.
     Packed { start: *const f32, row: usize, k: usize, depth: usize },
     /// In memory: its first row, and bytes between rows.
-    InPlace { start: *const u8, step: isize },
+    InPlace { start: *const u8, lda: isize },
 }
 
 impl OperandA {
@@ -144,9 +144,9 @@ impl OperandA {
             OperandA::Packed { start, row, k, depth } => {
                 (start.wrapping_add((first - row) * depth + (index - k) * rows), 0)
             }
-            OperandA::InPlace { start, step } => {
-                let row = start.wrapping_offset(first as isize * step);
-                (row.cast::<f32>().wrapping_add(index), step)
+            OperandA::InPlace { start, lda } => {
+                let row = start.wrapping_offset(first as isize * lda);
+                (row.cast::<f32>().wrapping_add(index), lda)
             }
         }
     }
@@ -194,7 +194,7 @@ impl Gemm {
             return None;
         }
         let (rhs, blocking, n) = (&gemm.rhs, &gemm.blocking, gemm.n);
-        let direct = rhs.outer.step() == Some(1) && rhs.k_dims.step().is_some() && n > 1;
+        let direct = rhs.outer.stride() == Some(1) && rhs.k_dims.stride().is_some() && n > 1;
         let direct = direct && along_k(of_b) != Some(true);
         if direct && blocking.max_chunk_tiles() < MIN_PACK_AHEAD_TILES {
             gemm.direct = Some(Functions::default());
@@ -299,14 +299,14 @@ impl Gemm {
         let lhs = &self.lhs;
         let columns = if self.shares_a() { self.n * self.batches } else { self.n };
         let plain = self.prologues[0].is_none() && lhs.stored == Stored::F32;
-        if !plain || lhs.k_dims.step() != Some(1) || columns > MAX_IN_PLACE_A_COLUMNS {
+        if !plain || lhs.k_dims.stride() != Some(1) || columns > MAX_IN_PLACE_A_COLUMNS {
             return None;
         }
-        let step = 4 * lhs.outer.step()?;
+        let lda = 4 * lhs.outer.stride()?;
         let rows_per_set =
-            L1_SET_STRIDE >> step.trailing_zeros().min(L1_SET_STRIDE.trailing_zeros());
+            L1_SET_STRIDE >> lda.trailing_zeros().min(L1_SET_STRIDE.trailing_zeros());
         let aliased = self.blocking.tile_rows(0).div_ceil(rows_per_set);
-        (aliased <= MAX_ALIASED_ROWS).then_some(step)
+        (aliased <= MAX_ALIASED_ROWS).then_some(lda)
     }
 
     /// True if a slab is packed before any tile of the chunk runs.

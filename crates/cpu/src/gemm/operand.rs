@@ -52,8 +52,8 @@ impl Operand {
 
     /// True if packing should read along K, because consecutive elements along K are contiguous.
     pub fn along_k(&self) -> bool {
-        let run = self.k_dims.inner_step() == 1 && self.k_dims.inner_extent() >= LANES;
-        run && self.outer.inner_step() != 1
+        let run = self.k_dims.inner_stride() == 1 && self.k_dims.inner_extent() >= LANES;
+        run && self.outer.inner_stride() != 1
     }
 }
 
@@ -91,7 +91,7 @@ impl CMatrix {
             return None;
         };
         let access = &store.access;
-        let step = |range: &Range<usize>| Dims::of(kernel, access, range).step();
+        let step = |range: &Range<usize>| Dims::of(kernel, access, range).stride();
         (step(&dims.columns) == Some(1)).then_some(())?;
         Some(CMatrix {
             buffer: access.buffer.0 as usize,

@@ -194,7 +194,7 @@ struct Segment {
 /// The columns of a vector as segments; the stride within a segment, the innermost step, is 1 or 2.
 fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> SmallVec<[Segment; LANES]> {
     let mut segments: SmallVec<[Segment; LANES]> = SmallVec::new();
-    let step = block.outer.inner_step();
+    let step = block.outer.inner_stride();
     block.outer.runs(columns.start, columns.len(), |lane, element, len| {
         let spread = if step == 1 { u64::MAX } else { 0x5555_5555 };
         let elements = (spread & ((1 << (len * step as usize)) - 1)) << (lane * step as usize);
@@ -218,9 +218,9 @@ unsafe fn vectors<const S: u8>(
 ) {
     // SAFETY: as for this function.
     unsafe {
-        if matches!(block.outer.inner_step(), 1 | 2) {
+        if matches!(block.outer.inner_stride(), 1 | 2) {
             let segments = segments(block, &columns);
-            match block.outer.inner_step() {
+            match block.outer.inner_stride() {
                 _ if segments.len() > MAX_SEGMENTS => {}
                 1 => return merged::<S, 1>(block, &segments, to, width, store),
                 _ => return merged::<S, 2>(block, &segments, to, width, store),

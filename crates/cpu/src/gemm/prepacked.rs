@@ -21,7 +21,7 @@ unsafe impl Sync for PrepackedB {}
 impl Gemm {
     /// The buffer of B, if the GEMM can read B prepacked.
     pub fn prepackable(&self) -> Option<usize> {
-        let plain = self.rhs.outer.step().is_some() && self.rhs.k_dims.step().is_some();
+        let plain = self.rhs.outer.stride().is_some() && self.rhs.k_dims.stride().is_some();
         let others = self.dots.is_some() || self.amx_vnni.is_some() || self.prologues[1].is_some();
         let one = self.rhs.batch.iter().zip(&self.batch).all(|(s, e)| *s == 0 || *e == 1);
         let worth = self.n * self.k >= MIN_ELEMENTS && self.rhs.stored == Stored::F32;
@@ -39,7 +39,7 @@ impl Gemm {
         pool: &Pool,
     ) -> Option<PrepackedWeights> {
         let buffer = self.prepackable()?;
-        let (outer, k_stride) = (self.rhs.outer.step()?, self.rhs.k_dims.step()?);
+        let (outer, k_stride) = (self.rhs.outer.stride()?, self.rhs.k_dims.stride()?);
         let start = self.rhs.start(bindings, &self.batch, 0);
         let width = self.blocking.nr();
         let key = [start as usize, outer as usize, k_stride as usize, self.k, self.n, width];

@@ -47,7 +47,7 @@ impl Prologue {
     pub fn new(maps: &[Kernel], layout: &Operand, sizes: [usize; 2]) -> Option<Prologue> {
         let makes = |map: &&Kernel| map.stores[0].access.buffer.0 as usize == layout.buffer;
         let map = maps.iter().find(makes)?;
-        let (outer, k_stride) = (layout.outer.step()?, layout.k_dims.step()?);
+        let (outer, k_stride) = (layout.outer.stride()?, layout.k_dims.stride()?);
         let along_k = k_stride == 1 && (outer != 1 || sizes[1] >= sizes[0]);
         let (line, line_stride) = if along_k { (k_stride, outer) } else { (outer, k_stride) };
         let line_stride = usize::try_from(line_stride).ok().filter(|_| line == 1)?;

@@ -102,9 +102,9 @@ impl Gemm {
                 packed_b.wrapping_add(k * self.padded() + p * k_range.len() * blocking.nr())
             };
             let a = match self.a_in_place {
-                Some(step) => {
+                Some(lda) => {
                     let start = self.lhs.start(bindings, &self.batch, batch);
-                    OperandA::InPlace { start: start.wrapping_offset(row as isize * step), step }
+                    OperandA::InPlace { start: start.wrapping_offset(row as isize * lda), lda }
                 }
                 None => OperandA::Packed { start: packed, row: 0, k, depth: k_range.len() },
             };

@@ -23,7 +23,7 @@ const MAX_PARTS: usize = 4;
 
 /// The number of split-K parts of a GEMM of `m` rows: a power of two.
 pub(super) fn split_k_parts(m: usize, n: usize, k: usize, rhs: &Operand) -> usize {
-    let row_major = rhs.outer.step() == Some(1) && rhs.k_dims.step().is_some();
+    let row_major = rhs.outer.stride() == Some(1) && rhs.k_dims.stride().is_some();
     if m > MAX_M || n < LANES || !row_major {
         return 1;
     }
