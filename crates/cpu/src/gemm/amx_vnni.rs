@@ -234,8 +234,8 @@ impl AmxVnniGemm {
             let start = a.wrapping_add(sizes[1]) as *mut f32;
             let computed = a.wrapping_add(sizes[1] + sizes[2]);
             let (row, column) = (c_block.rows.start, c_block.columns.start);
-            let target = match out {
-                Some(out) => out.target(bindings, &gemm.batch, c_block.batch, row, column),
+            let c = match out {
+                Some(matrix) => matrix.tile(bindings, &gemm.batch, c_block.batch, row, column),
                 None => CTile { start, ldc: columns as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
@@ -250,7 +250,7 @@ impl AmxVnniGemm {
                 };
                 if let Some(factor) = self.compensation {
                     let signed = gemm.lhs.stored == Stored::I8;
-                    compensate(a, signed, (rows, gemm.k), factor, (target, columns));
+                    compensate(a, signed, (rows, gemm.k), factor, (c, columns));
                 }
                 for first in c_block.columns.clone().step_by(packed_columns) {
                     let some = first..c_block.columns.end.min(first + packed_columns);
@@ -263,15 +263,15 @@ impl AmxVnniGemm {
                         let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
                         bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
                     }
-                    let start = target.start.wrapping_add(first - column);
-                    let target = CTile { start, ..target };
-                    self.run_microkernel(rows, k_bytes / K_BLOCK_BYTES, a, (panels, count), target);
+                    let start = c.start.wrapping_add(first - column);
+                    let c = CTile { start, ..c };
+                    self.run_microkernel(rows, k_bytes / K_BLOCK_BYTES, a, (panels, count), c);
                 }
                 if out.is_some() {
                     return Ok(());
                 }
                 let place = (c_block.batch, c_block.rows.clone(), c_block.columns.clone());
-                gemm.run_epilogue(prepared, place, target, bindings, scratch)
+                gemm.run_epilogue(prepared, place, c, bindings, scratch)
             }
         })
     }
@@ -342,7 +342,7 @@ impl AmxVnniGemm {
     ///
     /// # Safety
     /// `a` has `rows` rows of `blocks` blocks; `panels` panels of as many blocks are packed at
-    /// `b`; the target has room for the rows.
+    /// `b`; `to` has room for the rows.
     unsafe fn run_microkernel(
         &self,
         rows: usize,

@@ -83,15 +83,15 @@ impl Gemm {
             let packed = panels.wrapping_add(sizes[0]);
             let sums = packed.wrapping_add(sizes[1]);
             let computed = sums.wrapping_add(sizes[2]) as *mut u8;
-            let target = match &self.c_in_place {
+            let c = match &self.c_in_place {
                 _ if blocking.split_k > 1 => self.partial_result(
                     partial_results.get(),
                     chunk.part,
                     rows.start,
                     columns.start,
                 ),
-                Some(out) => {
-                    out.target(bindings, &self.batch, chunk.batch, rows.start, columns.start)
+                Some(matrix) => {
+                    matrix.tile(bindings, &self.batch, chunk.batch, rows.start, columns.start)
                 }
                 None => CTile { start: sums, ldc: columns.len() as isize },
             };
@@ -124,15 +124,14 @@ impl Gemm {
                             prepared, &block, at_once, sums, bindings, scratch,
                         )?;
                     } else {
-                        self.packed_slabs(&block)
-                            .for_each(|slab| self.run_slab(&block, &slab, target));
+                        self.packed_slabs(&block).for_each(|slab| self.run_slab(&block, &slab, c));
                     }
                 }
                 if epilogue && !grouped {
                     self.run_epilogue(
                         prepared,
                         (chunk.batch, rows, columns),
-                        target,
+                        c,
                         bindings,
                         scratch,
                     )?;
@@ -182,19 +181,19 @@ impl Gemm {
         })
     }
 
-    /// One block of K of a slab, for all tiles of a chunk; the result begins at the target.
+    /// One block of K of a slab, for all tiles of a chunk; the result begins at `c`.
     ///
     /// # Safety
     /// As [`Gemm::run_chunk`]; the block's panels hold the slab, unless the first tile packs it.
-    pub(super) unsafe fn run_slab(&self, block: &KBlock<'_>, slab: &Range<usize>, target: CTile) {
+    pub(super) unsafe fn run_slab(&self, block: &KBlock<'_>, slab: &Range<usize>, c: CTile) {
         let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
         for (tile, p) in self.tile_order(tiles, slab) {
-            let down =
+            let row_offset =
                 (self.blocking.tile_start(tile) - self.blocking.tile_start(tiles.start)) as isize;
-            let across = ((p - panels.start) * self.blocking.nr()) as isize;
-            let start = target.start.wrapping_offset(down * target.ldc + across);
+            let column_offset = ((p - panels.start) * self.blocking.nr()) as isize;
+            let start = c.start.wrapping_offset(row_offset * c.ldc + column_offset);
             // SAFETY: the caller's promise; no other chunk writes this part of the result.
-            unsafe { self.run_tile(block, slab, tile, p, CTile { start, ..target }) };
+            unsafe { self.run_tile(block, slab, tile, p, CTile { start, ..c }) };
         }
     }
 
@@ -220,19 +219,19 @@ impl Gemm {
                 for first in all.clone().step_by(at_once) {
                     let tiles = first..(first + at_once).min(all.end);
                     let rows = self.chunk_rows(&tiles);
-                    let target = CTile { start: sums, ldc: columns.len() as isize };
+                    let c = CTile { start: sums, ldc: columns.len() as isize };
                     for (tile, p) in self.tile_order(&tiles, &slab) {
                         let (above, before) = (blocking.tile_start(tile), p * blocking.nr());
-                        let down = (above - rows.start) * columns.len();
-                        let start = sums.wrapping_add(down + before - columns.start);
-                        let part = CTile { start, ..target };
+                        let row_offset = (above - rows.start) * columns.len();
+                        let start = sums.wrapping_add(row_offset + before - columns.start);
+                        let part = CTile { start, ..c };
                         let of = above..above + blocking.tile_rows(tile);
                         let place = (batch, of, before..(before + blocking.nr()).min(self.n));
                         prepared.ask_for(&self.epilogue_part(place, part), bindings);
                         self.run_tile(block, &slab, tile, p, part);
                     }
                     let place = (batch, rows, columns.clone());
-                    self.run_epilogue(prepared, place, target, bindings, scratch)?;
+                    self.run_epilogue(prepared, place, c, bindings, scratch)?;
                 }
             }
         }
@@ -250,7 +249,7 @@ impl Gemm {
         slab: &Range<usize>,
         tile: usize,
         p: usize,
-        target: CTile,
+        c: CTile,
     ) {
         let (a, k_range) = (block.a, &block.k_range);
         let (row, rows) = (self.blocking.tile_start(tile), self.blocking.tile_rows(tile));
@@ -264,8 +263,8 @@ impl Gemm {
             a,
             b: panel as *const u8,
             ldb: 4 * width as isize,
-            c: target.start,
-            ldc: 4 * target.ldc,
+            c: c.start,
+            ldc: 4 * c.ldc,
             k: k_range.len(),
             lanes: columns - (width - LANES),
             accumulate: (!k_range.start.is_multiple_of(self.blocking.part_k)) as usize,
@@ -280,7 +279,8 @@ impl Gemm {
             return unsafe { indirect.tile(self, block, p, tall, call) };
         }
         let number = tile - block.chunk.tiles.start;
-        let direct = self.direct.as_ref().filter(|_| number == 0 && block.prepacked_b.is_none());
+        let direct =
+            self.in_place_b_kernels.as_ref().filter(|_| number == 0 && block.prepacked_b.is_none());
         if let Some(PrepackedB(b)) = block.prepacked_b {
             let at = |p: usize, k: usize| b.wrapping_add(self.panel_offset(p, k)) as *const u8;
             call.b = at(p, k_range.start);
@@ -288,22 +288,22 @@ impl Gemm {
                 call.prefetch = at(p, k).wrapping_add(line * LINE);
                 call.prefetch_stride = 4 * self.packed_columns(p) as isize;
             }
-        } else if let (Some(_), Some(step)) = (&self.direct, self.rhs.k_dims.stride()) {
-            let step = step * self.rhs.stored.size() as isize;
+        } else if let (Some(_), Some(ldb)) = (&self.in_place_b_kernels, self.rhs.k_dims.stride()) {
+            let ldb = ldb * self.rhs.stored.size() as isize;
             let at = |p: usize, k: usize| {
                 let before = (p * self.blocking.nr() * self.rhs.stored.size()) as isize;
-                block.b_start.wrapping_offset(before + k as isize * step)
+                block.b_start.wrapping_offset(before + k as isize * ldb)
             };
             if direct.is_some() {
-                (call.b, call.ldb) = (at(p, k_range.start), step);
+                (call.b, call.ldb) = (at(p, k_range.start), ldb);
                 (call.prefetch, call.prefetch_stride) =
-                    (call.b.wrapping_offset(PREFETCH_ROWS * step), step);
+                    (call.b.wrapping_offset(PREFETCH_ROWS * ldb), ldb);
             } else if let Some((p, k, line)) = self.prefetch_line(block, number - 1, p) {
-                (call.prefetch, call.prefetch_stride) = (at(p, k).wrapping_add(line * LINE), step);
+                (call.prefetch, call.prefetch_stride) = (at(p, k).wrapping_add(line * LINE), ldb);
             }
         }
         let last = p + 1 == self.blocking.n_panels;
-        let function = &direct.unwrap_or(&self.packed)[last as usize][tall as usize];
+        let function = &direct.unwrap_or(&self.kernels)[last as usize][tall as usize];
         // SAFETY: the panel and the tile of A are in memory.
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
     }
@@ -337,21 +337,21 @@ impl Gemm {
         k_range: &Range<usize>,
         to: *mut f32,
     ) {
-        let (rhs, width) = (&self.rhs, self.blocking.nr());
-        let columns = slab.start * width..(slab.end * width).min(self.n);
-        if let (Some(1), Some(step)) = (rhs.outer.stride(), rhs.k_dims.stride()) {
-            let first = columns.start as isize + k_range.start as isize * step;
+        let (rhs, nr) = (&self.rhs, self.blocking.nr());
+        let columns = slab.start * nr..(slab.end * nr).min(self.n);
+        if let (Some(1), Some(ldb)) = (rhs.outer.stride(), rhs.k_dims.stride()) {
+            let first = columns.start as isize + k_range.start as isize * ldb;
             let size = rhs.stored.size() as isize;
-            let (start, step) = (start.wrapping_offset(first * size), step * size);
+            let (start, ldb) = (start.wrapping_offset(first * size), ldb * size);
             let (rows, columns) = (k_range.len(), columns.len());
-            let rows = RowMajorB { start, ldb: step, stored: rhs.stored, rows, columns, nr: width };
+            let rows = RowMajorB { start, ldb, stored: rhs.stored, rows, columns, nr };
             // SAFETY: the caller's promise.
             return unsafe { rows.pack(to) };
         }
         let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k_range.len());
         rhs.k_dims.fill(k_range.start, &mut offsets);
-        for first in columns.clone().step_by(width) {
-            let indices = first..(first + width).min(columns.end);
+        for first in columns.clone().step_by(nr) {
+            let indices = first..(first + nr).min(columns.end);
             let columns_of_panel = indices.len().next_multiple_of(LANES);
             let block = PackBlock {
                 start,

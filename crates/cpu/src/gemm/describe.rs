@@ -32,7 +32,7 @@ impl Gemm {
             _ if self.amx_vnni.is_some() => "matrix engine",
             _ if self.dots.is_some() => "dot products",
             _ if self.indirect.is_some() => "indirect B",
-            _ if self.direct.is_some() => "B packed by the first tile",
+            _ if self.in_place_b_kernels.is_some() => "B packed by the first tile",
             _ => "B packed ahead",
         };
         let yes = |yes: bool| if yes { "yes" } else { "no" };

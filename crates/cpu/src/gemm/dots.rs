@@ -32,7 +32,7 @@ impl DotGemm {
     pub fn new(gemm: &Gemm) -> Option<DotGemm> {
         let (rhs, n) = (&gemm.rhs, gemm.n);
         let fits = gemm.m <= MAX_M && gemm.k >= MIN_K && rhs.k_dims.stride() == Some(1);
-        if !fits || rhs.outer.stride().is_none() || gemm.direct.is_some() {
+        if !fits || rhs.outer.stride().is_none() || gemm.in_place_b_kernels.is_some() {
             return None;
         }
         let columns = if gemm.m <= 2 { 8 } else { 4 };
@@ -82,8 +82,8 @@ impl DotGemm {
             let chains = packed_a.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
             let computed = tile.wrapping_add(sizes[2]) as *mut u8;
-            let target = match &gemm.c_in_place {
-                Some(out) => out.target(bindings, &gemm.batch, batch, 0, columns.start),
+            let c = match &gemm.c_in_place {
+                Some(matrix) => matrix.tile(bindings, &gemm.batch, batch, 0, columns.start),
                 None => CTile { start: tile, ldc: columns.len() as isize },
             };
             // SAFETY: the caller's promise; the memory has room for all four.
@@ -100,17 +100,13 @@ impl DotGemm {
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotCall { a: packed_a, b, ldb: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
-                    self.finish(gemm, chains, width, j - columns.start, target);
+                    self.finish(gemm, chains, width, j - columns.start, c);
                 }
                 match gemm.c_in_place {
                     Some(_) => Ok(()),
-                    None => gemm.run_epilogue(
-                        prepared,
-                        (batch, 0..m, columns),
-                        target,
-                        bindings,
-                        scratch,
-                    ),
+                    None => {
+                        gemm.run_epilogue(prepared, (batch, 0..m, columns), c, bindings, scratch)
+                    }
                 }
             }
         })
@@ -119,14 +115,14 @@ impl DotGemm {
     /// Adds the 16 partial sums of each element of `width` columns.
     ///
     /// # Safety
-    /// `chains` holds the partial sums; the target's elements are valid.
+    /// `chains` holds the partial sums; the elements of `c` are valid.
     unsafe fn finish(
         &self,
         gemm: &Gemm,
         chains: *const f32,
         width: usize,
         column: usize,
-        target: CTile,
+        c: CTile,
     ) {
         let mut sums = [0f32; 32];
         let sums = &mut sums[..gemm.m * width];
@@ -134,7 +130,7 @@ impl DotGemm {
         unsafe {
             add_lanes(chains, sums, gemm.rhs.stored.is_integer());
             for (i, row) in sums.chunks_exact(width).enumerate() {
-                let to = target.start.offset(i as isize * target.ldc + column as isize);
+                let to = c.start.offset(i as isize * c.ldc + column as isize);
                 to.copy_from_nonoverlapping(row.as_ptr(), width);
             }
         }

@@ -60,7 +60,8 @@ impl IndirectB {
     pub fn new(gemm: &Gemm) -> Option<IndirectB> {
         let (rhs, blocking) = (&gemm.rhs, &gemm.blocking);
         let [_, prologue] = &gemm.prologues;
-        let packed = gemm.direct.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
+        let packed =
+            gemm.in_place_b_kernels.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
         let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= MAX_VECTORS;
         if !packed || !fits || rhs.k_dims.stride().is_some() || !ascending(&rhs.outer) {
             return None;

@@ -91,7 +91,7 @@ thread_local! {
 }
 
 /// Micro-kernels, indexed by `[last panel][tall tile]`.
-type Functions = [[Option<Function<MicrokernelCall>>; 2]; 2];
+type Microkernels = [[Option<Function<MicrokernelCall>>; 2]; 2];
 
 /// A GEMM that is ready to run: blocking, operands and generated code.
 pub(crate) struct Gemm {
@@ -111,9 +111,9 @@ pub(crate) struct Gemm {
     /// Bytes between the rows of A, if it is read in memory.
     a_in_place: Option<isize>,
     /// Micro-kernels for packed panels.
-    packed: Functions,
+    kernels: Microkernels,
     /// Micro-kernels that read B in memory, if the first tile of a chunk does.
-    direct: Option<Functions>,
+    in_place_b_kernels: Option<Microkernels>,
     /// The indirection to B, if all tiles read B in memory.
     indirect: Option<IndirectB>,
     dots: Option<DotGemm>,
@@ -197,12 +197,12 @@ impl Gemm {
         let direct = rhs.outer.stride() == Some(1) && rhs.k_dims.stride().is_some() && n > 1;
         let direct = direct && along_k(of_b) != Some(true);
         if direct && blocking.max_chunk_tiles() < MIN_PACK_AHEAD_TILES {
-            gemm.direct = Some(Functions::default());
+            gemm.in_place_b_kernels = Some(Microkernels::default());
             if blocking.max_chunk_tiles() > 1 {
                 gemm.blocking = gemm.blocking.with_kc(MAX_IN_PLACE_B_KC);
             }
         }
-        if gemm.direct.is_none() && gemm.batches == 1 && gemm.prologues[1].is_none() {
+        if gemm.in_place_b_kernels.is_none() && gemm.batches == 1 && gemm.prologues[1].is_none() {
             gemm.blocking = gemm.blocking.along_rows();
         }
         gemm.a_in_place = gemm.a_in_place_stride();
@@ -271,8 +271,8 @@ impl Gemm {
             core_bytes,
             blocking,
             a_in_place,
-            packed: Functions::default(),
-            direct,
+            kernels: Microkernels::default(),
+            in_place_b_kernels: direct,
             indirect,
             dots,
             amx_vnni,
@@ -285,11 +285,11 @@ impl Gemm {
             return Some(());
         }
         let a_in_place = self.a_in_place.is_some();
-        self.packed =
-            functions(&self.blocking, self.n, self.rhs.stored.packed(), false, a_in_place)?;
-        if self.direct.is_some() {
-            self.direct =
-                Some(functions(&self.blocking, self.n, self.rhs.stored, true, a_in_place)?);
+        self.kernels =
+            microkernels(&self.blocking, self.n, self.rhs.stored.packed(), false, a_in_place)?;
+        if self.in_place_b_kernels.is_some() {
+            self.in_place_b_kernels =
+                Some(microkernels(&self.blocking, self.n, self.rhs.stored, true, a_in_place)?);
         }
         Some(())
     }
@@ -311,7 +311,7 @@ impl Gemm {
 
     /// True if a slab is packed before any tile of the chunk runs.
     fn packs_b_ahead(&self) -> bool {
-        self.direct.is_none() && self.indirect.is_none()
+        self.in_place_b_kernels.is_none() && self.indirect.is_none()
     }
 
     /// True if all GEMMs of the batch have the same A.
@@ -322,7 +322,8 @@ impl Gemm {
 
     /// The machine code of the micro-kernels and prologues.
     pub fn code(&self) -> Vec<Vec<u8>> {
-        let tiles = self.direct.iter().chain([&self.packed]).flatten().flatten().flatten();
+        let tiles =
+            self.in_place_b_kernels.iter().chain([&self.kernels]).flatten().flatten().flatten();
         let tiles = tiles.chain(self.indirect.iter().flat_map(IndirectB::functions));
         let dots = self.dots.iter().flat_map(DotGemm::functions);
         let amx_vnni = self.amx_vnni.iter().flat_map(AmxVnniGemm::functions);
@@ -570,16 +571,16 @@ impl Gemm {
 }
 
 /// The micro-kernels of a blocking.
-fn functions(
+fn microkernels(
     blocking: &Blocking,
     n: usize,
     stored: Stored,
     direct: bool,
     a_in_place: bool,
-) -> Option<Functions> {
+) -> Option<Microkernels> {
     let last = (n - (blocking.n_panels - 1) * blocking.nr()).div_ceil(LANES);
     let packs_b = direct && blocking.max_chunk_tiles() > 1;
-    let mut out: Functions = Default::default();
+    let mut out: Microkernels = Default::default();
     for (i, vectors) in [(0, blocking.nr_vectors), (1, last)] {
         for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
             let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);

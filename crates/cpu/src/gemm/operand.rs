@@ -101,7 +101,7 @@ impl CMatrix {
         })
     }
 
-    pub fn target(
+    pub fn tile(
         &self,
         bindings: &Bindings<'_>,
         extents: &[usize],

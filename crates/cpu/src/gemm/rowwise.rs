@@ -84,7 +84,7 @@ impl Gemm {
     /// `first` is true, this call packs it. A is packed with the first panels, or read in memory.
     ///
     /// # Safety
-    /// As [`RowProduct::run`]; `packed` has room for a block of A's rows, `target` for the result.
+    /// As [`RowProduct::run`]; `packed` has room for a block of A's rows, `c` for the result.
     unsafe fn run_panels(
         &self,
         (batch, row): (usize, usize),
@@ -92,7 +92,7 @@ impl Gemm {
         (packed_b, first): (*mut f32, bool),
         packed: *mut f32,
         bindings: &Bindings<'_>,
-        target: CTile,
+        c: CTile,
     ) {
         let (blocking, start) = (&self.blocking, self.rhs.start(bindings, &self.batch, batch));
         let chunk = Chunk { batch, part: 0, tiles: 0..blocking.m_tiles, panels };
@@ -131,7 +131,7 @@ impl Gemm {
                         prepacked_b: b,
                         addresses,
                     };
-                    self.run_slab(&block, &slab, target);
+                    self.run_slab(&block, &slab, c);
                 }
             }
         }
@@ -167,18 +167,18 @@ impl RowProduct for RowwiseGemm {
             let tile = packed_rows.wrapping_add(packed);
             for panels in (0..all).step_by(each).map(|p| p..(p + each).min(all)) {
                 let columns = panels.start * width..(panels.end * width).min(gemm.n);
-                let target = match &gemm.c_in_place {
-                    Some(out) => out.target(bindings, &gemm.batch, batch, row, 0),
+                let c = match &gemm.c_in_place {
+                    Some(matrix) => matrix.tile(bindings, &gemm.batch, batch, row, 0),
                     None => CTile { start: tile, ldc: columns.len() as isize },
                 };
                 let b = (packed_b as *mut f32, first);
                 // SAFETY: the caller's promise; the memory has room for both.
                 unsafe {
                     let place = (batch, row);
-                    gemm.run_panels(place, panels, b, packed_rows, bindings, target);
+                    gemm.run_panels(place, panels, b, packed_rows, bindings, c);
                     if gemm.c_in_place.is_none() {
                         let part = (batch, row..row + rows.len(), columns);
-                        gemm.run_epilogue(kernel, part, target, bindings, scratch)?;
+                        gemm.run_epilogue(kernel, part, c, bindings, scratch)?;
                     }
                 }
             }

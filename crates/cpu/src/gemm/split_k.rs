@@ -86,8 +86,8 @@ impl Gemm {
             }
             let sum = line(0);
             match &self.c_in_place {
-                Some(out) => {
-                    let to = out.target(bindings, &self.batch, 0, row, 0).start;
+                Some(matrix) => {
+                    let to = matrix.tile(bindings, &self.batch, 0, row, 0).start;
                     // SAFETY: a row of the result and one of the first part, which do not overlap.
                     unsafe { to.copy_from_nonoverlapping(sum.start, self.n) };
                     Ok(())
