@@ -15,13 +15,13 @@ pub(crate) struct Stored {
 }
 
 /// The version of the format.
-const FORM: u8 = 1;
+const VERSION: u8 = 1;
 
 impl Stored {
     /// Encodes the program as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         // The checksum detects incomplete files, and the version byte an empty artefact.
-        postcard::to_extend(self, vec![FORM]).unwrap_or_default()
+        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
     }
 
     /// Decodes a program. The kernels are verified, since they are about to run.
@@ -30,7 +30,7 @@ impl Stored {
     /// formed.
     pub fn from_bytes(bytes: &[u8]) -> Result<Stored> {
         let malformed = |reason: String| Error::Compile(format!("stored program: {reason}"));
-        let Some((&FORM, bytes)) = bytes.split_first() else {
+        let Some((&VERSION, bytes)) = bytes.split_first() else {
             return Err(malformed("unknown form".into()));
         };
         let stored: Stored =

@@ -20,7 +20,7 @@ pub(super) struct Registers {
 
 /// The location of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In a register: vector or mask, as the value requires.
     Reg(u8),
     /// In the stack frame, at that offset in vectors.
@@ -44,7 +44,7 @@ pub(super) enum Reg {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
     /// An instruction of the program with its operands' locations and its result's register.
-    Inst { at: u32, out: u8, operands: [Place; 3] },
+    Inst { at: u32, out: u8, operands: [Location; 3] },
     /// Spills a register.
     Spill { reg: Reg, slot: u16 },
     /// Reloads a value.
@@ -121,7 +121,7 @@ impl Constants {
 }
 
 #[derive(Clone, Copy)]
-struct Home {
+struct Assignment {
     reg: u8,
     slot: Option<u16>,
 }
@@ -133,7 +133,7 @@ struct Allocator<'a> {
     /// The number of constants that have registers, from `pins` on.
     pinned: usize,
     pins: u8,
-    homes: Vec<Home>,
+    assignments: Vec<Assignment>,
     /// By value: positions of its uses, the next one last.
     uses: Vec<SmallVec<[u32; 4]>>,
     /// The value in each register.
@@ -161,7 +161,7 @@ impl<'a> Allocator<'a> {
             constants,
             pinned,
             pins,
-            homes: vec![Home { reg: NONE, slot: None }; program.insts.len()],
+            assignments: vec![Assignment { reg: NONE, slot: None }; program.insts.len()],
             uses,
             vectors: vec![None; pins as usize],
             masks: vec![None; registers.masks.len()],
@@ -204,7 +204,7 @@ impl<'a> Allocator<'a> {
     fn invariant(&mut self, value: Value, count: &mut usize) -> Option<()> {
         self.uses[value.0 as usize].insert(0, u32::MAX);
         let at = value.0;
-        let operands = [Place::Reg(NONE); 3];
+        let operands = [Location::Reg(NONE); 3];
         let out = self.take(value, &[])?;
         self.out.setup.push(Step::Inst { at, out, operands });
         let vector = !self.in_mask(value);
@@ -213,7 +213,7 @@ impl<'a> Allocator<'a> {
             let slot = self.new_slot();
             self.out.setup.push(Step::Spill { reg: Reg::Vector(out), slot });
             self.vectors[out as usize] = None;
-            self.homes[at as usize] = Home { reg: NONE, slot: Some(slot) };
+            self.assignments[at as usize] = Assignment { reg: NONE, slot: Some(slot) };
         }
         Some(())
     }
@@ -241,31 +241,31 @@ impl<'a> Allocator<'a> {
             Inst::Fma(..) => Some(2),
             _ => None,
         };
-        let mut places = [Place::Reg(NONE); 3];
+        let mut locations = [Location::Reg(NONE); 3];
         let mut temporaries: SmallVec<[u8; 2]> = SmallVec::new();
         for (k, &value) in operands.iter().enumerate() {
-            places[k] = match self.place(value) {
-                place @ (Place::Reg(_) | Place::Accumulator | Place::Other) => place,
-                place if Some(k) == in_memory => place,
-                Place::Slot(slot) => {
+            locations[k] = match self.location(value) {
+                location @ (Location::Reg(_) | Location::Accumulator | Location::Other) => location,
+                location if Some(k) == in_memory => location,
+                Location::Slot(slot) => {
                     let reg = self.take(value, &operands)?;
                     let saved = self.register(value, reg);
                     self.out.body.push(Step::Reload { reg: saved, slot });
-                    Place::Reg(reg)
+                    Location::Reg(reg)
                 }
-                Place::Constant(number) => {
+                Location::Constant(number) => {
                     let reg = self.free(false, &operands)?;
                     self.vectors[reg as usize] = Some(value);
                     temporaries.push(reg);
                     self.out.body.push(Step::Constant { reg, number });
-                    Place::Reg(reg)
+                    Location::Reg(reg)
                 }
             };
         }
         temporaries.iter().for_each(|&reg| self.vectors[reg as usize] = None);
         // The operands of a call are read after its result is written.
-        let kept = matches!(inst, Inst::Repair { .. });
-        let early = if kept { Some(self.take(Value(i as u32), &operands)?) } else { None };
+        let repairs = matches!(inst, Inst::Repair { .. });
+        let early = if repairs { Some(self.take(Value(i as u32), &operands)?) } else { None };
         for &value in &operands {
             self.used(value, i as u32);
         }
@@ -275,28 +275,28 @@ impl<'a> Allocator<'a> {
             (None, Some(_)) => self.take(Value(i as u32), &operands)?,
             (None, None) => NONE,
         };
-        self.out.body.push(Step::Inst { at: i as u32, out, operands: places });
+        self.out.body.push(Step::Inst { at: i as u32, out, operands: locations });
         if inst.lane().is_some() && self.uses[i].is_empty() {
             self.release(Value(i as u32));
         }
         Some(())
     }
 
-    fn place(&self, value: Value) -> Place {
+    fn location(&self, value: Value) -> Location {
         match self.program.insts[value.0 as usize] {
-            Inst::Accumulator(_) => return Place::Accumulator,
-            Inst::Other(_) => return Place::Other,
+            Inst::Accumulator(_) => return Location::Accumulator,
+            Inst::Other(_) => return Location::Other,
             _ => {}
         }
         if let Some(number) = self.constants.of[value.0 as usize] {
             return match (number as usize) < self.pinned {
-                true => Place::Reg(self.pins + number as u8),
-                false => Place::Constant(number),
+                true => Location::Reg(self.pins + number as u8),
+                false => Location::Constant(number),
             };
         }
-        match self.homes[value.0 as usize] {
-            Home { reg: NONE, slot: Some(slot) } => Place::Slot(slot),
-            Home { reg, .. } => Place::Reg(reg),
+        match self.assignments[value.0 as usize] {
+            Assignment { reg: NONE, slot: Some(slot) } => Location::Slot(slot),
+            Assignment { reg, .. } => Location::Reg(reg),
         }
     }
 
@@ -312,7 +312,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn release(&mut self, value: Value) {
-        let reg = std::mem::replace(&mut self.homes[value.0 as usize].reg, NONE);
+        let reg = std::mem::replace(&mut self.assignments[value.0 as usize].reg, NONE);
         if reg != NONE {
             *self.holder(value, reg) = None;
         }
@@ -331,15 +331,15 @@ impl<'a> Allocator<'a> {
     }
 
     /// Allocates a register for a value.
-    fn take(&mut self, value: Value, keep: &[Value]) -> Option<u8> {
-        let reg = self.free(self.in_mask(value), keep)?;
+    fn take(&mut self, value: Value, pinned: &[Value]) -> Option<u8> {
+        let reg = self.free(self.in_mask(value), pinned)?;
         *self.holder(value, reg) = Some(value);
-        self.homes[value.0 as usize].reg = reg;
+        self.assignments[value.0 as usize].reg = reg;
         Some(reg)
     }
 
-    /// A free register, after an eviction if necessary; values in `keep` are not evicted.
-    fn free(&mut self, mask: bool, keep: &[Value]) -> Option<u8> {
+    /// A free register, after an eviction if necessary; values in `pinned` are not evicted.
+    fn free(&mut self, mask: bool, pinned: &[Value]) -> Option<u8> {
         let all = if mask { &self.masks } else { &self.vectors };
         let first = if mask { self.registers.masks.start } else { 0 };
         if let Some(free) = all.iter().position(Option::is_none) {
@@ -358,8 +358,8 @@ impl<'a> Allocator<'a> {
             let constant = self.constants.of[value.0 as usize].is_some();
             // The next iteration expects an invariant without a slot in the same register.
             let splat = matches!(self.program.insts[value.0 as usize], Inst::Splat(..));
-            let fixed = splat && self.homes[value.0 as usize].slot.is_none();
-            (!constant && !fixed && !keep.contains(&value)).then_some((
+            let fixed = splat && self.assignments[value.0 as usize].slot.is_none();
+            (!constant && !fixed && !pinned.contains(&value)).then_some((
                 next_use(&value),
                 reg,
                 value,
@@ -367,13 +367,13 @@ impl<'a> Allocator<'a> {
         };
         let (_, at, victim) = all.iter().enumerate().filter_map(evictable).max_by_key(|e| e.0)?;
         let reg = first + at as u8;
-        let home = self.homes[victim.0 as usize];
-        if home.slot.is_none() {
+        let assignment = self.assignments[victim.0 as usize];
+        if assignment.slot.is_none() {
             let slot = self.new_slot();
             self.out.body.push(Step::Spill { reg: self.register(victim, reg), slot });
-            self.homes[victim.0 as usize].slot = Some(slot);
+            self.assignments[victim.0 as usize].slot = Some(slot);
         }
-        self.homes[victim.0 as usize].reg = NONE;
+        self.assignments[victim.0 as usize].reg = NONE;
         *self.holder(victim, reg) = None;
         Some(reg)
     }

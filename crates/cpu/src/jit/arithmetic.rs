@@ -110,8 +110,8 @@ where
         // Bit 2: the sign of the result is that of the compared value.
         let range = |which: u8| (self.on(lane, op(Map::M0F3A, Prefix::P66, 0x50)), Some(4 | which));
         let plain = match binary {
-            Binary::LeastF => return range(0),
-            Binary::GreatestF => return range(1),
+            Binary::MinNumberF => return range(0),
+            Binary::MaxNumberF => return range(1),
             Binary::AddF => float(0x58),
             Binary::SubF => float(0x5c),
             Binary::MulF => float(0x59),

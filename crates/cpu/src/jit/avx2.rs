@@ -5,7 +5,7 @@
 //! iteration runs on copies in the stack frame, so no memory beyond the given elements is touched.
 //! The code calls only functions for single lanes, and does not change the control registers.
 
-use super::allocate::{Allocated, Place, Registers, Step};
+use super::allocate::{Allocated, Location, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
 use super::emitter::{
@@ -114,7 +114,7 @@ impl Encoder for Emitter<'_, Avx2> {
         self.copy(true);
     }
 
-    fn own(&mut self, inst: Inst, out: u8, [a, b, c]: [Place; 3]) {
+    fn own(&mut self, inst: Inst, out: u8, [a, b, c]: [Location; 3]) {
         match inst {
             Inst::Compare(compare, lane, ..) => {
                 let (op, predicate) = self.comparison(compare, lane);
@@ -164,7 +164,7 @@ impl Encoder for Emitter<'_, Avx2> {
             Element::Wide => LOAD,
             Element::Word => self.on_words(LOAD),
             Element::Half => self.on_words(FROM_HALF),
-            Element::Brain => self.on_words(widen(2, false)),
+            Element::BFloat16 => self.on_words(widen(2, false)),
             Element::Short { signed } => self.on_words(widen(2, signed)),
             Element::Byte { signed } => self.on_words(widen(1, signed)),
             // Widen to lanes as wide as masks: the opcode for 64 bits follows the one for 32.
@@ -173,7 +173,7 @@ impl Encoder for Emitter<'_, Avx2> {
         };
         self.plain(op, out, 0, from);
         match element {
-            Element::Brain => self.shift(Shift::Left, Lane::Word, out, out, 16),
+            Element::BFloat16 => self.shift(Shift::Left, Lane::Word, out, out, 16),
             Element::Bool => {
                 // 0 - 1 is all ones.
                 self.plain(XOR, Self::SCRATCH, Self::SCRATCH, Source::Reg(Self::SCRATCH));
@@ -224,7 +224,7 @@ impl Encoder for Emitter<'_, Avx2> {
             Element::Wide => self.plain(STORE, value, 0, to),
             Element::Word => self.plain(self.on_words(STORE), value, 0, to),
             Element::Half => self.vector(self.on_words(TO_HALF), value, 0, to, Some(0)),
-            Element::Brain => {
+            Element::BFloat16 => {
                 self.shift(Shift::Right, Lane::Word, Self::SCRATCH, value, 16);
                 self.pack_shorts(Self::SCRATCH, false, to);
             }

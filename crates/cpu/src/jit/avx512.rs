@@ -5,7 +5,7 @@
 //! the given elements, calls only functions for single lanes, and does not change the control
 //! registers.
 
-use super::allocate::{Allocated, Place, Registers, Step};
+use super::allocate::{Allocated, Location, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Bits, Condition, Gpr, Label, Map, Masking, Mem, Prefix, Source, VectorOp};
 use super::emitter::{
@@ -65,21 +65,21 @@ pub(super) fn registers(program: &Program) -> Registers {
 /// selects, for each lane, an element of the vectors before (below the number of lanes) or of this
 /// vector (from the number of lanes on).
 #[derive(Debug, PartialEq)]
-struct Taken {
+struct StridedVector {
     begin: usize,
     lanes: Vec<u64>,
 }
 
 /// The vectors that hold `lanes` elements with stride `step`. None reaches beyond the last element.
-fn taken(step: usize, lanes: usize) -> Vec<Taken> {
-    let mut vectors: Vec<Taken> = vec![];
+fn strided_vectors(step: usize, lanes: usize) -> Vec<StridedVector> {
+    let mut vectors: Vec<StridedVector> = vec![];
     let mut done = 0;
     while done < lanes {
         let begin = (done * step).min((lanes - 1) * step + 1 - lanes);
         let here = |i: &usize| (done..lanes).contains(i) && i * step < begin + lanes;
         let count = (0..lanes).filter(here).count();
         let lane = |i: usize| if here(&i) { lanes + i * step - begin } else { i } as u64;
-        vectors.push(Taken { begin, lanes: (0..lanes).map(lane).collect() });
+        vectors.push(StridedVector { begin, lanes: (0..lanes).map(lane).collect() });
         done += count;
     }
     vectors
@@ -178,7 +178,7 @@ impl Encoder for Emitter<'_, Avx512> {
         }
     }
 
-    fn own(&mut self, inst: Inst, out: u8, [a, b, c]: [Place; 3]) {
+    fn own(&mut self, inst: Inst, out: u8, [a, b, c]: [Location; 3]) {
         match inst {
             Inst::Compare(compare, lane, ..) => {
                 let (op, predicate) = self.comparison(compare, lane);
@@ -214,7 +214,7 @@ impl Encoder for Emitter<'_, Avx512> {
             Element::Wide => (self.on_floats(Lane::Wide, LOAD), out),
             Element::Word => (self.on_words(LOAD), out),
             Element::Half => (self.on_words(FROM_HALF), out),
-            Element::Brain => (self.on_words(widen(2, false)), out),
+            Element::BFloat16 => (self.on_words(widen(2, false)), out),
             Element::Short { signed } => (self.on_words(widen(2, signed)), out),
             Element::Byte { signed } => (self.on_words(widen(1, signed)), out),
             Element::Bool => (self.on_words(widen(1, false)), Self::SCRATCH),
@@ -222,7 +222,7 @@ impl Encoder for Emitter<'_, Avx512> {
         let from = self.element(at, element);
         self.asm.evex(op, to, 0, from, masking, None);
         match element {
-            Element::Brain => self.shift(Shift::Left, Lane::Word, out, out, 16),
+            Element::BFloat16 => self.shift(Shift::Left, Lane::Word, out, out, 16),
             Element::Bool => self.mask_of_bytes(out),
             _ => {}
         }
@@ -264,7 +264,7 @@ impl Encoder for Emitter<'_, Avx512> {
             Element::Half => (self.on_words(TO_HALF), value, Some(0)),
             Element::Short { .. } => (self.on_words(NARROW_16), value, None),
             Element::Byte { .. } => (self.on_words(NARROW_8), value, None),
-            Element::Brain => {
+            Element::BFloat16 => {
                 self.shift(Shift::Right, Lane::Word, Self::SCRATCH, value, 16);
                 (self.on_words(NARROW_16), Self::SCRATCH, None)
             }
@@ -313,7 +313,9 @@ impl Emitter<'_, Avx512> {
     fn load_by_vectors(&mut self, at: At, element: Element, step: u8, out: u8) {
         let (lane, base, size) = (element.lane(), self.base(at.pointer), element.size());
         let (load, permute) = (self.on_floats(lane, LOAD), self.on_floats(lane, PERMUTE_TWO));
-        for (i, vector) in taken(step as usize, self.lanes as usize).into_iter().enumerate() {
+        for (i, vector) in
+            strided_vectors(step as usize, self.lanes as usize).into_iter().enumerate()
+        {
             let displacement = at.bytes + (vector.begin * size) as i32;
             let from = Source::Mem(Mem::Offset { base, displacement });
             if i == 0 {
@@ -328,7 +330,7 @@ impl Emitter<'_, Avx512> {
     }
 
     /// The constant of a vector's permutation.
-    fn order_of_step(&mut self, lane: Lane, step: u8, i: usize, vector: &Taken) -> u16 {
+    fn order_of_step(&mut self, lane: Lane, step: u8, i: usize, vector: &StridedVector) -> u16 {
         let steps = &mut self.machine.steps;
         let at = steps.iter().position(|s| (s.0, s.1, s.2) == (lane, step, i));
         let at = at.unwrap_or_else(|| {
@@ -402,7 +404,7 @@ mod tests {
     /// The result of the permutations of consecutive vectors for elements numbered from 0.
     fn read(step: usize, lanes: usize) -> Vec<usize> {
         let mut out: Vec<usize> = vec![];
-        for vector in taken(step, lanes) {
+        for vector in strided_vectors(step, lanes) {
             let second: Vec<usize> = (vector.begin..vector.begin + lanes).collect();
             let first = if out.is_empty() { second.clone() } else { out };
             let of = |&lane: &u64| {
@@ -420,7 +422,7 @@ mod tests {
             for step in 2..=64 {
                 let wanted: Vec<usize> = (0..lanes).map(|i| i * step).collect();
                 assert_eq!(read(step, lanes), wanted, "{lanes} {step}");
-                let vectors = taken(step, lanes);
+                let vectors = strided_vectors(step, lanes);
                 assert!(vectors.iter().all(|v| v.begin + lanes <= (lanes - 1) * step + 1));
                 assert!(vectors.len() <= lanes.min(step), "{lanes} {step} {vectors:?}");
             }

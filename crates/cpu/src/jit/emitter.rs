@@ -1,7 +1,7 @@
 //! The part of the encoders that does not depend on the instruction set: the function around a
 //! program's loop, and the instructions that differ only in VEX or EVEX encoding.
 
-use super::allocate::{Allocated, Place, Reg, Registers, Step};
+use super::allocate::{Allocated, Location, Reg, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
 use super::ir::{At, Element, Fold, Inst, Lane, Program};
@@ -111,7 +111,7 @@ pub(super) trait Encoder: Sized {
     fn finish(&mut self) {}
     /// Emits an instruction that is specific to the instruction set: one on masks, or one that
     /// gives a mask.
-    fn own(&mut self, inst: Inst, out: u8, operands: [Place; 3]);
+    fn own(&mut self, inst: Inst, out: u8, operands: [Location; 3]);
     /// Sets the accumulator to a register, in the lanes that have elements.
     fn accumulate(&mut self, lane: Lane, from: u8);
     /// Loads elements at the loop's index.
@@ -424,25 +424,25 @@ where
     }
 
     /// The register of an operand.
-    pub fn reg(&self, place: Place) -> u8 {
-        match place {
-            Place::Reg(reg) => reg,
-            Place::Accumulator => self.accumulator,
-            Place::Other => self.other,
-            place => unreachable!("an operand that has to be in a register is in {place:?}"),
+    pub fn reg(&self, location: Location) -> u8 {
+        match location {
+            Location::Reg(reg) => reg,
+            Location::Accumulator => self.accumulator,
+            Location::Other => self.other,
+            location => unreachable!("an operand that has to be in a register is in {location:?}"),
         }
     }
 
     /// An operand that may be in memory.
-    pub fn source(&self, place: Place) -> Source {
-        match place {
-            Place::Slot(slot) => Self::slot(slot),
-            Place::Constant(number) => Source::Mem(Mem::Constant(number)),
-            place => Source::Reg(self.reg(place)),
+    pub fn source(&self, location: Location) -> Source {
+        match location {
+            Location::Slot(slot) => Self::slot(slot),
+            Location::Constant(number) => Source::Mem(Mem::Constant(number)),
+            location => Source::Reg(self.reg(location)),
         }
     }
 
-    fn inst(&mut self, inst: Inst, out: u8, operands: [Place; 3]) {
+    fn inst(&mut self, inst: Inst, out: u8, operands: [Location; 3]) {
         let [a, b, c] = operands;
         match inst {
             Inst::Const(..) | Inst::Accumulator(_) | Inst::Other(_) => {
@@ -471,8 +471,8 @@ where
     }
 
     /// Emits a jump to a call if any lane is to be repaired.
-    fn repair(&mut self, function: Scalar, lane: Lane, out: u8, operands: [Place; 3]) {
-        let [mask, value, of] = operands.map(|place| self.reg(place));
+    fn repair(&mut self, function: Scalar, lane: Lane, out: u8, operands: [Location; 3]) {
+        let [mask, value, of] = operands.map(|location| self.reg(location));
         self.plain(self.whole(LOAD), out, 0, Source::Reg(value));
         let (at, back) = (self.asm.label(), self.asm.label());
         self.test_mask(mask);
@@ -541,7 +541,7 @@ where
                 self.plain(bytes, out, 0, from);
                 self.plain(self.whole(FROM_HALF), out, 0, Source::Reg(out));
             }
-            Element::Brain => {
+            Element::BFloat16 => {
                 self.plain(bytes, out, 0, from);
                 self.shift(Shift::Left, Lane::Word, out, out, 16);
             }

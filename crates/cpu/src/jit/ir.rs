@@ -37,7 +37,7 @@ pub(super) enum Element {
     /// IEEE half precision, widened to f32.
     Half,
     /// bfloat16, the upper half of an f32, widened to f32.
-    Brain,
+    BFloat16,
     /// A byte 0 or 1; a mask.
     Bool,
 }
@@ -48,7 +48,7 @@ impl Element {
         match self {
             Element::Wide => 8,
             Element::Word => 4,
-            Element::Half | Element::Brain | Element::Short { .. } => 2,
+            Element::Half | Element::BFloat16 | Element::Short { .. } => 2,
             Element::Bool | Element::Byte { .. } => 1,
         }
     }
@@ -94,9 +94,10 @@ pub(super) enum Binary {
     /// `a < b ? a : b`, and `a > b ? a : b`.
     MinF,
     MaxF,
-    /// The minimum and the maximum, where -0 is less than +0; of a NaN and a number, the number.
-    LeastF,
-    GreatestF,
+    /// minimumNumber and maximumNumber of IEEE 754-2019: -0 is less than +0; of a NaN and a number,
+    /// the number.
+    MinNumberF,
+    MaxNumberF,
     /// The first operand times two to the power of the second, an integral float, rounded once.
     ScaleF,
     AddI,
@@ -142,8 +143,8 @@ impl Binary {
             Binary::MaxF => {
                 float(|a, b| if a > b { a } else { b }, |a, b| if a > b { a } else { b })
             }
-            Binary::LeastF => float(f32::min, f64::min),
-            Binary::GreatestF => float(f32::max, f64::max),
+            Binary::MinNumberF => float(f32::min, f64::min),
+            Binary::MaxNumberF => float(f32::max, f64::max),
             Binary::ScaleF => float(|a, b| a * b.exp2(), |a, b| a * b.exp2()),
             Binary::AddI => a.wrapping_add(b),
             Binary::SubI => a.wrapping_sub(b),

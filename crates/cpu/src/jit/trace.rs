@@ -62,27 +62,27 @@ impl<'a> Word<'a> {
         Word::Value(builder, builder.fma(of(self), of(by), of(plus)))
     }
 
-    fn compare(self, op: Compare, other: Word<'a>) -> Truth<'a> {
+    fn compare(self, op: Compare, other: Word<'a>) -> LaneMask<'a> {
         let (builder, a, b) = self.both(other);
-        Truth(builder, builder.compare(op, a, b))
+        LaneMask(builder, builder.compare(op, a, b))
     }
 }
 
 /// A mask of the program being built.
 #[derive(Clone, Copy)]
-pub(super) struct Truth<'a>(pub &'a Builder, pub Value);
+pub(super) struct LaneMask<'a>(pub &'a Builder, pub Value);
 
-impl Mask for Truth<'_> {
+impl Mask for LaneMask<'_> {
     fn and(self, other: Self) -> Self {
-        Truth(self.0, self.0.logic(Logic::And, self.1, other.1))
+        LaneMask(self.0, self.0.logic(Logic::And, self.1, other.1))
     }
 
     fn or(self, other: Self) -> Self {
-        Truth(self.0, self.0.logic(Logic::Or, self.1, other.1))
+        LaneMask(self.0, self.0.logic(Logic::Or, self.1, other.1))
     }
 
     fn not(self) -> Self {
-        Truth(self.0, self.0.not(self.1))
+        LaneMask(self.0, self.0.not(self.1))
     }
 }
 
@@ -115,7 +115,7 @@ macro_rules! traced {
         impl<'a> Float for $float<'a> {
             type Item = $item;
             type Bits = $bits<'a>;
-            type Mask = Truth<'a>;
+            type Mask = LaneMask<'a>;
 
             fn of(x: $item) -> $float<'a> {
                 $float(Word::Constant($lane, x.to_bits().into()))
@@ -139,16 +139,16 @@ macro_rules! traced {
                 $float(self.0.fma(by.0, plus.0))
             }
 
-            fn less(self, other: $float<'a>) -> Truth<'a> {
+            fn less(self, other: $float<'a>) -> LaneMask<'a> {
                 self.0.compare(Compare::LtF, other.0)
             }
 
-            fn equal(self, other: $float<'a>) -> Truth<'a> {
+            fn equal(self, other: $float<'a>) -> LaneMask<'a> {
                 self.0.compare(Compare::EqF, other.0)
             }
 
-            fn select(mask: Truth<'a>, then: $float<'a>, other: $float<'a>) -> $float<'a> {
-                let Truth(builder, mask) = mask;
+            fn select(mask: LaneMask<'a>, then: $float<'a>, other: $float<'a>) -> $float<'a> {
+                let LaneMask(builder, mask) = mask;
                 let (then, other) = (then.0.value(builder), other.0.value(builder));
                 $float(Word::Value(builder, builder.select(mask, then, other)))
             }
@@ -160,7 +160,7 @@ macro_rules! traced {
 
         impl<'a> Bits for $bits<'a> {
             type Float = $float<'a>;
-            type Mask = Truth<'a>;
+            type Mask = LaneMask<'a>;
             type Item = $signed;
 
             fn of(x: $signed) -> $bits<'a> {
@@ -196,11 +196,11 @@ macro_rules! traced {
                 $bits(self.0.unary(Unary::Right(by as u8)))
             }
 
-            fn is_zero(self) -> Truth<'a> {
+            fn is_zero(self) -> LaneMask<'a> {
                 self.0.compare(Compare::EqI, Word::Constant($lane, 0))
             }
 
-            fn is_negative(self) -> Truth<'a> {
+            fn is_negative(self) -> LaneMask<'a> {
                 self.0.compare(Compare::LtI, Word::Constant($lane, 0))
             }
 

@@ -163,7 +163,7 @@ impl Ops<'_> {
         if b.narrow() {
             return self.extremum(b.compare(Compare::LtF, y, x), Binary::And, x, y);
         }
-        self.or_nan(b.binary(Binary::GreatestF, x, y), x, y)
+        self.or_nan(b.binary(Binary::MaxNumberF, x, y), x, y)
     }
 
     /// The minimum: NaN if either is; of zeros -0, unless both are +0.
@@ -178,7 +178,7 @@ impl Ops<'_> {
         if b.narrow() {
             return self.extremum(b.compare(Compare::LtF, x, y), Binary::Or, x, y);
         }
-        self.or_nan(b.binary(Binary::LeastF, x, y), x, y)
+        self.or_nan(b.binary(Binary::MinNumberF, x, y), x, y)
     }
 
     /// The value of a constant that is a number.

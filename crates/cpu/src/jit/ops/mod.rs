@@ -18,7 +18,7 @@ pub(super) fn element(dtype: DType) -> Option<Element> {
         DType::F64 | DType::I64 | DType::U64 => Element::Wide,
         DType::F32 | DType::I32 | DType::U32 => Element::Word,
         DType::F16 => Element::Half,
-        DType::BF16 => Element::Brain,
+        DType::BF16 => Element::BFloat16,
         DType::I16 | DType::U16 => Element::Short { signed: dtype == DType::I16 },
         DType::I8 | DType::U8 => Element::Byte { signed: dtype == DType::I8 },
         DType::Bool => Element::Bool,
@@ -56,7 +56,7 @@ impl Ops<'_> {
             return matches!(dtype.size(), 4 | 8).then_some(x);
         }
         match dtype {
-            DType::Bool => self.truths(code, args),
+            DType::Bool => self.bool_op(code, args),
             d if d.is_float() => match *args {
                 [x] => self.float_unary(code, x),
                 [x, y] => self.float_binary(code, x, y, d),
@@ -74,7 +74,7 @@ impl Ops<'_> {
     /// A literal: `bits` are those of the compute type.
     pub fn literal(&self, dtype: DType, bits: u64) -> Option<Value> {
         Some(match dtype {
-            DType::Bool => self.truth(bits != 0),
+            DType::Bool => self.bool_constant(bits != 0),
             DType::I8 => self.b.word(bits as i8 as u32),
             DType::I16 => self.b.word(bits as i16 as u32),
             d => match number(d)?.lane() {
@@ -84,7 +84,7 @@ impl Ops<'_> {
         })
     }
 
-    fn truth(&self, value: bool) -> Value {
+    fn bool_constant(&self, value: bool) -> Value {
         let (zero, other) = (self.b.word(0), self.b.word(1 - value as u32));
         self.b.compare(Compare::EqI, zero, other)
     }
@@ -114,7 +114,7 @@ impl Ops<'_> {
         b.logic(Logic::Or, then, b.logic(Logic::And, b.not(mask), other))
     }
 
-    fn truths(&self, code: OpCode, args: &[Value]) -> Option<Value> {
+    fn bool_op(&self, code: OpCode, args: &[Value]) -> Option<Value> {
         use OpCode::*;
         let b = self.b;
         Some(match (code, args) {

@@ -6,26 +6,26 @@ use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
 
 /// The memory layout of the reduced rows.
 #[derive(Clone, Copy, Debug)]
-enum Lies {
+enum Layout {
     /// Row-major.
-    Rows,
+    RowMajor,
     /// Rows of a longer matrix, after its first column.
     Sliced,
     /// Column-major.
-    Columns,
+    ColumnMajor,
     /// Row-major, each row backwards.
     Flipped,
 }
 
 /// A reduction of `rows` rows, of squares or of the elements themselves, plus an operand.
-fn reduction(dtype: DType, op: ReduceOp, lies: Lies, rows: usize, row: usize) -> Maker {
+fn reduction(dtype: DType, op: ReduceOp, layout: Layout, rows: usize, row: usize) -> Maker {
     let mut maker = Maker::new(rows, row);
     let (r, n) = (row as isize, rows as isize);
-    let (offset, strides, numel) = match lies {
-        Lies::Rows => (0, [r, 1], rows * row),
-        Lies::Sliced => (1, [r + 2, 1], rows * (row + 2)),
-        Lies::Columns => (0, [1, n], rows * row),
-        Lies::Flipped => (r - 1, [r, -1], rows * row),
+    let (offset, strides, numel) = match layout {
+        Layout::RowMajor => (0, [r, 1], rows * row),
+        Layout::Sliced => (1, [r + 2, 1], rows * (row + 2)),
+        Layout::ColumnMajor => (0, [1, n], rows * row),
+        Layout::Flipped => (r - 1, [r, -1], rows * row),
     };
     maker.buffers.push((dtype, numel));
     let strides = SmallVec::from_slice(&strides);
@@ -66,8 +66,10 @@ fn short_reductions_of_every_dtype_have_the_bits_of_the_executor() {
                 }
                 for row in (1..=17).chain([32]) {
                     let rows = [16, 33, 61][row % 3];
-                    for lies in [Lies::Rows, Lies::Sliced, Lies::Columns, Lies::Flipped] {
-                        check(&reduction(dtype, op, lies, rows, row), row as u64);
+                    for layout in
+                        [Layout::RowMajor, Layout::Sliced, Layout::ColumnMajor, Layout::Flipped]
+                    {
+                        check(&reduction(dtype, op, layout, rows, row), row as u64);
                     }
                 }
             }
@@ -78,7 +80,7 @@ fn short_reductions_of_every_dtype_have_the_bits_of_the_executor() {
 #[test]
 fn a_short_row_is_read_from_one_address() {
     at_each_level(|| {
-        let maker = reduction(DType::F32, ReduceOp::Sum, Lies::Rows, 64, 9);
+        let maker = reduction(DType::F32, ReduceOp::Sum, Layout::RowMajor, 64, 9);
         let text = form::iteration(&code_of(&maker.kernel));
         // Nine elements, the first with 0, and the operand.
         assert_eq!(text.matches("vaddps").count(), 10, "{text}");
