@@ -284,7 +284,7 @@ unsafe fn run_portable(
     }
     let cost = prepared.cost_ns();
     with_memory(&WORKSPACE, prepared.workspace_bytes(), |workspace| {
-        let bindings = Shared(Bindings { workspace, ..*bindings });
+        let bindings = SharedBindings(Bindings { workspace, ..*bindings });
         for phase in 0..prepared.phases() {
             let (chunks, team) = (prepared.chunks(phase), Threads::of(pool));
             // SAFETY: the caller's promise; phases run in order, each chunk once.
@@ -298,13 +298,13 @@ unsafe fn run_portable(
 }
 
 /// Bindings that several threads use concurrently.
-pub(crate) struct Shared<'a>(pub Bindings<'a>);
+pub(crate) struct SharedBindings<'a>(pub Bindings<'a>);
 
 // SAFETY: chunks of a phase write disjoint elements and read none that others write; `Prepared` and
 // `Matmul` create chunks so, and the bindings' contract promises it for the buffers.
-unsafe impl Sync for Shared<'_> {}
+unsafe impl Sync for SharedBindings<'_> {}
 
-impl<'a> Shared<'a> {
+impl<'a> SharedBindings<'a> {
     pub fn get(&self) -> &Bindings<'a> {
         &self.0
     }

@@ -7,7 +7,7 @@
 //! converted to f32 in the same way, multiplied in f32 and rounded once.
 
 use crate::dims::Dims;
-use crate::kernel::{Line, Shared, with_memory};
+use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
@@ -202,7 +202,7 @@ impl Matmul {
     }
 
     /// The decisions, as text for the dump.
-    #[cfg(test)]
+    #[cfg(all(test, target_arch = "x86_64"))]
     pub fn describe(&self) -> String {
         let in_place = |matrix: &Matrix| matrix.strides().is_some();
         format!(
@@ -240,7 +240,7 @@ impl Matmul {
         // One task runs several small GEMMs of a batch.
         let per_chunk = (PANEL_MULTIPLICATIONS / work.max(1)).clamp(1, panels.max(1));
         let cost_ns = total as u64 / 30;
-        let thread_bindings = Shared(*bindings);
+        let thread_bindings = SharedBindings(*bindings);
         pool.run(panels.div_ceil(per_chunk), cost_ns, &|chunk, scratch| {
             for i in chunk * per_chunk..((chunk + 1) * per_chunk).min(panels) {
                 let panel = self.panel(i, m_panels, n_panels);

@@ -32,7 +32,7 @@ const WATCH_NS: u64 = 20_000;
 /// Work between two checks of the clock by a job that can be cancelled, in nanoseconds.
 const CLOCK_NS: u64 = 50_000;
 
-/// Bits of a share's word for its next chunk, and for its end.
+/// Bits of a deque's word for its next chunk, and for its end.
 const CHUNK_BITS: u32 = 20;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
 const EPOCH_MASK: u64 = u64::MAX >> (2 * CHUNK_BITS);
@@ -58,13 +58,13 @@ pub struct InvalidThreads {
     pub value: String,
 }
 
-/// The chunks of a job that are assigned to one thread: `epoch | end | next`. In a cache line of
-/// its own.
+/// The deque of a work-stealing thread: the chunks of a job that are assigned to the thread, as
+/// `epoch | end | next`. In a cache line of its own.
 #[repr(align(64))]
 #[derive(Default)]
-struct Share(AtomicU64);
+struct Deque(AtomicU64);
 
-impl Share {
+impl Deque {
     /// Publishes the chunks of a job; all earlier chunks have been claimed.
     fn offer(&self, epoch: u64, chunks: Range<usize>) {
         let word = epoch << (2 * CHUNK_BITS) | (chunks.end as u64) << CHUNK_BITS;
@@ -73,27 +73,27 @@ impl Share {
 
     /// The number of the job whose chunks these are.
     fn epoch(&self) -> u64 {
-        Share::parts(self.0.load(Acquire)).0
+        Deque::parts(self.0.load(Acquire)).0
     }
 
-    /// Claims the first chunk for the thread that owns the share; `None` if none is left.
+    /// Claims the first chunk for the thread that owns the deque; `None` if none is left.
     fn claim_first(&self) -> Option<usize> {
         let first = |word| {
-            let (_, end, next) = Share::parts(word);
+            let (_, end, next) = Deque::parts(word);
             (next < end).then_some(word + 1)
         };
         let before = self.0.fetch_update(AcqRel, Acquire, first).ok()?;
-        Some(Share::parts(before).2)
+        Some(Deque::parts(before).2)
     }
 
-    /// Claims the last chunk for another thread, if the share belongs to that job.
+    /// Claims the last chunk for another thread, if the deque belongs to that job.
     fn claim_last(&self, epoch: u64) -> Option<usize> {
         let last = |word| {
-            let (of, end, next) = Share::parts(word);
+            let (of, end, next) = Deque::parts(word);
             (of == epoch && next < end).then(|| word - (1 << CHUNK_BITS))
         };
         let before = self.0.fetch_update(AcqRel, Acquire, last).ok()?;
-        Some(Share::parts(before).1 - 1)
+        Some(Deque::parts(before).1 - 1)
     }
 
     /// Epoch, end and next chunk of a word.
@@ -107,7 +107,7 @@ impl Share {
 /// because workers of the old team may still be running.
 struct Team {
     /// One per thread, the caller's first.
-    shares: Vec<Share>,
+    deques: Vec<Deque>,
     /// The job, a `*const &Job`, valid while claimed chunks of its epoch are unfinished.
     job: AtomicPtr<()>,
     /// The last job that is published to every thread.
@@ -232,7 +232,7 @@ impl Pool {
             return alone(chunks, job);
         }
         team.start();
-        let result = team.share(chunks, cost_ns >= wake_ns(), job);
+        let result = team.run_on_all(chunks, cost_ns >= wake_ns(), job);
         team.busy.store(false, Release);
         result
     }
@@ -311,7 +311,7 @@ fn alone(chunks: usize, job: &Job<'_>) -> Result<(), ExecError> {
 impl Team {
     fn new(threads: usize) -> Team {
         Team {
-            shares: (0..threads).map(|_| Share::default()).collect(),
+            deques: (0..threads).map(|_| Deque::default()).collect(),
             job: AtomicPtr::new(std::ptr::null_mut()),
             offered: AtomicU64::new(0),
             done: AtomicUsize::new(0),
@@ -328,7 +328,7 @@ impl Team {
     }
 
     fn threads(&self) -> usize {
-        self.shares.len()
+        self.deques.len()
     }
 
     /// Starts the workers that do not run yet. The pool continues without a worker that cannot
@@ -360,13 +360,13 @@ impl Team {
 
     /// Publishes a job, wakes parked workers if `wakes` is true, runs chunks of it, and waits for
     /// the chunks that others have claimed.
-    fn share(&self, chunks: usize, wakes: bool, job: &Job<'_>) -> Result<(), ExecError> {
-        let epoch = self.shares[0].epoch().wrapping_add(1) & EPOCH_MASK;
+    fn run_on_all(&self, chunks: usize, wakes: bool, job: &Job<'_>) -> Result<(), ExecError> {
+        let epoch = self.deques[0].epoch().wrapping_add(1) & EPOCH_MASK;
         self.job.store((&raw const job) as *mut (), Relaxed);
         self.done.store(0, Relaxed);
         let (all, bound) = (self.threads(), |i: usize| i * chunks / self.threads());
         for i in (0..all).rev() {
-            self.shares[i].offer(epoch, bound(i)..bound(i + 1));
+            self.deques[i].offer(epoch, bound(i)..bound(i + 1));
         }
         self.offered.store(epoch, Release);
         // A worker that parks now either sees the job, or is counted as parked here.
@@ -385,17 +385,17 @@ impl Team {
 
     /// Claims a chunk of the current job for a thread and runs it; false if none is left.
     fn claim_and_run(&self, thread: usize, scratch: &mut Scratch) -> bool {
-        let own = &self.shares[thread];
+        let own = &self.deques[thread];
         let chunk = own.claim_first().or_else(|| {
-            // Steal only from the job whose share this thread has: a thread does not join a job
-            // before its own share is published.
+            // Steal only from the job whose chunks this thread has: a thread does not join a job
+            // before its own chunks are published.
             let epoch = own.epoch();
-            let other = |i: usize| &self.shares[(thread + i) % self.threads()];
+            let other = |i: usize| &self.deques[(thread + i) % self.threads()];
             (1..self.threads()).find_map(|i| other(i).claim_last(epoch))
         });
         let Some(chunk) = chunk else { return false };
-        // SAFETY: the claim succeeded on this job's epoch, so its caller is in `share` and stays
-        // there, keeping `job` alive, until `done` counts this chunk.
+        // SAFETY: the claim succeeded on this job's epoch, so its caller is in `run_on_all` and
+        // stays there, keeping `job` alive, until `done` counts this chunk.
         let job = unsafe { *(self.job.load(Relaxed) as *const &Job<'_>) };
         if let Err(error) = guarded(job, chunk, scratch) {
             let mut first = lock(&self.error);
@@ -421,7 +421,7 @@ impl Team {
                 continue;
             }
             // No chunk of this job is left. Poll a single word until the next job is published; the
-            // words of the shares are written by other threads.
+            // words of the deques are written by other threads.
             let offered = || self.offered.load(Acquire) != seen || self.stop.load(Acquire);
             if spin(self.spin, offered) {
                 continue;
@@ -461,16 +461,16 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_claimed_from_both_ends_once() {
-        let share = Share::default();
-        assert_eq!(share.claim_first(), None);
-        share.offer(7, 3..7);
-        assert_eq!((share.claim_last(6), share.claim_last(7)), (None, Some(6)));
-        assert_eq!((share.claim_first(), share.claim_last(7)), (Some(3), Some(5)));
-        assert_eq!((share.claim_first(), share.claim_first()), (Some(4), None));
-        assert_eq!((share.claim_last(7), share.epoch()), (None, 7));
-        share.offer(8, 2..2);
-        assert_eq!(share.claim_last(8), None);
+    fn a_deque_is_claimed_from_both_ends_once() {
+        let deque = Deque::default();
+        assert_eq!(deque.claim_first(), None);
+        deque.offer(7, 3..7);
+        assert_eq!((deque.claim_last(6), deque.claim_last(7)), (None, Some(6)));
+        assert_eq!((deque.claim_first(), deque.claim_last(7)), (Some(3), Some(5)));
+        assert_eq!((deque.claim_first(), deque.claim_first()), (Some(4), None));
+        assert_eq!((deque.claim_last(7), deque.epoch()), (None, 7));
+        deque.offer(8, 2..2);
+        assert_eq!(deque.claim_last(8), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::jit::amx::{
 };
 use crate::jit::microkernel::{Function, Stored};
 use crate::jit::vnni::{self, VnniMicrokernel};
-use crate::kernel::{Shared, with_memory};
+use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
@@ -156,7 +156,7 @@ impl AmxVnniGemm {
             None => 0,
         };
         with_memory(&PACKED_A, bytes, |a| {
-            let (a, thread_bindings) = (Memory(a as *mut f32), Shared(*bindings));
+            let (a, thread_bindings) = (Memory(a as *mut f32), SharedBindings(*bindings));
             // SAFETY: the caller's promise; the memory has room for all rows.
             unsafe { self.fill_a(gemm, a, bindings, pool)? };
             let cost_ns = gemm.cost_ns() / 4;
@@ -189,7 +189,7 @@ impl AmxVnniGemm {
         let Some(prologue) = &gemm.prologues[0] else { return Ok(()) };
         let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
         let row_blocks = gemm.m.div_ceil(PROLOGUE_ROWS);
-        let thread_bindings = Shared(*bindings);
+        let thread_bindings = SharedBindings(*bindings);
         let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
         pool.run(gemm.batches * row_blocks, cost_ns, &|i, scratch| {
             let (batch, row) = (i / row_blocks, i % row_blocks * PROLOGUE_ROWS);

@@ -39,7 +39,7 @@ mod split_k;
 mod tests;
 
 use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
-use crate::kernel::{Line, Shared, with_memory};
+use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
 use amx_vnni::AmxVnniGemm;
@@ -410,7 +410,7 @@ impl Gemm {
         let tasks =
             if elements < MIN_PARALLEL_PACK_ELEMENTS { 1 } else { self.blocking.m_tiles.min(16) };
         let each = self.blocking.m_tiles.div_ceil(tasks);
-        let thread_bindings = Shared(*bindings);
+        let thread_bindings = SharedBindings(*bindings);
         let cost_ns = elements as u64 / 4;
         pool.run(self.blocking.m_tiles.div_ceil(each), cost_ns, &|i, scratch| {
             let tiles = i * each..((i + 1) * each).min(self.blocking.m_tiles);
@@ -537,7 +537,7 @@ impl Gemm {
         let work = self.element_work().saturating_mul(self.n).saturating_mul(self.blocking.part_k);
         let at_once = (TASK_MULTIPLICATIONS * m_chunks * n_chunks / work.max(1)).clamp(1, chunks);
         let cost_ns = self.cost_ns();
-        let thread_bindings = Shared(*bindings);
+        let thread_bindings = SharedBindings(*bindings);
         let packed = &packed;
         let job = |first: usize, scratch: &mut Scratch| {
             for i in first * at_once..((first + 1) * at_once).min(chunks) {

@@ -3,7 +3,7 @@
 
 use super::{Gemm, Memory};
 use crate::jit::microkernel::{LANES, Stored};
-use crate::kernel::Shared;
+use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use girih_kernel::Bindings;
@@ -45,7 +45,7 @@ impl Gemm {
         let key = [start as usize, outer as usize, k_stride as usize, self.k, self.n, width];
         let bytes = self.n.next_multiple_of(LANES) * self.k * 4;
         store.get_or_pack(buffer, &key, bytes, &mut |to| {
-            let (to, thread_bindings) = (Memory(to as *mut f32), Shared(*bindings));
+            let (to, thread_bindings) = (Memory(to as *mut f32), SharedBindings(*bindings));
             let packed = pool.run(self.blocking.n_panels, (bytes / 16) as u64, &|panel, _| {
                 let start = self.rhs.start(thread_bindings.get(), &self.batch, 0);
                 let to = to.get().wrapping_add(self.panel_offset(panel, 0));

@@ -8,7 +8,7 @@
 use super::operand::{CTile, Operand};
 use super::{Gemm, Memory};
 use crate::jit::microkernel::LANES;
-use crate::kernel::Shared;
+use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared};
 
@@ -62,7 +62,7 @@ impl Gemm {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let thread_bindings = Shared(*bindings);
+        let thread_bindings = SharedBindings(*bindings);
         let cost_ns = (self.blocking.split_k * self.m * self.n / 8) as u64;
         pool.run(self.m, cost_ns, &|row, scratch| {
             let bindings = thread_bindings.get();

@@ -243,7 +243,7 @@ fn first_tiles_pack_for_the_others_block_by_block() {
 }
 
 #[test]
-fn few_columns_meet_rows_where_these_lie_on_each_thread() {
+fn few_columns_are_multiplied_by_rows_in_place_on_each_thread() {
     // The rows of the last case map to the same cache set.
     for sizes in [
         [1, 300, 60, 500],

@@ -28,7 +28,7 @@ struct Function {
 
 /// A compiled function, shared with the cache and other chains.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Function>);
+pub(super) struct CachedFunction(Arc<Function>);
 
 impl Function {
     /// Compiles a chain; `None` if it exceeds the encoder's limits, or memory cannot be had.
@@ -68,7 +68,7 @@ impl Function {
 /// their layers. The cache is emptied when it is full.
 const MAX_CACHED: usize = 1024;
 
-type Cache = FxHashMap<Chain, (Isa, Shared)>;
+type Cache = FxHashMap<Chain, (Isa, CachedFunction)>;
 
 static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 
@@ -87,13 +87,13 @@ pub(super) fn forget() {
 
 /// The function of a chain: a cached one, under the name of the kernel that it was first compiled
 /// for, or a new one.
-pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
+pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<CachedFunction> {
     let cached =
         with_cache(|cache| cache.get(chain).filter(|k| k.0 == level()).map(|k| k.1.clone()));
     if cached.is_some() {
         return cached;
     }
-    let function = Shared(Arc::new(Function::new(chain, name)?));
+    let function = CachedFunction(Arc::new(Function::new(chain, name)?));
     let full = with_cache(|cache| {
         let full = (cache.len() >= MAX_CACHED).then(|| std::mem::take(cache));
         cache.insert(chain.clone(), (level(), function.clone()));
@@ -103,7 +103,7 @@ pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<Shared> {
     Some(function)
 }
 
-impl Compiled for Shared {
+impl Compiled for CachedFunction {
     unsafe fn run(&self, pointers: &[*mut u8], n: usize) {
         type Loop = unsafe extern "sysv64" fn(*const *mut u8, usize);
         // SAFETY: the address is that of a function generated for this machine with this signature;

@@ -154,7 +154,7 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
     #[test]
-    fn four_shared_indices_of_eight_rows_load_ten_times_for_sixteen_products() {
+    fn four_indices_of_k_of_eight_rows_load_ten_times_for_sixteen_multiply_adds() {
         for signed in [false, true] {
             let code = VnniMicrokernel { rows: 8, signed }.emit();
             let decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
