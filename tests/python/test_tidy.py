@@ -326,3 +326,22 @@ def test_internals_are_all_in_the_index_and_on_the_site():
     for page in PAGES:
         assert page.name == "index.md" or f"]({page.name})" in index, page.name
         assert f"\ninternals/{page.stem}\n" in site, page.name
+
+
+def prose() -> str:
+    """The Rust sources in lower case, with wrapped comments on one line."""
+    rust = [text.lower() for path, text in sources().items() if path.suffix == ".rs"]
+    return re.sub(r"\s*\n\s*(?:///|//!|//)?\s*", " ", "\n".join(rust))
+
+
+def test_terms_of_the_glossary_are_used_and_words_they_replace_are_not() -> None:
+    glossary = (ROOT / "ARCHITECTURE.md").read_text().partition("## Glossary")[2]
+    terms = re.findall(r"^\| ([^|]+) \|", glossary, re.M)[2:]
+    terms = [term.strip() for row in terms for term in row.split(",")]
+    replaced = re.search(r"^Replaced words: (.*)\.$", glossary, re.M)
+    assert replaced is not None
+    assert len(terms) > 30
+    text = prose()
+    used = lambda word: re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
+    assert [term for term in terms if not used(term)] == []
+    assert [word for word in replaced[1].split(", ") if used(word)] == []
