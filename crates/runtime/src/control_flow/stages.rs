@@ -5,17 +5,13 @@ use girih_ir::{Graph, Node, NodeId, OpCode};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether a node is a leaf that each segment has a copy of, because it needs no memory.
-fn is_copied(node: &Node) -> bool {
-    matches!(node.op.code, OpCode::Constant | OpCode::Iota)
-}
-
 /// The role of a node in the cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     /// An argument that is a tensor.
     Argument,
-    /// A constant, a run-time scalar or an iota.
+    /// A constant, a run-time scalar or an iota: each segment has a copy, because the leaf needs no
+    /// memory.
     Copied,
     /// A result of a control op.
     Control,
@@ -24,11 +20,11 @@ pub(super) enum Role {
 }
 
 pub(super) fn role(node: &Node) -> Role {
-    match () {
-        () if node.op.as_control().is_some() => Role::Control,
-        () if node.op.code == OpCode::Input => Role::Argument,
-        () if is_copied(node) => Role::Copied,
-        () => Role::Segment,
+    match node.op.code {
+        _ if node.op.as_control().is_some() => Role::Control,
+        OpCode::Input | OpCode::Parameter => Role::Argument,
+        OpCode::Constant | OpCode::Iota => Role::Copied,
+        _ => Role::Segment,
     }
 }
 

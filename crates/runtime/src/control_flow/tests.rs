@@ -134,6 +134,19 @@ fn a_loop_runs_while_its_condition_holds_and_keeps_a_carry_that_stays() {
 }
 
 #[test]
+fn parameters_are_tensors_of_the_caller() {
+    let regions = Regions::new(vec![double(), graph(&[numbers()], |_, x| vec![x[0]])]);
+    let control = Arc::new(Control { regions, ..Control::default() });
+    let mut b = GraphBuilder::default();
+    let index = b.input(TensorSpec::scalar(DType::I32));
+    let weights = b.leaf(OpCode::Parameter.into(), numbers());
+    let y = b.exp(weights).unwrap();
+    let chosen = b.emit(Op::control(OpCode::Cond, control, 0), &[index, y]).unwrap();
+    let program = b.finish([chosen]);
+    assert!(operations(&program).starts_with("  segment {\n    call plan 0\n  }\n  cond {\n"));
+}
+
+#[test]
 fn a_scan_takes_and_leaves_parts_from_the_last_to_the_first() {
     let part = TensorSpec::new([2], DType::F32);
     let body = graph(&[part.clone(), part.clone()], |b, x| {
