@@ -17,7 +17,7 @@ use crate::{Dim, Error, OpCode, Result, Shape};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// What a part of a factor's range suffices to compute.
+/// Which results a part of a factor's range is enough to compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A part of the operands gives the same part of the result.
@@ -64,7 +64,7 @@ impl Role {
 /// One factor of an op's iteration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Factor {
-    /// What a part of the factor's range suffices to compute.
+    /// Which results a part of the factor's range is enough to compute.
     pub role: Role,
     /// Size of the factor, if the op's attributes or a reshape's sizes determine it, so that no
     /// axis needs to.

@@ -254,7 +254,7 @@ impl Replay {
         Ok((values, completion))
     }
 
-    /// Launches the sequence and waits for it. The launches are stopped after `limit`, if given.
+    /// Launches the sequence and waits for it. Each launch is stopped after `limit`, if given.
     ///
     /// Errors: as [`Replay::launch`], and the failure of a launch.
     /// Cost: one launch on an idle queue allocates the results and a block for the temporaries.

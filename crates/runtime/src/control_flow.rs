@@ -37,10 +37,12 @@ impl HostControlFlow {
         HostControlFlow { inside }
     }
 
-    /// The plan of a region or segment, to which the passes have already been applied.
+    /// The plan of a region or segment, to which the passes have already been applied, with its facts.
     fn straight(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
         let arguments: Vec<usize> = (0..graph.arguments().count()).collect();
-        self.lower(graph, graph, &arguments, options)
+        let mut plan = self.lower(graph, graph, &arguments, options)?;
+        plan.facts = plan.find_facts().map_err(Error::Compile)?;
+        Ok(plan)
     }
 }
 
@@ -250,7 +252,6 @@ impl<'a> Assembly<'a> {
         given: &[Given],
         targets: &[usize],
     ) -> Result<Vec<Step>> {
-        let facts = plan.find_facts().map_err(Error::Compile)?;
         self.plan.times.codegen += plan.times.codegen;
         self.plan.times.compile += plan.times.compile;
         self.plan.cost_ns = self.plan.cost_ns.saturating_add(plan.cost_ns);
@@ -276,7 +277,7 @@ impl<'a> Assembly<'a> {
         if !plan.operations.is_empty() {
             steps.push(Step::Call(self.plan.callees.len()));
         }
-        let sources = plan.outputs.iter().zip(&facts.output_sources);
+        let sources = plan.outputs.iter().zip(&plan.facts.output_sources);
         for ((output, source), &target) in sources.zip(targets) {
             let from = match *source {
                 OutputSource::New(_) => {
@@ -327,14 +328,13 @@ impl<'a> Assembly<'a> {
     /// value.
     fn targets(&mut self, flow: &Flow<'_>) -> Vec<usize> {
         let sizes = sizes(flow.control.body());
-        let target = |(i, size): (usize, usize)| {
-            flow.results
-                .get(i)
-                .copied()
-                .flatten()
-                .unwrap_or_else(|| self.temporary(size, self.time))
-        };
-        sizes.into_iter().enumerate().map(target).collect()
+        sizes.into_iter().enumerate().map(|(i, size)| self.target(flow, i, size)).collect()
+    }
+
+    /// The buffer of a result, or a temporary if nothing needs the result.
+    fn target(&mut self, flow: &Flow<'_>, result: usize, size: usize) -> usize {
+        let needed = flow.results.get(result).copied().flatten();
+        needed.unwrap_or_else(|| self.temporary(size, self.time))
     }
 
     /// The steps that run a region once.
@@ -345,7 +345,7 @@ impl<'a> Assembly<'a> {
         targets: &[usize],
     ) -> Result<Vec<Step>> {
         let plan = self.backend.straight(region, self.options)?;
-        let given: Vec<Given> = operands.iter().map(|&buffer| Given::Buffer(buffer)).collect();
+        let given: Vec<Given> = operands.iter().copied().map(Given::Buffer).collect();
         self.call(plan, &given, targets)
     }
 
@@ -382,8 +382,7 @@ impl<'a> Assembly<'a> {
         let sizes = sizes(flow.control.body());
         let (mut states, mut steps) = (Vec::with_capacity(count), Vec::new());
         for (i, &size) in sizes.iter().enumerate().take(count) {
-            let result = flow.results.get(i).copied().flatten();
-            let state = result.unwrap_or_else(|| self.temporary(size, self.time));
+            let state = self.target(flow, i, size);
             steps.extend(copy(flow.operands[i], state, size));
             states.push(state);
         }
@@ -415,8 +414,7 @@ impl<'a> Assembly<'a> {
         others: &[usize],
     ) -> Result<Vec<Step>> {
         let plan = self.backend.straight(body, self.options)?;
-        let facts = plan.find_facts().map_err(Error::Compile)?;
-        let sources = &facts.output_sources;
+        let sources = &plan.facts.output_sources;
         let passed = |i: usize| sources.contains(&OutputSource::Argument(i));
         let sizes = sizes(body);
         let (mut targets, mut back) = (Vec::new(), Vec::new());
@@ -437,7 +435,7 @@ impl<'a> Assembly<'a> {
             });
         }
         targets.extend(others);
-        let given: Vec<Given> = taken.iter().map(|&buffer| Given::Buffer(buffer)).collect();
+        let given: Vec<Given> = taken.iter().copied().map(Given::Buffer).collect();
         let mut steps = self.call(plan, &given, &targets)?;
         steps.extend(back);
         Ok(steps)

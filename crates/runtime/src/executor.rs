@@ -7,7 +7,6 @@ use crate::difference::{Lookup, nearest};
 use crate::family::Families;
 use crate::layout::Strides;
 use crate::plan::{OutputSource, PlannedBuffer, Source};
-use crate::queue::host_bytes;
 use crate::symbolic::{Executables, Prepared};
 use crate::{
     ArgumentBlock, ArgumentSpec, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
@@ -387,10 +386,7 @@ impl Executor {
             }
         }
         block.temporaries = temporaries;
-        if !plan.slots.is_empty() {
-            let slots = plan.slots.iter().map(|&bytes| host_bytes(bytes));
-            block.slots = Some(slots.collect::<Result<_>>()?);
-        }
+        block.slots = plan.new_slots()?;
         for &buffer in &plan.weights {
             if let Placement::Argument(i) = plan.buffers[buffer].placement
                 && let Argument::Tensor(value, _) | Argument::Checked(value) = &arguments[i]

@@ -58,7 +58,7 @@ fn view(b: &mut GraphBuilder, spec: &TensorSpec, strides: &[usize]) -> girih_ir:
 /// Errors: [`Error::ArgumentMismatch`] for strides of an argument that is not a tensor, a number of
 /// strides that is not the rank, and a stride of 0.
 fn strided(graph: &Graph, strides: &[Option<Strides>]) -> Result<Graph> {
-    let mut position = vec![None; graph.len()];
+    let mut of_node: Vec<Option<&[usize]>> = vec![None; graph.len()];
     for (index, id) in graph.arguments().enumerate() {
         let Some(Some(strides)) = strides.get(index) else { continue };
         let node = graph.node(id);
@@ -74,14 +74,10 @@ fn strided(graph: &Graph, strides: &[Option<Strides>]) -> Result<Graph> {
                 found: format!("strides {strides:?} of {}", node.op.name()),
             });
         }
-        position[id.index()] = Some(index);
+        of_node[id.index()] = Some(strides);
     }
-    let rewritten = graph.rewrite_nodes(|b, id, node| match position[id.index()] {
-        Some(index) => {
-            let strides = strides[index].as_deref().expect("positions are of strided arguments");
-            view(b, &node.spec, strides).map(Some)
-        }
-        None => Ok(None),
+    let rewritten = graph.rewrite_nodes(|b, id, node| {
+        of_node[id.index()].map(|strides| view(b, &node.spec, strides)).transpose()
     })?;
     Ok(rewritten.unwrap_or_else(|| graph.clone()))
 }

@@ -4,6 +4,7 @@
 mod text;
 
 use crate::layout::{Strides, span_bytes};
+use crate::queue::{HostBytes, host_bytes};
 use crate::{Binary, CompileOptions, LoadedProgram, Operation, Step};
 use girih_ir::{DType, Graph, OpCode, TensorSpec};
 use rustc_hash::FxHashMap;
@@ -277,6 +278,14 @@ impl ExecutionPlan {
             copies_handles: self.operations.iter().any(|o| o.steps.iter().any(copies))
                 || self.callees.iter().any(|callee| callee.plan.facts.copies_handles),
         })
+    }
+
+    /// The slots of a run, all bytes 0; `None` if the plan has no slots.
+    ///
+    /// Errors: [`crate::Error::HostMemory`].
+    pub(crate) fn new_slots(&self) -> crate::Result<Option<Arc<[HostBytes]>>> {
+        let slots = || self.slots.iter().map(|&bytes| host_bytes(bytes)).collect();
+        (!self.slots.is_empty()).then(slots).transpose()
     }
 
     /// The number of kernels that one run launches, without those in loops and branches.

@@ -2,7 +2,7 @@
 //! of a stream.
 
 use crate::primitive::{Iteration, MovingHandle, Repeat};
-use crate::queue::{HostBytes, host_bytes};
+use crate::queue::HostBytes;
 use crate::{
     ArgumentBlock, ControlBlock, DeviceHandle, DeviceId, Error, ExecutionPlan, Placement, Result,
     StridedCopy,
@@ -406,6 +406,7 @@ impl Lowering<'_> {
         let mut block = ArgumentBlock {
             addresses: callee.buffers.iter().map(address).collect(),
             words: callee.words.iter().map(words).collect(),
+            slots: callee.plan.new_slots()?,
             caller: Some(caller.clone()),
             ..ArgumentBlock::default()
         };
@@ -413,10 +414,6 @@ impl Lowering<'_> {
             let nowhere = DeviceHandle::physical(DeviceId::HOST, 0);
             let handle = |at: &Option<usize>| at.map_or(nowhere, |at| caller.handles[at]);
             block.handles = callee.buffers.iter().map(handle).collect();
-        }
-        if !callee.plan.slots.is_empty() {
-            let slots = callee.plan.slots.iter().map(|&bytes| host_bytes(bytes));
-            block.slots = Some(slots.collect::<Result<_>>()?);
         }
         let arguments = Arc::new(block);
         let lowering = Lowering { plan: &callee.plan, arguments: &arguments, ..*self };

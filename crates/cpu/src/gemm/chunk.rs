@@ -308,8 +308,9 @@ impl Gemm {
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
     }
 
-    /// What a tile prefetches while it reads its packed panel, as panel, first index of K and line
-    /// within the row: one cache line per row of the next panel, a different one for each tile.
+    /// The cache lines that a tile prefetches while it reads its packed panel: one line of each row of
+    /// the next panel, a different line for each tile. Returns the panel, the first index of K and the
+    /// line within the row.
     fn prefetch_line(
         &self,
         block: &KBlock<'_>,

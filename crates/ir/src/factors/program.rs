@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a part of a program factor's range suffices to compute.
+/// Which results a part of a program factor's range is enough to compute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramRole {
     /// A part of the arguments gives the same part of each output with the factor.
@@ -27,7 +27,7 @@ pub enum ProgramRole {
 /// One factor of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFactor {
-    /// What a part of the factor suffices to compute.
+    /// Which results a part of the factor's range is enough to compute.
     pub role: ProgramRole,
     /// Size of the factor in the program.
     pub size: Dim,

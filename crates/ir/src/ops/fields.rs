@@ -92,8 +92,7 @@ impl OpCode {
 
 impl Attrs {
     /// Visits the fields with their names, in the order of the text form. The empty name marks a
-    /// positional value. This function is the only definition of what a kind of attributes consists
-    /// of.
+    /// positional value. This function alone defines the fields of each kind of attributes.
     pub fn fields<E>(
         &mut self,
         each: &mut impl FnMut(&'static str, &mut dyn Field) -> Result<(), E>,

@@ -45,7 +45,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Those of a matrix product in a kernel over `rows` rows.
+    /// The lines of a matrix product in a kernel over `rows` rows.
     fn of(part: &Kernel, rows: usize) -> Option<Lines> {
         let dims = part.matmul_dims()?;
         let entry = part.size(&dims.rows);

@@ -76,7 +76,7 @@ impl Fused {
     }
 
     /// The current element of streams in memory, and 0 for other streams. Distances are computed
-    /// once for walks with equal distances, such as those of a convolution's taps.
+    /// once for walks with equal distances, such as the walks of a convolution's taps.
     pub fn elements(&self, point: usize) -> impl Iterator<Item = isize> {
         let mut distances: SmallVec<[isize; 8]> = SmallVec::new();
         self.streams.iter().zip(&self.walks).map(move |(stream, &number)| {

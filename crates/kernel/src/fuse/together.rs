@@ -1,5 +1,5 @@
 //! Horizontal fusion: independent kernels become one. It applies to the updates of an optimiser,
-//! whose elements are then distributed among threads as those of one kernel, and to small kernels
+//! whose elements threads then share as if they were the elements of one kernel, and to small kernels
 //! (of biases, losses, metrics), which cost more to launch than to run.
 //!
 //! The kernels become the parts of a kernel over a single row.

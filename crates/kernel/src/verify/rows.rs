@@ -72,8 +72,8 @@ pub(crate) fn keeps_to_rows(
     own && (rows == 1 || !gathers(part, |a| shared(a.buffer)))
 }
 
-/// True if a kernel over `rows` rows reads only the current row of a buffer, whose rows are as long
-/// as those of the kernel's points.
+/// True if a kernel over `rows` rows reads only the current row of a buffer, and the rows of the
+/// buffer are as long as the rows of the kernel's points.
 pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bool {
     let Some(split) = split(kernel, rows) else { return false };
     let row = kernel.points() * kernel.reduced() / rows;

@@ -19,6 +19,7 @@ use girih_ir::{Graph, OpCode, ProgramRole, TensorSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError};
 
 /// An enqueued tiled launch.
@@ -99,6 +100,8 @@ struct Launch<'a> {
     blocks: FxHashMap<(Use, usize), Arc<Buffer>>,
     slots: FxHashMap<(Use, usize), HostBytes>,
     temporaries: FxHashMap<usize, Arc<Buffer>>,
+    /// Programs that read tiles in place, by the sizes of the tile and the strides of the arguments.
+    in_place: FxHashMap<(Vec<usize>, Vec<Option<Strides>>), CachedPlan>,
     /// The region of the argument in each argument block.
     loaded: FxHashMap<(usize, usize), Region>,
     /// The last work on each slot of the rings of argument blocks and of output blocks.
@@ -171,6 +174,7 @@ impl<'a> Launch<'a> {
             blocks: FxHashMap::default(),
             slots: FxHashMap::default(),
             temporaries: FxHashMap::default(),
+            in_place: FxHashMap::default(),
             loaded: FxHashMap::default(),
             computed: FxHashMap::default(),
             copied_out: FxHashMap::default(),
@@ -295,7 +299,13 @@ impl<'a> Launch<'a> {
         }
         if strides.iter().any(Option::is_some) {
             let options = self.program.options;
-            tile.plan = self.executor.plan_strided(&tile.graph, &strides, options)?;
+            tile.plan = match self.in_place.entry((tile.run.clone(), strides)) {
+                Entry::Occupied(found) => found.get().clone(),
+                Entry::Vacant(place) => {
+                    let plan = self.executor.plan_strided(&tile.graph, &place.key().1, options)?;
+                    place.insert(plan).clone()
+                }
+            };
         }
         Ok((arguments, copies))
     }

@@ -25,7 +25,7 @@ const ONE: [(&str, One, One, f64); 20] = [
     ("sinh", wide::sinh, f64::sinh, 2.0),
     ("cosh", wide::cosh, f64::cosh, 1.0),
     ("tanh", wide::tanh, f64::tanh, 2.0),
-    // Those of std lose digits near zero, and std has no error function.
+    // The functions of std lose digits near zero, and std has no error function.
     ("asinh", wide::asinh, wide::asinh, 2.0),
     ("acosh", wide::acosh, wide::acosh, 2.0),
     ("atanh", wide::atanh, wide::atanh, 2.0),
