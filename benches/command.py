@@ -13,6 +13,7 @@ import numpy as np
 from . import (
     dense,
     elementwise,
+    limits,
     machine,
     measure,
     models,
@@ -110,9 +111,12 @@ def measure_rows(
     libraries: Sequence[peers.Library],
     results: list[measure.Result],
     wrong: list[str],
+    meter: limits.Meter | None,
 ) -> None:
     """Appends the rows' results, and the errors in their values."""
     for group, workload in chosen:
+        if meter is not None:
+            meter.between_rows()
         try:
             result = measure.run(workload, group, libraries, options.budget)
         except measure.WrongValueError as error:
@@ -133,19 +137,19 @@ def run(
     about["threads"] = options.threads
     about["versions"] = {lib.name: lib.version for lib in libraries if lib.name in peers.ALL}
     about["missing"] = {name: why for name, why in missing.items() if name in peers.ALL}
-    limits = None if options.no_limits else machine.limits(options.threads)
+    meter = None if options.no_limits else limits.Meter(options.threads)
     print(f"{about['processor']}, {options.threads} threads, load {about['load_before']}")
     print(", ".join(f"{name} {version}" for name, version in about["versions"].items()), flush=True)
     results: list[measure.Result] = []
     wrong: list[str] = []
     try:
-        measure_rows(chosen, options, libraries, results, wrong)
+        measure_rows(chosen, options, libraries, results, wrong, meter)
     except KeyboardInterrupt:
         about["missing"][report.INTERRUPTED] = "interrupted"
         print("interrupted")
-    if limits is not None:
-        limits = machine.best_of(limits, machine.limits(options.threads))
-    about["limits"] = limits
+    if meter is not None:
+        meter.measure()
+    about["limits"] = None if meter is None else meter.best
     about["load_after"] = machine.load()
     about["wrong"] = wrong
     write(out, about, results)

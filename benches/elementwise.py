@@ -18,6 +18,16 @@ EXP = {"64 KB": 1 / 2, "4 MB": 1 / 2.5}
 TEN = {"64 KB": 1 / 3, "4 MB": 1 / 3}
 GELU = {"64 KB": 1 / 3, "4 MB": 1 / 5, "64 MB": 1 / 6}
 ROWS, WIDTH = 4096, 1024
+#: The least operations per element, two for each vector instruction, as for a multiply-add. exp
+#: reduces its argument by two instructions, evaluates a polynomial of degree 5 or 6 by six, and
+#: scales by two.
+EXP_FLOPS = 20
+#: x*a + b; the argument of exp by three instructions; exp; an addition and a division.
+GELU_FLOPS = 2 + 6 + EXP_FLOPS + 4
+#: Maximum, difference, exp, sum and scaling; for the gradient also a product's sum, a difference
+#: and a product.
+SOFTMAX_FLOPS = 4 + EXP_FLOPS + 4
+SOFTMAX_GRADIENT_FLOPS = SOFTMAX_FLOPS + 6
 
 
 def arrays(*shapes: tuple[int, ...]) -> Any:
@@ -82,7 +92,11 @@ def sized() -> list[Workload]:
         if not large:
             exp = compute(lambda lib, x: lib.exp(x))
             name = f"exp(x), {label}"
-            rows.append(Workload(name, arrays((n,)), exp, bytes=8 * n, target=EXP[label]))
+            rows.append(
+                Workload(
+                    name, arrays((n,)), exp, flops=EXP_FLOPS * n, bytes=8 * n, target=EXP[label]
+                )
+            )  # fmt: skip
             ten = compute(chain)
             name = f"ten cheap operations, {label}"
             headline = "ten elementwise operations on 16,384 numbers" if small else ""
@@ -94,8 +108,8 @@ def sized() -> list[Workload]:
             )  # fmt: skip
         rows.append(
             Workload(
-                f"gelu(x*a + b), {label}", arrays((n,), (), ()), compute(gelu), bytes=8 * n,
-                quick=small, memory=large, target=GELU[label],
+                f"gelu(x*a + b), {label}", arrays((n,), (), ()), compute(gelu),
+                flops=GELU_FLOPS * n, bytes=8 * n, quick=small, memory=large, target=GELU[label],
             )
         )  # fmt: skip
     return rows
@@ -107,12 +121,12 @@ def on_rows() -> list[Workload]:
     no_numpy = ("girih", "torch", "torch.compile", "jax", "mlx")
     return [
         Workload(
-            f"softmax {size}", arrays(x), compute(lambda lib, x: lib.softmax(x)), bytes=8 * n,
-            quick=True, target=1 / 1.5,
+            f"softmax {size}", arrays(x), compute(lambda lib, x: lib.softmax(x)),
+            flops=SOFTMAX_FLOPS * n, bytes=8 * n, quick=True, target=1 / 1.5,
         ),
         Workload(
             f"softmax {size}, gradient", arrays(x, x), gradient(softmax_loss), no_numpy,
-            bytes=12 * n, target=1 / 1.5,
+            flops=SOFTMAX_GRADIENT_FLOPS * n, bytes=12 * n, target=1 / 1.5,
         ),
         Workload(
             f"layer norm {size}", arrays(x, vector, vector), compute(norm), bytes=8 * n,

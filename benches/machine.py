@@ -1,14 +1,10 @@
-"""The machine: its processor, load and measured limits, and the memory of this process."""
+"""The machine: its processor and load, and the memory of this process."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parent.parent
 
@@ -32,47 +28,25 @@ def load() -> tuple[float, ...] | None:
         return None
 
 
-def limits(threads: int) -> dict[str, Any] | None:
-    """The limits of the machine, measured now by `crates/cpu/examples/limits.rs`; None without
-    cargo.
+def caches(threads: int) -> list[int]:
+    """The sizes of the data caches in bytes, smallest first; none if the system does not say.
+
+    A cache counts once for each thread that has one of its own.
     """
-    cargo = os.environ.get("CARGO", "cargo")
-    if shutil.which(cargo) is None:
-        return None
-    command = [cargo, "run", "--quiet", "--release", "-p", "girih-cpu", "--example", "limits"]
-    ran = subprocess.run(
-        [*command, "--", str(threads)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if ran.returncode != 0:
-        raise RuntimeError(f"the limits could not be measured:\n{ran.stderr}")
-    out: dict[str, Any] = json.loads(ran.stdout)
-    return out
-
-
-def best_of(a: dict[str, Any] | None, b: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The maximum of each limit: a lower measurement was disturbed by other processes."""
-    if a is None or b is None:
-        return a or b
-    return {
-        key: best_of(value, b[key]) if isinstance(value, dict) else max(value, b[key])
-        for key, value in a.items()
-    }
-
-
-def least_time(limits: dict[str, Any], flops: float, moved: float, dtype: str) -> float | None:
-    """The lower bound in seconds for a number of operations and bytes; None if neither limit is
-    known.
-
-    The bandwidth is that of the nearest measured working set.
-    """
-    if not flops and not moved:
-        return None
-    peak = max(limits["f32"]["gflops"], limits.get(dtype, limits["f32"])["gflops"])
-    near = min(
-        limits["bandwidth"].values(),
-        key=lambda b: abs(b["bytes"].bit_length() - int(moved).bit_length()),
-    )
-    return max(flops / peak, moved / max(near["add"], near["read"])) / 1e9
+    found = []
+    cpus = os.cpu_count() or 1
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            kind, size, shared = (
+                (folder / name).read_text().strip() for name in ("type", "size", "shared_cpu_map")
+            )
+            bits = int(shared.replace(",", ""), 16).bit_count()
+            each = int(size.removesuffix("K")) * 1024
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction":
+            found.append(each * max(1, min(threads, cpus) // max(1, bits)))
+    return sorted(found)
 
 
 def resident_bytes() -> tuple[int, int] | None:

@@ -40,7 +40,8 @@ class Workload:
         inputs: Generates the operands.
         build: Makes the timed call, which returns when its result has been computed.
         libraries: The names of the libraries that can run it; includes `girih`.
-        flops: The minimum number of floating-point operations; 0 if another resource is the limit.
+        flops: The minimum number of floating-point operations, two for each multiply-add and each
+            other vector instruction; 0 if another resource is the limit.
         bytes: The minimum number of bytes to read and write, each counted once.
         dtype: The dtype of the multiplications, which determines the peak rate.
         target: The target of the ratio to the best peer.

@@ -7,7 +7,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from . import history, machine, peers
+from . import history, limits, peers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,18 @@ Medians of calls that end when the value is there; libraries alternate sample by
 process, and each value is compared before it is timed. *Ratio* is Girih's time over the best
 peer's: below 1.00 is ahead; *target* is the ratio, or the time, that is aimed at. *Limit* is the
 least time that the row's multiply-adds and bytes take on this machine (measured in the same run)
-over Girih's time. Rows of *compile* are first calls, from a function to its result, and in brackets
-what the same call takes later. Peers that are given a buffer to write to (`out=`) are shown and not
-counted as best. *girih* calls functions made by `girih.compile`, as others those of theirs; *girih
-lazy* records its graph anew in each call.
+over Girih's time; rows below 70% are listed under *Far from the limit*. Rows of *compile* are first
+calls, from a function to its result, and in brackets what the same call takes later. Peers that are
+given a buffer to write to (`out=`) are shown and not counted as best. *girih* calls functions made
+by `girih.compile`, as others those of theirs; *girih lazy* records its graph anew in each call.
+"""
+FAR = """\
+## Far from the limit
+
+{0} of {1} rows with a limit are below {2:.0%} of it, worst first. The best peer's fraction is of
+the same limit, and bold where the peer gets nearer. Where no library gets near, what takes the time
+is not in the limit: the fixed cost of a call, or several passes over the operands.
+
 """
 
 
@@ -51,18 +59,15 @@ def size(value: float) -> str:
     return f"{value / 2**20:.1f} MB"
 
 
-def row(result: Result, limits: dict[str, Any] | None) -> dict[str, str]:
+def row(result: Result, found: limits.Limits | None) -> dict[str, str]:
     """The cells of a row: times by library, and the ratios."""
     cells = {name: time_cell(f) for name, f in result.figures.items()}
     ratio, best = result.ratio(), result.best_peer()
     cells["ratio"] = ratio_cell(ratio)
     cells["best peer"] = best[0] if best else ""
     cells["target"] = target(result)
-    least = None
-    if limits is not None and "girih" in result.figures:
-        w = result.workload
-        least = machine.least_time(limits, w.flops, w.bytes, w.dtype)
-    cells["limit"] = f"{least / result.figures['girih'].median:.0%}" if least else ""
+    reached = limits.fractions(result, found).get("girih")
+    cells["limit"] = "" if reached is None else f"{reached:.0%}"
     return cells
 
 
@@ -97,7 +102,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def groups(results: Sequence[Result], limits: dict[str, Any] | None) -> str:
+def groups(results: Sequence[Result], found: limits.Limits | None) -> str:
     """A table per group, with a column for each library with a figure in the group."""
     out = []
     for group in dict.fromkeys(r.group for r in results):
@@ -105,7 +110,7 @@ def groups(results: Sequence[Result], limits: dict[str, Any] | None) -> str:
         present = {name for r in members for name in r.figures}
         columns = [name for name in peers.EVERY if name in present]
         heads = [*columns, "ratio", "target", "best peer", "limit"]
-        cells = [(r.workload.name, row(r, limits)) for r in members]
+        cells = [(r.workload.name, row(r, found)) for r in members]
         lines = [[name, *(c.get(h, "") for h in heads)] for name, c in cells]
         out.append(f"## {group}\n\n{table(['', *heads], lines)}")
     return "\n".join(out)
@@ -171,18 +176,45 @@ def by_processor(runs: Sequence[history.Entry]) -> str:
     )
 
 
-def limits_text(limits: dict[str, Any] | None) -> str:
+def far(results: Sequence[Result], found: limits.Limits | None) -> str:
+    """The rows that are far from their limits, the worst first; and the rows above their limits."""
+    reached = [(limits.fractions(r, found), r) for r in results]
+    rows = sorted(
+        ((shares["girih"], shares, r) for shares, r in reached if "girih" in shares),
+        key=lambda item: item[0],
+    )
+    lines = []
+    for share, shares, r in rows:
+        least, best = limits.of(r.workload, found), r.best_peer()
+        if share < limits.FAR and least is not None:
+            peer = f"{shares[best[0]]:.0%} ({best[0]})" if best else ""
+            nearer = best is not None and shares[best[0]] > share
+            times = (seconds(r.figures["girih"].median), seconds(least.seconds))
+            cells = [f"**{peer}**" if nearer else peer, *times, least.resource]
+            lines.append([r.workload.name, f"{share:.0%}", *cells])
+    out = []
+    if lines:
+        heads = ["", "girih", "best peer", "girih's time", "least time", "limited by"]
+        out.append(FAR.format(len(lines), len(rows), limits.FAR) + table(heads, lines))
+    above = [f"{r.workload.name} ({share:.0%})" for share, _, r in rows if share > limits.WRONG]
+    if above:
+        names = ", ".join(above)
+        out.append(f"## Above the limit\n\nThe limit of these rows is wrong: {names}.\n")
+    return "\n".join(out)
+
+
+def limits_text(found: limits.Limits | None) -> str:
     """The measured limits of the machine."""
-    if limits is None:
+    if found is None:
         return "Limits were not measured.\n"
     widths = [
         [name, *(f"{b[key]:.0f} GB/s" for key in ("add_one", "add", "read"))]
-        for name, b in limits["bandwidth"].items()
+        for name, b in found["bandwidth"].items()
     ]
     peaks = ", ".join(
-        f"{d} {limits[d]['gflops_one']:.0f} Gop/s on one thread, {limits[d]['gflops']:.0f} on all"
+        f"{d} {found[d]['gflops_one']:.0f} Gop/s on one thread, {found[d]['gflops']:.0f} on all"
         for d in ("f32", "bf16", "int8")
-        if limits.get(d, {}).get("gflops")
+        if found.get(d, {}).get("gflops")
     )
     heads = ["working set", "x + y, one thread", "x + y", "read"]
     return f"## Limits\n\nMultiply-adds in registers: {peaks}.\n\n{table(heads, widths)}"
@@ -208,6 +240,7 @@ def markdown(run: Run, results: Sequence[Result], runs: Sequence[history.Entry] 
         first_calls(results),
         memory(results),
         behind(results),
+        far(results, run["limits"]),
         limits_text(run["limits"]),
         by_processor(runs),
     ]

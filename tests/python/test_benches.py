@@ -18,6 +18,7 @@ from benches import (  # noqa: E402
     figures,
     history,
     instructions,
+    limits,
     machine,
     measure,
     peers,
@@ -182,12 +183,77 @@ def test_the_ratio_is_to_the_best_peer_that_starts_from_the_same():
 
 def test_the_least_time_is_of_what_takes_longest():
     bandwidth = {"a": {"bytes": 1 << 20, "add": 10.0, "read": 5.0}}
-    limits = {"f32": {"gflops": 100.0}, "bf16": {"gflops": 200.0}, "bandwidth": bandwidth}
-    assert machine.least_time(limits, 1e9, 0, "f32") == pytest.approx(0.01)
-    assert machine.least_time(limits, 1e9, 0, "bf16") == pytest.approx(0.005)
-    assert machine.least_time(limits, 1e6, 1e9, "f32") == pytest.approx(0.1)
-    assert machine.least_time(limits, 0, 0, "f32") is None
-    assert machine.best_of(limits, {**limits, "f32": {"gflops": 300.0}})["f32"]["gflops"] == 300
+    rates = {"f32": {"gflops": 100.0}, "bf16": {"gflops": 200.0}, "bandwidth": bandwidth}
+    limit = lambda *of: limits.limit(rates, *of)
+    assert limit(1e9, 0, "f32") == limits.Limit(pytest.approx(0.01), "multiply-adds, f32")
+    assert limit(1e9, 0, "bf16") == limits.Limit(pytest.approx(0.005), "multiply-adds, bf16")
+    # Without multiply-adds of the dtype, those of float32 count.
+    assert limit(1e9, 0, "int8").resource == "multiply-adds, f32"
+    assert limit(1e6, 1e9, "f32") == limits.Limit(pytest.approx(0.1), "10 GB/s at 953.7 MB")
+    assert limit(0, 0, "f32") is None
+    best = limits.best_of(rates, {**rates, "f32": {"gflops": 300.0}})
+    assert best["f32"]["gflops"] == 300
+
+
+def test_bandwidth_falls_from_cache_to_cache():
+    sizes = {"a": (1 << 10, 40.0), "b": (1 << 14, 64.0), "c": (1 << 18, 16.0), "d": (1 << 20, 8.0)}
+    measured = {
+        name: {"bytes": size, "add_one": rate / 2, "add": rate, "read": 1.0}
+        for name, (size, rate) in sizes.items()
+    }
+    found = {"bandwidth": measured, "caches": [20_000, 50_000, 1 << 20]}
+    rate = lambda size: limits.bandwidth(found, size)
+    # The smallest set was measured in a slow moment.
+    assert [rate(s) for s in (1, 1 << 10, 1 << 12, 1 << 14)] == [64.0] * 4
+    # No measured set is in the second cache.
+    assert rate(15_001) == rate(37_500) == 64.0
+    assert rate(37_501) == rate(1 << 18) == rate(1 << 19) == 16.0
+    # A set that fills a whole cache is not in it.
+    assert rate(1 << 20) == rate(1 << 30) == 8.0
+    # Without caches, the nearest measured set counts.
+    assert limits.bandwidth({"bandwidth": measured}, 1 << 15) == 64.0
+    assert limits.bandwidth({"bandwidth": measured}, 1 << 17) == 16.0
+    assert machine.caches(1) == sorted(machine.caches(1))
+    assert all(size > 0 for size in machine.caches(2))
+
+
+def test_rows_far_from_their_limit_and_above_it_are_named():
+    bandwidth = {"a": {"bytes": 1 << 20, "add": 10.0}}
+    rates = {"f32": {"gflops": 100.0}, "bandwidth": bandwidth}
+    results = []
+    for name, fields, girih, numpy in (
+        ("near", {"flops": 1e9}, 0.0125, 0.02),
+        ("far", {"flops": 1e9}, 0.02, 0.0125),
+        ("farther", {"bytes": 1e9}, 1.0, 0.2),
+        ("above", {"bytes": 1e9}, 0.08, 0.2),
+        ("unlimited", {}, 1.0, 1.0),
+    ):
+        result = measure.Result(workload(name, **fields), "group")
+        times = {"girih": girih, "numpy": numpy}
+        result.figures = {n: measure.Figure(t, 0.0, t, 1) for n, t in times.items()}
+        results.append(result)
+    text = report.far(results, rates)
+    rows = [line for line in text.splitlines() if line.startswith("| f")]
+    assert rows == [
+        "| farther | 10% | **50% (numpy)** | 1 s | 100 ms | 10 GB/s at 953.7 MB |",
+        "| far | 50% | **80% (numpy)** | 20 ms | 10 ms | multiply-adds, f32 |",
+    ]
+    assert "2 of 4 rows" in text
+    assert text.endswith("wrong: above (125%).\n")
+    assert report.far(results, None) == ""
+    assert report.row(results[0], rates)["limit"] == "80%"
+
+
+def test_limits_are_measured_again_during_a_run(monkeypatch):
+    rates = iter([1.0, 3.0, 2.0])
+    monkeypatch.setattr(limits, "measured", lambda threads: {"f32": {"gflops": next(rates)}})
+    meter = limits.Meter(threads=1, interval_s=3600.0)
+    meter.between_rows()
+    assert meter.best == {"f32": {"gflops": 1.0}}
+    meter.due = 0.0
+    meter.between_rows()
+    meter.measure()
+    assert meter.best == {"f32": {"gflops": 3.0}}
 
 
 def test_every_row_has_a_name_of_its_own_and_libraries_that_there_are():
