@@ -13,9 +13,11 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    # Not imported here: NumPy reads the number of its threads on import, after `limit_threads`.
+    import numpy as np
 
 #: All libraries with an adapter.
 ALL = ("girih", "numpy", "torch", "torch.compile", "jax", "mlx")
@@ -65,7 +67,7 @@ class Library:
         """A result as one array, or a list for several."""
         if isinstance(value, (list, tuple)):
             return [self.numpy(v) for v in value]
-        return np.asarray(value)
+        return self.xp.asarray(value)
 
     def compiled(self, function: Function) -> Function:
         """The function, compiled in the best way of the library."""
