@@ -63,12 +63,21 @@ def choose(
     return rows
 
 
+def named(names: Sequence[str]) -> list[measure.Workload]:
+    """The rows with these names, in the order of the names.
+
+    Raises:
+        KeyError: There is no such row.
+    """
+    rows = {w.name: w for _, w in [*choose(False, []), *choose(False, [], models=True)]}
+    return [rows[name] for name in names]
+
+
 def peak_of(row: str, name: str) -> int | None:
     """The peak memory of calls of a row in bytes, less the memory in use before the first call;
     None if the system does not report it.
     """
-    every = [*choose(False, []), *choose(False, [], models=True)]
-    workload = next(w for _, w in every if w.name == row)
+    [workload] = named([row])
     libraries, _ = peers.installed([name])
     arrays = workload.inputs(np.random.default_rng(0))
     call = workload.build(libraries[0], arrays)

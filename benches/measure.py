@@ -155,7 +155,7 @@ def largest_difference(found: Any, expected: Any) -> float:
     return worst
 
 
-class _Sampler:
+class Sampler:
     """The samples of one library for a row."""
 
     def __init__(self, library: peers.Library, workload: Workload, arrays: Sequence[Any]) -> None:
@@ -231,32 +231,58 @@ def run(
     """Measures a row in the libraries that can run it, within about the given time.
 
     Raises:
+        WrongValueError: A library's value differs from the reference.
+    """
+    samplers, missing = prepare(workload, libraries)
+    take(samplers, budget_s, sample_s)
+    figures = {s.library.name: s.figure() for s in samplers}
+    return Result(workload, group, figures, missing)
+
+
+def prepare(
+    workload: Workload,
+    libraries: Sequence[peers.Library],
+    arrays: Sequence[np.ndarray] | None = None,
+) -> tuple[list[Sampler], dict[str, str]]:
+    """The samplers of the libraries that can run a row, and the reasons why others cannot.
+
+    The operands are generated unless they are given.
+
+    Raises:
         WrongValueError: A library's value differs from the reference, which is the value of the
             first library other than girih, or girih's own value if it is alone.
     """
-    result = Result(workload, group)
-    samplers = []
-    arrays = workload.inputs(np.random.default_rng(0))
+    samplers, missing = [], {}
+    if arrays is None:
+        arrays = workload.inputs(np.random.default_rng(0))
     for library in libraries:
         lazy = library.name == peers.LAZY and workload.lazy
         if library.name not in workload.libraries and not lazy:
             continue
         try:
-            samplers.append(_Sampler(library, workload, arrays))
+            samplers.append(Sampler(library, workload, arrays))
         except peers.UnsupportedError as error:
-            result.missing[library.name] = str(error)
+            missing[library.name] = str(error)
     _check(workload, samplers)
+    return samplers, missing
+
+
+def take(
+    samplers: Sequence[Sampler],
+    budget_s: float,
+    sample_s: float = 0.008,
+    least: int = MIN_SAMPLES,
+) -> None:
+    """Samples in turn within about the given time, at least the given number of times each."""
     gc.collect()
     gc.disable()
     try:
-        _interleave(samplers, budget_s, sample_s)
+        _interleave(samplers, budget_s, sample_s, least)
     finally:
         gc.enable()
-    result.figures = {s.library.name: s.figure() for s in samplers}
-    return result
 
 
-def _check(workload: Workload, samplers: list[_Sampler]) -> None:
+def _check(workload: Workload, samplers: list[Sampler]) -> None:
     compared = workload.compared
     values = [(s.library.name, s.library.numpy(compared(s.value))) for s in samplers]
     for s in samplers:
@@ -275,7 +301,7 @@ def _check(workload: Workload, samplers: list[_Sampler]) -> None:
             )
 
 
-def _interleave(samplers: list[_Sampler], budget_s: float, sample_s: float) -> None:
+def _interleave(samplers: Sequence[Sampler], budget_s: float, sample_s: float, least: int) -> None:
     """Samples the libraries in turn, starting each round with another library.
 
     A call that uses the whole budget has only one sample.
@@ -287,7 +313,7 @@ def _interleave(samplers: list[_Sampler], budget_s: float, sample_s: float) -> N
             s.samples.append((round_s[id(s)] / s.count, False))
     deadline = time.perf_counter() + budget_s
     for number in range(MAX_SAMPLES):
-        if number >= MIN_SAMPLES and time.perf_counter() > deadline:
+        if number >= least and time.perf_counter() > deadline:
             break
         for k in range(len(patient)):
             s = patient[(number + k) % len(patient)]

@@ -80,11 +80,10 @@ def measure_rows(names: Sequence[str], threads: int, budget_s: float) -> Times:
     [girih], _ = peers.installed(["girih"])
     clock = time.thread_time if threads == 1 else time.perf_counter
     times = {}
-    for _, workload in command.choose(False, []):
-        if workload.name in names:
-            call = workload.build(girih, workload.inputs(np.random.default_rng(0)))
-            call()
-            times[workload.name] = least_time(call, clock, budget_s)
+    for workload in command.named(names):
+        call = workload.build(girih, workload.inputs(np.random.default_rng(0)))
+        call()
+        times[workload.name] = least_time(call, clock, budget_s)
     return times
 
 
