@@ -9,6 +9,7 @@
 # make bench-sensitivity  halves and doubles each tuning parameter; names rows that this makes faster
 # make bench-instructions  counts instructions and compares them with the table
 # make bench-neighbour  rows beside a process of another session that keeps a processor busy
+# make bench-alignment  rows with operands 16 bytes after the start of a cache line
 #              (ARGS="--check" makes a flagged row an error, ARGS="--only softmax")
 # make dump OUT=FILE  writes what is compiled for a list of graphs, to compare before and after a refactoring
 # make stubs   writes python/girih/_girih.pyi
@@ -28,7 +29,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -133,7 +134,7 @@ bench-sensitivity: develop
 bench-instructions:
 	@$(PYTHON) -m benches.instructions $(ARGS)
 
-bench-neighbour: $(VENV)/.dev
+bench-neighbour bench-alignment: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
 	@$(BENCH)/bin/python -m benches.$(@:bench-%=%) $(ARGS)
 

@@ -40,6 +40,9 @@ class Torch(Library):
     def copied(self, array: np.ndarray) -> Any:
         return self.xp.tensor(array)
 
+    def shared(self, array: np.ndarray) -> Any:
+        return self.xp.from_numpy(array)
+
     def low(self, array: np.ndarray) -> Any:
         return self.tensor(array).to(self.xp.bfloat16)
 
@@ -170,6 +173,9 @@ class TorchCompiled(Torch):
 class _Functional(Library):
     """The common part of JAX, MLX and Girih: functions from arrays to arrays."""
 
+    def shared(self, array: np.ndarray) -> Any:
+        raise UnsupportedError("copies operands")
+
     def value_and_grad(self, function: Function) -> Function:
         """The function's value and its gradients with respect to the first argument."""
         raise NotImplementedError
@@ -250,6 +256,9 @@ class Girih(_Functional):
 
     def copied(self, array: np.ndarray) -> Any:
         return self.xp.asarray(array)
+
+    def shared(self, array: np.ndarray) -> Any:
+        return self.xp.asarray(array, copy=False)
 
     def low(self, array: np.ndarray) -> Any:
         return self.xp.asarray(array).astype(self.xp.bfloat16).eval()

@@ -156,10 +156,16 @@ def largest_difference(found: Any, expected: Any) -> float:
 
 
 class Sampler:
-    """The samples of one library for a row."""
+    """The samples of one library for a row.
+
+    Attributes:
+        clock: The clock of the samples, in seconds. CPU time of a thread is for calls on one
+            thread: other processes do not affect it as much.
+    """
 
     def __init__(self, library: peers.Library, workload: Workload, arrays: Sequence[Any]) -> None:
         self.library, self.workload = library, workload
+        self.clock: Callable[[], float] = time.perf_counter
         if workload.first:
             library.forget()
         self.call = workload.build(library, arrays)
@@ -207,10 +213,10 @@ class Sampler:
 
     def _timed(self, count: int) -> tuple[float, bool]:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        start = time.perf_counter()
+        start = self.clock()
         for _ in range(count):
             self.call()
-        seconds = time.perf_counter() - start
+        seconds = self.clock() - start
         return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw == before
 
     def figure(self) -> Figure:
@@ -272,12 +278,13 @@ def take(
     budget_s: float,
     sample_s: float = 0.008,
     least: int = MIN_SAMPLES,
+    settled_s: float = SETTLED_S,
 ) -> None:
     """Samples in turn within about the given time, at least the given number of times each."""
     gc.collect()
     gc.disable()
     try:
-        _interleave(samplers, budget_s, sample_s, least)
+        _interleave(samplers, budget_s, sample_s, least, settled_s)
     finally:
         gc.enable()
 
@@ -301,7 +308,9 @@ def _check(workload: Workload, samplers: list[Sampler]) -> None:
             )
 
 
-def _interleave(samplers: Sequence[Sampler], budget_s: float, sample_s: float, least: int) -> None:
+def _interleave(
+    samplers: Sequence[Sampler], budget_s: float, sample_s: float, least: int, settled_s: float
+) -> None:
     """Samples the libraries in turn, starting each round with another library.
 
     A call that uses the whole budget has only one sample.
@@ -317,5 +326,5 @@ def _interleave(samplers: Sequence[Sampler], budget_s: float, sample_s: float, l
             break
         for k in range(len(patient)):
             s = patient[(number + k) % len(patient)]
-            time.sleep(SETTLED_S)
+            time.sleep(settled_s)
             s.sample()

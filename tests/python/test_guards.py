@@ -6,15 +6,18 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benches import (  # noqa: E402
+    alignment,
     command,
     guards,
     kernels,
+    measure,
     neighbour,
     peers,
 )
@@ -104,6 +107,56 @@ def test_rows_that_suffer_more_than_the_peers_are_named():
     assert len(command.named(neighbour.ROWS)) == len(neighbour.ROWS)
 
 
+# Alignment.
+
+
+@pytest.mark.parametrize("offset", alignment.OFFSETS)
+def test_operands_are_placed_at_an_offset_and_not_copied(offset):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    placed = alignment.placed(array, offset)
+    assert placed.ctypes.data % alignment.PAGE == offset
+    assert (placed == array).all()
+    for library in girih_and_numpy():
+        assert alignment.is_shared(library)
+        tensor = alignment.sharing(library).tensor(placed)
+        assert library.numpy(tensor).ctypes.data == placed.ctypes.data
+        assert library.numpy(library.tensor(array)).ctypes.data != placed.ctypes.data
+
+
+def test_a_library_that_copies_does_not_share():
+    class Copying(peers.Library):
+        def shared(self, array):
+            return array.copy()
+
+    class Refusing(peers.Library):
+        def shared(self, array):
+            raise peers.UnsupportedError("copies operands")
+
+    assert not alignment.is_shared(Copying())
+    assert not alignment.is_shared(Refusing())
+
+
+def test_a_row_is_measured_at_both_offsets():
+    found = alignment.measure_row(kernels.softmax(2, 8), girih_and_numpy(), 1, 0.01)
+    assert set(found) == {"girih", "numpy"}
+    assert all(p.at and p.off and p.ratio() > 0 for p in found.values())
+    assert alignment.Pairs([1.0] * 9, [2.0]).is_flagged()
+
+
+def test_rows_that_an_offset_makes_slower_are_named():
+    pairs = alignment.Pairs
+    times = {
+        "slow": {"girih": pairs([1.0] * 4, [1.2, 1.3, 1.2, 1.2]), "numpy": pairs([1.0], [2.0])},
+        "noise": {"girih": pairs([1.0] * 4, [0.5, 0.6, 1.7, 1.8]), "numpy": pairs([1.0], [1.0])},
+        "little": {"girih": pairs([2.0] * 4, [2.1] * 4), "numpy": pairs([1.0], [0.5])},
+    }
+    assert alignment.sensitive(times) == ["slow: 1.20 times as long at an offset of 16 bytes"]
+    table = alignment.table(times)
+    assert "| slow | 1 s | **1.20** | 1 s | **2.00** |" in table
+    assert "| noise | 1 s | 1.15 | 1 s | 1.00 |" in table
+    assert "| little | 2 s | 1.05 | 1 s | 0.50 |" in table
+
+
 # The commands.
 
 
@@ -121,7 +174,7 @@ def test_rows_are_chosen_by_a_part_of_their_name():
     assert guards.chosen(rows, ["nonesuch"]) == []
 
 
-@pytest.mark.parametrize("module", ["neighbour"])
+@pytest.mark.parametrize("module", ["neighbour", "alignment"])
 def test_bad_options_are_refused(module):
     for bad in (["--threads", "0"], ["--budget", "nan"], ["--peers", "nonesuch"]):
         ran = subprocess.run(
@@ -130,3 +183,27 @@ def test_bad_options_are_refused(module):
         )  # fmt: skip
         assert ran.returncode == 2
         assert "expected" in ran.stderr or "there are" in ran.stderr
+
+
+def test_the_command_prints_a_table_and_the_verdict():
+    ran = subprocess.run(
+        [
+            sys.executable, "-m", "benches.alignment", "--only", "sum of [4, 1024] along axis 1",
+            "--peers", "numpy", "--budget", "0.01",
+        ],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "girih: shared memory" in ran.stdout
+    assert "| sum of [4, 1024] along axis 1 |" in ran.stdout
+    assert "flagged" in ran.stdout
+
+
+def test_samples_are_taken_on_the_clock_of_the_sampler():
+    [sampler], missing = measure.prepare(kernels.add(8), girih_and_numpy()[:1])
+    assert missing == {}
+    ticks = iter(range(10_000_000))
+    sampler.clock = lambda: float(next(ticks))
+    measure.take([sampler], 0.01, least=2, settled_s=0.0)
+    # Each sample takes one tick, whatever its number of calls.
+    assert {seconds * sampler.count for seconds, _ in sampler.samples} == {1.0}
