@@ -10,6 +10,7 @@
 # make bench-instructions  counts instructions and compares them with the table
 # make bench-neighbour  rows beside a process of another session that keeps a processor busy
 # make bench-alignment  rows with operands 16 bytes after the start of a cache line
+# make bench-cachesim  counts cache misses and compares them with those that nothing can avoid
 #              (ARGS="--check" makes a flagged row an error, ARGS="--only softmax")
 # make dump OUT=FILE  writes what is compiled for a list of graphs, to compare before and after a refactoring
 # make stubs   writes python/girih/_girih.pyi
@@ -29,7 +30,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
 all: check
 
 # Environments.
@@ -137,6 +138,9 @@ bench-instructions:
 bench-neighbour bench-alignment: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
 	@$(BENCH)/bin/python -m benches.$(@:bench-%=%) $(ARGS)
+
+bench-cachesim: develop $(VENV)/.dev
+	@$(BIN)/python -m benches.cachesim $(ARGS)
 
 dump:
 	@GIRIH_DUMP=$(abspath $(or $(OUT),dump.txt)) $(CARGO) test --quiet -p girih-cpu --lib dump -- --nocapture

@@ -14,6 +14,7 @@ sys.path.insert(0, str(ROOT))
 
 from benches import (  # noqa: E402
     alignment,
+    cachesim,
     command,
     guards,
     kernels,
@@ -157,6 +158,55 @@ def test_rows_that_an_offset_makes_slower_are_named():
     assert "| little | 2 s | 1.05 | 1 s | 0.50 |" in table
 
 
+# Caches.
+
+
+def test_misses_are_the_difference_of_two_processes(tmp_path):
+    text = "desc: D1\nevents: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw\nfn=f\n1 2 3\nsummary: {}\n"
+    (tmp_path / "7").write_text(text.format("9 9 9 9 100 50 9 10 5"))
+    (tmp_path / "8").write_text(text.format("9 9 9 9 300 60 9 20 6"))
+    assert cachesim.counted(tmp_path / "7") == (110, 55)
+    calls = cachesim.MANY - cachesim.FEW
+    assert cachesim.per_call(tmp_path, 7, 8) == cachesim.Misses(210 / calls, 11 / calls)
+
+
+def test_bounds_are_of_operands_rows_and_blocks():
+    first, last = cachesim.FIRST, cachesim.LAST
+    flat = cachesim.Row(kernels.add(1 << 10))
+    assert flat.bound(first) == flat.bound(last) == 3 * 4096 / 64
+    wide = cachesim.Row(kernels.softmax(4, 1 << 16), width=4 << 16)
+    assert wide.bound(last) == 8 * (1 << 18) / 64
+    assert wide.bound(first) == 1.5 * wide.bound(last)
+    product = lambda n: cachesim.Row(kernels.product(n, n, n), product=(n, n, n))
+    # Each line of a product that fits is read once.
+    assert product(64).bound(last) == 3 * 4 * 64 * 64 / 64
+    assert product(2048).bound(last) > 3 * 4 * 2048**2 / 64
+    assert product(64).bound(first) == (3 + 64 / cachesim.COLUMNS) * 4 * 64 * 64 / 64
+
+
+def test_rows_that_miss_too_often_are_named():
+    rows = [cachesim.Row(kernels.add(n)) for n in (1024, 2048)]
+    rows.append(cachesim.Row(kernels.product(16, 16, 16), product=(16, 16, 16)))
+    small, large, product = (row.workload.name for row in rows)
+    bound = rows[1].bound(cachesim.FIRST)
+    counts = {
+        small: {"girih": cachesim.Misses(1.0, 1.0)},
+        large: {
+            "girih": cachesim.Misses(bound, bound * 2),
+            "numpy": cachesim.Misses(bound * 9, 0.0),
+        },
+        product: {"girih": cachesim.Misses(0.0, 0.0)},
+    }
+    assert cachesim.excessive(rows, counts) == [f"{large}: 2.0 times the bound of the last cache"]
+    table = cachesim.table(rows, counts)
+    assert f"| {large} | girih | KB | 16.00 | 16.00 | 1.00 | 32.00 | 16.00 | **2.00** |" in table
+    assert f"| {large} | numpy | KB | 144.00 | 16.00 | **9.00** | 0.00 | 16.00 | 0.00 |" in table
+    assert f"| {product} | girih | 1000 multiply-adds | 0.00 |" in table
+    names = [row.workload.name for row in cachesim.rows()]
+    assert len(set(names)) == len(names)
+    assert len({w.name for w in alignment.rows()}) == len(alignment.rows())
+
+
 # The commands.
 
 
@@ -174,7 +224,7 @@ def test_rows_are_chosen_by_a_part_of_their_name():
     assert guards.chosen(rows, ["nonesuch"]) == []
 
 
-@pytest.mark.parametrize("module", ["neighbour", "alignment"])
+@pytest.mark.parametrize("module", ["neighbour", "alignment", "cachesim"])
 def test_bad_options_are_refused(module):
     for bad in (["--threads", "0"], ["--budget", "nan"], ["--peers", "nonesuch"]):
         ran = subprocess.run(
