@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +28,21 @@ def load() -> tuple[float, ...] | None:
         return tuple(round(x, 1) for x in os.getloadavg())
     except OSError:
         return None
+
+
+def others_running() -> float | None:
+    """The number of runnable threads now, less this one; None if the system does not say.
+
+    Unlike the load average, it does not contain what ran before.
+    """
+    counts = []
+    for _ in range(10):
+        try:
+            counts.append(int(Path("/proc/loadavg").read_text().split()[3].split("/")[0]) - 1)
+        except (OSError, ValueError, IndexError):
+            return None
+        time.sleep(0.05)
+    return statistics.mean(counts)
 
 
 def caches(threads: int) -> list[int]:

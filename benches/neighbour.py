@@ -6,8 +6,9 @@
 The scheduler's autogroup divides the processors between sessions, as between users, so the
 neighbour takes up to half of a processor from each library. A library whose threads wait for each
 other loses more. The slowdown of a library is its median time beside the neighbour over its least
-time. A row is flagged if Girih's slowdown exceeds the least slowdown of the peers by more
-than the factor `ALLOWED`. A peer that uses one thread can avoid the neighbour's processor.
+time. A row is flagged if Girih's slowdown exceeds the least slowdown of the peers by more than the
+factor `ALLOWED`. A peer that uses one thread can avoid the neighbour's processor. On a machine that
+is busy with other work the slowdowns mean nothing, and the command says so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import guards, peers, report
+from . import guards, machine, peers, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +46,8 @@ ALLOWED = 1.5
 #: The number of times that the neighbour starts and stops, so that slow moments of the machine
 #: affect both conditions.
 ROUNDS = 3
+#: The mean number of other running threads up to which the machine is idle.
+IDLE = 0.3
 #: Samples are longer than the scheduler's time slices.
 SAMPLE_S = 0.02
 
@@ -135,6 +138,16 @@ def measure_row(
     }
 
 
+def disturbance(others: float | None) -> str:
+    """A warning if other threads run; empty if the machine is idle or does not say."""
+    if others is None or others <= IDLE:
+        return ""
+    return (
+        f"{others:.1f} other threads are running: the rows have neighbours already, and their "
+        "slowdowns and flags are not of the neighbour alone.\n"
+    )
+
+
 def least_affected(found: dict[str, Beside]) -> tuple[str, float] | None:
     """The peer with the least slowdown in a row."""
     others = {
@@ -193,6 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("no row has such a name")
         return 1
     libraries = guards.installed(options)
+    print(disturbance(machine.others_running()), end="", flush=True)
     times = {w.name: measure_row(w, libraries, options.processes, options.budget) for w in rows}
     print(f"\n{table(times)}")
     return guards.verdict(exceeding(times), options.check)

@@ -18,6 +18,7 @@ from benches import (  # noqa: E402
     command,
     guards,
     kernels,
+    machine,
     measure,
     neighbour,
     peers,
@@ -88,6 +89,13 @@ def test_a_row_is_measured_alone_and_beside_a_neighbour():
     found = neighbour.measure_row(row, girih_and_numpy(), processes=1, budget_s=0.01)
     assert set(found) == {"girih", "numpy"}
     assert all(0 < t.least <= min(t.alone, t.beside) for t in found.values())
+
+
+def test_a_busy_machine_is_said_to_be_busy():
+    assert neighbour.disturbance(None) == neighbour.disturbance(0.1) == ""
+    assert neighbour.disturbance(2.0).startswith("2.0 other threads are running")
+    others = machine.others_running()
+    assert others is None or others >= 0
 
 
 def test_rows_that_suffer_more_than_the_peers_are_named():
