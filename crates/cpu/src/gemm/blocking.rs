@@ -2,7 +2,8 @@
 //! the tasks of the threads. The blocking follows from sizes, the number of chunks also from the
 //! number of processors. No blocking changes a result.
 
-use crate::jit::microkernel::LANES;
+use crate::jit::microkernel::{LANES, avx512_enabled, max_mr, max_nr_vectors};
+use girih_kernel::tuning::machine;
 use girih_sync::OnceLock;
 
 /// Multiplications that a chunk should have: about ten microseconds.
@@ -10,11 +11,13 @@ const CHUNK_MULTIPLICATIONS: usize = 1 << 20;
 /// The most chunks per processor that a GEMM is divided into for parallelism: each chunk packs its
 /// columns, and reads all of A for each slab.
 const MAX_CHUNKS_PER_PROCESSOR: usize = 4;
-/// kc: the most K of a block. It is small enough that panels and a tile's part of A stay in the L2
-/// cache, and large enough that most results are written once.
-const MAX_KC: usize = 2048;
-/// Elements of a slab (kc by nc), which stays in the L2 cache while all row tiles use it.
-const SLAB_ELEMENTS: usize = 1 << 17;
+/// kc on AVX-512: the most K of a block. It is small enough that panels and a tile's part of A stay
+/// in the L2 cache, and large enough that most results are written once.
+const MAX_KC_AVX512: usize = 2048;
+/// kc on AVX2: a panel of 16 columns takes half of the L1 cache.
+const MAX_KC_AVX2: usize = 256;
+/// Elements of a slab (kc by nc) on AVX-512, which stays in the L2 cache while all row tiles use it.
+const SLAB_ELEMENTS_AVX512: usize = 1 << 17;
 /// The most vectors of a panel that has all columns: wider panels leave registers for so few rows
 /// that B is read too often.
 const MAX_ONE_PANEL_VECTORS: usize = 4;
@@ -64,21 +67,16 @@ fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
     if chunks > 1 { chunks.next_multiple_of(2).min(wanted_chunks) } else { 1 }
 }
 
-/// The most rows (mr) of a tile of so many vectors.
-fn max_mr(nr_vectors: usize) -> usize {
-    [16, 14, 9, 6, 5, 4, 3, 2][nr_vectors.clamp(1, 8) - 1]
+/// The most K of a block (kc).
+fn max_kc() -> usize {
+    if avx512_enabled() { MAX_KC_AVX512 } else { MAX_KC_AVX2 }
 }
 
-/// The most vectors (nr / 16) of a panel for tiles of so many rows.
-fn max_nr_vectors(rows: usize) -> usize {
-    match rows {
-        1 | 2 => 8,
-        3 => 7,
-        4 => 6,
-        5 => 5,
-        6 => 4,
-        7..=9 | 15 | 16 => 3,
-        _ => 2,
+/// Elements of a slab (kc by nc). On AVX2 it takes half of the L2 cache.
+fn slab_elements() -> usize {
+    match avx512_enabled() {
+        true => SLAB_ELEMENTS_AVX512,
+        false => (machine().l2_bytes / 8).clamp(1 << 14, 1 << 17),
     }
 }
 
@@ -91,7 +89,7 @@ impl Blocking {
         let n_panels = wanted.div_ceil(nr_vectors);
         let m_tiles = m.div_ceil(max_mr(nr_vectors));
         let (mr, taller) = (m / m_tiles, m % m_tiles);
-        let kc = k.div_ceil(k.div_ceil(MAX_KC));
+        let kc = k.div_ceil(k.div_ceil(max_kc()));
         let work = m.saturating_mul(n).saturating_mul(k);
         // Each chunk packs its own columns, so do not cut rows to get more chunks.
         let (long, wide) = (m.div_ceil(MAX_MC).min(m_tiles), n.div_ceil(MAX_CHUNK_COLUMNS));
@@ -104,7 +102,7 @@ impl Blocking {
             long
         };
         let slab_panels =
-            (SLAB_ELEMENTS / (kc * nr_vectors * LANES)).clamp(1, n_panels.div_ceil(n_chunks));
+            (slab_elements() / (kc * nr_vectors * LANES)).clamp(1, n_panels.div_ceil(n_chunks));
         Blocking {
             split_k: 1,
             part_k: k,
@@ -129,7 +127,7 @@ impl Blocking {
     pub fn with_kc(&self, most: usize) -> Blocking {
         let kc = self.part_k.div_ceil(self.part_k.div_ceil(most));
         let slab_panels =
-            (SLAB_ELEMENTS / (kc * self.nr())).clamp(1, self.n_panels.div_ceil(self.n_chunks));
+            (slab_elements() / (kc * self.nr())).clamp(1, self.n_panels.div_ceil(self.n_chunks));
         Blocking { kc, slab_panels, ..self.clone() }
     }
 
@@ -146,7 +144,7 @@ impl Blocking {
         }
         let m = self.tile_start(self.m_tiles);
         let m_tiles = self.m_tiles.next_multiple_of(m_chunks).min(m);
-        let slab_panels = (SLAB_ELEMENTS / (self.kc * self.nr())).clamp(1, self.n_panels);
+        let slab_panels = (slab_elements() / (self.kc * self.nr())).clamp(1, self.n_panels);
         let (mr, taller) = (m / m_tiles, m % m_tiles);
         Blocking { m_tiles, mr, taller, m_chunks, n_chunks: 1, slab_panels, ..self.clone() }
     }
@@ -155,7 +153,7 @@ impl Blocking {
     pub fn for_rows(m: usize, n: usize, k: usize) -> Blocking {
         let blocking = Blocking::new(m, n, k);
         let slab_panels =
-            (SLAB_ELEMENTS / (blocking.kc * blocking.nr())).clamp(1, blocking.n_panels);
+            (slab_elements() / (blocking.kc * blocking.nr())).clamp(1, blocking.n_panels);
         Blocking { n_chunks: 1, slab_panels, ..blocking }.with_m(m)
     }
 
@@ -189,6 +187,16 @@ impl Blocking {
         self.nr_vectors * LANES
     }
 
+    /// Row tiles that use one panel one after another, before they use the next panel. On AVX2 they
+    /// are those whose part of A takes half of the L2 cache, since a panel of 16 columns stays in
+    /// the L1 cache; panels of AVX-512 do not.
+    pub fn tiles_per_panel(&self) -> usize {
+        if avx512_enabled() {
+            return 1;
+        }
+        (machine().l2_bytes / (8 * self.kc * self.tile_rows(0))).max(1)
+    }
+
     /// The most row tiles of a chunk.
     pub fn max_chunk_tiles(&self) -> usize {
         self.m_tiles.div_ceil(self.m_chunks)
@@ -211,10 +219,7 @@ mod tests {
                             && (blocking.n_panels - 1) * blocking.nr() < n
                     );
                     let rows = blocking.tile_rows(0);
-                    assert!(
-                        rows * blocking.nr_vectors + blocking.nr_vectors < 32,
-                        "{m} {n} {blocking:?}"
-                    );
+                    assert!(rows <= max_mr(blocking.nr_vectors), "{m} {n} {blocking:?}");
                     assert!(blocking.kc >= 1 && blocking.kc <= k);
                     assert!((1..=blocking.m_tiles).contains(&blocking.m_chunks));
                     assert!((1..=blocking.n_panels).contains(&blocking.n_chunks));
@@ -227,7 +232,7 @@ mod tests {
                     assert!((1..=along.m_tiles).contains(&along.m_chunks), "{along:?}");
                     assert!(along.tile_rows(0) <= blocking.tile_rows(0), "{along:?}");
                     assert_eq!(fewer.tile_start(fewer.m_tiles), m.div_ceil(3), "{fewer:?}");
-                    assert!(fewer.tile_rows(0) * fewer.nr_vectors + fewer.nr_vectors < 32);
+                    assert!(fewer.tile_rows(0) <= max_mr(fewer.nr_vectors), "{fewer:?}");
                 }
             }
         }

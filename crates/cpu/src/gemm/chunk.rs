@@ -167,17 +167,21 @@ impl Gemm {
         })
     }
 
-    /// Tiles and panels in the order of computation. If B is read in memory, all tiles of a panel
-    /// are consecutive.
+    /// Tiles and panels in the order of computation: groups of tiles use panel after panel. If B is
+    /// read in memory, all tiles are a group.
     fn tile_order(
         &self,
         tiles: &Range<usize>,
         slab: &Range<usize>,
     ) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let (tiles, slab, packed) = (tiles.clone(), slab.clone(), self.packs_b_ahead());
-        (0..tiles.len() * slab.len()).map(move |i| match packed {
-            false => (tiles.start + i % tiles.len(), slab.start + i / tiles.len()),
-            true => (tiles.start + i / slab.len(), slab.start + i % slab.len()),
+        let (tiles, slab) = (tiles.clone(), slab.clone());
+        let group = match self.packs_b_ahead() {
+            true => self.blocking.tiles_per_panel(),
+            false => tiles.len(),
+        };
+        tiles.clone().step_by(group.max(1)).flat_map(move |first| {
+            let group = first..(first + group).min(tiles.end);
+            slab.clone().flat_map(move |panel| group.clone().map(move |tile| (tile, panel)))
         })
     }
 
@@ -266,7 +270,6 @@ impl Gemm {
             c: c.start,
             ldc: 4 * c.ldc,
             k: k_range.len(),
-            lanes: columns - (width - LANES),
             accumulate: (!k_range.start.is_multiple_of(self.blocking.part_k)) as usize,
             packed_b: panel,
             prefetch: panel as *const u8,
@@ -341,16 +344,19 @@ impl Gemm {
         let (rhs, nr) = (&self.rhs, self.blocking.nr());
         let columns = slab.start * nr..(slab.end * nr).min(self.n);
         if let (Some(1), Some(ldb)) = (rhs.outer.stride(), rhs.k_dims.stride()) {
+            let k_range = self.k_elements(k_range);
             let first = columns.start as isize + k_range.start as isize * ldb;
             let size = rhs.stored.size() as isize;
             let (start, ldb) = (start.wrapping_offset(first * size), ldb * size);
             let (rows, columns) = (k_range.len(), columns.len());
-            let rows = RowMajorB { start, ldb, stored: rhs.stored, rows, columns, nr };
+            let (stored, pairs) = (rhs.stored, self.pairs);
+            let rows = RowMajorB { start, ldb, stored, rows, columns, nr, pairs };
             // SAFETY: the caller's promise.
             return unsafe { rows.pack(to) };
         }
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k_range.len());
-        rhs.k_dims.fill(k_range.start, &mut offsets);
+        let elements = self.k_elements(k_range);
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, elements.len());
+        rhs.k_dims.fill(elements.start, &mut offsets);
         for first in columns.clone().step_by(nr) {
             let indices = first..(first + nr).min(columns.end);
             let columns_of_panel = indices.len().next_multiple_of(LANES);
@@ -361,6 +367,7 @@ impl Gemm {
                 indices,
                 k_offsets: &offsets,
                 along_k: rhs.along_k(),
+                pairs: self.pairs,
             };
             let to = to.wrapping_add((first - columns.start) * k_range.len());
             // SAFETY: the caller's promise.

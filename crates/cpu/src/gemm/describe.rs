@@ -31,6 +31,7 @@ impl Gemm {
         let strategy = match self {
             _ if self.amx_vnni.is_some() => "matrix engine",
             _ if self.dots.is_some() => "dot products",
+            _ if self.pairs => "pairs packed ahead",
             _ if self.indirect.is_some() => "indirect B",
             _ if self.in_place_b_kernels.is_some() => "B packed by the first tile",
             _ => "B packed ahead",

@@ -3,7 +3,7 @@
 
 use super::pack::add_lanes;
 use super::{CHUNK_MEMORY, CTile, Gemm, OperandBlock, PROLOGUE_BLOCK};
-use crate::jit::dots::{DotCall, DotMicrokernel};
+use crate::jit::dots::{DotCall, DotMicrokernel, columns, reads_columns};
 use crate::jit::microkernel::{Function, LANES, Stored};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
@@ -35,9 +35,12 @@ impl DotGemm {
         if !fits || rhs.outer.stride().is_none() || gemm.in_place_b_kernels.is_some() {
             return None;
         }
-        let columns = if gemm.m <= 2 { 8 } else { 4 };
-        let of =
-            |columns: usize| DotMicrokernel { rows: gemm.m, columns, stored: rhs.stored }.compile();
+        if !reads_columns(rhs.stored, gemm.k) {
+            return None;
+        }
+        let columns = columns(gemm.m);
+        let (tail, stored) = (gemm.k % LANES, rhs.stored);
+        let of = |columns: usize| DotMicrokernel { rows: gemm.m, columns, tail, stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
         let wanted_chunks = (gemm.m * n * gemm.k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
@@ -206,6 +209,7 @@ unsafe fn packed(stored: Stored, start: *const u8, element: isize) -> f32 {
             Stored::U8 => integer(*at as i32),
             Stored::I16 => integer(*(at as *const i16) as i32),
             Stored::U16 => integer(*(at as *const u16) as i32),
+            Stored::Pair => unreachable!("operands in memory have no pairs"),
         }
     }
 }

@@ -6,17 +6,17 @@ use super::blocking::Blocking;
 use super::chunk::KBlock;
 use super::{Gemm, PACK_COST};
 use crate::dims::Dims;
-use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS};
+use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS, max_vectors};
 use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
 use std::ops::Range;
 
 /// The cost of loading a vector from two addresses instead of one, in multiplications.
 const SPLIT_COST: usize = 2;
 
-/// The micro-kernels of panels with the same number of vectors and the same split vectors. `split`
+/// The micro-kernels of panels with the same number of columns and the same split vectors. `split`
 /// has bit `v` set if vector `v` is split, that is, its lanes are in two runs.
 struct PanelKind {
-    vectors: usize,
+    columns: usize,
     split: u8,
     /// For tall and for other tiles.
     functions: [Option<Function<MicrokernelCall>>; 2],
@@ -37,8 +37,8 @@ pub(super) struct PanelAddresses {
     indirect: Indirection,
 }
 
-/// The number of vectors of some columns that are in contiguous runs of `run` columns, and a mask
-/// of the vectors that begin in one run and end in the next. `None` if a vector spans three runs.
+/// The number of some columns that are in contiguous runs of `run` columns, and a mask of the vectors
+/// that begin in one run and end in the next. `None` if a vector spans three runs.
 fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
     let mut bits = 0;
     for (v, first) in columns.clone().step_by(LANES).enumerate() {
@@ -46,7 +46,7 @@ fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
         (beyond <= 2 * run).then_some(())?;
         bits |= ((beyond > run) as u8) << v;
     }
-    Some((columns.len().div_ceil(LANES), bits))
+    Some((columns.len(), bits))
 }
 
 /// True if the columns are contiguous runs, at ascending addresses that do not overlap.
@@ -62,7 +62,7 @@ impl IndirectB {
         let [_, prologue] = &gemm.prologues;
         let packed =
             gemm.in_place_b_kernels.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
-        let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= MAX_VECTORS;
+        let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= max_vectors();
         if !packed || !fits || rhs.k_dims.stride().is_some() || !ascending(&rhs.outer) {
             return None;
         }
@@ -72,7 +72,8 @@ impl IndirectB {
         let (mut vectors, mut splits) = (0, 0);
         for panel in (0..blocking.n_panels.min(run)).chain([blocking.n_panels - 1]) {
             let kind = split(&gemm.panel_columns(&(panel..panel + 1)), run)?;
-            (vectors, splits) = (vectors + kind.0, splits + kind.1.count_ones() as usize);
+            (vectors, splits) =
+                (vectors + kind.0.div_ceil(LANES), splits + kind.1.count_ones() as usize);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
@@ -116,7 +117,7 @@ impl IndirectB {
     fn addresses(&self, gemm: &Gemm, start: *const u8, panel: usize) -> PanelAddresses {
         let (outer, columns) = (&gemm.rhs.outer, gemm.panel_columns(&(panel..panel + 1)));
         let of_panel = split(&columns, outer.inner_extent());
-        let kind = self.kinds.iter().position(|k| Some((k.vectors, k.split)) == of_panel);
+        let kind = self.kinds.iter().position(|k| Some((k.columns, k.split)) == of_panel);
         let none = [std::ptr::null(); MAX_VECTORS];
         let mut indirect = Indirection {
             offsets: self.offsets.as_ptr(),
@@ -144,23 +145,27 @@ impl IndirectB {
 }
 
 impl PanelKind {
-    fn new(blocking: &Blocking, (vectors, split): (usize, u8)) -> Option<PanelKind> {
+    fn new(blocking: &Blocking, (columns, split): (usize, u8)) -> Option<PanelKind> {
         let mut functions = [None, None];
         for (rows, function) in [blocking.mr, blocking.mr + 1].into_iter().zip(&mut functions) {
             let needed = rows == blocking.mr || blocking.taller > 0;
             let kernel = Microkernel {
                 mr: rows,
-                vectors,
+                vectors: columns.div_ceil(LANES),
+                tail: (columns - 1) % LANES + 1,
                 stored: Stored::F32,
                 b_in_place: false,
                 packs_b: false,
                 a_in_place: false,
                 indirect: Some(split),
             };
+            if needed && !kernel.fits() {
+                return None;
+            }
             if needed {
                 *function = Some(kernel.compile()?);
             }
         }
-        Some(PanelKind { vectors, split, functions })
+        Some(PanelKind { columns, split, functions })
     }
 }

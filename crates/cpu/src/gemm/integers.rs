@@ -2,8 +2,8 @@
 //! bits.
 
 use super::CTile;
-use super::pack::lanes;
-use crate::jit::microkernel::LANES;
+use super::pack_avx512::lanes;
+use crate::jit::microkernel::{LANES, avx512_enabled};
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;
 
@@ -19,11 +19,13 @@ pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
 /// Narrows rows of 32-bit sums in place to their low `bytes` bytes; each row keeps its address.
 ///
 /// # Safety
-/// The rows are valid; the machine has AVX-512 F and BW.
+/// The rows are valid. Micro-kernels can be generated for the machine.
 pub(super) unsafe fn narrow(tile: CTile, (rows, columns): (usize, usize), bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         match bytes {
+            1 if !avx512_enabled() => narrow_on_avx2(tile, rows, columns, |sum| sum as u8),
+            2 if !avx512_enabled() => narrow_on_avx2(tile, rows, columns, |sum| sum as u16),
             1 => narrow_to::<1>(tile, rows, columns),
             2 => narrow_to::<2>(tile, rows, columns),
             _ => {}
@@ -32,7 +34,7 @@ pub(super) unsafe fn narrow(tile: CTile, (rows, columns): (usize, usize), bytes:
 }
 
 /// # Safety
-/// As [`narrow`].
+/// As [`narrow`]; the machine has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn narrow_to<const BYTES: usize>(tile: CTile, rows: usize, columns: usize) {
     for row in 0..rows {
@@ -48,6 +50,19 @@ unsafe fn narrow_to<const BYTES: usize>(tile: CTile, rows: usize, columns: usize
                     _ => _mm512_mask_cvtepi32_storeu_epi16(to.cast(), mask, sums),
                 }
             }
+        }
+    }
+}
+
+/// # Safety
+/// As [`narrow`]; the machine has AVX2.
+#[target_feature(enable = "avx2")]
+unsafe fn narrow_on_avx2<T>(tile: CTile, rows: usize, columns: usize, of: impl Fn(u32) -> T) {
+    for row in 0..rows {
+        let from = tile.start.wrapping_offset(row as isize * tile.ldc) as *const u32;
+        for column in 0..columns {
+            // SAFETY: an element of the row; the narrow element ends no later than it.
+            unsafe { (from as *mut T).add(column).write(of(*from.add(column))) };
         }
     }
 }

@@ -1,5 +1,5 @@
 //! GEMM in generated micro-kernels, for f32, halves and integers of up to 32 bits, on machines with
-//! AVX-512.
+//! AVX2 or AVX-512.
 //!
 //! The columns of B are divided into panels. Several panels form a slab, which is packed into the
 //! L2 cache and used by all row tiles. If a chunk has few row tiles, the first tile reads B in
@@ -30,7 +30,11 @@ mod indirect;
 mod integers;
 mod operand;
 mod pack;
+mod pack_avx2;
+mod pack_avx512;
+mod pack_pairs;
 mod pack_vnni;
+mod pairs;
 mod prepacked;
 mod prologue;
 mod rowwise;
@@ -38,7 +42,9 @@ mod split_k;
 #[cfg(test)]
 mod tests;
 
-use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
+use crate::jit::microkernel::{
+    Function, LANES, Microkernel, MicrokernelCall, Stored, reads_in_place,
+};
 use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
@@ -99,7 +105,10 @@ pub(crate) struct Gemm {
     batches: usize,
     m: usize,
     n: usize,
+    /// K, or the number of pairs along K.
     k: usize,
+    /// True if both operands are packed as pairs of short integers along K ([`Stored::Pair`]).
+    pairs: bool,
     lhs: Operand,
     rhs: Operand,
     /// The prologues that compute A and B (`[A, B]`), whose results are then read from blocks.
@@ -195,7 +204,7 @@ impl Gemm {
         }
         let (rhs, blocking, n) = (&gemm.rhs, &gemm.blocking, gemm.n);
         let direct = rhs.outer.stride() == Some(1) && rhs.k_dims.stride().is_some() && n > 1;
-        let direct = direct && along_k(of_b) != Some(true);
+        let direct = direct && along_k(of_b) != Some(true) && reads_in_place(rhs.stored, n);
         if direct && blocking.max_chunk_tiles() < MIN_PACK_AHEAD_TILES {
             gemm.in_place_b_kernels = Some(Microkernels::default());
             if blocking.max_chunk_tiles() > 1 {
@@ -209,6 +218,9 @@ impl Gemm {
         gemm.indirect = IndirectB::new(&gemm);
         gemm.dots = DotGemm::new(&gemm);
         gemm.amx_vnni = AmxVnniGemm::new(&gemm);
+        if gemm.worth_pairs() {
+            gemm.multiply_pairs();
+        }
         gemm.size_prologue_blocks()?;
         gemm.compile()?;
         Some(gemm)
@@ -264,6 +276,7 @@ impl Gemm {
             m,
             n,
             k,
+            pairs: false,
             lhs,
             rhs,
             prologues,
@@ -285,8 +298,7 @@ impl Gemm {
             return Some(());
         }
         let a_in_place = self.a_in_place.is_some();
-        self.kernels =
-            microkernels(&self.blocking, self.n, self.rhs.stored.packed(), false, a_in_place)?;
+        self.kernels = microkernels(&self.blocking, self.n, self.packed(), false, a_in_place)?;
         if self.in_place_b_kernels.is_some() {
             self.in_place_b_kernels =
                 Some(microkernels(&self.blocking, self.n, self.rhs.stored, true, a_in_place)?);
@@ -497,8 +509,9 @@ impl Gemm {
         mut to: *mut f32,
     ) {
         let above = self.blocking.tile_start(tiles.start);
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k_range.len());
-        self.lhs.k_dims.fill(k_range.start, &mut offsets);
+        let elements = self.k_elements(&k_range);
+        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, elements.len());
+        self.lhs.k_dims.fill(elements.start, &mut offsets);
         for tile in tiles {
             let (row, rows) =
                 (first + self.blocking.tile_start(tile) - above, self.blocking.tile_rows(tile));
@@ -509,6 +522,7 @@ impl Gemm {
                 indices: row..row + rows,
                 k_offsets: &offsets,
                 along_k: self.lhs.along_k(),
+                pairs: self.pairs,
             };
             // SAFETY: the caller's promise.
             unsafe { pack(&block, to, rows) };
@@ -578,16 +592,18 @@ fn microkernels(
     direct: bool,
     a_in_place: bool,
 ) -> Option<Microkernels> {
-    let last = (n - (blocking.n_panels - 1) * blocking.nr()).div_ceil(LANES);
+    let of_last = n - (blocking.n_panels - 1) * blocking.nr();
+    let (last, tail) = (of_last.div_ceil(LANES), (of_last - 1) % LANES + 1);
     let packs_b = direct && blocking.max_chunk_tiles() > 1;
     let mut out: Microkernels = Default::default();
-    for (i, vectors) in [(0, blocking.nr_vectors), (1, last)] {
+    for (i, vectors, tail) in [(0, blocking.nr_vectors, LANES), (1, last, tail)] {
         for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
             let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
             if needed {
                 let kernel = Microkernel {
                     mr: rows,
                     vectors,
+                    tail,
                     stored,
                     b_in_place: direct,
                     packs_b,

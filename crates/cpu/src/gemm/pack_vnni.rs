@@ -2,7 +2,7 @@
 //! tile holds, for each column, a pair of 16-bit words or a group of four bytes that are
 //! consecutive along K; zeros fill the panel beyond the operand.
 
-use super::pack::transpose;
+use super::pack_avx512::transpose;
 use crate::jit::amx::{K_BLOCK_BYTES, MICROTILE, PANEL_BLOCK_BYTES, TILE_ROWS};
 use std::arch::x86_64::*;
 

@@ -5,7 +5,7 @@
 //! of bytes are exact modulo 2^32.
 
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Mem, Prefix, Source, VectorOp};
-use super::microkernel::{Function, Stored, enabled};
+use super::microkernel::{Function, Stored, avx512_enabled};
 
 /// mr and nr: rows and columns of the result that one pass over K computes.
 pub(crate) const MICROTILE: usize = 32;
@@ -54,7 +54,7 @@ impl Multiply {
             return amx;
         }
         static PERMITTED: girih_sync::OnceLock<bool> = girih_sync::OnceLock::new();
-        enabled() && self.on_machine() && *PERMITTED.get_or_init(permitted)
+        avx512_enabled() && self.on_machine() && *PERMITTED.get_or_init(permitted)
     }
 
     /// True if the processor has AMX tiles and this multiply-add (Intel SDM volume 2, CPUID).

@@ -1,19 +1,19 @@
-//! Micro-kernels for AVX-512 of GEMMs whose operands are both contiguous along K: each element is
-//! accumulated in 16 chains of fused multiply-adds, one per lane.
+//! Micro-kernels of GEMMs whose operands are both contiguous along K: each element is accumulated in
+//! 16 chains of fused multiply-adds, one per index modulo 16.
 
-use super::asm::{Condition, Gpr, Masking, Mem, Source};
-use super::microkernel::{
-    CALL, COUNT, Emitter, Function, LANES, LOAD, MASK, STORE, Stored, at, enabled,
-};
+use super::asm::{Condition, Gpr, Mem, Source};
+use super::function::level;
+use super::microkernel::{CALL, COUNT, Function, LANES, Stored, enabled};
+use super::vector::{self, Emitter, LOAD, Lanes, at};
+use girih_kernel::Isa;
 
-/// The register for the products of integers.
-const SPARE: u8 = 31;
-
-/// The shape of a micro-kernel: `rows` by `columns` elements of the result.
+/// The shape of a micro-kernel: `rows` by `columns` elements of the result, with `tail` indices of K
+/// after the last 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DotMicrokernel {
     pub rows: usize,
     pub columns: usize,
+    pub tail: usize,
     pub stored: Stored,
 }
 
@@ -30,6 +30,23 @@ pub(crate) struct DotCall {
     pub k: usize,
 }
 
+/// The columns of a micro-kernel of so many rows, on this machine.
+pub(crate) fn columns(rows: usize) -> usize {
+    match rows {
+        1 | 2 if level() >= Isa::Avx512 => 8,
+        _ if level() >= Isa::Avx512 => 4,
+        1 => 4,
+        2 | 3 => 2,
+        _ => 1,
+    }
+}
+
+/// True if columns of B with `k` indices of K can be read by vectors: AVX2 has masked loads of
+/// 32-bit elements only.
+pub(crate) fn reads_columns(stored: Stored, k: usize) -> bool {
+    level() >= Isa::Avx512 || stored.size() == 4 || (k % LANES).is_multiple_of(8)
+}
+
 impl DotMicrokernel {
     /// The registers for the columns' addresses.
     const B_ADDRESSES: [Gpr; 8] =
@@ -43,15 +60,39 @@ impl DotMicrokernel {
         Function::install(&self.emit(), &format!("dots {} by {}", self.rows, self.columns))
     }
 
+    /// Registers that hold the sums of an element.
+    fn parts(&self) -> usize {
+        LANES / vector::lanes(level())
+    }
+
+    /// The register of the sums of an element.
+    fn accumulator(&self, row: usize, column: usize, part: usize) -> u8 {
+        ((row * self.columns + column) * self.parts() + part) as u8
+    }
+
+    /// The first register after the accumulators.
+    fn b_registers(&self) -> usize {
+        self.rows * self.columns * self.parts()
+    }
+
+    /// True if the registers suffice.
+    fn fits(&self) -> bool {
+        let integers = self.stored.is_integer() as usize;
+        let needed = self.b_registers() + self.columns + 1 + integers;
+        (1..=8).contains(&self.columns) && needed <= vector::registers(level())
+    }
+
     pub(super) fn emit(&self) -> Vec<u8> {
         let (rows, columns) = (self.rows, self.columns);
-        assert!(
-            rows > 0 && (1..=8).contains(&columns) && rows * columns + columns < SPARE as usize
-        );
-        let mut e = Emitter::default();
+        assert!(rows > 0 && self.fits(), "{self:?}");
+        let mut e = Emitter::new(level());
         let (a, ldb, out, index) = (Gpr(6), Gpr(1), Gpr(7), Gpr(14));
         let saved: Vec<Gpr> = [Gpr(3), Gpr(12), Gpr(13), index].to_vec();
         saved.iter().for_each(|&reg| e.asm.push(reg));
+        let partial = self.tail % vector::lanes(level());
+        if partial > 0 {
+            e.set_tail(partial, [a, ldb]);
+        }
         e.asm.load(a, CALL, 0);
         e.asm.load(ldb, CALL, 16);
         e.asm.load(Self::B_ADDRESSES[0], CALL, 8);
@@ -61,50 +102,52 @@ impl DotMicrokernel {
         }
         e.asm.load(COUNT, CALL, 32);
         e.asm.load(out, CALL, 24);
-        (0..rows * columns).for_each(|sum| e.clear(sum as u8));
+        (0..self.b_registers()).for_each(|sum| e.clear(sum as u8));
         e.asm.zero(index);
-        let (main, tail, done) = (e.asm.label(), e.asm.label(), e.asm.label());
+        let (main, tail) = (e.asm.label(), e.asm.label());
         e.asm.sub(COUNT, LANES as i32);
         e.asm.jump_if(Condition::Below, tail);
         e.asm.align(32);
         e.asm.bind(main);
-        self.block(&mut e, a, index, Masking::default());
-        e.asm.add(a, (64 * rows) as i32);
+        self.block(&mut e, a, index, LANES);
+        e.asm.add(a, (4 * LANES * rows) as i32);
         e.asm.add(index, LANES as i32);
         e.asm.sub(COUNT, LANES as i32);
         e.asm.jump_if(Condition::NotBelow, main);
         e.asm.bind(tail);
-        e.asm.add(COUNT, LANES as i32);
-        e.asm.jump_if(Condition::Equal, done);
-        e.asm.low_bits(MASK, COUNT, ldb);
-        self.block(&mut e, a, index, Masking { mask: MASK, zero: true });
-        e.asm.bind(done);
-        for sum in 0..rows * columns {
-            e.plain(STORE, sum as u8, 0, at(out, 64 * sum));
+        self.block(&mut e, a, index, self.tail);
+        for sum in 0..self.b_registers() {
+            let to = at(out, e.bytes() * sum);
+            e.store(sum as u8, to, Lanes::All, 0);
         }
         saved.iter().rev().for_each(|&reg| e.asm.pop(reg));
         e.asm.leave();
-        e.asm.finish(&[])
+        e.finish()
     }
 
-    /// Multiplies sixteen indices of K of all rows and columns.
-    fn block(&self, e: &mut Emitter, a: Gpr, index: Gpr, masking: Masking) {
-        let first = self.rows * self.columns;
-        for (j, &base) in Self::B_ADDRESSES[..self.columns].iter().enumerate() {
-            let scale = self.stored.size() as u8;
-            let from = Source::Mem(Mem::Indexed { base, index, scale, displacement: 0 });
-            e.widen(self.stored, (first + j) as u8, from, masking);
-        }
-        for r in 0..self.rows {
-            let mut row = at(a, 64 * r);
-            if self.columns > 1 && first + self.columns < SPARE as usize {
-                let spare = (first + self.columns) as u8;
-                e.plain(LOAD, spare, 0, row);
-                row = Source::Reg(spare);
+    /// Multiplies `count` indices of K, at most sixteen, of all rows and columns.
+    fn block(&self, e: &mut Emitter, a: Gpr, index: Gpr, count: usize) {
+        let (first, width) = (self.b_registers(), e.bytes() / 4);
+        let last = vector::registers(level()) - 1;
+        for part in 0..count.div_ceil(width) {
+            let lanes = if count - part * width < width { Lanes::Tail } else { Lanes::All };
+            for (j, &base) in Self::B_ADDRESSES[..self.columns].iter().enumerate() {
+                let size = self.stored.size();
+                let (scale, displacement) = (size as u8, (part * width * size) as i32);
+                let from = Source::Mem(Mem::Indexed { base, index, scale, displacement });
+                e.load(self.stored, (first + j) as u8, from, lanes);
             }
-            for j in 0..self.columns {
-                let sum = (r * self.columns + j) as u8;
-                e.multiply_add(self.stored, sum, (first + j) as u8, row, SPARE);
+            for r in 0..self.rows {
+                let mut row = at(a, 4 * (LANES * r + part * width));
+                let spare = first + self.columns;
+                if self.columns > 1 && spare < last {
+                    e.plain(LOAD, spare as u8, 0, row);
+                    row = Source::Reg(spare as u8);
+                }
+                for j in 0..self.columns {
+                    let sum = self.accumulator(r, j, part);
+                    e.multiply_add(self.stored, sum, (first + j) as u8, row, last as u8);
+                }
             }
         }
     }
@@ -117,12 +160,19 @@ mod tests {
 
     #[test]
     fn dots_are_sixteen_chains_whose_sum_is_the_element() {
-        for (rows, columns) in [(1, 8), (2, 8), (3, 7), (4, 4), (5, 4), (6, 4), (1, 1), (2, 3)] {
+        crate::jit::on_each_level(run_every_shape);
+    }
+
+    fn run_every_shape() {
+        let shapes = [(1, 8), (2, 8), (3, 7), (4, 4), (5, 4), (6, 4), (1, 1), (2, 3)];
+        for (rows, columns) in shapes.into_iter().chain([(1, 4), (2, 2), (3, 2), (5, 1), (6, 1)]) {
             for stored in STORED {
-                let Some(function) = (DotMicrokernel { rows, columns, stored }).compile() else {
-                    return;
-                };
-                for k in [1usize, 15, 16, 17, 64, 75] {
+                for k in [1usize, 15, 16, 17, 24, 64, 75] {
+                    let kernel = DotMicrokernel { rows, columns, tail: k % LANES, stored };
+                    if !kernel.fits() || !reads_columns(stored, k) {
+                        continue;
+                    }
+                    let Some(function) = kernel.compile() else { return };
                     let blocks = k.div_ceil(LANES);
                     let (left, right) = (draw(rows * k, 1), draw(columns * (k + 2), 2));
                     let right: Vec<f32> = right.iter().map(|x| x.round()).collect();

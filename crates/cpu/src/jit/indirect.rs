@@ -1,11 +1,22 @@
 //! Micro-kernels of indirect convolution: the vectors of B are at addresses of their own, as the
 //! windows of an image are.
 
-use super::asm::{Gpr, Masking, Mem, Source};
-use super::microkernel::{Emitter, LOAD, MASK, Microkernel};
+use super::asm::{Gpr, Mem, Source};
+use super::function::level;
+use super::microkernel::{LANES, Microkernel};
+use super::stored::Stored;
+use super::vector::{Emitter, Split};
+use girih_kernel::Isa;
+use std::mem::offset_of;
 
 /// The most vectors of a panel: each needs two registers for addresses, and a mask.
 pub(crate) const MAX_VECTORS: usize = 3;
+
+/// The most vectors of a panel on this machine. On AVX2, masks are in the 128 bytes below the stack
+/// pointer that a function may use without allocating them (the red zone, System V ABI 3.2.2).
+pub(crate) fn max_vectors() -> usize {
+    if level() >= Isa::Avx512 { MAX_VECTORS } else { 2 }
+}
 
 /// The prefetch distance in rows: an image may come from the L3 cache.
 pub(crate) const PREFETCH_ROWS: usize = 18;
@@ -26,52 +37,77 @@ pub(crate) struct Indirection {
 
 const REST: [Gpr; MAX_VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
 const FIRST: [Gpr; MAX_VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
-/// The masks of first lanes, in consecutive registers.
-const FIRST_MASK: u8 = MASK + 1;
+/// The masks of first lanes, in consecutive mask registers after that of the tail (AVX-512).
+const FIRST_MASK: u8 = 2;
 /// The pointer to the next row's offset, and the offset.
 const OFFSETS: Gpr = Gpr(1);
 const OFFSET: Gpr = Gpr(2);
+const STACK: Gpr = Gpr(4);
 /// The callee-saved registers that the micro-kernel uses.
 pub(super) const SAVED: [Gpr; 2 * MAX_VECTORS] =
     [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
 
 impl Microkernel {
     /// True if a vector's first lanes are at another address.
-    fn split(&self, vector: usize) -> bool {
+    pub(super) fn split(&self, vector: usize) -> bool {
         self.indirect.is_some_and(|split| split >> vector & 1 == 1)
     }
 
-    /// Loads the addresses of the vectors; two registers are clobbered.
+    /// Loads the addresses of the vectors, and makes the masks of first lanes; two registers are
+    /// clobbered.
     pub(super) fn load_b_addresses(&self, e: &mut Emitter, [lost, scratch]: [Gpr; 2]) {
         if self.indirect.is_none() {
             return;
         }
-        let (rest, first, first_lanes) = (8, 8 + 8 * MAX_VECTORS, 8 + 16 * MAX_VECTORS);
         for v in 0..self.vectors {
             let at = |field: usize| (field + 8 * v) as i32;
-            e.asm.load(REST[v], OFFSET, at(rest));
-            if self.split(v) {
-                e.asm.load(FIRST[v], OFFSET, at(first));
-                e.asm.load(lost, OFFSET, at(first_lanes));
+            e.asm.load(REST[v], OFFSET, at(offset_of!(Indirection, rest)));
+            if !self.split(v) {
+                continue;
+            }
+            e.asm.load(FIRST[v], OFFSET, at(offset_of!(Indirection, first)));
+            let first_lanes = at(offset_of!(Indirection, first_lanes));
+            if e.evex() {
+                e.asm.load(lost, OFFSET, first_lanes);
                 e.asm.low_bits(FIRST_MASK + v as u8, lost, scratch);
+            } else {
+                let count = Mem::Offset { base: OFFSET, displacement: first_lanes };
+                let masks = [2 * v, 2 * v + 1].map(Self::first_mask);
+                e.first_lanes_mask(count, masks, [0, 1]);
             }
         }
         e.asm.load(OFFSETS, OFFSET, 0);
     }
 
-    /// Loads the vectors of the row that comes `step` rows after the first of the iteration.
-    pub(super) fn load_indirect_row(&self, e: &mut Emitter, step: usize) {
+    /// Where the mask of a register's first lanes is (AVX2): below the stack pointer.
+    fn first_mask(register: usize) -> Mem {
+        Mem::Offset { base: STACK, displacement: -32 * (register as i32 + 1) }
+    }
+
+    /// Loads the offset of the row that comes `step` rows after the first of the iteration.
+    pub(super) fn load_offset(&self, e: &mut Emitter, step: usize) {
         e.asm.load(OFFSET, OFFSETS, 8 * step as i32);
-        let at =
-            |base| Source::Mem(Mem::Indexed { base, index: OFFSET, scale: 1, displacement: 0 });
-        for v in 0..self.vectors {
-            let to = self.b_register(v);
-            e.asm.evex(LOAD, to, 0, at(REST[v]), self.masking(v, true), None);
-            if self.split(v) {
-                let masking = Masking { mask: FIRST_MASK + v as u8, zero: false };
-                e.asm.evex(LOAD, to, 0, at(FIRST[v]), masking, None);
-            }
+    }
+
+    /// Loads a register of a row whose offset is loaded.
+    pub(super) fn load_indirect_vector(&self, e: &mut Emitter, register: usize) {
+        let (v, within) = (register * e.bytes() / (4 * LANES), register * e.bytes() % (4 * LANES));
+        let at = |base| {
+            Source::Mem(Mem::Indexed { base, index: OFFSET, scale: 1, displacement: within as i32 })
+        };
+        let (out, lanes) = (self.b_register(register), self.lanes(register));
+        if !self.split(v) {
+            return e.load(Stored::F32, out, at(REST[v]), lanes);
         }
+        let split = match e.evex() {
+            true => Split::Mask(FIRST_MASK + v as u8),
+            false => Split::Memory(Self::first_mask(register)),
+        };
+        e.load_split(out, [at(REST[v]), at(FIRST[v])], lanes, split, self.spare_register(0));
+    }
+
+    /// Prefetches a later row.
+    pub(super) fn prefetch_offset(&self, e: &mut Emitter, step: usize) {
         if self.indirect == Some(0) {
             // A tile with split vectors would wait for these additional loads.
             e.asm.load(OFFSET, OFFSETS, 8 * (step + PREFETCH_ROWS) as i32);
@@ -87,8 +123,8 @@ impl Microkernel {
 
 #[cfg(test)]
 mod tests {
+    use super::super::microkernel::MicrokernelCall;
     use super::super::microkernel::tests::draw;
-    use super::super::microkernel::{LANES, MicrokernelCall, Stored};
     use super::*;
 
     /// The offset of a vector's other lanes, the offset of its first lanes, and the number of first
@@ -97,8 +133,8 @@ mod tests {
     const FIRST: usize = 20;
     const SPLIT: usize = 5;
 
-    /// Runs a tile over `k` rows at irregular distances, with `lanes` lanes in the last vector.
-    fn run(kernel: Microkernel, k: usize, lanes: usize) {
+    /// Runs a tile over `k` rows at irregular distances.
+    fn run(kernel: Microkernel, k: usize) {
         let Some(function) = kernel.compile() else { return };
         let (a, data) = (draw(k * kernel.mr, 1), draw(300 * MAX_VECTORS + 400, 2));
         let rows: Vec<isize> = (0..k + PREFETCH_ROWS).map(|i| i as isize * 37 % 200).collect();
@@ -110,7 +146,7 @@ mod tests {
             first: std::array::from_fn(|v| at(v, FIRST)),
             first_lanes: std::array::from_fn(|v| SPLIT + v),
         };
-        let columns = (kernel.vectors - 1) * LANES + lanes;
+        let columns = (kernel.vectors - 1) * LANES + kernel.tail;
         let pitch = columns + 3;
         let mut c = vec![7.0f32; kernel.mr * pitch];
         let call = MicrokernelCall {
@@ -120,7 +156,6 @@ mod tests {
             c: c.as_mut_ptr(),
             ldc: 4 * pitch as isize,
             k,
-            lanes,
             accumulate: 0,
             packed_b: std::ptr::null_mut(),
             prefetch: std::ptr::null(),
@@ -138,27 +173,36 @@ mod tests {
             let (r, j) = (at / pitch, at % pitch);
             let dot = (0..k).fold(0f32, |s, i| a[i * kernel.mr + r].mul_add(b(i, j.min(47)), s));
             let want = if j < columns { dot } else { 7.0 };
-            assert_eq!(found, want, "{kernel:?} k {k} lanes {lanes} at {r} {j}");
+            assert_eq!(found, want, "{kernel:?} k {k} at {r} {j}");
         }
     }
 
     #[test]
     fn tiles_of_indirect_vectors_are_the_same_chains() {
+        crate::jit::on_each_level(run_every_shape);
+    }
+
+    fn run_every_shape() {
         let (stored, [b_in_place, packs_b, a_in_place]) = (Stored::F32, [false; 3]);
-        for (rows, vectors) in [(1, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)] {
+        let shapes = [(1, 1), (1, 2), (2, 2), (6, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)];
+        for (rows, vectors) in shapes {
             for split in 0..1 << vectors {
                 let indirect = Some(split);
                 let kernel = Microkernel {
                     mr: rows,
                     vectors,
+                    tail: 0,
                     stored,
                     b_in_place,
                     packs_b,
                     a_in_place,
                     indirect,
                 };
-                for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
-                    run(kernel, k, lanes);
+                for (k, tail) in [(1, 16), (2, 1), (5, 7), (16, 15), (3, 8)] {
+                    let kernel = Microkernel { tail, ..kernel };
+                    if kernel.fits() {
+                        run(kernel, k);
+                    }
                 }
             }
         }

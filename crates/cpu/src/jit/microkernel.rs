@@ -1,60 +1,79 @@
-//! GEMM micro-kernels for AVX-512: a tile of the result (mr rows by nr columns) stays in registers
-//! while the loop runs over K.
+//! GEMM micro-kernels for AVX2 and AVX-512: a tile of the result (mr rows by nr columns) stays in
+//! registers while the loop runs over K.
 //!
 //! An element of the result is one chain of fused multiply-adds in the order of K, for any tile and
-//! any division of K into calls: tiles of all shapes give the same bits. Integers are accumulated
-//! modulo 2^32, where the order does not matter.
+//! any division of K into calls: tiles of all shapes give the same bits, on both instruction sets.
+//! Integers are accumulated modulo 2^32, where the order does not matter.
 
 use super::arena::{self, Code};
-use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
+use super::asm::{Condition, Gpr, Mem, Source};
+use super::function::level;
 use super::indirect;
 pub(crate) use super::stored::Stored;
 use super::symbols::{self, Symbol};
+use super::vector::{self, Emitter, Lanes, SPLAT, at};
 use girih_kernel::Isa;
+use std::mem::offset_of;
 
-/// Lanes of a vector.
+/// Columns of a vector of a panel: one register on AVX-512, two on AVX2.
 pub(crate) const LANES: usize = 16;
 
 /// The prefetch distance in rows of packed B, which comes from the L2 cache.
 const PREFETCH_ROWS: usize = 8;
 
-/// The registers must hold the accumulators, the vectors of a row of B and an element of A.
-const REGISTERS: usize = 32;
-
-pub(super) const MASK: u8 = 1;
 pub(super) const CALL: Gpr = Gpr(7);
 pub(super) const COUNT: Gpr = Gpr(10);
 /// The address of A, or, for an A that is read in memory, the addresses of every third row.
 const A_ADDRESSES: [Gpr; 6] = [Gpr(6), Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14)];
 /// Bytes between the rows of A in memory.
 const LDA: Gpr = Gpr(15);
+/// The address of the current row of B.
+const B_ROW: Gpr = Gpr(2);
+/// Where the vectors of B are written in packed form.
+const PACKED_B: Gpr = Gpr(11);
+/// The pointer to the result, and bytes between its rows.
+const C: Gpr = Gpr(8);
+const LDC: Gpr = Gpr(9);
+const SCRATCH: Gpr = Gpr(0);
 
-const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
-    VectorOp { map, prefix, opcode, wide: false, bits: Bits::B512 }
+/// The most rows (mr) of a micro-kernel of so many vectors, on this machine.
+pub(crate) fn max_mr(nr_vectors: usize) -> usize {
+    let avx512 = [16, 14, 9, 6, 5, 4, 3, 2];
+    let avx2 = [6, 2, 1, 1, 1, 1, 1, 1];
+    let rows = if level() >= Isa::Avx512 { avx512 } else { avx2 };
+    rows[nr_vectors.clamp(1, 8) - 1]
 }
-pub(super) const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
-pub(super) const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
-const FROM_HALF: VectorOp = op(Map::M0F38, Prefix::P66, 0x13);
-/// Words and bytes to 32 bits, with zero extension or sign extension.
-const WIDEN: VectorOp = op(Map::M0F38, Prefix::P66, 0x33);
-const EXTEND: VectorOp = op(Map::M0F38, Prefix::P66, 0x23);
-const WIDEN_BYTES: VectorOp = op(Map::M0F38, Prefix::P66, 0x31);
-const EXTEND_BYTES: VectorOp = op(Map::M0F38, Prefix::P66, 0x21);
-const SHIFT: VectorOp = op(Map::M0F, Prefix::P66, 0x72);
-const XOR: VectorOp = op(Map::M0F, Prefix::P66, 0xef);
-const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
-/// `dst += a * b`, rounded once.
-const MULTIPLY_ADD: VectorOp = op(Map::M0F38, Prefix::P66, 0xb8);
-/// The low half of a product of integers.
-const MULTIPLY: VectorOp = op(Map::M0F38, Prefix::P66, 0x40);
-const ADD: VectorOp = op(Map::M0F, Prefix::P66, 0xfe);
 
-/// The shape and operands of a micro-kernel: mr rows by `vectors` vectors of 16 columns (nr / 16).
-/// The last vector is masked.
+/// The most vectors (nr / 16) of a micro-kernel of so many rows, on this machine.
+pub(crate) fn max_nr_vectors(rows: usize) -> usize {
+    match rows {
+        1 if level() < Isa::Avx512 => 6,
+        2 if level() < Isa::Avx512 => 2,
+        _ if level() < Isa::Avx512 => 1,
+        1 | 2 => 8,
+        3 => 7,
+        4 => 6,
+        5 => 5,
+        6 => 4,
+        7..=9 | 15 | 16 => 3,
+        _ => 2,
+    }
+}
+
+/// True if B in memory can be read by vectors, `n` columns in all: AVX2 has masked loads of 32-bit
+/// elements only.
+pub(crate) fn reads_in_place(stored: Stored, n: usize) -> bool {
+    level() >= Isa::Avx512 || stored.size() == 4 || n.is_multiple_of(vector::lanes(Isa::Avx2))
+}
+
+/// The shape and operands of a micro-kernel: mr rows by `vectors` vectors of 16 columns (nr / 16),
+/// the last of which has `tail` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Microkernel {
     pub mr: usize,
     pub vectors: usize,
+    /// 1 to 16.
+    pub tail: usize,
     pub stored: Stored,
     /// True if B is read in memory (not packed), and the call gives the address that is prefetched
     /// for each row. Otherwise B is packed, and one line per row is prefetched from what the call
@@ -82,8 +101,6 @@ pub(crate) struct MicrokernelCall {
     pub c: *mut f32,
     pub ldc: isize,
     pub k: usize,
-    /// Columns of the last vector, 1 to 16.
-    pub lanes: usize,
     /// 1 to add to the result, 0 to overwrite it.
     pub accumulate: usize,
     /// Where the vectors of B are written in packed form.
@@ -133,16 +150,53 @@ impl<Call> Function<Call> {
 
 /// True if the machine has the instructions of these micro-kernels and they are not disabled.
 pub(super) fn enabled() -> bool {
-    super::function::enabled() && super::function::level() >= Isa::Avx512
+    super::function::enabled() && level() >= Isa::Avx2
+}
+
+/// True if the machine also has AVX-512.
+pub(crate) fn avx512_enabled() -> bool {
+    enabled() && level() >= Isa::Avx512
 }
 
 impl Microkernel {
-    /// True if the registers suffice.
-    fn fits(&self) -> bool {
+    /// Registers of a row of the tile.
+    pub(super) fn row_registers(&self) -> usize {
+        let columns = (self.vectors - 1) * LANES + self.tail;
+        columns.div_ceil(vector::lanes(level()))
+    }
+
+    /// Registers for vectors of B: a row of B, or, if each vector is used once, two in turn.
+    fn b_registers(&self) -> usize {
+        if self.mr == 1 { self.row_registers().min(2) } else { self.row_registers() }
+    }
+
+    /// True if an element of A is broadcast by the instruction that multiplies it.
+    fn broadcasts_in_place(&self) -> bool {
+        level() >= Isa::Avx512
+            && !self.a_in_place
+            && (self.vectors == 1 || self.stored.is_integer())
+            && self.stored != Stored::Pair
+    }
+
+    /// Registers for an element of A, and for the products of integers or the masks of split
+    /// vectors.
+    fn spare_registers(&self) -> usize {
+        let product = self.stored.is_integer() && !self.broadcasts_in_place();
+        let mask = self.indirect.is_some() && level() < Isa::Avx512;
+        if product || mask { 2 } else { 1 }
+    }
+
+    /// True if the registers suffice (they hold the accumulators, the vectors of B and an element of
+    /// A), and no load may leave B: on AVX2, first lanes are loaded without a mask.
+    pub(crate) fn fits(&self) -> bool {
         let a_fits =
             !self.a_in_place || self.mr <= 3 * A_ADDRESSES.len() && self.indirect.is_none();
-        let b_fits = self.indirect.is_none() || self.vectors <= indirect::MAX_VECTORS;
-        self.mr * self.vectors + self.vectors < REGISTERS && a_fits && b_fits
+        let b_fits = self.indirect.is_none() || self.vectors <= indirect::max_vectors();
+        let masked = level() >= Isa::Avx512 || !self.split(self.vectors - 1);
+        let b_fits = b_fits && (masked || self.lanes(self.row_registers() - 1) == Lanes::All);
+        let accumulators = self.mr * self.row_registers();
+        let needed = accumulators + self.b_registers() + self.spare_registers();
+        needed <= vector::registers(level()) && a_fits && b_fits
     }
 
     /// Generates the micro-kernel; `None` if code cannot be generated.
@@ -155,7 +209,11 @@ impl Microkernel {
 
     /// Rows of B per iteration: enough to hide the loop overhead.
     fn k_unroll(&self) -> usize {
-        if self.a_in_place { 1 } else { (24 / (self.mr * self.vectors)).clamp(1, 4) }
+        let in_flight = if level() >= Isa::Avx512 { 24 } else { 48 };
+        match self.a_in_place {
+            true => 1,
+            false => (in_flight / (self.mr * self.row_registers())).clamp(1, 4),
+        }
     }
 
     /// The registers for the addresses of A.
@@ -172,27 +230,36 @@ impl Microkernel {
 
     pub(super) fn emit(&self) -> Vec<u8> {
         assert!(self.fits() && self.mr > 0 && self.vectors > 0, "{self:?}");
-        let mut e = Emitter::default();
-        let (a, b, ldb, packed_b) = (A_ADDRESSES[0], Gpr(2), Gpr(1), Gpr(11));
-        let (c, ldc, scratch) = (Gpr(8), Gpr(9), Gpr(0));
+        assert!((1..=LANES).contains(&self.tail), "{self:?}");
+        assert!(self.b_in_place || !self.packs_b, "{self:?}");
+        let mut e = Emitter::new(level());
+        let ldb = Gpr(1);
         self.callee_saved().for_each(|reg| e.asm.push(reg));
-        e.asm.load(scratch, CALL, 48);
-        e.asm.low_bits(MASK, scratch, packed_b);
-        for (i, reg) in [a, b, ldb, c, ldc, COUNT].into_iter().enumerate() {
-            e.asm.load(reg, CALL, 8 * i as i32);
+        if self.lanes(self.row_registers() - 1) == Lanes::Tail {
+            e.set_tail(self.tail % vector::lanes(level()), [SCRATCH, PACKED_B]);
         }
-        self.load_b_addresses(&mut e, [scratch, packed_b]);
-        e.asm.load(packed_b, CALL, 64);
+        for (reg, at) in [
+            (A_ADDRESSES[0], offset_of!(MicrokernelCall, a)),
+            (B_ROW, offset_of!(MicrokernelCall, b)),
+            (ldb, offset_of!(MicrokernelCall, ldb)),
+            (C, offset_of!(MicrokernelCall, c)),
+            (LDC, offset_of!(MicrokernelCall, ldc)),
+            (COUNT, offset_of!(MicrokernelCall, k)),
+        ] {
+            e.asm.load(reg, CALL, at as i32);
+        }
+        self.load_b_addresses(&mut e, [SCRATCH, PACKED_B]);
+        e.asm.load(PACKED_B, CALL, offset_of!(MicrokernelCall, packed_b) as i32);
         self.load_a_addresses(&mut e);
-        self.init_accumulators(&mut e, c, ldc, scratch);
-        let (prefetch, prefetch_stride) = (CALL, scratch);
-        e.asm.load(prefetch_stride, CALL, 80);
-        e.asm.load(prefetch, CALL, 72);
-        e.k_loop(self.k_unroll(), |e, count| {
+        self.init_accumulators(&mut e);
+        let (prefetch, prefetch_stride) = (CALL, SCRATCH);
+        e.asm.load(prefetch_stride, CALL, offset_of!(MicrokernelCall, prefetch_stride) as i32);
+        e.asm.load(prefetch, CALL, offset_of!(MicrokernelCall, prefetch) as i32);
+        e.repeat(COUNT, self.k_unroll(), |e, count| {
             for i in 0..count {
-                self.rank_1_update(e, b, i);
+                self.rank_1_update(e, i);
                 if self.indirect.is_none() {
-                    self.advance_b(e, [b, ldb], [prefetch, prefetch_stride], packed_b);
+                    self.advance_b(e, ldb, [prefetch, prefetch_stride]);
                 }
             }
             if self.indirect.is_some() {
@@ -202,15 +269,15 @@ impl Microkernel {
             self.a_addresses().iter().for_each(|&address| e.asm.add(address, step as i32));
         });
         for r in 0..self.mr {
-            for v in 0..self.vectors {
-                let to = at(c, 64 * v);
-                e.asm.evex(STORE, self.accumulator(r, v), 0, to, self.masking(v, false), None);
+            for v in 0..self.row_registers() {
+                let to = at(C, e.bytes() * v);
+                e.store(self.accumulator(r, v), to, self.lanes(v), self.b_register(0));
             }
-            e.asm.add_reg(c, ldc);
+            e.asm.add_reg(C, LDC);
         }
         self.callee_saved().rev().for_each(|reg| e.asm.pop(reg));
         e.asm.leave();
-        e.asm.finish(&[])
+        e.finish()
     }
 
     /// Computes the addresses of every third row of A.
@@ -218,7 +285,7 @@ impl Microkernel {
         if !self.a_in_place {
             return;
         }
-        e.asm.load(LDA, CALL, 88);
+        e.asm.load(LDA, CALL, offset_of!(MicrokernelCall, lda) as i32);
         for pair in self.a_addresses().windows(2) {
             e.asm.lea_indexed(pair[1], pair[0], LDA, 2, 0);
             e.asm.add_reg(pair[1], LDA);
@@ -240,180 +307,147 @@ impl Microkernel {
 
     /// The register of an accumulator.
     fn accumulator(&self, row: usize, vector: usize) -> u8 {
-        (row * self.vectors + vector) as u8
+        (row * self.row_registers() + vector) as u8
     }
 
-    /// The register of a vector of B.
+    /// The register that a vector of B is loaded to.
     pub(super) fn b_register(&self, vector: usize) -> u8 {
-        (self.mr * self.vectors + vector) as u8
+        (self.mr * self.row_registers() + vector % self.b_registers()) as u8
     }
 
-    pub(super) fn masking(&self, vector: usize, zero: bool) -> Masking {
-        match vector + 1 == self.vectors {
-            true => Masking { mask: MASK, zero },
-            false => Masking::default(),
-        }
+    /// A register for an element of A or a product of integers.
+    pub(super) fn spare_register(&self, number: usize) -> u8 {
+        (self.mr * self.row_registers() + self.b_registers() + number) as u8
+    }
+
+    /// The lanes of a register of a row that are columns of the tile.
+    pub(super) fn lanes(&self, register: usize) -> Lanes {
+        let whole = self.tail.is_multiple_of(vector::lanes(level()));
+        if whole || register + 1 < self.row_registers() { Lanes::All } else { Lanes::Tail }
     }
 
     /// Loads the accumulators from the result, or clears them.
-    fn init_accumulators(&self, e: &mut Emitter, c: Gpr, ldc: Gpr, scratch: Gpr) {
+    fn init_accumulators(&self, e: &mut Emitter) {
         let (begin, ready) = (e.asm.label(), e.asm.label());
-        e.asm.load(scratch, CALL, 56);
-        e.asm.sub(scratch, 1);
+        e.asm.load(SCRATCH, CALL, offset_of!(MicrokernelCall, accumulate) as i32);
+        e.asm.sub(SCRATCH, 1);
         e.asm.jump_if(Condition::Below, begin);
-        e.asm.copy(scratch, c);
+        e.asm.copy(SCRATCH, C);
         for r in 0..self.mr {
-            for v in 0..self.vectors {
-                let from = at(scratch, 64 * v);
-                e.asm.evex(LOAD, self.accumulator(r, v), 0, from, self.masking(v, true), None);
+            for v in 0..self.row_registers() {
+                let from = at(SCRATCH, e.bytes() * v);
+                e.load(Stored::F32, self.accumulator(r, v), from, self.lanes(v));
             }
-            e.asm.add_reg(scratch, ldc);
+            e.asm.add_reg(SCRATCH, LDC);
         }
-        e.asm.zero(scratch);
+        e.asm.zero(SCRATCH);
         e.asm.jump_if(Condition::Equal, ready);
         e.asm.bind(begin);
-        (0..self.mr * self.vectors).for_each(|sum| e.clear(sum as u8));
+        (0..self.mr * self.row_registers()).for_each(|sum| e.clear(sum as u8));
         e.asm.bind(ready);
     }
 
-    /// Loads a row of B.
-    fn load_b_row(&self, e: &mut Emitter, b: Gpr) {
+    /// The address of a vector of the current row of B.
+    fn b_vector(&self, e: &Emitter, vector: usize) -> Source {
+        at(B_ROW, e.bytes() / 4 * self.stored.size() * vector)
+    }
+
+    /// True if the vector of B is an operand in memory of its only multiplication.
+    fn multiplies_in_memory(&self, vector: usize) -> bool {
+        let once = self.mr == 1 && self.stored == Stored::F32 && !self.packs_b;
+        let whole = !self.b_in_place || self.lanes(vector) == Lanes::All;
+        once && self.indirect.is_none() && whole
+    }
+
+    /// Loads a vector of a row of B, and prefetches the lines of B of later rows.
+    fn load_b_vector(&self, e: &mut Emitter, v: usize) {
         let size = self.stored.size();
-        for v in 0..self.vectors {
-            let from = at(b, LANES * size * v);
-            e.widen(self.stored, self.b_register(v), from, self.masking(v, true));
-            if !self.b_in_place {
-                e.asm.prefetch(b, (LANES * size * (v + PREFETCH_ROWS * self.vectors)) as i32);
-            } else if (v * size).is_multiple_of(4) {
-                e.asm.prefetch(CALL, (LANES * size * v) as i32);
-            }
-            if self.packs_b {
-                e.plain(STORE, self.b_register(v), 0, at(Gpr(11), 64 * v));
-            }
+        let bytes = e.bytes() / 4 * size;
+        if !self.multiplies_in_memory(v) {
+            // Packed panels are padded with zeros.
+            let lanes = if self.b_in_place { self.lanes(v) } else { Lanes::All };
+            e.load(self.stored, self.b_register(v), self.b_vector(e, v), lanes);
+        }
+        let row_bytes = LANES * size * self.vectors;
+        if !self.b_in_place && (bytes * v).is_multiple_of(LANES * size) {
+            e.asm.prefetch(B_ROW, (bytes * v + PREFETCH_ROWS * row_bytes) as i32);
+        } else if self.b_in_place && (bytes * v).is_multiple_of(64) {
+            e.asm.prefetch(CALL, (bytes * v) as i32);
+        }
+        if self.packs_b {
+            e.store(self.b_register(v), at(PACKED_B, e.bytes() * v), Lanes::All, 0);
         }
     }
 
     /// Advances to the next row of B.
-    fn advance_b(&self, e: &mut Emitter, [b, ldb]: [Gpr; 2], prefetch: [Gpr; 2], packed_b: Gpr) {
-        e.asm.add_reg(b, ldb);
+    fn advance_b(&self, e: &mut Emitter, ldb: Gpr, prefetch: [Gpr; 2]) {
+        e.asm.add_reg(B_ROW, ldb);
         if !self.b_in_place {
             e.asm.prefetch(prefetch[0], 0);
         }
         e.asm.add_reg(prefetch[0], prefetch[1]);
         if self.packs_b {
-            e.asm.add(packed_b, 64 * self.vectors as i32);
+            e.asm.add(PACKED_B, 64 * self.vectors as i32);
         }
     }
 
     /// Multiplies one row of B by the elements of A at the same index of K.
-    fn rank_1_update(&self, e: &mut Emitter, b: Gpr, step: usize) {
-        match self.indirect {
-            Some(_) => self.load_indirect_row(e, step),
-            None => self.load_b_row(e, b),
-        }
-        let spare = self.b_register(self.vectors);
-        for r in 0..self.mr {
-            let element = self.a_element(r, step);
-            if let Mem::Offset { base, displacement } = element
-                && (self.vectors == 1 || self.stored.is_integer())
-            {
-                let element = Source::Mem(Mem::Broadcast { base, displacement });
-                for v in 0..self.vectors {
-                    e.multiply_add(
-                        self.stored,
-                        self.accumulator(r, v),
-                        self.b_register(v),
-                        element,
-                        spare,
-                    );
-                }
-                continue;
-            }
-            e.plain(SPLAT, spare, 0, Source::Mem(element));
-            for v in 0..self.vectors {
-                e.plain(
-                    MULTIPLY_ADD,
-                    self.accumulator(r, v),
-                    spare,
-                    Source::Reg(self.b_register(v)),
-                );
-            }
-        }
-    }
-}
-
-/// The operand in memory at a distance in bytes.
-pub(super) fn at(base: Gpr, bytes: usize) -> Source {
-    Source::Mem(Mem::Offset { base, displacement: bytes as i32 })
-}
-
-#[derive(Default)]
-pub(super) struct Emitter {
-    pub asm: Assembler,
-}
-
-impl Emitter {
-    pub(super) fn plain(&mut self, op: VectorOp, dst: u8, a: u8, b: Source) {
-        self.asm.evex(op, dst, a, b, Masking::default(), None);
-    }
-
-    pub(super) fn clear(&mut self, reg: u8) {
-        self.plain(XOR, reg, reg, Source::Reg(reg));
-    }
-
-    /// Loads elements in packed form: as f32 or 32-bit integers.
-    pub(super) fn widen(&mut self, stored: Stored, out: u8, from: Source, masking: Masking) {
-        let op = match stored {
-            Stored::F32 | Stored::I32 => LOAD,
-            Stored::F16 => FROM_HALF,
-            Stored::BF16 | Stored::U16 => WIDEN,
-            Stored::I16 => EXTEND,
-            Stored::U8 => WIDEN_BYTES,
-            Stored::I8 => EXTEND_BYTES,
+    fn rank_1_update(&self, e: &mut Emitter, step: usize) {
+        let load = |e: &mut Emitter, v: usize| match self.indirect {
+            Some(_) => self.load_indirect_vector(e, v),
+            None => self.load_b_vector(e, v),
         };
-        self.asm.evex(op, out, 0, from, masking, None);
-        if stored == Stored::BF16 {
-            self.asm.evex(SHIFT, 6, out, Source::Reg(out), Masking::default(), Some(16));
+        if self.indirect.is_some() {
+            self.load_offset(e, step);
+        }
+        if self.mr == 1 {
+            let a = self.a_factor(e, 0, step);
+            for v in 0..self.row_registers() {
+                load(e, v);
+                self.multiply_add(e, 0, v, a);
+            }
+        } else {
+            (0..self.row_registers()).for_each(|v| load(e, v));
+            for r in 0..self.mr {
+                let a = self.a_factor(e, r, step);
+                (0..self.row_registers()).for_each(|v| self.multiply_add(e, r, v, a));
+            }
+        }
+        if self.indirect.is_some() {
+            self.prefetch_offset(e, step);
         }
     }
 
-    /// `sum += a * b`; for integers, `spare` is clobbered by the product.
-    pub(super) fn multiply_add(&mut self, stored: Stored, sum: u8, a: u8, b: Source, spare: u8) {
-        if !stored.is_integer() {
-            return self.plain(MULTIPLY_ADD, sum, a, b);
+    /// An element of A in all lanes: in a register, or in memory if the multiplication broadcasts
+    /// it.
+    fn a_factor(&self, e: &mut Emitter, row: usize, step: usize) -> Source {
+        let element = self.a_element(row, step);
+        if let Mem::Offset { base, displacement } = element
+            && self.broadcasts_in_place()
+        {
+            return Source::Mem(Mem::Broadcast { base, displacement });
         }
-        self.plain(MULTIPLY, spare, a, b);
-        self.plain(ADD, sum, sum, Source::Reg(spare));
+        let register = self.spare_register(self.spare_registers() - 1);
+        e.plain(SPLAT, register, 0, Source::Mem(element));
+        Source::Reg(register)
     }
 
-    /// Emits a loop of `COUNT` repetitions of the body, `k_unroll` per iteration; at least one.
-    fn k_loop(&mut self, k_unroll: usize, body: impl Fn(&mut Emitter, usize)) {
-        let (main, rest, one, done) =
-            (self.asm.label(), self.asm.label(), self.asm.label(), self.asm.label());
-        let step = k_unroll as i32;
-        self.asm.sub(COUNT, step);
-        self.asm.jump_if(Condition::Below, rest);
-        self.asm.align(32);
-        self.asm.bind(main);
-        body(self, k_unroll);
-        self.asm.sub(COUNT, step);
-        self.asm.jump_if(Condition::NotBelow, main);
-        self.asm.bind(rest);
-        if k_unroll > 1 {
-            self.asm.add(COUNT, step);
-            self.asm.jump_if(Condition::Equal, done);
-            self.asm.bind(one);
-            body(self, 1);
-            self.asm.sub(COUNT, 1);
-            self.asm.jump_if(Condition::NotEqual, one);
+    /// Adds the product of an element of A and a vector of B to an accumulator.
+    fn multiply_add(&self, e: &mut Emitter, row: usize, vector: usize, a: Source) {
+        let (sum, spare) = (self.accumulator(row, vector), self.spare_register(0));
+        match a {
+            Source::Reg(a) if self.multiplies_in_memory(vector) => {
+                e.multiply_add(self.stored, sum, a, self.b_vector(e, vector), spare);
+            }
+            a => e.multiply_add(self.stored, sum, self.b_register(vector), a, spare),
         }
-        self.asm.bind(done);
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::jit::{as_if, on_each_level};
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
     pub(in crate::jit) const STORED: [Stored; 3] = [Stored::F32, Stored::F16, Stored::BF16];
@@ -434,9 +468,9 @@ pub(super) mod tests {
     }
 
     /// Runs a tile over `k` rows of B, some of them in a second call.
-    fn run(kernel: Microkernel, k: usize, lanes: usize) {
+    fn run(kernel: Microkernel, k: usize) {
         let Some(function) = kernel.compile() else { return };
-        let columns = (kernel.vectors - 1) * LANES + lanes;
+        let columns = (kernel.vectors - 1) * LANES + kernel.tail;
         let pitch = columns + 3;
         let a = draw(k * kernel.mr, 1);
         // The same A with each row along K.
@@ -459,7 +493,6 @@ pub(super) mod tests {
                 c: c.as_mut_ptr(),
                 ldc: 4 * pitch as isize,
                 k: end - start,
-                lanes,
                 accumulate: (start > 0) as usize,
                 packed_b: packed_b[start * kernel.vectors * LANES..].as_mut_ptr(),
                 prefetch: stored.as_ptr(),
@@ -474,7 +507,7 @@ pub(super) mod tests {
                 let dot =
                     (0..k).fold(0f32, |s, i| a[i * kernel.mr + r].mul_add(b[i * pitch + j], s));
                 let want = if j < columns { dot } else { 7.0 };
-                assert_eq!(c[r * pitch + j], want, "{kernel:?} k {k} lanes {lanes} at {r} {j}");
+                assert_eq!(c[r * pitch + j], want, "{kernel:?} k {k} at {r} {j}");
             }
         }
         if kernel.packs_b {
@@ -488,24 +521,30 @@ pub(super) mod tests {
 
     #[test]
     fn tiles_of_every_shape_are_chains_of_multiply_adds_within_their_columns() {
+        on_each_level(run_every_shape);
+    }
+
+    fn run_every_shape() {
         for vectors in 1..=8 {
             for rows in 1..=24 {
                 let i = rows + vectors;
-                let (stored, packs_b) = (STORED[i % 3], i % 2 == 0);
+                let (stored, b_in_place) = (STORED[i % 3], i % 4 < 2);
+                let packs_b = b_in_place && i % 2 == 0;
                 for a_in_place in [false, true] {
-                    let b_in_place = i % 4 < 2;
                     let kernel = Microkernel {
                         mr: rows,
                         vectors,
+                        tail: 0,
                         stored,
                         b_in_place,
                         packs_b,
                         a_in_place,
                         indirect: None,
                     };
-                    if kernel.fits() {
-                        for (k, lanes) in [(1, 16), (2, 1), (5, 7), (16, 15)] {
-                            run(kernel, k, lanes);
+                    for (k, tail) in [(1, 16), (2, 1), (5, 7), (16, 15), (7, 8), (3, 11)] {
+                        let kernel = Microkernel { tail, ..kernel };
+                        if kernel.fits() && reads_in_place(stored, tail) {
+                            run(kernel, k);
                         }
                     }
                 }
@@ -516,7 +555,9 @@ pub(super) mod tests {
     fn names(kernel: Microkernel) -> Vec<Mnemonic> {
         let code = kernel.emit();
         let decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
-        decoder.into_iter().map(|i| i.mnemonic()).collect()
+        // Constants follow the code.
+        let code = decoder.into_iter().map(|i| i.mnemonic());
+        code.take_while(|mnemonic| *mnemonic != Mnemonic::Ret).collect()
     }
 
     #[test]
@@ -524,19 +565,42 @@ pub(super) mod tests {
         let kernel = Microkernel {
             mr: 8,
             vectors: 3,
+            tail: 15,
             stored: Stored::F32,
             b_in_place: false,
             packs_b: false,
             a_in_place: false,
             indirect: None,
         };
-        let names = names(kernel);
+        let names = as_if(Isa::Avx512, [false; 2], || names(kernel));
         assert!(!names.contains(&Mnemonic::INVALID));
         let count = |name| names.iter().filter(|m| **m == name).count();
         assert_eq!(count(Mnemonic::Vfmadd231ps), 24);
         assert_eq!(count(Mnemonic::Vbroadcastss), 8);
-        // Three rows' loads, and the result's before and after.
+        // The loads of a row of B, and those and the stores of the result.
         assert_eq!(count(Mnemonic::Vmovups), 3 + 2 * 24);
+    }
+
+    #[test]
+    fn a_tile_of_six_rows_on_avx2_has_twelve_accumulators() {
+        let kernel = Microkernel {
+            mr: 6,
+            vectors: 1,
+            tail: 13,
+            stored: Stored::F32,
+            b_in_place: false,
+            packs_b: false,
+            a_in_place: false,
+            indirect: None,
+        };
+        let names = as_if(Isa::Avx2, [false; 2], || names(kernel));
+        assert!(!names.contains(&Mnemonic::INVALID));
+        let count = |name| names.iter().filter(|m| **m == name).count();
+        // The loop is unrolled four times, and one row of B follows.
+        assert_eq!(count(Mnemonic::Vfmadd231ps), 5 * 12);
+        assert_eq!(count(Mnemonic::Vbroadcastss), 5 * 6);
+        // The second register of a row has five columns, which the result is masked to.
+        assert_eq!(count(Mnemonic::Vmaskmovps), 6 + 6);
     }
 
     #[test]
@@ -544,13 +608,14 @@ pub(super) mod tests {
         let kernel = Microkernel {
             mr: 8,
             vectors: 3,
+            tail: 15,
             stored: Stored::I8,
             b_in_place: false,
             packs_b: false,
             a_in_place: false,
             indirect: None,
         };
-        let names = names(kernel);
+        let names = as_if(Isa::Avx512, [false; 2], || names(kernel));
         assert!(!names.contains(&Mnemonic::INVALID));
         let count = |name| names.iter().filter(|m| **m == name).count();
         assert_eq!((count(Mnemonic::Vpmovsxbd), count(Mnemonic::Vbroadcastss)), (3, 0));

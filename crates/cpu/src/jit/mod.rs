@@ -53,6 +53,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod trace;
 #[cfg(target_arch = "x86_64")]
+mod vector;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
 use girih_kernel::Kernel;
@@ -94,7 +96,7 @@ impl Compiler for Generator {
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
-pub(crate) use tests::{as_if, generates};
+pub(crate) use tests::{as_if, generates, on_each_level};
 
 /// Clears the cache of compiled functions; functions in use remain valid.
 pub(crate) fn forget() {

@@ -12,12 +12,15 @@ pub(crate) enum Stored {
     U16,
     /// Signed or unsigned: the sums have the same bits.
     I32,
+    /// Two signed 16-bit integers that are consecutive along K. Only packed operands have it: one
+    /// instruction multiplies and adds both.
+    Pair,
 }
 
 impl Stored {
     pub fn size(self) -> usize {
         match self {
-            Stored::F32 | Stored::I32 => 4,
+            Stored::F32 | Stored::I32 | Stored::Pair => 4,
             Stored::F16 | Stored::BF16 | Stored::I16 | Stored::U16 => 2,
             Stored::I8 | Stored::U8 => 1,
         }
@@ -28,7 +31,12 @@ impl Stored {
         !matches!(self, Stored::F32 | Stored::F16 | Stored::BF16)
     }
 
-    /// The data type in packed form.
+    /// True if the values are signed 16-bit integers, so that pairs of them can be packed.
+    pub fn is_short(self) -> bool {
+        matches!(self, Stored::I8 | Stored::U8 | Stored::I16)
+    }
+
+    /// The data type in packed form, unless pairs are packed.
     pub fn packed(self) -> Stored {
         if self.is_integer() { Stored::I32 } else { Stored::F32 }
     }

@@ -40,6 +40,15 @@ pub(crate) fn as_if<R>(isa: Isa, extensions: [bool; 2], f: impl FnOnce() -> R) -
     result
 }
 
+/// Calls `f` for each level of vectors that this machine can run and code is generated for.
+pub(crate) fn on_each_level(mut f: impl FnMut()) {
+    for isa in Isa::available().into_iter().filter(|&isa| isa >= Isa::Avx2) {
+        LEVEL.set(Some(isa));
+        f();
+    }
+    LEVEL.set(None);
+}
+
 /// True if code is generated on this machine.
 pub(crate) fn generates() -> bool {
     super::function::enabled()

@@ -7,7 +7,8 @@
 
 use super::amx::{AmxCall, K_BLOCK_BYTES, PANEL_BLOCK_BYTES, TILE_ROWS as GROUPS};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
-use super::microkernel::{Function, at, enabled};
+use super::microkernel::{Function, avx512_enabled};
+use super::vector::at;
 
 /// The most rows of a micro-kernel, so that the accumulators fit the registers.
 pub(crate) const MR: usize = 8;
@@ -31,7 +32,7 @@ pub(crate) fn available() -> bool {
     if let Some([vnni, _]) = super::tests::EXTENSIONS.get() {
         return vnni;
     }
-    enabled() && is_x86_feature_detected!("avx512vnni")
+    avx512_enabled() && is_x86_feature_detected!("avx512vnni")
 }
 
 /// A micro-kernel of `rows` rows, at most [`MR`], by two vectors of columns. It adds to the
