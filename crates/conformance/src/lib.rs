@@ -63,7 +63,7 @@ macro_rules! suite {
                 every_policy_gives_the_same_results,
             ],
             tiles: [
-                matrix_products_are_tiled_in_every_dimension,
+                matmuls_are_tiled_in_every_dimension,
                 tiles_come_row_by_row_with_the_contracted_dimension_innermost,
                 remainders_are_exact_padded_or_refused,
                 partial_reductions_are_combined,

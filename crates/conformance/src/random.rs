@@ -41,7 +41,7 @@ impl Random {
 }
 
 /// A random program on two matrices with odd sizes, and its arguments: elementwise ops, reductions,
-/// broadcasts, transposes and matrix products, with one to three results.
+/// broadcasts, transposes and matmuls, with one to three results.
 pub fn program(seed: u64) -> (Graph, Vec<Array>) {
     let mut random = Random::new(seed);
     let (rows, columns) = (1 + random.below(13), 1 + random.below(37));
@@ -84,8 +84,8 @@ fn step(
             // (x yᵀ) y, scaled down.
             let transposed = b.transpose(y)?;
             let square = b.matmul(x, transposed)?;
-            let product = b.matmul(square, y)?;
-            b.tanh(product)
+            let matmul = b.matmul(square, y)?;
+            b.tanh(matmul)
         }
         _ => b.op(OpCode::Neg, &[x]),
     }

@@ -69,18 +69,18 @@ fn matrices(shapes: &[[usize; 2]]) -> (GraphBuilder, Vec<NodeId>) {
 }
 
 /// `a @ b` for a tile of these sizes.
-fn product(m: usize, k: usize, n: usize) -> Graph {
+fn matmul(m: usize, k: usize, n: usize) -> Graph {
     let (mut b, x) = matrices(&[[m, k], [k, n]]);
     let y = b.matmul(x[0], x[1]).expect("shapes fit");
     b.finish([y])
 }
 
-/// A matrix product is tiled along rows, columns and the contracted dimension, separately and
+/// A matmul is tiled along rows, columns and the contracted dimension, separately and
 /// combined, with and without remainders, from device and host memory.
-pub fn matrix_products_are_tiled_in_every_dimension(subject: &Subject) {
+pub fn matmuls_are_tiled_in_every_dimension(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(8);
-    let tile = product(4, 6, 5);
+    let tile = matmul(4, 6, 5);
     let program = program(&rig, &tile);
     assert_eq!(program.factors().to_string(), "i j, j k -> i k; j: add");
     for sizes in [[4, 6, 5], [16, 6, 5], [4, 6, 15], [4, 18, 5], [8, 12, 10], [11, 20, 13]] {
@@ -100,7 +100,7 @@ pub fn matrix_products_are_tiled_in_every_dimension(subject: &Subject) {
 /// Loops are row-major with the contracted dimension innermost.
 pub fn tiles_come_row_by_row_with_the_contracted_dimension_innermost(subject: &Subject) {
     let rig = subject.rig();
-    let program = program(&rig, &product(4, 6, 5));
+    let program = program(&rig, &matmul(4, 6, 5));
     let specs = [[16, 12], [12, 5]].map(|shape| TensorSpec::new(shape, DType::F32));
     let specs: Vec<&TensorSpec> = specs.iter().collect();
     let tiling = program.tiling(&specs, Remainder::Strict).unwrap();
@@ -116,7 +116,7 @@ pub fn remainders_are_exact_padded_or_refused(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(9);
     // A small version of 4000 rows in tiles of 1024: 3 tiles and most of another one.
-    let tile = product(16, 8, 3);
+    let tile = matmul(16, 8, 3);
     let program = program(&rig, &tile);
     for sizes in [[61, 8, 3], [16, 8, 7], [61, 21, 7]] {
         let (graph, arguments) = whole(&tile, &sizes, &mut random).unwrap();
@@ -244,7 +244,7 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
                 launch(rig, &program, &on_device(rig, &arguments), in_place())
                     .unwrap_or_else(|e| panic!("{what} in place: {e}"));
             rig.compare(&format!("{what} in place"), &graph, &arguments, &found_in_place);
-            // A product with one row or column may be computed as a matrix-vector product, which
+            // A matmul with one row or column may be computed as a matrix-vector product, which
             // adds in another order.
             let vectors = multiplies(&graph) && (size == 1 || larger % size == 1);
             if factor.role == ProgramRole::Pointwise && !vectors {
@@ -257,11 +257,11 @@ fn tile_sample(rig: &Rig, sample: &Sample) -> bool {
     any
 }
 
-/// Whether a graph computes matrix products.
+/// Whether a graph computes matmuls.
 fn multiplies(graph: &Graph) -> bool {
     let primitives = graph.decomposed().expect("the suite's ops have definitions");
-    let is_product = |op: &girih_ir::Op| op.class() == Class::Contraction;
-    primitives.as_ref().unwrap_or(graph).any_op(&is_product)
+    let is_matmul = |op: &girih_ir::Op| op.class() == Class::Contraction;
+    primitives.as_ref().unwrap_or(graph).any_op(&is_matmul)
 }
 
 /// Arguments for a sample's op at a larger size of a factor: each tile has a rotation of the
@@ -313,7 +313,7 @@ fn larger(
 /// Tensors that the tiles do not support are errors, with sizes and reasons.
 pub fn tensors_that_tiles_do_not_cover_are_refused(subject: &Subject) {
     let rig = subject.rig();
-    let program = program(&rig, &product(4, 6, 5));
+    let program = program(&rig, &matmul(4, 6, 5));
     let refused = |shapes: [[usize; 2]; 2], parts: &[&str]| {
         let specs = shapes.map(|shape| TensorSpec::new(shape, DType::F32));
         let specs: Vec<&TensorSpec> = specs.iter().collect();
@@ -366,7 +366,7 @@ impl Hooks for CopiesOnDevice {
 pub fn tiles_are_read_in_place(subject: &Subject) {
     let device = Arc::new(Wrapped::with_hooks(subject.device(), CopiesOnDevice::default()));
     let rig = subject.rig_on(device.clone());
-    let tile = product(4, 6, 5);
+    let tile = matmul(4, 6, 5);
     let program = program(&rig, &tile);
     // The columns of the right operand are tiled: two tiles of rows times three of columns.
     let (graph, arguments) = whole(&tile, &[8, 6, 15], &mut Random::new(13)).unwrap();
@@ -392,7 +392,7 @@ pub fn tiles_are_read_in_place(subject: &Subject) {
 /// Strided arguments are checked like dense ones.
 pub fn strided_arguments_are_checked(subject: &Subject) {
     let rig = subject.rig();
-    let (graph, options) = (product(2, 3, 2), CompileOptions::default());
+    let (graph, options) = (matmul(2, 3, 2), CompileOptions::default());
     let strides: Strides = [7, 1].into();
     let plan = rig.executor.plan_strided(&graph, &[Some(strides.clone()), None], options).unwrap();
     let [a, b] = [[2, 3], [3, 2]].map(|shape| TensorSpec::new(shape, DType::F32));
@@ -422,7 +422,7 @@ pub fn strided_arguments_are_checked(subject: &Subject) {
 /// A compiled tile runs on a larger tensor without another compilation.
 pub fn a_tiles_program_is_compiled_once(subject: &Subject) {
     let rig = subject.rig();
-    let tile = product(8, 8, 8);
+    let tile = matmul(8, 8, 8);
     let program = program(&rig, &tile);
     let compiles = rig.executor.counters().compiles;
     let (graph, arguments) = whole(&tile, &[32, 8, 8], &mut Random::new(3)).unwrap();
@@ -450,7 +450,7 @@ pub fn each_program_of_a_plan_is_launched_whole_or_tiled(subject: &Subject) {
         let y = b.softmax(x[0], 1).unwrap();
         b.finish([y])
     };
-    let multiply = product(4, 6, 5);
+    let multiply = matmul(4, 6, 5);
     let sum = {
         let (mut b, x) = matrices(&[[4, 5]]);
         let y = b.reduce(OpCode::ReduceSum, x[0], AxisSet::one(0), false).unwrap();
@@ -477,7 +477,7 @@ pub fn each_program_of_a_plan_is_launched_whole_or_tiled(subject: &Subject) {
         let resized = |graph: &Graph, sizes: &[usize]| {
             ProgramFactors::of(graph).resized(graph, sizes).unwrap()
         };
-        let products = evaluate(&resized(&multiply, &[rows, 6, 5]), &operands).unwrap();
+        let matmuls = evaluate(&resized(&multiply, &[rows, 6, 5]), &operands).unwrap();
         let last = ProgramFactors::of(&sum);
         let factor = |f: &girih_ir::factors::ProgramFactor| f.size.known().unwrap();
         let sizes: Vec<usize> = last.factors().iter().map(factor).collect();
@@ -490,7 +490,7 @@ pub fn each_program_of_a_plan_is_launched_whole_or_tiled(subject: &Subject) {
             completion.wait().unwrap();
             assert_eq!(taken, paths, "{rows} rows");
             let found = read_all(&rig, &results).unwrap();
-            rig.compare(&format!("{rows} rows"), &resized(&sum, &sizes), &products, &found);
+            rig.compare(&format!("{rows} rows"), &resized(&sum, &sizes), &matmuls, &found);
         }
     }
     let launches = rig.executor.counters().launches;

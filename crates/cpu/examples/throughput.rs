@@ -141,7 +141,7 @@ fn main() {
         let mut body = Block::default();
         let value = body.push(Inst::Core { dtype: DType::F32 });
         let (lhs, rhs) = (access(0, &[s, 0, 1]), access(1, &[0, 1, s]));
-        let core = Core::Matmul { lhs, rhs, dtype: DType::F32, rows: 1, columns: 1 };
+        let core = Core::Gemm { lhs, rhs, dtype: DType::F32, rows: 1, columns: 1 };
         let stores = vec![Store { access: access(2, &[s, 1]), value }];
         let extents = SmallVec::from_slice(&[n, n, n]);
         let name = format!("matmul {n}");

@@ -8,7 +8,7 @@ use crate::matmul::Matmul;
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
 use crate::threads::Threads;
-use girih_kernel::exec::{Driver, Hooks, RowProduct, Steady};
+use girih_kernel::exec::{CompiledGemm, Driver, Hooks, Steady};
 use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -125,7 +125,7 @@ impl LoadedKernel {
         }
         if let Core::Rows(rows) = &kernel.core
             && kernel.points() == 1
-            && let Some((maps, gemm)) = rows.product()
+            && let Some((maps, gemm)) = rows.prologues_and_gemm()
         {
             return generated_gemm(gemm, maps).unwrap_or_else(|| {
                 LoadedKernel(Implementation::InOrder(Box::new(InOrder::new(rows, often))))
@@ -246,7 +246,7 @@ fn generated_gemm(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
 
 /// A GEMM through the `gemm` crate.
 fn gemm_crate_matmul(kernel: &Kernel) -> Option<Matmul> {
-    let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
+    let Core::Gemm { lhs, rhs, .. } = &kernel.core else { return None };
     // The library detects the instruction set itself, and does not know about a limit.
     if Isa::best() != Isa::machine() {
         return None;
@@ -258,7 +258,7 @@ fn gemm_crate_matmul(kernel: &Kernel) -> Option<Matmul> {
 }
 
 /// The GEMM of a kernel over rows that is run on these numbers of rows at a time.
-pub(crate) fn rowwise_gemm(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+pub(crate) fn rowwise_gemm(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
     #[cfg(target_arch = "x86_64")]
     if let Some(gemm) = RowwiseGemm::new(kernel, rows) {
         #[cfg(test)]

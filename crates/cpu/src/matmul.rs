@@ -11,7 +11,7 @@ use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
-use girih_kernel::exec::RowProduct;
+use girih_kernel::exec::CompiledGemm;
 use girih_kernel::tuning::tuning;
 use girih_kernel::{Access, Bindings, BodyPart, ExecError, Inst, Kernel, Prepared, Scratch};
 use half::{bf16, f16};
@@ -172,7 +172,7 @@ impl Matmul {
             return None;
         }
         measure_caches();
-        let dims = kernel.matmul_dims()?;
+        let dims = kernel.gemm_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let matrix = |access: &Access, rows: &Range<usize>, columns: &Range<usize>| {
             Matrix::new(kernel, access, dims.batch.len(), rows, columns)
@@ -193,8 +193,8 @@ impl Matmul {
             m,
             n,
             k,
-            lhs: matrix(lhs, &dims.rows, &dims.shared),
-            rhs: matrix(rhs, &dims.shared, &dims.columns),
+            lhs: matrix(lhs, &dims.rows, &dims.contracted),
+            rhs: matrix(rhs, &dims.contracted, &dims.columns),
             c_in_place,
             panel_rows,
             panel_columns,
@@ -538,8 +538,8 @@ unsafe fn copy_run<S: Copy, T>(
     }
 }
 
-impl RowProduct for Matmul {
-    fn kept_bytes(&self) -> usize {
+impl CompiledGemm for Matmul {
+    fn packed_bytes(&self) -> usize {
         0
     }
 

@@ -33,7 +33,7 @@ fn matmul(dtype: DType, dims: [usize; 4], transposed: bool, bias: bool) -> Kerne
         extents: SmallVec::from_slice(&dims),
         parallel: 3,
         accesses: vec![access(2, [0, 0, 1, 0], 3)],
-        core: Core::Matmul { lhs, rhs, dtype, rows: 1, columns: 1 },
+        core: Core::Gemm { lhs, rhs, dtype, rows: 1, columns: 1 },
         body,
         stores: vec![Store { access: access(3, [m * n, n, 1, 0], 3), value }],
     }
@@ -85,7 +85,7 @@ fn run(kernel: &Kernel, dtype: DType, sizes: [usize; 4], threads: Option<usize>)
 }
 
 #[test]
-fn products_agree_with_the_portable_executor_on_any_number_of_threads() {
+fn gemms_agree_with_the_portable_executor_on_any_number_of_threads() {
     use DType::*;
     let dims =
         [[1, 1, 1, 1], [2, 3, 5, 7], [1, 300, 200, 150], [1, 8, 1000, 600], [40, 20, 30, 33]];
@@ -115,7 +115,7 @@ fn convolution(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel,
     kernel.extents = SmallVec::from_slice(&[images, 5, 7, 11, 4, 3, 3]);
     kernel.parallel = 4;
     let right = [image, 0, step * width, step, height * width, width, 1];
-    kernel.core = Core::Matmul {
+    kernel.core = Core::Gemm {
         lhs: access(0, &[0, 36, 0, 0, 9, 3, 1]),
         rhs: access(1, &right),
         dtype,
@@ -128,7 +128,7 @@ fn convolution(dtype: DType, images: usize, step: usize, body: bool) -> (Kernel,
 }
 
 #[test]
-fn products_over_windows_agree_with_the_portable_executor() {
+fn gemms_over_windows_agree_with_the_portable_executor() {
     use DType::*;
     for dtype in [F32, F64, F16, BF16, I32] {
         for (images, step, body) in [(1, 1, false), (3, 1, true), (2, 2, false), (1, 3, true)] {
@@ -152,7 +152,7 @@ fn weights_gradient(dtype: DType, images: usize, step: usize, body: bool) -> (Ke
     let mut kernel = matmul(dtype, [1, 5, 36, 690], false, body);
     kernel.extents = SmallVec::from_slice(&[5, 4, 3, 3, images, 23, 30]);
     kernel.parallel = 4;
-    kernel.core = Core::Matmul {
+    kernel.core = Core::Gemm {
         lhs: access(0, &[690, 0, 0, 0, 5 * 690, 30, 1]),
         rhs: access(1, &[0, plane, width, 1, 4 * plane, step * width, step]),
         dtype,

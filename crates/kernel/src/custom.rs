@@ -145,7 +145,7 @@ impl KernelOp {
     fn check_kinds(&self, program: &Program) -> Result<()> {
         let refuse = |what: String| {
             Err(invalid(format!(
-                "the kernel of '{}' {what}; expected maps, reductions, products and scatters of its operands",
+                "the kernel of '{}' {what}; expected maps, reductions, matrix products and scatters of its operands",
                 self.name
             )))
         };
@@ -157,7 +157,7 @@ impl KernelOp {
         }
         for kernel in &program.kernels {
             let prologue = match &kernel.core {
-                Core::Map | Core::Matmul { .. } | Core::Scatter { .. } => None,
+                Core::Map | Core::Gemm { .. } | Core::Scatter { .. } => None,
                 Core::Reduce { stores, .. } if !stores.is_empty() => {
                     return refuse("stores values of a prologue (store them in a map)".into());
                 }
@@ -354,7 +354,7 @@ impl Kernel {
                 blocks.push(prologue);
                 stores.iter_mut().for_each(|s| move_along(&mut s.access));
             }
-            Core::Matmul { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(move_along),
+            Core::Gemm { lhs, rhs, .. } => [lhs, rhs].into_iter().for_each(move_along),
             Core::Scatter { index, independent, .. } => {
                 move_along(index);
                 independent.iter_mut().for_each(|d| *d += 1);

@@ -14,7 +14,7 @@ pub struct Traffic {
     /// Bytes written to buffers.
     pub bytes_written: u64,
     /// Arithmetic operations: one per elementwise op and element (casts, comparisons and selects
-    /// count as none), one per reduced element, two per multiply-add of a matrix product.
+    /// count as none), one per reduced element, two per multiply-add of a GEMM.
     pub flops: u64,
 }
 
@@ -92,7 +92,7 @@ impl Kernel {
                 self.block_reads(&mut reads, prologue, all);
                 flops = flops.saturating_add((arithmetic(prologue) + 1).saturating_mul(all));
             }
-            Core::Matmul { lhs, rhs, .. } => {
+            Core::Gemm { lhs, rhs, .. } => {
                 [lhs, rhs].into_iter().for_each(|a| reads.add(a.buffer, reach(self, a)));
                 flops = flops.saturating_add(all.saturating_mul(2));
             }
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn a_product_reads_its_operands_and_multiplies_and_adds() {
+    fn a_gemm_reads_its_operands_and_multiplies_and_adds() {
         let found = traffic(|b| {
             let (x, y, bias) = (input(b, &[2, 3]), input(b, &[3, 5]), input(b, &[5]));
-            let product = b.matmul(x, y)?;
-            b.add(product, bias)
+            let matmul = b.matmul(x, y)?;
+            b.add(matmul, bias)
         });
         let expected = Traffic { bytes_read: 4 * (6 + 15 + 5), bytes_written: 40, flops: 60 + 10 };
         assert_eq!(found, expected);

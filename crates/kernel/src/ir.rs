@@ -126,12 +126,12 @@ pub enum Core {
         /// Values of the prologue that are stored, over the whole space.
         stores: Vec<Store>,
     },
-    /// A matrix product (GEMM). The space is `[batch…, M…, N… | K…]` with at least one dimension
+    /// A GEMM. The space is `[batch…, M…, N… | K…]` with at least one dimension
     /// each of M, N and K. The strides of `lhs` (A) are zero along N, those of `rhs` (B) along M.
     /// Several dimensions count as one in row-major order. So a convolution is a GEMM whose columns
     /// are the windows of an image and whose K is the elements of a window, without storing the
     /// windows (no im2col). Halves are accumulated in f32.
-    Matmul {
+    Gemm {
         /// A.
         lhs: Access,
         /// B.
@@ -164,7 +164,7 @@ pub enum Core {
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
     },
-    /// Maps, reductions and matrix products that run a few rows at a time: each part on these rows,
+    /// Maps, reductions and GEMMs that run a few rows at a time: each part on these rows,
     /// then the next part on the same rows. The space is one parallel dimension, the rows. There is
     /// no body, and the parts store their own results.
     Rows(Box<Rows>),
@@ -176,26 +176,26 @@ pub enum Core {
     Control(Box<Control>),
 }
 
-/// The dimensions of a matrix product's space, by role.
+/// The dimensions of a GEMM's space, by role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MatmulDims {
-    /// One matrix product for each point.
+pub struct GemmDims {
+    /// One GEMM for each point.
     pub batch: Range<usize>,
     /// M: `lhs` moves along them, `rhs` does not.
     pub rows: Range<usize>,
     /// N: `rhs` moves along them, `lhs` does not.
     pub columns: Range<usize>,
     /// K: summed over.
-    pub shared: Range<usize>,
+    pub contracted: Range<usize>,
 }
 
 /// The parts of a kernel over rows. The points of each part are those of the first row, then those
 /// of the next, with equally many per row. A part reads results of other parts only in its own row.
-/// So the rows of A of a matrix product may come from other parts, and its result may go to them:
+/// So the rows of A of a GEMM may come from other parts, and its result may go to them:
 /// the scores of an attention exist for a few queries at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
-    /// Maps, reductions and matrix products, in order.
+    /// Maps, reductions and GEMMs, in order.
     pub parts: Vec<Kernel>,
     /// Buffers that only the parts use. They hold the rows that are being computed, and have no
     /// other memory.
@@ -212,19 +212,19 @@ pub struct Local {
 }
 
 impl Rows {
-    /// If the parts are maps that compute operands of a matrix product (prologues), followed by
-    /// that matrix product: the maps and the matrix product. Each map's result is a local in the
+    /// If the parts are maps that compute operands of a GEMM (prologues), followed by
+    /// that GEMM: the maps and the GEMM. Each map's result is a local in the
     /// order of its points, which nothing else reads. Over a single row, the operands need not
     /// exist as a whole.
-    pub fn product(&self) -> Option<(&[Kernel], &Kernel)> {
-        let (product, maps) = self.parts.split_last()?;
-        let Core::Matmul { lhs, rhs, .. } = &product.core else { return None };
+    pub fn prologues_and_gemm(&self) -> Option<(&[Kernel], &Kernel)> {
+        let (gemm, maps) = self.parts.split_last()?;
+        let Core::Gemm { lhs, rhs, .. } = &gemm.core else { return None };
         let makes = |map: &Kernel| {
             let Some(id) = map.fills_in_order() else { return false };
             let operand = (lhs.buffer == id) != (rhs.buffer == id);
-            operand && self.is_local(id) && product.accesses.iter().all(|a| a.buffer != id)
+            operand && self.is_local(id) && gemm.accesses.iter().all(|a| a.buffer != id)
         };
-        maps.iter().all(makes).then_some((maps, product))
+        maps.iter().all(makes).then_some((maps, gemm))
     }
 
     /// True if the parts are maps none of which reads or writes a buffer that another one writes:
@@ -428,7 +428,7 @@ impl Kernel {
             Core::Reduce { stores, .. } => {
                 core.extend(stores.iter_mut().map(|s| &mut s.access.buffer));
             }
-            Core::Matmul { lhs, rhs, .. } => core.extend([&mut lhs.buffer, &mut rhs.buffer]),
+            Core::Gemm { lhs, rhs, .. } => core.extend([&mut lhs.buffer, &mut rhs.buffer]),
             Core::Scatter { index, .. } => core.push(&mut index.buffer),
             Core::Library(routine) => {
                 let items = routine.results.iter_mut().flatten().chain(&mut routine.operands);
@@ -485,13 +485,13 @@ impl Kernel {
         self.extents[dims.clone()].iter().product()
     }
 
-    /// The dimensions of a matrix product; `None` for other cores.
-    pub fn matmul_dims(&self) -> Option<MatmulDims> {
-        let Core::Matmul { rows, columns, .. } = self.core else { return None };
+    /// The dimensions of a GEMM; `None` for other cores.
+    pub fn gemm_dims(&self) -> Option<GemmDims> {
+        let Core::Gemm { rows, columns, .. } = self.core else { return None };
         let columns = self.parallel.checked_sub(columns)?..self.parallel;
         let rows = columns.start.checked_sub(rows)?..columns.start;
-        let shared = self.parallel..self.extents.len();
-        Some(MatmulDims { batch: 0..rows.start, rows, columns, shared })
+        let contracted = self.parallel..self.extents.len();
+        Some(GemmDims { batch: 0..rows.start, rows, columns, contracted })
     }
 
     /// The buffer of a map whose only result has one element per point, in the order of the points,
@@ -514,10 +514,10 @@ impl Kernel {
         &self.accesses[id.0 as usize]
     }
 
-    /// The operands of a matrix product.
+    /// The operands of a GEMM.
     pub(crate) fn operands(&self) -> impl Iterator<Item = &Access> {
         let (lhs, rhs) = match &self.core {
-            Core::Matmul { lhs, rhs, .. } => (Some(lhs), Some(rhs)),
+            Core::Gemm { lhs, rhs, .. } => (Some(lhs), Some(rhs)),
             _ => (None, None),
         };
         lhs.into_iter().chain(rhs)
@@ -539,7 +539,7 @@ impl Kernel {
         match &self.core {
             Core::Rows(rows) => ids.extend(rows.reads()),
             Core::Map | Core::Reduce { .. } => {}
-            Core::Matmul { lhs, rhs, .. } => ids.extend_from_slice(&[lhs.buffer, rhs.buffer]),
+            Core::Gemm { lhs, rhs, .. } => ids.extend_from_slice(&[lhs.buffer, rhs.buffer]),
             Core::Scatter { index, .. } => ids.push(index.buffer),
             Core::Library(routine) => ids.extend(routine.operands.iter().map(|i| i.buffer)),
             Core::Control(control) => ids.extend(control.reads()),

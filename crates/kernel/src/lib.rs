@@ -25,6 +25,6 @@ pub use estimate::Traffic;
 pub use exec::{Bindings, BodyPart, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
-    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local,
-    MatmulDims, Program, ReduceOp, Routine, Rows, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, GemmDims, Inst, Item, Kernel,
+    Local, Program, ReduceOp, Routine, Rows, Store, Val,
 };

@@ -39,7 +39,7 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
                 && reads_by_row(&rows.parts[writer], operand, kernel.points());
         }
         // The body of a point runs once its sum is complete.
-        Core::Matmul { lhs, rhs, .. } if lhs.buffer != operand && rhs.buffer != operand => {}
+        Core::Gemm { lhs, rhs, .. } if lhs.buffer != operand && rhs.buffer != operand => {}
         _ => return false,
     }
     let mut stores = kernel.stores.iter().map(|s| &s.access).filter(|a| a.buffer == result);
@@ -286,12 +286,12 @@ mod tests {
             Ok(vec![b.sub(p, m)?, m])
         });
         assert_eq!(taken(&step), [Some(0), Some(1)]);
-        let products = program(|b| {
+        let matmuls = program(|b| {
             let (x, w, y) = (input(b, &[8, 8]), input(b, &[8, 8]), input(b, &[8, 8]));
-            let product = b.matmul(x, w)?;
-            Ok(vec![b.add(product, y)?])
+            let matmul = b.matmul(x, w)?;
+            Ok(vec![b.add(matmul, y)?])
         });
-        assert_eq!(taken(&products), [Some(2)], "what is added, and no factor");
+        assert_eq!(taken(&matmuls), [Some(2)], "what is added, and no factor");
     }
 
     #[test]
@@ -313,8 +313,8 @@ mod tests {
         let later = program(|b| {
             let (x, w) = (input(b, &[8, 8]), input(b, &[8, 8]));
             let y = b.neg(x)?;
-            let product = b.matmul(y, w)?;
-            Ok(vec![y, b.matmul(product, x)?])
+            let matmul = b.matmul(y, w)?;
+            Ok(vec![y, b.matmul(matmul, x)?])
         });
         let pairs = taken(&later);
         assert_eq!(pairs[0], None, "x is read later");
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_large_temporary_is_written_over_the_one_it_is_made_from() {
-        // Matrix products prevent fusion of the maps.
+        // GEMMs prevent fusion of the maps.
         let chain = |n: usize| {
             let program = program(|b| {
                 let x = input(b, &[n, n]);

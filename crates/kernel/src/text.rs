@@ -345,7 +345,7 @@ impl fmt::Display for Kernel {
                 }
                 writeln!(f, "  reduce {op} {value}")?;
             }
-            Core::Matmul { lhs, rhs, dtype, rows, columns } => {
+            Core::Gemm { lhs, rhs, dtype, rows, columns } => {
                 write!(f, "  matmul {lhs} by {rhs}")?;
                 if lhs.dtype != *dtype || rhs.dtype != *dtype {
                     write!(f, " in {}", dtype.short())?;

@@ -2,12 +2,12 @@
 //!
 //! * V1 no extent is zero, and there are at least as many dimensions as parallel ones;
 //! * V2 operands of an instruction are defined before it in its block; `Core` occurs only in bodies
-//!   of reductions and matrix products;
+//!   of reductions and GEMMs;
 //! * V3 operand dtypes are equal (except for the condition of `where`), indices are integers,
 //!   results have the dtype that the op's rule gives, `Iota` and `Random` strides fit the block;
 //! * V4 accesses name a buffer, have its dtype, have one stride per dimension of their block, and
 //!   stay inside the buffer, including the reach of a gathered or scattered index;
-//! * V5 a matrix product has M, N and K dimensions, `lhs` does not move along N, and `rhs` does not
+//! * V5 a GEMM has M, N and K dimensions, `lhs` does not move along N, and `rhs` does not
 //!   move along M;
 //! * V6 a store has its buffer's dtype, writes no element twice, and no two stores of a kernel
 //!   write one buffer; a scatter has one store, and points that differ along its independent
@@ -21,8 +21,8 @@
 //! * V10 a branch or loop is one point without a body; its programs are well-formed, its operands,
 //!   carries and results have the sizes that the programs expect, its workspace is large enough,
 //!   and it reads no buffer that it writes;
-//! * V11 a kernel over rows has parts and no body; its parts are maps, reductions and matrix
-//!   products with equally many points in each row, which access only their row of buffers that any
+//! * V11 a kernel over rows has parts and no body; its parts are maps, reductions and GEMMs
+//!   with equally many points in each row, which access only their row of buffers that any
 //!   part writes, and no other kernel uses its locals.
 
 mod control;
@@ -34,7 +34,7 @@ pub(crate) use rows::{along_rows, apart, keeps_to_rows, reads_by_row};
 use writes::Flow;
 
 use crate::ir::{
-    Access, AccessId, Block, BufferId, Core, Inst, Item, Kernel, MatmulDims, Program, ReduceOp,
+    Access, AccessId, Block, BufferId, Core, GemmDims, Inst, Item, Kernel, Program, ReduceOp,
     Routine, Store, Val,
 };
 use girih_ir::{Class, DType, TensorSpec};
@@ -134,7 +134,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             check_stores(program, kernel, stores, prologue, all)?;
             check_reduce(kernel, prologue, *value, *op)?;
         }
-        Core::Matmul { lhs, rhs, dtype, .. } => {
+        Core::Gemm { lhs, rhs, dtype, .. } => {
             at(lhs, all)?;
             at(rhs, all)?;
             let fits = |from: DType| {
@@ -144,11 +144,11 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             require(fits(lhs.dtype) && fits(rhs.dtype), || {
                 format!("V5: {lhs} and {rhs} are no operands of {dtype}")
             })?;
-            let full = |d: &MatmulDims| {
-                [&d.rows, &d.columns, &d.shared].into_iter().all(|range| !range.is_empty())
+            let full = |d: &GemmDims| {
+                [&d.rows, &d.columns, &d.contracted].into_iter().all(|range| !range.is_empty())
             };
-            let Some(dims) = kernel.matmul_dims().filter(full) else {
-                return Err("V5: not [batch.., rows.., columns.. | shared..]".into());
+            let Some(dims) = kernel.gemm_dims().filter(full) else {
+                return Err("V5: not [batch.., rows.., columns.. | contracted..]".into());
             };
             let fixed = |a: &Access, dims: Range<usize>| a.strides[dims].iter().all(|&s| s == 0);
             let fixed = fixed(lhs, dims.columns) && fixed(rhs, dims.rows);
@@ -170,7 +170,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     let core = match &kernel.core {
         Core::Reduce { op: ReduceOp::ArgMax | ReduceOp::ArgMin, .. } => Some(DType::I64),
         Core::Reduce { prologue, value, .. } => Some(kernel.dtype(prologue, *value)),
-        Core::Matmul { dtype, .. } => Some(*dtype),
+        Core::Gemm { dtype, .. } => Some(*dtype),
         _ => None,
     };
     check_block(program, kernel, &kernel.body, kernel.parallel, Some(core))?;
@@ -362,13 +362,13 @@ mod tests {
     use crate::{FusionOptions, lower};
     use girih_ir::{GraphBuilder, OpCode, Result};
 
-    /// A matrix product with an epilogue, and a reduction: a program to break.
+    /// A GEMM with an epilogue, and a reduction: a program to break.
     fn program() -> Result<Program> {
         let mut b = GraphBuilder::default();
         let spec = TensorSpec::new([4, 4], DType::F32);
         let (x, y) = (b.input(spec.clone()), b.input(spec));
-        let product = b.matmul(x, y)?;
-        let (n, e) = (b.neg(product)?, b.exp(x)?);
+        let matmul = b.matmul(x, y)?;
+        let (n, e) = (b.neg(matmul)?, b.exp(x)?);
         let both = b.add(n, e)?;
         let sum = b.sum(both, girih_ir::AxisSet::one(1), false)?;
         Ok(lower(&b.finish([sum]), FusionOptions::ALL).expect("the graph is primitive"))
@@ -399,15 +399,15 @@ mod tests {
             p.kernels[1].accesses[0].strides.pop();
         });
         check("V5", |p| match &mut p.kernels[0].core {
-            Core::Matmul { lhs, rhs, .. } => std::mem::swap(lhs, rhs),
+            Core::Gemm { lhs, rhs, .. } => std::mem::swap(lhs, rhs),
             core => unreachable!("{core:?}"),
         });
         check("V5", |p| match &mut p.kernels[0].core {
-            Core::Matmul { dtype, .. } => *dtype = DType::F64,
+            Core::Gemm { dtype, .. } => *dtype = DType::F64,
             core => unreachable!("{core:?}"),
         });
         check("V5", |p| match &mut p.kernels[0].core {
-            Core::Matmul { columns, .. } => *columns = 2,
+            Core::Gemm { columns, .. } => *columns = 2,
             core => unreachable!("{core:?}"),
         });
         check("V6", |p| p.kernels[0].stores[0].access.strides[0] = 1);

@@ -344,7 +344,7 @@ fn the_logarithm_of_an_underflowing_softmax_becomes_finite() {
 }
 
 #[test]
-fn a_chain_of_products_is_multiplied_in_the_cheapest_order() {
+fn a_chain_of_matmuls_is_multiplied_in_the_cheapest_order() {
     // Matrix by matrix by vector: 100 * 10 + 10 * 5 instead of 100 * 10 * 5 + 100 * 5.
     let expected = "%3 = matmul(%1, %2) -> [10, 1]\n%4 = matmul(%0, %3) -> [100, 1]\noutputs: [%4]";
     check(MatmulChain, expected, |b| {
@@ -355,7 +355,7 @@ fn a_chain_of_products_is_multiplied_in_the_cheapest_order() {
 }
 
 #[test]
-fn a_product_that_is_also_used_elsewhere_is_no_part_of_a_chain() {
+fn a_matmul_that_is_also_used_elsewhere_is_no_part_of_a_chain() {
     let unchanged = |outputs: fn(&mut GraphBuilder, NodeId, NodeId) -> Vec<NodeId>| {
         let mut b = GraphBuilder::default();
         let (x, y, z) = (f32s(&mut b, &[100, 10]), f32s(&mut b, &[10, 5]), f32s(&mut b, &[5, 1]));
@@ -384,7 +384,7 @@ fn a_product_that_is_also_used_elsewhere_is_no_part_of_a_chain() {
 }
 
 #[test]
-fn products_are_reordered_only_on_request() {
+fn matmuls_are_reordered_only_on_request() {
     let mut b = GraphBuilder::default();
     let (x, y, z) = (f32s(&mut b, &[100, 10]), f32s(&mut b, &[10, 5]), f32s(&mut b, &[5, 1]));
     let xy = b.matmul(x, y).unwrap();

@@ -1,5 +1,5 @@
 //! Code motion out of scans: what leaves the body, what stays, and that results do not change.
-//! Values are integers where matrix products move, since integer sums do not depend on the order.
+//! Values are integers where matmuls move, since integer sums do not depend on the order.
 
 use girih_ir::ops::control::Control;
 use girih_ir::reference::{Array, evaluate};
@@ -130,8 +130,8 @@ fn layer_and_its_derivative(b: &mut GraphBuilder, history: usize) -> (NodeId, No
         dtype: DType::I32,
     };
     let step = |b: &mut GraphBuilder, h: NodeId, u: NodeId, bias: NodeId| {
-        let product = b.matmul(h, u)?;
-        b.add(product, bias)
+        let matmul = b.matmul(h, u)?;
+        b.add(matmul, bias)
     };
     let forward = layer.control(false, |b, x| {
         let z = step(b, x[0], x[1], x[2])?;
@@ -159,19 +159,19 @@ fn layer_and_its_derivative(b: &mut GraphBuilder, history: usize) -> (NodeId, No
 }
 
 #[test]
-fn a_derivative_takes_the_products_of_its_loop_and_sums_those_of_weights_afterwards() {
+fn a_derivative_takes_the_matmuls_of_its_loop_and_sums_those_of_weights_afterwards() {
     let mut b = GraphBuilder::default();
     let (last, carry, weight) = layer_and_its_derivative(&mut b, 2);
     let changed = moved(&b.finish([last, carry, weight]));
     // In the bodies remain `h @ u` of the forward loop and `ct @ u.T` of the backward loop, and the
-    // product of an unused carry, which another pass removes.
+    // matmul of an unused carry, which another pass removes.
     assert_eq!(counts(&changed, OpCode::Matmul), (1, 3), "{changed}");
     let clean = PassFlag::Prune.pass().run(&changed).unwrap().unwrap();
     assert_eq!(counts(&clean, OpCode::Matmul), (1, 2), "{clean}");
 }
 
 #[test]
-fn a_loop_over_other_results_computes_its_own_products() {
+fn a_loop_over_other_results_computes_its_own_matmuls() {
     let mut b = GraphBuilder::default();
     // The stacked results have the shape of the history, but are not the history.
     let (last, carry, _) = layer_and_its_derivative(&mut b, 1);
@@ -189,8 +189,8 @@ fn a_sum_that_is_read_on_the_way_stays_in_the_loop() {
     for read in [false, true] {
         let control = shape.control(false, |b, x| {
             let column = b.transpose(x[1])?;
-            let product = b.matmul(column, x[2])?;
-            let sum = b.add(product, x[0])?;
+            let matmul = b.matmul(column, x[2])?;
+            let sum = b.add(matmul, x[0])?;
             let given = if read { b.neg(x[0])? } else { b.neg(x[1])? };
             Ok(vec![sum, given])
         });

@@ -229,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn reordered_products_cost_less_and_are_the_same_but_for_rounding(
+    fn reordered_matmuls_cost_less_and_are_the_same_but_for_rounding(
         sizes in vec(0..7usize, 3..8),
         batches in vec(0..3usize, 7),
         joins in vec(any::<prop::sample::Index>(), 6),
@@ -256,7 +256,7 @@ proptest! {
     }
 }
 
-/// A chain of matrix products with the given sizes, multiplied in the given order; some factors are
+/// A chain of matmuls with the given sizes, multiplied in the given order; some factors are
 /// batched.
 fn chain(sizes: &[usize], batches: &[usize], joins: &[prop::sample::Index], dtype: DType) -> Graph {
     let mut b = GraphBuilder::default();

@@ -143,7 +143,7 @@ fn cotangents_of_slices_are_put_side_by_side() {
 }
 
 #[test]
-fn weights_of_a_batch_get_one_product() {
+fn weights_of_a_batch_get_one_matmul() {
     let mut b = GraphBuilder::default();
     let (x, w) = (b.input(f32s(&[4, 5, 3])), b.input(f32s(&[3, 2])));
     let y = b.matmul(x, w).unwrap();

@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 
 /// Bytes of an element as the epilogue of a GEMM reads it. `None` for sums of more than 32 bits.
 pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
-    let Core::Matmul { dtype, .. } = kernel.core else { return None };
+    let Core::Gemm { dtype, .. } = kernel.core else { return None };
     if !dtype.is_int() {
         return Some(4);
     }

@@ -187,8 +187,8 @@ impl Gemm {
     /// A GEMM whose operands are in memory or computed by `maps` (prologues). `None` for dtypes and
     /// machines without generated micro-kernels, and for kernels of other forms.
     pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<Gemm> {
-        let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
-        let one = kernel.size(&kernel.matmul_dims()?.batch) == 1;
+        let Core::Gemm { lhs, rhs, .. } = &kernel.core else { return None };
+        let one = kernel.size(&kernel.gemm_dims()?.batch) == 1;
         let blocking = |m, n, k, rhs: &Operand| {
             let split_k = if one { split_k_parts(m, n, k, rhs) } else { 1 };
             Blocking::with_split_k(m, n, k, split_k)
@@ -259,7 +259,7 @@ impl Gemm {
         rhs: &Access,
         blocking: impl FnOnce(usize, usize, usize, &Operand) -> Blocking,
     ) -> Option<Gemm> {
-        let dims = kernel.matmul_dims()?;
+        let dims = kernel.gemm_dims()?;
         let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
         let lhs = Operand::new(kernel, lhs, &dims.rows)?;
         let rhs = Operand::new(kernel, rhs, &dims.columns)?;

@@ -3,7 +3,7 @@
 use crate::dims::Dims;
 use crate::jit::microkernel::{LANES, Stored};
 use girih_ir::DType;
-use girih_kernel::{Access, Bindings, Inst, Kernel, MatmulDims};
+use girih_kernel::{Access, Bindings, GemmDims, Inst, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub(super) struct Operand {
 
 impl Operand {
     pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Operand> {
-        let all = kernel.matmul_dims()?;
+        let all = kernel.gemm_dims()?;
         let stored = match access.dtype {
             DType::F32 => Stored::F32,
             DType::F16 => Stored::F16,
@@ -39,7 +39,7 @@ impl Operand {
             offset: access.offset,
             batch: SmallVec::from_slice(&access.strides[all.batch]),
             outer: Dims::of(kernel, access, outer),
-            k_dims: Dims::of(kernel, access, &all.shared),
+            k_dims: Dims::of(kernel, access, &all.contracted),
         })
     }
 
@@ -84,7 +84,7 @@ pub(super) struct CMatrix {
 }
 
 impl CMatrix {
-    pub fn new(kernel: &Kernel, dims: &MatmulDims) -> Option<CMatrix> {
+    pub fn new(kernel: &Kernel, dims: &GemmDims) -> Option<CMatrix> {
         let ([Inst::Core { dtype: DType::F32 | DType::I32 | DType::U32 }], [store]) =
             (kernel.body.insts.as_slice(), kernel.stores.as_slice())
         else {

@@ -5,7 +5,7 @@ use super::chunk::KBlock;
 use super::{CHUNK_MEMORY, CTile, Chunk, Gemm, OperandA, with_memory};
 use crate::gemm::blocking::Blocking;
 use crate::jit::microkernel::LANES;
-use girih_kernel::exec::RowProduct;
+use girih_kernel::exec::CompiledGemm;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ impl RowwiseGemm {
     /// `None` for dtypes and machines without generated micro-kernels. `rows` are the numbers of
     /// rows, the most frequent one first.
     pub fn new(kernel: &Kernel, rows: &[usize]) -> Option<RowwiseGemm> {
-        let Core::Matmul { lhs, rhs, .. } = &kernel.core else { return None };
+        let Core::Gemm { lhs, rhs, .. } = &kernel.core else { return None };
         let mut gemms: SmallVec<[(usize, Gemm); 2]> = SmallVec::new();
         for &rows in rows {
             let gemm = match gemms.first() {
@@ -84,7 +84,7 @@ impl Gemm {
     /// `first` is true, this call packs it. A is packed with the first panels, or read in memory.
     ///
     /// # Safety
-    /// As [`RowProduct::run`]; `packed` has room for a block of A's rows, `c` for the result.
+    /// As [`CompiledGemm::run`]; `packed` has room for a block of A's rows, `c` for the result.
     unsafe fn run_panels(
         &self,
         (batch, row): (usize, usize),
@@ -138,8 +138,8 @@ impl Gemm {
     }
 }
 
-impl RowProduct for RowwiseGemm {
-    fn kept_bytes(&self) -> usize {
+impl CompiledGemm for RowwiseGemm {
+    fn packed_bytes(&self) -> usize {
         let (_, gemm) = &self.gemms[0];
         gemm.padded() * gemm.k * 4
     }

@@ -100,7 +100,7 @@ impl Case {
             extents: SmallVec::from_slice(&self.sizes),
             parallel: 3,
             accesses: vec![self.access(2, 0, &[0, 0, 1])],
-            core: Core::Matmul {
+            core: Core::Gemm {
                 lhs: self.access(0, left, &[batch, l[1], 0, l[2]]),
                 rhs: self.access(1, right, &[r[0], 0, r[2], r[1]]),
                 dtype,

@@ -58,7 +58,7 @@ mod vector;
 pub(crate) mod vnni;
 
 use girih_kernel::Kernel;
-use girih_kernel::exec::{Chain, ChainOp, Compiled, Compiler, RowProduct};
+use girih_kernel::exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};
 use girih_runtime::env::flag;
 
 /// The compiler of chains for this machine.
@@ -74,7 +74,7 @@ impl Compiler for Generator {
         Some(Box::new(function::of_chain(chain, name)?))
     }
 
-    fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+    fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
         crate::kernel::rowwise_gemm(kernel, rows)
     }
 }
@@ -90,7 +90,7 @@ impl Compiler for Generator {
         None
     }
 
-    fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>> {
+    fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
         crate::kernel::rowwise_gemm(kernel, rows)
     }
 }

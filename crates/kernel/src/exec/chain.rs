@@ -160,13 +160,13 @@ pub trait Compiler: Sync {
 
     /// Compiles the GEMM of a matmul kernel, which will run on these numbers of rows at a time;
     /// `None` if the executor's loops are as fast.
-    fn product(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn RowProduct>>;
+    fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>>;
 }
 
 /// A GEMM that runs on some rows at a time.
-pub trait RowProduct: Send + Sync {
+pub trait CompiledGemm: Send + Sync {
     /// Bytes of memory that carry data about an entry of the batch (packed B) from call to call.
-    fn kept_bytes(&self) -> usize;
+    fn packed_bytes(&self) -> usize;
 
     /// Runs the GEMM and the body on some rows of one entry of the batch. Rows are counted through
     /// the whole batch, and their number is one that this was made for. `kernel` is the prepared
@@ -176,14 +176,14 @@ pub trait RowProduct: Send + Sync {
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract for these rows; of A and the results only these
-    /// rows are accessed. `kept` is valid for [`RowProduct::kept_bytes`] and aligned to 64. Unless
+    /// rows are accessed. `packed` is valid for [`CompiledGemm::packed_bytes`] and aligned to 64. Unless
     /// `first` is true, the previous call with this memory was for the same entry of the batch, and
     /// B has not changed since.
     unsafe fn run(
         &self,
         kernel: &Prepared,
         rows: Range<usize>,
-        kept: *mut u8,
+        packed: *mut u8,
         first: bool,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,

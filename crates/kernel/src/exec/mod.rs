@@ -21,11 +21,11 @@ mod control;
 mod copy;
 mod fold;
 mod fused;
+mod gemm;
 mod isa;
 mod library;
 mod lower;
 mod map;
-mod matmul;
 mod ops;
 mod points;
 mod reduce;
@@ -36,10 +36,10 @@ mod single_call;
 mod stream;
 mod walk;
 
-pub use chain::{Chain, ChainFold, ChainOp, Compiled, Compiler, Def, RowProduct};
+pub use chain::{Chain, ChainFold, ChainOp, Compiled, CompiledGemm, Compiler, Def};
 pub use control::{Driver, Hooks, Ran, Steady};
+pub use gemm::BodyPart;
 pub use isa::Isa;
-pub use matmul::BodyPart;
 pub use ops::exact_on_halves;
 pub use points::{Lines, Points};
 
@@ -171,7 +171,7 @@ impl Scratch {
 enum Form {
     Map(Box<map::Map>),
     Reduce(Box<reduce::Reduce>),
-    Matmul(Box<matmul::Matmul>),
+    Gemm(Box<gemm::PortableGemm>),
     Scatter(Box<scatter::Scatter>),
     Rows(Box<rows::Rows>),
     Library(Box<library::Library>),
@@ -230,10 +230,10 @@ impl Prepared {
                     (Form::Reduce(Box::new(reduce)), chunks)
                 }
             },
-            Core::Matmul { lhs, rhs, dtype, .. } => {
-                let matmul = matmul::Matmul::new(kernel, (lhs, rhs), *dtype, target);
-                let chunks = [matmul.chunks(), 0];
-                (Form::Matmul(Box::new(matmul)), chunks)
+            Core::Gemm { lhs, rhs, dtype, .. } => {
+                let gemm = gemm::PortableGemm::new(kernel, (lhs, rhs), *dtype, target);
+                let chunks = [gemm.chunks(), 0];
+                (Form::Gemm(Box::new(gemm)), chunks)
             }
             Core::Scatter { .. } => {
                 let scatter = scatter::Scatter::new(kernel, target);
@@ -267,7 +267,7 @@ impl Prepared {
         let codes: Vec<&code::Code> = match &self.form {
             Form::Map(m) => m.codes(),
             Form::Reduce(r) => r.codes().to_vec(),
-            Form::Matmul(m) => vec![m.code()],
+            Form::Gemm(m) => vec![m.code()],
             Form::Scatter(s) => vec![s.code()],
             Form::Rows(r) => r.codes(),
             Form::Library(_) | Form::Control(_) => vec![],
@@ -278,11 +278,11 @@ impl Prepared {
     /// The generated machine code of the kernel, one entry per function, including constants.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let chains = self.functions().into_iter().map(|f| f.code().to_vec());
-        let products: Vec<Vec<u8>> = match &self.form {
-            Form::Rows(r) => r.products().flat_map(|p| p.code()).collect(),
+        let gemms: Vec<Vec<u8>> = match &self.form {
+            Form::Rows(r) => r.gemms().flat_map(|p| p.code()).collect(),
             _ => Vec::new(),
         };
-        chains.chain(products).collect()
+        chains.chain(gemms).collect()
     }
 
     /// Number of phases, one or two.
@@ -311,7 +311,7 @@ impl Prepared {
         let ps = match &self.form {
             Form::Map(m) => m.cost_ps(),
             Form::Reduce(r) => r.cost_ps(),
-            Form::Matmul(m) => m.cost_ps(),
+            Form::Gemm(m) => m.cost_ps(),
             Form::Scatter(s) => s.cost_ps(),
             Form::Rows(r) => r.cost_ps(),
             Form::Library(l) => l.cost_ps(),
@@ -345,7 +345,7 @@ impl Prepared {
             match &self.form {
                 Form::Map(m) => m.run_chunk(chunk, bindings, scratch),
                 Form::Reduce(r) => r.run_chunk(phase, chunk, bindings, scratch),
-                Form::Matmul(m) => m.run_chunk(chunk, bindings, scratch),
+                Form::Gemm(m) => m.run_chunk(chunk, bindings, scratch),
                 Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
                 Form::Rows(r) => r.run_chunk(chunk, bindings, scratch),
                 Form::Library(l) => l.run_chunk(chunk, bindings, team),
@@ -431,7 +431,7 @@ impl Prepared {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let Form::Matmul(m) = &self.form else { unreachable!("only a matmul's body runs alone") };
+        let Form::Gemm(m) = &self.form else { unreachable!("only a GEMM's body runs alone") };
         // SAFETY: the caller's promise.
         unsafe { m.run_body(part, bindings, scratch) }
     }
@@ -439,7 +439,7 @@ impl Prepared {
     /// Prefetches the memory that [`Prepared::run_body`] will access for a part, where that is
     /// known to help; does not prefetch the sums.
     pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
-        if let Form::Matmul(m) = &self.form {
+        if let Form::Gemm(m) = &self.form {
             m.ask_for(part, bindings);
         }
     }

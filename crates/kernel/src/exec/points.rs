@@ -1,5 +1,5 @@
 //! Maps that run on ranges of their points, in the order of their dimensions: parts of kernels over
-//! rows, and fused operands of matrix products.
+//! rows, and fused operands of GEMMs.
 
 use super::chain::Target;
 use super::code::{Code, Frame};

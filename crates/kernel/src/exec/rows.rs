@@ -1,9 +1,9 @@
-//! Kernels over rows: several maps, reductions and matrix products run on a few rows at a time,
+//! Kernels over rows: several maps, reductions and GEMMs run on a few rows at a time,
 //! while intermediate rows are in the cache.
 
-use super::chain::{RowProduct, Target};
+use super::chain::{CompiledGemm, Target};
 use super::code::Code;
-use super::matmul::Matmul;
+use super::gemm::PortableGemm;
 use super::points::Points;
 use super::reduce::Reduce;
 use super::short::Short;
@@ -16,22 +16,22 @@ use girih_ir::DType;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// The number of rows of A in a group of rows, if matrix products are among the parts: they read
+/// The number of rows of A in a group of rows, if GEMMs are among the parts: they read
 /// the same B for each row.
-const PRODUCT_LINES: Range<usize> = 16..128;
-/// The most chunks of a kernel with matrix products, which reuse packed B within a chunk.
-const PRODUCT_CHUNKS: usize = 16;
+const GEMM_LINES: Range<usize> = 16..128;
+/// The most chunks of a kernel with GEMMs, which reuse packed B within a chunk.
+const MAX_GEMM_CHUNKS: usize = 16;
 
-enum Part {
+enum RowPart {
     Map(Points),
     Reduce(Box<Reduce>),
     /// A prepared matmul, and a faster implementation of its GEMM.
-    Product(Box<Prepared>, Option<Product>),
+    Gemm(Box<Prepared>, Option<GemmPart>),
 }
 
 /// A GEMM that uses a part of the memory for locals.
-struct Product {
-    run: Box<dyn RowProduct>,
+struct GemmPart {
+    run: Box<dyn CompiledGemm>,
     offset: usize,
     lines: Lines,
 }
@@ -45,9 +45,9 @@ struct Lines {
 }
 
 impl Lines {
-    /// The lines of a matrix product in a kernel over `rows` rows.
+    /// The lines of a GEMM in a kernel over `rows` rows.
     fn of(part: &Kernel, rows: usize) -> Option<Lines> {
-        let dims = part.matmul_dims()?;
+        let dims = part.gemm_dims()?;
         let entry = part.size(&dims.rows);
         Some(Lines { per_row: part.size(&dims.batch) * entry / rows, entry })
     }
@@ -58,12 +58,12 @@ impl Lines {
     }
 
     /// The rows of A of some rows, split by entries of the batch.
-    fn pieces(self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    fn by_entry(self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (mut at, end) = (rows.start * self.per_row, rows.end * self.per_row);
         std::iter::from_fn(move || {
-            let piece = at..end.min((at / self.entry + 1) * self.entry);
-            at = piece.end;
-            (!piece.is_empty()).then_some(piece)
+            let part_of_entry = at..end.min((at / self.entry + 1) * self.entry);
+            at = part_of_entry.end;
+            (!part_of_entry.is_empty()).then_some(part_of_entry)
         })
     }
 }
@@ -91,7 +91,7 @@ struct Groups {
 /// A prepared kernel over rows.
 pub(super) struct Rows {
     /// Each with its number of points per row.
-    parts: Vec<(Part, usize)>,
+    parts: Vec<(RowPart, usize)>,
     locals: Vec<Local>,
     local_bytes: usize,
     groups: Groups,
@@ -102,10 +102,10 @@ pub(super) struct Rows {
 
 impl Groups {
     fn new(parts: &[Kernel], rows: usize) -> Groups {
-        let products = || parts.iter().filter_map(|p| Lines::of(p, rows));
-        let within = products().filter(|l| l.per_row < l.entry).map(|l| l.entry / l.per_row);
+        let gemms = || parts.iter().filter_map(|p| Lines::of(p, rows));
+        let within = gemms().filter(|l| l.per_row < l.entry).map(|l| l.entry / l.per_row);
         let entry = within.reduce(gcd).unwrap_or(rows);
-        let most_lines = products().map(|l| l.per_row).max();
+        let most_lines = gemms().map(|l| l.per_row).max();
         let any = most_lines.is_some();
         let elements = |p: &Kernel| match any {
             true => p.points() / rows,
@@ -116,7 +116,7 @@ impl Groups {
             Some(lines) => {
                 let few = |n: usize| (n / lines).max(1);
                 let fitting = tuning().row_product_elements / widest;
-                fitting.clamp(few(PRODUCT_LINES.start), few(PRODUCT_LINES.end))
+                fitting.clamp(few(GEMM_LINES.start), few(GEMM_LINES.end))
             }
             None => tuning().row_elements / widest,
         };
@@ -141,9 +141,9 @@ impl Groups {
     }
 
     /// The number of groups in a chunk.
-    fn chunk(&self, cost_ps: usize, products: bool) -> usize {
-        if products {
-            return (self.count / PRODUCT_CHUNKS).clamp(1, self.per_entry);
+    fn chunk(&self, cost_ps: usize, gemms: bool) -> usize {
+        if gemms {
+            return (self.count / MAX_GEMM_CHUNKS).clamp(1, self.per_entry);
         }
         let rows = self.count / self.per_entry * self.entry;
         chunk_points(rows, cost_ps / rows, self.rows).div_ceil(self.rows)
@@ -161,11 +161,11 @@ impl Rows {
             let named = |b| others().flat_map(|p| p.reads().chain(p.writes())).any(|id| id == b);
             let streams = !part.stores.iter().any(|s| named(s.access.buffer));
             let target = Target { streams, ..target };
-            let mut made = Part::new(part, rows, &groups.lengths(), target);
+            let mut made = RowPart::new(part, rows, &groups.lengths(), target);
             for (part, _) in &mut made {
-                if let Part::Product(_, Some(product)) = part {
-                    product.offset = local_bytes;
-                    local_bytes += product.run.kept_bytes().next_multiple_of(64);
+                if let RowPart::Gemm(_, Some(gemm)) = part {
+                    gemm.offset = local_bytes;
+                    local_bytes += gemm.run.packed_bytes().next_multiple_of(64);
                 }
             }
             made
@@ -173,8 +173,8 @@ impl Rows {
         let parts: Vec<_> = parts.collect();
         let costs = parts.iter().map(|(part, per_row)| part.cost_ps(per_row * rows));
         let cost_ps = costs.fold(0, usize::saturating_add);
-        let products = parts.iter().any(|p| matches!(p.0, Part::Product(..)));
-        let chunk = groups.chunk(cost_ps, products);
+        let gemms = parts.iter().any(|p| matches!(p.0, RowPart::Gemm(..)));
+        let chunk = groups.chunk(cost_ps, gemms);
         Rows { parts, locals, local_bytes, groups, chunk, cost_ps }
     }
 
@@ -183,18 +183,18 @@ impl Rows {
         let mut codes = Vec::new();
         for (part, _) in &self.parts {
             match part {
-                Part::Map(map) => codes.push(map.code()),
-                Part::Reduce(reduce) => codes.extend(reduce.codes()),
-                Part::Product(kernel, _) => codes.push(matmul(kernel).code()),
+                RowPart::Map(map) => codes.push(map.code()),
+                RowPart::Reduce(reduce) => codes.extend(reduce.codes()),
+                RowPart::Gemm(kernel, _) => codes.push(portable(kernel).code()),
             }
         }
         codes
     }
 
     /// The GEMMs that do not run by the executor's loops.
-    pub fn products(&self) -> impl Iterator<Item = &dyn RowProduct> {
+    pub fn gemms(&self) -> impl Iterator<Item = &dyn CompiledGemm> {
         self.parts.iter().filter_map(|(part, _)| match part {
-            Part::Product(_, Some(product)) => Some(&*product.run),
+            RowPart::Gemm(_, Some(gemm)) => Some(&*gemm.run),
             _ => None,
         })
     }
@@ -269,16 +269,16 @@ impl Rows {
             // SAFETY: the caller's promise.
             unsafe {
                 match part {
-                    Part::Map(map) => map.run(points, bindings, scratch)?,
-                    Part::Reduce(reduce) => reduce.run_points(points, bindings, scratch)?,
-                    Part::Product(kernel, None) => {
-                        matmul(kernel).run_points(points, bindings, scratch)?;
+                    RowPart::Map(map) => map.run(points, bindings, scratch)?,
+                    RowPart::Reduce(reduce) => reduce.run_points(points, bindings, scratch)?,
+                    RowPart::Gemm(kernel, None) => {
+                        portable(kernel).run_points(points, bindings, scratch)?;
                     }
-                    Part::Product(kernel, Some(product)) => {
-                        let (run, kept) = (&product.run, memory.add(product.offset));
-                        for lines in product.lines.pieces(rows.clone()) {
-                            let first = first || lines.start % product.lines.entry == 0;
-                            run.run(kernel, lines, kept, first, bindings, scratch)?;
+                    RowPart::Gemm(kernel, Some(gemm)) => {
+                        let (run, packed) = (&gemm.run, memory.add(gemm.offset));
+                        for lines in gemm.lines.by_entry(rows.clone()) {
+                            let first = first || lines.start % gemm.lines.entry == 0;
+                            run.run(kernel, lines, packed, first, bindings, scratch)?;
                         }
                     }
                 }
@@ -288,7 +288,7 @@ impl Rows {
     }
 }
 
-impl Part {
+impl RowPart {
     /// Prepares a part of a kernel over `rows` rows, to be run on groups of these lengths, and
     /// returns it with its number of points per row. A short reduction with stores becomes two
     /// parts.
@@ -297,40 +297,40 @@ impl Part {
         rows: usize,
         groups: &[usize],
         target: Target<'_>,
-    ) -> SmallVec<[(Part, usize); 2]> {
+    ) -> SmallVec<[(RowPart, usize); 2]> {
         if let Some(Short { kept, results }) = Short::of(part) {
             let maps = kept.iter().chain([&results]);
             return maps
-                .map(|map| (Part::Map(Points::new(map, target)), map.points() / rows))
+                .map(|map| (RowPart::Map(Points::new(map, target)), map.points() / rows))
                 .collect();
         }
         let made = match &part.core {
-            Core::Reduce { .. } => Part::Reduce(Box::new(Reduce::new(part, target))),
-            Core::Matmul { .. } => {
-                let product = Lines::of(part, rows).and_then(|lines| {
-                    let run = target.compiler?.product(part, &lines.lengths(groups))?;
-                    Some(Product { run, offset: 0, lines })
+            Core::Reduce { .. } => RowPart::Reduce(Box::new(Reduce::new(part, target))),
+            Core::Gemm { .. } => {
+                let gemm = Lines::of(part, rows).and_then(|lines| {
+                    let run = target.compiler?.rowwise_gemm(part, &lines.lengths(groups))?;
+                    Some(GemmPart { run, offset: 0, lines })
                 });
-                Part::Product(Box::new(Prepared::target(part, target)), product)
+                RowPart::Gemm(Box::new(Prepared::target(part, target)), gemm)
             }
-            _ => Part::Map(Points::new(part, target)),
+            _ => RowPart::Map(Points::new(part, target)),
         };
         smallvec![(made, part.points() / rows)]
     }
 
     fn cost_ps(&self, points: usize) -> usize {
         match self {
-            Part::Map(map) => points.saturating_mul(map.code().cost_ps),
-            Part::Reduce(reduce) => reduce.cost_ps(),
-            Part::Product(kernel, _) => matmul(kernel).cost_ps(),
+            RowPart::Map(map) => points.saturating_mul(map.code().cost_ps),
+            RowPart::Reduce(reduce) => reduce.cost_ps(),
+            RowPart::Gemm(kernel, _) => portable(kernel).cost_ps(),
         }
     }
 }
 
 /// The matmul of a prepared kernel.
-fn matmul(kernel: &Prepared) -> &Matmul {
-    let Form::Matmul(matmul) = &kernel.form else { unreachable!("made from a matmul") };
-    matmul
+fn portable(kernel: &Prepared) -> &PortableGemm {
+    let Form::Gemm(gemm) = &kernel.form else { unreachable!("made from a GEMM") };
+    gemm
 }
 
 /// The placement of locals by liveness, for `rows` rows at a time, and the bytes of all.

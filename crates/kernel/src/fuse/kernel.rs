@@ -38,7 +38,7 @@ pub(super) struct Builder<'b, 'a> {
     graph: &'a Graph,
     memo: &'b mut Memo,
     group: &'b Group,
-    /// Its reduction or matrix product, with the loop nest.
+    /// Its reduction or GEMM, with the loop nest.
     core: Option<(NodeId, Iteration)>,
     layout: Layout,
     /// Distinct maps, by number.
@@ -162,7 +162,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 Ok(self.make_access(node, offset, strides))
             };
             let (lhs, rhs) = (operand(0, &nest.operands[0])?, operand(1, &nest.operands[1])?);
-            Core::Matmul { lhs, rhs, dtype: node.spec.dtype, rows: 1, columns: 1 }
+            Core::Gemm { lhs, rhs, dtype: node.spec.dtype, rows: 1, columns: 1 }
         } else {
             let input = node.inputs[0];
             let map = axes.through(&nest.operands[0], &self.graph.spec(input).shape);
@@ -479,7 +479,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         match &mut core {
             Core::Map => {}
             Core::Reduce { prologue, .. } => blocks.push(prologue),
-            Core::Matmul { lhs, rhs, .. } => {
+            Core::Gemm { lhs, rhs, .. } => {
                 strides.extend([&mut lhs.strides, &mut rhs.strides]);
                 right = Some(strides.len() - 1);
             }
@@ -500,7 +500,7 @@ impl<'b, 'a> Builder<'b, 'a> {
                 let roles = self.layout.roles.iter().enumerate();
                 *independent = roles.filter(|r| *r.1 == Role::Parallel).map(|r| r.0).collect();
             }
-            Core::Matmul { rows, columns, .. } => {
+            Core::Gemm { rows, columns, .. } => {
                 (*rows, *columns) = (of(Role::Rows), of(Role::Columns));
             }
             _ => {}

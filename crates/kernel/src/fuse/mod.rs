@@ -40,12 +40,12 @@ pub struct FusionOptions {
     pub reduction_prologue: bool,
     /// Elementwise consumers of a reduction are computed by its kernel.
     pub reduction_epilogue: bool,
-    /// Elementwise consumers of a matrix product are computed by its kernel.
+    /// Elementwise consumers of a GEMM are computed by its kernel.
     pub matmul_epilogue: bool,
     /// Kernels that pass rows to each other run as one kernel, a few rows at a time. No effect
     /// without `elementwise`.
     pub rows: bool,
-    /// Operands of a matrix product are computed by its kernel as it packs them (a GEMM prologue).
+    /// Operands of a GEMM are computed by its kernel as it packs them (a GEMM prologue).
     /// No effect without `elementwise`.
     pub matmul_prologue: bool,
 }

@@ -1,5 +1,5 @@
 //! Kernel names: the fused ops, for people who read programs and profiles. A kernel of several ops
-//! is `fused_` and their names in order of computation, including its reduction or matrix product:
+//! is `fused_` and their names in order of computation, including its reduction or GEMM:
 //! `fused_matmul_add_relu`, `fused_mul_reduce_sum`.
 
 use girih_ir::{Graph, NodeId, OpCode};

@@ -1,10 +1,10 @@
-//! Operands of matrix products: integers may be stored in a narrower dtype than they are multiplied
-//! in, so that a cast before a matrix product costs neither a pass nor memory.
+//! Operands of GEMMs: integers may be stored in a narrower dtype than they are multiplied
+//! in, so that a cast before a GEMM costs neither a pass nor memory.
 
 use super::FusionOptions;
 use girih_ir::{Class, Graph, Node, NodeId, OpCode};
 
-/// True for a cast of integers to wider ones, which a matrix product applies as it reads.
+/// True for a cast of integers to wider ones, which a GEMM applies as it reads.
 pub(super) fn extends(graph: &Graph, node: &Node) -> bool {
     if node.op.code != OpCode::Cast {
         return false;
@@ -13,8 +13,8 @@ pub(super) fn extends(graph: &Graph, node: &Node) -> bool {
     from.is_int() && to.is_int() && from.size() < to.size()
 }
 
-/// The value that a matrix product reads from memory for an operand, possibly through views: the
-/// operand itself, or the operand of a cast that the matrix product applies.
+/// The value that a GEMM reads from memory for an operand, possibly through views: the
+/// operand itself, or the operand of a cast that the GEMM applies.
 pub(super) fn source(graph: &Graph, operand: NodeId, options: FusionOptions) -> NodeId {
     let mut id = operand;
     loop {

@@ -52,7 +52,7 @@ pub(super) struct Group {
     pub root: NodeId,
     /// The part of the root that it computes.
     pub role: Role,
-    /// Its reduction or matrix product.
+    /// Its reduction or GEMM.
     pub core: Option<NodeId>,
     /// Further nodes that it stores.
     pub stores: SmallVec<[NodeId; 1]>,
@@ -434,7 +434,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Decides whether a reduction or matrix product is computed by the kernel of its consumers.
+    /// Decides whether a reduction or GEMM is computed by the kernel of its consumers.
     fn becomes_core(&self, node: &Node, demand: Demand) -> Result<u32, Refusal> {
         let options = self.plan.options;
         let on = match node.op.class() {
@@ -573,7 +573,7 @@ fn is_gather(node: &Node) -> bool {
     node.op.class() == Class::Index && node.inputs.len() == 2 && !is_scatter(node)
 }
 
-/// True for a reduction or matrix product that has results but combines no elements.
+/// True for a reduction or GEMM that has results but combines no elements.
 pub(super) fn is_empty_reduction(graph: &Graph, node: &Node) -> bool {
     node.spec.numel() > 0 && graph.spec(node.inputs[0]).numel() == 0
 }

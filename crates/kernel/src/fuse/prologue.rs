@@ -1,4 +1,4 @@
-//! Fuses prologues into matrix products: operands that the GEMM computes as it packs them, such as
+//! Fuses prologues into GEMMs: operands that the GEMM computes as it packs them, such as
 //! a cast of weights, a scale of quantised weights, an activation, a mask. The operand is then
 //! never in memory as a whole.
 //!
@@ -28,11 +28,11 @@ type Makers = SmallVec<[usize; 2]>;
 
 /// Fuses maps into the GEMMs of a program that read their results.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
-    let products = products(&built.program);
-    if products.is_empty() {
+    let gemms = gemms(&built.program);
+    if gemms.is_empty() {
         return;
     }
-    let made: Vec<usize> = products.iter().flat_map(|(_, makers)| makers.iter().copied()).collect();
+    let made: Vec<usize> = gemms.iter().flat_map(|(_, makers)| makers.iter().copied()).collect();
     if let Some(refusals) = &mut built.refusals {
         let roots: Vec<_> = made.iter().filter_map(|&at| built.nodes[at].last()).collect();
         refusals.retain(|(node, _)| !roots.contains(&node));
@@ -43,13 +43,13 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
         if made.contains(&at) {
             continue;
         }
-        let makers = products.iter().find(|(product, _)| *product == at);
+        let makers = gemms.iter().find(|(gemm, _)| *gemm == at);
         let makers = makers.map_or(&[][..], |(_, makers)| makers.as_slice());
         let mut take = |&at: &usize| left[at].take().expect("each kernel is part of one");
         let mut parts: Vec<(Kernel, Vec<NodeId>)> = makers.iter().map(&mut take).collect();
-        let (product, nodes) = take(&at);
+        let (gemm, nodes) = take(&at);
         let (kernel, nodes) = match parts.is_empty() {
-            true => (product, nodes),
+            true => (gemm, nodes),
             false => {
                 let written = parts.iter().flat_map(|(map, _)| map.writes());
                 let local = |buffer: BufferId| {
@@ -57,7 +57,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
                     Local { buffer, row_bytes }
                 };
                 let locals = written.map(local).collect();
-                parts.push((product, nodes));
+                parts.push((gemm, nodes));
                 over_rows(graph, 1, parts.into_iter().unzip(), locals)
             }
         };
@@ -67,14 +67,14 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
 }
 
 /// The GEMMs that may compute operands, with the kernels that compute these operands now.
-fn products(program: &Program) -> Vec<(usize, Makers)> {
-    if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Matmul { .. })) {
+fn gemms(program: &Program) -> Vec<(usize, Makers)> {
+    if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Gemm { .. })) {
         return vec![];
     }
     let names = Names::of(program);
     let kernels = program.kernels.iter().enumerate();
-    let products = kernels.filter_map(|(at, kernel)| {
-        let Core::Matmul { lhs, rhs, dtype, .. } = &kernel.core else { return None };
+    let gemms = kernels.filter_map(|(at, kernel)| {
+        let Core::Gemm { lhs, rhs, dtype, .. } = &kernel.core else { return None };
         if !is_packed(*dtype) {
             return None;
         }
@@ -84,7 +84,7 @@ fn products(program: &Program) -> Vec<(usize, Makers)> {
             packed.filter_map(|(access, _)| names.maker(program, access.buffer)).collect();
         (!makers.is_empty()).then_some((at, makers))
     });
-    products.collect()
+    gemms.collect()
 }
 
 /// True for dtypes whose GEMMs pack their operands.
@@ -95,22 +95,22 @@ fn is_packed(dtype: DType) -> bool {
 
 /// True if an operand may be computed in strips: in contiguous runs of elements, and each element
 /// only once.
-fn in_strips(product: &Kernel, access: &Access, left: bool) -> bool {
-    let Some(dims) = product.matmul_dims() else { return false };
+fn in_strips(gemm: &Kernel, access: &Access, left: bool) -> bool {
+    let Some(dims) = gemm.gemm_dims() else { return false };
     let outer = if left { &dims.rows } else { &dims.columns };
     let steps =
-        [outer, &dims.shared].map(|of| step(product, access, of).map(|s| (s, product.size(of))));
-    let [Some((outer, lines)), Some((shared, k))] = steps else { return false };
-    let along_shared = shared == 1 && (lines == 1 || outer >= k as isize);
-    let along_lines = outer == 1 && (k == 1 || shared >= lines as isize);
-    let apart = |d: usize| access.strides[d] != 0 || product.extents[d] == 1;
+        [outer, &dims.contracted].map(|of| step(gemm, access, of).map(|s| (s, gemm.size(of))));
+    let [Some((outer, lines)), Some((inner, k))] = steps else { return false };
+    let along_k = inner == 1 && (lines == 1 || outer >= k as isize);
+    let along_lines = outer == 1 && (k == 1 || inner >= lines as isize);
+    let apart = |d: usize| access.strides[d] != 0 || gemm.extents[d] == 1;
     // Packing puts the rows of A side by side, so a column-major A would be computed in short runs.
     // All of A is packed before the GEMM runs, if it is not too large.
     let fits = match left {
-        true => along_shared && lines * k <= ONCE,
+        true => along_k && lines * k <= ONCE,
         false => {
-            let across = along_lines && !is_multiplied_in_groups(access.dtype, product);
-            product.size(&dims.rows) <= MOST_ROWS && (along_shared || across)
+            let across = along_lines && !is_multiplied_in_groups(access.dtype, gemm);
+            gemm.size(&dims.rows) <= MOST_ROWS && (along_k || across)
         }
     };
     fits && dims.batch.into_iter().all(apart)
@@ -118,8 +118,8 @@ fn in_strips(product: &Kernel, access: &Access, left: bool) -> bool {
 
 /// True for GEMMs with instructions that multiply groups of K indices (AMX, VNNI). They pack many
 /// columns at a time, of which only short strips would be computed if B is row-major.
-fn is_multiplied_in_groups(dtype: DType, product: &Kernel) -> bool {
-    let rows = product.matmul_dims().map_or(0, |dims| product.size(&dims.rows));
+fn is_multiplied_in_groups(dtype: DType, gemm: &Kernel) -> bool {
+    let rows = gemm.gemm_dims().map_or(0, |dims| gemm.size(&dims.rows));
     match dtype {
         DType::BF16 => rows >= GROUPED_ROWS,
         dtype => dtype.size() == 1,

@@ -10,7 +10,7 @@ pub enum Refusal {
     Disabled,
     /// The value is an output that other kernels, or a kernel over another space, consume too.
     Output,
-    /// Its consumer needs random access: a matrix product's operand, a gather's data, a scatter's
+    /// Its consumer needs random access: a GEMM's operand, a gather's data, a scatter's
     /// indices, the operand of a library routine, a branch or a loop.
     Memory,
     /// It is written in parts, by several kernels or by accumulation: a concat, a pad, a scatter.
@@ -21,9 +21,9 @@ pub enum Refusal {
     Broadcast,
     /// One kernel reads an expensive value through two different views.
     TwoViews,
-    /// A reduction or matrix product is consumed at other points than those of its result.
+    /// A reduction or GEMM is consumed at other points than those of its result.
     Space,
-    /// The consuming kernel already computes another reduction, matrix product or scatter.
+    /// The consuming kernel already computes another reduction, GEMM or scatter.
     CoreTaken,
     /// A library routine computes it, whose results are dense in memory.
     Library,
@@ -100,11 +100,11 @@ impl Refusal {
                  twice"
             }
             Refusal::Space => {
-                "{user} needs {value} at other points than the reduction or product yields it"
+                "{user} needs {value} at other points than the reduction or matrix product yields it"
             }
             Refusal::CoreTaken => {
-                "the kernel of {user} has another reduction, product or scatter than {value} at its \
-                 core"
+                "the kernel of {user} has another reduction, matrix product or scatter than {value} \
+                 at its core"
             }
             Refusal::Library => {
                 "{value} comes from a library routine, which writes whole rows or matrices to \

@@ -1,7 +1,7 @@
 //! Row-wise fusion: kernels that pass rows to each other become one kernel over rows. A softmax, a
 //! norm, a loss and their gradients then read their operand once and hold intermediate rows in the
-//! cache. Matrix products whose results are larger than their operands (the scores of an attention)
-//! can join, as can matrix products that reduce such results again, so that the large results are
+//! cache. GEMMs whose results are larger than their operands (the scores of an attention)
+//! can join, as can GEMMs that reduce such results again, so that the large results are
 //! never in memory as a whole. Padding is filled row by row with the elements that it surrounds.
 //!
 //! Kernels are visited in order of execution. A kernel starts a group. Later kernels join it if
@@ -29,7 +29,7 @@ const MAX_ROW: usize = 1 << 16;
 const FEW_ROWS: usize = 16;
 /// ... which matters if there are more elements than this.
 const MUCH: usize = 1 << 15;
-/// A matrix product is wide if its result has at least this many times the elements of its
+/// A GEMM is wide if its result has at least this many times the elements of its
 /// operands. Reading B once per few rows is then cheaper than storing the result.
 const WIDE: usize = 2;
 /// The most elements of B: it is read once per few rows.
@@ -193,13 +193,13 @@ impl Group {
             Core::Map | Core::Reduce { .. } => {
                 part.reads.iter().any(touches) || part.writes.iter().any(filled) && !copies()
             }
-            Core::Matmul { .. } => self.goes_on_with(part),
+            Core::Gemm { .. } => self.goes_on_with(part),
             _ => false,
         }
     }
 
-    /// True if a matrix product consumes a result of the group and is wide, or reduces the rows of
-    /// a wide product of the group.
+    /// True if a GEMM consumes a result of the group and is wide, or reduces the rows of
+    /// a wide GEMM of the group.
     fn goes_on_with(&self, part: &Part) -> bool {
         let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
         let narrow = || {
@@ -237,17 +237,17 @@ impl Group {
     }
 }
 
-/// Elements that a part processes; for a matrix product, those of its result.
+/// Elements that a part processes; for a GEMM, those of its result.
 pub(super) fn elements(kernel: &Kernel) -> usize {
     match kernel.core {
-        Core::Matmul { .. } => kernel.points(),
+        Core::Gemm { .. } => kernel.points(),
         _ => kernel.points().saturating_mul(kernel.reduced()),
     }
 }
 
 /// Elements of A, B and the result of one entry of the batch.
 fn sizes(kernel: &Kernel) -> Option<[usize; 3]> {
-    let dims = kernel.matmul_dims()?;
+    let dims = kernel.gemm_dims()?;
     let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
     Some([m * k, k * n, m * n])
 }
@@ -261,14 +261,14 @@ fn candidates(kernel: &Kernel) -> RowCounts {
     let mut rows = RowCounts::new();
     let end = match kernel.core {
         Core::Map | Core::Reduce { .. } => kernel.parallel,
-        Core::Matmul { columns, .. } if is_wide(kernel) => kernel.parallel - columns,
+        Core::Gemm { columns, .. } if is_wide(kernel) => kernel.parallel - columns,
         _ => return rows,
     };
-    let mut product = 1;
+    let mut count = 1;
     for &extent in &kernel.extents[..end] {
-        product *= extent;
+        count *= extent;
         if extent > 1 {
-            rows.push(product);
+            rows.push(count);
         }
     }
     rows

@@ -11,13 +11,13 @@ use std::ops::Range;
 /// into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Parallel, or a batch dimension of a matrix product.
+    /// Parallel, or a batch dimension of a GEMM.
     Parallel,
-    /// Rows (M) of a matrix product.
+    /// Rows (M) of a GEMM.
     Rows,
-    /// Columns (N) of a matrix product.
+    /// Columns (N) of a GEMM.
     Columns,
-    /// Reduced, or the K of a matrix product.
+    /// Reduced, or the K of a GEMM.
     Reduced,
     /// A scatter's dimension along which updates may collide.
     Colliding,
@@ -31,7 +31,7 @@ struct SpaceAxis {
 }
 
 impl SpaceAxis {
-    /// Axes of one element have no dimension, except in matrix products, whose axes are identified
+    /// Axes of one element have no dimension, except in GEMMs, whose axes are identified
     /// by position.
     fn dropped(&self) -> bool {
         let named = matches!(self.role, Role::Rows | Role::Columns | Role::Reduced);

@@ -263,7 +263,7 @@ impl<'a> Parser<'a> {
             self.symbol(":")?;
             columns = self.number("the number of dimensions that are columns")?;
         }
-        Ok(Core::Matmul { lhs, rhs, dtype, rows, columns })
+        Ok(Core::Gemm { lhs, rhs, dtype, rows, columns })
     }
 
     fn scatter(&mut self, space: &mut Space) -> Result<Core> {

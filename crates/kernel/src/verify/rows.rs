@@ -14,8 +14,8 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     require(!rows.parts.is_empty(), || "V11: no parts".into())?;
     for part in &rows.parts {
         check_kernel(program, part).map_err(|e| format!("{}: {e}", part.name))?;
-        let known = matches!(part.core, Core::Map | Core::Reduce { .. } | Core::Matmul { .. });
-        require(known, || format!("V11: {} is no map, reduction or product", part.name))?;
+        let known = matches!(part.core, Core::Map | Core::Reduce { .. } | Core::Gemm { .. });
+        require(known, || format!("V11: {} is no map, reduction or GEMM", part.name))?;
     }
     let writes: Vec<BufferId> = rows.parts.iter().flat_map(Kernel::writes).collect();
     let written = |id: BufferId| writes.contains(&id);
@@ -99,7 +99,7 @@ pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
 }
 
 /// The division of a kernel's points into rows: `outer` steps of dimension `at`, and the dimensions
-/// before it, count rows; the rest is within a row. Columns of a matrix product are never divided.
+/// before it, count rows; the rest is within a row. Columns of a GEMM are never divided.
 struct Split {
     at: usize,
     outer: usize,
@@ -107,7 +107,7 @@ struct Split {
 
 fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
     let mut product = 1;
-    let end = kernel.matmul_dims().map_or(kernel.parallel, |dims| dims.columns.start);
+    let end = kernel.gemm_dims().map_or(kernel.parallel, |dims| dims.columns.start);
     for at in 0..=end {
         if product == rows {
             return Some(Split { at, outer: 1 });

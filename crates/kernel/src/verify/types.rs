@@ -49,7 +49,7 @@ pub(super) fn reduction(op: ReduceOp, dtype: DType) -> Check {
     gives(&op, &[TensorSpec::new([1], dtype)], if gives_index { DType::I64 } else { dtype })
 }
 
-/// Checks a matrix product in that dtype.
+/// Checks a GEMM in that dtype.
 pub(super) fn matmul(dtype: DType) -> Check {
     let matrix = TensorSpec::new([1, 1], dtype);
     gives(&OpCode::Matmul.into(), &[matrix.clone(), matrix], dtype)

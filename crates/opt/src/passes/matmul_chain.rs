@@ -1,15 +1,15 @@
 //! Matrix chain ordering: multiplies a chain `a @ b @ c …` in the order with the fewest scalar
 //! multiplications, found by dynamic programming over all orders.
 //!
-//! A chain is a matrix product together with its operands that are matrix products without other
-//! uses, and so on recursively. Batch axes broadcast as in each product. The cost is the number of
+//! A chain is a matmul together with its operands that are matmuls without other
+//! uses, and so on recursively. Batch axes broadcast as in each matmul. The cost is the number of
 //! scalar multiplications, including batches.
 //!
 //! Laws. Never worse: the order changes only if the new one needs fewer multiplications.
 //! Terminates: the number of multiplications decreases. Not exact for floats: another order rounds
 //! differently, within the error bound of either order (`(k1 + k2) u |a| |b| |c|` for inner sizes
 //! `k1`, `k2` and unit roundoff `u`), and an intermediate may overflow in only one of the orders. A
-//! result would thus depend on whether the user also holds an intermediate product. Since
+//! result would thus depend on whether the user also holds an intermediate matmul. Since
 //! evaluating a value early must not change its bits, the pass is off by default. Exact for
 //! integers, whose arithmetic wraps.
 
@@ -28,7 +28,7 @@ impl Pass for MatmulChain {
     }
 
     fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
-        let inner = inner_products(graph);
+        let inner = inner_matmuls(graph);
         graph.rewrite_nodes(|b, id, node| {
             if node.op.code != OpCode::Matmul || inner[id.index()] {
                 return Ok(None);
@@ -49,20 +49,20 @@ impl Pass for MatmulChain {
     }
 }
 
-/// Matrix products whose only use is as an operand of another one: inner nodes of its chain.
-fn inner_products(graph: &Graph) -> Vec<bool> {
+/// Matmuls whose only use is as an operand of another one: inner nodes of its chain.
+fn inner_matmuls(graph: &Graph) -> Vec<bool> {
     let live = graph.live();
     let mut uses = vec![(0u32, 0u32); graph.len()];
     graph.outputs().iter().for_each(|o| uses[o.index()].0 += 1);
     for (_, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
         for input in &node.inputs {
-            let (all, products) = &mut uses[input.index()];
+            let (all, matmuls) = &mut uses[input.index()];
             *all += 1;
-            *products += (node.op.code == OpCode::Matmul) as u32;
+            *matmuls += (node.op.code == OpCode::Matmul) as u32;
         }
     }
-    let product = |id: NodeId| graph.node(id).op.code == OpCode::Matmul;
-    graph.ids().map(|id| product(id) && uses[id.index()] == (1, 1)).collect()
+    let matmul = |id: NodeId| graph.node(id).op.code == OpCode::Matmul;
+    graph.ids().map(|id| matmul(id) && uses[id.index()] == (1, 1)).collect()
 }
 
 /// The factors of a chain in order, as nodes of the graph under construction.
@@ -73,9 +73,9 @@ struct Chain<'g> {
 }
 
 impl Chain<'_> {
-    /// Collects the factors below a matrix product, and returns the number of multiplications in
-    /// the recorded order; `None` if the chain is too long. `inputs` are the product's operands in
-    /// the graph under construction, to which the inner products have been copied unchanged.
+    /// Collects the factors below a matmul, and returns the number of multiplications in
+    /// the recorded order; `None` if the chain is too long. `inputs` are the matmul's operands in
+    /// the graph under construction, to which the inner matmuls have been copied unchanged.
     fn collect(
         &mut self,
         b: &GraphBuilder,
@@ -83,7 +83,7 @@ impl Chain<'_> {
         inputs: [NodeId; 2],
         depth: usize,
     ) -> Option<u128> {
-        let mut cost = product_cost(b, inputs);
+        let mut cost = matmul_cost(b, inputs);
         for (&input, built) in self.graph.node(id).inputs.iter().zip(inputs) {
             if self.inner[input.index()] && depth < MAX_FACTORS {
                 let below = &b.graph().node(built).inputs;
@@ -105,7 +105,7 @@ impl Chain<'_> {
 fn split(shape: &Shape) -> (Shape, usize, usize) {
     match **shape {
         [ref batch @ .., rows, columns] => (Shape::from(batch), rows, columns),
-        _ => unreachable!("operands of a product have two axes at least"),
+        _ => unreachable!("operands of a matmul have two axes at least"),
     }
 }
 
@@ -117,7 +117,7 @@ fn multiplications(batch: &Shape, m: usize, k: usize, n: usize) -> u128 {
     batch.iter().chain(&[m, k, n]).map(|&d| d as u128).fold(1, u128::saturating_mul)
 }
 
-fn product_cost(b: &GraphBuilder, [x, y]: [NodeId; 2]) -> u128 {
+fn matmul_cost(b: &GraphBuilder, [x, y]: [NodeId; 2]) -> u128 {
     let ((batch_x, m, k), (batch_y, _, n)) = (split(b.shape(x)), split(b.shape(y)));
     multiplications(&broadcast(&batch_x, &batch_y), m, k, n)
 }
@@ -148,9 +148,9 @@ impl Order {
                 let last = first + width;
                 let split_at = |at: usize| {
                     let (m, k, n) = (shapes[first].1, shapes[at].2, shapes[last].2);
-                    let product = multiplications(&batch[first * len + last], m, k, n);
+                    let own = multiplications(&batch[first * len + last], m, k, n);
                     let below = order.part(first, at).0.saturating_add(order.part(at + 1, last).0);
-                    (product.saturating_add(below), at)
+                    (own.saturating_add(below), at)
                 };
                 let best = (first..last).map(split_at).min().expect("the range is not empty");
                 order.parts[first * len + last] = best;

@@ -89,7 +89,7 @@ impl Prologue {
             extents: SmallVec::from_slice(&[b, m, n, k]),
             parallel: 3,
             accesses: vec![],
-            core: Core::Matmul {
+            core: Core::Gemm {
                 lhs: access(LEFT, self.dtype, &[m * k, k, 0, 1]),
                 rhs: access(RIGHT, self.dtype, &[k * n, 0, column, row]),
                 dtype: self.dtype,

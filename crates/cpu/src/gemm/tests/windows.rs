@@ -52,7 +52,7 @@ impl Windows {
             extents: SmallVec::from_slice(&extents),
             parallel: 4,
             accesses: vec![access(2, &[0, 1, 0, 0])],
-            core: Core::Matmul { lhs: left, rhs: right, dtype: DType::F32, rows: 1, columns: 2 },
+            core: Core::Gemm { lhs: left, rhs: right, dtype: DType::F32, rows: 1, columns: 2 },
             body,
             stores: vec![Store { access: access(3, &out), value }],
         }

@@ -1,5 +1,5 @@
-//! Complex numbers: every op on pairs of special values, conversions, sums, products and matrix
-//! products, against the reference evaluator's arithmetic.
+//! Complex numbers: every op on pairs of special values, conversions, sums, products and
+//! GEMMs, against the reference evaluator's arithmetic.
 
 use super::*;
 use girih_ir::reference::scalar;
@@ -209,7 +209,7 @@ fn a_product_of_one_number_is_that_number() {
 }
 
 #[test]
-fn matrix_products_and_scalars() {
+fn gemms_and_scalars() {
     for dtype in DTYPES {
         let (rows, columns, k) = (5, 67, 9);
         let (a, b) = (numbers_of(dtype, rows * k, 1), numbers_of(dtype, k * columns, 2));
@@ -235,7 +235,7 @@ fn matrix_products_and_scalars() {
             extents: SmallVec::from_slice(&[rows, columns, k]),
             parallel: 2,
             accesses: vec![],
-            core: Core::Matmul {
+            core: Core::Gemm {
                 lhs: access(x, [k, 0, 1]),
                 rhs: access(y, [0, 1, columns]),
                 dtype,

@@ -354,7 +354,7 @@ fn core_value(k: &Kernel, m: &Memory, point: &[usize]) -> Result<Option<Literal>
                 .collect();
             Ok(Some(reduce(*op, &values?)))
         }
-        Core::Matmul { lhs, rhs, dtype, .. } => {
+        Core::Gemm { lhs, rhs, dtype, .. } => {
             let at = |a: &Access, i: &[usize]| {
                 let e =
                     a.offset + a.strides.iter().zip(i).map(|(s, &i)| s * i as isize).sum::<isize>();

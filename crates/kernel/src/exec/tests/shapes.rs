@@ -266,7 +266,7 @@ fn random_leaves_do_not_depend_on_blocks_or_views() {
 }
 
 #[test]
-fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
+fn gemms_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
     let (b, mm, n, kk) = (3, 7, 19, 11);
     for dtype in reals().filter(|&d| d != DType::Bool) {
         for transposed in [false, true] {
@@ -279,7 +279,7 @@ fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
                 false => (s([mm * kk, kk, 0, 1]), s([0, 0, 1, n])),
                 true => (s([mm * kk, 1, 0, mm]), s([0, 0, kk, 1])),
             };
-            k.core = Core::Matmul {
+            k.core = Core::Gemm {
                 lhs: Access { buffer: lhs, dtype, offset: 0, strides: ls },
                 rhs: Access { buffer: rhs, dtype, offset: 0, strides: rs },
                 dtype,
@@ -299,7 +299,7 @@ fn products_of_all_dtypes_layouts_and_batches_with_an_epilogue() {
 }
 
 #[test]
-fn products_extend_operands_of_narrower_integers_as_they_read_them() {
+fn gemms_extend_operands_of_narrower_integers_as_they_read_them() {
     let ints = || DType::ALL.into_iter().filter(|d| d.is_int());
     let (mm, n, kk) = (3, 5, 7);
     for dtype in ints() {
@@ -316,7 +316,7 @@ fn products_extend_operands_of_narrower_integers_as_they_read_them() {
                     offset: 0,
                     strides: SmallVec::from_slice(&s),
                 };
-                k.core = Core::Matmul {
+                k.core = Core::Gemm {
                     lhs: access(lhs, left, [kk as isize, 0, 1]),
                     rhs: access(rhs, right, [0, strides[1], strides[0]]),
                     dtype,
@@ -332,7 +332,7 @@ fn products_extend_operands_of_narrower_integers_as_they_read_them() {
 }
 
 #[test]
-fn products_over_windows_of_an_image_with_several_dimensions_of_each_kind() {
+fn gemms_over_windows_of_an_image_with_several_dimensions_of_each_kind() {
     // M [2, 2], N [3, 7] with windows two and one apart, K [3 channels, 2, 3].
     let (channels, height, width) = (3, 7, 9);
     for dtype in reals().filter(|&d| d != DType::Bool) {
@@ -349,7 +349,7 @@ fn products_over_windows_of_an_image_with_several_dimensions_of_each_kind() {
             strides: SmallVec::from_slice(s),
         };
         let (lhs, rhs) = (access(weights, &ls), access(image, &rs));
-        k.core = Core::Matmul { lhs, rhs, dtype, rows: 2, columns: 2 };
+        k.core = Core::Gemm { lhs, rhs, dtype, rows: 2, columns: 2 };
         let c = k.body.push(Inst::Core { dtype });
         store(&mut k, &mut m, dtype, c);
         m.check(&k, if dtype.is_float() { tolerance(dtype) } else { 0.0 });

@@ -18,7 +18,7 @@ pub(super) enum Reach {
     /// Through views, with an additional dimension of so many points (a gather's index), which
     /// cannot be split for a reshape.
     Indexed(usize),
-    /// Through views, and through casts that a matrix product applies to its operands.
+    /// Through views, and through casts that a GEMM applies to its operands.
     Operand,
 }
 
@@ -68,7 +68,7 @@ impl Builder<'_, '_> {
                 continue;
             }
             if node == bottom {
-                // A cast that the matrix product applies.
+                // A cast that the GEMM applies.
                 if !self.ops.contains(&node) {
                     self.ops.push(node);
                 }

@@ -130,7 +130,7 @@ impl Run<'_> {
                 let one = |p: Vec<usize>| self.block(prologue, &p, f64::NAN)[value.0 as usize];
                 reduce(*op, &full.map(one).collect::<Data>())
             }
-            Core::Matmul { lhs, rhs, .. } => {
+            Core::Gemm { lhs, rhs, .. } => {
                 let one =
                     |p: Vec<usize>| load(self.buffers, lhs, 0, &p) * load(self.buffers, rhs, 0, &p);
                 reduce(ReduceOp::Sum, &full.map(one).collect::<Data>())
@@ -229,7 +229,7 @@ fn leaf(graph: &Graph, id: NodeId, argument: usize, arguments: &[Data]) -> Data 
     }
 }
 
-/// Ops with a loop nest: elementwise, views, reductions, matrix products.
+/// Ops with a loop nest: elementwise, views, reductions, GEMMs.
 fn nest(graph: &Graph, id: NodeId, values: &[Data]) -> Data {
     let node = graph.node(id);
     let nest = graph.iteration(id).unwrap();

@@ -63,7 +63,7 @@ outputs: [b3]
 }
 
 #[test]
-fn a_product_extends_integers_as_it_reads_them() {
+fn a_gemm_extends_integers_as_it_reads_them() {
     let g = graph(|b| {
         let x = b.input(TensorSpec::new([2, 4], DType::I8));
         let w = b.input(TensorSpec::new([3, 4], DType::U8));

@@ -1,4 +1,4 @@
-//! Matrix products with fused operands.
+//! GEMMs with fused operands.
 
 use super::eval::Data;
 use super::executed;
@@ -18,7 +18,7 @@ fn scaled_weights(b: &mut GraphBuilder) -> Result<NodeId> {
 }
 
 #[test]
-fn casts_scales_and_activations_of_operands_are_the_products() {
+fn casts_scales_and_activations_of_operands_are_prologues_of_the_gemm() {
     let g = graph(|b| {
         let (x, w) = (input(b, [8, 4]), scaled_weights(b)?);
         let x = relu(b, x)?;
@@ -28,11 +28,11 @@ fn casts_scales_and_activations_of_operands_are_the_products() {
     assert_eq!(names(&g), ["fused_relu_cast_mul_matmul_relu"]);
     let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
     assert_eq!(explained.refusals, []);
-    let (maps, product) = match &explained.program.kernels[0].core {
-        Core::Rows(rows) => rows.product().expect("maps and their product"),
+    let (maps, gemm) = match &explained.program.kernels[0].core {
+        Core::Rows(rows) => rows.prologues_and_gemm().expect("maps and their GEMM"),
         core => panic!("{core:?}"),
     };
-    assert_eq!((maps.len(), product.name.as_str()), (2, "fused_matmul_relu"));
+    assert_eq!((maps.len(), gemm.name.as_str()), (2, "fused_matmul_relu"));
     assert_eq!(lower(&g, APART).unwrap().kernels.len(), 3);
 }
 
@@ -45,7 +45,7 @@ fn an_operand_that_others_need_or_that_is_no_map_is_in_memory() {
         Ok([b.matmul(x, w)?, x])
     });
     assert_eq!(names(&g), ["relu", "matmul"]);
-    // Two matrix products read it, or one reads it twice.
+    // Two GEMMs read it, or one reads it twice.
     let g = graph(|b| {
         let (x, w) = (input(b, [4, 4]), input(b, [4, 6]));
         let x = relu(b, x)?;

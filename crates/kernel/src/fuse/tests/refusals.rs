@@ -55,7 +55,7 @@ fn an_output_consumed_in_order_is_stored_on_the_way() {
 }
 
 #[test]
-fn operands_of_products_live_in_memory() {
+fn operands_of_gemms_live_in_memory() {
     let g = graph(|b| {
         let x = input(b, [4, 4]);
         let e = b.exp(x)?;

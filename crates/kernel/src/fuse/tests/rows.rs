@@ -106,13 +106,13 @@ fn what_depends_on_a_kernel_between_waits_for_it() {
         let (x, w) = (input(b, [32, 8]), input(b, [8, 8]));
         let e = b.exp(x)?;
         let sum = b.sum(e, AxisSet::one(1), true)?;
-        let product = b.matmul(e, w)?;
-        let q = b.div(product, sum)?;
+        let matmul = b.matmul(e, w)?;
+        let q = b.div(matmul, sum)?;
         let most = b.max(q, AxisSet::one(1), true)?;
         Ok([b.sub(q, most)?])
     });
     let program = kernels(&g);
-    let matmul = program.kernels.iter().position(|k| matches!(k.core, Core::Matmul { .. }));
+    let matmul = program.kernels.iter().position(|k| matches!(k.core, Core::Gemm { .. }));
     assert_eq!(matmul, Some(1), "{program}");
     assert_eq!(program.kernels.len(), 3, "{program}");
 }
@@ -178,7 +178,7 @@ fn pieces_of_a_concatenation_belong_to_kernels_over_rows() {
 }
 
 #[test]
-fn products_with_large_operands_stay_apart() {
+fn gemms_with_large_operands_are_not_fused() {
     let g = graph(|b| {
         let (x, w, v) = (input(b, [64, 64]), input(b, [64, 128]), input(b, [128, 64]));
         let hidden = b.matmul(x, w)?;
@@ -220,14 +220,14 @@ fn attention_by_rows_has_the_bits_of_its_parts() {
 }
 
 #[test]
-fn a_row_may_be_a_whole_product() {
+fn a_row_may_be_a_whole_gemm() {
     // Outer products of rows, divided by the maximum of each matrix.
     let g = graph(|b| {
         let spec = |shape: [usize; 3]| TensorSpec::new(shape, DType::F64);
         let (x, y) = (b.input(spec([50, 6, 1])), b.input(spec([50, 1, 6])));
-        let product = b.matmul(x, y)?;
-        let most = b.max(product, [1, 2].into_iter().collect::<AxisSet>(), true)?;
-        let part = b.div(product, most)?;
+        let matmul = b.matmul(x, y)?;
+        let most = b.max(matmul, [1, 2].into_iter().collect::<AxisSet>(), true)?;
+        let part = b.div(matmul, most)?;
         Ok([b.matmul(part, x)?])
     });
     let data = |i: usize| (i * 7919 % 1000) as f64 / 500.0 - 1.0;

@@ -80,7 +80,7 @@ fn a_linear_layer_is_one_kernel_with_any_activation() {
 }
 
 #[test]
-fn a_product_and_its_activation_are_one_kernel_named_after_both() {
+fn a_gemm_and_its_activation_are_one_kernel_named_after_both() {
     let activated = |code: OpCode, attrs: Attrs| {
         let g = graph(|b| {
             let (x, w) = (input(b, [8, 4]), input(b, [4, 6]));
@@ -96,7 +96,7 @@ fn a_product_and_its_activation_are_one_kernel_named_after_both() {
 }
 
 #[test]
-fn a_cast_of_integers_is_part_of_the_products_that_widen_them() {
+fn a_cast_of_integers_is_part_of_the_gemms_that_widen_them() {
     let of = |from: DType, to: DType, keep: bool| {
         graph(|b| {
             let (x, w) =
@@ -179,7 +179,7 @@ fn batches_of_a_linear_layer_become_rows() {
 }
 
 #[test]
-fn transposed_and_broadcast_operands_of_a_product_are_not_copied() {
+fn transposed_and_broadcast_operands_of_a_gemm_are_not_copied() {
     let g = graph(|b| {
         let (x, w) = (input(b, [3, 8, 4]), input(b, [6, 4]));
         let w = b.transpose(w)?;

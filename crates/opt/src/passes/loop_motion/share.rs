@@ -1,6 +1,6 @@
 //! Shares values between a scan and the scan of its derivative. The latter recomputes each
 //! iteration from the carries before it (the history of the first scan), and from the first scan's
-//! slices and captured operands. The first scan stacks the matrix products among these, and the
+//! slices and captured operands. The first scan stacks the matmuls among these, and the
 //! second scan takes them as slices.
 
 use super::{Edit, Kind, Loop, Loops, Users};
@@ -9,7 +9,7 @@ use girih_ir::ops::Class;
 use girih_ir::{Graph, Node, NodeId, Op, Result, TensorSpec};
 use rustc_hash::FxHashMap;
 
-/// Smallest K of a matrix product that is stacked. Below it, recomputing costs no more than writing
+/// Smallest K of a matmul that is stacked. Below it, recomputing costs no more than writing
 /// and reading the result.
 const LEAST_CONTRACTED: usize = 16;
 
@@ -64,8 +64,8 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
     let users = Users::of(body);
     let mut found: Vec<(NodeId, NodeId)> = Vec::new();
     for (id, node) in body.nodes() {
-        let product = node.op.class() == Class::Contraction && node.inputs.len() == 2;
-        if !product || contracted(body, node) < LEAST_CONTRACTED || !users.live(id) {
+        let matmul = node.op.class() == Class::Contraction && node.inputs.len() == 2;
+        if !matmul || contracted(body, node) < LEAST_CONTRACTED || !users.live(id) {
             continue;
         }
         if same[id.index()].is_none() {
@@ -83,9 +83,9 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
     found
 }
 
-/// K of a matrix product in the body.
-fn contracted(body: &Graph, product: &Node) -> usize {
-    body.spec(product.inputs[0]).shape.hints().last().copied().unwrap_or(0)
+/// K of a matmul in the body.
+fn contracted(body: &Graph, matmul: &Node) -> usize {
+    body.spec(matmul.inputs[0]).shape.hints().last().copied().unwrap_or(0)
 }
 
 /// By node of the second body: the node of the first body with the same value in the iteration with
@@ -122,11 +122,11 @@ fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId
     same
 }
 
-/// Follows the chain of elementwise ops from a matrix product, as long as each op is the only user
+/// Follows the chain of elementwise ops from a matmul, as long as each op is the only user
 /// of the previous one and is shared too. Stacking the last one stores one value for
 /// `x @ w + h @ u + b`.
-fn absorbed(body: &Graph, users: &Users, same: &[Option<NodeId>], product: NodeId) -> NodeId {
-    let mut at = product;
+fn absorbed(body: &Graph, users: &Users, same: &[Option<NodeId>], matmul: NodeId) -> NodeId {
+    let mut at = matmul;
     while let Some(user) = users.only(at) {
         let node: &Node = body.node(user);
         let fits = node.op.class() == Class::Elementwise

@@ -1,6 +1,6 @@
-//! Moves accumulated matrix products out of a scan. A carry `s` that each iteration replaces by
+//! Moves accumulated matmuls out of a scan. A carry `s` that each iteration replaces by
 //! `s + a @ b` becomes `s + A @ B` after the loop, where `A` and `B` are the stacked operands and
-//! the product also contracts the iteration axis. The gradient of a weight that a scan captures is
+//! the matmul also contracts the iteration axis. The gradient of a weight that a scan captures is
 //! such a carry.
 
 use super::{Edit, Kind, Loop, Loops, Moved, Users, view_outside, viewed};
@@ -8,7 +8,7 @@ use girih_ir::ops::Attrs;
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
 use rustc_hash::FxHashMap;
 
-/// The stacked value of a matrix product's operand.
+/// The stacked value of a matmul's operand.
 #[derive(Clone, Copy)]
 enum Source {
     /// A view of the slices of operand `argument` of the scan.
@@ -21,12 +21,12 @@ enum Source {
 /// in the layout in which they are computed, and the matrix is read transposed.
 type Oriented = (Source, bool);
 
-/// The matrix products that a carry accumulates.
-type Products = Vec<[Oriented; 2]>;
+/// The matmuls that a carry accumulates.
+type Matmuls = Vec<[Oriented; 2]>;
 
 pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     let mut edits: Vec<Edit> = Vec::with_capacity(loops.all.len());
-    let mut sums: Vec<FxHashMap<usize, Products>> = Vec::with_capacity(loops.all.len());
+    let mut sums: Vec<FxHashMap<usize, Matmuls>> = Vec::with_capacity(loops.all.len());
     for of in &loops.all {
         let mut edit = Edit::default();
         let asked = (0..of.carries()).filter(|carry| of.results.contains(carry));
@@ -43,14 +43,14 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
         |_, _, _, _| unreachable!("scans get no new operands"),
         |b, moved, at, result| match sums[at].get(&result) {
             None => Ok(None),
-            Some(products) => total(b, &loops.all[at], moved, (at, result), products).map(Some),
+            Some(matmuls) => total(b, &loops.all[at], moved, (at, result), matmuls).map(Some),
         },
     )
 }
 
-/// The matrix products that a carry accumulates, if it does nothing else; adds their operands to
+/// The matmuls that a carry accumulates, if it does nothing else; adds their operands to
 /// the stacked outputs.
-fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Products> {
+fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Matmuls> {
     let body = of.body();
     let users = Users::of(body);
     let this = body.arguments().nth(carry)?;
@@ -72,8 +72,8 @@ fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Products> {
             _ => return None,
         }
     }
-    let products: Option<Vec<[Operand; 2]>> = leaves.iter().map(|&id| operands(of, id)).collect();
-    let products = products.filter(|products| carried == 1 && !products.is_empty())?;
+    let matmuls: Option<Vec<[Operand; 2]>> = leaves.iter().map(|&id| operands(of, id)).collect();
+    let matmuls = matmuls.filter(|matmuls| carried == 1 && !matmuls.is_empty())?;
     let mut oriented = |operand: Operand| {
         let Operand { node, argument, transposed } = operand;
         let source = match argument {
@@ -82,17 +82,17 @@ fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Products> {
         };
         (source, transposed)
     };
-    Some(products.into_iter().map(|pair| pair.map(&mut oriented)).collect())
+    Some(matmuls.into_iter().map(|pair| pair.map(&mut oriented)).collect())
 }
 
-/// An operand of a matrix product in the body.
+/// An operand of a matmul in the body.
 #[derive(Clone, Copy)]
 struct Operand {
     /// The node, before its last two axes are exchanged.
     node: NodeId,
     /// The argument of the body that the node is a view of, if that argument is a slice.
     argument: Option<usize>,
-    /// True if the product reads the node with its last two axes exchanged.
+    /// True if the matmul reads the node with its last two axes exchanged.
     transposed: bool,
 }
 
@@ -100,11 +100,11 @@ struct Operand {
 /// batch size, and a program for any batch size must sum in the same order as one for a fixed size.
 const LEAST_SIZE: usize = 16;
 
-/// The operands of a matrix product, if it is large enough that stacking them costs little compared
+/// The operands of a matmul, if it is large enough that stacking them costs little compared
 /// with computing it.
-fn operands(of: &Loop, product: NodeId) -> Option<[Operand; 2]> {
+fn operands(of: &Loop, matmul: NodeId) -> Option<[Operand; 2]> {
     let body = of.body();
-    let node = body.node(product);
+    let node = body.node(matmul);
     let [a, b] = node.inputs[..] else { return None };
     let rank = node.spec.shape.rank();
     let same_batch = |id: NodeId| {
@@ -115,7 +115,7 @@ fn operands(of: &Loop, product: NodeId) -> Option<[Operand; 2]> {
         return None;
     }
     let found = [operand(of, a), operand(of, b)];
-    // With an invariant operand, the sum of the products is the product of a sum; this case is not
+    // With an invariant operand, the sum of the matmuls is the matmul of a sum; this case is not
     // rewritten.
     let invariant = of.invariants();
     let mut computed = found.iter().filter(|operand| operand.argument.is_none());
@@ -144,20 +144,20 @@ fn exchanging(rank: usize) -> impl Iterator<Item = usize> {
     (0..rank - 2).chain([rank - 1, rank - 2])
 }
 
-/// The carry's initial value plus the matrix products over all iterations.
+/// The carry's initial value plus the matmuls over all iterations.
 fn total(
     b: &mut GraphBuilder,
     of: &Loop,
     moved: &Moved<'_>,
     (at, carry): (usize, usize),
-    products: &Products,
+    matmuls: &Matmuls,
 ) -> Result<NodeId> {
     let mut total = moved.old[carry];
-    for [left, right] in products {
+    for [left, right] in matmuls {
         let left = contracted(b, of, moved, at, *left, true)?;
         let right = contracted(b, of, moved, at, *right, false)?;
-        let product = b.matmul(left, right)?;
-        total = b.add(total, product)?;
+        let matmul = b.matmul(left, right)?;
+        total = b.add(total, matmul)?;
     }
     Ok(total)
 }

@@ -1,4 +1,4 @@
-//! Matrix products by plain loops, for every dtype and any strides. They are the oracle of the
+//! GEMMs by plain loops, for every dtype and any strides. They are the oracle of the
 //! generated GEMM, and the fallback for integers that it does not support.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32};
@@ -23,7 +23,7 @@ struct Operand {
     dtype: DType,
     size: isize,
     walk: Walk,
-    shared: Walk,
+    along_k: Walk,
 }
 
 /// A part of a GEMM's result on which the kernel's body is to run: rows of adjacent points.
@@ -46,7 +46,7 @@ pub struct BodyPart {
 }
 
 /// A prepared matmul.
-pub(super) struct Matmul {
+pub(super) struct PortableGemm {
     body: Code,
     lhs: Operand,
     rhs: Operand,
@@ -66,14 +66,14 @@ pub(super) struct Matmul {
 }
 
 fn operand(kernel: &Kernel, order: &Order, access: &Access) -> Operand {
-    let shared =
+    let along_k =
         (kernel.parallel..kernel.extents.len()).map(|d| (kernel.extents[d], access.strides[d]));
     Operand {
         buffer: access.buffer.0 as usize,
         dtype: access.dtype,
         size: access.dtype.size() as isize,
         walk: walk(order, access.offset, &access.strides),
-        shared: Walk::new(0, shared),
+        along_k: Walk::new(0, along_k),
     }
 }
 
@@ -98,13 +98,13 @@ impl Operand {
     }
 }
 
-impl Matmul {
+impl PortableGemm {
     pub fn new(
         kernel: &Kernel,
         (lhs, rhs): (&Access, &Access),
         dtype: DType,
         target: Target<'_>,
-    ) -> Matmul {
+    ) -> PortableGemm {
         let order = parallel_order(kernel);
         let body = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
         let k = kernel.reduced();
@@ -116,7 +116,7 @@ impl Matmul {
             true => extending_axpy(rhs.dtype, dtype, target.isa),
             false => axpy(dtype, target.isa),
         };
-        Matmul {
+        PortableGemm {
             lhs: operand(kernel, &order, lhs),
             rhs: operand(kernel, &order, rhs),
             n_stride: rhs.strides[kernel.parallel - 1],
@@ -177,7 +177,7 @@ impl Matmul {
             let mut p = start;
             while p < end {
                 let n = BLOCK.min(end - p);
-                self.product(p, n, mem, bindings);
+                self.accumulate(p, n, mem, bindings);
                 frame.run(p, n)?;
                 p += n;
             }
@@ -234,7 +234,7 @@ impl Matmul {
     /// # Safety
     /// `out` is valid for `n` elements of any dtype; the points lie in the space; bindings as
     /// for the kernel.
-    unsafe fn product(&self, p: usize, n: usize, out: *mut u8, bindings: &Bindings<'_>) {
+    unsafe fn accumulate(&self, p: usize, n: usize, out: *mut u8, bindings: &Bindings<'_>) {
         let mut done = 0;
         // SAFETY: accesses stay inside their buffers for all points and all `k`.
         unsafe {
@@ -248,8 +248,8 @@ impl Matmul {
                 let acc = out.add(done * size);
                 acc.write_bytes(0, len * size);
                 // Runs of K indices along which both operands have a constant stride.
-                self.lhs.shared.runs(0, self.k, |k, a_first, a_step, n| {
-                    self.rhs.shared.runs(k, n, |k, b_first, b_step, n| {
+                self.lhs.along_k.runs(0, self.k, |k, a_first, a_step, n| {
+                    self.rhs.along_k.runs(k, n, |k, b_first, b_step, n| {
                         let mut a = a + a_first + k as isize * a_step;
                         let mut b = b + b_first;
                         for _ in 0..n {
@@ -373,8 +373,8 @@ fn axpy(dtype: DType, isa: Isa) -> BlockFn {
 }
 
 /// For integers, with an rhs that is as wide as the result or narrower.
-fn extending_axpy(rhs: DType, product: DType, isa: Isa) -> BlockFn {
-    match product.size() {
+fn extending_axpy(rhs: DType, result: DType, isa: Isa) -> BlockFn {
+    match result.size() {
         2 => match rhs {
             DType::U8 => select::<Axpy<Extend<u16>, u8>>(isa),
             DType::I8 => select::<Axpy<Extend<u16>, i8>>(isa),
