@@ -229,7 +229,7 @@ impl Rows {
 
     /// True if the parts are maps none of which reads or writes a buffer that another one writes:
     /// they may run concurrently.
-    pub fn are_apart(&self) -> bool {
+    pub fn are_independent(&self) -> bool {
         let mut writers = FxHashMap::default();
         for (at, part) in self.parts.iter().enumerate() {
             let mut shared = |id| writers.insert(id, at).is_some_and(|other| other != at);

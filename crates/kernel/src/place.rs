@@ -342,9 +342,9 @@ mod tests {
                 Ok(vec![b.emit(op, &[x, y])?])
             })
         };
-        let apart = of(|b, _, y| b.neg(y));
-        assert_eq!(taken(&apart), [Some(0)]);
-        assert_eq!(copied(&apart.kernels[0]), Some((BufferId(0), apart.outputs[0])));
+        let copy_only = of(|b, _, y| b.neg(y));
+        assert_eq!(taken(&copy_only), [Some(0)]);
+        assert_eq!(copied(&copy_only.kernels[0]), Some((BufferId(0), copy_only.outputs[0])));
         // The replacement of the row depends on rows that are already overwritten then.
         let within = of(|b, x, y| {
             let row = b.slice_axis(x, 0, 2, 1)?;

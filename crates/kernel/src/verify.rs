@@ -30,7 +30,7 @@ mod rows;
 mod types;
 mod writes;
 
-pub(crate) use rows::{along_rows, apart, keeps_to_rows, reads_by_row};
+pub(crate) use rows::{along_rows, keeps_to_rows, reads_by_row, write_disjointly};
 use writes::Flow;
 
 use crate::ir::{
@@ -204,8 +204,8 @@ fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check
         require(spec == batched(item), || format!("V9: result {number} is {spec}, not {item}"))?;
         let own = kernel.reads().all(|b| b != item.buffer);
         require(own, || format!("V7: {} is read and written", item.buffer))?;
-        let apart = kernel.writes().filter(|b| *b == item.buffer).count() == 1;
-        require(apart, || format!("V6: {} is stored twice", item.buffer))?;
+        let once = kernel.writes().filter(|b| *b == item.buffer).count() == 1;
+        require(once, || format!("V6: {} is stored twice", item.buffer))?;
     }
     Ok(())
 }
@@ -325,8 +325,8 @@ fn check_stores(
         require(defined, || format!("V2: {} is undefined", store.value))?;
         let dtype = kernel.dtype(block, store.value);
         require(dtype == access.dtype, || format!("V6: {access} = {}", dtype.short()))?;
-        let apart = kernel.writes().filter(|b| *b == access.buffer).count() == 1;
-        require(apart, || format!("V6: {} is stored twice", access.buffer))?;
+        let once = kernel.writes().filter(|b| *b == access.buffer).count() == 1;
+        require(once, || format!("V6: {} is stored twice", access.buffer))?;
         let own = kernel.reads().all(|b| b != access.buffer);
         require(own, || format!("V7: {} is read and written", access.buffer))?;
         match &kernel.core {

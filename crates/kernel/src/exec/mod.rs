@@ -240,7 +240,7 @@ impl Prepared {
                 let chunks = scatter.chunks();
                 (Form::Scatter(Box::new(scatter)), chunks)
             }
-            Core::Rows(definition) if kernel.points() == 1 && definition.are_apart() => {
+            Core::Rows(definition) if kernel.points() == 1 && definition.are_independent() => {
                 let map = map::Map::of_all(&definition.parts, target);
                 let chunks = [map.chunks(), 0];
                 (Form::Map(Box::new(map)), chunks)

@@ -1,7 +1,7 @@
 //! Builds the program of a plan: first its kernels, consumers first, then its buffers in the order
 //! in which they are written.
 
-use super::kernel::{Builder, Redo};
+use super::kernel::{Builder, Rebuild};
 use super::memo::Memo;
 use super::plan::{self, Group, Plan, Role};
 use super::{Refusals, control, kernel};
@@ -112,8 +112,8 @@ fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Ke
         memo.clear();
         match Builder::new(inputs, memo, group, &splits).build() {
             Ok(built) => return built,
-            Err(Redo::Split { dim, inner }) => splits.push((dim, inner)),
-            Err(Redo::Again) => splits.clear(),
+            Err(Rebuild::Split { dim, inner }) => splits.push((dim, inner)),
+            Err(Rebuild::ValueMoved) => splits.clear(),
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn of(code: OpCode) -> u32 {
 
 /// The estimate for one value, including the producers that would be computed with it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Chain {
+pub(super) struct RecomputeCost {
     /// Cost of all ops.
     pub cost: u32,
     /// The number of full-size operands that are loaded.
@@ -56,13 +56,18 @@ pub(super) struct Chain {
 
 /// The estimate for a node, given those of its operands. Operands that will be in memory anyway
 /// cost a load.
-pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -> Chain {
+pub(super) fn recompute(
+    graph: &Graph,
+    id: NodeId,
+    uses: &[u32],
+    recompute_costs: &[RecomputeCost],
+) -> RecomputeCost {
     let node = graph.node(id);
     if node.op.class() == Class::Leaf {
         let loads = matches!(node.op.code, OpCode::Input | OpCode::Parameter) as u32;
-        return Chain { cost: of(node.op.code), loads, ..Chain::default() };
+        return RecomputeCost { cost: of(node.op.code), loads, ..RecomputeCost::default() };
     }
-    let mut sum = Chain { cost: of(node.op.code), depth: 1, ..Chain::default() };
+    let mut sum = RecomputeCost { cost: of(node.op.code), depth: 1, ..RecomputeCost::default() };
     let in_order = matches!(node.op.class(), Class::Elementwise | Class::Reshape);
     let numel = node.spec.numel();
     for (at, &input) in node.inputs.iter().enumerate() {
@@ -70,27 +75,27 @@ pub(super) fn chain(graph: &Graph, id: NodeId, uses: &[u32], chains: &[Chain]) -
         if node.inputs[..at].contains(&input) {
             continue;
         }
-        let (class, chain) = (graph.node(input).op.class(), chains[input.index()]);
-        let kept = matches!(
+        let (class, recompute) = (graph.node(input).op.class(), recompute_costs[input.index()]);
+        let stored = matches!(
             class,
             Class::Reduction
                 | Class::Contraction
                 | Class::Combine
                 | Class::Library
                 | Class::Control
-        ) || (uses[input.index()] > 1 && chain.cost > CHEAP);
+        ) || (uses[input.index()] > 1 && recompute.cost > CHEAP);
         let full = graph.spec(input).numel() >= numel;
         let core = matches!(class, Class::Reduction | Class::Contraction);
         sum.epilogue |= in_order
             && graph.spec(input).numel() == numel
             && uses[input.index()] == 1
-            && (core || chain.epilogue);
-        if kept {
+            && (core || recompute.epilogue);
+        if stored {
             sum.loads += full as u32;
         } else {
-            sum.cost = sum.cost.saturating_add(chain.cost);
-            sum.loads = sum.loads.saturating_add(if full { chain.loads } else { 0 });
-            sum.depth = sum.depth.max(chain.depth + 1);
+            sum.cost = sum.cost.saturating_add(recompute.cost);
+            sum.loads = sum.loads.saturating_add(if full { recompute.loads } else { 0 });
+            sum.depth = sum.depth.max(recompute.depth + 1);
         }
     }
     sum
@@ -102,19 +107,19 @@ mod tests {
     use girih_ir::{DType, GraphBuilder, TensorSpec};
 
     #[test]
-    fn a_value_that_is_kept_anyway_costs_its_users_a_load() {
+    fn a_value_that_is_stored_anyway_costs_its_users_a_load() {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([8], DType::F32));
         let e = b.exp(x).unwrap();
         let (y, z) = (b.neg(e).unwrap(), b.abs(e).unwrap());
         let g = b.finish([y, z]);
         let uses = g.use_counts();
-        let mut chains = Vec::new();
+        let mut recompute_costs = Vec::new();
         for id in g.ids() {
-            let next = chain(&g, id, &uses, &chains);
-            chains.push(next);
+            let next = recompute(&g, id, &uses, &recompute_costs);
+            recompute_costs.push(next);
         }
-        assert_eq!((chains[e.index()].cost, chains[y.index()].cost), (HEAVY, 1));
-        assert_eq!(chains[y.index()].loads, 1);
+        assert_eq!((recompute_costs[e.index()].cost, recompute_costs[y.index()].cost), (HEAVY, 1));
+        assert_eq!(recompute_costs[y.index()].loads, 1);
     }
 }

@@ -25,11 +25,11 @@ pub(super) struct Inputs<'a> {
 }
 
 /// Why a kernel must be built again.
-pub(super) enum Redo {
+pub(super) enum Rebuild {
     /// A dimension is to be split into an outer one and one of `inner` points.
     Split { dim: usize, inner: usize },
     /// A value was moved to memory.
-    Again,
+    ValueMoved,
 }
 
 /// A kernel under construction.
@@ -88,7 +88,7 @@ impl<'b, 'a> Builder<'b, 'a> {
 
     /// Builds the kernel and returns it with the nodes that it computes, or the reason to build it
     /// again.
-    pub fn build(mut self) -> Result<(Kernel, Vec<NodeId>), Redo> {
+    pub fn build(mut self) -> Result<(Kernel, Vec<NodeId>), Rebuild> {
         let (value, map) = self.start()?;
         let core = self.build_core()?;
         let at = At { prologue: false, map };
@@ -109,7 +109,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// The node whose value the body ends with, and its map.
-    fn start(&mut self) -> Result<(NodeId, u32), Redo> {
+    fn start(&mut self) -> Result<(NodeId, u32), Rebuild> {
         let value = space::value_of(self.graph, self.group);
         let axes = &self.layout.axes;
         let Some((core, nest)) = &self.core else {
@@ -126,10 +126,10 @@ impl<'b, 'a> Builder<'b, 'a> {
         self.core_map = self.intern(result);
         match out {
             Ok(map) => Ok((value, self.intern(map))),
-            Err(NoMap::Split { dim, inner }) => Err(Redo::Split { dim: dim as usize, inner }),
+            Err(NoMap::Split { dim, inner }) => Err(Rebuild::Split { dim: dim as usize, inner }),
             Err(NoMap::NotAffine) => {
                 self.keep(core, Refusal::Reshape);
-                Err(Redo::Again)
+                Err(Rebuild::ValueMoved)
             }
         }
     }
@@ -147,7 +147,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    fn build_core(&mut self) -> Result<Core, Redo> {
+    fn build_core(&mut self) -> Result<Core, Rebuild> {
         if self.group.role == Purpose::Scatter && self.fill_value().is_none() {
             return self.scatter();
         }
@@ -181,7 +181,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         Ok(core)
     }
 
-    fn scatter(&mut self) -> Result<Core, Redo> {
+    fn scatter(&mut self) -> Result<Core, Rebuild> {
         let node = self.graph.node(self.group.root);
         let (indexed, indices) = (self.indexed(node), scattered(node).indices);
         let axes = &self.layout.axes;
@@ -208,13 +208,13 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// Fails if the epilogue never reached its core, because a value between them is in memory.
-    fn check_core_used(&mut self) -> Result<(), Redo> {
+    fn check_core_used(&mut self) -> Result<(), Rebuild> {
         let Some((core, _)) = self.core else { return Ok(()) };
         if self.memo.of(core).next().is_some() {
             return Ok(());
         }
         self.inputs.plan.memory[core.index()] = true;
-        Err(Redo::Again)
+        Err(Rebuild::ValueMoved)
     }
 
     /// A store of `val`, the value at `map`, to the memory of `node`.
@@ -305,7 +305,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// The value of a node at a point: follows views, then computes or loads.
-    fn pull(&mut self, mut node: NodeId, mut at: At) -> Result<Val, Redo> {
+    fn pull(&mut self, mut node: NodeId, mut at: At) -> Result<Val, Rebuild> {
         loop {
             if let Some(val) = self.memo.get(node, at) {
                 return Ok(val);
@@ -339,11 +339,16 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// The map of a reshape's operand; `None` if the operand was moved to memory instead.
-    fn through_reshape(&mut self, node: &Node, input: NodeId, at: At) -> Result<Option<Map>, Redo> {
+    fn through_reshape(
+        &mut self,
+        node: &Node,
+        input: NodeId,
+        at: At,
+    ) -> Result<Option<Map>, Rebuild> {
         let (from, to) = (&node.spec.shape, &self.graph.spec(input).shape);
         match self.maps[at.map as usize].reshape(from, to, &self.layout.extents) {
             Ok(map) => Ok(Some(map)),
-            Err(NoMap::Split { dim, inner }) => Err(Redo::Split { dim: dim as usize, inner }),
+            Err(NoMap::Split { dim, inner }) => Err(Rebuild::Split { dim: dim as usize, inner }),
             Err(NoMap::NotAffine) => {
                 self.keep(input, Refusal::Reshape);
                 Ok(None)
@@ -352,12 +357,12 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// Computes a node that is neither a view nor in memory.
-    fn compute(&mut self, node: NodeId, at: At) -> Result<Val, Redo> {
+    fn compute(&mut self, node: NodeId, at: At) -> Result<Val, Rebuild> {
         let n = self.graph.node(node);
         let heavy = cost::of(n.op.code) >= cost::HEAVY && node != self.group.root;
         if heavy && self.memo.of(node).next().is_some() {
             self.keep(node, Refusal::TwoViews);
-            return Err(Redo::Again);
+            return Err(Rebuild::ValueMoved);
         }
         let inst = match n.op.class() {
             Class::Leaf => self.leaf(node, n, at),
@@ -402,7 +407,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    fn elementwise(&mut self, node: NodeId, n: &Node, at: At) -> Result<Inst, Redo> {
+    fn elementwise(&mut self, node: NodeId, n: &Node, at: At) -> Result<Inst, Rebuild> {
         let mut args = SmallVec::new();
         let mut nest = None;
         for (i, &input) in n.inputs.iter().enumerate() {
@@ -423,13 +428,13 @@ impl<'b, 'a> Builder<'b, 'a> {
         Ok(Inst::Op { code: n.op.code, args, dtype: n.spec.dtype })
     }
 
-    fn wrap(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {
+    fn wrap(&mut self, n: &Node, at: At) -> Result<Inst, Rebuild> {
         let Attrs::Size(size) = n.op.attrs else { unreachable!("wrap_index carries a size") };
         let label = n.op.code == OpCode::CheckLabel;
         Ok(Inst::Wrap { index: self.pull(n.inputs[0], at)?, size, label })
     }
 
-    fn gather(&mut self, n: &Node, at: At) -> Result<Inst, Redo> {
+    fn gather(&mut self, n: &Node, at: At) -> Result<Inst, Rebuild> {
         let Attrs::Axis(axis) = n.op.attrs else { unreachable!("gathers carry an axis") };
         let (axis, data, indices) = (axis as usize, n.inputs[0], n.inputs[1]);
         let size = self.graph.spec(data).shape[axis];

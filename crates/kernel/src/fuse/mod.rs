@@ -9,6 +9,7 @@
 mod build;
 mod control;
 mod cost;
+mod horizontal;
 mod kernel;
 mod map;
 mod memo;
@@ -17,12 +18,11 @@ mod operand;
 mod plan;
 mod prologue;
 mod refusal;
+mod reuse;
 mod rows;
-mod share;
 mod space;
 #[cfg(test)]
 mod tests;
-mod together;
 
 use crate::ir::Program;
 use girih_ir::{Graph, NodeId};
@@ -185,7 +185,7 @@ fn run(
         prologue::group(graph, &mut built);
     }
     if options.rows && options.elementwise {
-        together::group(graph, &mut built);
+        horizontal::group(graph, &mut built);
     }
     #[cfg(debug_assertions)]
     if let Err(broken) = crate::verify::verify(&built.program) {

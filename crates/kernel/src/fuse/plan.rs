@@ -8,10 +8,10 @@
 //! Kernels run by ascending root, and a kernel needs only nodes that precede its root. So there are
 //! no cycles, and the first consumer is the kernel with the smallest root.
 
-mod again;
 mod library;
+mod rematerialise;
 
-use super::cost::{self, Chain};
+use super::cost::{self, RecomputeCost};
 use super::{FusionOptions, LowerError, Refusal, Refusals, operand};
 use crate::ir::Program;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
@@ -67,9 +67,9 @@ impl Group {
     }
 }
 
-/// `homes`: the set of kernels that compute a value inline, as far as it matters.
+/// The set of kernels that compute a value inline, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-enum Homes {
+enum FusedInto {
     #[default]
     None,
     One(u32),
@@ -77,21 +77,21 @@ enum Homes {
     Many,
 }
 
-impl Homes {
-    fn add(&mut self, home: u32) {
+impl FusedInto {
+    fn add(&mut self, kernel: u32) {
         *self = match *self {
-            Homes::None => Homes::One(home),
-            Homes::One(a) if a != home => Homes::Two(a, home),
-            Homes::Two(a, b) if a != home && b != home => Homes::Many,
+            FusedInto::None => FusedInto::One(kernel),
+            FusedInto::One(a) if a != kernel => FusedInto::Two(a, kernel),
+            FusedInto::Two(a, b) if a != kernel && b != kernel => FusedInto::Many,
             same => same,
         };
     }
 
     fn iter(self) -> impl Iterator<Item = u32> {
         let (a, b) = match self {
-            Homes::One(a) => (Some(a), None),
-            Homes::Two(a, b) => (Some(a), Some(b)),
-            Homes::None | Homes::Many => (None, None),
+            FusedInto::One(a) => (Some(a), None),
+            FusedInto::Two(a, b) => (Some(a), Some(b)),
+            FusedInto::None | FusedInto::Many => (None, None),
         };
         a.into_iter().chain(b)
     }
@@ -101,7 +101,7 @@ impl Homes {
 /// planned in reverse, so it is the one with the largest number.
 #[derive(Clone, Copy, Debug)]
 struct First {
-    home: u32,
+    kernel: u32,
     /// True if the kernel needs each element once, in order, in its body.
     in_order: bool,
 }
@@ -110,7 +110,7 @@ struct First {
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
     /// Kernels that compute the value inline.
-    homes: Homes,
+    fused_into: FusedInto,
     /// True if any consumer needs it.
     wanted: bool,
     /// True if a consumer reads it from memory.
@@ -133,20 +133,20 @@ struct Demand {
 
 impl Demand {
     /// The demand of a kernel on the value that its body ends with.
-    fn of_root(home: u32, points: usize) -> Demand {
-        let (homes, first) = (Homes::One(home), Some(First { home, in_order: true }));
-        Demand { homes, wanted: true, body: true, points, first, ..Demand::default() }
+    fn of_root(kernel: u32, points: usize) -> Demand {
+        let (fused_into, first) = (FusedInto::One(kernel), Some(First { kernel, in_order: true }));
+        Demand { fused_into, wanted: true, body: true, points, first, ..Demand::default() }
     }
 
     /// The demand of a kernel that reads memory.
-    fn memory(home: u32) -> Demand {
-        let first = Some(First { home, in_order: false });
+    fn memory(kernel: u32) -> Demand {
+        let first = Some(First { kernel, in_order: false });
         Demand { wanted: true, memory: true, first, ..Demand::default() }
     }
 
     /// The demand of a library routine on its operands.
-    fn dense(home: u32) -> Demand {
-        Demand { dense: true, ..Demand::memory(home) }
+    fn dense(kernel: u32) -> Demand {
+        Demand { dense: true, ..Demand::memory(kernel) }
     }
 
     /// The same demand, but out of order.
@@ -159,9 +159,9 @@ impl Demand {
     }
 
     fn merge(&mut self, other: Demand) {
-        match other.homes {
-            Homes::Many => self.homes = Homes::Many,
-            homes => homes.iter().for_each(|h| self.homes.add(h)),
+        match other.fused_into {
+            FusedInto::Many => self.fused_into = FusedInto::Many,
+            fused_into => fused_into.iter().for_each(|h| self.fused_into.add(h)),
         }
         self.wanted |= other.wanted;
         self.memory |= other.memory;
@@ -172,10 +172,10 @@ impl Demand {
         self.body |= other.body;
         self.points = self.points.max(other.points);
         self.first = match (self.first, other.first) {
-            (Some(a), Some(b)) if a.home == b.home => {
-                Some(First { home: a.home, in_order: a.in_order && b.in_order })
+            (Some(a), Some(b)) if a.kernel == b.kernel => {
+                Some(First { kernel: a.kernel, in_order: a.in_order && b.in_order })
             }
-            (Some(a), Some(b)) => Some(if a.home > b.home { a } else { b }),
+            (Some(a), Some(b)) => Some(if a.kernel > b.kernel { a } else { b }),
             (a, b) => a.or(b),
         };
     }
@@ -209,10 +209,10 @@ impl Plan {
         refusals: Refusals,
     ) -> Result<Plan, LowerError> {
         let uses = live_uses(graph);
-        let mut chains: Vec<Chain> = Vec::with_capacity(graph.len());
+        let mut recompute_costs: Vec<RecomputeCost> = Vec::with_capacity(graph.len());
         for id in graph.ids() {
-            let chain = cost::chain(graph, id, &uses, &chains);
-            chains.push(chain);
+            let recompute = cost::recompute(graph, id, &uses, &recompute_costs);
+            recompute_costs.push(recompute);
         }
         let demands = vec![Demand::default(); graph.len()];
         let memory = vec![false; graph.len()];
@@ -220,7 +220,8 @@ impl Plan {
         let programs = FxHashMap::default();
         let plan = Plan { options, groups: Vec::new(), memory, stored, programs, refusals };
         let leaders = library::leaders(graph);
-        let mut planner = Planner { graph, chains, demands, plan, leaders, results: vec![] };
+        let mut planner =
+            Planner { graph, recompute_costs, demands, plan, leaders, results: vec![] };
         for output in graph.outputs() {
             let demand = Demand { wanted: true, output: true, ..Demand::default() };
             planner.demands[output.index()].merge(demand);
@@ -241,7 +242,7 @@ impl Plan {
 
 struct Planner<'g> {
     graph: &'g Graph,
-    chains: Vec<Chain>,
+    recompute_costs: Vec<RecomputeCost>,
     demands: Vec<Demand>,
     plan: Plan,
     /// By result of a library routine: the first result of the same call.
@@ -292,7 +293,7 @@ impl Planner<'_> {
 
     fn refuse(&mut self, id: NodeId, demand: Demand, reason: Refusal) {
         // An output without consumers is not a missed fusion.
-        if demand.homes != Homes::None || demand.memory {
+        if demand.fused_into != FusedInto::None || demand.memory {
             self.plan.refuse(id, reason);
         }
     }
@@ -306,7 +307,7 @@ impl Planner<'_> {
             Ok(())
         };
         if let Err(reason) = verdict
-            && self.stored_on_the_way(id, node, demand, reason).is_none()
+            && self.becomes_extra_output(id, node, demand, reason).is_none()
         {
             self.refuse(id, demand, reason);
             self.root(id, Role::Value);
@@ -316,7 +317,7 @@ impl Planner<'_> {
     /// The kernel that computes and stores a value which other kernels load because not all can
     /// compute it inline: the first kernel to need it, if that needs it in order. No other kernel
     /// needs it earlier.
-    fn stored_on_the_way(
+    fn becomes_extra_output(
         &mut self,
         id: NodeId,
         node: &Node,
@@ -325,18 +326,18 @@ impl Planner<'_> {
     ) -> Option<u32> {
         let first = demand.first.filter(|f| f.in_order)?;
         let elementwise = !matches!(node.op.class(), Class::Reduction | Class::Contraction);
-        let group = &self.plan.groups[first.home as usize];
-        let pays = !self.chains[id.index()].epilogue || group.core.is_none();
+        let group = &self.plan.groups[first.kernel as usize];
+        let pays = !self.recompute_costs[id.index()].epilogue || group.core.is_none();
         let fixed = matches!(reason, Refusal::Disabled | Refusal::KernelSize | Refusal::CoreTaken);
         let off = elementwise && !self.plan.options.elementwise;
         if !pays || fixed || off || group.nodes >= MAX_NODES {
             return None;
         }
         self.plan.stored[id.index()] = Some(group.root);
-        let group = &mut self.plan.groups[first.home as usize];
+        let group = &mut self.plan.groups[first.kernel as usize];
         group.nodes += 1;
         group.stores.push(id);
-        Some(first.home)
+        Some(first.kernel)
     }
 
     fn view(&mut self, id: NodeId, node: &Node, demand: Demand) {
@@ -348,8 +349,8 @@ impl Planner<'_> {
                 _ => Refusal::Disabled,
             };
             self.refuse(id, demand, reason);
-            let home = self.root(id, Role::Value);
-            let asked = Demand::of_root(home, node.spec.numel());
+            let kernel = self.root(id, Role::Value);
+            let asked = Demand::of_root(kernel, node.spec.numel());
             return self.demands[operand].merge(asked.scattered());
         }
         self.demands[operand].merge(demand.scattered());
@@ -361,7 +362,7 @@ impl Planner<'_> {
         if demand.memory {
             return Err(Refusal::Memory);
         }
-        if demand.output && (demand.scattered || !matches!(demand.homes, Homes::One(_))) {
+        if demand.output && (demand.scattered || !matches!(demand.fused_into, FusedInto::One(_))) {
             return Err(Refusal::Output);
         }
         if (demand.prologue && !options.reduction_prologue) || (demand.body && !options.elementwise)
@@ -369,31 +370,33 @@ impl Planner<'_> {
             return Err(Refusal::Disabled);
         }
         let groups = &self.plan.groups;
-        if demand.homes.iter().any(|h| groups[h as usize].nodes >= MAX_NODES) {
+        if demand.fused_into.iter().any(|h| groups[h as usize].nodes >= MAX_NODES) {
             return Err(Refusal::KernelSize);
         }
         if demand.points > node.spec.numel() && cost::of(node.op.code) >= cost::HEAVY {
             return Err(Refusal::Broadcast);
         }
-        let chain = self.chains[id.index()];
-        let alone = matches!(demand.homes, Homes::None | Homes::One(_));
-        if chain.epilogue && (demand.scattered || !alone) {
+        let recompute = self.recompute_costs[id.index()];
+        let alone = matches!(demand.fused_into, FusedInto::None | FusedInto::One(_));
+        if recompute.epilogue && (demand.scattered || !alone) {
             return Err(if alone { Refusal::Space } else { Refusal::Shared });
         }
         let reduction = |h: u32| {
             let core = groups[h as usize].core;
             core.is_some_and(|c| self.graph.node(c).op.class() == Class::Reduction)
         };
-        let (cost, loads) = match demand.homes {
-            Homes::None | Homes::One(_) => return Ok(()),
-            Homes::Two(a, b) if demand.prologue && reduction(a) != reduction(b) => {
+        let (cost, loads) = match demand.fused_into {
+            FusedInto::None | FusedInto::One(_) => return Ok(()),
+            FusedInto::Two(a, b) if demand.prologue && reduction(a) != reduction(b) => {
                 (cost::CHEAP_IN_REDUCTION, 2)
             }
-            Homes::Two(..) => (cost::CHEAP, 2),
-            Homes::Many => (cost::CHEAP, 1),
+            FusedInto::Two(..) => (cost::CHEAP, 2),
+            FusedInto::Many => (cost::CHEAP, 1),
         };
-        let cheap = chain.cost <= cost && chain.loads <= loads && chain.depth <= MAX_SHARED_DEPTH;
-        if cheap || self.costs_less_than_memory(id, node, demand) {
+        let cheap = recompute.cost <= cost
+            && recompute.loads <= loads
+            && recompute.depth <= MAX_SHARED_DEPTH;
+        if cheap || self.is_cheaper_to_rematerialise(id, node, demand) {
             Ok(())
         } else {
             Err(Refusal::Shared)
@@ -402,27 +405,28 @@ impl Planner<'_> {
 
     fn elementwise(&mut self, id: NodeId, node: &Node, demand: Demand) {
         let asked = match self.joins(id, node, demand) {
-            Ok(()) if demand.homes != Homes::None => {
-                demand.homes.iter().for_each(|h| self.plan.groups[h as usize].nodes += 1);
-                if let (true, Homes::One(home)) = (demand.output, demand.homes) {
-                    self.plan.groups[home as usize].stores.push(id);
+            Ok(()) if demand.fused_into != FusedInto::None => {
+                demand.fused_into.iter().for_each(|h| self.plan.groups[h as usize].nodes += 1);
+                if let (true, FusedInto::One(kernel)) = (demand.output, demand.fused_into) {
+                    self.plan.groups[kernel as usize].stores.push(id);
                 }
                 Demand { output: false, ..demand }
             }
             verdict => {
                 let reason = verdict.err().unwrap_or(Refusal::Output);
-                let home = self.stored_on_the_way(id, node, demand, reason).unwrap_or_else(|| {
-                    self.refuse(id, demand, reason);
-                    self.root(id, Role::Value)
-                });
-                Demand::of_root(home, node.spec.numel())
+                let kernel =
+                    self.becomes_extra_output(id, node, demand, reason).unwrap_or_else(|| {
+                        self.refuse(id, demand, reason);
+                        self.root(id, Role::Value)
+                    });
+                Demand::of_root(kernel, node.spec.numel())
             }
         };
         let numel = node.spec.numel();
         for (i, &input) in node.inputs.iter().enumerate() {
             if is_gather(node) && i == 0 {
-                let home = asked.first.map_or(0, |f| f.home);
-                self.demands[input.index()].merge(Demand::memory(home));
+                let kernel = asked.first.map_or(0, |f| f.kernel);
+                self.demands[input.index()].merge(Demand::memory(kernel));
                 continue;
             }
             // An operand with as many elements is broadcast at most along axes of size one, so the
@@ -441,30 +445,30 @@ impl Planner<'_> {
             Class::Reduction => options.reduction_epilogue,
             _ => options.matmul_epilogue,
         };
-        let Some(First { home, in_order }) = demand.first else { return Err(Refusal::Output) };
-        let group = &self.plan.groups[home as usize];
+        let Some(First { kernel, in_order }) = demand.first else { return Err(Refusal::Output) };
+        let group = &self.plan.groups[kernel as usize];
         match () {
-            _ if demand.homes == Homes::None => Err(Refusal::Memory),
+            _ if demand.fused_into == FusedInto::None => Err(Refusal::Memory),
             _ if !on => Err(Refusal::Disabled),
             _ if !in_order => Err(Refusal::Space),
             _ if group.core.is_some() => Err(Refusal::CoreTaken),
             _ if group.nodes >= MAX_NODES => Err(Refusal::KernelSize),
-            _ => Ok(home),
+            _ => Ok(kernel),
         }
     }
 
     fn core(&mut self, id: NodeId, node: &Node, demand: Demand) {
         let empty = is_empty_reduction(self.graph, node);
-        let home = match self.becomes_core(node, demand) {
-            Ok(home) if !empty => {
+        let kernel = match self.becomes_core(node, demand) {
+            Ok(kernel) if !empty => {
                 // Other kernels load the value, which the first kernel to need it stores.
-                let alone = demand.homes == Homes::One(home) && !demand.scattered;
+                let alone = demand.fused_into == FusedInto::One(kernel) && !demand.scattered;
                 if demand.output || demand.memory || !alone {
-                    let group = &mut self.plan.groups[home as usize];
+                    let group = &mut self.plan.groups[kernel as usize];
                     group.stores.push(id);
                     self.plan.stored[id.index()] = Some(group.root);
                 }
-                home
+                kernel
             }
             // The identity of a reduction over no elements is a constant.
             _ if empty && !demand.memory && !demand.output => return,
@@ -478,18 +482,18 @@ impl Planner<'_> {
         if empty {
             return;
         }
-        let group = &mut self.plan.groups[home as usize];
+        let group = &mut self.plan.groups[kernel as usize];
         group.core = Some(id);
         group.nodes += 1;
         if node.op.class() == Class::Contraction {
             for &input in &node.inputs {
                 let source = operand::source(self.graph, input, self.plan.options);
-                self.demands[source.index()].merge(Demand::memory(home));
+                self.demands[source.index()].merge(Demand::memory(kernel));
             }
             return;
         }
         let points = self.graph.spec(node.inputs[0]).numel();
-        let asked = Demand { prologue: true, body: false, ..Demand::of_root(home, points) };
+        let asked = Demand { prologue: true, body: false, ..Demand::of_root(kernel, points) };
         self.demands[node.inputs[0].index()].merge(asked.scattered());
     }
 
@@ -505,8 +509,8 @@ impl Planner<'_> {
             let numel = self.graph.spec(input).numel();
             start -= along(input);
             if numel > 0 {
-                let home = self.root(id, Role::Part { operand, start });
-                self.demands[input.index()].merge(Demand::of_root(home, numel));
+                let kernel = self.root(id, Role::Part { operand, start });
+                self.demands[input.index()].merge(Demand::of_root(kernel, numel));
             }
         }
         let full = self.graph.spec(node.inputs[0]).numel() == node.spec.numel();
@@ -521,16 +525,16 @@ impl Planner<'_> {
         let numel = self.graph.spec(updates).numel();
         // Kernels are built in reverse: the tensor scattered into is stored before the updates are.
         if numel > 0 || onto.is_none() {
-            let home = self.root(id, Role::Scatter);
+            let kernel = self.root(id, Role::Scatter);
             if numel > 0 {
-                self.demands[indices.index()].merge(Demand::memory(home));
-                let asked = Demand::of_root(home, numel);
+                self.demands[indices.index()].merge(Demand::memory(kernel));
+                let asked = Demand::of_root(kernel, numel);
                 self.demands[updates.index()].merge(asked.scattered());
             }
         }
         if let Some(onto) = onto {
-            let home = self.root(id, Role::Part { operand: 0, start: 0 });
-            self.demands[onto.index()].merge(Demand::of_root(home, node.spec.numel()));
+            let kernel = self.root(id, Role::Part { operand: 0, start: 0 });
+            self.demands[onto.index()].merge(Demand::of_root(kernel, node.spec.numel()));
         }
     }
 }

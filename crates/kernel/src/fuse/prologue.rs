@@ -103,7 +103,7 @@ fn in_strips(gemm: &Kernel, access: &Access, left: bool) -> bool {
     let [Some((outer, lines)), Some((inner, k))] = steps else { return false };
     let along_k = inner == 1 && (lines == 1 || outer >= k as isize);
     let along_lines = outer == 1 && (k == 1 || inner >= lines as isize);
-    let apart = |d: usize| access.strides[d] != 0 || gemm.extents[d] == 1;
+    let distinct = |d: usize| access.strides[d] != 0 || gemm.extents[d] == 1;
     // Packing puts the rows of A side by side, so a column-major A would be computed in short runs.
     // All of A is packed before the GEMM runs, if it is not too large.
     let fits = match left {
@@ -113,7 +113,7 @@ fn in_strips(gemm: &Kernel, access: &Access, left: bool) -> bool {
             gemm.size(&dims.rows) <= MOST_ROWS && (along_k || across)
         }
     };
-    fits && dims.batch.into_iter().all(apart)
+    fits && dims.batch.into_iter().all(distinct)
 }
 
 /// True for GEMMs with instructions that multiply groups of K indices (AMX, VNNI). They pack many

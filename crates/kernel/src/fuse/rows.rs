@@ -12,10 +12,10 @@
 
 use super::build::Built;
 use super::name;
-use super::share::share;
+use super::reuse::reuse;
 use crate::ir::{BufferId, Core, Kernel, Local, Program, Rows};
 use crate::place::copied;
-use crate::verify::{along_rows, apart, keeps_to_rows};
+use crate::verify::{along_rows, keeps_to_rows, write_disjointly};
 use girih_ir::{Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
@@ -36,26 +36,26 @@ const WIDE: usize = 2;
 const MAX_RIGHT: usize = 1 << 22;
 
 /// A kernel, the nodes that it computes, and the buffers that it uses.
-pub(super) struct Part {
+pub(super) struct FusionPart {
     pub kernel: Kernel,
     nodes: Vec<NodeId>,
     reads: SmallVec<[BufferId; 8]>,
     pub writes: SmallVec<[BufferId; 4]>,
     /// Buffers that it writes in part.
-    pub pieces: SmallVec<[BufferId; 2]>,
+    pub partly_written: SmallVec<[BufferId; 2]>,
 }
 
-impl Part {
-    fn new(program: &Program, (kernel, nodes): (Kernel, Vec<NodeId>)) -> Part {
+impl FusionPart {
+    fn new(program: &Program, (kernel, nodes): (Kernel, Vec<NodeId>)) -> FusionPart {
         let (reads, writes) = (kernel.reads().collect(), kernel.writes().collect());
-        let mut pieces = SmallVec::new();
+        let mut partly_written = SmallVec::new();
         for store in kernel.all_stores() {
             let id = store.access.buffer;
             if kernel.points() < program.buffers[id.0 as usize].numel {
-                pieces.push(id);
+                partly_written.push(id);
             }
         }
-        Part { kernel, nodes, reads, writes, pieces }
+        FusionPart { kernel, nodes, reads, writes, partly_written }
     }
 
     fn named(&self) -> impl Iterator<Item = &BufferId> {
@@ -72,7 +72,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
 pub(super) fn regroup(
     graph: &Graph,
     built: &mut Built,
-    grow: impl Fn(&Program, &mut [Option<Part>], Part) -> Group,
+    grow: impl Fn(&Program, &mut [Option<FusionPart>], FusionPart) -> Group,
 ) {
     let (mut left, uses) = parts(built);
     for first in 0..left.len() {
@@ -83,17 +83,17 @@ pub(super) fn regroup(
 }
 
 /// Takes the kernels out of a program, and counts the uses of each buffer.
-fn parts(built: &mut Built) -> (Vec<Option<Part>>, Uses) {
+fn parts(built: &mut Built) -> (Vec<Option<FusionPart>>, Uses) {
     let kernels = std::mem::take(&mut built.program.kernels).into_iter();
     let kernels = kernels.zip(built.nodes.drain(..));
-    let part = |kernel| Some(Part::new(&built.program, kernel));
-    let parts: Vec<Option<Part>> = kernels.map(part).collect();
+    let part = |kernel| Some(FusionPart::new(&built.program, kernel));
+    let parts: Vec<Option<FusionPart>> = kernels.map(part).collect();
     let uses = Uses::of(&built.program, parts.iter().flatten());
     (parts, uses)
 }
 
 /// Makes a group of the kernel and of following ones that join it.
-fn grow(program: &Program, following: &mut [Option<Part>], start: Part) -> Group {
+fn grow(program: &Program, following: &mut [Option<FusionPart>], start: FusionPart) -> Group {
     let mut group = Group::new(program, start);
     if group.rows.is_empty() {
         return group;
@@ -104,7 +104,7 @@ fn grow(program: &Program, following: &mut [Option<Part>], start: Part) -> Group
             break;
         }
         let Some(part) = next else { continue };
-        let fits = match group.meets(part) && !skipped.hinder(part) {
+        let fits = match group.meets(part) && !skipped.prevents(part) {
             true => group.rows_with(program, part),
             false => RowCounts::new(),
         };
@@ -140,24 +140,24 @@ type RowCounts = SmallVec<[usize; 4]>;
 
 /// Kernels that will be fused.
 pub(super) struct Group {
-    pub parts: Vec<Part>,
+    pub parts: Vec<FusionPart>,
     /// The numbers of rows over which they can be fused.
     pub rows: RowCounts,
     pub named: Named,
     /// Buffers that are written, but not as a whole by one part.
-    pieces: Buffers,
+    partly_written: Buffers,
     /// Elements of the largest part.
     elements: usize,
 }
 
 impl Group {
-    fn new(program: &Program, start: Part) -> Group {
+    fn new(program: &Program, start: FusionPart) -> Group {
         let rows = Group::empty(program).rows_with(program, &start);
         Group { rows, ..Group::of_one(program, start) }
     }
 
     /// A group of one kernel, over a single row.
-    pub fn of_one(program: &Program, start: Part) -> Group {
+    pub fn of_one(program: &Program, start: FusionPart) -> Group {
         let mut group = Group { rows: smallvec![1], ..Group::empty(program) };
         group.extend([start]);
         group
@@ -168,15 +168,15 @@ impl Group {
             parts: Vec::new(),
             rows: RowCounts::new(),
             named: Named::none(program),
-            pieces: Buffers::none(program),
+            partly_written: Buffers::none(program),
             elements: 0,
         }
     }
 
-    pub fn extend(&mut self, parts: impl IntoIterator<Item = Part>) {
+    pub fn extend(&mut self, parts: impl IntoIterator<Item = FusionPart>) {
         for part in parts {
             self.named.add(&part);
-            self.pieces.add(&part.pieces);
+            self.partly_written.add(&part.partly_written);
             self.elements = self.elements.max(elements(&part.kernel));
             self.parts.push(part);
         }
@@ -185,10 +185,11 @@ impl Group {
     /// True if a kernel can be a part and reads a buffer that the group reads or writes, or stores
     /// into a buffer that the group filled. (Not if the group has a copy: buffer donation may elide
     /// a copy that is stored into.)
-    fn meets(&self, part: &Part) -> bool {
+    fn meets(&self, part: &FusionPart) -> bool {
         let touches = |&id: &BufferId| self.named.contains(id);
         let copies = || self.parts.iter().any(|p| copied(&p.kernel).is_some());
-        let filled = |&id: &BufferId| self.named.written.contains(id) && !self.pieces.contains(id);
+        let filled =
+            |&id: &BufferId| self.named.written.contains(id) && !self.partly_written.contains(id);
         match part.kernel.core {
             Core::Map | Core::Reduce { .. } => {
                 part.reads.iter().any(touches) || part.writes.iter().any(filled) && !copies()
@@ -200,7 +201,7 @@ impl Group {
 
     /// True if a GEMM consumes a result of the group and is wide, or reduces the rows of
     /// a wide GEMM of the group.
-    fn goes_on_with(&self, part: &Part) -> bool {
+    fn goes_on_with(&self, part: &FusionPart) -> bool {
         let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
         let narrow = || {
             let after = self.parts.iter().any(|part| is_wide(&part.kernel));
@@ -211,25 +212,26 @@ impl Group {
     }
 
     /// The numbers of rows over which the group and a kernel can be fused.
-    fn rows_with(&self, program: &Program, part: &Part) -> RowCounts {
-        let Part { kernel, reads, writes, pieces, .. } = part;
+    fn rows_with(&self, program: &Program, part: &FusionPart) -> RowCounts {
+        let FusionPart { kernel, reads, writes, partly_written, .. } = part;
         let parts = self.parts.iter().map(|part| &part.kernel).chain([kernel]);
         let shared = |id: BufferId| {
             let written = self.named.written.contains(id) || writes.contains(&id);
-            let in_pieces = self.pieces.contains(id) || pieces.contains(&id);
-            written && !(in_pieces && apart(program, parts.clone(), id))
+            let in_parts = self.partly_written.contains(id) || partly_written.contains(&id);
+            written && !(in_parts && write_disjointly(program, parts.clone(), id))
         };
         // The condition still holds for the parts, unless they share further buffers with the
         // kernel.
         let new = |id: &BufferId| !self.named.contains(*id);
-        let apart = writes.iter().all(new) && reads.iter().all(|id| !self.pieces.contains(*id));
+        let unrelated =
+            writes.iter().all(new) && reads.iter().all(|id| !self.partly_written.contains(*id));
         let elements = self.elements.max(elements(kernel));
         let stays =
             |k: &Kernel, rows| keeps_to_rows(program, k, rows, shared) && along_rows(k, rows);
         let of = |&(rows, known): &(usize, bool)| {
             pays(elements, rows)
                 && stays(kernel, rows)
-                && (known && apart || self.parts.iter().all(|part| stays(&part.kernel, rows)))
+                && (known && unrelated || self.parts.iter().all(|part| stays(&part.kernel, rows)))
         };
         let new = candidates(kernel).into_iter().filter(|rows| !self.rows.contains(rows));
         let known = self.rows.iter().map(|&rows| (rows, true));
@@ -286,7 +288,7 @@ impl Named {
         Named { read: Buffers::none(program), written: Buffers::none(program) }
     }
 
-    pub fn add(&mut self, part: &Part) {
+    pub fn add(&mut self, part: &FusionPart) {
         self.read.add(&part.reads);
         self.written.add(&part.writes);
     }
@@ -296,7 +298,7 @@ impl Named {
     }
 
     /// True if a later kernel depends on these kernels, so that it cannot run before or with them.
-    pub fn hinder(&self, part: &Part) -> bool {
+    pub fn prevents(&self, part: &FusionPart) -> bool {
         part.reads.iter().any(|&id| self.written.contains(id))
             || part.writes.iter().any(|&id| self.contains(id))
     }
@@ -311,17 +313,17 @@ fn pays(elements: usize, rows: usize) -> bool {
 struct Uses(Vec<u32>);
 
 impl Uses {
-    fn of<'a>(program: &'a Program, parts: impl Iterator<Item = &'a Part>) -> Uses {
+    fn of<'a>(program: &'a Program, parts: impl Iterator<Item = &'a FusionPart>) -> Uses {
         let mut uses = Uses(vec![0; program.buffers.len()]);
-        let named = program.outputs.iter().chain(parts.flat_map(Part::named));
+        let named = program.outputs.iter().chain(parts.flat_map(FusionPart::named));
         named.for_each(|id| uses.0[id.0 as usize] += 1);
         uses
     }
 
     /// The uses of each buffer by anything else than these kernels.
-    fn besides(&self, parts: &[Part]) -> Uses {
+    fn besides(&self, parts: &[FusionPart]) -> Uses {
         let mut others = self.0.clone();
-        parts.iter().flat_map(Part::named).for_each(|id| others[id.0 as usize] -= 1);
+        parts.iter().flat_map(FusionPart::named).for_each(|id| others[id.0 as usize] -= 1);
         Uses(others)
     }
 
@@ -335,17 +337,17 @@ impl Uses {
 fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
     let (kernel, nodes) = match group.parts.len() {
         1 => {
-            let Part { kernel, nodes, .. } = group.parts.remove(0);
+            let FusionPart { kernel, nodes, .. } = group.parts.remove(0);
             (kernel, nodes)
         }
-        _ => together(graph, &mut built.program, uses, group),
+        _ => fuse_parts(graph, &mut built.program, uses, group),
     };
     built.program.kernels.push(kernel);
     built.nodes.push(nodes);
 }
 
 /// Fuses the parts of a group into one kernel; returns also the nodes that it computes.
-fn together(
+fn fuse_parts(
     graph: &Graph,
     program: &mut Program,
     uses: &Uses,
@@ -355,7 +357,7 @@ fn together(
     let outside = uses.besides(&group.parts);
     let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));
     let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
-    share(program, &mut parts);
+    reuse(program, &mut parts);
     let mut locals: Vec<Local> = Vec::new();
     for buffer in parts.iter().flat_map(Kernel::writes) {
         if !outside.contains(buffer) && locals.iter().all(|l| l.buffer != buffer) {

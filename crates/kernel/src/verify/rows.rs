@@ -19,7 +19,7 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     }
     let writes: Vec<BufferId> = rows.parts.iter().flat_map(Kernel::writes).collect();
     let written = |id: BufferId| writes.contains(&id);
-    let shared = |id: BufferId| written(id) && !apart(program, rows.parts.iter(), id);
+    let shared = |id: BufferId| written(id) && !write_disjointly(program, rows.parts.iter(), id);
     let confined = rows.parts.iter().all(|p| keeps_to_rows(program, p, kernel.points(), shared));
     require(confined, || "V11: a part leaves its row".into())?;
     for local in &rows.locals {
@@ -33,9 +33,9 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
     Ok(())
 }
 
-/// True if the parts write disjoint pieces of a buffer, as operands of a concatenation do, and none
+/// True if the parts write disjoint parts of a buffer, as operands of a concatenation do, and none
 /// reads it: then rows need not stay separate.
-pub(crate) fn apart<'a>(
+pub(crate) fn write_disjointly<'a>(
     program: &Program,
     parts: impl Iterator<Item = &'a Kernel> + Clone,
     id: BufferId,

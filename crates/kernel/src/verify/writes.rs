@@ -92,7 +92,7 @@ struct Contents<'a> {
     whole: bool,
     /// Stores that wrote some elements, with their extents. If these stores are to complete the
     /// buffer, none of them may write an element of another.
-    pieces: Vec<(&'a Access, &'a [usize])>,
+    partial_stores: Vec<(&'a Access, &'a [usize])>,
     written: usize,
     read: bool,
     /// The buffer is a local of a kernel over rows.
@@ -114,8 +114,8 @@ impl<'a> Flow<'a> {
         }
         require(!contents.local, || format!("V11: {id} is a local of another kernel"))?;
         if !contents.whole {
-            contents.whole =
-                contents.written == buffer.numel && apart(&contents.pieces, buffer.numel);
+            contents.whole = contents.written == buffer.numel
+                && are_disjoint(&contents.partial_stores, buffer.numel);
             let (numel, written) = (buffer.numel, contents.written);
             require(contents.whole, || match written < numel {
                 true => format!("V8: {id} holds {written} of {numel} elements"),
@@ -184,15 +184,15 @@ impl<'a> Flow<'a> {
             let points: usize = extents.iter().product();
             contents.written = contents.written.saturating_add(points);
             contents.whole |= points == self.program.buffers[id].numel;
-            contents.pieces.push((&store.access, extents));
+            contents.partial_stores.push((&store.access, extents));
         }
     }
 }
 
-/// True if the pieces are certainly disjoint: modulo some number, they are disjoint intervals, as
+/// True if the stores are certainly disjoint: modulo some number, they are disjoint intervals, as
 /// those of a concatenation are modulo the row length.
-fn apart(pieces: &[(&Access, &[usize])], numel: usize) -> bool {
-    let Some((first, _)) = pieces.first() else { return false };
+fn are_disjoint(stores: &[(&Access, &[usize])], numel: usize) -> bool {
+    let Some((first, _)) = stores.first() else { return false };
     let mut moduli: SmallVec<[usize; 6]> = first.strides.iter().map(|s| s.unsigned_abs()).collect();
     moduli.push(numel);
     moduli.retain(|m| *m > 1);
@@ -206,7 +206,7 @@ fn apart(pieces: &[(&Access, &[usize])], numel: usize) -> bool {
             let same = low.div_euclid(modulus) == high.div_euclid(modulus);
             same.then(|| (low.rem_euclid(modulus), high.rem_euclid(modulus)))
         };
-        let Some(mut spans) = pieces.iter().map(interval).collect::<Option<Vec<_>>>() else {
+        let Some(mut spans) = stores.iter().map(interval).collect::<Option<Vec<_>>>() else {
             return false;
         };
         spans.sort_unstable();

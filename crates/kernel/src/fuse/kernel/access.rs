@@ -3,7 +3,7 @@
 use super::Builder;
 use crate::fuse::Refusal;
 use crate::fuse::build::base;
-use crate::fuse::kernel::Redo;
+use crate::fuse::kernel::Rebuild;
 use crate::fuse::map::{Dims, Map, NoMap};
 use crate::fuse::memo::At;
 use crate::fuse::operand;
@@ -45,7 +45,7 @@ impl Builder<'_, '_> {
         mut node: NodeId,
         mut map: Map,
         reach: Reach,
-    ) -> Result<(NodeId, isize, Dims<isize>), Redo> {
+    ) -> Result<(NodeId, isize, Dims<isize>), Rebuild> {
         let mut extents = self.layout.extents.clone();
         if let Reach::Indexed(size) = reach {
             extents.push(size);
@@ -78,7 +78,7 @@ impl Builder<'_, '_> {
             match map.reshape(&n.spec.shape, &self.graph.spec(bottom).shape, &extents) {
                 Ok(inner) => (map, node) = (inner, bottom),
                 Err(NoMap::Split { dim, inner }) if !matches!(reach, Reach::Indexed(_)) => {
-                    return Err(Redo::Split { dim: dim as usize, inner });
+                    return Err(Rebuild::Split { dim: dim as usize, inner });
                 }
                 // The next iteration finds the value in memory.
                 Err(_) => {

@@ -38,11 +38,11 @@ impl Planner<'_> {
         if stores.is_empty() {
             return Ok(());
         }
-        let home = self.root(id, Role::Library);
+        let kernel = self.root(id, Role::Library);
         let needed: SmallVec<[Option<usize>; 3]> =
             stores.iter().map(|&id| self.graph.node(id).op.as_host().map(|host| host.0)).collect();
-        self.plan.groups[home as usize].stores = stores;
-        let dense = Demand::dense(home);
+        self.plan.groups[kernel as usize].stores = stores;
+        let dense = Demand::dense(kernel);
         if node.op.class() == Class::Control {
             let programs = control::programs(self.graph, id, self.plan.options)?;
             self.plan.programs.insert(id, programs);

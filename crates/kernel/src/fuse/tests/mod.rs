@@ -6,6 +6,7 @@ mod eval;
 mod executed;
 mod fourier;
 mod golden;
+mod horizontal;
 mod library;
 mod prologue;
 mod random;
@@ -13,13 +14,12 @@ mod refusals;
 mod registry;
 mod rows;
 mod structure;
-mod together;
 
 use super::*;
 use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSpec};
 
 /// Fusion within kernels, but not of kernels with each other.
-const APART: FusionOptions =
+const VERTICAL: FusionOptions =
     FusionOptions { rows: false, matmul_prologue: false, ..FusionOptions::ALL };
 
 /// An f32 input.
@@ -94,6 +94,6 @@ fn parameter(b: &mut GraphBuilder) -> NodeId {
 
 /// The names of the kernels of the fully fused program, in order.
 fn names(graph: &Graph) -> Vec<String> {
-    let program = lower(graph, APART).expect("the graph is primitive");
+    let program = lower(graph, VERTICAL).expect("the graph is primitive");
     program.kernels.into_iter().map(|k| k.name).collect()
 }

@@ -33,7 +33,7 @@ fn casts_scales_and_activations_of_operands_are_prologues_of_the_gemm() {
         core => panic!("{core:?}"),
     };
     assert_eq!((maps.len(), gemm.name.as_str()), (2, "fused_matmul_relu"));
-    assert_eq!(lower(&g, APART).unwrap().kernels.len(), 3);
+    assert_eq!(lower(&g, VERTICAL).unwrap().kernels.len(), 3);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::*;
 /// The reasons given, by op name.
 #[track_caller]
 fn check(graph: &Graph, expected: &[(&str, Refusal)]) {
-    check_with(graph, APART, expected);
+    check_with(graph, VERTICAL, expected);
 }
 
 #[track_caller]
@@ -65,7 +65,7 @@ fn operands_of_gemms_live_in_memory() {
 }
 
 #[test]
-fn an_expensive_value_of_several_kernels_is_kept_and_a_cheap_one_recomputed() {
+fn an_expensive_value_of_several_kernels_is_stored_and_a_cheap_one_recomputed() {
     let shared = |code: OpCode| {
         graph(|b| {
             let x = input(b, [4]);
@@ -207,7 +207,7 @@ fn what_is_written_in_parts_is_complete_before_it_is_read() {
 #[test]
 fn a_refusal_names_the_op_that_would_have_had_the_value() {
     let consumers = |g: &Graph| {
-        let refusals = lower_explained(g, APART).unwrap().refusals;
+        let refusals = lower_explained(g, VERTICAL).unwrap().refusals;
         let name = |id: Option<NodeId>| id.map(|id| g.node(id).op.name());
         refusals.iter().map(|r| (name(Some(r.node)), name(r.consumer))).collect::<Vec<_>>()
     };
@@ -258,7 +258,7 @@ fn the_nodes_of_a_kernel_are_those_it_computes() {
         let r = b.reshape(t, [48])?;
         Ok([relu(b, y)?, r])
     });
-    let explained = lower_explained(&g, APART).unwrap();
+    let explained = lower_explained(&g, VERTICAL).unwrap();
     let ops = |nodes: &Vec<NodeId>| nodes.iter().map(|&n| g.node(n).op.name()).collect::<Vec<_>>();
     let nodes: Vec<_> = explained.nodes.iter().map(ops).collect();
     let expected = [vec!["matmul", "add"], vec!["permute"], vec!["maximum"]];

@@ -56,7 +56,7 @@ fn what_others_need_has_memory() {
 }
 
 #[test]
-fn few_long_rows_and_other_rows_stay_apart() {
+fn few_long_rows_and_other_rows_are_not_fused() {
     let count = |shape: [usize; 2], axis: u8| {
         let g = graph(|b| {
             let x = input(b, shape);
@@ -157,7 +157,7 @@ fn the_scores_of_an_attention_exist_for_a_few_queries() {
 }
 
 #[test]
-fn pieces_of_a_concatenation_belong_to_kernels_over_rows() {
+fn operands_of_a_concatenation_belong_to_kernels_over_rows() {
     let g = graph(|b| {
         let operands = [input(b, [2, 32, 4]), input(b, [2, 40, 4]), input(b, [2, 40, 4])];
         let y = attention(b, operands)?;
@@ -212,10 +212,10 @@ fn attention_by_rows_has_the_bits_of_its_parts() {
         let data = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
         let sizes = [queries * 3, keys * 3, keys * 2];
         let arguments: Vec<eval::Data> = sizes.iter().map(|n| data(batch * n)).collect();
-        let apart = lower(&g, APART).expect("the graph is primitive");
+        let unfused = lower(&g, VERTICAL).expect("the graph is primitive");
         let fused = kernels(&g);
-        assert_eq!((apart.kernels.len(), fused.kernels.len()), (5, 1), "{fused}");
-        assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
+        assert_eq!((unfused.kernels.len(), fused.kernels.len()), (5, 1), "{fused}");
+        assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
     }
 }
 
@@ -232,11 +232,11 @@ fn a_row_may_be_a_whole_gemm() {
     });
     let data = |i: usize| (i * 7919 % 1000) as f64 / 500.0 - 1.0;
     let arguments: [eval::Data; 2] = [(0..300).map(data).collect(), (1..301).map(data).collect()];
-    let apart = lower(&g, APART).expect("the graph is primitive");
+    let unfused = lower(&g, VERTICAL).expect("the graph is primitive");
     let fused = kernels(&g);
     assert!(fused.to_string().contains("over [50]\n"), "{fused}");
-    assert!(fused.kernels.len() < apart.kernels.len(), "{fused}");
-    assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
+    assert!(fused.kernels.len() < unfused.kernels.len(), "{fused}");
+    assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
 }
 
 #[test]

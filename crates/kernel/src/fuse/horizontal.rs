@@ -5,7 +5,7 @@
 //! The kernels become the parts of a kernel over a single row.
 
 use super::build::Built;
-use super::rows::{Group, Named, Part, elements, regroup};
+use super::rows::{FusionPart, Group, Named, elements, regroup};
 use crate::ir::{Core, Program};
 use crate::place::copied;
 use girih_ir::Graph;
@@ -18,7 +18,7 @@ const MAX_PARTS: usize = 64;
 /// takes to start others.
 const SMALL: usize = 1 << 12;
 /// The most elements of small kernels that are fused.
-const SMALL_TOGETHER: usize = 1 << 15;
+const MAX_SMALL_ELEMENTS: usize = 1 << 15;
 
 /// Fuses the updates and the small kernels of a program.
 pub(super) fn group(graph: &Graph, built: &mut Built) {
@@ -26,14 +26,14 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
         let mut group = Group::of_one(program, start);
         if is_update(program, &group.parts[0]) {
             grow(program, following, &mut group, |group, part| {
-                is_update(program, part) && !group.named.hinder(part)
+                is_update(program, part) && !group.named.prevents(part)
             });
         }
         if group.parts.len() == 1 && is_small(&group.parts[0]) {
             grow(program, following, &mut group, |group, part| {
                 let parts = group.parts.iter().chain([part]);
                 is_small(part)
-                    && parts.map(|p| elements(&p.kernel)).sum::<usize>() <= SMALL_TOGETHER
+                    && parts.map(|p| elements(&p.kernel)).sum::<usize>() <= MAX_SMALL_ELEMENTS
             });
         }
         group
@@ -43,9 +43,9 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
 /// Adds to a group those of the following kernels for which `join` holds.
 fn grow(
     program: &Program,
-    following: &mut [Option<Part>],
+    following: &mut [Option<FusionPart>],
     group: &mut Group,
-    join: impl Fn(&Group, &Part) -> bool,
+    join: impl Fn(&Group, &FusionPart) -> bool,
 ) {
     let mut skipped = Named::none(program);
     for next in following.iter_mut().take(HORIZON) {
@@ -53,7 +53,7 @@ fn grow(
             break;
         }
         let Some(part) = next else { continue };
-        if !skipped.hinder(part) && join(group, part) {
+        if !skipped.prevents(part) && join(group, part) {
             group.extend(next.take());
         } else {
             skipped.add(part);
@@ -62,14 +62,14 @@ fn grow(
 }
 
 /// True for a map that only computes outputs of the program.
-fn is_update(program: &Program, part: &Part) -> bool {
+fn is_update(program: &Program, part: &FusionPart) -> bool {
     matches!(part.kernel.core, Core::Map)
         && is_whole(part)
         && part.writes.iter().all(|id| program.outputs.contains(id))
 }
 
 /// True for a map or a reduction of few elements.
-fn is_small(part: &Part) -> bool {
+fn is_small(part: &FusionPart) -> bool {
     matches!(part.kernel.core, Core::Map | Core::Reduce { .. })
         && is_whole(part)
         && elements(&part.kernel) <= SMALL
@@ -77,6 +77,6 @@ fn is_small(part: &Part) -> bool {
 
 /// False for a kernel that writes a buffer together with others: a part of the buffer, or the copy
 /// into which others store, which buffer donation may elide.
-fn is_whole(part: &Part) -> bool {
-    part.pieces.is_empty() && copied(&part.kernel).is_none()
+fn is_whole(part: &FusionPart) -> bool {
+    part.partly_written.is_empty() && copied(&part.kernel).is_none()
 }

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 /// The identity of a value across kernels: equal keys at equal points are equal values. Operands
 /// are the numbers of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum ValueKey {
     Load(Access),
     Op(OpCode, DType, SmallVec<[u32; 3]>),
     Literal(Literal),
@@ -24,24 +24,26 @@ enum Key {
 
 /// Numbers the keys.
 #[derive(Default)]
-struct Keys(FxHashMap<Key, u32>);
+struct ValueKeys(FxHashMap<ValueKey, u32>);
 
-impl Keys {
+impl ValueKeys {
     /// The key number of each value of a block.
     fn number(&mut self, kernel: &Kernel, block: &Block) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::with_capacity(block.insts.len());
         for inst in &block.insts {
             let key = match inst {
-                Inst::Load(id) => Key::Load(kernel.access(*id).clone()),
-                Inst::Op { code, args, dtype } => {
-                    Key::Op(*code, *dtype, args.iter().map(|a| numbers[a.0 as usize]).collect())
-                }
-                Inst::Literal(literal) => Key::Literal(*literal),
-                Inst::Scalar { argument, dtype } => Key::Scalar(*argument, *dtype),
+                Inst::Load(id) => ValueKey::Load(kernel.access(*id).clone()),
+                Inst::Op { code, args, dtype } => ValueKey::Op(
+                    *code,
+                    *dtype,
+                    args.iter().map(|a| numbers[a.0 as usize]).collect(),
+                ),
+                Inst::Literal(literal) => ValueKey::Literal(*literal),
+                Inst::Scalar { argument, dtype } => ValueKey::Scalar(*argument, *dtype),
                 Inst::Iota { offset, strides, dtype } => {
-                    Key::Iota(*offset, strides.clone(), *dtype)
+                    ValueKey::Iota(*offset, strides.clone(), *dtype)
                 }
-                _ => Key::Only(self.0.len()),
+                _ => ValueKey::Only(self.0.len()),
             };
             let next = self.0.len() as u32;
             numbers.push(*self.0.entry(key).or_insert(next));
@@ -51,23 +53,23 @@ impl Keys {
 }
 
 /// Stores the values that later parts would compute too.
-pub(super) fn share(program: &mut Program, parts: &mut [Kernel]) {
+pub(super) fn reuse(program: &mut Program, parts: &mut [Kernel]) {
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
             let (head, tail) = parts.split_at_mut(second);
-            keep(program, &mut head[first], &mut tail[0]);
+            reuse_in(program, &mut head[first], &mut tail[0]);
         }
     }
 }
 
 /// Replaces the expensive values of a map that a reduction over the same space computes too.
-fn keep(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
+fn reuse_in(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
     let same = reduction.extents == map.extents && map.core == Core::Map;
     let Core::Reduce { prologue, .. } = &reduction.core else { return };
     if !same {
         return;
     }
-    let mut keys = Keys::default();
+    let mut keys = ValueKeys::default();
     let known = keys.number(reduction, prologue);
     let found = keys.number(map, &map.body);
     let twin = |v: usize| known.iter().position(|k| *k == found[v]);
@@ -77,12 +79,12 @@ fn keep(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
         users.map(|(u, _)| u).any(|u| twin(u).is_none())
             || map.stores.iter().any(|s| s.value.0 as usize == v)
     };
-    let shared: Vec<(usize, usize)> = (0..found.len())
+    let common: Vec<(usize, usize)> = (0..found.len())
         .filter(|&v| heavy[v] && matches!(map.body.insts[v], Inst::Op { .. }) && outermost(v))
         .filter_map(|v| Some((v, twin(v)?)))
         .collect();
-    for (value, twin) in shared {
-        let access = kept(program, reduction, Val(twin as u32));
+    for (value, twin) in common {
+        let access = stored_value(program, reduction, Val(twin as u32));
         map.accesses.push(access);
         map.body.insts[value] = Inst::Load(AccessId(map.accesses.len() as u32 - 1));
     }
@@ -116,7 +118,7 @@ fn uses(inst: &Inst, value: usize) -> bool {
 }
 
 /// The store of a value of a reduction's prologue; adds a buffer if there is no store.
-fn kept(program: &mut Program, reduction: &mut Kernel, value: Val) -> Access {
+fn stored_value(program: &mut Program, reduction: &mut Kernel, value: Val) -> Access {
     let mut strides: SmallVec<[isize; 6]> = SmallVec::from_elem(1, reduction.extents.len());
     for d in (1..strides.len()).rev() {
         strides[d - 1] = strides[d] * reduction.extents[d] as isize;

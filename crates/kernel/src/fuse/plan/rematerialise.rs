@@ -1,14 +1,14 @@
 //! Rematerialisation: decides whether two kernels both compute a large value that both need, as the
 //! forward and the backward half of a training step do.
 
-use super::{Demand, Homes, Planner};
+use super::{Demand, FusedInto, Planner};
 use crate::fuse::cost;
 use girih_ir::{Class, Node, NodeId};
 use smallvec::SmallVec;
 
 /// The work of a kernel that computes a value.
 struct Work {
-    home: u32,
+    kernel: u32,
     /// Elements of the value.
     numel: usize,
     cost: u32,
@@ -19,15 +19,20 @@ struct Work {
 impl Planner<'_> {
     /// True if the later kernel reads all operands of the value anyway, and computing the value is
     /// cheaper than storing and loading it.
-    pub(super) fn costs_less_than_memory(&self, id: NodeId, node: &Node, demand: Demand) -> bool {
-        let Homes::Two(a, b) = demand.homes else { return false };
+    pub(super) fn is_cheaper_to_rematerialise(
+        &self,
+        id: NodeId,
+        node: &Node,
+        demand: Demand,
+    ) -> bool {
+        let FusedInto::Two(a, b) = demand.fused_into else { return false };
         let numel = node.spec.numel();
         let large = numel.saturating_mul(node.spec.dtype.size()) >= cost::LARGE_BYTES;
         if !large || demand.scattered || demand.output {
             return false;
         }
         // Kernels are planned in reverse.
-        let mut work = Work { home: a.min(b), numel, cost: 0, seen: SmallVec::new() };
+        let mut work = Work { kernel: a.min(b), numel, cost: 0, seen: SmallVec::new() };
         self.add_work(id, &mut work)
     }
 
@@ -48,7 +53,7 @@ impl Planner<'_> {
 
     fn at_hand(&self, id: NodeId, work: &Work) -> bool {
         let op = &self.graph.node(id).op;
-        self.demands[id.index()].homes.iter().any(|home| home == work.home)
+        self.demands[id.index()].fused_into.iter().any(|kernel| kernel == work.kernel)
             || op.class() == Class::Leaf && !op.is_random()
             || self.is_broadcast(id, work.numel)
     }

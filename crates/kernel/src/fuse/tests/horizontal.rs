@@ -40,11 +40,11 @@ fn numbers(n: usize) -> eval::Data {
 fn updates_of_many_parameters_are_one_kernel() {
     let shapes = [[3, 5], [1, 1], [300, 100], [7, 64], [1, 30]];
     let g = momentum(&shapes);
-    let (fused, apart) = (kernels(&g), lower(&g, APART).expect("the graph is primitive"));
-    assert_eq!((parts(&fused), apart.kernels.len()), (vec![5], 5), "{fused}");
+    let (fused, unfused) = (kernels(&g), lower(&g, VERTICAL).expect("the graph is primitive"));
+    assert_eq!((parts(&fused), unfused.kernels.len()), (vec![5], 5), "{fused}");
     let sizes = shapes.iter().flat_map(|[m, n]| [m * n; 3]);
     let arguments: Vec<eval::Data> = sizes.map(numbers).collect();
-    assert_eq!(executed::run(&fused, &arguments), executed::run(&apart, &arguments));
+    assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
     // Each result is written in place of the operand that it updates.
     assert_eq!(takeovers(&fused).len(), 10, "{fused}");
 }
@@ -80,9 +80,9 @@ fn what_reads_a_result_runs_after_it() {
     });
     let small = kernels(&g);
     assert_eq!(parts(&small), [2], "one after the other: {small}");
-    let apart = lower(&g, APART).expect("the graph is primitive");
+    let unfused = lower(&g, VERTICAL).expect("the graph is primitive");
     let x = [numbers(100)];
-    assert_eq!(executed::run(&small, &x), executed::run(&apart, &x));
+    assert_eq!(executed::run(&small, &x), executed::run(&unfused, &x));
 }
 
 #[test]
