@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
 use crate::threads::Threads;
 use girih_kernel::exec::{CompiledGemm, Driver, Hooks, Steady};
-use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, Rows};
+use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
@@ -72,7 +72,7 @@ struct InOrder {
 }
 
 impl InOrder {
-    fn new(rows: &Rows, often: bool) -> InOrder {
+    fn new(rows: &RowwiseCore, often: bool) -> InOrder {
         let mut bytes = 0;
         let place = |local: &Local| {
             let at = bytes;

@@ -2,7 +2,7 @@
 //! are not times.
 
 use crate::control::{Control, Flow};
-use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, Rows};
+use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, RowwiseCore};
 use girih_ir::{DType, OpCode};
 use smallvec::SmallVec;
 
@@ -129,7 +129,7 @@ impl Kernel {
     }
 
     /// The traffic of its parts, except for intermediate results.
-    fn rows_traffic(&self, rows: &Rows, buffers: &[Buffer]) -> Traffic {
+    fn rows_traffic(&self, rows: &RowwiseCore, buffers: &[Buffer]) -> Traffic {
         let parts = rows.parts.iter().map(|p| p.traffic(buffers));
         let flops = parts.fold(0u64, |sum, t| sum.saturating_add(t.flops));
         let (mut reads, mut writes) =

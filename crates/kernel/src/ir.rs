@@ -167,7 +167,7 @@ pub enum Core {
     /// Maps, reductions and GEMMs that run a few rows at a time: each part on these rows,
     /// then the next part on the same rows. The space is one parallel dimension, the rows. There is
     /// no body, and the parts store their own results.
-    Rows(Box<Rows>),
+    Rows(Box<RowwiseCore>),
     /// A library routine on whole rows or matrices. The space is one parallel dimension, the
     /// batch; there is no body, and the routine stores its own results.
     Library(Box<Routine>),
@@ -194,7 +194,7 @@ pub struct GemmDims {
 /// So the rows of A of a GEMM may come from other parts, and its result may go to them:
 /// the scores of an attention exist for a few queries at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rows {
+pub struct RowwiseCore {
     /// Maps, reductions and GEMMs, in order.
     pub parts: Vec<Kernel>,
     /// Buffers that only the parts use. They hold the rows that are being computed, and have no
@@ -211,7 +211,7 @@ pub struct Local {
     pub row_bytes: usize,
 }
 
-impl Rows {
+impl RowwiseCore {
     /// If the parts are maps that compute operands of a GEMM (prologues), followed by
     /// that GEMM: the maps and the GEMM. Each map's result is a local in the
     /// order of its points, which nothing else reads. Over a single row, the operands need not

@@ -26,5 +26,5 @@ pub use exec::{Bindings, BodyPart, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, GemmDims, Inst, Item, Kernel,
-    Local, Program, ReduceOp, Routine, Rows, Store, Val,
+    Local, Program, ReduceOp, Routine, RowwiseCore, Store, Val,
 };

@@ -63,7 +63,7 @@ pub(crate) mod tests;
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{
     Access, Block, Buffer, BufferId, BufferKind, Core, Inst, Item, Kernel, Local, Program,
-    ReduceOp, Routine, Rows, Val,
+    ReduceOp, Routine, RowwiseCore, Val,
 };
 use girih_ir::Literal;
 use girih_ir::ops::fields::Context;
@@ -384,7 +384,7 @@ fn is_plain(name: &str) -> bool {
 }
 
 /// The locals, then the parts.
-fn rows_text(f: &mut fmt::Formatter<'_>, rows: &Rows) -> fmt::Result {
+fn rows_text(f: &mut fmt::Formatter<'_>, rows: &RowwiseCore) -> fmt::Result {
     for Local { buffer, row_bytes } in &rows.locals {
         writeln!(f, "  local {buffer}: {row_bytes} bytes a row")?;
     }

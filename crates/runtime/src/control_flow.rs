@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError};
 mod memory;
 mod stages;
 use memory::Temporaries;
-use stages::{Group, Role, Stages, group_time, role, segment_time};
+use stages::{Group, StageRole, Stages, group_time, role, segment_time};
 
 /// The maximum number of branches of one op, because a step numbers branches by a byte.
 const MOST_BRANCHES: usize = 256;
@@ -137,7 +137,7 @@ impl<'a> Assembly<'a> {
             time: 0,
         };
         for (id, &argument) in graph.arguments().zip(kept_arguments) {
-            if role(graph.node(id)) == Role::Argument {
+            if role(graph.node(id)) == StageRole::Argument {
                 let placement = Placement::Argument(argument);
                 let size = graph.spec(id).size_bytes();
                 assembly.buffers[id.index()] = Some(assembly.buffer(placement, size));
@@ -212,7 +212,8 @@ impl<'a> Assembly<'a> {
             return Ok(());
         }
         for (id, node) in graph.nodes().rev() {
-            let computed = role(node) == Role::Segment && self.stages.stage[id.index()] == stage;
+            let computed =
+                role(node) == StageRole::Segment && self.stages.stage[id.index()] == stage;
             if needed[id.index()] && computed {
                 node.inputs.iter().for_each(|i| needed[i.index()] = true);
             }
@@ -222,7 +223,7 @@ impl<'a> Assembly<'a> {
         for (id, node) in graph.nodes().filter(|(id, _)| needed[id.index()]) {
             let here = self.stages.stage[id.index()] == stage;
             map[id.index()] = Some(match role(node) {
-                role if role == Role::Copied || (role == Role::Segment && here) => {
+                role if role == StageRole::Copied || (role == StageRole::Segment && here) => {
                     let inputs = node.inputs.iter();
                     let inputs = inputs.map(|i| map[i.index()].expect("inputs come first"));
                     given.extend(self.words[id.index()].map(Given::Word));

@@ -41,9 +41,9 @@ pub(super) struct OperandBlock {
 impl Prologue {
     /// The prologue of the operand with that `layout`, whose `sizes` are rows or columns, and K.
     /// `None` unless one of the maps computes the operand in lines. The maps are those of a
-    /// [`Rows::product`].
+    /// [`RowwiseCore::prologues_and_gemm`].
     ///
-    /// [`Rows::product`]: girih_kernel::Rows::product
+    /// [`RowwiseCore::prologues_and_gemm`]: girih_kernel::RowwiseCore::prologues_and_gemm
     pub fn new(maps: &[Kernel], layout: &Operand, sizes: [usize; 2]) -> Option<Prologue> {
         let makes = |map: &&Kernel| map.stores[0].access.buffer.0 as usize == layout.buffer;
         let map = maps.iter().find(makes)?;

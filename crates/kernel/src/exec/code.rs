@@ -21,7 +21,7 @@ pub(crate) const NONE: Reg = Reg::MAX;
 
 /// The location of a register's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum RegisterPlace {
     /// At that byte of the slots.
     Slot(u32),
     /// At that word of the constants.
@@ -140,7 +140,7 @@ pub(crate) struct Write {
 
 /// A prepared block.
 pub(crate) struct Code {
-    pub places: Vec<Place>,
+    pub places: Vec<RegisterPlace>,
     /// Constants, one block each, in words of eight bytes.
     pub consts: Vec<u64>,
     pub setup: Vec<Step>,
@@ -225,9 +225,9 @@ impl<'a> Frame<'a> {
         for (i, place) in code.places.iter().enumerate() {
             let address = match *place {
                 // SAFETY: the offset lies within the `slot_bytes` the caller provides.
-                Place::Slot(offset) => unsafe { slots.add(offset as usize) },
-                Place::Const(word) => code.consts[word as usize..].as_ptr() as *mut u8,
-                Place::Outside => std::ptr::null_mut(),
+                RegisterPlace::Slot(offset) => unsafe { slots.add(offset as usize) },
+                RegisterPlace::Const(word) => code.consts[word as usize..].as_ptr() as *mut u8,
+                RegisterPlace::Outside => std::ptr::null_mut(),
             };
             // SAFETY: `regs` holds a pointer per register.
             unsafe { *regs.add(i) = address };

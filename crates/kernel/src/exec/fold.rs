@@ -126,8 +126,8 @@ fn lanes<T: Copy, M: Monoid<T>>(x: &[T], out: &mut [T]) {
     halve::<T, M, 1>(std::hint::black_box(&b), out);
 }
 
-struct Rows<M, T>(PhantomData<(M, T)>);
-impl<T: Copy, M: Monoid<T>> Loop for Rows<M, T> {
+struct FoldRows<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for FoldRows<M, T> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, x: *const u8, len: *const u8, _: *const u8, rows: usize) {
         let len = len as usize;
@@ -189,7 +189,7 @@ impl<T: Copy, M: Monoid<T>> Loop for Identity<M, T> {
 
 fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
     Fold {
-        rows: select::<Rows<M, T>>(isa),
+        rows: select::<FoldRows<M, T>>(isa),
         blocks: select::<Blocks<M, T>>(isa),
         combine: select::<Combine<M, T>>(isa),
         identity: select::<Identity<M, T>>(isa),

@@ -46,7 +46,7 @@ pub struct BodyPart {
 }
 
 /// A prepared matmul.
-pub(super) struct PortableGemm {
+pub(super) struct PreparedGemm {
     body: Code,
     lhs: Operand,
     rhs: Operand,
@@ -98,13 +98,13 @@ impl Operand {
     }
 }
 
-impl PortableGemm {
+impl PreparedGemm {
     pub fn new(
         kernel: &Kernel,
         (lhs, rhs): (&Access, &Access),
         dtype: DType,
         target: Target<'_>,
-    ) -> PortableGemm {
+    ) -> PreparedGemm {
         let order = parallel_order(kernel);
         let body = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
         let k = kernel.reduced();
@@ -116,7 +116,7 @@ impl PortableGemm {
             true => extending_axpy(rhs.dtype, dtype, target.isa),
             false => axpy(dtype, target.isa),
         };
-        PortableGemm {
+        PreparedGemm {
             lhs: operand(kernel, &order, lhs),
             rhs: operand(kernel, &order, rhs),
             n_stride: rhs.strides[kernel.parallel - 1],

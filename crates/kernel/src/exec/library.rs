@@ -10,24 +10,24 @@ use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
 /// A prepared routine.
-pub(super) struct Library {
+pub(super) struct PreparedLibrary {
     routine: Routine,
     batches: usize,
     per_chunk: usize,
     cost_ps: usize,
 }
 
-impl Library {
-    pub fn new(kernel: &Kernel, routine: &Routine) -> Library {
+impl PreparedLibrary {
+    pub fn new(kernel: &Kernel, routine: &Routine) -> PreparedLibrary {
         if routine.op.as_host().is_some() {
             // The time of a host op is unknown; assume that it is worth a thread.
             let cost_ps = chunk_ps();
-            return Library { routine: routine.clone(), batches: 1, per_chunk: 1, cost_ps };
+            return PreparedLibrary { routine: routine.clone(), batches: 1, per_chunk: 1, cost_ps };
         }
         let dims: Vec<&[usize]> = routine.operands.iter().map(|i| &i.dims[..]).collect();
         let cost_ps = library::cost_ps(routine.op.code, &dims);
         let per_chunk = (chunk_ps() / cost_ps.max(1)).max(1);
-        Library { routine: routine.clone(), batches: kernel.extents[0], per_chunk, cost_ps }
+        PreparedLibrary { routine: routine.clone(), batches: kernel.extents[0], per_chunk, cost_ps }
     }
 
     pub fn chunks(&self) -> usize {

@@ -6,7 +6,7 @@ mod halves;
 use super::BLOCK;
 use super::cast::{compute, is_half};
 use super::chain::{ChainFold, ChainOp, Target};
-use super::code::{Code, Direct, NONE, Place, RandomFn, Reg, Source, Step, Write};
+use super::code::{Code, Direct, NONE, RandomFn, Reg, RegisterPlace, Source, Step, Write};
 use super::fused::{FoldOf, Fuse};
 use super::ops::exact_on_halves;
 use super::stream::Stream;
@@ -63,7 +63,7 @@ pub(crate) struct Lower<'a> {
     /// The most points per call, if functions and reads across the rows do everything.
     pub tile: usize,
     regs: Vec<Register>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<RegisterPlace>>,
     steps: Vec<Step>,
     directs: Vec<Direct>,
     reads: Vec<u32>,
@@ -113,7 +113,7 @@ impl<'a> Lower<'a> {
         self.vals[val.0 as usize]
     }
 
-    fn reg(&mut self, dtype: DType, place: Option<Place>, invariant: bool) -> Reg {
+    fn reg(&mut self, dtype: DType, place: Option<RegisterPlace>, invariant: bool) -> Reg {
         assert!(self.regs.len() < NONE as usize, "a kernel has fewer than 65535 values");
         self.regs.push(Register { dtype, invariant, constant: None });
         self.places.push(place);
@@ -168,7 +168,7 @@ impl<'a> Lower<'a> {
                 self.random(*code, *argument, walk, *dtype)
             }
             Inst::Core { dtype } => {
-                let raw = self.reg(compute(*dtype), Some(Place::Outside), false);
+                let raw = self.reg(compute(*dtype), Some(RegisterPlace::Outside), false);
                 self.core = raw;
                 self.rounded(raw, *dtype)
             }
@@ -250,7 +250,7 @@ impl<'a> Lower<'a> {
         }
         self.cost += 10 * size;
         let raw = if walk.is_dense() {
-            let reg = self.reg(access.dtype, Some(Place::Outside), false);
+            let reg = self.reg(access.dtype, Some(RegisterPlace::Outside), false);
             self.directs.push(Direct { reg, buffer, offset: walk.offset, size: size as u8 });
             reg
         } else {
@@ -376,10 +376,10 @@ impl<'a> Lower<'a> {
         let tile = narrow && keep.is_empty() && steps.iter().all(by_itself);
         let block = if tile { self.tile } else { BLOCK };
         let slot_bytes = self.place(&setup, &steps, &writes, kept, block);
-        let place = |p: Option<Place>| p.unwrap_or(Place::Slot(0));
+        let place = |p: Option<RegisterPlace>| p.unwrap_or(RegisterPlace::Slot(0));
         let in_place = |stream: &Stream| match stream {
             Stream::Register { reg, size } => {
-                *size == 0 || self.place_of(*reg) == Some(Place::Outside)
+                *size == 0 || self.place_of(*reg) == Some(RegisterPlace::Outside)
             }
             Stream::Memory { .. } | Stream::Total { .. } => true,
         };
@@ -452,7 +452,7 @@ impl<'a> Lower<'a> {
                     consts.resize(start + (points * size).div_ceil(8), word);
                 }
             }
-            self.places[reg as usize] = Some(Place::Const(start as u32));
+            self.places[reg as usize] = Some(RegisterPlace::Const(start as u32));
         }
         (consts, narrow)
     }
@@ -483,7 +483,7 @@ impl<'a> Lower<'a> {
         };
         for out in setup.iter().map(Step::out) {
             let size = self.regs[out as usize].dtype.size();
-            self.places[out as usize] = Some(Place::Slot(fresh(size)));
+            self.places[out as usize] = Some(RegisterPlace::Slot(fresh(size)));
         }
         for (i, step) in steps.iter().enumerate() {
             let (outs, mut done) = (step.outs(), step.uses());
@@ -492,14 +492,14 @@ impl<'a> Lower<'a> {
             for &out in &outs {
                 let size = self.regs[out as usize].dtype.size();
                 let slot = free[size].pop().unwrap_or_else(|| fresh(size));
-                self.places[out as usize] = Some(Place::Slot(slot));
+                self.places[out as usize] = Some(RegisterPlace::Slot(slot));
             }
             done.extend(outs);
             done.sort_unstable();
             done.dedup();
             for r in done.into_iter().filter(|&r| last[r as usize] == Some(i)) {
                 let Register { dtype, invariant, .. } = self.regs[r as usize];
-                if let (false, Some(Place::Slot(at))) = (invariant, self.place_of(r)) {
+                if let (false, Some(RegisterPlace::Slot(at))) = (invariant, self.place_of(r)) {
                     free[dtype.size()].push(at);
                 }
             }
@@ -507,7 +507,7 @@ impl<'a> Lower<'a> {
         bytes
     }
 
-    fn place_of(&self, reg: Reg) -> Option<Place> {
+    fn place_of(&self, reg: Reg) -> Option<RegisterPlace> {
         self.places.get(reg as usize).copied().flatten()
     }
 }

@@ -9,10 +9,10 @@ use crate::ir::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
 
 /// A prepared map.
-pub(super) struct Map {
+pub(super) struct PreparedMap {
     /// One part; or whole tiles and the remainders beside them; for several maps, those of each
     /// map.
-    parts: SmallVec<[Part; 1]>,
+    parts: SmallVec<[MapPart; 1]>,
 }
 
 /// The parallel dimensions in their own order.
@@ -131,7 +131,7 @@ fn split_off(kernel: &mut Kernel, dim: usize, at: usize) -> Option<Kernel> {
 }
 
 /// Points of a map that are computed in one order.
-struct Part {
+struct MapPart {
     code: Code,
     points: usize,
     chunk: usize,
@@ -139,20 +139,20 @@ struct Part {
     single: Option<SingleCall>,
 }
 
-impl Part {
-    fn new(kernel: &Kernel, code: Code) -> Part {
+impl MapPart {
+    fn new(kernel: &Kernel, code: Code) -> MapPart {
         let points = kernel.points();
         let grain = if code.block == usize::MAX { BLOCK } else { code.block };
         let chunk = chunk_points(points, code.cost_ps, grain);
         let single = if points <= chunk { SingleCall::new(&code, points) } else { None };
-        Part { code, points, chunk, single }
+        MapPart { code, points, chunk, single }
     }
 
     /// A part in the order of its dimensions.
-    fn plain(kernel: &Kernel, target: Target<'_>) -> Part {
+    fn plain(kernel: &Kernel, target: Target<'_>) -> MapPart {
         let order = parallel_order(kernel);
         let code = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
-        Part::new(kernel, code)
+        MapPart::new(kernel, code)
     }
 
     fn chunks(&self) -> usize {
@@ -178,20 +178,25 @@ impl Part {
     }
 }
 
-impl Map {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> Map {
+impl PreparedMap {
+    pub fn new(kernel: &Kernel, target: Target<'_>) -> PreparedMap {
         let Some(tiles) = Tiles::of(kernel) else {
-            return Map { parts: smallvec![Part::plain(kernel, target)] };
+            return PreparedMap { parts: smallvec![MapPart::plain(kernel, target)] };
         };
         let (whole, rest) = tiles.cut(kernel);
-        let mut parts = smallvec![Part::new(&whole, tiles.code(&whole, target))];
-        parts.extend(rest.iter().map(|part| Part::plain(part, target)));
-        Map { parts }
+        let mut parts = smallvec![MapPart::new(&whole, tiles.code(&whole, target))];
+        parts.extend(rest.iter().map(|part| MapPart::plain(part, target)));
+        PreparedMap { parts }
     }
 
     /// Several maps that may run concurrently.
-    pub fn of_all(kernels: &[Kernel], target: Target<'_>) -> Map {
-        Map { parts: kernels.iter().flat_map(|kernel| Map::new(kernel, target).parts).collect() }
+    pub fn of_all(kernels: &[Kernel], target: Target<'_>) -> PreparedMap {
+        PreparedMap {
+            parts: kernels
+                .iter()
+                .flat_map(|kernel| PreparedMap::new(kernel, target).parts)
+                .collect(),
+        }
     }
 
     /// The codes of all parts.
@@ -200,7 +205,7 @@ impl Map {
     }
 
     pub fn chunks(&self) -> usize {
-        self.parts.iter().map(Part::chunks).sum()
+        self.parts.iter().map(MapPart::chunks).sum()
     }
 
     pub fn cost_ps(&self) -> usize {
@@ -214,7 +219,7 @@ impl Map {
     /// As [`super::Prepared::run`].
     #[inline]
     pub unsafe fn run_single_call(&self, bindings: &Bindings<'_>) -> bool {
-        let [Part { code, single: Some(single), .. }] = &self.parts[..] else { return false };
+        let [MapPart { code, single: Some(single), .. }] = &self.parts[..] else { return false };
         // SAFETY: the caller's promise; the part's own code.
         unsafe { single.run(code, bindings) };
         true
@@ -228,7 +233,7 @@ impl Map {
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
     ) -> Ran {
-        let [Part { code, single: Some(single), .. }] = &self.parts[..] else { return None };
+        let [MapPart { code, single: Some(single), .. }] = &self.parts[..] else { return None };
         // SAFETY: the caller's promise; the part's own code.
         unsafe { single.run_steady(code, steady, bindings, proceed) }
     }

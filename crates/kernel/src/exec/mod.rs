@@ -168,19 +168,19 @@ impl Scratch {
     }
 }
 
-enum Form {
-    Map(Box<map::Map>),
-    Reduce(Box<reduce::Reduce>),
-    Gemm(Box<gemm::PortableGemm>),
-    Scatter(Box<scatter::Scatter>),
-    Rows(Box<rows::Rows>),
-    Library(Box<library::Library>),
+enum PreparedCore {
+    Map(Box<map::PreparedMap>),
+    Reduce(Box<reduce::PreparedReduce>),
+    Gemm(Box<gemm::PreparedGemm>),
+    Scatter(Box<scatter::PreparedScatter>),
+    Rows(Box<rows::PreparedRows>),
+    Library(Box<library::PreparedLibrary>),
     Control(Box<control::Portable>),
 }
 
 /// A kernel that is ready to run; see the module's description.
 pub struct Prepared {
-    form: Form,
+    core: PreparedCore,
     /// The number of chunks of each phase; 0 for a phase that does not exist.
     chunks: [usize; 2],
     /// If the kernel only copies elements to the same positions of another buffer: the source and
@@ -212,65 +212,65 @@ impl Prepared {
     fn target(kernel: &Kernel, target: Target<'_>) -> Prepared {
         let isa = target.isa;
         assert!(isa <= Isa::machine(), "{isa:?} is not available on this machine");
-        let (form, chunks) = match &kernel.core {
+        let (core, chunks) = match &kernel.core {
             Core::Map => {
-                let map = map::Map::new(kernel, target);
+                let map = map::PreparedMap::new(kernel, target);
                 let chunks = [map.chunks(), 0];
-                (Form::Map(Box::new(map)), chunks)
+                (PreparedCore::Map(Box::new(map)), chunks)
             }
             Core::Reduce { .. } => match Short::of(kernel) {
                 Some(Short { kept: None, results }) => {
-                    let map = map::Map::new(&results, target);
+                    let map = map::PreparedMap::new(&results, target);
                     let chunks = [map.chunks(), 0];
-                    (Form::Map(Box::new(map)), chunks)
+                    (PreparedCore::Map(Box::new(map)), chunks)
                 }
                 _ => {
-                    let reduce = reduce::Reduce::new(kernel, target);
+                    let reduce = reduce::PreparedReduce::new(kernel, target);
                     let chunks = reduce.chunks();
-                    (Form::Reduce(Box::new(reduce)), chunks)
+                    (PreparedCore::Reduce(Box::new(reduce)), chunks)
                 }
             },
             Core::Gemm { lhs, rhs, dtype, .. } => {
-                let gemm = gemm::PortableGemm::new(kernel, (lhs, rhs), *dtype, target);
+                let gemm = gemm::PreparedGemm::new(kernel, (lhs, rhs), *dtype, target);
                 let chunks = [gemm.chunks(), 0];
-                (Form::Gemm(Box::new(gemm)), chunks)
+                (PreparedCore::Gemm(Box::new(gemm)), chunks)
             }
             Core::Scatter { .. } => {
-                let scatter = scatter::Scatter::new(kernel, target);
+                let scatter = scatter::PreparedScatter::new(kernel, target);
                 let chunks = scatter.chunks();
-                (Form::Scatter(Box::new(scatter)), chunks)
+                (PreparedCore::Scatter(Box::new(scatter)), chunks)
             }
             Core::Rows(definition) if kernel.points() == 1 && definition.are_independent() => {
-                let map = map::Map::of_all(&definition.parts, target);
+                let map = map::PreparedMap::of_all(&definition.parts, target);
                 let chunks = [map.chunks(), 0];
-                (Form::Map(Box::new(map)), chunks)
+                (PreparedCore::Map(Box::new(map)), chunks)
             }
             Core::Rows(definition) => {
-                let rows = rows::Rows::new(kernel, definition, target);
+                let rows = rows::PreparedRows::new(kernel, definition, target);
                 let chunks = [rows.chunks(), 0];
-                (Form::Rows(Box::new(rows)), chunks)
+                (PreparedCore::Rows(Box::new(rows)), chunks)
             }
             Core::Library(routine) => {
-                let library = library::Library::new(kernel, routine);
+                let library = library::PreparedLibrary::new(kernel, routine);
                 let chunks = [library.chunks(), 0];
-                (Form::Library(Box::new(library)), chunks)
+                (PreparedCore::Library(Box::new(library)), chunks)
             }
             Core::Control(control) => {
-                (Form::Control(Box::new(control::Portable::new(control, isa))), [1, 0])
+                (PreparedCore::Control(Box::new(control::Portable::new(control, isa))), [1, 0])
             }
         };
-        Prepared { form, chunks, copied: copied(kernel) }
+        Prepared { core, chunks, copied: copied(kernel) }
     }
 
     /// The generated functions of the kernel's chains, in the order in which they run.
     pub fn functions(&self) -> Vec<&dyn Compiled> {
-        let codes: Vec<&code::Code> = match &self.form {
-            Form::Map(m) => m.codes(),
-            Form::Reduce(r) => r.codes().to_vec(),
-            Form::Gemm(m) => vec![m.code()],
-            Form::Scatter(s) => vec![s.code()],
-            Form::Rows(r) => r.codes(),
-            Form::Library(_) | Form::Control(_) => vec![],
+        let codes: Vec<&code::Code> = match &self.core {
+            PreparedCore::Map(m) => m.codes(),
+            PreparedCore::Reduce(r) => r.codes().to_vec(),
+            PreparedCore::Gemm(m) => vec![m.code()],
+            PreparedCore::Scatter(s) => vec![s.code()],
+            PreparedCore::Rows(r) => r.codes(),
+            PreparedCore::Library(_) | PreparedCore::Control(_) => vec![],
         };
         codes.into_iter().flat_map(code::Code::functions).collect()
     }
@@ -278,8 +278,8 @@ impl Prepared {
     /// The generated machine code of the kernel, one entry per function, including constants.
     pub fn code(&self) -> Vec<Vec<u8>> {
         let chains = self.functions().into_iter().map(|f| f.code().to_vec());
-        let gemms: Vec<Vec<u8>> = match &self.form {
-            Form::Rows(r) => r.gemms().flat_map(|p| p.code()).collect(),
+        let gemms: Vec<Vec<u8>> = match &self.core {
+            PreparedCore::Rows(r) => r.gemms().flat_map(|p| p.code()).collect(),
             _ => Vec::new(),
         };
         chains.chain(gemms).collect()
@@ -299,23 +299,23 @@ impl Prepared {
 
     /// Bytes of shared workspace that a run needs; often 0.
     pub fn workspace_bytes(&self) -> usize {
-        match &self.form {
-            Form::Reduce(r) => r.workspace_bytes(),
-            Form::Control(c) => c.workspace_bytes(),
+        match &self.core {
+            PreparedCore::Reduce(r) => r.workspace_bytes(),
+            PreparedCore::Control(c) => c.workspace_bytes(),
             _ => 0,
         }
     }
 
     /// Rough time of the whole kernel on one core, in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
-        let ps = match &self.form {
-            Form::Map(m) => m.cost_ps(),
-            Form::Reduce(r) => r.cost_ps(),
-            Form::Gemm(m) => m.cost_ps(),
-            Form::Scatter(s) => s.cost_ps(),
-            Form::Rows(r) => r.cost_ps(),
-            Form::Library(l) => l.cost_ps(),
-            Form::Control(c) => c.cost_ps(),
+        let ps = match &self.core {
+            PreparedCore::Map(m) => m.cost_ps(),
+            PreparedCore::Reduce(r) => r.cost_ps(),
+            PreparedCore::Gemm(m) => m.cost_ps(),
+            PreparedCore::Scatter(s) => s.cost_ps(),
+            PreparedCore::Rows(r) => r.cost_ps(),
+            PreparedCore::Library(l) => l.cost_ps(),
+            PreparedCore::Control(c) => c.cost_ps(),
         };
         ps as u64 / 1000
     }
@@ -342,14 +342,14 @@ impl Prepared {
         debug_assert!(chunk < self.chunks[phase]);
         // SAFETY: the caller's promise.
         unsafe {
-            match &self.form {
-                Form::Map(m) => m.run_chunk(chunk, bindings, scratch),
-                Form::Reduce(r) => r.run_chunk(phase, chunk, bindings, scratch),
-                Form::Gemm(m) => m.run_chunk(chunk, bindings, scratch),
-                Form::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
-                Form::Rows(r) => r.run_chunk(chunk, bindings, scratch),
-                Form::Library(l) => l.run_chunk(chunk, bindings, team),
-                Form::Control(c) => c.run(bindings, scratch),
+            match &self.core {
+                PreparedCore::Map(m) => m.run_chunk(chunk, bindings, scratch),
+                PreparedCore::Reduce(r) => r.run_chunk(phase, chunk, bindings, scratch),
+                PreparedCore::Gemm(m) => m.run_chunk(chunk, bindings, scratch),
+                PreparedCore::Scatter(s) => s.run_chunk(phase, chunk, bindings, scratch),
+                PreparedCore::Rows(r) => r.run_chunk(chunk, bindings, scratch),
+                PreparedCore::Library(l) => l.run_chunk(chunk, bindings, team),
+                PreparedCore::Control(c) => c.run(bindings, scratch),
             }
         }
     }
@@ -361,9 +361,9 @@ impl Prepared {
     /// As [`Prepared::run`].
     #[inline]
     pub unsafe fn run_single_call(&self, bindings: &Bindings<'_>) -> bool {
-        match &self.form {
+        match &self.core {
             // SAFETY: the caller's promise.
-            Form::Map(m) => unsafe { m.run_single_call(bindings) },
+            PreparedCore::Map(m) => unsafe { m.run_single_call(bindings) },
             _ => false,
         }
     }
@@ -380,9 +380,9 @@ impl Prepared {
         bindings: &Bindings<'_>,
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
     ) -> Ran {
-        match &self.form {
+        match &self.core {
             // SAFETY: the caller's promise.
-            Form::Map(m) if self.copied.is_none() => unsafe {
+            PreparedCore::Map(m) if self.copied.is_none() => unsafe {
                 m.run_steady(steady, bindings, proceed)
             },
             _ => None,
@@ -431,7 +431,9 @@ impl Prepared {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let Form::Gemm(m) = &self.form else { unreachable!("only a GEMM's body runs alone") };
+        let PreparedCore::Gemm(m) = &self.core else {
+            unreachable!("only a GEMM's body runs alone")
+        };
         // SAFETY: the caller's promise.
         unsafe { m.run_body(part, bindings, scratch) }
     }
@@ -439,7 +441,7 @@ impl Prepared {
     /// Prefetches the memory that [`Prepared::run_body`] will access for a part, where that is
     /// known to help; does not prefetch the sums.
     pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
-        if let Form::Gemm(m) = &self.form {
+        if let PreparedCore::Gemm(m) = &self.core {
             m.ask_for(part, bindings);
         }
     }

@@ -35,7 +35,7 @@ enum Kind {
 }
 
 /// A prepared reduction.
-pub(super) struct Reduce {
+pub(super) struct PreparedReduce {
     prologue: Code,
     value: Reg,
     /// Bytes of the prologue's value in its compute type.
@@ -90,8 +90,8 @@ fn prefers_outer(kernel: &Kernel, prologue: &crate::Block) -> bool {
     votes > 0 && kernel.points() > 1
 }
 
-impl Reduce {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> Reduce {
+impl PreparedReduce {
+    pub fn new(kernel: &Kernel, target: Target<'_>) -> PreparedReduce {
         let Core::Reduce { prologue, value, op, stores } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
@@ -117,7 +117,7 @@ impl Reduce {
         } else {
             Kind::Fold(fold::fold(*op, dtype, target.isa))
         };
-        let mut reduce = Reduce {
+        let mut reduce = PreparedReduce {
             prologue,
             value: reg,
             size: compute(dtype).size(),
@@ -221,7 +221,7 @@ impl Reduce {
     /// The second phase: combines the partial results of a block of points.
     ///
     /// # Safety
-    /// As [`Reduce::run_chunk`].
+    /// As [`PreparedReduce::run_chunk`].
     unsafe fn combine_chunk(
         &self,
         chunk: usize,
@@ -244,7 +244,7 @@ impl Reduce {
     /// reduces the whole range and runs the body.
     ///
     /// # Safety
-    /// As [`Reduce::run_chunk`].
+    /// As [`PreparedReduce::run_chunk`].
     unsafe fn run_part(
         &self,
         part: Option<usize>,
@@ -343,7 +343,7 @@ impl Reduce {
     }
 
     /// # Safety
-    /// As [`Reduce::reduce`].
+    /// As [`PreparedReduce::reduce`].
     unsafe fn inner(
         &self,
         fold: &Fold,
@@ -388,7 +388,7 @@ impl Reduce {
     /// Reduces rows of at most a block, several per run; there is room for a block of results.
     ///
     /// # Safety
-    /// As [`Reduce::reduce`], of the whole range.
+    /// As [`PreparedReduce::reduce`], of the whole range.
     unsafe fn inner_short(
         &self,
         fold: &Fold,
@@ -426,7 +426,7 @@ impl Reduce {
     /// of several rows, or a power of two of blocks.
     ///
     /// # Safety
-    /// As [`Reduce::reduce`]; `total` holds the results of blocks.
+    /// As [`PreparedReduce::reduce`]; `total` holds the results of blocks.
     unsafe fn inner_blocks(
         &self,
         (fold, total): (&Fold, Reg),
@@ -471,7 +471,7 @@ impl Reduce {
     }
 
     /// # Safety
-    /// As [`Reduce::reduce`].
+    /// As [`PreparedReduce::reduce`].
     unsafe fn outer(
         &self,
         fold: &Fold,
@@ -499,7 +499,7 @@ impl Reduce {
     /// Folds at most a block of rows of the `n` points from `start` on into the first lane.
     ///
     /// # Safety
-    /// As [`Reduce::reduce`].
+    /// As [`PreparedReduce::reduce`].
     unsafe fn fold_rows(
         &self,
         fold: &Fold,
@@ -536,7 +536,7 @@ impl Reduce {
     }
 
     /// # Safety
-    /// As [`Reduce::reduce`], of the whole range.
+    /// As [`PreparedReduce::reduce`], of the whole range.
     unsafe fn arg_inner(
         &self,
         arg: &ArgFold,
@@ -568,7 +568,7 @@ impl Reduce {
     }
 
     /// # Safety
-    /// As [`Reduce::reduce`], of the whole range.
+    /// As [`PreparedReduce::reduce`], of the whole range.
     unsafe fn arg_outer(
         &self,
         arg: &ArgFold,

@@ -3,13 +3,13 @@
 
 use super::chain::{CompiledGemm, Target};
 use super::code::Code;
-use super::gemm::PortableGemm;
+use super::gemm::PreparedGemm;
 use super::points::Points;
-use super::reduce::Reduce;
+use super::reduce::PreparedReduce;
 use super::short::Short;
 use super::stream::gcd;
-use super::{Bindings, ExecError, Form, Prepared, Scratch, chunk_points};
-use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program, Rows as Definition};
+use super::{Bindings, ExecError, Prepared, PreparedCore, Scratch, chunk_points};
+use crate::ir::{Buffer, BufferId, BufferKind, Core, Kernel, Program, RowwiseCore};
 use crate::place;
 use crate::tuning::tuning;
 use girih_ir::DType;
@@ -24,7 +24,7 @@ const MAX_GEMM_CHUNKS: usize = 16;
 
 enum RowPart {
     Map(Points),
-    Reduce(Box<Reduce>),
+    Reduce(Box<PreparedReduce>),
     /// A prepared matmul, and a faster implementation of its GEMM.
     Gemm(Box<Prepared>, Option<GemmPart>),
 }
@@ -89,7 +89,7 @@ struct Groups {
 }
 
 /// A prepared kernel over rows.
-pub(super) struct Rows {
+pub(super) struct PreparedRows {
     /// Each with its number of points per row.
     parts: Vec<(RowPart, usize)>,
     locals: Vec<Local>,
@@ -150,8 +150,8 @@ impl Groups {
     }
 }
 
-impl Rows {
-    pub fn new(kernel: &Kernel, definition: &Definition, target: Target<'_>) -> Rows {
+impl PreparedRows {
+    pub fn new(kernel: &Kernel, definition: &RowwiseCore, target: Target<'_>) -> PreparedRows {
         let rows = kernel.points();
         let groups = Groups::new(&definition.parts, rows);
         let (locals, mut local_bytes) = place_locals(definition, groups.rows);
@@ -175,7 +175,7 @@ impl Rows {
         let cost_ps = costs.fold(0, usize::saturating_add);
         let gemms = parts.iter().any(|p| matches!(p.0, RowPart::Gemm(..)));
         let chunk = groups.chunk(cost_ps, gemms);
-        Rows { parts, locals, local_bytes, groups, chunk, cost_ps }
+        PreparedRows { parts, locals, local_bytes, groups, chunk, cost_ps }
     }
 
     /// The codes of all parts.
@@ -225,7 +225,7 @@ impl Rows {
     }
 
     /// # Safety
-    /// As [`Rows::run_chunk`]; the memory is valid for the locals and not used otherwise.
+    /// As [`PreparedRows::run_chunk`]; the memory is valid for the locals and not used otherwise.
     unsafe fn run_groups(
         &self,
         chunk: usize,
@@ -256,7 +256,7 @@ impl Rows {
     /// `first` is true for the first group of a chunk, when no B is packed yet.
     ///
     /// # Safety
-    /// As [`Rows::run_chunk`], for these rows.
+    /// As [`PreparedRows::run_chunk`], for these rows.
     unsafe fn run_group(
         &self,
         rows: Range<usize>,
@@ -305,7 +305,7 @@ impl RowPart {
                 .collect();
         }
         let made = match &part.core {
-            Core::Reduce { .. } => RowPart::Reduce(Box::new(Reduce::new(part, target))),
+            Core::Reduce { .. } => RowPart::Reduce(Box::new(PreparedReduce::new(part, target))),
             Core::Gemm { .. } => {
                 let gemm = Lines::of(part, rows).and_then(|lines| {
                     let run = target.compiler?.rowwise_gemm(part, &lines.lengths(groups))?;
@@ -328,13 +328,13 @@ impl RowPart {
 }
 
 /// The matmul of a prepared kernel.
-fn portable(kernel: &Prepared) -> &PortableGemm {
-    let Form::Gemm(gemm) = &kernel.form else { unreachable!("made from a GEMM") };
+fn portable(kernel: &Prepared) -> &PreparedGemm {
+    let PreparedCore::Gemm(gemm) = &kernel.core else { unreachable!("made from a GEMM") };
     gemm
 }
 
 /// The placement of locals by liveness, for `rows` rows at a time, and the bytes of all.
-fn place_locals(definition: &Definition, rows: usize) -> (Vec<Local>, usize) {
+fn place_locals(definition: &RowwiseCore, rows: usize) -> (Vec<Local>, usize) {
     let most = definition.locals.iter().map(|l| l.buffer.0 as usize + 1).max().unwrap_or(0);
     let empty = Buffer { dtype: DType::U8, numel: 0, kind: BufferKind::Argument(0) };
     let named = definition.parts.iter().flat_map(|p| p.reads().chain(p.writes()));

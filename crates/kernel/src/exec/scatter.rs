@@ -51,11 +51,11 @@ enum Put {
         positions: Reg,
         index: Reg,
     },
-    Rows(Box<Rows>),
+    Rows(Box<ScatteredRows>),
 }
 
 /// Rows: consecutive points that write consecutive elements with the same index.
-struct Rows {
+struct ScatteredRows {
     /// Points of a row.
     row: usize,
     /// The positions of rows for the index 0.
@@ -68,14 +68,14 @@ struct Rows {
     sizes: (usize, usize),
 }
 
-impl Rows {
+impl ScatteredRows {
     /// `None` if rows are too short.
-    fn of(store: &Access, index: &Access, order: &Order, put: BlockFn) -> Option<Rows> {
+    fn of(store: &Access, index: &Access, order: &Order, put: BlockFn) -> Option<ScatteredRows> {
         let walks = [store, index].map(|a| walk(order, a.offset, &a.strides));
         let [(along, 1), (same, 0)] = walks.each_ref().map(Walk::inner) else { return None };
         let row = if same == usize::MAX { along } else { gcd(along, same) };
         let [store_walk, index_walk] = walks;
-        (row >= SHORTEST).then(|| Rows {
+        (row >= SHORTEST).then(|| ScatteredRows {
             row,
             store: store_walk,
             index: index_walk,
@@ -107,7 +107,7 @@ impl Rows {
 }
 
 /// A prepared scatter.
-pub(super) struct Scatter {
+pub(super) struct PreparedScatter {
     code: Code,
     value: Reg,
     put: Put,
@@ -126,8 +126,8 @@ pub(super) struct Scatter {
     each_ps: usize,
 }
 
-impl Scatter {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> Scatter {
+impl PreparedScatter {
+    pub fn new(kernel: &Kernel, target: Target<'_>) -> PreparedScatter {
         let Core::Scatter { mode, zeroed, index, stride, size, independent } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
@@ -140,7 +140,7 @@ impl Scatter {
         let mut lower = Lower::new(kernel, &kernel.body, &order, target);
         let value = lower.val(store.value);
         let (put, put_row) = put_fns(*mode, store.access.dtype, target.isa);
-        let rows = Rows::of(&store.access, index, &order, put_row);
+        let rows = ScatteredRows::of(&store.access, index, &order, put_row);
         let (code, put, each_ps, grain) = match rows {
             Some(rows) => (lower.finish(&[], &[value]), Put::Rows(Box::new(rows)), 150, PART),
             None => {
@@ -161,7 +161,7 @@ impl Scatter {
             }) + reach((*stride, *size));
         let pieces = (dependent * independent).saturating_mul(each_ps) / chunk_ps();
         let chunks = pieces.clamp(1, (independent / grain).max(1));
-        Scatter {
+        PreparedScatter {
             code,
             value,
             put,
@@ -253,10 +253,10 @@ impl Scatter {
     }
 
     /// # Safety
-    /// As [`Scatter::put_range`]; the values are those of these points.
+    /// As [`PreparedScatter::put_range`]; the values are those of these points.
     unsafe fn put_rows(
         &self,
-        rows: &Rows,
+        rows: &ScatteredRows,
         values: *const u8,
         bindings: &Bindings<'_>,
         (p, n): (usize, usize),

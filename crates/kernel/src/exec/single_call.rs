@@ -2,7 +2,7 @@
 //! scratch memory and runs a setup. For a few dozen elements, as in the body of a loop, that takes
 //! longer than the function. Here a run computes only the addresses of the function's streams.
 
-use super::code::{Code, Place, Reg, Source, Step};
+use super::code::{Code, Reg, RegisterPlace, Source, Step};
 use super::stream::{Fused, Pointers, Stream};
 use super::{Bindings, ExecError, Ran, Steady};
 use smallvec::SmallVec;
@@ -160,7 +160,7 @@ fn scalar(code: &Code, step: &Step) -> Option<Origin> {
 
 /// The address of a register's elements, if it is the same in each run.
 fn of_register(code: &Code, reg: Reg) -> Option<Origin> {
-    if let Place::Const(word) = code.places[reg as usize] {
+    if let RegisterPlace::Const(word) = code.places[reg as usize] {
         return Some(Origin::Const(word));
     }
     let step = code.setup.iter().find(|step| step.out() == reg)?;

@@ -3,7 +3,7 @@
 
 use super::kernel::{Builder, Rebuild};
 use super::memo::Memo;
-use super::plan::{self, Group, Plan, Role};
+use super::plan::{self, Group, GroupRole, Plan};
 use super::{Refusals, control, kernel};
 use crate::custom;
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routine};
@@ -40,7 +40,7 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
         let mut planned = false;
         while let Some(group) = groups.next_if(|g| g.root == id) {
             planned = true;
-            if group.role == Role::Library {
+            if group.role == GroupRole::Library {
                 for kernel in called(graph, &group, plan.programs.remove(&id), &mut extra) {
                     push((kernel, group.stores.to_vec()), &mut kernels);
                 }
@@ -218,6 +218,6 @@ impl Group {
         let node = graph.node(root);
         let reduces = matches!(node.op.class(), Class::Reduction | Class::Contraction)
             && !plan::is_empty_reduction(graph, node);
-        Group::new(root, Role::Value, reduces.then_some(root))
+        Group::new(root, GroupRole::Value, reduces.then_some(root))
     }
 }

@@ -5,10 +5,10 @@ mod access;
 
 use super::build::base;
 use super::cost;
-use super::map::{Axis, Dims, Map, NoMap};
+use super::map::{AffineMap, Axis, Dims, NoMap};
 use super::memo::{At, Memo};
-use super::plan::{self, Group, Plan, Role as Purpose, scattered};
-use super::space::{self, Layout, Role};
+use super::plan::{self, Group, GroupRole, Plan, scattered};
+use super::space::{self, DimRole, Layout};
 use super::{Refusal, name};
 use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Store, Val};
 use access::Reach;
@@ -42,7 +42,7 @@ pub(super) struct Builder<'b, 'a> {
     core: Option<(NodeId, Iteration)>,
     layout: Layout,
     /// Distinct maps, by number.
-    maps: Vec<Map>,
+    maps: Vec<AffineMap>,
     /// The map of the core's value.
     core_map: u32,
     accesses: Vec<Access>,
@@ -113,12 +113,12 @@ impl<'b, 'a> Builder<'b, 'a> {
         let value = space::value_of(self.graph, self.group);
         let axes = &self.layout.axes;
         let Some((core, nest)) = &self.core else {
-            let map = Map(axes.iter().cloned().collect());
+            let map = AffineMap(axes.iter().cloned().collect());
             return Ok((value, self.intern(map)));
         };
         let (core, parallel) = (*core, nest.parallel);
         // The parallel axes in order are the axes of the result, except for axes of one element.
-        let kept = Map(axes[..parallel].iter().cloned().collect());
+        let kept = AffineMap(axes[..parallel].iter().cloned().collect());
         let shape = &self.graph.spec(core).shape;
         let result = kept.reshape(&nest.extents[..parallel], shape, &self.layout.extents);
         let result = result.expect("axes of one element do not matter to a map");
@@ -139,8 +139,8 @@ impl<'b, 'a> Builder<'b, 'a> {
         let node = self.graph.node(self.group.root);
         let dtype = node.spec.dtype;
         match (self.group.role, &node.op.attrs) {
-            (Purpose::Fill, Attrs::Pad(pad)) => Some(Literal { dtype, bits: pad.1 }),
-            (Purpose::Scatter, _) if self.graph.spec(scattered(node).updates).numel() == 0 => {
+            (GroupRole::Fill, Attrs::Pad(pad)) => Some(Literal { dtype, bits: pad.1 }),
+            (GroupRole::Scatter, _) if self.graph.spec(scattered(node).updates).numel() == 0 => {
                 Some(Literal::from_i64(dtype, 0))
             }
             _ => None,
@@ -148,12 +148,12 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     fn build_core(&mut self) -> Result<Core, Rebuild> {
-        if self.group.role == Purpose::Scatter && self.fill_value().is_none() {
+        if self.group.role == GroupRole::Scatter && self.fill_value().is_none() {
             return self.scatter();
         }
         let Some((id, nest)) = self.core.take() else { return Ok(Core::Map) };
         let node = self.graph.node(id);
-        let axes = Map(self.layout.axes.iter().cloned().collect());
+        let axes = AffineMap(self.layout.axes.iter().cloned().collect());
         let core = if node.op.class() == Class::Contraction {
             let mut operand = |i: usize, map: &IndexMap| {
                 let input = node.inputs[i];
@@ -187,9 +187,9 @@ impl<'b, 'a> Builder<'b, 'a> {
         let axes = &self.layout.axes;
         let map = match node.op.code {
             OpCode::ScatterAdd | OpCode::Scatter => {
-                Map(axes[indexed.clone()].iter().cloned().collect())
+                AffineMap(axes[indexed.clone()].iter().cloned().collect())
             }
-            _ => Map(axes.iter().cloned().collect()),
+            _ => AffineMap(axes.iter().cloned().collect()),
         };
         let (mode, zeroed) = match node.op.attrs {
             Attrs::ScatterInto { mode, .. } => (mode, false),
@@ -230,24 +230,24 @@ impl<'b, 'a> Builder<'b, 'a> {
         let node = self.graph.node(root);
         let mut place = self.maps[map as usize].clone();
         match (self.group.role, &node.op.attrs) {
-            (Purpose::Part { start, .. }, &Attrs::Axis(axis)) => {
+            (GroupRole::Part { start, .. }, &Attrs::Axis(axis)) => {
                 place.0[axis as usize].offset += start as isize;
             }
-            (Purpose::Part { .. }, Attrs::Pad(pad)) => {
+            (GroupRole::Part { .. }, Attrs::Pad(pad)) => {
                 for (axis, dim) in place.0.iter_mut().zip(&pad.0) {
                     let step = dim.interior as isize + 1;
                     axis.offset = axis.offset * step + dim.low as isize;
                     axis.terms.iter_mut().for_each(|t| t.1 *= step);
                 }
             }
-            (Purpose::Part { operand: 1, .. }, Attrs::Slice(dims)) => {
+            (GroupRole::Part { operand: 1, .. }, Attrs::Slice(dims)) => {
                 for (axis, dim) in place.0.iter_mut().zip(dims.iter()) {
                     let step = dim.step as isize;
                     axis.offset = axis.offset * step + dim.start as isize;
                     axis.terms.iter_mut().for_each(|t| t.1 *= step);
                 }
             }
-            (Purpose::Scatter, _) => {
+            (GroupRole::Scatter, _) => {
                 let indexed = self.indexed(node);
                 let axis = indexed.start;
                 place.0.drain(indexed);
@@ -278,7 +278,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// The number of a map; equal maps have the same number.
-    fn intern(&mut self, map: Map) -> u32 {
+    fn intern(&mut self, map: AffineMap) -> u32 {
         let known = self.maps.iter().position(|m| *m == map);
         known.unwrap_or_else(|| {
             self.maps.push(map);
@@ -299,7 +299,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     /// True if the kernel loads a node's value.
     fn in_memory(&self, node: NodeId) -> bool {
         let (root, plan) = (self.group.root, &self.inputs.plan);
-        let own = node == root && self.group.role == Purpose::Value;
+        let own = node == root && self.group.role == GroupRole::Value;
         let stored = plan.stored[node.index()].is_some_and(|by| by < root);
         (plan.memory[node.index()] || stored) && !own
     }
@@ -333,7 +333,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// The map of a view's operand.
-    fn through_view(&self, view: NodeId, map: &Map) -> Map {
+    fn through_view(&self, view: NodeId, map: &AffineMap) -> AffineMap {
         let nest = self.graph.iteration(view).expect("views have index maps");
         map.through(&nest.operands[0], &self.graph.spec(self.graph.node(view).inputs[0]).shape)
     }
@@ -344,7 +344,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         node: &Node,
         input: NodeId,
         at: At,
-    ) -> Result<Option<Map>, Rebuild> {
+    ) -> Result<Option<AffineMap>, Rebuild> {
         let (from, to) = (&node.spec.shape, &self.graph.spec(input).shape);
         match self.maps[at.map as usize].reshape(from, to, &self.layout.extents) {
             Ok(map) => Ok(Some(map)),
@@ -415,7 +415,7 @@ impl<'b, 'a> Builder<'b, 'a> {
             let mut inner = at;
             if shape.is_empty() && !n.spec.shape.is_empty() {
                 // A scalar has no axes.
-                inner.map = self.intern(Map(SmallVec::new()));
+                inner.map = self.intern(AffineMap(SmallVec::new()));
             } else if *shape != n.spec.shape {
                 let nest = nest.get_or_insert_with(|| {
                     self.graph.iteration(node).expect("elementwise ops have index maps")
@@ -442,7 +442,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         let mut index = at;
         if n.op.code == OpCode::Take {
             let rank = self.graph.spec(indices).shape.rank();
-            let map = Map(place.0.drain(axis..axis + rank).collect());
+            let map = AffineMap(place.0.drain(axis..axis + rank).collect());
             place.0.insert(axis, Axis::zero());
             index.map = self.intern(map);
         }
@@ -499,14 +499,14 @@ impl<'b, 'a> Builder<'b, 'a> {
             }
         }
         space::collapse(&mut self.layout, &mut strides, right);
-        let of = |role: Role| self.layout.roles.iter().filter(move |r| **r == role).count();
+        let of = |role: DimRole| self.layout.roles.iter().filter(move |r| **r == role).count();
         match &mut core {
             Core::Scatter { independent, .. } => {
                 let roles = self.layout.roles.iter().enumerate();
-                *independent = roles.filter(|r| *r.1 == Role::Parallel).map(|r| r.0).collect();
+                *independent = roles.filter(|r| *r.1 == DimRole::Parallel).map(|r| r.0).collect();
             }
             Core::Gemm { rows, columns, .. } => {
-                (*rows, *columns) = (of(Role::Rows), of(Role::Columns));
+                (*rows, *columns) = (of(DimRole::Rows), of(DimRole::Columns));
             }
             _ => {}
         }
@@ -527,12 +527,12 @@ impl<'b, 'a> Builder<'b, 'a> {
     /// Completes the list of ops.
     fn name(&mut self) -> String {
         match self.group.role {
-            Purpose::Fill => {
+            GroupRole::Fill => {
                 self.ops.push(self.group.root);
                 return "pad_fill".into();
             }
-            Purpose::Value | Purpose::Library => {}
-            Purpose::Part { .. } | Purpose::Scatter => self.ops.push(self.group.root),
+            GroupRole::Value | GroupRole::Library => {}
+            GroupRole::Part { .. } | GroupRole::Scatter => self.ops.push(self.group.root),
         }
         let copied = self.view.unwrap_or(space::value_of(self.graph, self.group));
         let name = name::of(self.graph, &self.ops, self.graph.node(copied).op.name());

@@ -54,7 +54,7 @@ impl Axis {
 
 /// The index along every axis of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Map(pub SmallVec<[Axis; 4]>);
+pub(super) struct AffineMap(pub SmallVec<[Axis; 4]>);
 
 /// Why a map cannot be composed with a reshape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +65,10 @@ pub(super) enum NoMap {
     NotAffine,
 }
 
-impl Map {
+impl AffineMap {
     /// The map of an operand's indices, given those of the result (`self`) and the op's index map
     /// of the operand. The index along an axis of size one is always 0.
-    pub fn through(&self, inner: &IndexMap, sizes: &[usize]) -> Map {
+    pub fn through(&self, inner: &IndexMap, sizes: &[usize]) -> AffineMap {
         let axis = |(a, &size): (&girih_ir::index_map::AxisIndex, &usize)| {
             if size == 1 {
                 return Axis::zero();
@@ -77,7 +77,7 @@ impl Map {
             a.terms.iter().for_each(|&(d, step)| out.add(&self.0[d], step));
             out
         };
-        Map(inner.0.iter().zip(sizes).map(axis).collect())
+        AffineMap(inner.0.iter().zip(sizes).map(axis).collect())
     }
 
     /// Offset and per-dimension strides in a tensor of the given strides.
@@ -96,8 +96,13 @@ impl Map {
     /// The map of the indices of `to`, given that `self` maps those of `from`, where one shape is a
     /// reshape of the other: both count the same elements in the same order. Axes are matched in
     /// the smallest groups of equal product; a group's linear index is split into digits.
-    pub fn reshape(&self, from: &[usize], to: &[usize], extents: &[usize]) -> Result<Map, NoMap> {
-        let mut out = Map(SmallVec::new());
+    pub fn reshape(
+        &self,
+        from: &[usize],
+        to: &[usize],
+        extents: &[usize],
+    ) -> Result<AffineMap, NoMap> {
+        let mut out = AffineMap(SmallVec::new());
         let (mut i, mut j) = (0, 0);
         while j < to.len() {
             if to[j] == 1 {
@@ -191,8 +196,8 @@ fn carry(dim: u32, by: isize, size: usize, extent: usize) -> NoMap {
 mod tests {
     use super::*;
 
-    fn identity(rank: usize) -> Map {
-        Map((0..rank).map(Axis::dim).collect())
+    fn identity(rank: usize) -> AffineMap {
+        AffineMap((0..rank).map(Axis::dim).collect())
     }
 
     #[test]
@@ -221,7 +226,7 @@ mod tests {
     #[test]
     fn a_flipped_merge_splits_again() {
         // Index 5 - (3 * i0 + i1) over [2, 3].
-        let flipped = Map(smallvec![Axis { offset: 5, terms: smallvec![(0, -3), (1, -1)] }]);
+        let flipped = AffineMap(smallvec![Axis { offset: 5, terms: smallvec![(0, -3), (1, -1)] }]);
         let map = flipped.reshape(&[6], &[2, 3], &[2, 3]).unwrap();
         assert_eq!(map.0[0], Axis { offset: 1, terms: smallvec![(0, -1)] });
         assert_eq!(map.0[1], Axis { offset: 2, terms: smallvec![(1, -1)] });

@@ -26,7 +26,7 @@ const MAX_SHARED_DEPTH: u32 = 16;
 
 /// The part of its root that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum GroupRole {
     /// The root's value.
     Value,
     /// An operand of a concat or pad, stored into a part of the root.
@@ -51,7 +51,7 @@ pub(super) struct Group {
     /// The node whose memory it writes.
     pub root: NodeId,
     /// The part of the root that it computes.
-    pub role: Role,
+    pub role: GroupRole,
     /// Its reduction or GEMM.
     pub core: Option<NodeId>,
     /// Further nodes that it stores.
@@ -62,7 +62,7 @@ pub(super) struct Group {
 
 impl Group {
     /// A kernel of one node.
-    pub fn new(root: NodeId, role: Role, core: Option<NodeId>) -> Group {
+    pub fn new(root: NodeId, role: GroupRole, core: Option<NodeId>) -> Group {
         Group { root, role, core, stores: SmallVec::new(), nodes: 1 }
     }
 }
@@ -285,7 +285,7 @@ impl Planner<'_> {
     }
 
     /// Gives a node memory and adds its kernel.
-    fn root(&mut self, id: NodeId, role: Role) -> u32 {
+    fn root(&mut self, id: NodeId, role: GroupRole) -> u32 {
         self.plan.memory[id.index()] = true;
         self.plan.groups.push(Group::new(id, role, None));
         self.plan.groups.len() as u32 - 1
@@ -310,7 +310,7 @@ impl Planner<'_> {
             && self.becomes_extra_output(id, node, demand, reason).is_none()
         {
             self.refuse(id, demand, reason);
-            self.root(id, Role::Value);
+            self.root(id, GroupRole::Value);
         }
     }
 
@@ -349,7 +349,7 @@ impl Planner<'_> {
                 _ => Refusal::Disabled,
             };
             self.refuse(id, demand, reason);
-            let kernel = self.root(id, Role::Value);
+            let kernel = self.root(id, GroupRole::Value);
             let asked = Demand::of_root(kernel, node.spec.numel());
             return self.demands[operand].merge(asked.scattered());
         }
@@ -417,7 +417,7 @@ impl Planner<'_> {
                 let kernel =
                     self.becomes_extra_output(id, node, demand, reason).unwrap_or_else(|| {
                         self.refuse(id, demand, reason);
-                        self.root(id, Role::Value)
+                        self.root(id, GroupRole::Value)
                     });
                 Demand::of_root(kernel, node.spec.numel())
             }
@@ -476,7 +476,7 @@ impl Planner<'_> {
                 if let Err(reason) = verdict {
                     self.refuse(id, demand, reason);
                 }
-                self.root(id, Role::Value)
+                self.root(id, GroupRole::Value)
             }
         };
         if empty {
@@ -509,13 +509,13 @@ impl Planner<'_> {
             let numel = self.graph.spec(input).numel();
             start -= along(input);
             if numel > 0 {
-                let kernel = self.root(id, Role::Part { operand, start });
+                let kernel = self.root(id, GroupRole::Part { operand, start });
                 self.demands[input.index()].merge(Demand::of_root(kernel, numel));
             }
         }
         let full = self.graph.spec(node.inputs[0]).numel() == node.spec.numel();
         if node.op.code == OpCode::Pad && !full {
-            self.root(id, Role::Fill);
+            self.root(id, GroupRole::Fill);
         }
     }
 
@@ -525,7 +525,7 @@ impl Planner<'_> {
         let numel = self.graph.spec(updates).numel();
         // Kernels are built in reverse: the tensor scattered into is stored before the updates are.
         if numel > 0 || onto.is_none() {
-            let kernel = self.root(id, Role::Scatter);
+            let kernel = self.root(id, GroupRole::Scatter);
             if numel > 0 {
                 self.demands[indices.index()].merge(Demand::memory(kernel));
                 let asked = Demand::of_root(kernel, numel);
@@ -533,7 +533,7 @@ impl Planner<'_> {
             }
         }
         if let Some(onto) = onto {
-            let kernel = self.root(id, Role::Part { operand: 0, start: 0 });
+            let kernel = self.root(id, GroupRole::Part { operand: 0, start: 0 });
             self.demands[onto.index()].merge(Demand::of_root(kernel, node.spec.numel()));
         }
     }

@@ -13,7 +13,7 @@
 use super::build::Built;
 use super::name;
 use super::reuse::reuse;
-use crate::ir::{BufferId, Core, Kernel, Local, Program, Rows};
+use crate::ir::{BufferId, Core, Kernel, Local, Program, RowwiseCore};
 use crate::place::copied;
 use crate::verify::{along_rows, keeps_to_rows, write_disjointly};
 use girih_ir::{Graph, NodeId};
@@ -382,7 +382,7 @@ pub(super) fn over_rows(
         extents: smallvec![rows],
         parallel: 1,
         accesses: Vec::new(),
-        core: Core::Rows(Box::new(Rows { parts, locals })),
+        core: Core::Rows(Box::new(RowwiseCore { parts, locals })),
         body: Default::default(),
         stores: Vec::new(),
     };

@@ -2,7 +2,7 @@
 //! needs it, laid out as dimensions; and the merging of adjacent dimensions.
 
 use super::map::{Axis, Dims};
-use super::plan::{Group, Role as Purpose, scattered};
+use super::plan::{Group, GroupRole, scattered};
 use girih_ir::{Attrs, Class, Graph, Iteration, Node, NodeId, OpCode};
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The role of a dimension. Dimensions of equal role may merge, and a batch dimension may merge
 /// into rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum DimRole {
     /// Parallel, or a batch dimension of a GEMM.
     Parallel,
     /// Rows (M) of a GEMM.
@@ -25,7 +25,7 @@ pub(super) enum Role {
 
 #[derive(Clone, Debug)]
 struct SpaceAxis {
-    role: Role,
+    role: DimRole,
     /// Sizes of the dimensions it is split into, outermost first.
     factors: SmallVec<[usize; 2]>,
 }
@@ -34,7 +34,7 @@ impl SpaceAxis {
     /// Axes of one element have no dimension, except in GEMMs, whose axes are identified
     /// by position.
     fn dropped(&self) -> bool {
-        let named = matches!(self.role, Role::Rows | Role::Columns | Role::Reduced);
+        let named = matches!(self.role, DimRole::Rows | DimRole::Columns | DimRole::Reduced);
         !named && self.factors.as_slice() == [1]
     }
 }
@@ -51,7 +51,7 @@ pub(super) struct Layout {
     /// Sizes of the dimensions.
     pub extents: Dims<usize>,
     /// Their roles.
-    pub roles: Dims<Role>,
+    pub roles: Dims<DimRole>,
     /// How many are parallel.
     pub parallel: usize,
     /// The index along each axis of the space.
@@ -61,11 +61,11 @@ pub(super) struct Layout {
 impl Space {
     /// A space whose axes are all parallel.
     pub fn parallel(sizes: &[usize]) -> Space {
-        Space::with_roles(sizes, |_| Role::Parallel)
+        Space::with_roles(sizes, |_| DimRole::Parallel)
     }
 
     /// A space whose axes have the given roles.
-    pub fn with_roles(sizes: &[usize], role: impl Fn(usize) -> Role) -> Space {
+    pub fn with_roles(sizes: &[usize], role: impl Fn(usize) -> DimRole) -> Space {
         let axis =
             |(i, &size): (usize, &usize)| SpaceAxis { role: role(i), factors: smallvec![size] };
         Space { axes: sizes.iter().enumerate().map(axis).collect() }
@@ -77,12 +77,12 @@ impl Space {
         let mut space = Space::parallel(&sizes[..parallel]);
         let reduced = sizes[parallel..].iter().filter(|&&size| size != 1);
         // Axes of one element stay in the list but get no dimension.
-        let role = |&size: &usize| if size == 1 { Role::Parallel } else { Role::Reduced };
+        let role = |&size: &usize| if size == 1 { DimRole::Parallel } else { DimRole::Reduced };
         for size in &sizes[parallel..] {
             space.axes.push(SpaceAxis { role: role(size), factors: smallvec![*size] });
         }
         if reduced.count() == 0 {
-            space.axes.push(SpaceAxis { role: Role::Reduced, factors: smallvec![1] });
+            space.axes.push(SpaceAxis { role: DimRole::Reduced, factors: smallvec![1] });
         }
         space
     }
@@ -121,7 +121,7 @@ impl Space {
             }
             out.axes.push(index);
         }
-        out.parallel = out.roles.iter().filter(|r| **r != Role::Reduced).count();
+        out.parallel = out.roles.iter().filter(|r| **r != DimRole::Reduced).count();
         out
     }
 }
@@ -130,13 +130,13 @@ impl Space {
 pub(super) fn value_of(graph: &Graph, group: &Group) -> NodeId {
     let inputs = &graph.node(group.root).inputs;
     match group.role {
-        Purpose::Value | Purpose::Fill => group.root,
-        Purpose::Part { operand, .. } => inputs[operand],
-        Purpose::Scatter => {
+        GroupRole::Value | GroupRole::Fill => group.root,
+        GroupRole::Part { operand, .. } => inputs[operand],
+        GroupRole::Scatter => {
             let updates = scattered(graph.node(group.root)).updates;
             if graph.spec(updates).numel() == 0 { group.root } else { updates }
         }
-        Purpose::Library => unreachable!("routines are not built from loops"),
+        GroupRole::Library => unreachable!("routines are not built from loops"),
     }
 }
 
@@ -150,19 +150,19 @@ pub(super) fn of_kernel(graph: &Graph, group: &Group, core: Option<&(NodeId, Ite
         }
         let (rows, columns) = (nest.parallel - 2, nest.parallel - 1);
         return Space::with_roles(&nest.extents, |i| match i {
-            i if i < rows => Role::Parallel,
-            i if i == rows => Role::Rows,
-            i if i == columns => Role::Columns,
-            _ => Role::Reduced,
+            i if i < rows => DimRole::Parallel,
+            i if i == rows => DimRole::Rows,
+            i if i == columns => DimRole::Columns,
+            _ => DimRole::Reduced,
         });
     }
     let root = graph.node(group.root);
-    let (Purpose::Scatter, Some(indexed)) = (group.role, indexed_axes(graph, root)) else {
+    let (GroupRole::Scatter, Some(indexed)) = (group.role, indexed_axes(graph, root)) else {
         return Space::parallel(sizes);
     };
     Space::with_roles(sizes, |i| match indexed.contains(&i) && value != group.root {
-        true => Role::Colliding,
-        false => Role::Parallel,
+        true => DimRole::Colliding,
+        false => DimRole::Parallel,
     })
 }
 
@@ -185,7 +185,7 @@ pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rh
     for outer in (0..layout.extents.len().saturating_sub(1)).rev() {
         let inner = outer + 1;
         let (a, b) = (layout.roles[outer], layout.roles[inner]);
-        if a != b && (a, b) != (Role::Parallel, Role::Rows) {
+        if a != b && (a, b) != (DimRole::Parallel, DimRole::Rows) {
             continue;
         }
         let (outer_size, inner_size) = (layout.extents[outer], layout.extents[inner]);
@@ -207,14 +207,14 @@ pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rh
         layout.extents[inner] *= outer_size;
         layout.extents.remove(outer);
         layout.roles.remove(outer);
-        layout.parallel -= (a != Role::Reduced) as usize;
+        layout.parallel -= (a != DimRole::Reduced) as usize;
     }
     let Some(rhs) = rhs else { return };
     // Other batch dimensions along which B does not move become rows.
     for at in (0..layout.parallel).rev() {
         match layout.roles[at] {
-            Role::Parallel if strides[rhs][at] == 0 => layout.roles[at] = Role::Rows,
-            Role::Parallel => break,
+            DimRole::Parallel if strides[rhs][at] == 0 => layout.roles[at] = DimRole::Rows,
+            DimRole::Parallel => break,
             _ => {}
         }
     }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn batch_merges_into_rows_where_the_other_operand_ignores_both() {
-        let roles = [Role::Parallel, Role::Rows, Role::Columns, Role::Reduced];
+        let roles = [DimRole::Parallel, DimRole::Rows, DimRole::Columns, DimRole::Reduced];
         let mut layout = Space::with_roles(&[5, 2, 4, 3], |i| roles[i]).lay_out();
         let (mut a, mut b) = (smallvec![6, 3, 0, 1], smallvec![0, 0, 1, 4]);
         collapse(&mut layout, &mut [&mut a, &mut b], Some(1));

@@ -5,7 +5,7 @@ mod inst;
 
 use crate::ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Item, Kernel, Local, Program,
-    ReduceOp, Routine, Rows, Store, Val,
+    ReduceOp, Routine, RowwiseCore, Store, Val,
 };
 use crate::verify::verify;
 use girih_ir::ops::ScatterMode;
@@ -300,7 +300,7 @@ impl<'a> Parser<'a> {
             self.depth -= 1;
             parts.push(part?);
         }
-        Ok(Core::Rows(Box::new(Rows { parts, locals })))
+        Ok(Core::Rows(Box::new(RowwiseCore { parts, locals })))
     }
 
     fn too_deep(&self) -> Error {

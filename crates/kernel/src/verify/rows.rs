@@ -1,11 +1,11 @@
 //! Rule V11: kernels over rows.
 
 use super::{Check, check_kernel, reach, require};
-use crate::ir::{Access, BufferId, Core, Inst, Kernel, Program, Rows};
+use crate::ir::{Access, BufferId, Core, Inst, Kernel, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
-pub(super) fn check(program: &Program, kernel: &Kernel, rows: &Rows) -> Check {
+pub(super) fn check(program: &Program, kernel: &Kernel, rows: &RowwiseCore) -> Check {
     let form = kernel.extents.len() == 1 && kernel.parallel == 1;
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
     require(form && bare && kernel.accesses.is_empty(), || {

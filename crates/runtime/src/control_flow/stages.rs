@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The role of a node in the cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum StageRole {
     /// An argument that is a tensor.
     Argument,
     /// A constant, a run-time scalar or an iota: each segment has a copy, because the leaf needs no
@@ -19,12 +19,12 @@ pub(super) enum Role {
     Segment,
 }
 
-pub(super) fn role(node: &Node) -> Role {
+pub(super) fn role(node: &Node) -> StageRole {
     match node.op.code {
-        _ if node.op.as_control().is_some() => Role::Control,
-        OpCode::Input | OpCode::Parameter => Role::Argument,
-        OpCode::Constant | OpCode::Iota => Role::Copied,
-        _ => Role::Segment,
+        _ if node.op.as_control().is_some() => StageRole::Control,
+        OpCode::Input | OpCode::Parameter => StageRole::Argument,
+        OpCode::Constant | OpCode::Iota => StageRole::Copied,
+        _ => StageRole::Segment,
     }
 }
 
@@ -69,11 +69,11 @@ impl Stages {
         };
         for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
             let ready = |i: &NodeId| {
-                stages.stage[i.index()] + usize::from(role(graph.node(*i)) == Role::Control)
+                stages.stage[i.index()] + usize::from(role(graph.node(*i)) == StageRole::Control)
             };
             let stage = node.inputs.iter().map(ready).max().unwrap_or(0);
             stages.stage[id.index()] = stage;
-            let control = role(node) == Role::Control;
+            let control = role(node) == StageRole::Control;
             stages.count = stages.count.max(stage + 1 + usize::from(control));
             if control {
                 stages.join(graph, id, stage);
@@ -82,13 +82,15 @@ impl Stages {
             for &input in &node.inputs {
                 let last = &mut stages.last_use[input.index()];
                 *last = time.max(*last);
-                let copied = role(graph.node(input)) == Role::Copied;
+                let copied = role(graph.node(input)) == StageRole::Copied;
                 if control || (!copied && stages.stage[input.index()] < stage) {
                     stages.in_memory.insert(input);
                 }
             }
         }
-        stages.in_memory.retain(|&id| matches!(role(graph.node(id)), Role::Segment | Role::Copied));
+        stages
+            .in_memory
+            .retain(|&id| matches!(role(graph.node(id)), StageRole::Segment | StageRole::Copied));
         stages
     }
 

@@ -1,7 +1,7 @@
 //! GEMMs with fused operands: the same bits as the maps and the GEMM run one after another.
 
 use super::*;
-use girih_kernel::{Local, Rows, Val};
+use girih_kernel::{Local, RowwiseCore, Val};
 
 /// Buffers: the sources of the two operands, a scale per column, the result, the operands.
 const X: u32 = 0;
@@ -116,7 +116,7 @@ impl Prologue {
             let row_bytes = self.elements()[buffer as usize] * self.dtype.size();
             Local { buffer: BufferId(buffer), row_bytes }
         };
-        let rows = Rows { parts: self.parts(), locals: all.map(local).collect() };
+        let rows = RowwiseCore { parts: self.parts(), locals: all.map(local).collect() };
         Kernel {
             name: "fused".into(),
             extents: SmallVec::from_slice(&[1]),

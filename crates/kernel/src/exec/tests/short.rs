@@ -6,9 +6,9 @@ use super::*;
 /// The kernel as a reduction, for any length.
 fn by_elements(kernel: &Kernel, isa: Isa) -> Prepared {
     let target = Target { isa, compiler: None, streams: true, often: false };
-    let reduce = reduce::Reduce::new(kernel, target);
+    let reduce = reduce::PreparedReduce::new(kernel, target);
     let chunks = reduce.chunks();
-    Prepared { form: Form::Reduce(Box::new(reduce)), chunks, copied: None }
+    Prepared { core: PreparedCore::Reduce(Box::new(reduce)), chunks, copied: None }
 }
 
 /// Numbers of any dtype, with special values.
@@ -32,7 +32,7 @@ fn hard(dtype: DType, n: usize, seed: u64) -> Vec<Literal> {
 
 fn check(m: &Memory, kernel: &Kernel, isa: Isa) {
     let short = Prepared::with_isa(kernel, isa);
-    assert!(matches!(short.form, Form::Map(_)), "{} is no map", kernel.name);
+    assert!(matches!(short.core, PreparedCore::Map(_)), "{} is no map", kernel.name);
     let expected = m.run_prepared(&by_elements(kernel, isa), false).unwrap();
     for backwards in [false, true] {
         let found = m.run_prepared(&short, backwards).unwrap();
@@ -86,6 +86,6 @@ fn long_and_few_results_stay_reductions() {
     for (points, row) in [(15, 3), (100, 33), (1, 8)] {
         let mut m = Memory::new();
         let kernel = reduction(&mut m, ReduceOp::Sum, DType::F32, &[points, row], 1, &[0, 1]);
-        assert!(matches!(Prepared::new(&kernel).form, Form::Reduce(_)), "{points} {row}");
+        assert!(matches!(Prepared::new(&kernel).core, PreparedCore::Reduce(_)), "{points} {row}");
     }
 }

@@ -4,7 +4,7 @@ use super::Builder;
 use crate::fuse::Refusal;
 use crate::fuse::build::base;
 use crate::fuse::kernel::Rebuild;
-use crate::fuse::map::{Dims, Map, NoMap};
+use crate::fuse::map::{AffineMap, Dims, NoMap};
 use crate::fuse::memo::At;
 use crate::fuse::operand;
 use crate::ir::{Access, AccessId, BufferId, Inst, Val};
@@ -43,7 +43,7 @@ impl Builder<'_, '_> {
     pub(super) fn address(
         &mut self,
         mut node: NodeId,
-        mut map: Map,
+        mut map: AffineMap,
         reach: Reach,
     ) -> Result<(NodeId, isize, Dims<isize>), Rebuild> {
         let mut extents = self.layout.extents.clone();

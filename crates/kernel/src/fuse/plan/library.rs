@@ -1,7 +1,7 @@
 //! Library routines, branches and loops in a plan: each call is a kernel of its own that computes
 //! all its results.
 
-use super::{Demand, Planner, Role};
+use super::{Demand, GroupRole, Planner};
 use crate::custom;
 use crate::fuse::{LowerError, Refusal, control};
 use girih_ir::{Class, Graph, Node, NodeId, Op, TensorSpec};
@@ -38,7 +38,7 @@ impl Planner<'_> {
         if stores.is_empty() {
             return Ok(());
         }
-        let kernel = self.root(id, Role::Library);
+        let kernel = self.root(id, GroupRole::Library);
         let needed: SmallVec<[Option<usize>; 3]> =
             stores.iter().map(|&id| self.graph.node(id).op.as_host().map(|host| host.0)).collect();
         self.plan.groups[kernel as usize].stores = stores;
