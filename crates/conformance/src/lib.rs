@@ -32,7 +32,7 @@ macro_rules! suite {
             @ $name, $subject,
             memory: [
                 bytes_come_back_as_they_went,
-                blocks_are_aligned_and_apart,
+                blocks_are_aligned_and_disjoint,
                 strided_copies_agree_with_a_model,
                 foreign_and_too_long_handles_are_refused,
                 out_of_memory_is_an_error_that_leaves_the_device_usable,

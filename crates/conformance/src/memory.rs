@@ -40,7 +40,7 @@ pub fn bytes_come_back_as_they_went(subject: &Subject) {
 }
 
 /// Blocks start at multiples of 128 bytes, also as device addresses, and do not overlap.
-pub fn blocks_are_aligned_and_apart(subject: &Subject) {
+pub fn blocks_are_aligned_and_disjoint(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(2);
     let mut blocks: Vec<(Arc<Buffer>, u8)> = Vec::new();

@@ -3,8 +3,8 @@
 use girih_ir::reference::{Array, evaluate};
 use girih_ir::{DType, Graph, TensorSpec};
 use girih_runtime::{
-    Argument, ArgumentBlock, Backend, CompileOptions, Completion, Device, Error, Executor, Result,
-    RunControl, Scheduler, Stream, Value, Values,
+    Argument, ArgumentBlock, Backend, CompileOptions, Completion, Device, Error, PlanExecutor,
+    Result, RunControl, Scheduler, Stream, Value, Values,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl Subject {
 
     /// An executor on a device of [`Subject::device`], or on a wrapper of such a device.
     pub fn rig_on(&self, device: Arc<dyn Device>) -> Rig {
-        let executor = Executor::new(device.clone(), self.backend.clone(), None);
+        let executor = PlanExecutor::new(device.clone(), self.backend.clone(), None);
         Rig { executor: Arc::new(executor), device, computes: self.computes }
     }
 }
@@ -64,7 +64,7 @@ impl Subject {
 /// A device under test with an executor.
 pub struct Rig {
     /// The executor.
-    pub executor: Arc<Executor>,
+    pub executor: Arc<PlanExecutor>,
     /// The device.
     pub device: Arc<dyn Device>,
     computes: bool,

@@ -10,7 +10,7 @@ use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     ArgumentSpec, Backend, Binary, CompileOptions, CompileTimes, Error, ExecutionPlan, Operation,
-    OutputSpec, Placement, Prepared, Result, allocator,
+    OptimizedGraph, OutputSpec, Placement, Result, allocator,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,20 +23,20 @@ impl Backend for HostBackend {
         Ok(compile(graph, options)?.0)
     }
 
-    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
-        let Optimized { graph, kept_arguments, .. } =
+    fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {
+        let Optimized { graph, live_arguments, .. } =
             manager(options).run(graph).map_err(compile_error)?;
-        Ok(Prepared { graph, kept_arguments })
+        Ok(OptimizedGraph { graph, live_arguments })
     }
 
     fn lower(
         &self,
         original: &Graph,
-        prepared: &Graph,
-        kept_arguments: &[usize],
+        optimized: &Graph,
+        live_arguments: &[usize],
         options: CompileOptions,
     ) -> Result<ExecutionPlan> {
-        Ok(lowered(original, prepared, kept_arguments, options)?.0)
+        Ok(lowered(original, optimized, live_arguments, options)?.0)
     }
 
     fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
@@ -57,10 +57,10 @@ impl Backend for HostBackend {
 /// the plan's.
 fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Graph, Arc<Stored>)> {
     let start = Instant::now();
-    let Optimized { graph: optimized, kept_arguments, .. } =
+    let Optimized { graph: optimized, live_arguments, .. } =
         manager(options).run(graph).map_err(compile_error)?;
     let optimize = start.elapsed();
-    let (mut plan, stored) = lowered(graph, &optimized, &kept_arguments, options)?;
+    let (mut plan, stored) = lowered(graph, &optimized, &live_arguments, options)?;
     plan.times.optimize = optimize;
     Ok((plan, optimized, stored))
 }
@@ -69,13 +69,13 @@ fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Gra
 fn lowered(
     graph: &Graph,
     optimized: &Graph,
-    kept_arguments: &[usize],
+    live_arguments: &[usize],
     options: CompileOptions,
 ) -> Result<(ExecutionPlan, Arc<Stored>)> {
     let start = Instant::now();
     let fusion = FusionOptions::from_bits(options.fusion);
     let mut program = lower(optimized, fusion).map_err(compile_error)?;
-    renumber_arguments(&mut program, kept_arguments);
+    renumber_arguments(&mut program, live_arguments);
     let codegen = start.elapsed();
     let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
     let stored = Arc::new(Stored { program, arguments: ArgumentSpec::of_graph(graph), outputs });
@@ -136,7 +136,7 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
         binaries,
         buffers,
         weights,
-        takeovers: takeovers(program),
+        donations: donations(program),
         cost_ns: cost_ns(program),
         temporary_bytes,
         arguments: arguments.to_vec(),
@@ -156,8 +156,8 @@ fn cost_ns(program: &Program) -> u64 {
 
 /// Buffer donation: pairs of a result's buffer and the number of the argument that it may
 /// overwrite.
-fn takeovers(program: &Program) -> Vec<(usize, usize)> {
-    let pairs = girih_kernel::place::takeovers(program).into_iter();
+fn donations(program: &Program) -> Vec<(usize, usize)> {
+    let pairs = girih_kernel::place::donations(program).into_iter();
     let numbered =
         pairs.filter_map(|(result, argument)| match program.buffers[argument.0 as usize].kind {
             BufferKind::Argument(number) => Some((result.0 as usize, number)),

@@ -105,7 +105,7 @@ fn describe(graph: &Graph, functions: &mut Functions) -> String {
             }
         };
         let mut shared = format!("{}{}{plan}", explanation.optimized, explanation.kernels);
-        for (result, argument) in &plan.takeovers {
+        for (result, argument) in &plan.donations {
             shared += &format!("buffer {result} may overwrite argument {argument}\n");
         }
         shared += &format!("{} bytes of temporaries, {} ns\n", plan.temporary_bytes, plan.cost_ns);

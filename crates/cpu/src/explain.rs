@@ -18,7 +18,7 @@ pub struct Anatomy {
     /// its nodes.
     pub optimized: Graph,
     /// The arguments of the given graph that the program needs.
-    pub kept_arguments: Vec<usize>,
+    pub live_arguments: Vec<usize>,
     /// The kernels, the nodes that each computes, and the refused fusions. Arguments are numbered
     /// as in the given graph.
     pub lowered: Explained,
@@ -35,12 +35,12 @@ pub fn anatomy(graph: &Graph, options: CompileOptions) -> Result<Anatomy> {
     let optimized = manager(options).record(true).run(&tracked).map_err(compile_error)?;
     let fusion = FusionOptions::from_bits(options.fusion);
     let mut lowered = lower_explained(&optimized.graph, fusion).map_err(compile_error)?;
-    renumber_arguments(&mut lowered.program, &optimized.kept_arguments);
+    renumber_arguments(&mut lowered.program, &optimized.live_arguments);
     Ok(Anatomy {
         stages: optimized.stages,
         iterations: optimized.iterations,
         optimized: optimized.graph,
-        kept_arguments: optimized.kept_arguments,
+        live_arguments: optimized.live_arguments,
         lowered,
         plan: HostBackend.compile(graph, options)?,
     })

@@ -42,24 +42,24 @@ pub use pool::{InvalidThreads, Pool};
 
 use girih_kernel::Isa;
 use girih_kernel::tuning;
-use girih_runtime::{Error, Executor, Result};
+use girih_runtime::{Error, PlanExecutor, Result};
 use girih_sync::OnceLock;
 use std::sync::Arc;
 
 /// An executor on the host device.
 ///
 /// Errors: [`Error::Configuration`] for invalid environment variables.
-pub fn executor() -> Result<Executor> {
+pub fn executor() -> Result<PlanExecutor> {
     executor_of(0)
 }
 
 /// An executor on the host device with that number: see [`HostDevice::numbered`].
 ///
 /// Errors: as [`executor`].
-pub fn executor_of(number: usize) -> Result<Executor> {
+pub fn executor_of(number: usize) -> Result<PlanExecutor> {
     check_environment()?;
     let disk = cache_directory::open(&HostBackend)?;
-    Ok(Executor::new(Arc::new(HostDevice::numbered(number)?), Arc::new(HostBackend), disk))
+    Ok(PlanExecutor::new(Arc::new(HostDevice::numbered(number)?), Arc::new(HostBackend), disk))
 }
 
 /// Fails for invalid environment variables of this crate. Computes the tuning parameters, which may

@@ -1,7 +1,7 @@
 //! Prepacked weights: packed forms of arguments that the host stores from one run to the next.
 
 use crate::HostDevice;
-use girih_runtime::{Buffer, Device, Form, FormKey};
+use girih_runtime::{Buffer, Device, PrepackKey, Prepacked};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,30 +11,30 @@ const MEMORY_FRACTION: usize = 8;
 
 /// A store of prepacked weights.
 pub(crate) trait PrepackedStore {
-    /// The form (prepacked weights) with that key of a buffer, of so many bytes. If the store
+    /// The prepacked weights with that key of a buffer, of so many bytes. If the store
     /// decides to create it, `pack` writes it, and returns false on failure.
     fn get_or_pack(
         &self,
         buffer: usize,
-        key: &FormKey,
+        key: &PrepackKey,
         bytes: usize,
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights>;
 }
 
-/// A stored form, and its address.
+/// Prepacked weights, and their address.
 pub(crate) struct PrepackedWeights {
-    /// Keeps the form alive.
+    /// Keeps the weights alive.
     #[allow(dead_code, reason = "held for its drop")]
-    pub form: Arc<dyn Any + Send + Sync>,
+    pub packed: Arc<dyn Any + Send + Sync>,
     pub start: *const u8,
 }
 
-/// The bytes of all forms of a device's buffers.
+/// The bytes of all prepacked forms of a device's buffers.
 #[derive(Clone, Default)]
 pub(crate) struct PrepackedBytes(Arc<AtomicUsize>);
 
-/// The bytes of one form.
+/// The bytes of one prepacked form.
 struct Counted {
     all: PrepackedBytes,
     bytes: usize,
@@ -65,20 +65,20 @@ impl PrepackedStore for LaunchWeights<'_> {
     fn get_or_pack(
         &self,
         buffer: usize,
-        key: &FormKey,
+        key: &PrepackKey,
         bytes: usize,
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights> {
         let (_, memory) = self.weights.iter().find(|(of, _)| *of == buffer)?;
-        let address = |form: &Form| self.device.resolve(form.buffer.handle(), bytes).ok();
-        let form = memory.form(key, || {
+        let address = |packed: &Prepacked| self.device.resolve(packed.buffer.handle(), bytes).ok();
+        let packed = memory.prepacked(key, || {
             let max = self.device.properties().memory_bytes / MEMORY_FRACTION;
-            let share = self.device.prepacked_bytes().count(bytes, max)?;
+            let accounting = self.device.prepacked_bytes().count(bytes, max)?;
             let buffer = self.device.allocator().allocate(bytes).ok()?;
-            let form = Form { buffer, share };
-            pack(address(&form)? as *mut u8).then_some(form)
+            let packed = Prepacked { buffer, accounting };
+            pack(address(&packed)? as *mut u8).then_some(packed)
         })?;
-        Some(PrepackedWeights { start: address(&form)? as *const u8, form })
+        Some(PrepackedWeights { start: address(&packed)? as *const u8, packed })
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms_take_no_more_than_their_share() {
+    fn prepacked_weights_take_no_more_than_their_part() {
         let all = PrepackedBytes::default();
         let first = all.count(60, 100);
         assert!(

@@ -277,7 +277,7 @@ impl Context {
 
     pub(crate) fn runtime_stream(
         &self,
-        executor: &girih_runtime::Executor,
+        executor: &girih_runtime::PlanExecutor,
     ) -> Arc<girih_runtime::Stream> {
         let device = executor.device().id();
         let chosen = CURRENT.with_borrow(|frame| {
@@ -345,7 +345,7 @@ impl Context {
     }
 
     /// The compile options: the context's, else the executor's.
-    pub(crate) fn options(&self, executor: &girih_runtime::Executor) -> CompileOptions {
+    pub(crate) fn options(&self, executor: &girih_runtime::PlanExecutor) -> CompileOptions {
         CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
     }
 

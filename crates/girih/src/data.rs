@@ -142,15 +142,15 @@ impl Tensor {
         eval::room_for(count, bytes_each)
     }
 
-    /// A tensor whose elements are read in pieces: `read` fills memory with the bytes that start at
-    /// a given offset of the whole. It is called in order of the offsets. Pieces hold whole
+    /// A tensor whose elements are read in parts: `read` fills memory with the bytes that start at
+    /// a given offset of the whole. It is called in order of the offsets. Parts hold whole
     /// elements.
     ///
     /// Errors: those of an invalid shape; [`Error::Evaluation`] if there is no memory for the whole
     /// tensor, before anything is read.
-    pub fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
-        spec.shape.check("from_pieces", spec.dtype)?;
-        eval::from_pieces(spec, read)
+    pub fn from_reader(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
+        spec.shape.check("from_reader", spec.dtype)?;
+        eval::from_reader(spec, read)
     }
 
     /// A tensor that shares a device value without a copy. For front ends that share memory.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The runtime executor of this thread's context on its current device.
-pub(crate) fn executor() -> Result<Arc<girih_runtime::Executor>> {
+pub(crate) fn executor() -> Result<Arc<girih_runtime::PlanExecutor>> {
     Ok(Context::current().executor()?.runtime().clone())
 }
 
@@ -509,11 +509,11 @@ pub(crate) fn room_for(count: usize, bytes_each: usize) -> Result<()> {
     }
 }
 
-/// A tensor whose bytes `read` supplies in pieces.
-pub(crate) fn from_pieces(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
+/// A tensor whose bytes `read` supplies in parts.
+pub(crate) fn from_reader(spec: &TensorSpec, read: impl FnMut(usize, &mut [u8])) -> Result<Tensor> {
     let executor = executor()?;
     let stream = Context::current().runtime_stream(&executor);
-    let value = executor.upload_pieces(&stream, spec.size_bytes(), read)?;
+    let value = executor.upload_staged(&stream, spec.size_bytes(), read)?;
     Ok(Tensor::available(OpCode::Input, spec, value))
 }
 

@@ -70,7 +70,7 @@ struct Inner {
     device: Device,
     config: ExecutorConfig,
     limit: Option<Duration>,
-    runtime: Arc<girih_runtime::Executor>,
+    runtime: Arc<girih_runtime::PlanExecutor>,
     profile: Mutex<Option<Profile>>,
     /// Collects the host language's garbage when device memory is short; `None` for executors of
     /// users.
@@ -158,7 +158,7 @@ impl Executor {
     pub(crate) fn of_device(
         device: Device,
         name: &str,
-        runtime: girih_runtime::Executor,
+        runtime: girih_runtime::PlanExecutor,
     ) -> Result<Executor, girih_runtime::Error> {
         let config = ExecutorConfig { device: name.to_string(), ..ExecutorConfig::default() };
         let limit = Some(Duration::from_secs_f64(config.timeout_seconds));
@@ -180,7 +180,7 @@ impl Executor {
         &self.0.config
     }
 
-    pub(crate) fn runtime(&self) -> &Arc<girih_runtime::Executor> {
+    pub(crate) fn runtime(&self) -> &Arc<girih_runtime::PlanExecutor> {
         &self.0.runtime
     }
 

@@ -182,7 +182,7 @@ pub fn explain_graph(graph: &Graph) -> Result<Explanation> {
 }
 
 fn explained(
-    executor: &girih_runtime::Executor,
+    executor: &girih_runtime::PlanExecutor,
     graph: Graph,
     lines: Vec<Option<String>>,
     options: CompileOptions,
@@ -195,7 +195,7 @@ fn explained(
         stages: anatomy.stages.iter().map(stage).collect(),
         iterations: anatomy.iterations,
         unused_arguments: (0..arguments)
-            .filter(|position| !anatomy.kept_arguments.contains(position))
+            .filter(|position| !anatomy.live_arguments.contains(position))
             .collect(),
         kernels: kernels(&anatomy, &context),
         refusals: anatomy.lowered.refusals.iter().map(|r| context.refusal(r)).collect(),

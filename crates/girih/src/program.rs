@@ -133,7 +133,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn of(executor: &girih_runtime::Executor) -> Stats {
+    pub(crate) fn of(executor: &girih_runtime::PlanExecutor) -> Stats {
         let (cache, counters) = (executor.cache_stats(), executor.counters());
         let memory = executor.device().allocator().stats();
         Stats {

@@ -89,7 +89,7 @@ pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -
 /// take, if the caller donates the argument. Nothing reads the argument later, except the element
 /// that is overwritten while the result is first written. Each result and each argument is in at
 /// most one pair.
-pub fn takeovers(program: &Program) -> Vec<(BufferId, BufferId)> {
+pub fn donations(program: &Program) -> Vec<(BufferId, BufferId)> {
     let count = program.buffers.len();
     let (mut last_read, mut first_write) = (vec![None; count], vec![None; count]);
     for (at, kernel) in program.kernels.iter().enumerate() {
@@ -267,7 +267,7 @@ mod tests {
 
     /// The number of the argument whose memory each result may take.
     fn taken(program: &Program) -> Vec<Option<usize>> {
-        let pairs = takeovers(program);
+        let pairs = donations(program);
         let of = |result: &BufferId| {
             let argument = pairs.iter().find(|pair| pair.0 == *result)?.1;
             match program.buffers[argument.0 as usize].kind {

@@ -5,7 +5,7 @@ use girih_ir::Graph;
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     Backend, Binary, Buffer, CompileOptions, ExecutionPlan, HANDLE_BYTES, LoadedProgram, Operation,
-    Placement, Prepared, Result, Step, allocator,
+    OptimizedGraph, Placement, Result, Step, allocator,
 };
 use std::sync::Arc;
 
@@ -115,18 +115,18 @@ impl Backend for MockBackend {
         Ok(self.adapt(self.inside.compile(graph, options)?))
     }
 
-    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
-        self.inside.prepare(graph, options)
+    fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {
+        self.inside.optimize(graph, options)
     }
 
     fn lower(
         &self,
         original: &Graph,
-        prepared: &Graph,
-        kept_arguments: &[usize],
+        optimized: &Graph,
+        live_arguments: &[usize],
         options: CompileOptions,
     ) -> Result<ExecutionPlan> {
-        Ok(self.adapt(self.inside.lower(original, prepared, kept_arguments, options)?))
+        Ok(self.adapt(self.inside.lower(original, optimized, live_arguments, options)?))
     }
 
     fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_physical_memory_are_mapped_apart() {
+    fn blocks_of_physical_memory_are_mapped_separately() {
         let id = DeviceId::unique();
         let (allocator, memory) = Memory::physical(id, "mock", 1 << 20);
         let [a, b] = [300, 400].map(|size| allocator.allocate(size).unwrap());

@@ -47,8 +47,8 @@ pub struct Optimized {
     /// The program.
     pub graph: Graph,
     /// The original arguments that the program still has, ascending: argument `i` of the program is
-    /// the original argument `kept_arguments[i]`.
-    pub kept_arguments: Vec<usize>,
+    /// the original argument `live_arguments[i]`.
+    pub live_arguments: Vec<usize>,
     /// Number of rounds over the passes; the last one may be partial.
     pub iterations: usize,
     /// The input graph, and the graph after each pass that changed it; empty unless recording is
@@ -129,8 +129,8 @@ impl PassManager {
         };
         let prepared = self.before(graph, &mut observe)?;
         let (current, iterations) = self.fixed_point(&prepared, &mut regions, &mut observe)?;
-        let (graph, kept_arguments) = passes::drop_unused_arguments(current);
-        Ok(Optimized { graph, kept_arguments, iterations, stages })
+        let (graph, live_arguments) = passes::drop_unused_arguments(current);
+        Ok(Optimized { graph, live_arguments, iterations, stages })
     }
 
     /// The graph after the passes that run once.

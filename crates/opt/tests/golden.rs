@@ -40,10 +40,10 @@ fn arguments_the_program_does_not_need_are_reported() {
     let out = b.mul(sum, rate).unwrap();
     let graph = b.finish([out]);
     let optimized = optimize(&graph, OptOptions::default()).unwrap();
-    assert_eq!(optimized.kept_arguments, [0, 2]);
+    assert_eq!(optimized.live_arguments, [0, 2]);
     assert_eq!(optimized.graph.len(), 3);
     let nothing_runs = optimize(&graph, OptOptions::none()).unwrap();
-    assert_eq!(nothing_runs.kept_arguments, [0, 1, 2]);
+    assert_eq!(nothing_runs.live_arguments, [0, 1, 2]);
     assert_eq!(nothing_runs.graph, graph);
 }
 

@@ -270,7 +270,7 @@ proptest! {
         }
         let optimized = optimize(&graph, OptOptions::default()).unwrap();
         let kept: Vec<Array> =
-            optimized.kept_arguments.iter().map(|&i| arguments[i].clone()).collect();
+            optimized.live_arguments.iter().map(|&i| arguments[i].clone()).collect();
         prop_assert_eq!(&evaluate(&optimized.graph, &kept).unwrap(), &expected, "{}", graph);
     }
 }

@@ -201,7 +201,7 @@ proptest! {
         let options = OptOptions::default().without(PassFlag::LogSoftmax);
         let optimized = optimize(&graph, options).unwrap();
         let kept: Vec<Array> =
-            optimized.kept_arguments.iter().map(|&i| arguments[i].clone()).collect();
+            optimized.live_arguments.iter().map(|&i| arguments[i].clone()).collect();
         let found = evaluate(&optimized.graph, &kept).unwrap();
         let (result, plain) = (&optimized.graph, graph.decomposed().unwrap().unwrap_or(graph));
         prop_assert!(same(&expected, &found), "{expected:?}\n{found:?}\n{plain}\n{result}");

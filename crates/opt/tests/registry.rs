@@ -14,7 +14,7 @@ fn check(sample: &Sample) {
     let y = b.emit(sample.op.clone(), &inputs).unwrap();
     let graph = b.finish([y]);
     let optimized = optimize(&graph, OptOptions::default()).unwrap();
-    let kept = optimized.kept_arguments.iter().map(|&i| sample.inputs[i].clone());
+    let kept = optimized.live_arguments.iter().map(|&i| sample.inputs[i].clone());
     let (kept, optimized) = (kept.collect::<Vec<_>>(), optimized.graph);
     optimized.verify().unwrap();
     let before = evaluate(&graph, &sample.inputs).unwrap().remove(0);

@@ -163,7 +163,7 @@ impl Foreign {
                 out.chunks_exact_mut(part).for_each(<[u8]>::reverse);
             }
         };
-        py.detach(|| Tensor::from_pieces(spec, read)).py()
+        py.detach(|| Tensor::from_reader(spec, read)).py()
     }
 }
 

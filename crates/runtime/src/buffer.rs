@@ -1,7 +1,7 @@
 //! Buffers, which own blocks of device memory, and values, which are tensors' data in buffers.
 
 use crate::allocator::Block;
-use crate::forms::{Form, FormKey, Forms};
+use crate::prepacked::{PrepackKey, Prepacked, PrepackedForms};
 use crate::{Device, DeviceHandle, Error, Result};
 use std::any::Any;
 use std::fmt;
@@ -27,15 +27,20 @@ pub struct Buffer {
     handle: DeviceHandle,
     size_bytes: usize,
     owner: Owner,
-    /// Other forms of the contents. Only for memory of the pool, because the contents of foreign
+    /// Prepacked forms of the contents. Only for memory of the pool, because the contents of foreign
     /// memory may change.
-    forms: Forms,
+    prepacked: PrepackedForms,
 }
 
 impl Buffer {
     /// A block of a pool, with at least `size_bytes` bytes.
     pub(crate) fn of_pool(handle: DeviceHandle, size_bytes: usize, block: Block) -> Buffer {
-        Buffer { handle, size_bytes, owner: Owner::Pool(block), forms: Forms::default() }
+        Buffer {
+            handle,
+            size_bytes,
+            owner: Owner::Pool(block),
+            prepacked: PrepackedForms::default(),
+        }
     }
 
     /// Memory of another owner, read in place without a copy. `owner` is dropped with the buffer
@@ -45,7 +50,12 @@ impl Buffer {
         size_bytes: usize,
         owner: Box<dyn Any + Send + Sync>,
     ) -> Buffer {
-        Buffer { handle, size_bytes, owner: Owner::Foreign(owner), forms: Forms::default() }
+        Buffer {
+            handle,
+            size_bytes,
+            owner: Owner::Foreign(owner),
+            prepacked: PrepackedForms::default(),
+        }
     }
 
     /// The handle of the block's first byte.
@@ -72,19 +82,23 @@ impl Buffer {
         self.size_bytes
     }
 
-    /// Another form of the contents, such as a packed copy. `make` computes the form once the
+    /// A prepacked form of the contents. `make` computes it once the
     /// contents have been read often enough. `None` for memory of another owner, because that owner
     /// may change it.
-    pub fn form(&self, key: &FormKey, make: impl FnOnce() -> Option<Form>) -> Option<Arc<Form>> {
+    pub fn prepacked(
+        &self,
+        key: &PrepackKey,
+        make: impl FnOnce() -> Option<Prepacked>,
+    ) -> Option<Arc<Prepacked>> {
         match self.owner {
-            Owner::Pool(_) => self.forms.get(key, make),
+            Owner::Pool(_) => self.prepacked.get(key, make),
             Owner::Foreign(_) => None,
         }
     }
 
-    /// Drops the other forms, because the contents are about to change.
-    pub(crate) fn forget_forms(&self) {
-        self.forms.clear();
+    /// Drops the prepacked forms, because the contents are about to change.
+    pub(crate) fn drop_prepacked(&self) {
+        self.prepacked.clear();
     }
 
     /// Fails unless the buffer has at least `size` bytes.

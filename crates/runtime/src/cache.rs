@@ -141,7 +141,7 @@ impl CachedPlan {
 
     /// The same plan with a reference count of its own, so that threads do not contend for one
     /// counter.
-    fn apart(&self) -> CachedPlan {
+    fn detached(&self) -> CachedPlan {
         CachedPlan::new(self.plan.clone(), self.order.clone())
     }
 
@@ -228,7 +228,7 @@ impl ProgramCache {
         };
         entry.touch(self.tick());
         self.hits.add(1);
-        let program = entry.program.apart();
+        let program = entry.program.detached();
         let mut recent = recent();
         // With another version, entries were evicted in the meantime, possibly including this one.
         if recent.version == version {

@@ -4,7 +4,8 @@
 
 use crate::executor::Reused;
 use crate::{
-    Argument, ArgumentBlock, CachedPlan, Completion, ExecutionPlan, Executor, Result, Stream, Value,
+    Argument, ArgumentBlock, CachedPlan, Completion, ExecutionPlan, PlanExecutor, Result, Stream,
+    Value,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub(crate) fn next_generation() -> u64 {
     GENERATIONS.fetch_add(1, Relaxed)
 }
 
-impl Executor {
+impl PlanExecutor {
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
@@ -47,8 +48,8 @@ impl Executor {
         same
     }
 
-    /// Runs a plan on a stream of this device and waits for it: [`Executor::bind`] and
-    /// [`Executor::start`] in one call.
+    /// Runs a plan on a stream of this device and waits for it: [`PlanExecutor::bind`] and
+    /// [`PlanExecutor::start`] in one call.
     ///
     /// Errors: as `bind` and `start`, and the failure of the run.
     /// Cost: allocates the results and a block for the temporaries, and nothing else if the queue
@@ -84,7 +85,7 @@ impl Executor {
         Ok(values)
     }
 
-    /// As [`Executor::call`], with the times of binding, of the run, and of each kernel.
+    /// As [`PlanExecutor::call`], with the times of binding, of the run, and of each kernel.
     pub(crate) fn call_timed(
         &self,
         stream: &Stream,

@@ -12,8 +12,8 @@ use crate::plan::ArgumentSpec;
 use crate::queue::Submission;
 use crate::step::Lowering;
 use crate::{
-    Argument, Buffer, CachedPlan, Completion, Error, ExecutionPlan, Executor, Result, RunControl,
-    Stream, Value, Values,
+    Argument, Buffer, CachedPlan, Completion, Error, ExecutionPlan, PlanExecutor, Result,
+    RunControl, Stream, Value, Values,
 };
 use girih_ir::TensorSpec;
 use girih_sync::Mutex;
@@ -111,7 +111,7 @@ impl Capture {
     ///
     /// Errors: [`Error::OutOfMemory`]; [`Error::ArgumentMismatch`] for an output that is not a
     /// result of a launch.
-    pub fn finish(self, executor: &Arc<Executor>, outputs: &[Captured]) -> Result<Replay> {
+    pub fn finish(self, executor: &Arc<PlanExecutor>, outputs: &[Captured]) -> Result<Replay> {
         let mut results: Vec<Vec<Target>> = Vec::new();
         let mut temporary_bytes = 0;
         for (launch, captured) in self.launches.iter().enumerate() {
@@ -176,7 +176,7 @@ enum Target {
 
 /// A captured sequence, ready to be launched.
 pub struct Replay {
-    executor: Arc<Executor>,
+    executor: Arc<PlanExecutor>,
     /// The executor's generation at capture.
     generation: u64,
     launches: Launches,
@@ -205,7 +205,7 @@ impl Replay {
     ///
     /// Errors: those of `find`.
     pub fn of(
-        executor: &Arc<Executor>,
+        executor: &Arc<PlanExecutor>,
         find: impl FnOnce() -> Result<CachedPlan>,
     ) -> Result<Replay> {
         // Read the generation first: if it changes during `find`, the replay is stale.
@@ -216,7 +216,7 @@ impl Replay {
     /// Whether `executor` captured the sequence and would find the same plans now: its options have
     /// not changed, its caches have not been cleared, and it uses a cache at all. If so, counts a
     /// cache hit.
-    pub fn is_current(&self, executor: &Executor) -> bool {
+    pub fn is_current(&self, executor: &PlanExecutor) -> bool {
         executor.recall(self.generation)
     }
 
@@ -306,7 +306,7 @@ impl Replay {
 impl Sequence {
     fn launch(
         &self,
-        executor: &Executor,
+        executor: &PlanExecutor,
         stream: &Stream,
         inputs: &[Argument],
         limit: Option<Duration>,

@@ -6,7 +6,7 @@ use crate::plan::Source;
 use crate::trace::{self, SpanKind};
 use crate::{
     ArgumentBlock, Binary, Buffer, CompileOptions, Completion, DiskCache, Error, ExecutionPlan,
-    Executor, Operation, Result, Step,
+    Operation, PlanExecutor, Result, Step,
 };
 use girih_ir::Graph;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-impl Executor {
+impl PlanExecutor {
     /// The cache key of a graph: the encoding of everything that determines its plan.
     pub(crate) fn key(&self, graph: &Graph, options: CompileOptions) -> Vec<u8> {
         let mut encoded = Vec::with_capacity(graph.len() * 40 + 64);
@@ -56,7 +56,7 @@ impl Executor {
         self.plan_by(graph, options, |graph| self.backend.compile(graph, options))
     }
 
-    /// Like [`Executor::plan`], but compiles with `compile`, which must be equivalent to the back
+    /// Like [`PlanExecutor::plan`], but compiles with `compile`, which must be equivalent to the back
     /// end's `compile`.
     pub fn plan_by(
         &self,

@@ -8,7 +8,7 @@
 //! block of temporaries of the outermost plan holds all values that pass between segments.
 
 use crate::plan::{Callee, OutputSource, OutputSpec, PlannedBuffer};
-use crate::symbolic::Prepared;
+use crate::symbolic::OptimizedGraph;
 use crate::{
     ArgumentSpec, Backend, CompileOptions, Error, ExecutionPlan, HostStep, MovingPart, Operation,
     Placement, Result, Step, allocator,
@@ -49,29 +49,30 @@ impl HostControlFlow {
 impl Backend for HostControlFlow {
     fn compile(&self, graph: &Graph, options: CompileOptions) -> Result<ExecutionPlan> {
         let start = std::time::Instant::now();
-        let Prepared { graph: prepared, kept_arguments } = self.inside.prepare(graph, options)?;
+        let OptimizedGraph { graph: optimized, live_arguments } =
+            self.inside.optimize(graph, options)?;
         let optimize = start.elapsed();
-        let mut plan = self.lower(graph, &prepared, &kept_arguments, options)?;
+        let mut plan = self.lower(graph, &optimized, &live_arguments, options)?;
         plan.times.optimize = optimize;
         Ok(plan)
     }
 
-    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
-        self.inside.prepare(graph, options)
+    fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {
+        self.inside.optimize(graph, options)
     }
 
     fn lower(
         &self,
         original: &Graph,
-        prepared: &Graph,
-        kept_arguments: &[usize],
+        optimized: &Graph,
+        live_arguments: &[usize],
         options: CompileOptions,
     ) -> Result<ExecutionPlan> {
-        if prepared.nodes().all(|(_, node)| node.op.as_control().is_none()) {
-            return self.inside.lower(original, prepared, kept_arguments, options);
+        if optimized.nodes().all(|(_, node)| node.op.as_control().is_none()) {
+            return self.inside.lower(original, optimized, live_arguments, options);
         }
-        let stages = Stages::of(prepared);
-        Assembly::new(self, options, original, prepared, kept_arguments, &stages).plan()
+        let stages = Stages::of(optimized);
+        Assembly::new(self, options, original, optimized, live_arguments, &stages).plan()
     }
 
     fn restore(&self, bytes: &[u8]) -> Result<ExecutionPlan> {
@@ -118,7 +119,7 @@ impl<'a> Assembly<'a> {
         options: CompileOptions,
         original: &Graph,
         graph: &'a Graph,
-        kept_arguments: &[usize],
+        live_arguments: &[usize],
         stages: &'a Stages,
     ) -> Assembly<'a> {
         let arguments = ArgumentSpec::of_graph(original);
@@ -136,7 +137,7 @@ impl<'a> Assembly<'a> {
             words,
             time: 0,
         };
-        for (id, &argument) in graph.arguments().zip(kept_arguments) {
+        for (id, &argument) in graph.arguments().zip(live_arguments) {
             if role(graph.node(id)) == StageRole::Argument {
                 let placement = Placement::Argument(argument);
                 let size = graph.spec(id).size_bytes();

@@ -7,7 +7,7 @@ use crate::difference::{Lookup, nearest};
 use crate::family::Families;
 use crate::layout::Strides;
 use crate::plan::{OutputSource, PlannedBuffer, Source};
-use crate::symbolic::{Executables, Prepared};
+use crate::symbolic::{Executables, OptimizedGraph};
 use crate::{
     ArgumentBlock, ArgumentSpec, Buffer, CacheStats, CachedPlan, Completion, Device, DeviceHandle,
     DeviceId, DeviceQueue, DiskCache, Error, ExecutionPlan, HostMemoryPool, Placement,
@@ -48,25 +48,25 @@ pub trait Backend: Send + Sync {
     /// The first half of [`Backend::compile`]: the passes. The graph may have symbolic sizes.
     ///
     /// Errors: [`Error::Compile`] or [`Error::Graph`].
-    fn prepare(&self, graph: &Graph, options: CompileOptions) -> Result<Prepared> {
+    fn optimize(&self, graph: &Graph, options: CompileOptions) -> Result<OptimizedGraph> {
         let _ = options;
-        let kept_arguments = (0..graph.arguments().count()).collect();
-        Ok(Prepared { graph: graph.clone(), kept_arguments })
+        let live_arguments = (0..graph.arguments().count()).collect();
+        Ok(OptimizedGraph { graph: graph.clone(), live_arguments })
     }
 
-    /// The second half of [`Backend::compile`]: lowers `prepared`, the result of the passes on
-    /// `original`. `original` has no symbolic sizes. `kept_arguments` has, for each argument of
-    /// `prepared`, its index in `original`.
+    /// The second half of [`Backend::compile`]: lowers `optimized`, the result of the passes on
+    /// `original`. `original` has no symbolic sizes. `live_arguments` has, for each argument of
+    /// `optimized`, its index in `original`.
     ///
     /// Errors: [`Error::Compile`] or [`Error::Graph`].
     fn lower(
         &self,
         original: &Graph,
-        prepared: &Graph,
-        kept_arguments: &[usize],
+        optimized: &Graph,
+        live_arguments: &[usize],
         options: CompileOptions,
     ) -> Result<ExecutionPlan> {
-        let _ = (prepared, kept_arguments);
+        let _ = (optimized, live_arguments);
         self.compile(original, options)
     }
 
@@ -151,7 +151,7 @@ pub struct Counters {
 }
 
 /// Runs closed graphs on one device, with a default stream per thread and one program cache.
-pub struct Executor {
+pub struct PlanExecutor {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) backend: Arc<dyn Backend>,
     streams: Arc<DefaultStreams>,
@@ -166,7 +166,7 @@ pub struct Executor {
     pub(crate) families: Mutex<Families>,
     /// The same options in each stripe.
     options: Striped<Mutex<CompileOptions>>,
-    /// The number of calls of [`Executor::cancel_all`], in each stripe.
+    /// The number of calls of [`PlanExecutor::cancel_all`], in each stripe.
     cancellations: Striped<Arc<AtomicU64>>,
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,
@@ -179,24 +179,24 @@ pub struct Executor {
     pub(crate) generation: AtomicU64,
 }
 
-impl Executor {
+impl PlanExecutor {
     /// An executor for a device and the back end that compiles for it. Plans in `disk` are not
     /// compiled again.
     pub fn new(
         device: Arc<dyn Device>,
         backend: Arc<dyn Backend>,
         disk: Option<Arc<DiskCache>>,
-    ) -> Executor {
+    ) -> PlanExecutor {
         let first = Arc::new(Stream::new(&Scheduler::new(device.clone())));
-        Executor::with(device, backend, Arc::new(DefaultStreams::new(first)), disk, true)
+        PlanExecutor::with(device, backend, Arc::new(DefaultStreams::new(first)), disk, true)
     }
 
     /// An executor on the same device and streams, with its own counters and its own program cache,
     /// or without a cache. Each may read the other's results.
-    pub fn sibling(&self, use_cache: bool) -> Executor {
+    pub fn sibling(&self, use_cache: bool) -> PlanExecutor {
         let disk = self.disk.clone().filter(|_| use_cache);
         let (device, backend) = (self.device.clone(), self.backend.clone());
-        Executor::with(device, backend, self.streams.clone(), disk, use_cache)
+        PlanExecutor::with(device, backend, self.streams.clone(), disk, use_cache)
     }
 
     fn with(
@@ -205,8 +205,8 @@ impl Executor {
         streams: Arc<DefaultStreams>,
         disk: Option<Arc<DiskCache>>,
         use_cache: bool,
-    ) -> Executor {
-        Executor {
+    ) -> PlanExecutor {
+        PlanExecutor {
             device,
             backend,
             streams,
@@ -270,7 +270,7 @@ impl Executor {
         nearest(&sources, &Source { graph: graph.clone(), options })
     }
 
-    /// The control of a run that begins now. [`Executor::cancel_all`] stops the run, and so does
+    /// The control of a run that begins now. [`PlanExecutor::cancel_all`] stops the run, and so does
     /// the time limit, if given.
     pub fn control(&self, limit: Option<std::time::Duration>, profile: bool) -> RunControl {
         RunControl::new(limit, self.cancellations.mine(), profile)
@@ -301,7 +301,7 @@ impl Executor {
         self.bind_reusing(program, arguments, control, Reused::default())
     }
 
-    /// As [`Executor::bind`], but with existing memory for some results or the temporaries.
+    /// As [`PlanExecutor::bind`], but with existing memory for some results or the temporaries.
     pub(crate) fn bind_reusing(
         &self,
         program: &CachedPlan,
@@ -414,7 +414,7 @@ impl Executor {
                     let value = match (donated, target) {
                         (_, Some(value)) => value,
                         (Some(value), None) => {
-                            value.buffer.forget_forms();
+                            value.buffer.drop_prepacked();
                             value
                         }
                         (None, None) => Value::new(allocator.allocate(size)?),
@@ -466,7 +466,7 @@ impl Executor {
         CacheStats { hits: stats.hits + self.recalled.get(), ..stats }
     }
 
-    /// The number of compiled graphs, which is faster to read than [`Executor::counters`].
+    /// The number of compiled graphs, which is faster to read than [`PlanExecutor::counters`].
     pub fn num_compiles(&self) -> u64 {
         self.compiles.load(Ordering::Relaxed)
     }

@@ -13,7 +13,7 @@
 //! makes up half of the runs.
 
 use crate::cache::{CachedPlan, Order};
-use crate::{CompileOptions, Executor, Result};
+use crate::{CompileOptions, PlanExecutor, Result};
 use girih_ir::{Graph, NodeId};
 use girih_sync::MutexGuard;
 use rustc_hash::{FxHashMap, FxHasher};
@@ -103,11 +103,11 @@ fn union(wanted: &[NodeId], last: &[NodeId], asked: usize) -> Vec<NodeId> {
     asked.iter().copied().chain(kept.into_iter().filter(|id| !asked.contains(id))).collect()
 }
 
-impl Executor {
+impl PlanExecutor {
     /// The plan of a graph whose first `asked` outputs are requested, and whose other outputs are
     /// intermediates with live handles. May be the plan of a program with more outputs.
     ///
-    /// Errors: as [`Executor::plan`].
+    /// Errors: as [`PlanExecutor::plan`].
     pub fn plan_keeping(
         &self,
         graph: &Graph,

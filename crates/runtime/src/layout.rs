@@ -8,7 +8,7 @@
 
 use crate::cache::CachedPlan;
 use crate::plan::ArgumentSpec;
-use crate::{CompileOptions, Error, Executor, Result};
+use crate::{CompileOptions, Error, PlanExecutor, Result};
 use girih_ir::ops::window::WindowDim;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use std::sync::Arc;
@@ -82,12 +82,12 @@ fn strided(graph: &Graph, strides: &[Option<Strides>]) -> Result<Graph> {
     Ok(rewritten.unwrap_or_else(|| graph.clone()))
 }
 
-impl Executor {
+impl PlanExecutor {
     /// The plan of a graph whose arguments have these strides, in elements, in larger tensors;
     /// `None` for a dense argument. Strided arguments are passed as [`crate::Argument::Strided`].
     /// The strides are part of the cache key.
     ///
-    /// Errors: as [`Executor::plan`]; [`Error::ArgumentMismatch`] for invalid strides.
+    /// Errors: as [`PlanExecutor::plan`]; [`Error::ArgumentMismatch`] for invalid strides.
     pub fn plan_strided(
         &self,
         graph: &Graph,

@@ -2,7 +2,7 @@
 //! a device: [`DeviceHandle`]s from an [`Allocator`], FIFO [`DeviceQueue`]s of primitive commands,
 //! and a [`Scheduler`] that drains the queues. The upper half runs graphs: a [`Stream`] of
 //! [`Operation`]s, the [`ExecutionPlan`] that lists the operations of a graph, and the
-//! [`Executor`], which finds a plan in the [`ProgramCache`] or has a [`Backend`] compile one.
+//! [`PlanExecutor`], which finds a plan in the [`ProgramCache`] or has a [`Backend`] compile one.
 //!
 //! This crate does not depend on the kernel IR: a compiled binary is opaque here, and only the
 //! [`Device`] that it was compiled for interprets it.
@@ -26,13 +26,13 @@ pub mod executor;
 mod family;
 pub mod file;
 
-mod forms;
 mod gate;
 pub mod handle;
 pub mod host;
 pub mod layout;
 pub mod plan;
 pub mod policy;
+mod prepacked;
 pub mod primitive;
 pub mod queue;
 pub mod scheduler;
@@ -61,20 +61,20 @@ pub use device::{ArgumentBlock, Binary, Device, LaunchArguments, LoadedProgram, 
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskStats};
 pub use error::{Error, NanInside, Result};
-pub use executor::{Argument, Backend, CompileOptions, Counters, Executor};
-pub use forms::{Form, FormKey};
+pub use executor::{Argument, Backend, CompileOptions, Counters, PlanExecutor};
 pub use handle::{AddressMap, DeviceHandle, DeviceId, PoolId};
 pub use host::{HostAllocator, HostBlock, HostMemoryPool, HostUnique, PooledBlock};
 pub use layout::Strides;
 pub use plan::{ArgumentSpec, Callee, CompileTimes, ExecutionPlan, OutputSpec, Placement, Source};
 pub use policy::Policy;
+pub use prepacked::{PrepackKey, Prepacked};
 pub use primitive::{ControlBlock, Iteration, MovingHandle, Repeat, StridedCopy};
 pub use queue::{Completion, DeviceQueue, Event, EventRecord, HostBytes};
 pub use scheduler::{Hold, Scheduler};
 pub use step::{HANDLE_BYTES, HostStep, MovingPart, Operation, Step};
 pub use stream::Stream;
 pub use strided::Strided;
-pub use symbolic::{Prepared, SymbolicGraph};
+pub use symbolic::{OptimizedGraph, SymbolicGraph};
 pub use tile::{
     HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
     TileSource, TiledProgram, TiledRun, Tiling,

@@ -125,9 +125,9 @@ pub struct ExecutionPlan {
     pub buffers: Vec<PlannedBuffer>,
     /// Possible donations, as pairs of a result's buffer and an argument: the result may alias the
     /// argument if the argument is donated.
-    pub takeovers: Vec<(usize, usize)>,
-    /// The buffers of arguments that the device prefers to read in another form (such as packed
-    /// weights) if runs get the same arguments many times.
+    pub donations: Vec<(usize, usize)>,
+    /// The buffers of arguments that the device prefers to read prepacked
+    /// (weights) if runs get the same arguments many times.
     pub weights: Vec<usize>,
     /// Facts that every run needs, computed when the plan is loaded.
     pub facts: Facts,
@@ -261,7 +261,7 @@ impl ExecutionPlan {
                 (Placement::Argument(argument), _) => OutputSource::Argument(argument),
                 (Placement::Output, Some(&earlier)) => OutputSource::Output(earlier),
                 (Placement::Output, None) => {
-                    let taken = self.takeovers.iter().find(|pair| pair.0 == output.buffer);
+                    let taken = self.donations.iter().find(|pair| pair.0 == output.buffer);
                     OutputSource::New(taken.map(|pair| pair.1))
                 }
                 _ => return Err(format!("output {i} was placed among the temporaries")),

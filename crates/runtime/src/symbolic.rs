@@ -3,7 +3,7 @@
 //! kernels and places buffers; it runs no pass. The bound plan is cached like any compiled plan.
 
 use crate::cache::CachedPlan;
-use crate::{CompileOptions, Executor, Result};
+use crate::{CompileOptions, PlanExecutor, Result};
 use girih_ir::Graph;
 use girih_ir::dim::{Guard, Guards, Sizes};
 use rustc_hash::FxHashMap;
@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 /// A graph after the passes, ready to be lowered.
-pub struct Prepared {
+pub struct OptimizedGraph {
     /// The graph.
     pub graph: Graph,
     /// The indices of the original graph's arguments that the graph still has, ascending.
-    pub kept_arguments: Vec<usize>,
+    pub live_arguments: Vec<usize>,
 }
 
 /// A graph with symbolic sizes.
@@ -49,7 +49,7 @@ fn at<'a>(graph: &'a Graph, sizes: &Sizes) -> Result<Cow<'a, Graph>> {
 
 /// The result of the passes on a symbolic graph, with the guards on sizes under which it is valid.
 pub(crate) struct Executable {
-    prepared: Prepared,
+    optimized: OptimizedGraph,
     guards: Vec<Guard>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) type Executables = FxHashMap<Box<[u8]>, Arc<Executable>>;
 /// The maximum number of executables; the table is cleared when it is full.
 const MOST_EXECUTABLES: usize = 256;
 
-impl Executor {
+impl PlanExecutor {
     /// The plan of a symbolic graph at some sizes: from memory or disk, or from binding the result
     /// of the passes, or compiled. The sizes must satisfy every guard of the trace of the graph.
     ///
@@ -98,9 +98,9 @@ impl Executor {
         if !executable.guards.iter().all(|guard| guard.holds(sizes)) {
             return self.plan(&arguments, options);
         }
-        let bound = at(&executable.prepared.graph, sizes)?;
-        let kept = &executable.prepared.kept_arguments;
-        let mut plan = self.guarded(|| self.backend.lower(&arguments, &bound, kept, options))?;
+        let bound = at(&executable.optimized.graph, sizes)?;
+        let live = &executable.optimized.live_arguments;
+        let mut plan = self.guarded(|| self.backend.lower(&arguments, &bound, live, options))?;
         self.bindings.fetch_add(1, Ordering::Relaxed);
         if let (Some((disk, key)), Some(artifact)) = (disk, plan.artifact.take()) {
             disk.store_later(&key, artifact);
@@ -126,10 +126,10 @@ impl Executor {
         self.cache.count_miss();
         let guards = Guards::new();
         let entered = guards.enter();
-        let prepared = self.unwinding(|| self.backend.prepare(&program.graph, options))?;
+        let optimized = self.unwinding(|| self.backend.optimize(&program.graph, options))?;
         drop(entered);
         self.compiles.fetch_add(1, Ordering::Relaxed);
-        let executable = Arc::new(Executable { prepared, guards: guards.collected() });
+        let executable = Arc::new(Executable { optimized, guards: guards.collected() });
         if self.use_cache {
             let mut executables = lock();
             if executables.len() >= MOST_EXECUTABLES {

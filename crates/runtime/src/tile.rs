@@ -15,7 +15,7 @@ mod region;
 pub use kernels::{KernelPlan, KernelRun, LaunchPath, TileSource};
 pub use launch::TiledRun;
 
-use crate::{CachedPlan, CompileOptions, Error, Executor, HostBytes, Result, Value};
+use crate::{CachedPlan, CompileOptions, Error, HostBytes, PlanExecutor, Result, Value};
 use girih_ir::factors::{AxisFactors, ProgramFactor, ProgramRole};
 use girih_ir::{Graph, GraphBuilder, OpCode, ProgramFactors, TensorSpec};
 use std::sync::Arc;
@@ -266,10 +266,10 @@ impl TiledProgram {
     }
 }
 
-impl Executor {
+impl PlanExecutor {
     /// Compiles a graph for tiles of its arguments' sizes. Each launch may have larger tensors.
     ///
-    /// Errors: as [`Executor::plan`]; [`Error::Tiling`] for symbolic sizes.
+    /// Errors: as [`PlanExecutor::plan`]; [`Error::Tiling`] for symbolic sizes.
     pub fn tiled(&self, graph: &Graph, options: CompileOptions) -> Result<TiledProgram> {
         let factors = ProgramFactors::of(graph);
         let size = |f: &ProgramFactor| f.size.known();

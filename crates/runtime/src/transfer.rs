@@ -7,8 +7,8 @@
 
 use crate::queue::{Submission, host_bytes};
 use crate::{
-    Completion, ControlBlock, DeviceQueue, Error, Executor, HostBytes, HostStep, Result, Strided,
-    Value,
+    Completion, ControlBlock, DeviceQueue, Error, HostBytes, HostStep, PlanExecutor, Result,
+    Strided, Value,
 };
 use girih_dist::{MeshLayout, Pe};
 use girih_ir::TensorSpec;
@@ -33,7 +33,7 @@ pub struct TransferHandle {
 
 /// Copies tensors between the host and a device on a queue of its own, and measures the transfers.
 pub struct TransferManager {
-    executor: Arc<Executor>,
+    executor: Arc<PlanExecutor>,
     queue: DeviceQueue,
     totals: Arc<Totals>,
 }
@@ -99,7 +99,7 @@ impl TransferHandle {
 
 impl TransferManager {
     /// A manager for the device of an executor.
-    pub fn new(executor: &Arc<Executor>) -> TransferManager {
+    pub fn new(executor: &Arc<PlanExecutor>) -> TransferManager {
         let queue = executor.stream().queue().helper();
         TransferManager { executor: executor.clone(), queue, totals: Arc::default() }
     }
@@ -288,7 +288,7 @@ mod tests {
 
     fn manager() -> TransferManager {
         let device = MockDevice::concurrent(Duration::ZERO, 1);
-        let executor = Executor::new(device, Arc::new(NoBackend), None);
+        let executor = PlanExecutor::new(device, Arc::new(NoBackend), None);
         TransferManager::new(&Arc::new(executor))
     }
 

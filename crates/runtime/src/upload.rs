@@ -8,16 +8,16 @@
 use crate::queue::{Submission, host_bytes};
 use crate::scheduler::runs_submission;
 use crate::{
-    Completion, ControlBlock, Device, DeviceQueue, Error, Executor, HostBytes, HostMemoryPool,
+    Completion, ControlBlock, Device, DeviceQueue, Error, HostBytes, HostMemoryPool, PlanExecutor,
     Result, Stream, Value, primitive,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-impl Executor {
-    /// The size of a piece in [`Executor::upload_pieces`], in bytes; a multiple of every dtype's
+impl PlanExecutor {
+    /// The size of a part in [`PlanExecutor::upload_staged`], in bytes; a multiple of every dtype's
     /// size.
-    pub const PIECE: usize = 256 << 10;
+    pub const STAGING_BYTES: usize = 256 << 10;
 
     /// Copies host bytes to a new block, as a copy of a stream of this device. Waits for the copy,
     /// but not for earlier work of the stream.
@@ -29,18 +29,18 @@ impl Executor {
         Ok(value)
     }
 
-    /// [`Executor::upload_on`] with the default stream of this thread.
+    /// [`PlanExecutor::upload_on`] with the default stream of this thread.
     pub fn upload(&self, bytes: &[u8]) -> Result<Value> {
         self.upload_on(&self.thread_stream(), bytes)
     }
 
-    /// As [`Executor::upload_on`], for data that is produced piece by piece: `read` gets the offset
-    /// of each piece in the `size` bytes, in ascending order, and a staging buffer to fill. Each
-    /// piece but the last has [`Executor::PIECE`] bytes.
+    /// As [`PlanExecutor::upload_on`], for data that is produced part by part: `read` gets the offset
+    /// of each part in the `size` bytes, in ascending order, and a staging buffer to fill. Each
+    /// part but the last has [`PlanExecutor::STAGING_BYTES`] bytes.
     ///
-    /// Errors: those of [`Executor::upload_on`]; [`Error::OutOfMemory`] is returned before the
+    /// Errors: those of [`PlanExecutor::upload_on`]; [`Error::OutOfMemory`] is returned before the
     /// first call of `read`.
-    pub fn upload_pieces(
+    pub fn upload_staged(
         &self,
         stream: &Stream,
         size: usize,
@@ -50,18 +50,18 @@ impl Executor {
         if size == 0 {
             return Ok(value);
         }
-        let mut piece = self.staging()?.acquire()?;
-        for at in (0..size).step_by(Executor::PIECE) {
-            let piece = &mut piece[..Executor::PIECE.min(size - at)];
-            read(at, piece);
-            self.copy_in(stream.queue(), piece, (&value, at))?;
+        let mut part = self.staging()?.acquire()?;
+        for at in (0..size).step_by(PlanExecutor::STAGING_BYTES) {
+            let part = &mut part[..PlanExecutor::STAGING_BYTES.min(size - at)];
+            read(at, part);
+            self.copy_in(stream.queue(), part, (&value, at))?;
         }
         Ok(value)
     }
 
     /// Starts to copy the first `size` bytes of a value of another device to a new block of this
     /// executor's device. `from`, a stream of that other device, reads the value after its earlier
-    /// work. The copy goes through staging buffers in host memory: a piece is read while the
+    /// work. The copy goes through staging buffers in host memory: a part is read while the
     /// previous one is written, and no thread waits. Work that depends on the completion may use
     /// the new value.
     ///
@@ -73,20 +73,20 @@ impl Executor {
         value: &Value,
         size: usize,
     ) -> Result<(Value, Arc<Completion>)> {
-        /// The number of staging buffers, and so of pieces in flight.
+        /// The number of staging buffers, and so of parts in flight.
         const DEPTH: usize = 2;
         let made = Value::new(self.device.allocator().allocate(size)?);
         value.check_size(size, from.queue().device().as_ref())?;
-        let slots = 0..size.div_ceil(Executor::PIECE).min(DEPTH);
-        let slots = slots.map(|_| host_bytes(size.min(Executor::PIECE)));
+        let slots = 0..size.div_ceil(PlanExecutor::STAGING_BYTES).min(DEPTH);
+        let slots = slots.map(|_| host_bytes(size.min(PlanExecutor::STAGING_BYTES)));
         let slots = slots.collect::<Result<SmallVec<[HostBytes; DEPTH]>>>()?;
         let mut written: SmallVec<[Arc<Completion>; DEPTH]> = SmallVec::new();
-        for (number, at) in (0..size).step_by(Executor::PIECE).enumerate() {
-            let piece = Executor::PIECE.min(size - at);
-            // The last piece may be shorter than the staging buffers, so it gets its own.
-            let slot = match piece == Executor::PIECE.min(size) {
+        for (number, at) in (0..size).step_by(PlanExecutor::STAGING_BYTES).enumerate() {
+            let part = PlanExecutor::STAGING_BYTES.min(size - at);
+            // The last part may be shorter than the staging buffers, so it gets its own.
+            let slot = match part == PlanExecutor::STAGING_BYTES.min(size) {
                 true => slots[number % DEPTH].clone(),
-                false => host_bytes(piece)?,
+                false => host_bytes(part)?,
             };
             let (source, buffer) = (value.handle().offset(at), Some(value.buffer.clone()));
             let block = ControlBlock::CopyFromDevice { source, target: slot.clone(), buffer };
@@ -94,7 +94,7 @@ impl Executor {
             let read = enqueue(from.queue(), block, before);
             let (target, buffer) = (made.handle().offset(at), Some(made.buffer.clone()));
             let block = ControlBlock::CopyFromSlot { source: slot, target, buffer };
-            // Depend on the previous piece, so that any failure reaches the last completion.
+            // Depend on the previous part, so that any failure reaches the last completion.
             let after = written.last().cloned().into_iter().chain([read]);
             written.push(enqueue(self.copies(), block, after));
         }
@@ -116,7 +116,7 @@ impl Executor {
         if let Some(pool) = self.staging.get() {
             return Ok(pool);
         }
-        let pool = HostMemoryPool::new(Executor::PIECE, 0)?;
+        let pool = HostMemoryPool::new(PlanExecutor::STAGING_BYTES, 0)?;
         Ok(self.staging.get_or_init(|| pool))
     }
 
@@ -180,9 +180,9 @@ mod tests {
     use std::sync::mpsc::{self, RecvTimeoutError::Timeout, Sender};
     use std::time::Duration;
 
-    fn executor(concurrency: usize) -> Arc<Executor> {
+    fn executor(concurrency: usize) -> Arc<PlanExecutor> {
         let device = MockDevice::concurrent(Duration::ZERO, concurrency);
-        Arc::new(Executor::new(device, Arc::new(NoBackend), None))
+        Arc::new(PlanExecutor::new(device, Arc::new(NoBackend), None))
     }
 
     fn enqueue_work(stream: &Stream, work: impl Fn() + Send + Sync + 'static) -> Arc<Completion> {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     /// The stream and the size in bytes of each copy to this executor's device.
-    fn copies(executor: &Executor, recording: &Recording) -> Vec<(Option<usize>, usize)> {
+    fn copies(executor: &PlanExecutor, recording: &Recording) -> Vec<(Option<usize>, usize)> {
         let own = |s: &crate::trace::Span| {
             s.device == executor.device().id() && s.kind == SpanKind::CopyToDevice
         };
@@ -275,20 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn pieces_arrive_in_their_places() {
+    fn staged_parts_arrive_in_their_places() {
         let executor = executor(1);
         let (size, stream) = (20_000, executor.thread_stream());
-        let read = |at: usize, piece: &mut [u8]| {
-            piece.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((at + i) % 251) as u8);
+        let read = |at: usize, part: &mut [u8]| {
+            part.iter_mut().enumerate().for_each(|(i, byte)| *byte = ((at + i) % 251) as u8);
         };
-        let value = executor.upload_pieces(&stream, size, read).unwrap();
+        let value = executor.upload_staged(&stream, size, read).unwrap();
         let expected: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
         assert_eq!(*executor.download(&value, size).unwrap(), *expected);
         let pool = executor.staging().unwrap();
-        assert_eq!((pool.total_blocks(), pool.available_blocks()), (1, 1), "one piece at a time");
-        executor.upload_pieces(&stream, size, read).unwrap();
+        assert_eq!((pool.total_blocks(), pool.available_blocks()), (1, 1), "one part at a time");
+        executor.upload_staged(&stream, size, read).unwrap();
         assert_eq!(pool.total_blocks(), 1, "the next upload takes the same block");
-        let error = executor.upload_pieces(&stream, 1 << 20, |_, _| panic!("nothing is read"));
+        let error = executor.upload_staged(&stream, 1 << 20, |_, _| panic!("nothing is read"));
         assert!(matches!(error, Err(Error::OutOfMemory { .. })));
     }
 
@@ -313,11 +313,11 @@ mod tests {
     }
 
     #[test]
-    fn large_values_cross_in_pieces() {
+    fn large_values_cross_in_parts() {
         let device = |bytes| MockDevice::with_memory(Duration::ZERO, 1, bytes);
-        let executor = |device| Arc::new(Executor::new(device, Arc::new(NoBackend), None));
+        let executor = |device| Arc::new(PlanExecutor::new(device, Arc::new(NoBackend), None));
         let (from, to) = (executor(device(4 << 20)), executor(device(4 << 20)));
-        let size = 5 * Executor::PIECE + 1000;
+        let size = 5 * PlanExecutor::STAGING_BYTES + 1000;
         let bytes: Vec<u8> = (0..size).map(|i| (i % 253) as u8).collect();
         let value = from.upload(&bytes).unwrap();
         let recording = Recording::new();

@@ -78,7 +78,7 @@ fn an_optimised_training_step_has_the_same_bits() {
         let graph = step(activation);
         let arguments = arguments(&graph);
         let optimized = optimize(&graph, OptOptions::default()).unwrap();
-        assert_eq!(optimized.kept_arguments, (0..7).collect::<Vec<_>>());
+        assert_eq!(optimized.live_arguments, (0..7).collect::<Vec<_>>());
         let expected = evaluate(&graph, &arguments).unwrap();
         assert_eq!(evaluate(&optimized.graph, &arguments).unwrap(), expected, "{activation:?}");
     }

@@ -8,7 +8,7 @@ use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Bindings, Block, BufferId, Core, Inst, Kernel, Store};
-use girih_runtime::FormKey;
+use girih_runtime::PrepackKey;
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -44,13 +44,13 @@ impl PrepackedStore for AlwaysPack {
     fn get_or_pack(
         &self,
         _: usize,
-        _: &FormKey,
+        _: &PrepackKey,
         bytes: usize,
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights> {
         let mut memory = vec![0u128; bytes.div_ceil(16)];
         let start = memory.as_mut_ptr() as *mut u8;
-        pack(start).then(|| PrepackedWeights { form: Arc::new(memory), start })
+        pack(start).then(|| PrepackedWeights { packed: Arc::new(memory), start })
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn executor(&self) -> Result<girih_runtime::Executor, Failure> {
+    fn executor(&self) -> Result<girih_runtime::PlanExecutor, Failure> {
         match self {
             Kind::Cpu(number) => girih_cpu::executor_of(*number),
             Kind::Mock(config) => {
@@ -48,10 +48,10 @@ impl Kind {
                 let backend = config.backend(Arc::new(HostBackend));
                 let host = Arc::new(HostDevice::of_process()?);
                 let device = MockAccelerator::new(host, config.clone())?;
-                Ok(girih_runtime::Executor::new(device, backend, None))
+                Ok(girih_runtime::PlanExecutor::new(device, backend, None))
             }
             Kind::Own(device, backend) => {
-                Ok(girih_runtime::Executor::new(device.clone(), backend.clone(), None))
+                Ok(girih_runtime::PlanExecutor::new(device.clone(), backend.clone(), None))
             }
         }
     }

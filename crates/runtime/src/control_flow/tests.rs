@@ -181,7 +181,7 @@ fn a_scan_takes_and_leaves_parts_from_the_last_to_the_first() {
 }
 
 #[test]
-fn pieces_that_are_needed_at_different_times_share_memory() {
+fn allocations_that_are_needed_at_different_times_share_memory() {
     let mut temporaries = Temporaries::default();
     let sizes_and_times = [(100, (0, 1)), (300, (2, 3)), (100, (1, 2)), (50, (4, 9)), (0, (0, 9))];
     for (buffer, (size, times)) in sizes_and_times.into_iter().enumerate() {

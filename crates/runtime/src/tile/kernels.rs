@@ -2,7 +2,7 @@
 //! the tensors require.
 
 use super::{TileArgument, TileOptions, TileResult, TiledProgram};
-use crate::{Argument, Completion, Error, Executor, Result, Stream};
+use crate::{Argument, Completion, Error, PlanExecutor, Result, Stream};
 use girih_ir::TensorSpec;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct KernelPlan {
 pub enum LaunchPath {
     /// One launch: the tensors have the sizes that the program was compiled for.
     Whole,
-    /// [`Executor::launch_tiled`] with that number of tiles.
+    /// [`PlanExecutor::launch_tiled`] with that number of tiles.
     Tiled(usize),
 }
 
@@ -108,13 +108,13 @@ impl KernelPlan {
     }
 }
 
-impl Executor {
+impl PlanExecutor {
     /// Launches a sequence of programs on tensors and returns when all of them are enqueued. A
     /// program whose tensors have the sizes that it was compiled for is launched once, as by
     /// [`Stream::run`]; any other program is launched tile by tile. Only the results of the last
     /// program go to host memory, if `options` requests it.
     ///
-    /// Errors: those of [`Executor::launch_tiled`] for any of the programs. Except for errors of
+    /// Errors: those of [`PlanExecutor::launch_tiled`] for any of the programs. Except for errors of
     /// memory, they are returned before anything is enqueued.
     pub fn launch_kernels(
         &self,

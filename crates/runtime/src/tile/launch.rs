@@ -10,8 +10,8 @@ use crate::executor::Reused;
 use crate::queue::{Submission, host_bytes};
 use crate::step::Lowering;
 use crate::{
-    Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, Executor,
-    HostBytes, HostStep, Result, RunControl, Stream, StridedCopy, Strides, Value,
+    Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, HostBytes,
+    HostStep, PlanExecutor, Result, RunControl, Stream, StridedCopy, Strides, Value,
 };
 use girih_ir::factors::AxisFactors;
 use girih_ir::reference::Array;
@@ -32,7 +32,7 @@ pub struct TiledRun {
     pub tiles: usize,
 }
 
-impl Executor {
+impl PlanExecutor {
     /// Launches a program of tiles on larger tensors, and returns when all tiles are enqueued.
     ///
     /// Errors: as [`TiledProgram::tiling`]; [`Error::OutOfMemory`] and [`Error::HostMemory`] for
@@ -89,7 +89,7 @@ enum Use {
 }
 
 struct Launch<'a> {
-    executor: &'a Executor,
+    executor: &'a PlanExecutor,
     stream: &'a Stream,
     program: &'a TiledProgram,
     tiling: &'a Tiling,
@@ -153,7 +153,7 @@ impl Tile<'_> {
 
 impl<'a> Launch<'a> {
     fn new(
-        executor: &'a Executor,
+        executor: &'a PlanExecutor,
         stream: &'a Stream,
         program: &'a TiledProgram,
         tiling: &'a Tiling,
@@ -493,7 +493,7 @@ impl<'a> Launch<'a> {
         blocks: &mut Blocks,
     ) -> Result<()> {
         let result = plan.plan.outputs[0].buffer;
-        let in_place = plan.plan.takeovers.contains(&(result, 0));
+        let in_place = plan.plan.donations.contains(&(result, 0));
         let target = match in_place {
             true => acc.clone(),
             false => Value { buffer: self.block(Use::Combined(index), 0, bytes)?, offset: 0 },

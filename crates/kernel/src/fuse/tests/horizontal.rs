@@ -3,7 +3,7 @@
 use super::*;
 use super::{eval, executed};
 use crate::ir::{Core, Kernel, Program};
-use crate::place::takeovers;
+use crate::place::donations;
 
 fn kernels(graph: &Graph) -> Program {
     lower(graph, FusionOptions::ALL).expect("the graph is primitive")
@@ -46,7 +46,7 @@ fn updates_of_many_parameters_are_one_kernel() {
     let arguments: Vec<eval::Data> = sizes.map(numbers).collect();
     assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
     // Each result is written in place of the operand that it updates.
-    assert_eq!(takeovers(&fused).len(), 10, "{fused}");
+    assert_eq!(donations(&fused).len(), 10, "{fused}");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn an_operand_of_two_updates_is_not_overwritten() {
         let program = kernels(&b.finish(if both { vec![y, z] } else { vec![z] }));
         assert_eq!(parts(&program), [if both { 2 } else { 0 }], "{program}");
         // The two parts run concurrently, so none may overwrite an operand of the other.
-        assert_eq!(takeovers(&program).len(), !both as usize, "{program}");
+        assert_eq!(donations(&program).len(), !both as usize, "{program}");
     }
 }
 

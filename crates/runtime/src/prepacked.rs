@@ -1,53 +1,57 @@
-//! Other forms of a buffer's contents, which a device computes from contents that it reads often,
-//! such as packed GEMM weights.
+//! Prepacked forms of a buffer's contents, which a device computes from contents that it reads often:
+//! the weights of a GEMM in the layout of its micro-kernels.
 
 use crate::Buffer;
 use girih_sync::Mutex;
 use std::sync::{Arc, PoisonError};
 
-/// The key of a form: the parameters of the transformation that the device used.
-pub type FormKey = [usize; 6];
+/// The key of a prepacked form: the parameters of the packing that the device used.
+pub type PrepackKey = [usize; 6];
 
-/// The number of reads after which a form is computed. Contents that are read less often are
+/// The number of reads after which contents are prepacked. Contents that are read less often are
 /// replaced before the computation pays off.
 const READS: u32 = 3;
 
-/// The forms of a buffer, dropped with the buffer.
+/// The prepacked forms of a buffer, dropped with the buffer.
 #[derive(Default)]
-pub(crate) struct Forms(Mutex<Vec<Entry>>);
+pub(crate) struct PrepackedForms(Mutex<Vec<Entry>>);
 
 struct Entry {
-    key: FormKey,
+    key: PrepackKey,
     /// The number of reads so far, up to [`READS`].
     reads: u32,
-    form: Option<Arc<Form>>,
+    prepacked: Option<Arc<Prepacked>>,
 }
 
-/// A form of a buffer's contents, with the accounting of its memory.
-pub struct Form {
+/// A prepacked form of a buffer's contents, with the accounting of its memory.
+pub struct Prepacked {
     /// The memory of the form.
     pub buffer: Buffer,
     /// The accounting of the memory; dropped with the form.
-    pub share: Box<dyn Send + Sync>,
+    pub accounting: Box<dyn Send + Sync>,
 }
 
-impl Forms {
+impl PrepackedForms {
     /// The form with that key. `make` computes it once it has been requested [`READS`] times;
     /// `None` before then, and if `make` returned `None`.
-    pub fn get(&self, key: &FormKey, make: impl FnOnce() -> Option<Form>) -> Option<Arc<Form>> {
+    pub fn get(
+        &self,
+        key: &PrepackKey,
+        make: impl FnOnce() -> Option<Prepacked>,
+    ) -> Option<Arc<Prepacked>> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = entries.iter().position(|entry| entry.key == *key).unwrap_or_else(|| {
-            entries.push(Entry { key: *key, reads: 0, form: None });
+            entries.push(Entry { key: *key, reads: 0, prepacked: None });
             entries.len() - 1
         });
         let entry = &mut entries[at];
         if entry.reads < READS {
             entry.reads += 1;
             if entry.reads == READS {
-                entry.form = make().map(Arc::new);
+                entry.prepacked = make().map(Arc::new);
             }
         }
-        entry.form.clone()
+        entry.prepacked.clone()
     }
 
     /// Drops all forms, because the contents change.
@@ -63,13 +67,13 @@ mod tests {
     use std::cell::Cell;
 
     #[test]
-    fn a_form_is_made_once_when_contents_are_read_again_and_again() {
+    fn contents_are_prepacked_once_when_they_are_read_repeatedly() {
         let allocator = Allocator::new(crate::DeviceId::HOST, "test", &[1 << 20]);
-        let (forms, made) = (Forms::default(), Cell::new(0));
-        let ask = |key: FormKey, room: usize| {
+        let (forms, made) = (PrepackedForms::default(), Cell::new(0));
+        let ask = |key: PrepackKey, room: usize| {
             let found = forms.get(&key, || {
                 made.set(made.get() + 1);
-                Some(Form { buffer: allocator.allocate(room).ok()?, share: Box::new(()) })
+                Some(Prepacked { buffer: allocator.allocate(room).ok()?, accounting: Box::new(()) })
             });
             found.is_some()
         };
