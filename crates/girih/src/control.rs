@@ -86,7 +86,7 @@ impl Captures {
 
 /// The role of a node in a region.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum RegionRole {
     /// Computed in the region.
     Inside,
     /// A leaf that is duplicated in the region.
@@ -97,8 +97,8 @@ enum Place {
 }
 
 /// The nodes that lead to a body's outputs in topological order, with their roles in the region.
-struct Walk {
-    nodes: Vec<(Arc<Node>, Place)>,
+struct RegionNodes {
+    nodes: Vec<(Arc<Node>, RegionRole)>,
 }
 
 impl Body {
@@ -127,7 +127,7 @@ impl Body {
     /// Determines the roles of the nodes. With `all`, everything that the function recorded is
     /// inside. Otherwise only nodes that depend on its arguments or its random draws are inside,
     /// and the rest is computed once, outside.
-    fn walk(&self, all: bool) -> Walk {
+    fn walk(&self, all: bool) -> RegionNodes {
         let own: FxHashSet<*const Node> =
             self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
         let roots: Vec<&Tensor> = self.outputs.iter().collect();
@@ -147,17 +147,17 @@ impl Body {
             });
             let lazy = operands > 0 && !matches!(*node.state(), State::Scheduled(_));
             let place = match () {
-                _ if draws && !all => Place::Draw,
-                _ if lazy && (depends || (all && self.start.is_new(&node))) => Place::Inside,
-                _ if is_copied(&node) => Place::Copied,
-                _ => Place::Outside,
+                _ if draws && !all => RegionRole::Draw,
+                _ if lazy && (depends || (all && self.start.is_new(&node))) => RegionRole::Inside,
+                _ if is_copied(&node) => RegionRole::Copied,
+                _ => RegionRole::Outside,
             };
-            if matches!(place, Place::Inside | Place::Draw) {
+            if matches!(place, RegionRole::Inside | RegionRole::Draw) {
                 inside.insert(address);
             }
             nodes.push((node, place));
         }
-        Walk { nodes }
+        RegionNodes { nodes }
     }
 }
 
@@ -175,12 +175,12 @@ fn is_copied(node: &Node) -> bool {
     }
 }
 
-impl Walk {
+impl RegionNodes {
     /// Adds the outside nodes that the region uses or returns to `captures`.
     fn capture(&self, body: &Body, captures: &mut Captures) {
         let mut used: FxHashSet<*const Node> = FxHashSet::default();
         for (node, place) in &self.nodes {
-            if *place == Place::Inside {
+            if *place == RegionRole::Inside {
                 node.state().for_each_input(|i| {
                     used.insert(Arc::as_ptr(i));
                 });
@@ -188,14 +188,14 @@ impl Walk {
         }
         used.extend(body.outputs.iter().map(|t| Arc::as_ptr(t.node())));
         for (node, place) in &self.nodes {
-            if *place == Place::Outside && used.contains(&Arc::as_ptr(node)) {
+            if *place == RegionRole::Outside && used.contains(&Arc::as_ptr(node)) {
                 captures.add(node);
             }
         }
     }
 
     fn draws(&self) -> impl Iterator<Item = &Arc<Node>> {
-        self.nodes.iter().filter(|(_, place)| *place == Place::Draw).map(|(node, _)| node)
+        self.nodes.iter().filter(|(_, place)| *place == RegionRole::Draw).map(|(node, _)| node)
     }
 
     /// The region graph, whose inputs are the placeholders, the draws, and the captured values.
@@ -209,7 +209,7 @@ impl Walk {
         }
         for (node, place) in &self.nodes {
             let id = match place {
-                Place::Inside => {
+                RegionRole::Inside => {
                     let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
                     node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
                     graph.record_at(node.location().number());
@@ -217,8 +217,8 @@ impl Walk {
                     hints::note(&mut graph, id, node);
                     id
                 }
-                Place::Copied => graph.leaf(node.op(), node.spec()),
-                Place::Draw | Place::Outside => continue,
+                RegionRole::Copied => graph.leaf(node.op(), node.spec()),
+                RegionRole::Draw | RegionRole::Outside => continue,
             };
             ids.insert(Arc::as_ptr(node), id);
         }
@@ -339,7 +339,7 @@ impl Body {
                 }
             }
         }
-        let walks: Vec<Walk> = branches.iter().map(|b| b.walk(true)).collect();
+        let walks: Vec<RegionNodes> = branches.iter().map(|b| b.walk(true)).collect();
         let mut captures = Captures::default();
         for (walk, branch) in walks.iter().zip(branches) {
             walk.capture(branch, &mut captures);

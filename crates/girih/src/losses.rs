@@ -209,12 +209,12 @@ pub fn binary_cross_entropy_with_logits(
 }
 
 /// Loss and weight of each row, for integer labels.
-struct Rows {
+struct RowLosses {
     loss: Tensor,
     weight: Option<Tensor>,
 }
 
-impl Rows {
+impl RowLosses {
     fn reduced(self, reduction: Reduction) -> Result<Tensor> {
         match (reduction, &self.weight) {
             (Reduction::Mean, Some(weight)) => {
@@ -280,7 +280,7 @@ fn counted(labels: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Option<Tenso
 }
 
 /// The loss and weight of each row of log-probabilities, for integer labels.
-fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Result<Rows> {
+fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Result<RowLosses> {
     let (labels, ignored) = counted(labels, options.ignore_index)?;
     let labels = labels.check_labels(last(log_p).get())?;
     let picked = log_p.take_along_axis(&labels.unsqueeze(-1)?, -1)?.squeeze(Some(&[-1]))?;
@@ -308,7 +308,7 @@ fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Re
         let one = Tensor::ones(loss.shape(), loss.dtype())?;
         weight = Some(where_(ignored, 0.0, weight.as_ref().unwrap_or(&one))?);
     }
-    Ok(Rows { loss, weight })
+    Ok(RowLosses { loss, weight })
 }
 
 /// The negative log-probability of each label.

@@ -37,7 +37,7 @@ fn over_i(z: Complex64) -> Complex64 {
 }
 
 /// The type of a complex number's parts.
-pub trait Part: Copy {
+pub trait ComplexPart: Copy {
     /// The parts as f64. Exact.
     fn widen(z: Complex<Self>) -> Complex64;
     /// The parts rounded to nearest.
@@ -51,7 +51,7 @@ pub trait Part: Copy {
 }
 
 macro_rules! part {
-    ($($float:ty)*) => { $(impl Part for $float {
+    ($($float:ty)*) => { $(impl ComplexPart for $float {
         #[inline(always)]
         fn widen(z: Complex<$float>) -> Complex64 {
             c(z.re.into(), z.im.into())

@@ -10,7 +10,7 @@ use girih_linalg::{
 use smallvec::{SmallVec, smallvec};
 
 /// A result, of the operands' numbers, or of the real or complex numbers of the same precision.
-pub enum Part<T: Scalar> {
+pub enum MatrixResult<T: Scalar> {
     /// Numbers of the operands' type.
     Same(Vec<T>),
     /// Real numbers.
@@ -31,51 +31,51 @@ pub fn call<T: Scalar>(
     operands: &[Matrix<'_, T>],
     needed: &[bool],
     team: &dyn Team,
-) -> Result<SmallVec<[Part<T>; 3]>, Failure> {
+) -> Result<SmallVec<[MatrixResult<T>; 3]>, Failure> {
     let (_, flag, size) = op.attrs.library();
     let (a, [m, n]) = operands[0];
     let needs = |i: usize| needed.get(i).copied().unwrap_or(false);
     let right = |i: usize| (operands[i].0, operands[i].1[1]);
     Ok(match op.code {
-        OpCode::Cholesky => smallvec![Part::Same(cholesky(a, n, flag)?)],
+        OpCode::Cholesky => smallvec![MatrixResult::Same(cholesky(a, n, flag)?)],
         OpCode::Solve => {
             let (b, columns) = right(1);
-            smallvec![Part::Same(solve(a, b, n, columns, team)?)]
+            smallvec![MatrixResult::Same(solve(a, b, n, columns, team)?)]
         }
         OpCode::SolveTriangular => {
             let (b, columns) = right(1);
             let triangle = Triangle { a, n, upper: flag, unit: size != 0 };
-            smallvec![Part::Same(solve_triangular(triangle, b, columns, team)?)]
+            smallvec![MatrixResult::Same(solve_triangular(triangle, b, columns, team)?)]
         }
-        OpCode::Inv => smallvec![Part::Same(inv(a, n, flag, team)?)],
-        OpCode::Det => smallvec![Part::Same(vec![det(a, n, team)])],
-        OpCode::Cofactors => smallvec![Part::Same(cofactors(a, n, team))],
+        OpCode::Inv => smallvec![MatrixResult::Same(inv(a, n, flag, team)?)],
+        OpCode::Det => smallvec![MatrixResult::Same(vec![det(a, n, team)])],
+        OpCode::Cofactors => smallvec![MatrixResult::Same(cofactors(a, n, team))],
         OpCode::CofactorSlopes => {
-            smallvec![Part::Same(cofactor_slopes(a, operands[1].0, n, team))]
+            smallvec![MatrixResult::Same(cofactor_slopes(a, operands[1].0, n, team))]
         }
         OpCode::Slogdet => {
             let (sign, log) = slogdet(a, n, team);
-            smallvec![Part::Same(vec![sign]), Part::Real(vec![log])]
+            smallvec![MatrixResult::Same(vec![sign]), MatrixResult::Real(vec![log])]
         }
         OpCode::Lu => {
             let (factors, rows) = lu(a, n);
-            smallvec![Part::Same(factors), Part::Real(rows)]
+            smallvec![MatrixResult::Same(factors), MatrixResult::Real(rows)]
         }
         OpCode::Qr => {
             let Qr { q, r } = qr(a, [m, n], flag, needs(0), team);
-            smallvec![Part::Same(q), Part::Same(r)]
+            smallvec![MatrixResult::Same(q), MatrixResult::Same(r)]
         }
         OpCode::Eigh => {
             let (values, vectors) = eigh(a, n, flag, needs(1), team)?;
-            smallvec![Part::Real(values), Part::Same(vectors)]
+            smallvec![MatrixResult::Real(values), MatrixResult::Same(vectors)]
         }
         OpCode::Eig => {
             let Eig { values, vectors } = eig(a, n, needs(1))?;
-            smallvec![Part::Complex(values), Part::Complex(vectors)]
+            smallvec![MatrixResult::Complex(values), MatrixResult::Complex(vectors)]
         }
         OpCode::Svd => {
             let Svd { u, s, vh } = svd(a, m, n, flag, needs(0) || needs(2))?;
-            smallvec![Part::Same(u), Part::Real(s), Part::Same(vh)]
+            smallvec![MatrixResult::Same(u), MatrixResult::Real(s), MatrixResult::Same(vh)]
         }
         code => unreachable!("{} is no op on matrices", code.def().name),
     })

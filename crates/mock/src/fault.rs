@@ -59,12 +59,12 @@ pub type Faulty = Wrapped<Faults>;
 /// The planned faults.
 #[derive(Default)]
 pub struct Faults {
-    plan: Mutex<Plan>,
+    plan: Mutex<FaultPlan>,
     injected: AtomicU64,
 }
 
 #[derive(Default)]
-struct Plan {
+struct FaultPlan {
     /// Each planned fault, with the number of matching operations before it.
     next: Vec<(Fault, usize)>,
     /// The random generator, and the probability of a fault times 2^32.
@@ -91,7 +91,7 @@ impl Faulty {
 
     /// Removes all planned and random faults.
     pub fn heal(&self) {
-        *self.hooks().plan() = Plan::default();
+        *self.hooks().plan() = FaultPlan::default();
     }
 
     /// The number of faults so far.
@@ -101,7 +101,7 @@ impl Faulty {
 }
 
 impl Faults {
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, FaultPlan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl Faults {
     }
 }
 
-impl Plan {
+impl FaultPlan {
     fn due(&mut self, kinds: &[Fault]) -> Option<Fault> {
         let at = self.next.iter().position(|(fault, _)| kinds.contains(fault))?;
         let (fault, spared) = self.next[at];

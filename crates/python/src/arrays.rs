@@ -371,11 +371,11 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
     };
     let place = match optional("data")? {
         Some(data) => match data.cast_into::<PyTuple>() {
-            Ok(pointer) => Place::Pointer(pointer),
-            Err(other) => Place::Buffer(other.into_inner()),
+            Ok(pointer) => ElementSource::Pointer(pointer),
+            Err(other) => ElementSource::Buffer(other.into_inner()),
         },
         // The object itself implements the buffer protocol.
-        None => Place::Buffer(object.clone()),
+        None => ElementSource::Buffer(object.clone()),
     };
     let offset = optional("offset")?.map_or(Ok(0), |o| integer(&o, "offset"))?;
     let constant = is_constant(object);
@@ -384,7 +384,7 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
     let owner = Owner(Some((object.clone().unbind(), interface.clone().unbind())));
     let foreign = |address, owner| Foreign { address, spec, strides, swapped, constant, owner };
     match place {
-        Place::Pointer(pointer) => {
+        ElementSource::Pointer(pointer) => {
             let address = pointer.get_item(0).ok().and_then(|p| p.extract::<usize>().ok());
             let address = address.ok_or_else(|| {
                 let found = described(pointer.as_any());
@@ -394,11 +394,11 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
             // reach.
             unsafe { foreign(address, Box::new(owner)).tensor(object.py(), "asarray", how) }
         }
-        Place::Buffer(data) if how == Import::Share => {
+        ElementSource::Buffer(data) if how == Import::Share => {
             let why = format!("the memory of {} has no address here", described(&data));
             Err(must_copy("asarray", &why))
         }
-        Place::Buffer(data) => {
+        ElementSource::Buffer(data) => {
             let bytes = bytes_of(&data)?;
             let len = bytes.as_bytes().len();
             let start = bytes.as_bytes().as_ptr() as usize;
@@ -425,7 +425,7 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
 }
 
 /// Where an array interface says the elements are.
-enum Place<'py> {
+enum ElementSource<'py> {
     Pointer(Bound<'py, PyTuple>),
     Buffer(Bound<'py, PyAny>),
 }

@@ -7,7 +7,7 @@ use crate::compiled::PyTraced;
 use crate::contexts::{self, sync};
 use crate::data::as_tensor;
 use crate::errors::IntoPy;
-use crate::guards::{Place, PyGuards, WrittenPlace, is_equal};
+use crate::guards::{ContainerSlot, PyGuards, WrittenSlot, is_equal};
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
 use crate::tensor::PyTensor;
 use crate::tree::PyTreeDef;
@@ -155,17 +155,17 @@ struct Way {
     named: Vec<(Py<PyString>, Pattern)>,
     /// Tensors among the arguments.
     count: usize,
-    outside: Vec<Place>,
+    outside: Vec<ContainerSlot>,
     /// Tensors among the arguments that the caller does not need any more.
     donated: Vec<usize>,
     program: BoundProgram,
     result: Pattern,
     /// Outputs that go elsewhere too, and where.
-    changed: Vec<(usize, Vec<Place>)>,
+    changed: Vec<(usize, Vec<ContainerSlot>)>,
     /// What has to be found where for the program to be right.
     guards: Py<PyGuards>,
     /// Objects that the function leaves somewhere, as it found others there.
-    effects: Vec<(Place, Py<PyAny>)>,
+    effects: Vec<(ContainerSlot, Py<PyAny>)>,
 }
 
 impl Way {
@@ -274,8 +274,8 @@ impl PyCompiledCall {
     }
 }
 
-fn places_of(list: Vec<WrittenPlace>) -> Vec<Place> {
-    list.into_iter().map(Place::new).collect()
+fn places_of(list: Vec<WrittenSlot>) -> Vec<ContainerSlot> {
+    list.into_iter().map(ContainerSlot::new).collect()
 }
 
 #[pymethods]
@@ -328,12 +328,12 @@ impl PyCompiledCall {
         way: (Vec<WrittenPattern>, Vec<(Py<PyString>, WrittenPattern)>),
         args: Listed<Py<PyTensor>>,
         donated: Vec<usize>,
-        places: Vec<WrittenPlace>,
+        places: Vec<WrittenSlot>,
         program: &PyTraced,
         result: WrittenPattern,
-        changed: Vec<(usize, Vec<WrittenPlace>)>,
+        changed: Vec<(usize, Vec<WrittenSlot>)>,
         guards: Py<PyGuards>,
-        effects: Vec<(WrittenPlace, Py<PyAny>)>,
+        effects: Vec<(WrittenSlot, Py<PyAny>)>,
     ) -> PyResult<()> {
         let specs: Vec<TensorSpec> = args.iter().map(|t| t.borrow(py).0.spec()).collect();
         let (positional, named) = way;
@@ -347,7 +347,10 @@ impl PyCompiledCall {
             result: Pattern::new(result),
             changed: changed.into_iter().map(|(output, at)| (output, places_of(at))).collect(),
             guards,
-            effects: effects.into_iter().map(|(at, object)| (Place::new(at), object)).collect(),
+            effects: effects
+                .into_iter()
+                .map(|(at, object)| (ContainerSlot::new(at), object))
+                .collect(),
         };
         let mut ways = self.lock();
         let dropped = (ways.len() >= MOST_WAYS).then(|| ways.pop());

@@ -10,19 +10,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList, PyString, PyTuple};
 
 /// A container and how it holds something: under a key, in an attribute, or as a cell.
-pub struct Place {
+pub struct ContainerSlot {
     container: Py<PyAny>,
     key: Option<Py<PyAny>>,
     is_attribute: bool,
 }
 
 /// A place as Python writes it: container, key (None for a cell), whether it is an attribute.
-pub type WrittenPlace = (Py<PyAny>, Option<Py<PyAny>>, bool);
+pub type WrittenSlot = (Py<PyAny>, Option<Py<PyAny>>, bool);
 
-impl Place {
+impl ContainerSlot {
     /// From what Python writes.
-    pub fn new((container, key, is_attribute): WrittenPlace) -> Place {
-        Place { container, key, is_attribute }
+    pub fn new((container, key, is_attribute): WrittenSlot) -> ContainerSlot {
+        ContainerSlot { container, key, is_attribute }
     }
 
     /// What is held there; nothing if the place is empty, or gone.
@@ -83,7 +83,7 @@ enum Expected {
     /// A tensor like this one.
     Spec(TensorSpec),
     /// The tensor that is in another place too.
-    Alias(Place),
+    Alias(ContainerSlot),
 }
 
 /// True for an object of the same type and value as one that cannot change.
@@ -116,7 +116,7 @@ impl Expected {
             "length" => Expected::Length(value.clone_ref(py), bound.len()?),
             "contents" => Expected::Contents(value),
             "bytes" => Expected::Bytes(bound.call_method0("tobytes")?.unbind(), value),
-            "alias" => Expected::Alias(Place::new(bound.extract()?)),
+            "alias" => Expected::Alias(ContainerSlot::new(bound.extract()?)),
             "spec" => Expected::Spec(bound.cast::<PyTensor>()?.borrow().0.spec()),
             _ => return Err(invalid(format!("Guards: there is no kind {kind}"))),
         })
@@ -174,7 +174,7 @@ impl Expected {
 
 /// What has to be found where, for a program to serve a call.
 #[pyclass(name = "Guards", module = "girih._girih", frozen)]
-pub struct PyGuards(Vec<(Place, Expected)>);
+pub struct PyGuards(Vec<(ContainerSlot, Expected)>);
 
 impl PyGuards {
     /// True if all is found as it was.
@@ -183,7 +183,7 @@ impl PyGuards {
     }
 
     fn first_broken(&self, py: Python<'_>, from: usize) -> Option<usize> {
-        let holds = |(place, expected): &(Place, Expected)| {
+        let holds = |(place, expected): &(ContainerSlot, Expected)| {
             place.get(py).is_some_and(|object| expected.holds(&object))
         };
         let broken = self.0.iter().skip(from).position(|guard| !holds(guard))?;
@@ -195,9 +195,9 @@ impl PyGuards {
 impl PyGuards {
     /// Of places, each with the kind of what is expected there, and a model of it.
     #[new]
-    fn new(py: Python<'_>, written: Vec<(WrittenPlace, String, Py<PyAny>)>) -> PyResult<PyGuards> {
-        let guard = |(place, kind, value): (WrittenPlace, String, Py<PyAny>)| {
-            Ok((Place::new(place), Expected::new(py, &kind, value)?))
+    fn new(py: Python<'_>, written: Vec<(WrittenSlot, String, Py<PyAny>)>) -> PyResult<PyGuards> {
+        let guard = |(place, kind, value): (WrittenSlot, String, Py<PyAny>)| {
+            Ok((ContainerSlot::new(place), Expected::new(py, &kind, value)?))
         };
         written.into_iter().map(guard).collect::<PyResult<_>>().map(PyGuards)
     }

@@ -1,7 +1,7 @@
 //! Calls: checkpoints, whose values the derivative rematerialises, and ops composed of other ops.
 
 use super::functions::traced;
-use super::{Body, Captures, Place, at_least_one, record, results, with_captures};
+use super::{Body, Captures, RegionRole, at_least_one, record, results, with_captures};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::control::{CallMode, Control};
@@ -85,7 +85,7 @@ impl Body {
         let given = self.outputs.len();
         let walk = self.walk(true);
         let mut saved: Vec<Tensor> = Vec::new();
-        for (node, _) in walk.nodes.iter().filter(|(_, place)| *place == Place::Inside) {
+        for (node, _) in walk.nodes.iter().filter(|(_, place)| *place == RegionRole::Inside) {
             let value = Tensor::from_node(node.clone());
             if keeps(&value)? {
                 saved.push(value);

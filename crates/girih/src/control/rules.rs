@@ -2,7 +2,7 @@
 //! when a derivative of the call is taken, and not before.
 
 use super::functions::traced;
-use super::{Body, Captures, Place, at_least_one, record, with_captures};
+use super::{Body, Captures, RegionRole, at_least_one, record, with_captures};
 use crate::collective::BoundAxis;
 use crate::cut::ancestors;
 use crate::node::{Node, State};
@@ -138,13 +138,13 @@ impl Body {
         for (node, place) in &walk.nodes {
             let id = match place {
                 _ if ids.contains_key(&Arc::as_ptr(node)) => continue,
-                Place::Inside => {
+                RegionRole::Inside => {
                     let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
                     node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
                     graph.push_unchecked(node.op(), &inputs, node.spec())
                 }
-                Place::Copied => graph.leaf(node.op(), node.spec()),
-                Place::Draw | Place::Outside => continue,
+                RegionRole::Copied => graph.leaf(node.op(), node.spec()),
+                RegionRole::Draw | RegionRole::Outside => continue,
             };
             ids.insert(Arc::as_ptr(node), id);
         }

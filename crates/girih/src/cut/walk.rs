@@ -42,7 +42,7 @@ pub(crate) fn cut<T>(
     // Locking the nodes is cheaper in one section than in a section per node.
     let _section = Section::enter();
     let mut take = Some(take);
-    let mut attempt = || Walk::new(device, brought).cut(targets, keep, &mut take);
+    let mut attempt = || CutWalk::new(device, brought).cut(targets, keep, &mut take);
     if let Some(outcome) = attempt()? {
         return Ok(outcome);
     }
@@ -56,7 +56,7 @@ pub(crate) fn cut<T>(
 }
 
 /// A graph being cut out. Its marks are cleared when it is dropped.
-struct Walk<'a> {
+struct CutWalk<'a> {
     device: DeviceId,
     brought: &'a Brought,
     elsewhere: Vec<Arc<Node>>,
@@ -70,7 +70,7 @@ struct Walk<'a> {
     marked: Vec<u32>,
 }
 
-impl Drop for Walk<'_> {
+impl Drop for CutWalk<'_> {
     fn drop(&mut self) {
         self.marked.iter().for_each(|&at| self.cut.nodes[at as usize].unmark_cut());
         for visit in &self.stack {
@@ -89,9 +89,9 @@ enum Stop {
     Met,
 }
 
-impl<'a> Walk<'a> {
-    fn new(device: DeviceId, brought: &'a Brought) -> Walk<'a> {
-        Walk {
+impl<'a> CutWalk<'a> {
+    fn new(device: DeviceId, brought: &'a Brought) -> CutWalk<'a> {
+        CutWalk {
             device,
             brought,
             elsewhere: Vec::new(),
@@ -368,7 +368,7 @@ enum Found {
     Met,
 }
 
-impl Walk<'_> {
+impl CutWalk<'_> {
     /// Determines how a node enters the graph: as a leaf, with its argument, or after its operands.
     fn enter(&mut self, node: &Arc<Node>) -> Found {
         let (mut state, device) = (node.state(), self.device);

@@ -114,11 +114,11 @@ impl Format {
         let sizes = || finite.iter().filter(|v| **v != 0.0).map(|v| v.abs());
         let (low, high) =
             sizes().fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
-        let apart = high > 0.0 && (low < 1e-4 || high / low > 1000.0);
+        let wide = high > 0.0 && (low < 1e-4 || high / low > 1000.0);
         let precision = options.precision;
         let mut format = Format { dtype, exponent: None, precision, left: 0, right: 0, signed };
         let sign = |v: f64| (signed || v.is_sign_negative()) as usize;
-        if high >= known(dtype) || (apart && !options.suppress) {
+        if high >= known(dtype) || (wide && !options.suppress) {
             let parts = || finite.iter().map(|&v| (v, scientific(v.abs(), dtype, precision)));
             let width = |exponent: i32| exponent.unsigned_abs().to_string().len().max(2);
             let exponent = parts().map(|(_, (.., e))| width(e)).max().unwrap_or(2);

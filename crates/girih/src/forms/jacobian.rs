@@ -1,7 +1,7 @@
 //! Jacobians and second derivatives of programs. Each method builds a new graph and runs nothing.
 
 use super::Program;
-use super::linear::Part;
+use super::linear::PartialGraph;
 use crate::{Error, Result};
 use girih_ir::{DType, Dim, GraphBuilder, Literal, NodeId, OpCode, Shape, TensorSpec};
 
@@ -111,7 +111,7 @@ impl Program {
         })?;
         let batched: Vec<NodeId> = all.inputs()[taken..].iter().map(|input| input.id).collect();
         all.guarded(|| {
-            let mut part = Part::of(&all.graph);
+            let mut part = PartialGraph::of(&all.graph);
             for id in all.graph.ids() {
                 let Some(i) = batched.iter().position(|&given| given == id) else {
                     part.copy(id);
@@ -136,7 +136,7 @@ impl Program {
                 };
                 shaped.push(part.b.reshape(id, shape)?);
             }
-            let Part { b, map, .. } = part;
+            let PartialGraph { b, map, .. } = part;
             let kept = |id: NodeId| map[id.index()].filter(|_| !batched.contains(&id));
             Ok(all.moved(b.finish(shaped), kept))
         })

@@ -10,15 +10,15 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode};
 use std::sync::Arc;
 
 /// A graph under construction from nodes of `from`; `map[id]` is the new node of node `id`.
-pub(super) struct Part<'a> {
+pub(super) struct PartialGraph<'a> {
     pub from: &'a Graph,
     pub b: GraphBuilder,
     pub map: Vec<Option<NodeId>>,
 }
 
-impl<'a> Part<'a> {
-    pub fn of(from: &'a Graph) -> Part<'a> {
-        Part { from, b: GraphBuilder::default(), map: vec![None; from.len()] }
+impl<'a> PartialGraph<'a> {
+    pub fn of(from: &'a Graph) -> PartialGraph<'a> {
+        PartialGraph { from, b: GraphBuilder::default(), map: vec![None; from.len()] }
     }
 
     /// Adds an input that replaces a node.
@@ -116,7 +116,7 @@ impl Program {
             let residuals = needed.iter().copied().filter(|&id| !is_literal(graph.node(id)));
             let residuals: Vec<NodeId> = residuals.collect();
 
-            let mut linear = Part::of(graph);
+            let mut linear = PartialGraph::of(graph);
             residuals.iter().chain(&new.added).for_each(|&id| linear.input(id));
             needed.iter().filter(|id| is_literal(graph.node(**id))).for_each(|&id| linear.copy(id));
             let inner = graph.ids().filter(|id| varies[id.index()] && !new.added.contains(id));
@@ -124,7 +124,7 @@ impl Program {
             let linear = Program::of_graph(linear.finish(tangents.iter().copied()).0);
             map = linear.with_outside(met.tensors())?;
 
-            let mut values = Part::of(graph);
+            let mut values = PartialGraph::of(graph);
             graph.ids().filter(fixed).for_each(|id| values.copy(id));
             let (values, at) = values.finish(outputs.iter().chain(&residuals).copied());
             let at = |id: NodeId| at[new.map[id.index()].index()];
@@ -168,7 +168,7 @@ impl Program {
         })?;
         let pullback = self.vjp(wrt)?;
         let graph = &pullback.graph;
-        let mut part = Part::of(graph);
+        let mut part = PartialGraph::of(graph);
         for id in graph.ids() {
             match wrt.contains(&id) {
                 // The pullback of a linear function does not depend on its argument, so a zero
@@ -211,7 +211,7 @@ impl Program {
         if arguments.is_empty() || self.graph.outputs().is_empty() {
             return Ok(self.clone());
         }
-        let mut body = Part::of(&self.graph);
+        let mut body = PartialGraph::of(&self.graph);
         for id in self.graph.ids() {
             match self.graph.node(id).op.takes_argument() {
                 true => body.input(id),
@@ -230,7 +230,7 @@ impl Program {
         let (body, _) = body.finish(self.graph.outputs().iter().copied().chain(saved));
         let control = Control { mode: CallMode::Checkpoint, saves, ..Control::default() };
         let control = control.with_regions(vec![body]);
-        let mut whole = Part::of(&self.graph);
+        let mut whole = PartialGraph::of(&self.graph);
         arguments.iter().for_each(|&id| whole.copy(id));
         let operands: Vec<NodeId> = arguments.iter().map(|&id| whole.at(id)).collect();
         whole.call(self, control, &operands)

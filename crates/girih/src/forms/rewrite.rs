@@ -13,17 +13,17 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A scope with a fresh recording graph and eager mode off, until dropped.
-struct Apart(Option<Frame>);
+struct Detached(Option<Frame>);
 
-impl Apart {
-    fn enter() -> Apart {
+impl Detached {
+    fn enter() -> Detached {
         let context = Context::current();
         let frame = context.frame().with_graph(Recording::new()).with_eager(false);
-        Apart(Some(context.swap(frame)))
+        Detached(Some(context.swap(frame)))
     }
 }
 
-impl Drop for Apart {
+impl Drop for Detached {
     fn drop(&mut self) {
         if let Some(frame) = self.0.take() {
             Context::current().swap(frame);
@@ -64,7 +64,7 @@ impl Program {
         &self,
         mut rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
     ) -> Result<Program, E> {
-        let _apart = Apart::enter();
+        let _detached = Detached::enter();
         let live = self.graph.live();
         let mut became: Vec<Option<Tensor>> = vec![None; self.graph.len()];
         let mut kept: Vec<NodeId> = Vec::new();

@@ -1,6 +1,6 @@
 //! Programs with custom derivative rules, which are programs too.
 
-use super::linear::Part;
+use super::linear::PartialGraph;
 use super::{Held, Program};
 use crate::{Error, Result};
 use girih_ir::ops::control::Control;
@@ -165,7 +165,7 @@ impl Program {
 /// A program under construction that consists of a call of another program, with rules.
 struct Call<'a> {
     body: Callee<'a>,
-    whole: Part<'a>,
+    whole: PartialGraph<'a>,
     /// The operands: the inputs of the body, then the values that the body and the rules hold.
     operands: Vec<NodeId>,
     specs: Vec<TensorSpec>,
@@ -177,7 +177,7 @@ impl<'a> Call<'a> {
     fn of(program: &'a Program) -> Call<'a> {
         let inputs = program.inputs();
         let body = Callee::new(program, inputs.len());
-        let mut whole = Part::of(&program.graph);
+        let mut whole = PartialGraph::of(&program.graph);
         program.graph.arguments().for_each(|id| whole.copy(id));
         let order: Vec<NodeId> =
             inputs.iter().map(|input| input.id).chain(body.held.iter().copied()).collect();

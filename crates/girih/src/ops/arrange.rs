@@ -116,9 +116,9 @@ impl Tensor {
         let pairs = || sizes.iter().zip(&counts);
         let result: Shape = pairs().map(|(&s, &c)| s * c).collect();
         result.check("tile", self.dtype())?;
-        let apart = self.reshape_to(pairs().flat_map(|(&s, _)| [1.into(), s]).collect())?;
+        let unmerged = self.reshape_to(pairs().flat_map(|(&s, _)| [1.into(), s]).collect())?;
         let stretched: Shape = pairs().flat_map(|(&s, &c)| [c, s]).collect();
-        apart.broadcast_to(stretched)?.reshape_to(result)
+        unmerged.broadcast_to(stretched)?.reshape_to(result)
     }
 
     /// Repeats each element `count` times in adjacent places along an axis, or in row-major order
@@ -467,8 +467,8 @@ pub fn split_equal(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     // first.
     let part = size.floor_div(count);
     let dims = shape.dims().take(at).chain([count.into(), part]).chain(shape.dims().skip(at + 1));
-    let apart = x.reshape_to(dims.collect())?;
-    unstack(&apart, at as i64)
+    let unmerged = x.reshape_to(dims.collect())?;
+    unstack(&unmerged, at as i64)
 }
 
 /// Splits an axis into `count` parts whose sizes differ by at most one, the longer parts first.

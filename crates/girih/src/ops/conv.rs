@@ -319,12 +319,12 @@ impl Tensor {
             );
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
-        let apart = [shape.dim(0), (shape[1] / kernel).into()].into_iter();
+        let unmerged = [shape.dim(0), (shape[1] / kernel).into()].into_iter();
         let sizes = size.iter().copied().chain(counts).map(girih_ir::Dim::from);
-        let apart = apart.chain(sizes).collect();
+        let unmerged = unmerged.chain(sizes).collect();
         let n = n as i64;
         let order: Vec<i64> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
-        let windows = x.reshape_to(apart)?.permute(&order)?;
+        let windows = x.reshape_to(unmerged)?.permute(&order)?;
         let op = Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims)));
         let mut out = Tensor::record(op, &[&windows])?;
         for (i, (pad, &size)) in padding.iter().zip(&output).enumerate() {

@@ -275,8 +275,9 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastS
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
     }
     let solution = pinv(&wide_a, rtol)?.product(&wide_b)?;
-    let apart = wide_a.product(&solution)?.sub(&wide_b)?;
-    let (mut solution, mut residuals) = (solution, abs_square(&apart)?.sum(Some(&[-2]), false)?);
+    let difference = wide_a.product(&solution)?.sub(&wide_b)?;
+    let (mut solution, mut residuals) =
+        (solution, abs_square(&difference)?.sum(Some(&[-2]), false)?);
     if b.rank() == 1 {
         (solution, residuals) = (solution.squeeze(Some(&[-1]))?, residuals.squeeze(Some(&[-1]))?);
     }

@@ -135,11 +135,11 @@ impl Tensor {
         };
         let [c, h, w] = [0, 1, 2].map(|i| shape[lead + i]);
         let around = || shape.part(..lead);
-        let apart = around().dims().chain([c / (r * r), r, r, h, w].map(Dim::from)).collect();
+        let unmerged = around().dims().chain([c / (r * r), r, r, h, w].map(Dim::from)).collect();
         let at = lead as i64;
         let order = (0..at).chain([at, at + 3, at + 1, at + 4, at + 2]).collect::<Vec<_>>();
         let joined = around().dims().chain([c / (r * r), h * r, w * r].map(Dim::from)).collect();
-        self.reshape_to(apart)?.permute(&order)?.reshape_to(joined)
+        self.reshape_to(unmerged)?.permute(&order)?.reshape_to(joined)
     }
 
     /// Moves space to channels, the inverse of [`Tensor::pixel_shuffle`]:
@@ -157,11 +157,11 @@ impl Tensor {
         };
         let [c, h, w] = [shape[lead], shape[lead + 1] / r, shape[lead + 2] / r];
         let around = || shape.part(..lead);
-        let apart = around().dims().chain([c, h, r, w, r].map(Dim::from)).collect();
+        let unmerged = around().dims().chain([c, h, r, w, r].map(Dim::from)).collect();
         let at = lead as i64;
         let order = (0..at).chain([at, at + 2, at + 4, at + 1, at + 3]).collect::<Vec<_>>();
         let joined = around().dims().chain([c * r * r, h, w].map(Dim::from)).collect();
-        self.reshape_to(apart)?.permute(&order)?.reshape_to(joined)
+        self.reshape_to(unmerged)?.permute(&order)?.reshape_to(joined)
     }
 
     /// Interleaves the groups of channels (axis 1). Zhang et al. 2018.
@@ -174,9 +174,9 @@ impl Tensor {
             let reason = format!("expected [batch, a multiple of {groups} channels, …]");
             return Err(bad_shape(op, shape, reason));
         }
-        let apart = [shape.dim(0), groups.into(), (shape[1] / groups).into()].into_iter();
-        let apart = apart.chain(shape.part(2..).dims()).collect();
-        self.reshape_to(apart)?.swapaxes(1, 2)?.reshape_to(shape)
+        let unmerged = [shape.dim(0), groups.into(), (shape[1] / groups).into()].into_iter();
+        let unmerged = unmerged.chain(shape.part(2..).dims()).collect();
+        self.reshape_to(unmerged)?.swapaxes(1, 2)?.reshape_to(shape)
     }
 
     /// Divides by a power of the mean square over `size` neighbouring channels (axis 1),

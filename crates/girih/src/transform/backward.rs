@@ -37,7 +37,7 @@ impl Tensor {
     /// ```
     pub fn backward(&self, cotangent: Option<&Tensor>, retain: bool, create: bool) -> Result<()> {
         let cotangent = self.seed(cotangent)?;
-        let walk = Walk::of(self)?;
+        let walk = TapeWalk::of(self)?;
         let given = || walk.gradients(self, cotangent);
         let given = if create { given()? } else { no_grad(given)? };
         for (node, gradient) in given {
@@ -84,14 +84,14 @@ impl Tensor {
 }
 
 /// The tracked ancestors of a tensor, operands first, and their gradient states.
-struct Walk {
+struct TapeWalk {
     nodes: Vec<(Arc<Node>, Operands)>,
     notes: FxHashMap<*const Node, Notes>,
 }
 
-impl Walk {
-    fn of(output: &Tensor) -> Result<Walk> {
-        let mut walk = Walk { nodes: Vec::new(), notes: FxHashMap::default() };
+impl TapeWalk {
+    fn of(output: &Tensor) -> Result<TapeWalk> {
+        let mut walk = TapeWalk { nodes: Vec::new(), notes: FxHashMap::default() };
         let mut seen: FxHashSet<*const Node> = FxHashSet::default();
         // A node is visited again after its operands are done.
         let mut stack = vec![(output.node().clone(), None::<Operands>)];

@@ -162,14 +162,14 @@ fn decompose_fold(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (size, count) = (lead, lead + n);
     dims.iter().try_fold(x, |x, dim| {
         match dim.size == 1 || (dim.dilation == 1 && dim.size <= dim.step) {
-            true => fold_apart(d.b, x, dim, size, count),
+            true => fold_disjoint(d.b, x, dim, size, count),
             false => fold_overlapping(d.b, x, dim, size, count),
         }
     })
 }
 
 /// Windows that do not overlap are laid out in sequence, with gaps.
-fn fold_apart(
+fn fold_disjoint(
     b: &mut GraphBuilder,
     x: NodeId,
     dim: &WindowDim,

@@ -1,7 +1,7 @@
 //! Reference semantics of library routines, row by row with the simplest algorithms.
 
 use super::{Array, Element, fourier, scalar};
-use crate::linalg::{Alone, Matrix, Part, Scalar, call};
+use crate::linalg::{Alone, Matrix, MatrixResult, Scalar, call};
 use crate::ops::host::{HostCall, HostFailure, HostView, HostViewMut};
 use crate::{DType, Error, Literal, Node, OpCode, Result};
 use num_complex::{Complex32, Complex64};
@@ -207,13 +207,13 @@ fn matrices<T: Scalar<Real: Into<f64>>>(
             false => Literal::from_f64(dtype, re).into(),
         };
         match &parts[result] {
-            Part::Same(values) => {
+            MatrixResult::Same(values) => {
                 out.extend(values.iter().map(|v| number(v.re().into(), v.im().into())))
             }
-            Part::Complex(values) => {
+            MatrixResult::Complex(values) => {
                 out.extend(values.iter().map(|v| number(v.re().into(), v.im().into())))
             }
-            Part::Real(values) => out.extend(values.iter().map(|&v| number(v.into(), 0.0))),
+            MatrixResult::Real(values) => out.extend(values.iter().map(|&v| number(v.into(), 0.0))),
         }
     }
     Ok(Array::new(node.spec.clone(), out))

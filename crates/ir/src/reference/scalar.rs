@@ -5,7 +5,7 @@
 //! [`crate::complex`].
 
 use super::Element;
-use crate::complex::{self, Part};
+use crate::complex::{self, ComplexPart};
 use crate::special;
 use crate::{DType, Literal, Op, OpCode};
 use num_complex::Complex;
@@ -71,7 +71,7 @@ fn compare(code: OpCode, a: Element, b: Element) -> Option<bool> {
 }
 
 /// Complex ops. Sums and products are computed in the precision of the parts.
-fn complex_op<T: Part>(code: OpCode, a: Element, b: Element, dtype: DType) -> Element {
+fn complex_op<T: ComplexPart>(code: OpCode, a: Element, b: Element, dtype: DType) -> Element {
     let (narrow_a, narrow_b) = (T::narrow(a.complex()), T::narrow(b.complex()));
     let (a, b) = (a.complex(), b.complex());
     let real = |value: f64| Literal::from_f64(dtype, value).into();

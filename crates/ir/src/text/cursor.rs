@@ -5,12 +5,12 @@ use crate::ops::Attrs;
 use crate::ops::fields::{Context, Field, Given, Mismatch, takes};
 use crate::{Error, OpCode, Result};
 
-/// A piece of the text with its position.
+/// A lexeme of the text with its position.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct Lexeme<'a> {
     /// Start, in bytes.
     pub at: usize,
-    /// The piece.
+    /// The lexeme.
     pub text: &'a str,
 }
 
@@ -18,11 +18,11 @@ pub struct Piece<'a> {
 #[derive(Clone, Debug)]
 pub struct Call<'a> {
     /// The op's name.
-    pub name: Piece<'a>,
+    pub name: Lexeme<'a>,
     /// Positional arguments.
-    pub plain: Vec<Piece<'a>>,
+    pub plain: Vec<Lexeme<'a>>,
     /// Named arguments: name and value.
-    pub named: Vec<(Piece<'a>, Piece<'a>)>,
+    pub named: Vec<(Lexeme<'a>, Lexeme<'a>)>,
     /// End of the arguments, in bytes.
     pub end: usize,
 }
@@ -61,7 +61,7 @@ impl<'a> Cursor<'a> {
     pub fn attributes(
         &self,
         code: OpCode,
-        plain: &[Piece<'a>],
+        plain: &[Lexeme<'a>],
         call: &Call<'a>,
         cx: Context<'_>,
     ) -> Result<Attrs> {
@@ -101,10 +101,10 @@ impl<'a> Cursor<'a> {
     /// Reads a field's value.
     ///
     /// Errors: a value that the field does not accept.
-    pub fn field(&self, piece: Piece<'a>, field: &mut dyn Field, cx: Context<'_>) -> Result<()> {
+    pub fn field(&self, lexeme: Lexeme<'a>, field: &mut dyn Field, cx: Context<'_>) -> Result<()> {
         field
-            .parse(cx, piece.text)
-            .map_err(|expected| self.error(piece, format!("expected {expected}")))
+            .parse(cx, lexeme.text)
+            .map_err(|expected| self.error(lexeme, format!("expected {expected}")))
     }
 
     /// `name(argument, key=argument, …)`
@@ -138,20 +138,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// A list in brackets, or the text up to the next comma, bracket or space.
-    pub fn value(&mut self) -> Result<Piece<'a>> {
+    pub fn value(&mut self) -> Result<Lexeme<'a>> {
         if self.rest().starts_with('[') {
             return self.bracketed();
         }
         let stop = |c: char| c.is_whitespace() || ",()[]{}=\"#".contains(c);
-        let piece = self.until(stop);
-        if piece.text.is_empty() {
+        let lexeme = self.until(stop);
+        if lexeme.text.is_empty() {
             return Err(self.expected("an operand (%0) or an attribute"));
         }
-        Ok(piece)
+        Ok(lexeme)
     }
 
     /// A list in brackets without nested lists.
-    pub fn bracketed(&mut self) -> Result<Piece<'a>> {
+    pub fn bracketed(&mut self) -> Result<Lexeme<'a>> {
         let at = self.at;
         if !self.rest().starts_with('[') {
             return Err(self.expected("a list in brackets"));
@@ -160,7 +160,7 @@ impl<'a> Cursor<'a> {
         match end.filter(|&end| self.text.as_bytes()[end] == b']') {
             Some(end) => {
                 self.at = end + 1;
-                Ok(Piece { at, text: &self.text[at..=end] })
+                Ok(Lexeme { at, text: &self.text[at..=end] })
             }
             None => Err(self.error_at(at, "this bracket is not closed on its line".into())),
         }
@@ -228,16 +228,16 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text up to the first character that `stop` accepts.
-    pub fn until(&mut self, stop: impl Fn(char) -> bool) -> Piece<'a> {
+    pub fn until(&mut self, stop: impl Fn(char) -> bool) -> Lexeme<'a> {
         let rest = self.rest();
         let text = &rest[..rest.find(stop).unwrap_or(rest.len())];
-        let piece = Piece { at: self.at, text };
+        let lexeme = Lexeme { at: self.at, text };
         self.at += text.len();
-        piece
+        lexeme
     }
 
     /// Letters, digits and underscores; empty if there are none.
-    pub fn word(&mut self) -> Piece<'a> {
+    pub fn word(&mut self) -> Lexeme<'a> {
         self.until(|c| !c.is_ascii_alphanumeric() && c != '_')
     }
 
@@ -270,17 +270,17 @@ impl<'a> Cursor<'a> {
 
     /// An error at a byte position.
     pub fn error_at(&self, at: usize, reason: String) -> Error {
-        self.error(Piece { at, text: "" }, reason)
+        self.error(Lexeme { at, text: "" }, reason)
     }
 
-    /// An error about a piece, with line, column, and the line with carets below the piece.
-    pub fn error(&self, piece: Piece<'_>, reason: String) -> Error {
-        let before = &self.text[..piece.at];
+    /// An error about a lexeme, with line, column, and the line with carets below the lexeme.
+    pub fn error(&self, lexeme: Lexeme<'_>, reason: String) -> Error {
+        let before = &self.text[..lexeme.at];
         let start = before.rfind('\n').map_or(0, |i| i + 1);
         let line_text = self.text[start..].lines().next().unwrap_or_default();
         let (line, column) =
             (before.matches('\n').count() + 1, before[start..].chars().count() + 1);
-        let carets = "^".repeat(piece.text.chars().count().clamp(1, 80));
+        let carets = "^".repeat(lexeme.text.chars().count().clamp(1, 80));
         let snippet =
             format!("{line:>4} | {}\n     | {}{carets}", line_text, " ".repeat(column - 1));
         Error::Parse { line, column, reason, snippet }

@@ -2,7 +2,7 @@
 //! themselves, so the parser names no op except the leaf `constant`.
 
 use super::RUNTIME;
-use super::cursor::{Call, Cursor, Piece};
+use super::cursor::{Call, Cursor, Lexeme};
 use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::control::{MAX_DEPTH, Regions};
 use crate::ops::fields::Context;
@@ -137,8 +137,8 @@ impl<'a> Parser<'a> {
                 names.push(self.key("the name of an output, or a node such as %0")?);
                 self.symbol("=")?;
             }
-            let piece = self.label()?;
-            outputs.push(self.lookup(piece)?);
+            let lexeme = self.label()?;
+            outputs.push(self.lookup(lexeme)?);
         }
         self.graph.set_outputs(outputs);
         match names.is_empty() {
@@ -164,7 +164,7 @@ impl<'a> Parser<'a> {
         }
         let mut graphs = Vec::new();
         loop {
-            let brace = Piece { at: self.at, text: "{" };
+            let brace = Lexeme { at: self.at, text: "{" };
             if !self.accept("{") {
                 return Ok(Regions::new(graphs));
             }
@@ -305,21 +305,21 @@ impl<'a> Parser<'a> {
     }
 
     /// `%12`
-    fn label(&mut self) -> Result<Piece<'a>> {
+    fn label(&mut self) -> Result<Lexeme<'a>> {
         self.space();
         let at = self.at;
         if self.rest().starts_with('%') {
             self.at += 1;
             let digits = self.until(|c| !c.is_ascii_digit());
             if digits.text.parse::<u32>().is_ok() {
-                return Ok(Piece { at, text: &self.text[at..self.at] });
+                return Ok(Lexeme { at, text: &self.text[at..self.at] });
             }
         }
         self.at = at;
         Err(self.expected("a node, such as %0"))
     }
 
-    fn lookup(&self, label: Piece<'a>) -> Result<NodeId> {
+    fn lookup(&self, label: Lexeme<'a>) -> Result<NodeId> {
         let number = label.text.strip_prefix('%').and_then(|digits| digits.parse().ok());
         number.and_then(|number: u32| self.ids.get(&number)).copied().ok_or_else(|| {
             let reason =
@@ -333,6 +333,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn number(label: Piece<'_>) -> u32 {
+fn number(label: Lexeme<'_>) -> u32 {
     label.text[1..].parse().expect("labels are checked when they are read")
 }

@@ -470,9 +470,9 @@ impl<'a> Frame<'a> {
                 }
                 Step::Positions { walk, out } => {
                     let out = super::ops::slice_mut::<i64>(self.reg(*out), n);
-                    walk.grids(p, n, |done, element, (apart, runs), (stride, len)| {
+                    walk.grids(p, n, |done, element, (run_stride, runs), (stride, len)| {
                         for (run, out) in out[done..][..runs * len].chunks_mut(len).enumerate() {
-                            let first = element + apart * run as isize;
+                            let first = element + run_stride * run as isize;
                             for (i, o) in out.iter_mut().enumerate() {
                                 *o = (first + stride * i as isize) as i64;
                             }

@@ -4,7 +4,7 @@
 
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Binary, Hypot, Map1, Map2, Unary, choose, slice, slice_mut};
-use girih_ir::complex::{self, Part};
+use girih_ir::complex::{self, ComplexPart};
 use girih_ir::{DType, OpCode};
 use num_complex::{Complex, Complex64};
 use std::marker::PhantomData;
@@ -66,8 +66,8 @@ binary! {
     Add -> complex, a b => a + b;
     Sub -> complex, a b => a - b;
     Mul -> complex, a b => a * b;
-    Div -> complex, a b => Part::narrow(complex::div(Part::widen(a), Part::widen(b)));
-    Pow -> complex, a b => Part::narrow(complex::pow(Part::widen(a), Part::widen(b)));
+    Div -> complex, a b => ComplexPart::narrow(complex::div(ComplexPart::widen(a), ComplexPart::widen(b)));
+    Pow -> complex, a b => ComplexPart::narrow(complex::pow(ComplexPart::widen(a), ComplexPart::widen(b)));
     Eq -> bool, a b => (a == b) as u8;
     Ne -> bool, a b => (a != b) as u8;
     // The product of reductions: starting from 1 preserves infinities and signs of zeros.
@@ -75,7 +75,7 @@ binary! {
 }
 
 #[inline(always)]
-fn is_one<T: Part>(z: Complex<T>) -> bool {
+fn is_one<T: ComplexPart>(z: Complex<T>) -> bool {
     let z = T::widen(z);
     z.re == 1.0 && z.im.to_bits() == 0
 }
@@ -101,14 +101,14 @@ impl Unary<Complex<f32>> for Widen {
     type Out = Complex64;
     #[inline(always)]
     fn eval(z: Complex<f32>) -> Complex64 {
-        Part::widen(z)
+        ComplexPart::widen(z)
     }
 }
 impl Unary<Complex64> for Narrow {
     type Out = Complex<f32>;
     #[inline(always)]
     fn eval(z: Complex64) -> Complex<f32> {
-        Part::narrow(z)
+        ComplexPart::narrow(z)
     }
 }
 impl Unary<f32> for FromReal {
@@ -131,7 +131,7 @@ trait Function {
     fn eval(z: Complex64) -> Complex64;
 }
 struct Apply<F, T>(PhantomData<(F, T)>);
-impl<F: Function, T: Part> Loop for Apply<F, T> {
+impl<F: Function, T: ComplexPart> Loop for Apply<F, T> {
     unsafe fn run(out: *mut u8, a: *const u8, _: *const u8, _: *const u8, n: usize) {
         // SAFETY: valid for `n` elements, aligned and not overlapping, by the contract of `run`.
         let (out, a) = unsafe { (slice_mut::<Complex<T>>(out, n), slice::<Complex<T>>(a, n)) };

@@ -100,14 +100,14 @@ unsafe fn transpose<T: Copy>(
 unsafe fn runs_of<T: Copy>(
     to: *mut T,
     from: *const T,
-    (apart, runs): (isize, usize),
+    (run_stride, runs): (isize, usize),
     (stride, len): (isize, usize),
 ) {
     for run in 0..runs {
         for i in 0..len {
             // SAFETY: the caller's promise.
             unsafe {
-                let element = from.offset(apart * run as isize + stride * i as isize);
+                let element = from.offset(run_stride * run as isize + stride * i as isize);
                 *to.add(run * len + i) = *element;
             }
         }

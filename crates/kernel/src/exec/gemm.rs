@@ -12,7 +12,7 @@ use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError, MAX_SIZE, Scratch, chunk_points};
 use crate::ir::{Access, Kernel};
 use girih_ir::DType;
-use girih_ir::complex::Part;
+use girih_ir::complex::ComplexPart;
 use num_complex::Complex;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -294,7 +294,7 @@ factor! {
     f32 a b c => c + a * b;
     f64 a b c => c + a * b;
 }
-impl<T: Part> Factor<Complex<T>> for Plain {
+impl<T: ComplexPart> Factor<Complex<T>> for Plain {
     type Acc = Complex<T>;
     type Left = Complex<T>;
     #[inline(always)]

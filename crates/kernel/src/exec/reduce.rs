@@ -138,17 +138,17 @@ impl PreparedReduce {
     /// Divides the space into chunks: over the points if there are enough of them, else over the
     /// reduced range too.
     fn split(&mut self, arg: bool) {
-        let pieces = (self.cost_ps() / chunk_ps()).max(1);
+        let wanted = (self.cost_ps() / chunk_ps()).max(1);
         // An outer reduction needs contiguous runs, an inner one whole points.
         let long = self.reduced >= 2 * BLOCK && self.points >= 2 * BLOCK;
         let grain = if self.outer { if long { self.points_at_once() } else { 64 } } else { 1 };
-        let by_points = self.points.div_ceil(grain).min(pieces);
+        let by_points = self.points.div_ceil(grain).min(wanted);
         self.point_chunk = self.points.div_ceil(by_points).next_multiple_of(grain).min(self.points);
         self.point_chunks = self.points.div_ceil(self.point_chunk);
-        if arg || self.point_chunks >= pieces.min(16) {
+        if arg || self.point_chunks >= wanted.min(16) {
             return;
         }
-        let parts = (pieces / self.point_chunks).clamp(1, 64);
+        let parts = (wanted / self.point_chunks).clamp(1, 64);
         let blocks = self.reduced.div_ceil(parts).div_ceil(BLOCK).next_power_of_two();
         self.part = (blocks * BLOCK).min(self.reduced);
         self.parts = self.reduced.div_ceil(self.part);

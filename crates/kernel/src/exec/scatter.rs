@@ -19,7 +19,7 @@ use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError, Scratch, chunk_ps};
 use crate::ir::{Access, Core, Kernel};
 use girih_ir::DType;
-use girih_ir::complex::Part;
+use girih_ir::complex::ComplexPart;
 use girih_ir::ops::ScatterMode;
 use num_complex::Complex;
 use std::marker::PhantomData;
@@ -159,8 +159,8 @@ impl PreparedScatter {
             kernel.extents.iter().enumerate().fold(store.access.offset, |sum, (d, &e)| {
                 sum + reach((store.access.strides[d], e))
             }) + reach((*stride, *size));
-        let pieces = (dependent * independent).saturating_mul(each_ps) / chunk_ps();
-        let chunks = pieces.clamp(1, (independent / grain).max(1));
+        let wanted = (dependent * independent).saturating_mul(each_ps) / chunk_ps();
+        let chunks = wanted.clamp(1, (independent / grain).max(1));
         PreparedScatter {
             code,
             value,
@@ -183,8 +183,8 @@ impl PreparedScatter {
     }
 
     pub fn chunks(&self) -> [usize; 2] {
-        let pieces = self.independent.div_ceil(self.chunk);
-        if self.zeroed { [self.bytes.div_ceil(ZERO_BYTES), pieces] } else { [pieces, 0] }
+        let chunks = self.independent.div_ceil(self.chunk);
+        if self.zeroed { [self.bytes.div_ceil(ZERO_BYTES), chunks] } else { [chunks, 0] }
     }
 
     pub fn cost_ps(&self) -> usize {
@@ -310,7 +310,7 @@ macro_rules! meet_integers {
     })* };
 }
 meet_integers!(u8 u16 u32 u64 i8 i16 i32 i64);
-impl<T: Part> Meet<Complex<T>> for Complex<T> {
+impl<T: ComplexPart> Meet<Complex<T>> for Complex<T> {
     #[inline(always)]
     fn meet<const MODE: u8>(self, value: Complex<T>) -> Complex<T> {
         match MODE {

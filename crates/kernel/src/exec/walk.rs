@@ -103,16 +103,16 @@ impl Walk {
         (extent <= SHORT).then_some(extent)
     }
 
-    /// As [`Walk::runs`] for several runs of equal length at a time, where `apart` is the constant
+    /// As [`Walk::runs`] for several runs of equal length at a time, where `run_stride` is the constant
     /// distance between runs: calls
-    /// `f(done, element, (apart, runs), (stride, len))`.
+    /// `f(done, element, (run_stride, runs), (stride, len))`.
     pub fn grids(
         &self,
         position: usize,
         n: usize,
         mut f: impl FnMut(usize, isize, (isize, usize), (isize, usize)),
     ) {
-        let [.., (outer, apart), (extent, stride)] = self.dims[..] else {
+        let [.., (outer, run_stride), (extent, stride)] = self.dims[..] else {
             return self.runs(position, n, |done, element, stride, len| {
                 f(done, element, (0, 1), (stride, len));
             });
@@ -125,7 +125,7 @@ impl Walk {
                 true => ((left / extent).min(outer - at / extent % outer), extent),
                 false => (1, (extent - inside).min(left)),
             };
-            f(done, self.at(at), (apart, runs), (stride, len));
+            f(done, self.at(at), (run_stride, runs), (stride, len));
             done += runs * len;
         }
     }
@@ -206,11 +206,11 @@ mod tests {
         );
         for (p, n) in [(0, 60), (13, 40), (5, 15), (59, 1), (22, 2)] {
             let mut next = 0;
-            w.grids(p, n, |done, element, (apart, runs), (stride, len)| {
+            w.grids(p, n, |done, element, (run_stride, runs), (stride, len)| {
                 assert_eq!(done, next);
                 for i in 0..runs * len {
                     let (run, at) = ((i / len) as isize, (i % len) as isize);
-                    assert_eq!(element + apart * run + stride * at, w.at(p + done + i));
+                    assert_eq!(element + run_stride * run + stride * at, w.at(p + done + i));
                 }
                 next += runs * len;
             });

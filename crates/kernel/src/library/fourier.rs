@@ -57,7 +57,7 @@ enum Routine<T> {
 }
 
 /// A transform of rows of one length, with scratch memory.
-struct Plan<T> {
+struct FftPlan<T> {
     kind: Kind,
     n: usize,
     routine: Routine<T>,
@@ -67,8 +67,8 @@ struct Plan<T> {
     spectrum: Vec<Complex<T>>,
 }
 
-impl<T: Real> Plan<T> {
-    fn new(kind: Kind, n: usize) -> Plan<T> {
+impl<T: Real> FftPlan<T> {
+    fn new(kind: Kind, n: usize) -> FftPlan<T> {
         let routine = match kind {
             Kind::Forward => Routine::Complex(FftPlanner::new().plan_fft(n, FftDirection::Forward)),
             Kind::Inverse => Routine::Complex(FftPlanner::new().plan_fft(n, FftDirection::Inverse)),
@@ -81,7 +81,7 @@ impl<T: Real> Plan<T> {
             Routine::OfReal(f) => (f.get_scratch_len(), n, 0),
             Routine::ToReal(f) => (f.get_scratch_len(), 0, f.complex_len()),
         };
-        Plan {
+        FftPlan {
             kind,
             n,
             routine,
@@ -93,16 +93,16 @@ impl<T: Real> Plan<T> {
 }
 
 /// A thread's plans, the most recent one last.
-struct Plans<T>(Vec<Plan<T>>);
+struct Plans<T>(Vec<FftPlan<T>>);
 
 impl<T: Real> Plans<T> {
-    fn get(&mut self, kind: Kind, n: usize) -> &mut Plan<T> {
+    fn get(&mut self, kind: Kind, n: usize) -> &mut FftPlan<T> {
         match self.0.iter().rposition(|p| p.kind == kind && p.n == n) {
             Some(at) => self.0[at..].rotate_left(1),
             None => {
-                let plan = Plan::new(kind, n);
+                let plan = FftPlan::new(kind, n);
                 let mut total = n;
-                let keeps = |p: &&Plan<T>| {
+                let keeps = |p: &&FftPlan<T>| {
                     total = total.saturating_add(p.n);
                     total <= KEPT.1
                 };
@@ -137,7 +137,7 @@ where
 {
     let scale = divided.then(|| T::over(n));
     T::plans().with_borrow_mut(|plans| {
-        let Plan { routine, scratch, reals, spectrum, .. } = plans.get(kind, n);
+        let FftPlan { routine, scratch, reals, spectrum, .. } = plans.get(kind, n);
         match routine {
             Routine::Complex(f) => complex(&**f, scratch, scale, args),
             Routine::OfReal(f) => of_real(&**f, (reals, scratch), scale, args),

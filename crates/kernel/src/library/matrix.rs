@@ -3,7 +3,7 @@
 use super::{Args, Element};
 use crate::ExecError;
 use girih_ir::Op;
-use girih_ir::linalg::{Part, Scalar, call};
+use girih_ir::linalg::{MatrixResult, Scalar, call};
 use smallvec::SmallVec;
 
 /// Computes the needed results and copies them to their buffers.
@@ -29,9 +29,9 @@ where
         })?;
     for (i, part) in parts.into_iter().enumerate() {
         match part {
-            Part::Same(values) => copy(args.result::<T>(i), &values),
-            Part::Complex(values) => copy(args.result::<T::Complex>(i), &values),
-            Part::Real(values) => copy(args.result::<T::Real>(i), &values),
+            MatrixResult::Same(values) => copy(args.result::<T>(i), &values),
+            MatrixResult::Complex(values) => copy(args.result::<T::Complex>(i), &values),
+            MatrixResult::Real(values) => copy(args.result::<T::Real>(i), &values),
         }
     }
     Ok(())

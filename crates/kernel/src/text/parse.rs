@@ -10,7 +10,7 @@ use crate::ir::{
 use crate::verify::verify;
 use girih_ir::ops::ScatterMode;
 use girih_ir::ops::fields::Context;
-use girih_ir::text::cursor::{Cursor, Piece};
+use girih_ir::text::cursor::{Cursor, Lexeme};
 use girih_ir::{DType, Error, Op, OpCode, Result};
 use smallvec::SmallVec;
 use std::ops::{Deref, DerefMut};
@@ -457,14 +457,16 @@ impl<'a> Parser<'a> {
     }
 
     /// A letter and a number, such as `b12`.
-    fn label(&mut self, letter: char) -> Result<(Piece<'a>, u32)> {
+    fn label(&mut self, letter: char) -> Result<(Lexeme<'a>, u32)> {
         self.space();
         let start = self.at;
-        let piece = self.word();
-        let digits =
-            piece.text.strip_prefix(letter).filter(|d| d.starts_with(|c: char| c.is_ascii_digit()));
+        let lexeme = self.word();
+        let digits = lexeme
+            .text
+            .strip_prefix(letter)
+            .filter(|d| d.starts_with(|c: char| c.is_ascii_digit()));
         match digits.and_then(|digits| digits.parse().ok()) {
-            Some(number) => Ok((piece, number)),
+            Some(number) => Ok((lexeme, number)),
             None => {
                 self.at = start;
                 let what = match letter {

@@ -33,7 +33,7 @@ impl Pass for MatmulChain {
             if node.op.code != OpCode::Matmul || inner[id.index()] {
                 return Ok(None);
             }
-            let mut chain = Chain { graph, inner: &inner, factors: Vec::new() };
+            let mut chain = MatmulFactors { graph, inner: &inner, factors: Vec::new() };
             let operands = [node.inputs[0], node.inputs[1]];
             let Some(recorded) = chain.collect(b, id, operands, 0) else { return Ok(None) };
             let factors = chain.factors;
@@ -66,13 +66,13 @@ fn inner_matmuls(graph: &Graph) -> Vec<bool> {
 }
 
 /// The factors of a chain in order, as nodes of the graph under construction.
-struct Chain<'g> {
+struct MatmulFactors<'g> {
     graph: &'g Graph,
     inner: &'g [bool],
     factors: Vec<NodeId>,
 }
 
-impl Chain<'_> {
+impl MatmulFactors<'_> {
     /// Collects the factors below a matmul, and returns the number of multiplications in
     /// the recorded order; `None` if the chain is too long. `inputs` are the matmul's operands in
     /// the graph under construction, to which the inner matmuls have been copied unchanged.

@@ -12,27 +12,27 @@ use std::sync::Arc;
 /// A batched branch or loop.
 pub(super) enum Batched {
     /// An op of the same kind, and where its results have their batch axis.
-    Call { code: OpCode, control: Arc<Control>, operands: Vec<NodeId>, results: Vec<Place> },
+    Call { code: OpCode, control: Arc<Control>, operands: Vec<NodeId>, results: Vec<BatchPosition> },
     /// The results, computed in place.
     Values(Vec<Value>),
 }
 
 /// The position of a result's batch axis.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Place {
+pub(super) enum BatchPosition {
     Nowhere,
     First,
     /// After the axis of a scan's iterations.
     Second,
 }
 
-impl Place {
-    pub(super) fn first(batched: bool) -> Place {
-        if batched { Place::First } else { Place::Nowhere }
+impl BatchPosition {
+    pub(super) fn first(batched: bool) -> BatchPosition {
+        if batched { BatchPosition::First } else { BatchPosition::Nowhere }
     }
 
-    fn second(batched: bool) -> Place {
-        if batched { Place::Second } else { Place::Nowhere }
+    fn second(batched: bool) -> BatchPosition {
+        if batched { BatchPosition::Second } else { BatchPosition::Nowhere }
     }
 }
 
@@ -50,10 +50,10 @@ impl Batch<'_> {
             Batched::Call { code, control, operands, results } => {
                 let y = self.b.emit(Op::control(*code, control.clone(), result), operands)?;
                 let id = match results[result] {
-                    Place::Second => exchanged(self.b, y)?,
-                    Place::First | Place::Nowhere => y,
+                    BatchPosition::Second => exchanged(self.b, y)?,
+                    BatchPosition::First | BatchPosition::Nowhere => y,
                 };
-                Ok(Value { id, batched: results[result] != Place::Nowhere })
+                Ok(Value { id, batched: results[result] != BatchPosition::Nowhere })
             }
         }
     }
@@ -63,7 +63,7 @@ impl Batch<'_> {
         let (_, control) = node.op.as_control().expect("the op is one of control");
         let control = control.clone();
         if operands.iter().all(|v| !v.batched) {
-            let results = vec![Place::Nowhere; control.num_results(node.op.code)];
+            let results = vec![BatchPosition::Nowhere; control.num_results(node.op.code)];
             let operands = operands.iter().map(|v| v.id).collect();
             return Ok(Batched::Call { code: node.op.code, control, operands, results });
         }
@@ -102,7 +102,7 @@ impl Batch<'_> {
             Ok(r.finish(outputs))
         });
         let control = Arc::new(control.with_regions(regions.collect::<Result<_>>()?));
-        let results = batched.into_iter().map(Place::first).collect();
+        let results = batched.into_iter().map(BatchPosition::first).collect();
         let operands = operands.iter().map(|v| v.id).collect();
         Ok(Batched::Call { code, control, operands, results })
     }
@@ -161,7 +161,7 @@ impl Batch<'_> {
         let given = on_batch(&mut r, body, &arguments, axis)?;
         let outputs = settled(&mut r, &given, &marks[..c], axis.size)?;
         let control = Arc::new(control.with_regions(vec![condition, r.finish(outputs)]));
-        let results = marks[..c].iter().map(|&mark| Place::first(mark)).collect();
+        let results = marks[..c].iter().map(|&mark| BatchPosition::first(mark)).collect();
         let operands = operands.iter().map(|v| v.id).collect();
         Ok(Batched::Call { code: OpCode::WhileLoop, control, operands, results })
     }
@@ -201,7 +201,7 @@ impl Batch<'_> {
         outputs.push(r.op(OpCode::And, &[goes_on, next])?);
         let control = control.with_regions(vec![any_goes_on, r.finish(outputs)]);
         let control = Arc::new(Control { carries: control.carries + 1, ..control });
-        let results = vec![Place::First; c + 1];
+        let results = vec![BatchPosition::First; c + 1];
         let operands = operands.iter().map(|v| v.id).collect();
         Ok(Batched::Call { code: OpCode::WhileLoop, control, operands, results })
     }
@@ -231,8 +231,9 @@ impl Batch<'_> {
         let given = on_batch(&mut r, body, &arguments, axis)?;
         let outputs = settled(&mut r, &given, &batched, axis.size)?;
         let control = Arc::new(control.with_regions(vec![r.finish(outputs)]));
-        let last = batched[..c].iter().map(|&mark| Place::first(mark));
-        let stacked = batched[c..].iter().chain(&marks[..c]).map(|&mark| Place::second(mark));
+        let last = batched[..c].iter().map(|&mark| BatchPosition::first(mark));
+        let stacked =
+            batched[c..].iter().chain(&marks[..c]).map(|&mark| BatchPosition::second(mark));
         let results = last.chain(stacked).collect();
         let operands = operands.iter().map(|v| v.id).collect();
         Ok(Batched::Call { code: OpCode::Scan, control, operands, results })

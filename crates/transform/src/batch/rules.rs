@@ -1,6 +1,6 @@
 //! Batching of calls with custom derivative rules.
 
-use super::regions::{Batched, Place, inputs, settled};
+use super::regions::{BatchPosition, Batched, inputs, settled};
 use super::{Batch, BatchAxis, Value, on_batch};
 use crate::Result;
 use girih_ir::ops::control::{CallRules, Control, Recorded, RulesLevel};
@@ -47,7 +47,7 @@ impl Batch<'_> {
         regions.push(body);
         let control = Arc::new(control.with_regions(regions));
         let operands = operands.iter().map(|v| v.id).collect();
-        let results = vec![Place::First; count];
+        let results = vec![BatchPosition::First; count];
         Ok(Batched::Call { code: OpCode::Call, control, operands, results })
     }
 }

@@ -17,7 +17,7 @@ use crate::{Result, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, AxisSet, DType, Dim, Op, OpCode, Shape};
-use plan::{Axis, Plan};
+use plan::{Axis, IndexPlan};
 
 /// One entry of an index expression, as in `x[i, a:b:c, ..., None]`.
 #[derive(Clone)]
@@ -116,7 +116,7 @@ impl Tensor {
         {
             return Ok(out);
         }
-        let plan = Plan::new("index", &self.shape(), entries)?;
+        let plan = IndexPlan::new("index", &self.shape(), entries)?;
         let x = self.under(&plan.from)?;
         let range = plan.range();
         let out = match range {
@@ -276,7 +276,7 @@ fn is_whole(parts: &[(SliceDim, bool)], shape: &Shape) -> bool {
     parts.iter().zip(shape.iter()).all(whole)
 }
 
-impl Plan {
+impl IndexPlan {
     /// The positions of the indexed elements along the merged axes `first..=last`. The result has
     /// the axes of the index tensors, then those of the slices between them. Each index is checked
     /// against its own axis.

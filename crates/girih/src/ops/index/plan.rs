@@ -31,7 +31,7 @@ enum Slot {
 }
 
 /// An index expression resolved against a shape.
-pub(super) struct Plan {
+pub(super) struct IndexPlan {
     /// The indexed shape with the axes of each mask merged into one, and an axis of size one for
     /// each mask of rank 0.
     pub from: Shape,
@@ -132,16 +132,16 @@ fn invalid(op: &'static str, reason: String) -> Error {
     girih_ir::Error::InvalidIndex { op, reason }.into()
 }
 
-impl Plan {
+impl IndexPlan {
     /// Resolves entries against a shape. Masks are evaluated, since the shape of the result depends
     /// on their number of positions.
     ///
     /// Errors: index errors for positions out of range, too many indices, masks that do not fit
     /// their axes, and tensors that do not broadcast together; a dtype error for index tensors that
     /// are neither integers nor bool.
-    pub fn new(op: &'static str, shape: &Shape, entries: &[Index]) -> Result<Plan> {
+    pub fn new(op: &'static str, shape: &Shape, entries: &[Index]) -> Result<IndexPlan> {
         let spare = spare_axes(op, entries, shape.rank())?;
-        let mut plan = Plan {
+        let mut plan = IndexPlan {
             from: Shape::scalar(),
             axes: Vec::with_capacity(shape.rank()),
             slots: Vec::with_capacity(entries.len() + spare),

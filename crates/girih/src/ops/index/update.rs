@@ -1,7 +1,7 @@
 //! Updates of indexed elements: each returns a new tensor in which the elements are replaced by, or
 //! combined with, a value. `x.at[index].set(value)` and assignments in Python use it.
 
-use super::plan::{Axis, Plan, check_mask};
+use super::plan::{Axis, IndexPlan, check_mask};
 use super::{Index, is_whole};
 use crate::ops::elementwise::{binary, where_};
 use crate::ops::{Operand, kept_dtype, value_in};
@@ -94,7 +94,7 @@ impl Tensor {
         {
             return Ok(out);
         }
-        let plan = Plan::new("index_update", &self.shape(), entries)?;
+        let plan = IndexPlan::new("index_update", &self.shape(), entries)?;
         let x = self.under(&plan.from)?;
         let out = x.update_by_plan(&plan, update, &value)?;
         out.under(&self.shape())
@@ -155,7 +155,7 @@ impl Tensor {
 
     /// Updates this tensor, which must have the plan's shape.
     #[track_caller]
-    fn update_by_plan(&self, plan: &Plan, update: Update, value: &Tensor) -> Result<Tensor> {
+    fn update_by_plan(&self, plan: &IndexPlan, update: Update, value: &Tensor) -> Result<Tensor> {
         let range = plan.range();
         let parts = plan.outside(range);
         let value = arranged(plan, value, range, &parts)?;
@@ -254,7 +254,7 @@ impl Tensor {
 /// [`Tensor::index`] before its final permutation, without reversed axes.
 #[track_caller]
 fn arranged(
-    plan: &Plan,
+    plan: &IndexPlan,
     value: &Tensor,
     range: Option<(usize, usize)>,
     parts: &[(SliceDim, bool)],

@@ -111,8 +111,8 @@ pub(super) fn logaddexp(d: &mut Decomposition<'_>) -> Definition {
     let (a, b) = (d.wide()?, d.b.widen(d.inputs[1])?);
     let larger = d.b.maximum(a, b)?;
     let difference = d.b.sub(a, b)?;
-    let apart = d.b.abs(difference)?;
-    let minus = d.b.neg(apart)?;
+    let distance = d.b.abs(difference)?;
+    let minus = d.b.neg(distance)?;
     let exp = d.b.exp(minus)?;
     let rest = d.b.log1p(exp)?;
     let ln2 = d.b.scalar_like(a, LN_2);
@@ -195,7 +195,7 @@ pub(super) fn logsumexp(d: &mut Decomposition<'_>) -> Definition {
     let along_rows = shape.rank() > 0 && axes == AxisSet::one(shape.rank() - 1);
     let long = if along_rows { long::exponentials(d.b, x, true)? } else { None };
     let [shift, sum] = match long {
-        Some(of_pieces) => of_pieces,
+        Some(of_blocks) => of_blocks,
         None => {
             let max = d.b.max(x, axes, true)?;
             let shift = long::finite_or_zero(d.b, max)?;

@@ -14,11 +14,11 @@ use smallvec::{SmallVec, smallvec};
 /// Number of elements of a row that fit in the caches.
 const LONG: usize = 1 << 16;
 /// Number of elements of a block.
-const PIECE: usize = 1 << 12;
+const BLOCK: usize = 1 << 12;
 
-/// A tensor of shape `[…, n]` as blocks: `[…, P, PIECE]`, and the remainder of each row,
+/// A tensor of shape `[…, n]` as blocks: `[…, P, BLOCK]`, and the remainder of each row,
 /// `[…, 1, r]`, if there is one.
-type Pieces = SmallVec<[NodeId; 2]>;
+type Blocks = SmallVec<[NodeId; 2]>;
 
 /// Number of elements of a row, if it is statically known to be long.
 fn long(extent: Dim) -> Option<usize> {
@@ -26,19 +26,19 @@ fn long(extent: Dim) -> Option<usize> {
 }
 
 /// The blocks of rows along the last axis, if the rows are long.
-fn pieces(b: &mut GraphBuilder, x: NodeId) -> Result<Option<Pieces>> {
+fn blocks(b: &mut GraphBuilder, x: NodeId) -> Result<Option<Blocks>> {
     let shape = b.shape(x).clone();
     let Some(last) = shape.rank().checked_sub(1) else { return Ok(None) };
     let Some(extent) = long(shape.dim(last)) else { return Ok(None) };
     let of = |size| WindowDim { extent, size, step: size, dilation: 1 };
-    let mut pieces: Pieces = smallvec![b.windows(x, vec![of(PIECE)])?];
-    let rest = extent % PIECE;
+    let mut blocks: Blocks = smallvec![b.windows(x, vec![of(BLOCK)])?];
+    let rest = extent % BLOCK;
     if rest > 0 {
         let rest = b.slice_axis(x, last, extent - rest, rest)?;
-        let one_piece = shape.dims().take(last).chain([1.into(), b.shape(rest).dim(last)]);
-        pieces.push(b.reshape(rest, one_piece.collect::<Shape>())?);
+        let one_block = shape.dims().take(last).chain([1.into(), b.shape(rest).dim(last)]);
+        blocks.push(b.reshape(rest, one_block.collect::<Shape>())?);
     }
-    Ok(Some(pieces))
+    Ok(Some(blocks))
 }
 
 /// For each row the maximum and the sum of exponentials relative to it, both `[…, 1]`. With
@@ -48,14 +48,14 @@ pub(super) fn exponentials(
     x: NodeId,
     finite: bool,
 ) -> Result<Option<[NodeId; 2]>> {
-    let Some(pieces) = pieces(b, x)? else { return Ok(None) };
+    let Some(blocks) = blocks(b, x)? else { return Ok(None) };
     let (last, rank) = (AxisSet::one(b.shape(x).rank()), b.shape(x).rank());
-    let (mut most, mut sums) = (Pieces::new(), Pieces::new());
-    for piece in pieces {
-        let max = b.max(piece, last, true)?;
+    let (mut most, mut sums) = (Blocks::new(), Blocks::new());
+    for block in blocks {
+        let max = b.max(block, last, true)?;
         // A block whose elements are all -inf contributes 0.
         let shift = finite_or_zero(b, max)?;
-        let shifted = b.sub(piece, shift)?;
+        let shifted = b.sub(block, shift)?;
         let exp = b.exp(shifted)?;
         most.push(max);
         sums.push(b.sum(exp, last, true)?);
@@ -96,34 +96,34 @@ pub(super) fn moments(
         return Ok(None);
     }
     let rows = b.reshape(x, shape.dims().take(lead).chain([count]).collect::<Shape>())?;
-    let Some(pieces) = pieces(b, rows)? else { return Ok(None) };
+    let Some(blocks) = blocks(b, rows)? else { return Ok(None) };
     let (within, along) = (AxisSet::one(lead + 1), AxisSet::one(lead));
     let mut parts: SmallVec<[[NodeId; 2]; 2]> = SmallVec::new();
     let mut total = None;
-    for &piece in &pieces {
-        let sums = b.sum(piece, within, true)?;
-        let size = b.scalar_like(sums, b.shape(piece).dim(lead + 1).get() as f64);
+    for &block in &blocks {
+        let sums = b.sum(block, within, true)?;
+        let size = b.scalar_like(sums, b.shape(block).dim(lead + 1).get() as f64);
         parts.push([b.div(sums, size)?, size]);
         let sum = b.sum(sums, along, true)?;
         total = Some(add(b, total, sum)?);
     }
-    let total = total.expect("a long row has a piece");
+    let total = total.expect("a long row has a block");
     let count = b.scalar_like(total, count.get() as f64);
     let mean = b.div(total, count)?;
     let mut squares = None;
-    for (&piece, [of_piece, size]) in pieces.iter().zip(parts) {
-        let centred = b.sub(piece, of_piece)?;
+    for (&block, [of_block, size]) in blocks.iter().zip(parts) {
+        let centred = b.sub(block, of_block)?;
         let square = b.mul(centred, centred)?;
         let inside = b.sum(square, within, true)?;
         let inside = b.sum(inside, along, true)?;
-        let difference = b.sub(of_piece, mean)?;
+        let difference = b.sub(of_block, mean)?;
         let square = b.mul(difference, difference)?;
         let between = b.sum(square, along, true)?;
         let between = b.mul(between, size)?;
         let sum = b.add(inside, between)?;
         squares = Some(add(b, squares, sum)?);
     }
-    let squares = squares.expect("a long row has a piece");
+    let squares = squares.expect("a long row has a block");
     let result = shape.reduced(axes, true);
     Ok(Some([b.reshape(mean, result.clone())?, b.reshape(squares, result)?]))
 }

@@ -495,14 +495,14 @@ pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
     let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
     let base = v.operand(0, |v| {
         let vanishes = v.b.eq(b, zero)?;
-        let apart = if v.b.dtype(a).is_complex() {
+        let nonzero = if v.b.dtype(a).is_complex() {
             v.b.ne(a, zero)?
         } else {
             let size = v.b.abs(a)?;
             v.b.gt(size, zero)?
         };
         let regular = v.b.bitwise_not(vanishes)?;
-        let regular = v.b.bitwise_or(regular, apart)?;
+        let regular = v.b.bitwise_or(regular, nonzero)?;
         let safe = v.b.select(regular, a, one)?;
         let less = v.b.sub(b, one)?;
         let power = v.b.pow(safe, less)?;

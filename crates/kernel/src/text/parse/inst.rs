@@ -47,7 +47,7 @@ impl Parser<'_> {
                 return Ok(Inst::Scalar { argument, dtype: self.typed()? });
             }
             name if self.at_symbol("(") => {
-                let name = girih_ir::text::cursor::Piece { at: start, text: name };
+                let name = girih_ir::text::cursor::Lexeme { at: start, text: name };
                 let code = OpCode::named(name.text);
                 let code = code.map_err(|reason| self.error(name, reason))?;
                 self.symbol("(")?;
