@@ -443,7 +443,7 @@ struct Programs {
 }
 
 /// The maximum number of bound programs per function; the oldest is evicted.
-const MOST_BOUND: usize = 16;
+const MAX_BOUND: usize = 16;
 
 /// Compiles a function once per signature. `dims` lists, per argument, the axes whose sizes may
 /// differ from call to call; a change of any other size compiles again. The results are computed
@@ -514,7 +514,7 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
         };
         let bound = Arc::new(BoundProgram::new(program, &specs)?);
         let mut programs = self.lock();
-        if programs.bound.len() >= MOST_BOUND {
+        if programs.bound.len() >= MAX_BOUND {
             programs.bound.remove(0);
         }
         programs.bound.push(bound.clone());

@@ -113,13 +113,13 @@ impl Graph {
         /// The largest distance between numbers of results of one call, and the maximum number of
         /// entries visited.
         const REACH: u32 = 8;
-        const MOST: usize = 4096;
+        const MAX_CHECKED: usize = 4096;
         let registry = self.registry();
         // At most one entry per recorded node follows a node, whether or not dead entries were
         // swept.
         let since = registry.next.wrapping_sub(id) as usize;
         let first = registry.nodes.len().saturating_sub(since.saturating_add(REACH as usize));
-        let live = registry.nodes[first..].iter().take(MOST).filter_map(Weak::upgrade);
+        let live = registry.nodes[first..].iter().take(MAX_CHECKED).filter_map(Weak::upgrade);
         let live = live.take_while(|node| node.id() <= id.saturating_add(REACH));
         live.filter(|node| node.id().abs_diff(id) <= REACH).collect()
     }

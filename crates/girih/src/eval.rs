@@ -149,7 +149,7 @@ pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
 }
 
 /// Maximum number of pending evaluations of a stream, as back-pressure: starting another one waits.
-const MOST_QUEUED: usize = 64;
+const MAX_QUEUED: usize = 64;
 
 /// Starts the evaluation of tensors and returns immediately, even if it has to be compiled first.
 /// Reading a value waits for the evaluation. If 64 evaluations of the stream have not begun, the
@@ -164,10 +164,10 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
     }
     check_reads(&targets, "evaluation")?;
     check_nested()?;
-    background::wait_for_room(MOST_QUEUED)?;
+    background::wait_for_room(MAX_QUEUED)?;
     by_device(&targets, |executor, targets| {
         let stream = Context::current().runtime_stream(executor.runtime());
-        stream.queue().wait_for_room(MOST_QUEUED)?;
+        stream.queue().wait_for_room(MAX_QUEUED)?;
         while !run(executor, targets, &mut Brought::default(), false, &mut None)? {}
         Ok(())
     })

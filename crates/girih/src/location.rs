@@ -28,9 +28,9 @@ enum Line {
 
 /// The maximum number of locations, about 20 MB; further lines are unknown. Only programs that
 /// generate code at run time have so many.
-const MOST_LOCATIONS: usize = 1 << 20;
+const MAX_LOCATIONS: usize = 1 << 20;
 /// The maximum number of scopes; further scopes are merged into their parents.
-const MOST_SCOPES: usize = 1 << 16;
+const MAX_SCOPES: usize = 1 << 16;
 
 /// Location `n` is entry `n - 1`.
 static LOCATIONS: Mutex<Vec<(Line, Scope)>> = Mutex::new(Vec::new());
@@ -97,7 +97,7 @@ impl Scope {
         if let Some(index) = scopes.iter().position(|known| *known == path) {
             return Scope(index as u32 + 1);
         }
-        if scopes.len() >= MOST_SCOPES {
+        if scopes.len() >= MAX_SCOPES {
             return self;
         }
         scopes.push(path);
@@ -175,7 +175,7 @@ impl Location {
     }
 
     fn add(all: &mut Vec<(Line, Scope)>, line: Line, scope: Scope) -> Location {
-        if all.len() >= MOST_LOCATIONS {
+        if all.len() >= MAX_LOCATIONS {
             return Location::default();
         }
         all.push((line, scope));

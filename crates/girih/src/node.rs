@@ -75,7 +75,7 @@ const KEPT: u8 = u8::MAX - 1;
 const FAILED: u8 = u8::MAX;
 
 /// The maximum number of interned shapes, about 6 MB.
-const MOST_INTERNED: usize = 1 << 16;
+const MAX_INTERNED: usize = 1 << 16;
 
 static KEPT_SHAPES: Mutex<Kept<Shape>> = Mutex::new(Kept::new());
 /// The error and the shape of each live failed node.
@@ -184,7 +184,7 @@ fn compact(shape: &Shape) -> Option<(CompactShape, u8)> {
     let fits = shape.rank() <= 4 && shape.iter().all(|&d| u32::try_from(d).is_ok());
     if !fits {
         let mut table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
-        dims[0] = table.get_or_insert_default().intern(shape, MOST_INTERNED)?;
+        dims[0] = table.get_or_insert_default().intern(shape, MAX_INTERNED)?;
         return Some((dims, INTERNED));
     }
     for (dim, &size) in dims.iter_mut().zip(shape.iter()) {

@@ -22,7 +22,7 @@ const DEVICE: u8 = CUT - 1;
 
 impl Place {
     /// The maximum number of devices.
-    pub const MOST_DEVICES: usize = DEVICE as usize + 1;
+    pub const MAX_DEVICES: usize = DEVICE as usize + 1;
 
     /// Committed to a device.
     pub fn committed(device: Device) -> Place {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn marks_of_the_tape_and_of_cuts_leave_the_place_alone() {
-        let place = Place::floating(Device::from_index(Place::MOST_DEVICES as u8 - 1));
+        let place = Place::floating(Device::from_index(Place::MAX_DEVICES as u8 - 1));
         let byte = PlaceByte::new(place);
         assert!(byte.mark_cut() && !byte.mark_cut());
         assert_eq!(byte.get(), place);

@@ -39,10 +39,10 @@ pub(crate) use splice::{kernels_of, operands_of, program_of, prune};
 use std::sync::Arc;
 
 /// The most kernels of an op.
-const MOST_KERNELS: usize = 64;
+const MAX_KERNELS: usize = 64;
 
 /// The most instructions of a block.
-const MOST_INSTS: usize = 1024;
+const MAX_INSTS: usize = 1024;
 
 /// The reverse-mode rule of an op: as [`CustomOp::vjp`].
 pub type KernelVjp = Arc<dyn Fn(&mut Vjp<'_>) -> Result<Cotangents> + Send + Sync>;
@@ -149,9 +149,9 @@ impl KernelOp {
                 self.name
             )))
         };
-        if program.kernels.len() > MOST_KERNELS {
+        if program.kernels.len() > MAX_KERNELS {
             return refuse(format!(
-                "has {} kernels, more than {MOST_KERNELS}",
+                "has {} kernels, more than {MAX_KERNELS}",
                 program.kernels.len()
             ));
         }
@@ -174,8 +174,8 @@ impl KernelOp {
     }
 
     fn check_block(&self, block: &Block) -> Result<(), String> {
-        if block.insts.len() > MOST_INSTS {
-            return Err(format!("has {} instructions, more than {MOST_INSTS}", block.insts.len()));
+        if block.insts.len() > MAX_INSTS {
+            return Err(format!("has {} instructions, more than {MAX_INSTS}", block.insts.len()));
         }
         let outside = block.insts.iter().find_map(|inst| match inst {
             Inst::Scalar { .. } => Some("takes a run-time scalar (load an operand of one element)"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The maximum number of busy intervals per engine. Older gaps are closed, so that neither memory
 /// nor search time grows with the device's running time.
-const MOST_INTERVALS: usize = 1024;
+const MAX_INTERVALS: usize = 1024;
 
 /// A unit of the device that runs one piece of work at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -121,7 +121,7 @@ impl Timeline {
             last = after_end;
         }
         busy.insert(first, last);
-        if busy.len() > MOST_INTERVALS
+        if busy.len() > MAX_INTERVALS
             && let (Some((start, _)), Some((_, end))) = (busy.pop_first(), busy.pop_first())
         {
             busy.insert(start, end);
@@ -188,13 +188,13 @@ mod tests {
     fn the_oldest_gaps_are_closed() {
         let mut timeline = Timeline::default();
         let engine = Engine::Compute(0);
-        for i in 0..2 * MOST_INTERVALS as u64 {
+        for i in 0..2 * MAX_INTERVALS as u64 {
             timeline.wait_until(0, us(10 * i));
             assert_eq!(place(&mut timeline, 0, engine, 5).0, 10 * u128::from(i));
         }
-        assert_eq!(timeline.engines[&engine].len(), MOST_INTERVALS);
+        assert_eq!(timeline.engines[&engine].len(), MAX_INTERVALS);
         let (start, _) = place(&mut timeline, 1, engine, 5);
-        assert_eq!(start, 10 * MOST_INTERVALS as u128 + 5, "the first gap that is left");
+        assert_eq!(start, 10 * MAX_INTERVALS as u128 + 5, "the first gap that is left");
     }
 
     #[test]

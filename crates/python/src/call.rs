@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const DETACH_NS: u64 = 20_000;
 
 /// Ways a function was called that are kept; the one not used for longest makes room.
-const MOST_WAYS: usize = 16;
+const MAX_WAYS: usize = 16;
 
 /// What is in the place of a leaf: of arguments to compare with, or of results to build.
 enum Leaf {
@@ -353,7 +353,7 @@ impl PyCompiledCall {
                 .collect(),
         };
         let mut ways = self.lock();
-        let dropped = (ways.len() >= MOST_WAYS).then(|| ways.pop());
+        let dropped = (ways.len() >= MAX_WAYS).then(|| ways.pop());
         ways.insert(0, Arc::new(way));
         drop(ways);
         // Drop the ways without the lock, because dropping them may call back.

@@ -26,7 +26,7 @@ struct Sites {
 
 /// Most code objects that are kept. A process with more makes code as it runs; lines of the code beyond are
 /// unknown.
-const MOST_CODES: usize = 1 << 16;
+const MAX_CODES: usize = 1 << 16;
 
 static SITES: Mutex<Option<Sites>> = Mutex::new(None);
 
@@ -294,7 +294,7 @@ fn note_code(code: &Bound<'_, PyAny>) -> Option<Code> {
     let (address, next) = (code.as_ptr() as usize, sites.codes.len());
     let id = match sites.by_address.get(&address) {
         Some(&id) => id,
-        None if next >= MOST_CODES => return None,
+        None if next >= MAX_CODES => return None,
         None => {
             sites.by_address.insert(address, next as u32);
             sites.codes.push(code.clone().unbind());

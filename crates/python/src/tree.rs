@@ -20,13 +20,13 @@ use std::hash::Hasher;
 
 /// Containers within containers, at most: as deep as Python recurses by default. A list that holds
 /// itself is deeper.
-const MOST_DEPTH: usize = 1000;
+const MAX_DEPTH: usize = 1000;
 
 fn check_depth(depth: usize) -> PyResult<()> {
-    match depth < MOST_DEPTH {
+    match depth < MAX_DEPTH {
         true => Ok(()),
         false => Err(PyRecursionError::new_err(format!(
-            "a pytree has more than {MOST_DEPTH} containers within each other; does one hold itself?"
+            "a pytree has more than {MAX_DEPTH} containers within each other; does one hold itself?"
         ))),
     }
 }

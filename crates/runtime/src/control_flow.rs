@@ -24,7 +24,7 @@ use memory::Temporaries;
 use stages::{Group, StageRole, Stages, group_time, role, segment_time};
 
 /// The maximum number of branches of one op, because a step numbers branches by a byte.
-const MOST_BRANCHES: usize = 256;
+const MAX_BRANCHES: usize = 256;
 
 /// A back end whose plans execute branches and loops on the host.
 pub struct HostControlFlow {
@@ -353,9 +353,9 @@ impl<'a> Assembly<'a> {
 
     fn branch(&mut self, flow: &Flow<'_>, dtype: DType) -> Result<Vec<Step>> {
         let count = flow.control.regions.len();
-        if count > MOST_BRANCHES {
+        if count > MAX_BRANCHES {
             return Err(Error::Compile(format!(
-                "a choice between {count} branches; the host chooses between {MOST_BRANCHES} at most"
+                "a choice between {count} branches; the host chooses between {MAX_BRANCHES} at most"
             )));
         }
         let targets = self.targets(flow);

@@ -8,7 +8,7 @@
 //! dropped. If there is none, the new program also returns the results of the last program of the
 //! family: for `n` intermediates with handles that come and go, `n` programs suffice. Returning an
 //! unwanted result may prevent a fusion, so a set of results that larger programs serve often gets
-//! a program of its own: after [`MOST_SERVED`] times, if it makes up at least half of the recent
+//! a program of its own: after [`MAX_SERVED`] times, if it makes up at least half of the recent
 //! runs of larger programs. Handles that come and go at random produce many sets, and none of them
 //! makes up half of the runs.
 
@@ -22,15 +22,15 @@ use std::hash::Hasher;
 use std::sync::{Arc, PoisonError};
 
 /// The maximum number of programs per family; the most recently compiled ones stay.
-const MOST_MEMBERS: usize = 4;
+const MAX_MEMBERS: usize = 4;
 /// The maximum number of sets of results that a family counts.
-const MOST_COUNTED: usize = 16;
+const MAX_COUNTED: usize = 16;
 /// A larger program serves a set of results this many times before the set gets its own program.
-const MOST_SERVED: u32 = 8;
+const MAX_SERVED: u32 = 8;
 /// When the counts add up to this number, they are halved, so that they reflect recent runs.
 const WINDOW: u32 = 64;
 /// The maximum number of families.
-const MOST_FAMILIES: usize = 1024;
+const MAX_FAMILIES: usize = 1024;
 
 /// Families, keyed by the hash of the graph with its requested outputs. A hash collision only costs
 /// time, because programs are found by their whole keys.
@@ -59,7 +59,7 @@ impl Family {
             return wanted.to_vec();
         }
         let count = self.count(wanted);
-        match count > MOST_SERVED && 2 * count >= self.total {
+        match count > MAX_SERVED && 2 * count >= self.total {
             true => wanted.to_vec(),
             false => larger,
         }
@@ -78,7 +78,7 @@ impl Family {
             *count += 1;
             return *count;
         }
-        if self.served.len() == MOST_COUNTED {
+        if self.served.len() == MAX_COUNTED {
             self.served.clear();
             self.total = 1;
         }
@@ -89,7 +89,7 @@ impl Family {
     /// Records that a program with these outputs was compiled.
     fn add(&mut self, outputs: Vec<NodeId>) {
         self.members.retain(|member| *member != outputs);
-        if self.members.len() == MOST_MEMBERS {
+        if self.members.len() == MAX_MEMBERS {
             self.members.remove(0);
         }
         self.members.push(outputs);
@@ -138,7 +138,7 @@ impl PlanExecutor {
             self.plan(&larger, options)?.giving(&outputs, wanted)
         };
         let mut families = self.lock_families();
-        if families.len() >= MOST_FAMILIES {
+        if families.len() >= MAX_FAMILIES {
             families.clear();
         }
         families.entry(family).or_default().add(outputs);
@@ -191,7 +191,7 @@ mod tests {
     fn results_that_are_wanted_time_and_again_have_a_program() {
         let mut family = Family::default();
         family.add(ids(&[7, 1, 2]));
-        for _ in 0..MOST_SERVED {
+        for _ in 0..MAX_SERVED {
             assert_eq!(family.choose(&ids(&[7, 2]), 1), ids(&[7, 1, 2]));
         }
         assert_eq!(family.choose(&ids(&[7, 2]), 1), ids(&[7, 2]));
@@ -239,6 +239,6 @@ mod tests {
             family.count(&ids(&[i, 1]));
         }
         assert_eq!(family.members, [[96], [97], [98], [99]].map(|set| ids(&set)));
-        assert!(family.served.len() <= MOST_COUNTED);
+        assert!(family.served.len() <= MAX_COUNTED);
     }
 }

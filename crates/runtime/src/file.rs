@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The maximum number of symbolic links to follow.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 /// The maximum number of temporary names to try.
-const MOST_NAMES: usize = 100;
+const MAX_NAMES: usize = 100;
 /// The suffix of temporary files.
 pub const TEMPORARY: &str = "tmp";
 
@@ -62,7 +62,7 @@ pub fn replace(path: &Path, bytes: &[u8], access: Access, durable: bool) -> Resu
 /// The target of a path that may be a symbolic link, even if the target does not exist yet.
 fn followed(path: &Path) -> Result<PathBuf> {
     let mut place = path.to_path_buf();
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         match fs::read_link(&place) {
             Ok(target) => place = directory(&place).join(target),
             Err(_) => return Ok(place),
@@ -88,7 +88,7 @@ fn create_beside(place: &Path, access: Access) -> Result<(File, PathBuf)> {
     }
     #[cfg(not(unix))]
     let _ = access;
-    for _ in 0..MOST_NAMES {
+    for _ in 0..MAX_NAMES {
         // `RandomState` has a random key, so other users cannot predict the name.
         let mut hasher = RandomState::new().build_hasher();
         hasher.write_u64(NEXT.fetch_add(1, Relaxed));

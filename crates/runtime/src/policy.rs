@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A queue that [`Policy::Priority`] has skipped this often is served next, to avoid starvation.
-pub const MOST_SKIPS: u32 = 64;
+pub const MAX_SKIPS: u32 = 64;
 /// The same limit for [`Policy::DrainOneFirst`]; it is larger, because draining a queue takes many
 /// turns.
-pub const MOST_DRAINED: u32 = 1024;
+pub const MAX_DRAINED: u32 = 1024;
 
 /// The choice between queues with ready work. Within a queue, the order is always first in, first
 /// out.
@@ -17,10 +17,10 @@ pub enum Policy {
     #[default]
     RoundRobin,
     /// The queue with the lowest priority number first, queues of equal priority cyclically. A
-    /// queue that was skipped [`MOST_SKIPS`] times is served next, to avoid starvation.
+    /// queue that was skipped [`MAX_SKIPS`] times is served next, to avoid starvation.
     Priority,
     /// The last served queue, while it has ready work; then the next queue cyclically. A queue that
-    /// was skipped [`MOST_DRAINED`] times is served next, to avoid starvation.
+    /// was skipped [`MAX_DRAINED`] times is served next, to avoid starvation.
     DrainOneFirst,
     /// A random queue, by a generator with that seed. The same seed gives the same order if work is
     /// enqueued under [`crate::Scheduler::hold`] and one submission runs at a time. For tests.
@@ -89,7 +89,7 @@ impl Turn {
             _ if ready.is_empty() => return None,
             Policy::RoundRobin => self.in_turn(ready),
             Policy::DrainOneFirst => {
-                let starving = ready.iter().filter(|c| c.skips >= MOST_DRAINED);
+                let starving = ready.iter().filter(|c| c.skips >= MAX_DRAINED);
                 let starving: Vec<_> = starving.copied().collect();
                 match self.last {
                     _ if !starving.is_empty() => self.in_turn(&starving),
@@ -98,7 +98,7 @@ impl Turn {
                 }
             }
             Policy::Priority => {
-                let urgent = |c: &&Candidate| (c.skips < MOST_SKIPS, c.priority);
+                let urgent = |c: &&Candidate| (c.skips < MAX_SKIPS, c.priority);
                 let first = ready.iter().map(|c| urgent(&c)).min()?;
                 let equals: Vec<_> = ready.iter().filter(|c| urgent(c) == first).copied().collect();
                 self.in_turn(&equals)

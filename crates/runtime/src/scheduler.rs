@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError, Weak};
 
 /// The maximum number of worker threads of a scheduler. Each runs one submission at a time, and the
 /// device may use more threads for a submission.
-const MOST_WORKERS: usize = 4;
+const MAX_WORKERS: usize = 4;
 
 thread_local! {
     /// Whether this thread runs a submission.
@@ -218,7 +218,7 @@ impl Scheduler {
         queue.gate.close();
         queue.pending.push_back(submission);
         state.pending += 1;
-        let most = MOST_WORKERS.min(shared.concurrency);
+        let most = MAX_WORKERS.min(shared.concurrency);
         if state.idle < state.pending && state.workers < most {
             let shared = shared.clone();
             let thread = std::thread::Builder::new().name("girih-scheduler".into());

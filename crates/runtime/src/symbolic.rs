@@ -57,7 +57,7 @@ pub(crate) struct Executable {
 pub(crate) type Executables = FxHashMap<Box<[u8]>, Arc<Executable>>;
 
 /// The maximum number of executables; the table is cleared when it is full.
-const MOST_EXECUTABLES: usize = 256;
+const MAX_EXECUTABLES: usize = 256;
 
 impl PlanExecutor {
     /// The plan of a symbolic graph at some sizes: from memory or disk, or from binding the result
@@ -132,7 +132,7 @@ impl PlanExecutor {
         let executable = Arc::new(Executable { optimized, guards: guards.collected() });
         if self.use_cache {
             let mut executables = lock();
-            if executables.len() >= MOST_EXECUTABLES {
+            if executables.len() >= MAX_EXECUTABLES {
                 executables.clear();
             }
             executables.insert(key.into_boxed_slice(), executable.clone());

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// The maximum number of spans in a recording, which keeps the latest ones.
-pub const MOST_SPANS: usize = 1 << 20;
+pub const MAX_SPANS: usize = 1 << 20;
 
 /// The kind of work in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,7 +90,7 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).kept.iter().cloned().collect()
     }
 
-    /// The number of spans, the earliest ones, that were dropped to keep [`MOST_SPANS`].
+    /// The number of spans, the earliest ones, that were dropped to keep [`MAX_SPANS`].
     pub fn dropped(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
@@ -134,7 +134,7 @@ fn note(span: Span) {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     for recording in open.iter().filter_map(Weak::upgrade) {
         let mut spans = recording.lock().unwrap_or_else(PoisonError::into_inner);
-        if spans.kept.len() >= MOST_SPANS {
+        if spans.kept.len() >= MAX_SPANS {
             spans.kept.pop_front();
             spans.dropped += 1;
         }

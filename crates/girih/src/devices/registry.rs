@@ -18,7 +18,7 @@ const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corr
 
 /// The environment variable with the number of devices of the host's processor.
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
-const MOST_HOST_DEVICES: usize = 16;
+const MAX_HOST_DEVICES: usize = 16;
 
 /// Devices that Girih knows, with the reasons why they are unavailable.
 const ABSENT: [(&str, &str); 3] = [
@@ -83,8 +83,8 @@ impl Entry {
     }
 }
 
-static ENTRIES: [OnceLock<Entry>; Place::MOST_DEVICES] =
-    [const { OnceLock::new() }; Place::MOST_DEVICES];
+static ENTRIES: [OnceLock<Entry>; Place::MAX_DEVICES] =
+    [const { OnceLock::new() }; Place::MAX_DEVICES];
 
 /// The number of entries; locked while an entry is added.
 static COUNT: Mutex<usize> = Mutex::new(0);
@@ -142,7 +142,7 @@ pub(super) fn named(name: &str) -> Result<Device> {
         Some(Kind::Cpu(number)) if number >= host_devices()? => {
             let reason = format!(
                 "the host has {} device(s); the environment variable {HOST_DEVICES} says how many \
-                 when the process starts, up to {MOST_HOST_DEVICES}",
+                 when the process starts, up to {MAX_HOST_DEVICES}",
                 host_devices()?
             );
             Err(Error::DeviceUnavailable { name: name.to_string(), reason })
@@ -198,7 +198,7 @@ pub(super) fn host_devices() -> Result<usize, Failure> {
     static NUMBER: OnceLock<Result<usize, Failure>> = OnceLock::new();
     let read = || {
         let Some(text) = env::variable(HOST_DEVICES)? else { return Ok(1) };
-        let number = text.trim().parse().ok().filter(|n| (1..=MOST_HOST_DEVICES).contains(n));
+        let number = text.trim().parse().ok().filter(|n| (1..=MAX_HOST_DEVICES).contains(n));
         number.ok_or(Failure::Configuration {
             variable: HOST_DEVICES,
             value: text,

@@ -14,7 +14,7 @@ const LOCATOR_64: u32 = 0x0706_4b50;
 /// Marks a value that the 64-bit record contains.
 const FULL: usize = u32::MAX as usize;
 /// The maximum compression ratio of deflate.
-const MOST_RATIO: usize = 1032;
+const MAX_RATIO: usize = 1032;
 
 /// Reads the arrays from the bytes of an `.npz` file, in the archive's order, with names without
 /// `.npy`.
@@ -273,7 +273,7 @@ fn member(source: Source<'_>, archive: Reader<'_>, entry: &Entry<'_>) -> Result<
             npy::read(source, start..start + entry.packed)
         }
         8 => {
-            if entry.size / MOST_RATIO > entry.packed {
+            if entry.size / MAX_RATIO > entry.packed {
                 let reason = format!("{} bytes cannot hold {}", entry.packed, entry.size);
                 return Err(bad(start, reason));
             }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 const FORMAT: &str = "safetensors";
 /// The maximum header length of the format.
-const MOST_HEADER: usize = 100_000_000;
+const MAX_HEADER: usize = 100_000_000;
 
 /// The format's names of dtypes, and Girih's.
 const DTYPES: [(&str, &str); 14] = [
@@ -81,7 +81,7 @@ pub(super) fn read(source: Source<'_>) -> Result<Tensors> {
         return Err(bad(0, format!("expected the header's length, found {} bytes", bytes.len())));
     };
     let len = u64::from_le_bytes(*len);
-    let start = usize::try_from(len).ok().filter(|&len| len <= MOST_HEADER);
+    let start = usize::try_from(len).ok().filter(|&len| len <= MAX_HEADER);
     let start = start.map(|len| 8 + len).filter(|&start| start <= bytes.len());
     let start = start.ok_or_else(|| bad(0, format!("a header of {len} bytes does not fit")))?;
     let header: Map<String, Value> = serde_json::from_slice(&bytes[8..start]).map_err(|e| {

@@ -238,7 +238,7 @@ pub struct Bytes<'a> {
 
 /// Longest expression accepted from a file, since parsing takes quadratic time in the number of
 /// terms.
-const MOST_EXPRESSION: usize = 4096;
+const MAX_EXPRESSION: usize = 4096;
 
 /// Encodes a size: a number, or, with the highest bit set, the length of an expression's text,
 /// which follows.
@@ -263,8 +263,8 @@ pub(crate) fn decode_dim(bytes: &mut Bytes<'_>) -> Result<Dim, Expected> {
         return Err(format!("a size, found {}", word as i64));
     };
     let len = (word & !(1 << 63)) as usize;
-    if len > MOST_EXPRESSION {
-        return Err(format!("an expression of at most {MOST_EXPRESSION} bytes, found {len}"));
+    if len > MAX_EXPRESSION {
+        return Err(format!("an expression of at most {MAX_EXPRESSION} bytes, found {len}"));
     }
     let text = crate::pfgb::utf8(bytes.take(len)?)?;
     let dim = Dim::parse_over(&text, symbols);

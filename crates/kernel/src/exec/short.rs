@@ -12,10 +12,10 @@ use girih_ir::{DType, Literal, OpCode};
 use smallvec::SmallVec;
 
 /// The fewest results that are worth a program of so many instructions.
-const FEWEST: usize = 16;
+const MIN_POINTS: usize = 16;
 
 /// The most instructions for all elements' prologues and their combination.
-const MOST: usize = 320;
+const MAX_INSTS: usize = 320;
 
 /// A reduction as a map that computes its results, and, if values of the prologue are stored, a map
 /// that runs before it.
@@ -29,7 +29,7 @@ impl Short {
     pub fn of(kernel: &Kernel) -> Option<Short> {
         let Core::Reduce { prologue, value, op, stores } = &kernel.core else { return None };
         let (reduced, dtype) = (kernel.reduced(), kernel.dtype(prologue, *value));
-        if reduced > LANES || kernel.points() < FEWEST || dtype.is_complex() {
+        if reduced > LANES || kernel.points() < MIN_POINTS || dtype.is_complex() {
             return None;
         }
         if stores.is_empty() {
@@ -59,7 +59,7 @@ fn unrolled(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Opti
         !matches!(inst, Inst::Gather { .. } | Inst::Wrap { .. } | Inst::Random { .. })
     };
     let size = (prologue.insts.len() + 1).saturating_mul(kernel.reduced());
-    if size > MOST || !prologue.insts.iter().all(simple) {
+    if size > MAX_INSTS || !prologue.insts.iter().all(simple) {
         return None;
     }
     let mut unroll = Unroll::new(kernel, prologue, value);

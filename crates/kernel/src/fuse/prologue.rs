@@ -19,7 +19,7 @@ const ONCE: usize = 1 << 22;
 
 /// The most rows: with more, B would be computed several times, while the cost of storing B is
 /// small relative to the GEMM.
-const MOST_ROWS: usize = 512;
+const MAX_ROWS: usize = 512;
 /// The fewest rows of a bfloat16 GEMM for which packing for AMX pays.
 const GROUPED_ROWS: usize = 16;
 
@@ -110,7 +110,7 @@ fn in_strips(gemm: &Kernel, access: &Access, left: bool) -> bool {
         true => along_k && lines * k <= ONCE,
         false => {
             let across = along_lines && !is_multiplied_in_groups(access.dtype, gemm);
-            gemm.size(&dims.rows) <= MOST_ROWS && (along_k || across)
+            gemm.size(&dims.rows) <= MAX_ROWS && (along_k || across)
         }
     };
     fits && dims.batch.into_iter().all(distinct)

@@ -207,13 +207,13 @@ fn a_queue_of_low_priority_is_served_in_the_end() {
     let high = DeviceQueue::with_priority(&scheduler, -1);
     let hold = scheduler.hold();
     low.launch(Arc::new(7u32), arguments());
-    let many = 2 * crate::policy::MOST_SKIPS;
+    let many = 2 * crate::policy::MAX_SKIPS;
     (0..many).for_each(|_| drop(high.launch(Arc::new(1u32), arguments())));
     drop(hold);
     high.synchronize().unwrap();
     low.synchronize().unwrap();
     let log = device.log.lock().unwrap();
-    assert_eq!(log.iter().position(|&n| n == 7), Some(crate::policy::MOST_SKIPS as usize));
+    assert_eq!(log.iter().position(|&n| n == 7), Some(crate::policy::MAX_SKIPS as usize));
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_queue_that_never_drains_does_not_starve_the_others() {
         let busy = DeviceQueue::with_priority(&scheduler, -1);
         let others = [0, 0].map(|priority| DeviceQueue::with_priority(&scheduler, priority));
         let hold = scheduler.hold();
-        let many = 2 * crate::policy::MOST_DRAINED;
+        let many = 2 * crate::policy::MAX_DRAINED;
         (0..many).for_each(|_| drop(busy.launch(Arc::new(1u32), arguments())));
         for (queue, name) in others.iter().zip(7u32..) {
             queue.launch(Arc::new(name), arguments());
@@ -235,8 +235,8 @@ fn a_queue_that_never_drains_does_not_starve_the_others() {
         let log = device.log.lock().unwrap();
         let served = |name| log.iter().position(|&n| n == name).unwrap() as u32;
         let within = match policy {
-            Policy::DrainOneFirst => crate::policy::MOST_DRAINED,
-            Policy::Priority => crate::policy::MOST_SKIPS,
+            Policy::DrainOneFirst => crate::policy::MAX_DRAINED,
+            Policy::Priority => crate::policy::MAX_SKIPS,
             _ => 1,
         };
         let found = (served(7), served(8));

@@ -320,11 +320,11 @@ pub(super) fn cross_entropy(d: &mut Decomposition<'_>) -> Definition {
 }
 
 /// Lower clamp of the logarithms in a binary cross entropy.
-const LEAST_LOG: f64 = -100.0;
+const MIN_LOG: f64 = -100.0;
 
 /// Clamped logarithms of probabilities `x` and of `1 - x`.
 pub(super) fn log_chances(b: &mut GraphBuilder, x: NodeId) -> Result<[NodeId; 2]> {
-    let (one, least) = (b.scalar_like(x, 1.0), b.scalar_like(x, LEAST_LOG));
+    let (one, least) = (b.scalar_like(x, 1.0), b.scalar_like(x, MIN_LOG));
     let rest = b.sub(one, x)?;
     let (log, log_rest) = (b.log(x)?, b.log(rest)?);
     Ok([b.maximum(log, least)?, b.maximum(log_rest, least)?])

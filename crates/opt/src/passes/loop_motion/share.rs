@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 /// Smallest K of a matmul that is stacked. Below it, recomputing costs no more than writing
 /// and reading the result.
-const LEAST_CONTRACTED: usize = 16;
+const MIN_CONTRACTED: usize = 16;
 
 pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     let mut edits: Vec<Edit> = loops.all.iter().map(|_| Edit::default()).collect();
@@ -65,7 +65,7 @@ fn shared(loops: &Loops, first: usize, second: usize) -> Vec<(NodeId, NodeId)> {
     let mut found: Vec<(NodeId, NodeId)> = Vec::new();
     for (id, node) in body.nodes() {
         let matmul = node.op.class() == Class::Contraction && node.inputs.len() == 2;
-        if !matmul || contracted(body, node) < LEAST_CONTRACTED || !users.live(id) {
+        if !matmul || contracted(body, node) < MIN_CONTRACTED || !users.live(id) {
             continue;
         }
         if same[id.index()].is_none() {

@@ -98,7 +98,7 @@ struct Operand {
 
 /// Smallest M and N of an accumulation that leaves the loop. K is not limited: it is often the
 /// batch size, and a program for any batch size must sum in the same order as one for a fixed size.
-const LEAST_SIZE: usize = 16;
+const MIN_SIZE: usize = 16;
 
 /// The operands of a matmul, if it is large enough that stacking them costs little compared
 /// with computing it.
@@ -122,7 +122,7 @@ fn operands(of: &Loop, matmul: NodeId) -> Option<[Operand; 2]> {
     if computed.any(|operand| invariant[operand.node.index()]) {
         return None;
     }
-    let large = |axis: Dim| axis.known().is_some_and(|size| size >= LEAST_SIZE);
+    let large = |axis: Dim| axis.known().is_some_and(|size| size >= MIN_SIZE);
     node.spec.shape.part(rank - 2..).dims().all(large).then_some(found)
 }
 
