@@ -71,32 +71,32 @@ impl CompactSpec {
 
 /// Values of `rank` for shapes that are not inline.
 const INTERNED: u8 = u8::MAX - 2;
-const KEPT: u8 = u8::MAX - 1;
+const IN_TABLE: u8 = u8::MAX - 1;
 const FAILED: u8 = u8::MAX;
 
 /// The maximum number of interned shapes, about 6 MB.
 const MAX_INTERNED: usize = 1 << 16;
 
-static KEPT_SHAPES: Mutex<Kept<Shape>> = Mutex::new(Kept::new());
+static LARGE_SHAPES: Mutex<NodeTable<Shape>> = Mutex::new(NodeTable::new());
 /// The error and the shape of each live failed node.
-static FAILURES: Mutex<Kept<(Shape, Error)>> = Mutex::new(Kept::new());
+static FAILURES: Mutex<NodeTable<(Shape, Error)>> = Mutex::new(NodeTable::new());
 
 /// A table of values that belong to live nodes.
-struct Kept<T> {
+struct NodeTable<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-impl<T> Kept<T> {
-    const fn new() -> Kept<T> {
-        Kept { entries: Vec::new(), free: Vec::new() }
+impl<T> NodeTable<T> {
+    const fn new() -> NodeTable<T> {
+        NodeTable { entries: Vec::new(), free: Vec::new() }
     }
 
-    fn lock(kept: &'static Mutex<Kept<T>>) -> MutexGuard<'static, Kept<T>> {
-        kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(table: &'static Mutex<NodeTable<T>>) -> MutexGuard<'static, NodeTable<T>> {
+        table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&mut self, entry: T) -> u32 {
+    fn insert(&mut self, entry: T) -> u32 {
         match self.free.pop() {
             Some(id) => {
                 self.entries[id as usize] = Some(entry);
@@ -195,15 +195,16 @@ fn compact(shape: &Shape) -> Option<(CompactShape, u8)> {
 
 impl Node {
     pub fn new(op: Op, spec: &TensorSpec, place: Place, state: State, id: u32) -> Node {
-        let keep = || ([Kept::lock(&KEPT_SHAPES).keep(spec.shape.clone()), 0, 0, 0], KEPT);
-        let (shape, rank) = compact(&spec.shape).unwrap_or_else(keep);
+        let in_table =
+            || ([NodeTable::lock(&LARGE_SHAPES).insert(spec.shape.clone()), 0, 0, 0], IN_TABLE);
+        let (shape, rank) = compact(&spec.shape).unwrap_or_else(in_table);
         let spec = CompactSpec { shape, rank, dtype: spec.dtype };
         Node::of_compact(op, spec, place, state, id)
     }
 
     /// A node that carries an error, with the spec that it shows.
     pub fn failed(spec: &TensorSpec, error: Error, id: u32) -> Node {
-        let shape = [Kept::lock(&FAILURES).keep((spec.shape.clone(), error)), 0, 0, 0];
+        let shape = [NodeTable::lock(&FAILURES).insert((spec.shape.clone(), error)), 0, 0, 0];
         let (attrs, code, state) = (Attrs::None, OpCode::Input, Mutex::new(State::Leaf));
         let place = PlaceByte::new(Place::floating(Device::CPU));
         Node { attrs, shape, rank: FAILED, dtype: spec.dtype, code, place, id, state }
@@ -214,7 +215,7 @@ impl Node {
     pub fn check(&self) -> Result<()> {
         match self.rank == FAILED {
             false => Ok(()),
-            true => Err(Kept::lock(&FAILURES).get(self.shape[0]).1.clone()),
+            true => Err(NodeTable::lock(&FAILURES).get(self.shape[0]).1.clone()),
         }
     }
 
@@ -296,11 +297,11 @@ impl Node {
     }
 
     pub fn shape(&self) -> Shape {
-        if self.rank == KEPT {
-            return Kept::lock(&KEPT_SHAPES).get(self.shape[0]).clone();
+        if self.rank == IN_TABLE {
+            return NodeTable::lock(&LARGE_SHAPES).get(self.shape[0]).clone();
         }
         if self.rank == FAILED {
-            return Kept::lock(&FAILURES).get(self.shape[0]).0.clone();
+            return NodeTable::lock(&FAILURES).get(self.shape[0]).0.clone();
         }
         if self.rank == INTERNED {
             let table = SHAPES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -432,8 +433,8 @@ impl Drop for Node {
             drop_state(std::mem::replace(state, State::Leaf));
         }
         match self.rank {
-            KEPT => Kept::lock(&KEPT_SHAPES).release(self.shape[0]),
-            FAILED => Kept::lock(&FAILURES).release(self.shape[0]),
+            IN_TABLE => NodeTable::lock(&LARGE_SHAPES).release(self.shape[0]),
+            FAILED => NodeTable::lock(&FAILURES).release(self.shape[0]),
             _ => {}
         }
     }

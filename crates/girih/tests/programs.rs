@@ -236,7 +236,7 @@ proptest! {
     #[test]
     fn linearize_is_jvp_and_a_checkpoint_is_the_program(
         steps in prop::collection::vec(any::<u8>(), 0..6),
-        products in any::<bool>(),
+        contractions in any::<bool>(),
     ) {
         let (x, y) = (vector(&[0.3, -0.7]), vector(&[1.1, 0.4]));
         let (u, v) = (vector(&[1.0, 0.5]), vector(&[-2.0, 1.0]));
@@ -254,7 +254,7 @@ proptest! {
         let want = all(&program.jvp(&wrt).unwrap(), &[&x, &y, &u, &v]);
         prop_assert!(close(&pushed(&program, &[&x, &y], &[&u, &v]).unwrap(), &want));
 
-        let policy = if products { girih::Saved::Products } else { girih::Saved::Nothing };
+        let policy = if contractions { girih::Saved::Contractions } else { girih::Saved::Nothing };
         let again = program.checkpoint(policy).unwrap();
         prop_assert!(close(&all(&again, &[&x, &y]), &all(&program, &[&x, &y])));
         let want = all(&program.value_and_grad(&wrt).unwrap(), &[&x, &y]);
@@ -276,7 +276,7 @@ fn a_checkpoint_keeps_no_values_between() -> Result<()> {
         text.matches(&format!("= {op}(")).count()
     };
     let plain = program.grad(&ids(&program))?;
-    for (policy, more) in [(girih::Saved::Nothing, true), (girih::Saved::Products, false)] {
+    for (policy, more) in [(girih::Saved::Nothing, true), (girih::Saved::Contractions, false)] {
         let again = program.checkpoint(policy)?.grad(&ids(&program))?;
         assert_eq!(count(&again, "matmul") > count(&plain, "matmul"), more, "{}", again.to_text());
     }

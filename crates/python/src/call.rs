@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const DETACH_NS: u64 = 20_000;
 
 /// Ways a function was called that are kept; the one not used for longest makes room.
-const MAX_WAYS: usize = 16;
+const MAX_CACHED_CALLS: usize = 16;
 
 /// What is in the place of a leaf: of arguments to compare with, or of results to build.
 enum Leaf {
@@ -148,8 +148,9 @@ impl Pattern {
     }
 }
 
-/// A way in which the function was called, and what serves such calls.
-struct Way {
+/// A form of call of the function (arguments by position, by name, their structure), and the program
+/// that serves such calls.
+struct CachedCall {
     positional: Vec<Pattern>,
     /// Those by name, in the order of that call.
     named: Vec<(Py<PyString>, Pattern)>,
@@ -168,8 +169,8 @@ struct Way {
     effects: Vec<(ContainerSlot, Py<PyAny>)>,
 }
 
-impl Way {
-    /// The tensors of a call, if it is of this way.
+impl CachedCall {
+    /// The tensors of a call, if it is of this form.
     fn tensors(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -242,12 +243,12 @@ impl Way {
 #[pyclass(name = "CompiledCall", module = "girih._girih", subclass, frozen)]
 struct PyCompiledCall {
     /// Ways in which it was called, those used last first.
-    ways: Mutex<Vec<Arc<Way>>>,
+    cached_calls: Mutex<Vec<Arc<CachedCall>>>,
 }
 
 impl PyCompiledCall {
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Way>>> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<CachedCall>>> {
+        self.cached_calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The way in which this call is, and its tensors.
@@ -255,26 +256,26 @@ impl PyCompiledCall {
         &self,
         args: &Bound<'_, PyTuple>,
         kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> Option<(Arc<Way>, Tensors)> {
+    ) -> Option<(Arc<CachedCall>, Tensors)> {
         // Do not hold the lock: the comparison may run Python code that calls the function again.
         let (mut at, mut converted) = (0, Converted::new());
         loop {
-            let way = self.lock().get(at)?.clone();
-            if let Some(tensors) = way.tensors(args, kwargs, &mut converted) {
+            let cached = self.lock().get(at)?.clone();
+            if let Some(tensors) = cached.tensors(args, kwargs, &mut converted) {
                 if at > 0 {
-                    let mut ways = self.lock();
-                    if let Some(now) = ways.iter().position(|w| Arc::ptr_eq(w, &way)) {
-                        ways[..=now].rotate_right(1);
+                    let mut cached_calls = self.lock();
+                    if let Some(now) = cached_calls.iter().position(|w| Arc::ptr_eq(w, &cached)) {
+                        cached_calls[..=now].rotate_right(1);
                     }
                 }
-                return Some((way, tensors));
+                return Some((cached, tensors));
             }
             at += 1;
         }
     }
 }
 
-fn places_of(list: Vec<WrittenSlot>) -> Vec<ContainerSlot> {
+fn slots_of(list: Vec<WrittenSlot>) -> Vec<ContainerSlot> {
     list.into_iter().map(ContainerSlot::new).collect()
 }
 
@@ -285,7 +286,7 @@ impl PyCompiledCall {
     fn new(args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyCompiledCall {
         // The derived class interprets the arguments.
         let _ = (args, kwargs);
-        PyCompiledCall { ways: Mutex::default() }
+        PyCompiledCall { cached_calls: Mutex::default() }
     }
 
     /// Runs the program of an earlier call in the same way; else `_called(args, kwargs)`.
@@ -297,8 +298,8 @@ impl PyCompiledCall {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
         sync(py);
-        if let Some((way, tensors)) = slf.get().find(args, kwargs) {
-            return way.call(py, &tensors);
+        if let Some((cached, tensors)) = slf.get().find(args, kwargs) {
+            return cached.call(py, &tensors);
         }
         let kwargs = kwargs.cloned().unwrap_or_else(|| PyDict::new(py));
         slf.call_method1(intern!(py, "_called"), (args, kwargs))
@@ -312,7 +313,7 @@ impl PyCompiledCall {
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = args.py();
         match self.find(args, Some(kwargs)) {
-            Some((way, tensors)) => way.call(py, &tensors),
+            Some((cached, tensors)) => cached.call(py, &tensors),
             None => Ok(py.NotImplemented().into_bound(py)),
         }
     }
@@ -337,40 +338,40 @@ impl PyCompiledCall {
     ) -> PyResult<()> {
         let specs: Vec<TensorSpec> = args.iter().map(|t| t.borrow(py).0.spec()).collect();
         let (positional, named) = way;
-        let way = Way {
+        let cached = CachedCall {
             positional: positional.into_iter().map(Pattern::new).collect(),
             named: named.into_iter().map(|(name, w)| (name, Pattern::new(w))).collect(),
             count: args.len(),
             donated,
-            outside: places_of(places),
+            outside: slots_of(places),
             program: BoundProgram::new(program.0.clone(), &specs).py()?,
             result: Pattern::new(result),
-            changed: changed.into_iter().map(|(output, at)| (output, places_of(at))).collect(),
+            changed: changed.into_iter().map(|(output, at)| (output, slots_of(at))).collect(),
             guards,
             effects: effects
                 .into_iter()
                 .map(|(at, object)| (ContainerSlot::new(at), object))
                 .collect(),
         };
-        let mut ways = self.lock();
-        let dropped = (ways.len() >= MAX_WAYS).then(|| ways.pop());
-        ways.insert(0, Arc::new(way));
-        drop(ways);
-        // Drop the ways without the lock, because dropping them may call back.
+        let mut cached_calls = self.lock();
+        let dropped = (cached_calls.len() >= MAX_CACHED_CALLS).then(|| cached_calls.pop());
+        cached_calls.insert(0, Arc::new(cached));
+        drop(cached_calls);
+        // Drop the cached calls without the lock, because dropping them may call back.
         drop(dropped);
         Ok(())
     }
 
     /// Forgets the ways in which the function was called. Returns: None.
     fn forget(&self) {
-        let ways = std::mem::take(&mut *self.lock());
-        drop(ways);
+        let cached_calls = std::mem::take(&mut *self.lock());
+        drop(cached_calls);
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // The lock is only held while no garbage collection can run.
-        match self.ways.try_lock() {
-            Ok(ways) => ways.iter().try_for_each(|way| way.traverse(&visit)),
+        match self.cached_calls.try_lock() {
+            Ok(cached_calls) => cached_calls.iter().try_for_each(|cached| cached.traverse(&visit)),
             Err(_) => Ok(()),
         }
     }

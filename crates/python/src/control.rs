@@ -149,7 +149,7 @@ fn record_checkpoint(
     keeps: Option<Bound<'_, PyAny>>,
 ) -> Tensors {
     location::enter(py);
-    let policy = if on { Saved::Products } else { Saved::Nothing };
+    let policy = if on { Saved::Contractions } else { Saved::Nothing };
     let body = body.borrow(py).take();
     let saved = unwrapped(saved);
     let is_kept = |value: &Tensor| -> Result<bool, Failure> {

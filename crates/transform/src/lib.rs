@@ -13,7 +13,7 @@ mod forward;
 mod hosted;
 mod linear;
 mod outside;
-mod pieces;
+mod padded_slices;
 mod reverse;
 mod rules;
 

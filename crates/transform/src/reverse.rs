@@ -11,7 +11,7 @@
 //! change. The gradient of an input that an output does not depend on is zero.
 
 use crate::control::{self, Call, Calls};
-use crate::pieces::{self, Piece};
+use crate::padded_slices::{self, PaddedSlice};
 use crate::rules::{self, Mode};
 use crate::{Error, Result, hosted};
 use girih_ir::ops::{Derivative, Vjp};
@@ -141,7 +141,7 @@ fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result
 #[derive(Clone, Default)]
 struct Cotangent {
     sum: Option<NodeId>,
-    pieces: Vec<Piece>,
+    slices: Vec<PaddedSlice>,
 }
 
 /// The state of one walk.
@@ -184,8 +184,8 @@ impl Reverse {
             return Ok(());
         }
         let so_far = &mut self.cotangents[id.index()];
-        if let Some(piece) = Piece::of(&self.b, ct) {
-            so_far.pieces.push(piece);
+        if let Some(slice) = PaddedSlice::of(&self.b, ct) {
+            so_far.slices.push(slice);
             return Ok(());
         }
         so_far.sum = Some(match so_far.sum {
@@ -198,10 +198,11 @@ impl Reverse {
     /// The sum of the cotangents that have reached a node so far.
     fn cotangent(&mut self, id: NodeId) -> Result<Option<NodeId>> {
         let so_far = &mut self.cotangents[id.index()];
-        if let Some(pieces) = pieces::sum(&mut self.b, &std::mem::take(&mut so_far.pieces))? {
+        if let Some(slices) = padded_slices::sum(&mut self.b, &std::mem::take(&mut so_far.slices))?
+        {
             so_far.sum = Some(match so_far.sum {
-                None => pieces,
-                Some(sum) => self.b.add(sum, pieces)?,
+                None => slices,
+                Some(sum) => self.b.add(sum, slices)?,
             });
         }
         Ok(so_far.sum)

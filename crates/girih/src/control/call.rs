@@ -47,7 +47,7 @@ pub enum Saved {
     #[default]
     Nothing,
     /// Results of matrix products and convolutions, the most expensive ops.
-    Products,
+    Contractions,
 }
 
 impl Saved {
@@ -55,7 +55,7 @@ impl Saved {
     pub fn keeps(self, value: &Tensor) -> bool {
         match self {
             Saved::Nothing => false,
-            Saved::Products => is_product(value.node()),
+            Saved::Contractions => is_contraction(value.node()),
         }
     }
 }
@@ -65,7 +65,7 @@ fn is_data(node: &Node) -> bool {
     node.is_constant() || matches!(*node.state(), State::Available(_))
 }
 
-fn is_product(node: &Node) -> bool {
+fn is_contraction(node: &Node) -> bool {
     node.code().def().class == Class::Contraction || matches!(node.attrs(), Attrs::Conv(_))
 }
 

@@ -218,13 +218,13 @@ impl Program {
                 false => body.copy(id),
             }
         }
-        let is_product = |id: &NodeId| {
+        let is_contraction = |id: &NodeId| {
             let op = &self.graph.node(*id).op;
             op.class() == Class::Contraction || matches!(op.attrs, Attrs::Conv(_))
         };
         let saved: Vec<NodeId> = match policy {
             Saved::Nothing => Vec::new(),
-            Saved::Products => self.graph.ids().filter(is_product).collect(),
+            Saved::Contractions => self.graph.ids().filter(is_contraction).collect(),
         };
         let saves = saved.len() as u32;
         let (body, _) = body.finish(self.graph.outputs().iter().copied().chain(saved));

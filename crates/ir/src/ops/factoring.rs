@@ -135,14 +135,14 @@ fn matmul(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let mut d = Draft::default();
     let axes = d.axes(out.shape.rank(), Role::Pointwise);
     let (batch, last) = axes.split_at(out.shape.rank() - 2);
-    let shared = d.add(Role::Reduced(OpCode::Add));
+    let contracted = d.add(Role::Reduced(OpCode::Add));
     let operand = |s: &Shape, matrix: [&AxisFactors; 2]| {
         let mut axes = aligned(&s.part(..s.rank() - 2), &out.shape.part(..batch.len()), batch);
         axes.extend(matrix.into_iter().cloned());
         axes
     };
-    let a = operand(&call.inputs[0].shape, [&last[0], &shared]);
-    let b = operand(&call.inputs[1].shape, [&shared, &last[1]]);
+    let a = operand(&call.inputs[0].shape, [&last[0], &contracted]);
+    let b = operand(&call.inputs[1].shape, [&contracted, &last[1]]);
     d.finish(vec![a, b], axes)
 }
 

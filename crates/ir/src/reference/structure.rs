@@ -54,18 +54,18 @@ fn first_extremum(group: &[Element], beats: OpCode) -> Element {
 }
 
 pub(super) fn matmul(node: &Node, a: &Array, b: &Array) -> Array {
-    let shared = a.spec().shape[a.spec().shape.rank() - 1];
+    let contracted = a.spec().shape[a.spec().shape.rank() - 1];
     let (dtype, wide) = (node.spec.dtype, node.spec.dtype.widened());
     let mul = Op::from(OpCode::Mul);
     Array::from_fn(node.spec.clone(), |index| {
         let (batch, &[row, column]) = index.split_at(index.len() - 2) else {
-            unreachable!("a product has rows and columns")
+            unreachable!("a matmul has rows and columns")
         };
         let element = |x: &Array, last: [usize; 2]| {
             // Batch axes broadcast; the last two axes do not.
             x.broadcast_at(&[batch, &last].concat()).cast(wide)
         };
-        let products: Vec<Element> = (0..shared)
+        let products: Vec<Element> = (0..contracted)
             .map(|k| scalar::apply(&mul, wide, &[element(a, [row, k]), element(b, [k, column])]))
             .collect();
         fold(OpCode::Add, wide, &products, 0.0).cast(dtype)

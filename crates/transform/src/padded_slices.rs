@@ -8,7 +8,7 @@ use girih_ir::{GraphBuilder, Literal, NodeId, OpCode};
 
 /// A slice of one axis, padded with zeros to the whole axis.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Piece {
+pub(crate) struct PaddedSlice {
     axis: usize,
     start: usize,
     end: usize,
@@ -18,9 +18,9 @@ pub(crate) struct Piece {
     whole: NodeId,
 }
 
-impl Piece {
+impl PaddedSlice {
     /// `None` for nodes that are not a zero padding of one axis, and for symbolic sizes.
-    pub fn of(b: &GraphBuilder, whole: NodeId) -> Option<Piece> {
+    pub fn of(b: &GraphBuilder, whole: NodeId) -> Option<PaddedSlice> {
         let node = b.graph().node(whole);
         let (OpCode::Pad, Attrs::Pad(pad)) = (node.op.code, &node.op.attrs) else { return None };
         if pad.1 != Literal::from_i64(b.dtype(whole), 0).bits {
@@ -34,21 +34,21 @@ impl Piece {
         let inner = node.inputs[0];
         let size = b.shape(inner).dim(axis).known()?;
         b.shape(whole).dim(axis).known()?;
-        Some(Piece { axis, start: dim.low, end: dim.low + size, inner, whole })
+        Some(PaddedSlice { axis, start: dim.low, end: dim.low + size, inner, whole })
     }
 
-    fn overlaps(&self, other: &Piece) -> bool {
+    fn overlaps(&self, other: &PaddedSlice) -> bool {
         self.axis != other.axis || (self.start < other.end && other.start < self.end)
     }
 }
 
 /// The sum of padded slices of one tensor. Disjoint slices are concatenated instead of added.
-pub(crate) fn sum(b: &mut GraphBuilder, pieces: &[Piece]) -> Result<Option<NodeId>> {
-    let mut sets: Vec<Vec<Piece>> = Vec::new();
-    for piece in pieces {
-        match sets.iter_mut().find(|set| set.iter().all(|other| !piece.overlaps(other))) {
-            Some(set) => set.push(*piece),
-            None => sets.push(vec![*piece]),
+pub(crate) fn sum(b: &mut GraphBuilder, slices: &[PaddedSlice]) -> Result<Option<NodeId>> {
+    let mut sets: Vec<Vec<PaddedSlice>> = Vec::new();
+    for slice in slices {
+        match sets.iter_mut().find(|set| set.iter().all(|other| !slice.overlaps(other))) {
+            Some(set) => set.push(*slice),
+            None => sets.push(vec![*slice]),
         }
     }
     let mut sum = None;
@@ -63,20 +63,20 @@ pub(crate) fn sum(b: &mut GraphBuilder, pieces: &[Piece]) -> Result<Option<NodeI
 }
 
 /// Concatenates disjoint slices of one axis.
-fn join(b: &mut GraphBuilder, pieces: &mut [Piece]) -> Result<NodeId> {
-    let &mut [Piece { axis, whole, .. }, _, ..] = pieces else { return Ok(pieces[0].whole) };
-    pieces.sort_by_key(|piece| (piece.start, piece.end));
+fn join(b: &mut GraphBuilder, slices: &mut [PaddedSlice]) -> Result<NodeId> {
+    let &mut [PaddedSlice { axis, whole, .. }, _, ..] = slices else { return Ok(slices[0].whole) };
+    slices.sort_by_key(|slice| (slice.start, slice.end));
     let (shape, dtype) = (b.shape(whole).clone(), b.dtype(whole));
     let zeros = |b: &mut GraphBuilder, size: usize| {
         b.constant(Literal::from_i64(dtype, 0), shape.with_dim(axis, size))
     };
-    let (mut parts, mut end) = (Vec::with_capacity(pieces.len()), 0);
-    for piece in &*pieces {
-        if piece.start > end {
-            parts.push(zeros(b, piece.start - end));
+    let (mut parts, mut end) = (Vec::with_capacity(slices.len()), 0);
+    for slice in &*slices {
+        if slice.start > end {
+            parts.push(zeros(b, slice.start - end));
         }
-        parts.push(piece.inner);
-        end = piece.end;
+        parts.push(slice.inner);
+        end = slice.end;
     }
     let size = shape.dim(axis).get();
     if size > end {
