@@ -75,8 +75,8 @@ fn matmul(m: usize, k: usize, n: usize) -> Graph {
     b.finish([y])
 }
 
-/// A matmul is tiled along rows, columns and the contracted dimension, separately and
-/// combined, with and without remainders, from device and host memory.
+/// A matmul is tiled along rows, columns and the contracted dimension, separately and combined,
+/// with and without remainders, from device and host memory.
 pub fn matmuls_are_tiled_in_every_dimension(subject: &Subject) {
     let rig = subject.rig();
     let mut random = Random::new(8);

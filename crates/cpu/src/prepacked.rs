@@ -11,8 +11,8 @@ const MEMORY_FRACTION: usize = 8;
 
 /// A store of prepacked weights.
 pub(crate) trait PrepackedStore {
-    /// The prepacked weights with that key of a buffer, of so many bytes. If the store
-    /// decides to create it, `pack` writes it, and returns false on failure.
+    /// The prepacked weights with that key of a buffer, of so many bytes. If the store decides to
+    /// create it, `pack` writes it, and returns false on failure.
     fn get_or_pack(
         &self,
         buffer: usize,

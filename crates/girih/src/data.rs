@@ -239,7 +239,7 @@ impl Tensor {
         let Some(literal) = self.constant_value() else {
             let op = self.op_name();
             return Err(Error::InvalidArgument(format!(
-                "constant_data: the node is {op}, no constant"
+                "constant_data: the node is {op}, which is not a constant"
             )));
         };
         if T::DTYPE != literal.dtype {

@@ -564,7 +564,7 @@ impl Program {
             }
             _ => {
                 return Err(Error::InvalidArgument(format!(
-                    "the suffix of '{}' names no form of a graph; use .pfgb, .txt, .girih, .dot, \
+                    "the suffix of '{}' is not one of a file of graphs; use .pfgb, .txt, .girih, .dot, \
                      .svg or .html",
                     path.display()
                 )));

@@ -145,7 +145,8 @@ impl KernelOp {
     fn check_kinds(&self, program: &Program) -> Result<()> {
         let refuse = |what: String| {
             Err(invalid(format!(
-                "the kernel of '{}' {what}; expected maps, reductions, matrix products and scatters of its operands",
+                "the kernel of '{}' {what}; expected maps, reductions, matrix products and scatters \
+                 of its operands",
                 self.name
             )))
         };

@@ -126,11 +126,11 @@ pub enum Core {
         /// Values of the prologue that are stored, over the whole space.
         stores: Vec<Store>,
     },
-    /// A GEMM. The space is `[batch…, M…, N… | K…]` with at least one dimension
-    /// each of M, N and K. The strides of `lhs` (A) are zero along N, those of `rhs` (B) along M.
-    /// Several dimensions count as one in row-major order. So a convolution is a GEMM whose columns
-    /// are the windows of an image and whose K is the elements of a window, without storing the
-    /// windows (no im2col). Halves are accumulated in f32.
+    /// A GEMM. The space is `[batch…, M…, N… | K…]` with at least one dimension each of M, N and K.
+    /// The strides of `lhs` (A) are zero along N, those of `rhs` (B) along M. Several dimensions
+    /// count as one in row-major order. So a convolution is a GEMM whose columns are the windows of
+    /// an image and whose K is the elements of a window, without storing the windows (no im2col).
+    /// Halves are accumulated in f32.
     Gemm {
         /// A.
         lhs: Access,
@@ -164,9 +164,9 @@ pub enum Core {
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
     },
-    /// Maps, reductions and GEMMs that run a few rows at a time: each part on these rows,
-    /// then the next part on the same rows. The space is one parallel dimension, the rows. There is
-    /// no body, and the parts store their own results.
+    /// Maps, reductions and GEMMs that run a few rows at a time: each part on these rows, then the
+    /// next part on the same rows. The space is one parallel dimension, the rows. There is no body,
+    /// and the parts store their own results.
     Rows(Box<RowwiseCore>),
     /// A library routine on whole rows or matrices. The space is one parallel dimension, the
     /// batch; there is no body, and the routine stores its own results.
@@ -191,8 +191,8 @@ pub struct GemmDims {
 
 /// The parts of a kernel over rows. The points of each part are those of the first row, then those
 /// of the next, with equally many per row. A part reads results of other parts only in its own row.
-/// So the rows of A of a GEMM may come from other parts, and its result may go to them:
-/// the scores of an attention exist for a few queries at a time.
+/// So the rows of A of a GEMM may come from other parts, and its result may go to them: the scores
+/// of an attention exist for a few queries at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowwiseCore {
     /// Maps, reductions and GEMMs, in order.
@@ -212,10 +212,9 @@ pub struct Local {
 }
 
 impl RowwiseCore {
-    /// If the parts are maps that compute operands of a GEMM (prologues), followed by
-    /// that GEMM: the maps and the GEMM. Each map's result is a local in the
-    /// order of its points, which nothing else reads. Over a single row, the operands need not
-    /// exist as a whole.
+    /// If the parts are maps that compute operands of a GEMM (prologues), followed by that GEMM:
+    /// the maps and the GEMM. Each map's result is a local in the order of its points, which
+    /// nothing else reads. Over a single row, the operands need not exist as a whole.
     pub fn prologues_and_gemm(&self) -> Option<(&[Kernel], &Kernel)> {
         let (gemm, maps) = self.parts.split_last()?;
         let Core::Gemm { lhs, rhs, .. } = &gemm.core else { return None };

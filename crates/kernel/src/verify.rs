@@ -7,8 +7,8 @@
 //!   results have the dtype that the op's rule gives, `Iota` and `Random` strides fit the block;
 //! * V4 accesses name a buffer, have its dtype, have one stride per dimension of their block, and
 //!   stay inside the buffer, including the reach of a gathered or scattered index;
-//! * V5 a GEMM has M, N and K dimensions, `lhs` does not move along N, and `rhs` does not
-//!   move along M;
+//! * V5 a GEMM has M, N and K dimensions, `lhs` does not move along N, and `rhs` does not move
+//!   along M;
 //! * V6 a store has its buffer's dtype, writes no element twice, and no two stores of a kernel
 //!   write one buffer; a scatter has one store, and points that differ along its independent
 //!   dimensions write different elements, for any indices;
@@ -21,9 +21,9 @@
 //! * V10 a branch or loop is one point without a body; its programs are well-formed, its operands,
 //!   carries and results have the sizes that the programs expect, its workspace is large enough,
 //!   and it reads no buffer that it writes;
-//! * V11 a kernel over rows has parts and no body; its parts are maps, reductions and GEMMs
-//!   with equally many points in each row, which access only their row of buffers that any
-//!   part writes, and no other kernel uses its locals.
+//! * V11 a kernel over rows has parts and no body; its parts are maps, reductions and GEMMs with
+//!   equally many points in each row, which access only their row of buffers that any part writes,
+//!   and no other kernel uses its locals.
 
 mod control;
 mod rows;
@@ -78,7 +78,8 @@ pub fn verify(program: &Program) -> Result<(), IllFormed> {
     }
     for &output in &program.outputs {
         let exists = (output.0 as usize) < program.buffers.len();
-        let checked = require(exists, || format!("V4: output {output} does not exist"));
+        let checked =
+            require(exists, || format!("V4: the program has no buffer {output}, which it returns"));
         checked.and_then(|()| flow.readable(output)).map_err(whole)?;
     }
     Ok(())
@@ -101,10 +102,10 @@ fn known(program: &Program, kernel: &Kernel) -> Check {
     let exists = |id: &BufferId| (id.0 as usize) < program.buffers.len();
     let unknown = kernel.reads().chain(kernel.writes()).find(|id| !exists(id));
     match (unknown, &kernel.core) {
-        (Some(id), _) => Err(format!("V4: {id} is unknown")),
+        (Some(id), _) => Err(format!("V4: the program has no buffer {id}")),
         (None, Core::Rows(rows)) => {
             let local = rows.locals.iter().find(|l| !exists(&l.buffer));
-            require(local.is_none(), || "V4: a local is unknown".into())?;
+            require(local.is_none(), || "V4: the program has no buffer for a local".into())?;
             rows.parts.iter().try_for_each(|part| known(program, part))
         }
         (None, _) => Ok(()),
@@ -114,8 +115,10 @@ fn known(program: &Program, kernel: &Kernel) -> Check {
 fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     require(kernel.extents.iter().all(|&e| e > 0), || "V1: an extent is zero".into())?;
     let points = kernel.extents.iter().try_fold(1_isize, |n, &e| n.checked_mul(e.try_into().ok()?));
-    require(points.is_some(), || "V1: there are more points than 64 bits count".into())?;
-    require(kernel.parallel <= kernel.extents.len(), || "V1: too many parallel dims".into())?;
+    require(points.is_some(), || "V1: the space has more points than 64 bits can count".into())?;
+    require(kernel.parallel <= kernel.extents.len(), || {
+        "V1: more dimensions are parallel than there are".into()
+    })?;
     if let Core::Library(routine) = &kernel.core {
         return check_routine(program, kernel, routine);
     }
@@ -128,7 +131,9 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
     let all = kernel.extents.len();
     let at = |access: &Access, dims| check_access(program, kernel, access, dims, None);
     match &kernel.core {
-        Core::Map => require(kernel.parallel == all, || "V1: a map reduces nothing".into())?,
+        Core::Map => {
+            require(kernel.parallel == all, || "V1: a map must not reduce a dimension".into())?
+        }
         Core::Reduce { prologue, value, op, stores } => {
             check_block(program, kernel, prologue, all, None)?;
             check_stores(program, kernel, stores, prologue, all)?;
@@ -142,27 +147,38 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
                 from == *dtype || extended
             };
             require(fits(lhs.dtype) && fits(rhs.dtype), || {
-                format!("V5: {lhs} and {rhs} are no operands of {dtype}")
+                format!("V5: {lhs} and {rhs} cannot be operands of a GEMM of {dtype}")
             })?;
             let full = |d: &GemmDims| {
                 [&d.rows, &d.columns, &d.contracted].into_iter().all(|range| !range.is_empty())
             };
             let Some(dims) = kernel.gemm_dims().filter(full) else {
-                return Err("V5: not [batch.., rows.., columns.. | contracted..]".into());
+                return Err(
+                    "V5: the space of a GEMM must be [batch.., rows.., columns.. | contracted..]"
+                        .into(),
+                );
             };
             let fixed = |a: &Access, dims: Range<usize>| a.strides[dims].iter().all(|&s| s == 0);
             let fixed = fixed(lhs, dims.columns) && fixed(rhs, dims.rows);
-            require(fixed, || format!("V5: {lhs} moves along columns, or {rhs} along rows"))?;
+            require(fixed, || {
+                format!("V5: {lhs} (A) must not move along columns, nor {rhs} (B) along rows")
+            })?;
             types::matmul(*dtype)?;
         }
         Core::Scatter { mode, index, size, independent, .. } => {
-            require(kernel.parallel == all, || "V1: a scatter reduces nothing".into())?;
+            require(kernel.parallel == all, || "V1: a scatter must not reduce a dimension".into())?;
             at(index, all)?;
-            require(index.dtype.is_int(), || "V3: an index is no integer".into())?;
-            require(kernel.stores.len() == 1, || "V6: a scatter has one store".into())?;
-            require(*size > 0, || "V4: a scatter along an axis without elements".into())?;
+            require(index.dtype.is_int(), || {
+                "V3: the index of a scatter must be an integer".into()
+            })?;
+            require(kernel.stores.len() == 1, || {
+                "V6: a scatter must have exactly one store".into()
+            })?;
+            require(*size > 0, || "V4: a scatter must index an axis that has elements".into())?;
             let dims = independent.iter().all(|&d| d < all);
-            require(dims, || format!("V1: dimensions {independent:?} of {all}"))?;
+            require(dims, || {
+                format!("V1: the independent dimensions {independent:?} must be below {all}")
+            })?;
             types::scatter(*mode, kernel.stores[0].access.dtype)?;
         }
         Core::Library(_) | Core::Control(_) | Core::Rows(_) => unreachable!("checked above"),
@@ -179,19 +195,23 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
 
 fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check {
     let form = kernel.extents.len() == 1 && kernel.parallel == 1;
-    require(form, || "V9: not over one batch dimension".into())?;
+    require(form, || "V9: the space of a routine must be one batch dimension".into())?;
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
-    require(bare && kernel.accesses.is_empty(), || "V9: a routine has no body".into())?;
+    require(bare && kernel.accesses.is_empty(), || "V9: a routine must not have a body".into())?;
     require(routine.op.class() == Class::Library, || {
-        format!("V9: {} is no routine", routine.op.name())
+        format!("V9: {} is not the op of a library routine", routine.op.name())
     })?;
     for item in routine.operands.iter().chain(routine.results.iter().flatten()) {
         let buffer = program.buffers.get(item.buffer.0 as usize);
-        let Some(buffer) = buffer else { return Err(format!("V4: {} is unknown", item.buffer)) };
-        require(buffer.dtype == item.dtype, || format!("V4: {item} has another dtype"))?;
+        let Some(buffer) = buffer else {
+            return Err(format!("V4: the program has no buffer {}", item.buffer));
+        };
+        require(buffer.dtype == item.dtype, || {
+            format!("V4: {item} is not of dtype {}, as its buffer", buffer.dtype.short())
+        })?;
         let sizes = item.dims.iter().try_fold(kernel.extents[0], |n, &d| n.checked_mul(d));
         require(sizes == Some(buffer.numel), || {
-            format!("V9: {item} does not fill {} elements", buffer.numel)
+            format!("V9: the items {item} do not fill their buffer of {} elements", buffer.numel)
         })?;
     }
     let batched = |item: &Item| TensorSpec::new(&item.dims[..], item.dtype);
@@ -201,9 +221,11 @@ fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check
         let Some(item) = item else { continue };
         let spec = routine.op.with_result(number as u8).infer(&refs);
         let spec = spec.map_err(|e| format!("V9: {e}"))?;
-        require(spec == batched(item), || format!("V9: result {number} is {spec}, not {item}"))?;
+        require(spec == batched(item), || {
+            format!("V9: result {number} must be {spec}, but is {item}")
+        })?;
         let own = kernel.reads().all(|b| b != item.buffer);
-        require(own, || format!("V7: {} is read and written", item.buffer))?;
+        require(own, || format!("V7: {} is both read and written", item.buffer))?;
         let once = kernel.writes().filter(|b| *b == item.buffer).count() == 1;
         require(once, || format!("V6: {} is stored twice", item.buffer))?;
     }
@@ -211,11 +233,17 @@ fn check_routine(program: &Program, kernel: &Kernel, routine: &Routine) -> Check
 }
 
 fn check_reduce(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Check {
-    require((value.0 as usize) < prologue.insts.len(), || format!("V2: {value} is undefined"))?;
+    require((value.0 as usize) < prologue.insts.len(), || {
+        format!("V2: the reduced value {value} is not defined")
+    })?;
     let bool_only = matches!(op, ReduceOp::Any | ReduceOp::All);
     let dtype = kernel.dtype(prologue, value);
-    require(!bool_only || dtype == DType::Bool, || format!("V3: reduce {op} of no bool"))?;
-    require(kernel.parallel < kernel.extents.len(), || "V1: there is nothing to reduce".into())?;
+    require(!bool_only || dtype == DType::Bool, || {
+        format!("V3: reduce {op} needs bools, got {}", dtype.short())
+    })?;
+    require(kernel.parallel < kernel.extents.len(), || {
+        "V1: a reduction must reduce a dimension".into()
+    })?;
     types::reduction(op, dtype)
 }
 
@@ -244,8 +272,12 @@ fn check_access(
     index: Option<(isize, usize)>,
 ) -> Check {
     let buffer = program.buffers.get(access.buffer.0 as usize);
-    let Some(buffer) = buffer else { return Err(format!("V4: {} is unknown", access.buffer)) };
-    require(buffer.dtype == access.dtype, || format!("V4: {access} has another dtype"))?;
+    let Some(buffer) = buffer else {
+        return Err(format!("V4: the program has no buffer {}", access.buffer));
+    };
+    require(buffer.dtype == access.dtype, || {
+        format!("V4: {access} is not of dtype {}, as its buffer", buffer.dtype.short())
+    })?;
     let rank = access.strides.len();
     require(rank == dims, || format!("V4: {access} has {rank} strides for {dims} dimensions"))?;
     if index.is_some_and(|(_, size)| size == 0) {
@@ -254,10 +286,10 @@ fn check_access(
     }
     let dims = access.strides.iter().copied().zip(kernel.extents.iter().copied());
     let Some((low, high)) = span(access.offset, dims.chain(index)) else {
-        return Err(format!("V4: {access} reaches farther than 64 bits count"));
+        return Err(format!("V4: the elements of {access} have numbers of more than 64 bits"));
     };
     let inside = low >= 0 && high < buffer.numel as isize;
-    require(inside, || format!("V4: {access} reaches {low}..={high} of {}", buffer.numel))
+    require(inside, || format!("V4: {access} reaches {low}..={high} of {} elements", buffer.numel))
 }
 
 /// `core` is given for bodies: the dtype of the core's value, if there is one.
@@ -270,37 +302,53 @@ fn check_block(
 ) -> Check {
     let listed = |id: AccessId| {
         let access = kernel.accesses.get(id.0 as usize);
-        access.ok_or_else(|| format!("V4: there is no access {}", id.0))
+        access.ok_or_else(|| format!("V4: the kernel has no access {}", id.0))
     };
     for (i, inst) in block.insts.iter().enumerate() {
         let here = || format!("v{i}");
-        let defined = |v: Val| require((v.0 as usize) < i, || format!("V2: {} uses {v}", here()));
+        let defined = |v: Val| {
+            require((v.0 as usize) < i, || {
+                format!("V2: {} uses {v}, which is not defined before it", here())
+            })
+        };
         match inst {
             Inst::Literal(_) | Inst::Scalar { .. } => {}
             Inst::Load(id) => check_access(program, kernel, listed(*id)?, dims, None)?,
             Inst::Gather { access, index, stride, size } => {
                 defined(*index)?;
                 let int = kernel.dtype(block, *index).is_int();
-                require(int, || format!("V3: the index of {} is no integer", here()))?;
+                require(int, || format!("V3: the index of {} must be an integer", here()))?;
                 let along = Some((*stride, *size));
                 check_access(program, kernel, listed(*access)?, dims, along)?;
             }
             Inst::Wrap { index, .. } => {
                 defined(*index)?;
                 let int = kernel.dtype(block, *index).is_int();
-                require(int, || format!("V3: the index of {} is no integer", here()))?;
+                require(int, || format!("V3: the index of {} must be an integer", here()))?;
             }
             Inst::Iota { offset, strides, .. } | Inst::Random { offset, strides, .. } => {
-                require(strides.len() == dims, || format!("V3: strides of {}", here()))?;
+                require(strides.len() == dims, || {
+                    format!("V3: {} must have a stride for each of {dims} dimensions", here())
+                })?;
                 let dims = strides.iter().copied().zip(kernel.extents.iter().copied());
                 require(span(*offset, dims).is_some(), || {
-                    format!("V3: {} reaches farther than 64 bits count", here())
+                    format!("V3: the values of {} have more than 64 bits", here())
                 })?;
                 types::leaf(inst)?;
             }
             Inst::Core { dtype } => {
                 let yields = core.flatten();
-                require(yields == Some(*dtype), || format!("V2: {} yields {yields:?}", here()))?;
+                require(yields == Some(*dtype), || match yields {
+                    Some(other) => format!(
+                        "V2: {} reads the core's value as {}, which is {}",
+                        here(),
+                        dtype.short(),
+                        other.short()
+                    ),
+                    None => {
+                        format!("V2: {} reads the core's value, of which there is none", here())
+                    }
+                })?;
             }
             Inst::Op { code, args, dtype } => {
                 args.iter().try_for_each(|&a| defined(a))?;
@@ -322,13 +370,15 @@ fn check_stores(
     for store in stores {
         let access = &store.access;
         let defined = (store.value.0 as usize) < block.insts.len();
-        require(defined, || format!("V2: {} is undefined", store.value))?;
+        require(defined, || format!("V2: the stored value {} is not defined", store.value))?;
         let dtype = kernel.dtype(block, store.value);
-        require(dtype == access.dtype, || format!("V6: {access} = {}", dtype.short()))?;
+        require(dtype == access.dtype, || {
+            format!("V6: {access} cannot store a value of dtype {}", dtype.short())
+        })?;
         let once = kernel.writes().filter(|b| *b == access.buffer).count() == 1;
         require(once, || format!("V6: {} is stored twice", access.buffer))?;
         let own = kernel.reads().all(|b| b != access.buffer);
-        require(own, || format!("V7: {} is read and written", access.buffer))?;
+        require(own, || format!("V7: {} is both read and written", access.buffer))?;
         match &kernel.core {
             Core::Scatter { zeroed, stride, size, independent, .. } => {
                 check_access(program, kernel, access, dims, Some((*stride, *size)))?;

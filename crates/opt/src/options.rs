@@ -75,8 +75,7 @@ pipeline! {
     /// After the pass that removes unused values from loops.
     LoopMotion = 10, "loop_motion", true,
         Law::Changes("products of floats over all iterations of a scan round in another order");
-    /// Last: a matmul with other users is not part of a chain, and merging determines the
-    /// users.
+    /// Last: a matmul with other users is not part of a chain, and merging determines the users.
     MatmulChain = 6, "matmul_chain", false,
         Law::Changes("products of floats round in another order; of integers no bit changes");
 }

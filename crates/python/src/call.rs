@@ -148,8 +148,8 @@ impl Pattern {
     }
 }
 
-/// A form of call of the function (arguments by position, by name, their structure), and the program
-/// that serves such calls.
+/// A form of call (arguments by position and by name, and their structure), and the program that
+/// serves such calls.
 struct CachedCall {
     positional: Vec<Pattern>,
     /// Those by name, in the order of that call.

@@ -27,8 +27,8 @@ pub struct Buffer {
     handle: DeviceHandle,
     size_bytes: usize,
     owner: Owner,
-    /// Prepacked forms of the contents. Only for memory of the pool, because the contents of foreign
-    /// memory may change.
+    /// Prepacked forms of the contents. Only for memory of the pool, because the contents of
+    /// foreign memory may change.
     prepacked: PrepackedForms,
 }
 
@@ -82,9 +82,8 @@ impl Buffer {
         self.size_bytes
     }
 
-    /// A prepacked form of the contents. `make` computes it once the
-    /// contents have been read often enough. `None` for memory of another owner, because that owner
-    /// may change it.
+    /// A prepacked form of the contents. `make` computes it once the contents have been read often
+    /// enough. `None` for memory of another owner, because that owner may change it.
     pub fn prepacked(
         &self,
         key: &PrepackKey,

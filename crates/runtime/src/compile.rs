@@ -56,8 +56,8 @@ impl PlanExecutor {
         self.plan_by(graph, options, |graph| self.backend.compile(graph, options))
     }
 
-    /// Like [`PlanExecutor::plan`], but compiles with `compile`, which must be equivalent to the back
-    /// end's `compile`.
+    /// Like [`PlanExecutor::plan`], but compiles with `compile`, which must be equivalent to the
+    /// back end's `compile`.
     pub fn plan_by(
         &self,
         graph: &Graph,

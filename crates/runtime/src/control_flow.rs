@@ -393,7 +393,9 @@ impl<'a> Assembly<'a> {
 
     fn while_loop(&mut self, flow: &Flow<'_>) -> Result<Vec<Step>> {
         let [condition, body] = &flow.control.regions[..] else {
-            return Err(Error::Compile("a loop has a condition and a body".into()));
+            return Err(Error::Compile(
+                "a while loop must have two regions, a condition and a body".into(),
+            ));
         };
         let carries = body.outputs().len();
         let (states, mut steps) = self.carries(flow, carries);

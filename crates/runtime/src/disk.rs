@@ -103,7 +103,7 @@ impl DiskCache {
         make_directory(directory).map_err(|e| format!("{shown} cannot be made: {e}"))?;
         let metadata = fs::metadata(directory).map_err(|e| format!("{shown}: {e}"))?;
         if !metadata.is_dir() {
-            return Err(format!("{shown} is no directory"));
+            return Err(format!("{shown} is not a directory"));
         }
         check_owner(&metadata).map_err(|reason| format!("{shown} {reason}"))?;
         Ok(DiskCache {

@@ -12,9 +12,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// No free block is large enough.
     #[error(
-        "out of memory on {device}: {requested} bytes asked for, {in_use} of {capacity} bytes in \
+        "out of memory on {device}: {requested} bytes requested, {in_use} of {capacity} bytes in \
          use, largest free block {largest_free} bytes; drop tensors you no longer need, evaluate \
-         in smaller pieces, or raise GIRIH_MEMORY_LIMIT"
+         in smaller parts, or raise GIRIH_MEMORY_LIMIT"
     )]
     OutOfMemory {
         /// Name of the device.
@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// The system has no host memory for the process.
     #[error(
-        "out of memory: the system has no {requested} bytes for this process; work in smaller pieces"
+        "out of memory: the system has no {requested} bytes for this process; work in smaller parts"
     )]
     HostMemory {
         /// The number of bytes requested.
@@ -128,7 +128,7 @@ pub enum Error {
     /// A run that exceeded its executor's time limit.
     #[error(
         "the run took longer than its limit of {seconds} s and was stopped in {operation}; raise \
-         timeout_seconds of the executor's configuration, or evaluate in smaller pieces"
+         timeout_seconds of the executor's configuration, or evaluate in smaller parts"
     )]
     Timeout {
         /// The interrupted operation.

@@ -270,8 +270,8 @@ impl PlanExecutor {
         nearest(&sources, &Source { graph: graph.clone(), options })
     }
 
-    /// The control of a run that begins now. [`PlanExecutor::cancel_all`] stops the run, and so does
-    /// the time limit, if given.
+    /// The control of a run that begins now. [`PlanExecutor::cancel_all`] stops the run, and so
+    /// does the time limit, if given.
     pub fn control(&self, limit: Option<std::time::Duration>, profile: bool) -> RunControl {
         RunControl::new(limit, self.cancellations.mine(), profile)
     }

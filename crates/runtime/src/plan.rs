@@ -126,8 +126,8 @@ pub struct ExecutionPlan {
     /// Possible donations, as pairs of a result's buffer and an argument: the result may alias the
     /// argument if the argument is donated.
     pub donations: Vec<(usize, usize)>,
-    /// The buffers of arguments that the device prefers to read prepacked
-    /// (weights) if runs get the same arguments many times.
+    /// The buffers of arguments that the device prefers to read prepacked (weights) if runs get the
+    /// same arguments many times.
     pub weights: Vec<usize>,
     /// Facts that every run needs, computed when the plan is loaded.
     pub facts: Facts,

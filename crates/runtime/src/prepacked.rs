@@ -1,5 +1,5 @@
-//! Prepacked forms of a buffer's contents, which a device computes from contents that it reads often:
-//! the weights of a GEMM in the layout of its micro-kernels.
+//! Prepacked forms of a buffer's contents, which a device computes from contents that it reads
+//! often: the weights of a GEMM in the layout of its micro-kernels.
 
 use crate::Buffer;
 use girih_sync::Mutex;

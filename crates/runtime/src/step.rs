@@ -303,7 +303,10 @@ impl Step {
                     ));
                 }
                 if !found.is_none_or(|b| matches!(b.placement, Placement::Temporary(_))) {
-                    note(format!("buffer {target} takes handles and is not each run's own"));
+                    note(format!(
+                        "buffer {target} takes handles and must be a temporary, of which each \
+                         run has its own"
+                    ));
                 }
                 for buffer in buffers.iter().filter(|b| **b >= plan.buffers.len()) {
                     note(format!("buffer {buffer} does not exist"));
@@ -351,14 +354,18 @@ impl Step {
             Step::Host(_) => {}
             Step::Loop { condition, slot, body } => {
                 if slot_bytes(*slot).is_none_or(|bytes| bytes == 0) {
-                    note(format!("slot {slot} holds no predicate"));
+                    note(format!("slot {slot} must have a byte for the predicate of the loop"));
                 }
                 let steps = condition.iter().chain(body);
                 steps.for_each(|step| step.defects(plan, iterations, note));
             }
             Step::Branch { slot, branches } => {
                 if slot_bytes(*slot).is_none_or(|bytes| bytes == 0) || branches.is_empty() {
-                    note(format!("slot {slot} holds no number of {} branches", branches.len()));
+                    note(format!(
+                        "slot {slot} must have bytes for the number of a branch, of which there \
+                         are {}",
+                        branches.len()
+                    ));
                 }
                 let steps = branches.iter().flatten();
                 steps.for_each(|step| step.defects(plan, iterations, note));

@@ -117,7 +117,7 @@ impl Strided {
         sorted.sort_unstable();
         if !sorted.into_iter().eq(0..self.axes.len()) {
             let rank = self.axes.len();
-            return Err(Error::Region(format!("{order:?} is no order of {rank} axes")));
+            return Err(Error::Region(format!("{order:?} does not name each of {rank} axes once")));
         }
         let axes = order.iter().map(|&axis| self.axes[axis]).collect();
         Ok(Strided { axes, ..*self })
@@ -133,7 +133,7 @@ impl Strided {
         if axis >= self.axes.len() || count > 0 && (start >= size || last.is_none_or(|l| l >= size))
         {
             return Err(Error::Region(format!(
-                "{count} elements from {start} by {step} are not on axis {axis}, of size {size}"
+                "{count} elements from {start} by {step} reach beyond axis {axis}, of size {size}"
             )));
         }
         let mut sliced = self.clone();
@@ -152,7 +152,7 @@ impl Strided {
         if start.len() != self.axes.len() || extent.len() != self.axes.len() {
             let rank = self.axes.len();
             return Err(Error::Region(format!(
-                "a box from {start:?} of {extent:?} has not rank {rank}"
+                "a box from {start:?} of sizes {extent:?} must have rank {rank}"
             )));
         }
         let mut region = self.clone();

@@ -189,7 +189,7 @@ impl TiledProgram {
         }
         if tile == 0 || remainder == Remainder::Strict && !size.is_multiple_of(tile) {
             return Err(Error::Tiling(format!(
-                "size {size} is no multiple of the tile's {tile}, and strict tiling allows no \
+                "size {size} is not a multiple of the tile's {tile}, and strict tiling allows no \
                  remainder; pad the tensor, or allow an exact or padded last tile"
             )));
         }
@@ -246,7 +246,8 @@ impl TiledProgram {
         let rest: usize = inner.iter().map(|&f| self.tile[f]).product();
         if rest == 0 || !total.is_multiple_of(rest) {
             return Err(Error::Tiling(format!(
-                "argument {index} has size {total} along axis {axis}, no multiple of {rest}"
+                "argument {index} has size {total} along axis {axis}, which is not a multiple \
+                     of {rest}"
             )));
         }
         let given = inner.iter().map(|&f| (f, self.tile[f])).chain([(outer, total / rest)]);

@@ -34,9 +34,9 @@ impl PlanExecutor {
         self.upload_on(&self.thread_stream(), bytes)
     }
 
-    /// As [`PlanExecutor::upload_on`], for data that is produced part by part: `read` gets the offset
-    /// of each part in the `size` bytes, in ascending order, and a staging buffer to fill. Each
-    /// part but the last has [`PlanExecutor::STAGING_BYTES`] bytes.
+    /// As [`PlanExecutor::upload_on`], for data that is produced part by part: `read` gets the
+    /// offset of each part in the `size` bytes, in ascending order, and a staging buffer to fill.
+    /// Each part but the last has [`PlanExecutor::STAGING_BYTES`] bytes.
     ///
     /// Errors: those of [`PlanExecutor::upload_on`]; [`Error::OutOfMemory`] is returned before the
     /// first call of `read`.

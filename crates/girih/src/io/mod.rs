@@ -50,7 +50,8 @@ impl Format {
             Some("npz") => Ok(Format::Npz),
             Some("safetensors") => Ok(Format::Safetensors),
             _ => Err(Error::InvalidArgument(format!(
-                "the suffix of '{}' names no format for tensors; use .npy, .npz or .safetensors",
+                "the suffix of '{}' is not one of a file of tensors; use .npy, .npz or \
+                 .safetensors",
                 path.display()
             ))),
         }

@@ -95,7 +95,7 @@ impl Kind {
         if n < 1 {
             let hint = if n == default { format!(" for an axis of {len}") } else { String::new() };
             return Err(Error::InvalidArgument(format!(
-                "{op}: a transform is of at least one element, n is {n}{hint}"
+                "{op}: a transform needs at least one element, got n = {n}{hint}"
             )));
         }
         let n = Shape::from_signed(op, &[n])?.numel();

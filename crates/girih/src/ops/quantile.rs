@@ -128,7 +128,7 @@ impl Tensor {
     ) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
         if dtype.is_complex() {
-            let expected = "a real dtype: complex numbers are in no order";
+            let expected = "a real dtype, since complex numbers have no order";
             return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
         }
         if q.rank() > 1 {

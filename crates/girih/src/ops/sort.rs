@@ -54,7 +54,7 @@ impl Tensor {
         let size = self.shape().dim(normalize_axis("topk", axis, self.rank())?);
         if !size.at_least(k) {
             return Err(Error::InvalidArgument(format!(
-                "topk: {k} elements are asked for along axis {axis}, which has {size}"
+                "topk: {k} elements are requested along axis {axis}, which has {size}"
             )));
         }
         let size = u32::try_from(k).map_err(|_| {

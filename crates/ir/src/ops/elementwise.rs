@@ -8,7 +8,7 @@ use crate::index_map::elementwise_iteration;
 
 const NUMBERS: &str = "an integer, floating-point or complex dtype";
 const REALS: &str = "an integer or real floating-point dtype";
-const ORDERED: &str = "a real dtype: complex numbers are in no order";
+const ORDERED: &str = "a real dtype, since complex numbers have no order";
 const INEXACT: &str = "a floating-point or complex dtype";
 
 const fn unary(

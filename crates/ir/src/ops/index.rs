@@ -127,7 +127,7 @@ fn into_parts(call: OpCall<'_>) -> Result<(usize, ScatterMode)> {
     let numbers = mode == ScatterMode::Set || x.dtype != DType::Bool;
     require_dtype(call, x.dtype, numbers, "numbers, unless the mode is set")?;
     let ordered = !matches!(mode, ScatterMode::Min | ScatterMode::Max) || !x.dtype.is_complex();
-    require_dtype(call, x.dtype, ordered, "a real dtype: complex numbers are in no order")?;
+    require_dtype(call, x.dtype, ordered, "a real dtype, since complex numbers have no order")?;
     let axis = indexed_axis(call, x, axis)?;
     require_elements(call, indices, axis, x.shape.dim(axis))?;
     Ok((axis, mode))

@@ -50,7 +50,7 @@ fn arithmetic(call: OpCall<'_>) -> Result<TensorSpec> {
 /// Fails for complex numbers, which have no order.
 fn ordered(call: OpCall<'_>) -> Result<()> {
     let dtype = call.inputs[0].dtype;
-    let expected = "a real dtype: complex numbers are in no order";
+    let expected = "a real dtype, since complex numbers have no order";
     require_dtype(call, dtype, !dtype.is_complex(), expected)
 }
 

@@ -32,7 +32,7 @@ pub(super) fn row_len(call: OpCall<'_>, spec: &TensorSpec) -> Result<Dim> {
 /// Fails for complex numbers.
 pub(super) fn ordered(call: OpCall<'_>) -> Result<()> {
     let dtype = call.inputs[0].dtype;
-    let expected = "a real dtype: complex numbers are in no order";
+    let expected = "a real dtype, since complex numbers have no order";
     require_dtype(call, dtype, !dtype.is_complex(), expected)
 }
 
@@ -51,7 +51,7 @@ fn topk(call: OpCall<'_>) -> Result<TensorSpec> {
     let spec = call.inputs[0];
     let len = row_len(call, spec)?;
     if !len.at_least(count as usize) {
-        let reason = format!("a row has fewer elements than the {count} that are asked for");
+        let reason = format!("a row has fewer elements than the {count} that are requested");
         return Err(Error::InvalidShape { op: call.name(), shape: spec.shape.clone(), reason });
     }
     let dtype = if result == 0 { spec.dtype } else { DType::I64 };

@@ -176,9 +176,9 @@ pub trait CompiledGemm: Send + Sync {
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract for these rows; of A and the results only these
-    /// rows are accessed. `packed` is valid for [`CompiledGemm::packed_bytes`] and aligned to 64. Unless
-    /// `first` is true, the previous call with this memory was for the same entry of the batch, and
-    /// B has not changed since.
+    /// rows are accessed. `packed` is valid for [`CompiledGemm::packed_bytes`] and aligned to 64.
+    /// Unless `first` is true, the previous call with this memory was for the same entry of the
+    /// batch, and B has not changed since.
     unsafe fn run(
         &self,
         kernel: &Prepared,

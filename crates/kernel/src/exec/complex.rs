@@ -66,8 +66,10 @@ binary! {
     Add -> complex, a b => a + b;
     Sub -> complex, a b => a - b;
     Mul -> complex, a b => a * b;
-    Div -> complex, a b => ComplexPart::narrow(complex::div(ComplexPart::widen(a), ComplexPart::widen(b)));
-    Pow -> complex, a b => ComplexPart::narrow(complex::pow(ComplexPart::widen(a), ComplexPart::widen(b)));
+    Div -> complex, a b =>
+        ComplexPart::narrow(complex::div(ComplexPart::widen(a), ComplexPart::widen(b)));
+    Pow -> complex, a b =>
+        ComplexPart::narrow(complex::pow(ComplexPart::widen(a), ComplexPart::widen(b)));
     Eq -> bool, a b => (a == b) as u8;
     Ne -> bool, a b => (a != b) as u8;
     // The product of reductions: starting from 1 preserves infinities and signs of zeros.

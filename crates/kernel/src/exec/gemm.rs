@@ -1,5 +1,5 @@
-//! GEMMs by plain loops, for every dtype and any strides. They are the oracle of the
-//! generated GEMM, and the fallback for integers that it does not support.
+//! GEMMs by plain loops, for every dtype and any strides. They are the oracle of the generated
+//! GEMM, and the fallback for integers that it does not support.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32};
 use super::chain::Target;

@@ -1,5 +1,5 @@
-//! Kernels over rows: several maps, reductions and GEMMs run on a few rows at a time,
-//! while intermediate rows are in the cache.
+//! Kernels over rows: several maps, reductions and GEMMs run on a few rows at a time, while
+//! intermediate rows are in the cache.
 
 use super::chain::{CompiledGemm, Target};
 use super::code::Code;
@@ -16,8 +16,8 @@ use girih_ir::DType;
 use smallvec::{SmallVec, smallvec};
 use std::ops::Range;
 
-/// The number of rows of A in a group of rows, if GEMMs are among the parts: they read
-/// the same B for each row.
+/// The number of rows of A in a group of rows, if GEMMs are among the parts: they read the same B
+/// for each row.
 const GEMM_LINES: Range<usize> = 16..128;
 /// The most chunks of a kernel with GEMMs, which reuse packed B within a chunk.
 const MAX_GEMM_CHUNKS: usize = 16;

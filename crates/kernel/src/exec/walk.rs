@@ -103,9 +103,8 @@ impl Walk {
         (extent <= SHORT).then_some(extent)
     }
 
-    /// As [`Walk::runs`] for several runs of equal length at a time, where `run_stride` is the constant
-    /// distance between runs: calls
-    /// `f(done, element, (run_stride, runs), (stride, len))`.
+    /// As [`Walk::runs`] for several runs of equal length at a time, where `run_stride` is the
+    /// constant distance between runs: calls `f(done, element, (run_stride, runs), (stride, len))`.
     pub fn grids(
         &self,
         position: usize,

@@ -49,8 +49,8 @@ pub(super) struct RecomputeCost {
     pub loads: u32,
     /// The longest path of ops and views.
     pub depth: u32,
-    /// True if it consumes the results of a reduction or GEMM in order and is their only
-    /// consumer: computed in that kernel, it needs no memory beyond that of those results.
+    /// True if it consumes the results of a reduction or GEMM in order and is their only consumer:
+    /// computed in that kernel, it needs no memory beyond that of those results.
     pub epilogue: bool,
 }
 

@@ -45,8 +45,8 @@ pub struct FusionOptions {
     /// Kernels that pass rows to each other run as one kernel, a few rows at a time. No effect
     /// without `elementwise`.
     pub rows: bool,
-    /// Operands of a GEMM are computed by its kernel as it packs them (a GEMM prologue).
-    /// No effect without `elementwise`.
+    /// Operands of a GEMM are computed by its kernel as it packs them (a GEMM prologue). No effect
+    /// without `elementwise`.
     pub matmul_prologue: bool,
 }
 

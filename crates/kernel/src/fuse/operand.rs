@@ -1,5 +1,5 @@
-//! Operands of GEMMs: integers may be stored in a narrower dtype than they are multiplied
-//! in, so that a cast before a GEMM costs neither a pass nor memory.
+//! Operands of GEMMs: integers may be stored in a narrower dtype than they are multiplied in, so
+//! that a cast before a GEMM costs neither a pass nor memory.
 
 use super::FusionOptions;
 use girih_ir::{Class, Graph, Node, NodeId, OpCode};
@@ -13,8 +13,8 @@ pub(super) fn extends(graph: &Graph, node: &Node) -> bool {
     from.is_int() && to.is_int() && from.size() < to.size()
 }
 
-/// The value that a GEMM reads from memory for an operand, possibly through views: the
-/// operand itself, or the operand of a cast that the GEMM applies.
+/// The value that a GEMM reads from memory for an operand, possibly through views: the operand
+/// itself, or the operand of a cast that the GEMM applies.
 pub(super) fn source(graph: &Graph, operand: NodeId, options: FusionOptions) -> NodeId {
     let mut id = operand;
     loop {

@@ -1,6 +1,6 @@
-//! Fuses prologues into GEMMs: operands that the GEMM computes as it packs them, such as
-//! a cast of weights, a scale of quantised weights, an activation, a mask. The operand is then
-//! never in memory as a whole.
+//! Fuses prologues into GEMMs: operands that the GEMM computes as it packs them, such as a cast of
+//! weights, a scale of quantised weights, an activation, a mask. The operand is then never in
+//! memory as a whole.
 //!
 //! The map that computes the operand and the GEMM become one kernel over a single row, and the
 //! operand a local of it. A map may run as late as its only reader, so kernels in between do not

@@ -10,8 +10,8 @@ pub enum Refusal {
     Disabled,
     /// The value is an output that other kernels, or a kernel over another space, consume too.
     Output,
-    /// Its consumer needs random access: a GEMM's operand, a gather's data, a scatter's
-    /// indices, the operand of a library routine, a branch or a loop.
+    /// Its consumer needs random access: a GEMM's operand, a gather's data, a scatter's indices,
+    /// the operand of a library routine, a branch or a loop.
     Memory,
     /// It is written in parts, by several kernels or by accumulation: a concat, a pad, a scatter.
     Parts,
@@ -100,11 +100,12 @@ impl Refusal {
                  twice"
             }
             Refusal::Space => {
-                "{user} needs {value} at other points than the reduction or matrix product yields it"
+                "{user} needs {value} at other points than those at which the reduction or matrix \
+                 product yields it"
             }
             Refusal::CoreTaken => {
-                "the kernel of {user} has another reduction, matrix product or scatter than {value} \
-                 at its core"
+                "the kernel of {user} has another reduction, matrix product or scatter than \
+                 {value} at its core"
             }
             Refusal::Library => {
                 "{value} comes from a library routine, which writes whole rows or matrices to \

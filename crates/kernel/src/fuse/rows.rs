@@ -1,8 +1,8 @@
 //! Row-wise fusion: kernels that pass rows to each other become one kernel over rows. A softmax, a
 //! norm, a loss and their gradients then read their operand once and hold intermediate rows in the
-//! cache. GEMMs whose results are larger than their operands (the scores of an attention)
-//! can join, as can GEMMs that reduce such results again, so that the large results are
-//! never in memory as a whole. Padding is filled row by row with the elements that it surrounds.
+//! cache. GEMMs whose results are larger than their operands (the scores of an attention) can join,
+//! as can GEMMs that reduce such results again, so that the large results are never in memory as a
+//! whole. Padding is filled row by row with the elements that it surrounds.
 //!
 //! Kernels are visited in order of execution. A kernel starts a group. Later kernels join it if
 //! they share a buffer that is written or read, if no dependency on a kernel in between prevents
@@ -29,8 +29,8 @@ const MAX_ROW: usize = 1 << 16;
 const FEW_ROWS: usize = 16;
 /// ... which matters if there are more elements than this.
 const MUCH: usize = 1 << 15;
-/// A GEMM is wide if its result has at least this many times the elements of its
-/// operands. Reading B once per few rows is then cheaper than storing the result.
+/// A GEMM is wide if its result has at least this many times the elements of its operands. Reading
+/// B once per few rows is then cheaper than storing the result.
 const WIDE: usize = 2;
 /// The most elements of B: it is read once per few rows.
 const MAX_RIGHT: usize = 1 << 22;
@@ -199,8 +199,8 @@ impl Group {
         }
     }
 
-    /// True if a GEMM consumes a result of the group and is wide, or reduces the rows of
-    /// a wide GEMM of the group.
+    /// True if a GEMM consumes a result of the group and is wide, or reduces the rows of a wide
+    /// GEMM of the group.
     fn goes_on_with(&self, part: &FusionPart) -> bool {
         let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
         let narrow = || {

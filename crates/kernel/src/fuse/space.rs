@@ -31,8 +31,8 @@ struct SpaceAxis {
 }
 
 impl SpaceAxis {
-    /// Axes of one element have no dimension, except in GEMMs, whose axes are identified
-    /// by position.
+    /// Axes of one element have no dimension, except in GEMMs, whose axes are identified by
+    /// position.
     fn dropped(&self) -> bool {
         let named = matches!(self.role, DimRole::Rows | DimRole::Columns | DimRole::Reduced);
         !named && self.factors.as_slice() == [1]

@@ -204,9 +204,14 @@ fn what_the_verifier_cannot_prove_is_refused_at_its_kernel() {
     refused(REDUCTION, "3*i0 + i1", "3*i0 - i1", "V4: b0[3*i0 - i1] reaches -2..=3");
     refused(REDUCTION, "[2 | 3]", "[2 | 0]", "V1: an extent is zero");
     refused(REDUCTION, "v0 = core: f32", "v0 = core: f64", "V2");
-    refused(REDUCTION, "reduce sum", "reduce any", "V3: reduce any of no bool");
+    refused(REDUCTION, "reduce sum", "reduce any", "V3: reduce any needs bools, got f32");
     refused(REDUCTION, "b1 = f32[2]", "b1 = f64[2]", "V6");
-    refused(REDUCTION, "b1 = f32[2]", "b1 = argument 1: f32[2]", "V7: writes argument b1");
+    refused(
+        REDUCTION,
+        "b1 = f32[2]",
+        "b1 = argument 1: f32[2]",
+        "V7: the kernel writes b1, an argument",
+    );
     refused(MATMUL, "4*i1 + i2]", "4*i0 + i2]", "V5");
     refused(
         MATMUL,

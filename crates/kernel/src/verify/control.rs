@@ -10,13 +10,20 @@ type Size = (usize, DType);
 
 fn size(program: &Program, id: BufferId) -> Result<Size, String> {
     let buffer = program.buffers.get(id.0 as usize);
-    buffer.map(|b| (b.numel, b.dtype)).ok_or_else(|| format!("V10: {id} is unknown"))
+    buffer.map(|b| (b.numel, b.dtype)).ok_or_else(|| format!("V10: the program has no buffer {id}"))
+}
+
+/// A size in words.
+fn elements((numel, dtype): Size) -> String {
+    format!("{numel} elements of {}", dtype.short())
 }
 
 pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Check {
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
     let form = bare && kernel.accesses.is_empty() && kernel.points() == 1;
-    require(form && kernel.reduced() == 1, || "V10: not one point without a body".into())?;
+    require(form && kernel.reduced() == 1, || {
+        "V10: a branch or loop must be one point without a body".into()
+    })?;
     let count = control.programs.len();
     let expected = match control.flow {
         Flow::Cond { .. } => count > 0 && control.carries + control.slices == 0,
@@ -25,9 +32,12 @@ pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Ch
         Flow::Scan { .. } => count == 1,
     };
     let named = control.carries + control.slices <= control.operands.len();
-    require(expected && named, || format!("V10: {count} programs of another form"))?;
+    require(expected && named, || {
+        format!("V10: {count} programs with these carries and slices do not fit the branch or loop")
+    })?;
     for inner in &control.programs {
-        verify(inner).map_err(|e| format!("V10: in a program: {e}"))?;
+        verify(inner)
+            .map_err(|e| format!("V10: a program of the branch or loop is invalid: {e}"))?;
         check_operands(program, control, inner)?;
     }
     check_outputs(control)?;
@@ -36,24 +46,30 @@ pub(super) fn check(program: &Program, kernel: &Kernel, control: &Control) -> Ch
     if let Flow::Cond { index, dtype } = control.flow {
         let scalar = size(program, index)? == (1, dtype);
         let chooses = dtype == DType::Bool || dtype.is_int();
-        require(scalar && chooses, || format!("V10: {index} is no number of a branch"))?;
+        require(scalar && chooses, || {
+            format!("V10: {index} must hold one bool or integer, the number of a branch")
+        })?;
     }
     let sizes = control.programs.iter().flat_map(|p| &p.buffers).map(|b| b.size_bytes());
     let all = sizes.fold(0_usize, usize::saturating_add);
     // A layout has each buffer at most twice, aligned.
-    require(all < isize::MAX as usize / 8, || "V10: its programs need too much memory".into())?;
+    require(all < isize::MAX as usize / 8, || {
+        "V10: the programs need more memory than can be addressed".into()
+    })?;
     let bytes = control.layout().bytes;
     let workspace = match control.workspace {
         Some(id) => size(program, id)?,
         None => (0, DType::U8),
     };
     require(workspace.0 >= bytes && workspace.1 == DType::U8, || {
-        format!("V10: {bytes} bytes of workspace are needed, {} are there", workspace.0)
+        format!("V10: the workspace must have {bytes} bytes, but has {}", workspace.0)
     })?;
     let writes: Vec<BufferId> = control.writes().collect();
     for (i, id) in writes.iter().enumerate() {
         require(!writes[..i].contains(id), || format!("V6: {id} is stored twice"))?;
-        require(control.reads().all(|r| r != *id), || format!("V7: {id} is read and written"))?;
+        require(control.reads().all(|r| r != *id), || {
+            format!("V7: {id} is both read and written")
+        })?;
     }
     Ok(())
 }
@@ -73,10 +89,16 @@ fn check_operands(program: &Program, control: &Control, inner: &Program) -> Chec
         let held = match control.operands.get(i) {
             Some(Feed::Buffer(id)) => size(program, *id)?,
             Some(Feed::Splat { value, numel }) if i < control.carries => (*numel, value.dtype()),
-            _ => return Err(format!("V10: operand {i} is not in memory")),
+            _ => return Err(format!("V10: operand {i}, which a program reads, is not in memory")),
         };
         let taken = (buffer.numel.saturating_mul(parts(control, i)), buffer.dtype);
-        require(held == taken, || format!("V10: operand {i} holds {held:?}, not {taken:?}"))?;
+        require(held == taken, || {
+            format!(
+                "V10: operand {i} holds {}, but a program takes {}",
+                elements(held),
+                elements(taken)
+            )
+        })?;
     }
     Ok(())
 }
@@ -88,10 +110,12 @@ fn check_outputs(control: &Control) -> Check {
     match control.flow {
         Flow::Cond { .. } => {
             for inner in &control.programs {
-                require(inner.outputs.len() == given, || "V10: branches differ".into())?;
+                require(inner.outputs.len() == given, || {
+                    "V10: the branches give different numbers of results".into()
+                })?;
                 for (a, b) in inner.outputs.iter().zip(&body.outputs) {
                     let same = size(inner, *a)? == size(body, *b)?;
-                    require(same, || "V10: branches give different results".into())?;
+                    require(same, || "V10: the branches give results of different sizes".into())?;
                 }
             }
         }
@@ -101,10 +125,12 @@ fn check_outputs(control: &Control) -> Check {
             let predicate = condition.outputs.iter().map(|&o| size(condition, o));
             let predicate: Vec<Size> = predicate.collect::<Result<_, _>>()?;
             let one = predicate == [(1, DType::Bool)] && given == control.carries;
-            require(one, || "V10: the condition is not one bool, or carries are missing".into())?;
+            require(one, || {
+                "V10: the condition must give one bool, and the body one result per carry".into()
+            })?;
         }
         Flow::Scan { .. } => {
-            require(given >= control.carries, || "V10: the body gives no carries".into())?;
+            require(given >= control.carries, || "V10: the body must give every carry".into())?;
         }
     }
     Ok(())
@@ -115,10 +141,16 @@ fn check_carries(program: &Program, control: &Control) -> Check {
         let held = match control.operands[carry] {
             Feed::Buffer(id) => size(program, id)?,
             Feed::Splat { value, numel } => (numel, value.dtype()),
-            Feed::Nothing => return Err(format!("V10: carry {carry} starts from nothing")),
+            Feed::Nothing => return Err(format!("V10: carry {carry} has no initial value")),
         };
         let given = size(control.body(), control.body().outputs[carry])?;
-        require(held == given, || format!("V10: carry {carry} is {held:?}, then {given:?}"))?;
+        require(held == given, || {
+            format!(
+                "V10: carry {carry} holds {}, but the body gives {}",
+                elements(held),
+                elements(given)
+            )
+        })?;
     }
     Ok(())
 }
@@ -137,12 +169,16 @@ fn check_results(program: &Program, control: &Control) -> Check {
             _ => (number, 1),
         };
         let known = output < given && (number < given || output < control.carries);
-        require(known, || format!("V10: there is no result {number}"))?;
+        require(known, || format!("V10: the programs do not give result {number}"))?;
         let (numel, dtype) = size(body, body.outputs[output])?;
         let expected = (numel.saturating_mul(times), dtype);
         let found = size(program, *id)?;
         require(found == expected, || {
-            format!("V10: result {number} is {expected:?}, its buffer {found:?}")
+            format!(
+                "V10: result {number} holds {}, but its buffer {}",
+                elements(expected),
+                elements(found)
+            )
         })?;
     }
     Ok(())

@@ -9,26 +9,28 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &RowwiseCore) -> C
     let form = kernel.extents.len() == 1 && kernel.parallel == 1;
     let bare = kernel.body.insts.is_empty() && kernel.stores.is_empty();
     require(form && bare && kernel.accesses.is_empty(), || {
-        "V11: not over rows without a body".into()
+        "V11: a kernel over rows must have one parallel dimension and no body".into()
     })?;
-    require(!rows.parts.is_empty(), || "V11: no parts".into())?;
+    require(!rows.parts.is_empty(), || "V11: a kernel over rows must have a part".into())?;
     for part in &rows.parts {
         check_kernel(program, part).map_err(|e| format!("{}: {e}", part.name))?;
         let known = matches!(part.core, Core::Map | Core::Reduce { .. } | Core::Gemm { .. });
-        require(known, || format!("V11: {} is no map, reduction or GEMM", part.name))?;
+        require(known, || format!("V11: {} must be a map, a reduction or a GEMM", part.name))?;
     }
     let writes: Vec<BufferId> = rows.parts.iter().flat_map(Kernel::writes).collect();
     let written = |id: BufferId| writes.contains(&id);
     let shared = |id: BufferId| written(id) && !write_disjointly(program, rows.parts.iter(), id);
     let confined = rows.parts.iter().all(|p| keeps_to_rows(program, p, kernel.points(), shared));
-    require(confined, || "V11: a part leaves its row".into())?;
+    require(confined, || "V11: a part accesses another row than its own".into())?;
     for local in &rows.locals {
         let buffer = &program.buffers[local.buffer.0 as usize];
         let whole = local.row_bytes.checked_mul(kernel.points());
         require(whole == Some(buffer.size_bytes()), || {
-            format!("V11: rows of {} have other sizes", local.buffer)
+            format!("V11: the rows of {} do not have {} bytes", local.buffer, local.row_bytes)
         })?;
-        require(written(local.buffer), || format!("V11: nobody writes {}", local.buffer))?;
+        require(written(local.buffer), || {
+            format!("V11: no part writes the local {}", local.buffer)
+        })?;
     }
     Ok(())
 }

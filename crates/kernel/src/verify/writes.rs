@@ -131,7 +131,9 @@ impl<'a> Flow<'a> {
             for local in &rows.locals {
                 let contents = &self.state[local.buffer.0 as usize];
                 let untouched = contents.written == 0 && !contents.whole && !contents.local;
-                require(untouched, || format!("V11: {} is used elsewhere", local.buffer))?;
+                require(untouched, || {
+                    format!("V11: {} is a local, but used by another kernel", local.buffer)
+                })?;
             }
             rows.parts.iter().try_for_each(|part| self.kernel(part))?;
             rows.locals.iter().for_each(|l| self.state[l.buffer.0 as usize].local = true);
@@ -147,11 +149,13 @@ impl<'a> Flow<'a> {
         }
         for id in kernel.writes() {
             let buffer = &self.program.buffers[id.0 as usize];
-            require(buffer.kind == BufferKind::Computed, || format!("V7: writes argument {id}"))?;
+            require(buffer.kind == BufferKind::Computed, || {
+                format!("V7: the kernel writes {id}, an argument")
+            })?;
             let contents = &self.state[id.0 as usize];
             require(!contents.local, || format!("V11: {id} is a local of another kernel"))?;
             require(!contents.read, || {
-                format!("V8: {id} is written after it was read, or by a reader")
+                format!("V8: {id} is written after it was read, or by a kernel that reads it")
             })?;
         }
         self.writes(kernel);

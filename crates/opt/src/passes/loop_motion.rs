@@ -1,20 +1,19 @@
 //! Code motion between scans and the graph around them, in three rewrites.
 //!
-//! - [`share`]: the scan of a derivative recomputes matmuls from the history of its forward
-//!   scan. Instead the forward scan stacks them (common subexpression elimination across two
-//!   loops).
+//! - [`share`]: the scan of a derivative recomputes matmuls from the history of its forward scan.
+//!   Instead the forward scan stacks them (common subexpression elimination across two loops).
 //! - [`hoist`]: loop-invariant code motion out of the body (Aho et al., *Compilers*, section 9.5).
-//! - [`sink`]: a carry that only accumulates matmuls becomes one matmul of their stacked
-//!   operands after the loop.
+//! - [`sink`]: a carry that only accumulates matmuls becomes one matmul of their stacked operands
+//!   after the loop.
 //!
 //! Only the bodies decide what moves, not which results are used, since evaluating a value early
 //! must not change its bits.
 //!
 //! Laws. Never worse: no matmul is computed more often. A stacked value trades memory for
 //! computation; a checkpoint of the body prevents it. Terminates: each change removes an op from a
-//! body. Not exact for floats: one matmul over all iterations sums in another order than
-//! one matmul for each iteration, within the error bound of either order. Shared and invariant
-//! values keep their bits.
+//! body. Not exact for floats: one matmul over all iterations sums in another order than one matmul
+//! for each iteration, within the error bound of either order. Shared and invariant values keep
+//! their bits.
 
 mod hoist;
 mod share;

@@ -1,17 +1,17 @@
 //! Matrix chain ordering: multiplies a chain `a @ b @ c …` in the order with the fewest scalar
 //! multiplications, found by dynamic programming over all orders.
 //!
-//! A chain is a matmul together with its operands that are matmuls without other
-//! uses, and so on recursively. Batch axes broadcast as in each matmul. The cost is the number of
-//! scalar multiplications, including batches.
+//! A chain is a matmul together with its operands that are matmuls without other uses, and so on
+//! recursively. Batch axes broadcast as in each matmul. The cost is the number of scalar
+//! multiplications, including batches.
 //!
 //! Laws. Never worse: the order changes only if the new one needs fewer multiplications.
 //! Terminates: the number of multiplications decreases. Not exact for floats: another order rounds
 //! differently, within the error bound of either order (`(k1 + k2) u |a| |b| |c|` for inner sizes
 //! `k1`, `k2` and unit roundoff `u`), and an intermediate may overflow in only one of the orders. A
-//! result would thus depend on whether the user also holds an intermediate matmul. Since
-//! evaluating a value early must not change its bits, the pass is off by default. Exact for
-//! integers, whose arithmetic wraps.
+//! result would thus depend on whether the user also holds an intermediate matmul. Since evaluating
+//! a value early must not change its bits, the pass is off by default. Exact for integers, whose
+//! arithmetic wraps.
 
 use crate::Pass;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
@@ -73,9 +73,9 @@ struct MatmulFactors<'g> {
 }
 
 impl MatmulFactors<'_> {
-    /// Collects the factors below a matmul, and returns the number of multiplications in
-    /// the recorded order; `None` if the chain is too long. `inputs` are the matmul's operands in
-    /// the graph under construction, to which the inner matmuls have been copied unchanged.
+    /// Collects the factors below a matmul, and returns the number of multiplications in the
+    /// recorded order; `None` if the chain is too long. `inputs` are the matmul's operands in the
+    /// graph under construction, to which the inner matmuls have been copied unchanged.
     fn collect(
         &mut self,
         b: &GraphBuilder,

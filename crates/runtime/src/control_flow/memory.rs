@@ -25,8 +25,8 @@ impl Temporaries {
         self.allocations.push(Allocation { size, times, buffers: buffers.to_vec() });
     }
 
-    /// Assigns offsets to the allocations, largest first, each first-fit, and sets the placements of
-    /// their buffers. Returns the size of the block in bytes.
+    /// Assigns offsets to the allocations, largest first, each first-fit, and sets the placements
+    /// of their buffers. Returns the size of the block in bytes.
     pub fn place(&self, buffers: &mut [PlannedBuffer]) -> usize {
         let mut order: Vec<&Allocation> = self.allocations.iter().collect();
         order.sort_by_key(|allocation| std::cmp::Reverse(allocation.size));

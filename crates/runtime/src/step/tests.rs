@@ -206,9 +206,9 @@ fn defects_of_steps_are_all_listed() {
         "all: 2 handles take 32 bytes, buffer 0 has 4",
         "all: buffer 9 does not exist",
         "all: 3 bytes from 2 on are not in buffer 0",
-        "all: slot 1 holds no predicate",
+        "all: slot 1 must have a byte for the predicate of the loop",
         "all: program 8 does not exist",
-        "all: slot 0 holds no number of 0 branches",
+        "all: slot 0 must have bytes for the number of a branch, of which there are 0",
         "all: handles are copied, but no correction and compute follow in this operation",
     ];
     assert_eq!(defects, expected);

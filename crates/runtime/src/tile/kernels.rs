@@ -114,8 +114,8 @@ impl PlanExecutor {
     /// [`Stream::run`]; any other program is launched tile by tile. Only the results of the last
     /// program go to host memory, if `options` requests it.
     ///
-    /// Errors: those of [`PlanExecutor::launch_tiled`] for any of the programs. Except for errors of
-    /// memory, they are returned before anything is enqueued.
+    /// Errors: those of [`PlanExecutor::launch_tiled`] for any of the programs. Except for errors
+    /// of memory, they are returned before anything is enqueued.
     pub fn launch_kernels(
         &self,
         stream: &Stream,

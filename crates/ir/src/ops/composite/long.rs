@@ -16,8 +16,8 @@ const LONG: usize = 1 << 16;
 /// Number of elements of a block.
 const BLOCK: usize = 1 << 12;
 
-/// A tensor of shape `[…, n]` as blocks: `[…, P, BLOCK]`, and the remainder of each row,
-/// `[…, 1, r]`, if there is one.
+/// A tensor of shape `[…, n]` as blocks: `[…, P, BLOCK]`, and the remainder of each row, `[…, 1,
+/// r]`, if there is one.
 type Blocks = SmallVec<[NodeId; 2]>;
 
 /// Number of elements of a row, if it is statically known to be long.

@@ -1,5 +1,5 @@
-//! Complex numbers: every op on pairs of special values, conversions, sums, products and
-//! GEMMs, against the reference evaluator's arithmetic.
+//! Complex numbers: every op on pairs of special values, conversions, sums, products and GEMMs,
+//! against the reference evaluator's arithmetic.
 
 use super::*;
 use girih_ir::reference::scalar;

@@ -217,27 +217,33 @@ fn inner(program: &mut Program) -> &mut Control {
 
 #[test]
 fn the_verifier_sees_what_is_wrong_with_a_loop() {
-    damaged("another form", |p| inner(p).programs.clear());
-    damaged("another form", |p| inner(p).flow = Flow::While);
-    damaged("another form", |p| inner(p).carries = 9);
-    damaged("in a program: kernel 0", |p| inner(p).programs[0].kernels[0].extents[0] = 0);
-    damaged("operand 1 holds (6, F64), not (8, F64)", |p| {
+    damaged("do not fit the branch or loop", |p| inner(p).programs.clear());
+    damaged("do not fit the branch or loop", |p| inner(p).flow = Flow::While);
+    damaged("do not fit the branch or loop", |p| inner(p).carries = 9);
+    damaged("a program of the branch or loop is invalid: kernel 0", |p| {
+        inner(p).programs[0].kernels[0].extents[0] = 0
+    });
+    damaged("operand 1 holds 6 elements of f64, but a program takes 8 elements of f64", |p| {
         inner(p).flow = Flow::Scan { length: 4, reverse: false };
     });
-    damaged("operand 2 is not in memory", |p| inner(p).operands[2] = Feed::Nothing);
-    damaged("result 0 is", |p| inner(p).results.swap(0, 1));
-    damaged("there is no result 3", |p| {
+    damaged("operand 2, which a program reads, is not in memory", |p| {
+        inner(p).operands[2] = Feed::Nothing
+    });
+    damaged("result 0 holds", |p| inner(p).results.swap(0, 1));
+    damaged("the programs do not give result 3", |p| {
         let result = inner(p).results[0];
         inner(p).results.push(result);
     });
     damaged("stored twice", |p| inner(p).results[2] = inner(p).results[1]);
-    damaged("does not exist", |p| inner(p).programs[0].outputs[0] = crate::BufferId(99));
+    damaged("has no buffer b99, which it returns", |p| {
+        inner(p).programs[0].outputs[0] = crate::BufferId(99)
+    });
 }
 
 #[test]
 fn too_small_a_workspace_is_refused() {
-    damaged("bytes of workspace are needed", |p| inner(p).workspace = None);
-    damaged("bytes of workspace are needed", |p| {
+    damaged("the workspace must have", |p| inner(p).workspace = None);
+    damaged("the workspace must have", |p| {
         let id = inner(p).workspace.unwrap().0 as usize;
         p.buffers[id].numel -= 1;
     });

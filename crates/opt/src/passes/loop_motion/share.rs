@@ -1,7 +1,7 @@
 //! Shares values between a scan and the scan of its derivative. The latter recomputes each
 //! iteration from the carries before it (the history of the first scan), and from the first scan's
-//! slices and captured operands. The first scan stacks the matmuls among these, and the
-//! second scan takes them as slices.
+//! slices and captured operands. The first scan stacks the matmuls among these, and the second scan
+//! takes them as slices.
 
 use super::{Edit, Kind, Loop, Loops, Users};
 use girih_ir::graph::Operands;
@@ -9,8 +9,8 @@ use girih_ir::ops::Class;
 use girih_ir::{Graph, Node, NodeId, Op, Result, TensorSpec};
 use rustc_hash::FxHashMap;
 
-/// Smallest K of a matmul that is stacked. Below it, recomputing costs no more than writing
-/// and reading the result.
+/// Smallest K of a matmul that is stacked. Below it, recomputing costs no more than writing and
+/// reading the result.
 const MIN_CONTRACTED: usize = 16;
 
 pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
@@ -122,9 +122,8 @@ fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId
     same
 }
 
-/// Follows the chain of elementwise ops from a matmul, as long as each op is the only user
-/// of the previous one and is shared too. Stacking the last one stores one value for
-/// `x @ w + h @ u + b`.
+/// Follows the chain of elementwise ops from a matmul, as long as each op is the only user of the
+/// previous one and is shared too. Stacking the last one stores one value for `x @ w + h @ u + b`.
 fn absorbed(body: &Graph, users: &Users, same: &[Option<NodeId>], matmul: NodeId) -> NodeId {
     let mut at = matmul;
     while let Some(user) = users.only(at) {

@@ -1,7 +1,7 @@
-//! Moves accumulated matmuls out of a scan. A carry `s` that each iteration replaces by
-//! `s + a @ b` becomes `s + A @ B` after the loop, where `A` and `B` are the stacked operands and
-//! the matmul also contracts the iteration axis. The gradient of a weight that a scan captures is
-//! such a carry.
+//! Moves accumulated matmuls out of a scan. A carry `s` that each iteration replaces by `s + a @ b`
+//! becomes `s + A @ B` after the loop, where `A` and `B` are the stacked operands and the matmul
+//! also contracts the iteration axis. The gradient of a weight that a scan captures is such a
+//! carry.
 
 use super::{Edit, Kind, Loop, Loops, Moved, Users, view_outside, viewed};
 use girih_ir::ops::Attrs;
@@ -48,8 +48,8 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     )
 }
 
-/// The matmuls that a carry accumulates, if it does nothing else; adds their operands to
-/// the stacked outputs.
+/// The matmuls that a carry accumulates, if it does nothing else; adds their operands to the
+/// stacked outputs.
 fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Matmuls> {
     let body = of.body();
     let users = Users::of(body);
@@ -100,8 +100,8 @@ struct Operand {
 /// batch size, and a program for any batch size must sum in the same order as one for a fixed size.
 const MIN_SIZE: usize = 16;
 
-/// The operands of a matmul, if it is large enough that stacking them costs little compared
-/// with computing it.
+/// The operands of a matmul, if it is large enough that stacking them costs little compared with
+/// computing it.
 fn operands(of: &Loop, matmul: NodeId) -> Option<[Operand; 2]> {
     let body = of.body();
     let node = body.node(matmul);
