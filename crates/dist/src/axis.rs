@@ -92,14 +92,14 @@ mod tests {
 
     #[test]
     fn pieces_are_equal_but_for_the_last_ones() {
-        let pieces = |size, parts| -> Vec<(usize, usize)> {
+        let parts_of = |size, parts| -> Vec<(usize, usize)> {
             let spans = (0..parts).flat_map(|part| spans(size, parts, None, part));
             spans.map(|span| (span.start, span.len)).collect()
         };
-        assert_eq!(pieces(10, 4), [(0, 3), (3, 3), (6, 3), (9, 1)]);
-        assert_eq!(pieces(1024, 4), [(0, 256), (256, 256), (512, 256), (768, 256)]);
-        assert_eq!(pieces(2, 4), [(0, 1), (1, 1)], "processors beyond the data have none");
-        assert_eq!(pieces(0, 3), []);
+        assert_eq!(parts_of(10, 4), [(0, 3), (3, 3), (6, 3), (9, 1)]);
+        assert_eq!(parts_of(1024, 4), [(0, 256), (256, 256), (512, 256), (768, 256)]);
+        assert_eq!(parts_of(2, 4), [(0, 1), (1, 1)], "processors beyond the data have none");
+        assert_eq!(parts_of(0, 3), []);
     }
 
     #[test]

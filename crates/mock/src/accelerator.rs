@@ -279,7 +279,7 @@ impl MockAccelerator {
             }),
         };
         let addresses = addresses.iter().map(host).collect::<Result<Vec<u64>>>()?;
-        // Drop the weights: other forms of them would be in the host's memory, which is not the
+        // Drop the weights: prepacked forms of them would be in the host's memory, which is not the
         // mock's.
         let arguments = LaunchArguments { addresses: &addresses, weights: &[], ..arguments };
         self.host.launch(None, inside, arguments)

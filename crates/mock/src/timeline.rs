@@ -1,4 +1,4 @@
-//! The virtual clock: the start and end of each piece of work on the engines of the modelled
+//! The virtual clock: the start and end of each unit of work on the engines of the modelled
 //! device, independent of the timing of the host's threads.
 //!
 //! Work starts when the earlier work of its queue is done and an engine is free for its whole
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// nor search time grows with the device's running time.
 const MAX_INTERVALS: usize = 1024;
 
-/// A unit of the device that runs one piece of work at a time.
+/// An engine of the device, which runs one unit of work at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Engine {
     /// Copies from the host.
@@ -24,7 +24,7 @@ pub enum Engine {
     Compute(usize),
 }
 
-/// A piece of work on the timeline.
+/// A unit of work on the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     /// The queue; `None` for work that a thread waited for.
@@ -43,7 +43,7 @@ pub struct Slot {
     pub end: Duration,
 }
 
-/// The description of a piece of work in the log.
+/// The description of a unit of work in the log.
 #[derive(Default)]
 pub(crate) struct Work {
     pub name: String,

@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// A model of the scheduler's queue: the gate, the lock with the number of pending pieces of
+    /// A model of the scheduler's queue: the gate, the lock with the number of pending units of
     /// work, and the condition variable for workers and waiting threads.
     #[derive(Default)]
     struct Queue {

@@ -131,14 +131,14 @@ fn cotangents_of_slices_are_put_side_by_side() {
     // Zeros between, before and after the slices.
     joined(&[(0, 2), (4, 6)], 3);
     joined(&[(1, 2), (4, 5)], 5);
-    assert_eq!(of(&[(0, 2)]).0, OpCode::Pad, "a piece alone");
+    assert_eq!(of(&[(0, 2)]).0, OpCode::Pad, "a slice alone");
     // Overlapping slices are added.
     assert_eq!(of(&[(0, 3), (2, 6)]), (OpCode::Add, vec![OpCode::Pad; 2]));
     let (last, inputs) = of(&[(0, 3), (2, 4), (4, 6)]);
     assert_eq!(last, OpCode::Add);
     assert!(inputs.contains(&OpCode::Concat), "{inputs:?}");
     let (last, inputs) = of(&[(0, 3), (0, 6)]);
-    assert_eq!(last, OpCode::Add, "a piece and the whole");
+    assert_eq!(last, OpCode::Add, "a slice and the whole");
     assert!(inputs.contains(&OpCode::Pad), "{inputs:?}");
 }
 

@@ -45,7 +45,7 @@ pub enum DictKind {
     Default(Py<PyAny>),
 }
 
-/// The structure of a pytree. It is as deep as a tree that was taken apart, so recursion is bounded.
+/// The structure of a pytree. It is as deep as a tree that was flattened, so recursion is bounded.
 pub enum Structure {
     Leaf,
     Node { container: Container, children: Vec<Structure>, num_leaves: usize },
