@@ -219,7 +219,7 @@ impl Prepared {
                 (PreparedCore::Map(Box::new(map)), chunks)
             }
             Core::Reduce { .. } => match Short::of(kernel) {
-                Some(Short { kept: None, results }) => {
+                Some(Short { stored: None, results }) => {
                     let map = map::PreparedMap::new(&results, target);
                     let chunks = [map.chunks(), 0];
                     (PreparedCore::Map(Box::new(map)), chunks)

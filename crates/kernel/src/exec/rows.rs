@@ -298,8 +298,8 @@ impl RowPart {
         groups: &[usize],
         target: Target<'_>,
     ) -> SmallVec<[(RowPart, usize); 2]> {
-        if let Some(Short { kept, results }) = Short::of(part) {
-            let maps = kept.iter().chain([&results]);
+        if let Some(Short { stored, results }) = Short::of(part) {
+            let maps = stored.iter().chain([&results]);
             return maps
                 .map(|map| (RowPart::Map(Points::new(map, target)), map.points() / rows))
                 .collect();

@@ -20,7 +20,7 @@ const MAX_INSTS: usize = 320;
 /// A reduction as a map that computes its results, and, if values of the prologue are stored, a map
 /// that runs before it.
 pub(super) struct Short {
-    pub kept: Option<Kernel>,
+    pub stored: Option<Kernel>,
     pub results: Kernel,
 }
 
@@ -34,11 +34,11 @@ impl Short {
         }
         if stores.is_empty() {
             let results = unrolled(kernel, prologue, *value, *op)?;
-            return Some(Short { kept: None, results });
+            return Some(Short { stored: None, results });
         }
         // A first map computes the stored values element by element; the second one reads them.
         let store = stores.iter().find(|s| s.value == *value)?;
-        let kept = Kernel {
+        let stored = Kernel {
             parallel: kernel.extents.len(),
             core: Core::Map,
             body: prologue.clone(),
@@ -50,7 +50,7 @@ impl Short {
         let mut load = Block::default();
         let value = load.push(Inst::Load(AccessId(reading.accesses.len() as u32 - 1)));
         let results = unrolled(&reading, &load, value, *op)?;
-        Some(Short { kept: Some(kept), results })
+        Some(Short { stored: Some(stored), results })
     }
 }
 
