@@ -6,7 +6,7 @@ use girih_sync::OnceLock;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The most bytes of programs on disk, unless `GIRIH_CACHE_LIMIT` is set.
+/// The maximum number of bytes of programs on disk, unless `GIRIH_CACHE_LIMIT` is set.
 const LIMIT: u64 = 256 << 20;
 
 /// Whether programs are stored on disk.

@@ -29,7 +29,7 @@ enum Implementation {
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
 }
 
-/// The most memory for locals that a thread reuses for the next kernel.
+/// The maximum memory for locals that a thread reuses for the next kernel.
 const MAX_REUSED_BYTES: usize = 1 << 26;
 
 /// 64 bytes, aligned to a cache line.

@@ -38,10 +38,10 @@ use signature::{Bound, Signature};
 pub(crate) use splice::{kernels_of, operands_of, program_of, prune};
 use std::sync::Arc;
 
-/// The most kernels of an op.
+/// The maximum number of kernels of an op.
 const MAX_KERNELS: usize = 64;
 
-/// The most instructions of a block.
+/// The maximum number of instructions of a block.
 const MAX_INSTS: usize = 1024;
 
 /// The reverse-mode rule of an op: as [`CustomOp::vjp`].

@@ -56,7 +56,7 @@ fn product(sizes: impl Iterator<Item = usize>) -> u64 {
     sizes.fold(1, |product, size| product.saturating_mul(size as u64))
 }
 
-/// The most elements that a walk reaches.
+/// The maximum number of elements that a walk reaches.
 fn reach(kernel: &Kernel, access: &Access) -> u64 {
     let moves = access.strides.iter().zip(&kernel.extents).filter(|(stride, _)| **stride != 0);
     product(moves.map(|(_, &size)| size))

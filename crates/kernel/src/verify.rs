@@ -163,7 +163,7 @@ fn check_kernel(program: &Program, kernel: &Kernel) -> Check {
             require(fixed, || {
                 format!("V5: {lhs} (A) must not move along columns, nor {rhs} (B) along rows")
             })?;
-            types::matmul(*dtype)?;
+            types::gemm(*dtype)?;
         }
         Core::Scatter { mode, index, size, independent, .. } => {
             require(kernel.parallel == all, || "V1: a scatter must not reduce a dimension".into())?;

@@ -153,7 +153,7 @@ pub(crate) struct Code {
     pub core: Reg,
     /// The register of the results of each segment's fold, if a chain computes the requested fold.
     pub total: Option<Reg>,
-    /// The most points per call of the steps.
+    /// The maximum number of points per call of the steps.
     pub block: usize,
     /// Loop-invariant values are read as one element, never as a block.
     pub narrow: bool,

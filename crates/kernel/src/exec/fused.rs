@@ -14,14 +14,14 @@ use super::stream::{Fused, Stream};
 use super::walk::Walk;
 use smallvec::SmallVec;
 
-/// The fewest elements, over all streams that a function would follow, that are worth a call of
-/// their own; fewer elements are copied first.
+/// The minimum number of elements, over all streams that a function would follow, that are worth a
+/// call of their own; fewer elements are copied first.
 const WORTH: usize = 64;
 
 /// The largest stride, in elements, that a function reads.
 const FURTHEST: isize = 64;
 
-/// The most ops of one chain.
+/// The maximum number of ops of one chain.
 const LONGEST: usize = 400;
 
 /// A fold that a chain is to compute.

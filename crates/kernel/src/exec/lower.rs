@@ -60,7 +60,7 @@ pub(crate) struct Lower<'a> {
     kernel: &'a Kernel,
     order: &'a Order,
     target: Target<'a>,
-    /// The most points per call, if functions and reads across the rows do everything.
+    /// The maximum number of points per call, if functions and reads across the rows do everything.
     pub tile: usize,
     regs: Vec<Register>,
     places: Vec<Option<RegisterPlace>>,

@@ -20,8 +20,8 @@ pub(super) fn parallel_order(kernel: &Kernel) -> Order {
     kernel.extents[..kernel.parallel].iter().enumerate().map(Dim::whole).collect()
 }
 
-/// Lines of a tile, and the most elements of a line: a tile's operands stay in the L2 cache, and
-/// lines are long enough to be worth a call.
+/// Lines of a tile, and the maximum number of elements of a line: a tile's operands stay in the L2
+/// cache, and lines are long enough to be worth a call.
 const LINES: usize = 64;
 const LINE: usize = 512;
 /// The blocks of a tile that is not computed as a whole: 16 lines of 32 elements.

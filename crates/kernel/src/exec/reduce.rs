@@ -23,8 +23,8 @@ use std::ops::Range;
 /// enough for its lanes to stay in the cache.
 const ROW_BYTES: usize = 2048;
 
-/// The shortest row that is worth a function call, and the fewest elements for which a function is
-/// worth compiling if rows have at most half a block.
+/// The shortest row that is worth a function call, and the minimum number of elements for which a
+/// function is worth compiling if rows have at most half a block.
 const SHORTEST: usize = 64;
 const WORTH: usize = 1 << 12;
 

@@ -19,7 +19,7 @@ use std::ops::Range;
 /// The number of rows of A in a group of rows, if GEMMs are among the parts: they read the same B
 /// for each row.
 const GEMM_LINES: Range<usize> = 16..128;
-/// The most chunks of a kernel with GEMMs, which reuse packed B within a chunk.
+/// The maximum number of chunks of a kernel with GEMMs, which reuse packed B within a chunk.
 const MAX_GEMM_CHUNKS: usize = 16;
 
 enum RowPart {

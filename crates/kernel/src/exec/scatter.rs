@@ -26,7 +26,7 @@ use std::marker::PhantomData;
 
 /// The shortest row that is written as a row.
 const SHORTEST: usize = 8;
-/// The fewest elements of a row in a chunk.
+/// The minimum number of elements of a row in a chunk.
 const PART: usize = 64;
 
 /// Bytes zeroed per chunk of the first phase.

@@ -11,10 +11,10 @@ use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Val};
 use girih_ir::{DType, Literal, OpCode};
 use smallvec::SmallVec;
 
-/// The fewest results that are worth a program of so many instructions.
+/// The minimum number of results that are worth a program of so many instructions.
 const MIN_POINTS: usize = 16;
 
-/// The most instructions for all elements' prologues and their combination.
+/// The maximum number of instructions for all elements' prologues and their combination.
 const MAX_INSTS: usize = 320;
 
 /// A reduction as a map that computes its results, and, if values of the prologue are stored, a map

@@ -12,12 +12,12 @@ use girih_ir::Graph;
 
 /// How many kernels after a group's first one are considered.
 const HORIZON: usize = 128;
-/// The most parts of a kernel.
+/// The maximum number of parts of a kernel.
 const MAX_PARTS: usize = 64;
-/// The most elements of a small kernel: about as many as one thread computes in the time that it
-/// takes to start others.
+/// The maximum number of elements of a small kernel: about as many as one thread computes in the
+/// time that it takes to start others.
 const SMALL: usize = 1 << 12;
-/// The most elements of small kernels that are fused.
+/// The maximum number of elements of small kernels that are fused.
 const MAX_SMALL_ELEMENTS: usize = 1 << 15;
 
 /// Fuses the updates and the small kernels of a program.

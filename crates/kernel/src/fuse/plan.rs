@@ -18,7 +18,8 @@ use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-/// The most nodes of a kernel: bounds code size and the recursion depth of the builder.
+/// The maximum number of nodes of a kernel: bounds code size and the recursion depth of the
+/// builder.
 const MAX_NODES: u32 = 128;
 
 /// The longest chain of ops that several kernels may each compute.

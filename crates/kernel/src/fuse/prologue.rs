@@ -14,13 +14,14 @@ use girih_ir::{DType, Graph, NodeId};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The most elements of an operand for which a GEMM is sure to compute each element only once.
+/// The maximum number of elements of an operand for which a GEMM is sure to compute each element
+/// only once.
 const ONCE: usize = 1 << 22;
 
-/// The most rows: with more, B would be computed several times, while the cost of storing B is
-/// small relative to the GEMM.
+/// The maximum number of rows: with more, B would be computed several times, while the cost of
+/// storing B is small relative to the GEMM.
 const MAX_ROWS: usize = 512;
-/// The fewest rows of a bfloat16 GEMM for which packing for AMX pays.
+/// The minimum number of rows of a bfloat16 GEMM for which packing for AMX pays.
 const GROUPED_ROWS: usize = 16;
 
 /// The kernels that compute operands of one GEMM, by position.

@@ -21,9 +21,9 @@ use smallvec::{SmallVec, smallvec};
 
 /// How many kernels after a group's first one are considered.
 const HORIZON: usize = 32;
-/// The most parts of a kernel.
+/// The maximum number of parts of a kernel.
 const MAX_PARTS: usize = 16;
-/// The most elements of a row: intermediate rows should stay in the L2 cache.
+/// The maximum number of elements of a row: intermediate rows should stay in the L2 cache.
 const MAX_ROW: usize = 1 << 16;
 /// With fewer rows than this there is no parallelism over rows...
 const FEW_ROWS: usize = 16;
@@ -32,7 +32,7 @@ const MUCH: usize = 1 << 15;
 /// A GEMM is wide if its result has at least this many times the elements of its operands. Reading
 /// B once per few rows is then cheaper than storing the result.
 const WIDE: usize = 2;
-/// The most elements of B: it is read once per few rows.
+/// The maximum number of elements of B: it is read once per few rows.
 const MAX_RIGHT: usize = 1 << 22;
 
 /// A kernel, the nodes that it computes, and the buffers that it uses.

@@ -10,8 +10,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::thread::LocalKey;
 
-/// The most cached plans of a thread, and the most elements of their rows in total; at least one
-/// plan is cached.
+/// The maximum number of cached plans of a thread, and the maximum number of elements of their rows
+/// in total; at least one plan is cached.
 const KEPT: (usize, usize) = (16, 1 << 20);
 
 /// Real numbers whose transforms are taken.

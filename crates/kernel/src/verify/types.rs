@@ -50,7 +50,7 @@ pub(super) fn reduction(op: ReduceOp, dtype: DType) -> Check {
 }
 
 /// Checks a GEMM in that dtype.
-pub(super) fn matmul(dtype: DType) -> Check {
+pub(super) fn gemm(dtype: DType) -> Check {
     let matrix = TensorSpec::new([1, 1], dtype);
     gives(&OpCode::Matmul.into(), &[matrix.clone(), matrix], dtype)
 }
