@@ -352,9 +352,11 @@ impl Microkernel {
         at(B_ROW, e.bytes() / 4 * self.stored.size() * vector)
     }
 
-    /// True if the vector of B is an operand in memory of its only multiplication.
+    /// True if the vector of B is an operand in memory of its only multiplication. (The other factor
+    /// is then in a register: an instruction has one operand in memory.)
     fn multiplies_in_memory(&self, vector: usize) -> bool {
         let once = self.mr == 1 && self.stored == Stored::F32 && !self.packs_b;
+        let once = once && !self.broadcasts_in_place();
         let whole = !self.b_in_place || self.lanes(vector) == Lanes::All;
         once && self.indirect.is_none() && whole
     }
