@@ -28,6 +28,7 @@ mod describe;
 mod dots;
 mod indirect;
 mod integers;
+mod microkernels;
 mod operand;
 mod pack;
 mod pack_avx2;
@@ -42,9 +43,8 @@ mod split_k;
 #[cfg(test)]
 mod tests;
 
-use crate::jit::microkernel::{
-    Function, LANES, Microkernel, MicrokernelCall, Stored, reads_in_place,
-};
+use crate::jit::microkernel::{Function, Stored};
+use crate::jit::tile_shapes::reads_in_place;
 use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
@@ -53,6 +53,7 @@ use blocking::Blocking;
 use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use indirect::IndirectB;
+use microkernels::{Microkernels, microkernels};
 use operand::{CMatrix, CTile, Operand};
 use pack::{PackBlock, pack};
 use prepacked::PrepackedB;
@@ -95,9 +96,6 @@ thread_local! {
     static SPLIT_K_RESULTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     static PROLOGUE_BLOCK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
-
-/// Micro-kernels, indexed by `[last panel][tall tile]`.
-type Microkernels = [[Option<Function<MicrokernelCall>>; 2]; 2];
 
 /// A GEMM that is ready to run: blocking, operands and generated code.
 pub(crate) struct Gemm {
@@ -582,37 +580,4 @@ impl Gemm {
         let job: &crate::pool::Job<'_> = &|i, s| job(i, s);
         pool.run(chunks.div_ceil(at_once), cost_ns, job)
     }
-}
-
-/// The micro-kernels of a blocking.
-fn microkernels(
-    blocking: &Blocking,
-    n: usize,
-    stored: Stored,
-    direct: bool,
-    a_in_place: bool,
-) -> Option<Microkernels> {
-    let of_last = n - (blocking.n_panels - 1) * blocking.nr();
-    let (last, tail) = (of_last.div_ceil(LANES), (of_last - 1) % LANES + 1);
-    let packs_b = direct && blocking.max_chunk_tiles() > 1;
-    let mut out: Microkernels = Default::default();
-    for (i, vectors, tail) in [(0, blocking.nr_vectors, LANES), (1, last, tail)] {
-        for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
-            let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
-            if needed {
-                let kernel = Microkernel {
-                    mr: rows,
-                    vectors,
-                    tail,
-                    stored,
-                    b_in_place: direct,
-                    packs_b,
-                    a_in_place,
-                    indirect: None,
-                };
-                out[i][j] = Some(kernel.compile()?);
-            }
-        }
-    }
-    Some(out)
 }

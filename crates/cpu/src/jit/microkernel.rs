@@ -36,36 +36,6 @@ const C: Gpr = Gpr(8);
 const LDC: Gpr = Gpr(9);
 const SCRATCH: Gpr = Gpr(0);
 
-/// The most rows (mr) of a micro-kernel of so many vectors, on this machine.
-pub(crate) fn max_mr(nr_vectors: usize) -> usize {
-    let avx512 = [16, 14, 9, 6, 5, 4, 3, 2];
-    let avx2 = [6, 2, 1, 1, 1, 1, 1, 1];
-    let rows = if level() >= Isa::Avx512 { avx512 } else { avx2 };
-    rows[nr_vectors.clamp(1, 8) - 1]
-}
-
-/// The most vectors (nr / 16) of a micro-kernel of so many rows, on this machine.
-pub(crate) fn max_nr_vectors(rows: usize) -> usize {
-    match rows {
-        1 if level() < Isa::Avx512 => 6,
-        2 if level() < Isa::Avx512 => 2,
-        _ if level() < Isa::Avx512 => 1,
-        1 | 2 => 8,
-        3 => 7,
-        4 => 6,
-        5 => 5,
-        6 => 4,
-        7..=9 | 15 | 16 => 3,
-        _ => 2,
-    }
-}
-
-/// True if B in memory can be read by vectors, `n` columns in all: AVX2 has masked loads of 32-bit
-/// elements only.
-pub(crate) fn reads_in_place(stored: Stored, n: usize) -> bool {
-    level() >= Isa::Avx512 || stored.size() == 4 || n.is_multiple_of(vector::lanes(Isa::Avx2))
-}
-
 /// The shape and operands of a micro-kernel: mr rows by `vectors` vectors of 16 columns (nr / 16),
 /// the last of which has `tail` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -449,6 +419,7 @@ impl Microkernel {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::jit::tile_shapes::reads_in_place;
     use crate::jit::{as_if, on_each_level};
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 

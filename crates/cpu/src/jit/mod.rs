@@ -51,6 +51,8 @@ mod symbols;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod tile_shapes;
+#[cfg(target_arch = "x86_64")]
 mod trace;
 #[cfg(target_arch = "x86_64")]
 mod vector;
