@@ -38,8 +38,8 @@ pub(crate) fn install() -> Result<()> {
     tuning::install(calibrated).map_err(|error| Error::Configuration {
         variable: tuning::VARIABLE,
         value: error.text,
-        expected: "NAME=VALUE with whole numbers above zero, separated by commas; `girih info` prints \
-                   the names",
+        expected: "NAME=VALUE with whole numbers, above zero for most names, separated by commas; \
+                   `girih info` prints the names",
     })
 }
 

@@ -1,15 +1,17 @@
 //! The host device: its memory is a reserved address range of the process, and launches run on the
 //! calling thread and the kernel pool.
 
+use crate::affinity::available;
+use crate::memory::{Memory, affordable, memory_of_machine};
 use crate::pool::watched;
 use crate::prepacked::{LaunchWeights, PrepackedBytes, PrepackedStore};
 use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
+use girih_kernel::tuning::tuning;
 use girih_runtime::{
     AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
     LoadedProgram, Properties, Result, StridedCopy, Value,
 };
-use memmap2::{MmapMut, MmapOptions};
 use std::sync::Arc;
 
 /// The CPU of this process as a device.
@@ -17,9 +19,8 @@ pub struct HostDevice {
     properties: Properties,
     allocator: Arc<Allocator>,
     pool: &'static Pool,
-    /// Reserved, not committed: pages are committed when they are first touched, and stay.
-    #[allow(dead_code, reason = "holds the mapping that `addresses` points into")]
-    memory: MmapMut,
+    /// The memory that `addresses` points into.
+    memory: Arc<Memory>,
     addresses: AddressMap,
     prepacked: PrepackedBytes,
 }
@@ -80,21 +81,15 @@ impl HostDevice {
             None => memory_of_machine(),
         };
         let size = whole_pages(size).unwrap_or(size);
-        let mut memory =
-            MmapOptions::new().len(size).no_reserve_swap().map_anon().map_err(|e| {
-                Error::Launch {
+        let memory =
+            Memory::reserve(size, affordable(tuning().touched_bytes.max(tuning().early_bytes)))
+                .map_err(|e| Error::Launch {
                     operation: "reserving memory".into(),
                     device: name.clone(),
                     reason: format!("{size} bytes: {e}; set {MEMORY_LIMIT} to less"),
-                }
-            })?;
-        #[cfg(target_os = "linux")]
-        {
-            // Fewer page faults on first touch; the system may lack huge pages.
-            let _ = memory.advise(memmap2::Advice::HugePage);
-        }
+                })?;
         let allocator = Allocator::new(id, name.as_str(), &[size]);
-        let addresses = allocator.map_at(&[memory.as_mut_ptr() as u64]);
+        let addresses = memory.addresses(&allocator);
         Ok(HostDevice {
             properties: Properties {
                 name,
@@ -106,7 +101,7 @@ impl HostDevice {
             },
             allocator,
             pool,
-            memory,
+            memory: Arc::new(memory),
             addresses,
             prepacked: PrepackedBytes::default(),
         })
@@ -146,6 +141,14 @@ impl HostDevice {
         })
     }
 
+    /// Starts a thread that touches the first pages of the memory, so that the first programs find
+    /// them there. On one processor there is nothing to gain.
+    pub(crate) fn touch_later(&self) {
+        if available() > 1 {
+            self.memory.touch_later(tuning().early_bytes);
+        }
+    }
+
     /// Bytes of all prepacked weights.
     pub(crate) fn prepacked_bytes(&self) -> &PrepackedBytes {
         &self.prepacked
@@ -166,18 +169,6 @@ pub(crate) fn parse_bytes(text: &str) -> Option<usize> {
         _ => (text, 0),
     };
     digits.trim().parse::<usize>().ok()?.checked_mul(1 << shift).filter(|&n| n > 0)
-}
-
-/// The smaller of the machine's memory and the control group's limit.
-fn memory_of_machine() -> usize {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = meminfo
-        .lines()
-        .find_map(|l| l.strip_prefix("MemTotal:"))
-        .and_then(|l| l.trim().strip_suffix("kB")?.trim().parse::<usize>().ok())
-        .map_or(16 << 30, |kb| kb << 10);
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
-    group.trim().parse::<usize>().map_or(total, |limit| limit.min(total))
 }
 
 impl Device for HostDevice {
@@ -237,6 +228,12 @@ impl Device for HostDevice {
             // both ranges, which do not overlap, and nothing else runs on the target.
             unsafe { self.copy(from as *const u8, to as *mut u8, copy.run) }
         })
+    }
+
+    fn warm_up(&self) -> Result<()> {
+        self.pool.start();
+        self.memory.touch();
+        Ok(())
     }
 
     fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {

@@ -25,6 +25,7 @@ mod gemm;
 mod jit;
 mod kernel;
 mod matmul;
+mod memory;
 pub mod pool;
 mod prepacked;
 mod threads;
@@ -59,7 +60,11 @@ pub fn executor() -> Result<PlanExecutor> {
 pub fn executor_of(number: usize) -> Result<PlanExecutor> {
     check_environment()?;
     let disk = cache_directory::open(&HostBackend)?;
-    Ok(PlanExecutor::new(Arc::new(HostDevice::numbered(number)?), Arc::new(HostBackend), disk))
+    let device = HostDevice::numbered(number)?;
+    if number == 0 {
+        device.touch_later();
+    }
+    Ok(PlanExecutor::new(Arc::new(device), Arc::new(HostBackend), disk))
 }
 
 /// Fails for invalid environment variables of this crate. Computes the tuning parameters, which may

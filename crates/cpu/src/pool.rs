@@ -190,6 +190,11 @@ impl Pool {
         unsafe { &*self.team.load(Acquire) }
     }
 
+    /// Starts the workers that do not run yet; otherwise the first job for several threads does.
+    pub fn start(&self) {
+        self.team().start();
+    }
+
     /// Wakes parked workers if the total time of the following work is long enough, so that they
     /// are awake when it begins. Call once before a sequence of jobs.
     pub fn prepare(&self, total_ns: u64) {

@@ -22,13 +22,16 @@ pub const VARIABLE: &str = "GIRIH_TUNING";
 /// `GIRIH_TUNING` names an unknown parameter, or gives a parameter an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{VARIABLE} has {text:?}; expected NAME=VALUE with a whole number from 1 to {MOST}, separated by commas, and the names {}",
-    names()
+    "{VARIABLE} has {text:?}; expected NAME=VALUE with a whole number from 1 (for {} from 0) to {MOST}, separated by commas, and the names {}",
+    OPTIONAL.join(" and "), names()
 )]
 pub struct InvalidTuning {
     /// The invalid part.
     pub text: String,
 }
+
+/// The parameters that may be 0, which switches off what they are the size of.
+const OPTIONAL: [&str; 2] = ["touched_bytes", "early_bytes"];
 
 /// The largest value of a parameter: the product of two does not overflow.
 const MOST: usize = 1 << 31;
@@ -85,6 +88,12 @@ parameters! { machine;
     spin_ns = (10 * machine.wake_ns).clamp(50_000, 500_000);
     /// Bytes of a packed block of B of a GEMM (`kc` rows of `nc` columns): half of the L2 cache.
     gemm_block_bytes = (machine.l2_bytes / 2).clamp(64 << 10, 1 << 20);
+    /// Bytes of the device's memory that a warm-up touches before they are used, at most a sixteenth
+    /// of the free memory; 0 for none.
+    touched_bytes = (2 * machine.l3_bytes).clamp(32 << 20, 64 << 20);
+    /// Bytes that a thread touches without a warm-up, when the device is made; 0 for none. On two
+    /// processors this made first programs slower, because the threads of kernels want both.
+    early_bytes = 0;
 }
 
 impl Tuning {
@@ -97,7 +106,8 @@ impl Tuning {
             let (name, value) = part.split_once('=').ok_or_else(invalid)?;
             let value: usize = value.trim().parse().map_err(|_| invalid())?;
             let parameter = self.get_mut(name.trim()).ok_or_else(invalid)?;
-            if !(1..=MOST).contains(&value) {
+            let least = usize::from(!OPTIONAL.contains(&name.trim()));
+            if !(least..=MOST).contains(&value) {
                 return Err(invalid());
             }
             *parameter = value;

@@ -352,6 +352,10 @@ impl Device for MockAccelerator {
         Ok(())
     }
 
+    fn warm_up(&self) -> Result<()> {
+        self.host.warm_up()
+    }
+
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {
         binary.downcast_ref::<MockBinary>().map(MockBinary::image)
     }

@@ -129,6 +129,10 @@ impl<H: Hooks> Device for Wrapped<H> {
         self.inside.initialize(packet)
     }
 
+    fn warm_up(&self) -> Result<()> {
+        self.inside.warm_up()
+    }
+
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {
         self.inside.image(binary)
     }

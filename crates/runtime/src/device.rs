@@ -175,6 +175,14 @@ pub trait Device: Send + Sync {
         })
     }
 
+    /// Prepares what the first launches would otherwise wait for, such as threads and pages of
+    /// memory.
+    ///
+    /// Errors: those of the device.
+    fn warm_up(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The bytes of a binary to copy to device memory before it is loaded; `None` for devices that
     /// do not keep programs in device memory.
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {

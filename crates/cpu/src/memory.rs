@@ -1,0 +1,231 @@
+//! The memory of a host device: a reserved range of addresses, whose pages the system provides when
+//! they are first touched. A page fault takes longer than most kernels take to fill the page, so a
+//! warm-up touches the first pages ahead of their use, and so does a thread, if a parameter asks for
+//! it. The allocator gives the lowest free addresses first, so these pages are used first.
+//!
+//! Touching does not change what a page contains, so it needs no order with writers. The thread runs
+//! only on processors that nobody else wants. It holds no lock, and the child of a fork depends on no
+//! thread of its parent: the child gets pages that the parent has not touched when it writes there.
+
+use girih_runtime::{AddressMap, Allocator};
+use memmap2::{MmapMut, MmapOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// Size of a huge page, in bytes: the system provides so much at a time.
+const STEP: usize = 1 << 21;
+/// Size of a page where the system has no huge page.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+const SMALLEST_PAGE: usize = 4096;
+/// The part of the free memory that may be touched ahead.
+const SHARE: usize = 16;
+
+/// A reserved range of addresses.
+pub(crate) struct Memory {
+    range: MmapMut,
+    /// The number of bytes at the start of the range that are touched ahead.
+    ahead: usize,
+    /// The start of the first step that no thread has taken.
+    next: AtomicUsize,
+    /// Whether touching has begun.
+    begun: AtomicBool,
+}
+
+impl Memory {
+    /// Reserves `size` bytes, of which up to `ahead` bytes are touched ahead when
+    /// [`Memory::touch_later`] or [`Memory::touch`] is called.
+    ///
+    /// Errors: those of the system.
+    pub fn reserve(size: usize, ahead: usize) -> std::io::Result<Memory> {
+        let range = MmapOptions::new().len(size).no_reserve_swap().map_anon()?;
+        #[cfg(target_os = "linux")]
+        {
+            // Fewer page faults on first touch; the system may lack huge pages.
+            let _ = range.advise(memmap2::Advice::HugePage);
+        }
+        let ahead = ahead.min(size) / STEP * STEP;
+        Ok(Memory { range, ahead, next: AtomicUsize::new(0), begun: AtomicBool::new(false) })
+    }
+
+    /// The addresses of the blocks of an allocator with this memory as its only region.
+    pub fn addresses(&self, allocator: &Allocator) -> AddressMap {
+        allocator.map_at(&[self.range.as_ptr() as u64])
+    }
+
+    /// Starts a thread that touches the first pages, `bytes` at most; a second call has no effect.
+    /// The thread ends early when the memory is dropped.
+    pub fn touch_later(self: &Arc<Memory>, bytes: usize) {
+        let bytes = bytes.min(self.ahead);
+        if bytes < STEP || self.begun.swap(true, Relaxed) {
+            return;
+        }
+        let memory = Arc::downgrade(self);
+        let touch = move || {
+            run_when_idle();
+            while memory.upgrade().is_some_and(|memory| memory.touch_next(bytes)) {}
+        };
+        // Without the thread, pages are touched when they are first used.
+        let _ = std::thread::Builder::new().name("girih-memory".into()).spawn(touch);
+    }
+
+    /// Touches the first pages instead of the thread, and returns when all of them are there.
+    pub fn touch(&self) {
+        self.begun.store(true, Relaxed);
+        // The thread takes no further step. One that it has taken may be unfinished, and stays so
+        // after a fork; so all pages are asked for. Where they are there, this takes microseconds.
+        self.next.store(self.ahead, Relaxed);
+        self.provide(0, self.ahead);
+    }
+
+    /// Touches the next step; false if it does not begin before `end`, or the system cannot do it.
+    fn touch_next(&self, end: usize) -> bool {
+        let next = |at: usize| (at < end).then_some(at + STEP);
+        let taken = self.next.fetch_update(Relaxed, Relaxed, next);
+        taken.is_ok_and(|at| self.touch_pages(at, STEP))
+    }
+
+    /// Touches each page of a part of the range by a write that changes nothing. Unlike a call of the
+    /// system for the whole part, a page fault takes no lock of the process's address space, for
+    /// which threads that make code executable would wait.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    fn touch_pages(&self, at: usize, len: usize) -> bool {
+        debug_assert!(at + len <= self.range.len());
+        for page in (at..at + len).step_by(SMALLEST_PAGE) {
+            // SAFETY: the byte is in the range. The instruction writes the value that it reads, in
+            // one step, so neither this nor another thread can tell that it ran.
+            unsafe {
+                let byte = self.range.as_ptr().add(page);
+                std::arch::asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack));
+            }
+        }
+        true
+    }
+
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    fn touch_pages(&self, at: usize, len: usize) -> bool {
+        self.provide(at, len)
+    }
+
+    /// Makes the system provide the pages of a part of the range; false if it cannot.
+    #[cfg(target_os = "linux")]
+    fn provide(&self, at: usize, len: usize) -> bool {
+        len > 0 && self.range.advise_range(memmap2::Advice::PopulateWrite, at, len).is_ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn provide(&self, _: usize, _: usize) -> bool {
+        false
+    }
+}
+
+/// Lets the system run this thread only where no other thread wants to run: workers of the pool are
+/// bound to their processors, and would wait for the thread instead of moving away.
+fn run_when_idle() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the parameter is plain data. The call reads it, and changes this thread alone; if it
+    // fails, the thread runs like others.
+    unsafe {
+        let parameter: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter);
+    }
+}
+
+/// How many bytes of memory a process may touch ahead if it would like `wanted`.
+pub(crate) fn affordable(wanted: usize) -> usize {
+    wanted.min(free_memory() / SHARE)
+}
+
+/// The memory that is free on the machine, within the control group's limit; 0 if it is unknown.
+fn free_memory() -> usize {
+    let free = meminfo("MemAvailable:").unwrap_or(0);
+    let group = |name: &str| {
+        let text = std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
+        text.trim().parse::<usize>().ok()
+    };
+    let left = group("memory.max")
+        .map(|most| most.saturating_sub(group("memory.current").unwrap_or(most)));
+    left.unwrap_or(usize::MAX).min(free)
+}
+
+/// The smaller of the machine's memory and the control group's limit.
+pub(crate) fn memory_of_machine() -> usize {
+    let total = meminfo("MemTotal:").unwrap_or(16 << 30);
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
+    group.trim().parse::<usize>().map_or(total, |limit| limit.min(total))
+}
+
+/// An entry of the system's table of memory, in bytes.
+fn meminfo(name: &str) -> Option<usize> {
+    let table = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = table.lines().find_map(|line| line.strip_prefix(name))?;
+    let kilobytes = line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?;
+    kilobytes.checked_mul(1 << 10)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// The bytes of a range that the process has.
+    fn resident(memory: &Memory) -> usize {
+        let mut pages = vec![0u8; memory.range.len() / 4096];
+        let start = memory.range.as_ptr() as *mut libc::c_void;
+        // SAFETY: the range is mapped, and there is a byte for each of its pages of 4096 bytes or
+        // more.
+        let status = unsafe { libc::mincore(start, memory.range.len(), pages.as_mut_ptr()) };
+        assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+        pages.iter().filter(|page| **page & 1 != 0).count() * 4096
+    }
+
+    /// Whether this system provides pages on request.
+    fn provides() -> bool {
+        Memory::reserve(STEP, STEP).unwrap().provide(0, STEP)
+    }
+
+    #[test]
+    fn the_first_pages_are_touched_and_no_others() {
+        let memory = Memory::reserve(8 * STEP, 3 * STEP + 1).unwrap();
+        assert_eq!(resident(&memory), 0);
+        memory.touch();
+        assert_eq!(resident(&memory), if provides() { 3 * STEP } else { 0 });
+        let none = Memory::reserve(STEP, 0).unwrap();
+        none.touch();
+        assert_eq!(resident(&none), 0);
+    }
+
+    #[test]
+    fn contents_stay_while_another_thread_touches_their_pages() {
+        let memory = Arc::new(Memory::reserve(16 * STEP, 16 * STEP).unwrap());
+        let start = memory.range.as_ptr() as usize;
+        memory.touch_later(usize::MAX);
+        for at in (0..16 * STEP).step_by(512) {
+            // SAFETY: within the range, which only this thread writes.
+            unsafe { *((start + at) as *mut u8) = at as u8 / 2 + 1 };
+        }
+        memory.touch();
+        for at in (0..16 * STEP).step_by(512) {
+            // SAFETY: as above.
+            assert_eq!(unsafe { *((start + at) as *const u8) }, at as u8 / 2 + 1);
+        }
+        memory.touch_later(usize::MAX);
+    }
+
+    #[test]
+    fn dropping_the_memory_ends_the_thread() {
+        let memory = Arc::new(Memory::reserve(1 << 30, 1 << 30).unwrap());
+        memory.touch_later(usize::MAX);
+        let weak = Arc::downgrade(&memory);
+        drop(memory);
+        let patience = std::time::Instant::now();
+        while weak.strong_count() > 0 && patience.elapsed().as_secs() < 60 {
+            std::thread::yield_now();
+        }
+        assert_eq!(weak.strong_count(), 0, "the thread keeps the memory only during a step");
+    }
+
+    #[test]
+    fn what_is_touched_ahead_is_a_part_of_the_free_memory() {
+        assert_eq!(affordable(0), 0);
+        assert!(affordable(usize::MAX) <= memory_of_machine() / SHARE);
+    }
+}
