@@ -46,6 +46,7 @@ from .devices import (
     devices,
     memory_stats,
     reset_peak_memory_stats,
+    warmup,
 )
 from .dtypes import (
     __array_namespace_info__,
@@ -314,6 +315,7 @@ __all__ = [
     "text_to_graph",
     "tree",
     "value_and_grad",
+    "warmup",
     "with_passes",
     "without_passes",
 ]

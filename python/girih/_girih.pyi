@@ -4746,6 +4746,8 @@ def vecdot(x1: _TensorLike, x2: _TensorLike, /, *, axis: int | Sequence[int] = .
     """Sums of products along an axis, the last by default; the other axes broadcast."""
 def vstack(tensors: Sequence[_TensorLike]) -> Tensor:
     """Tensors below one another along the first axis; those of one axis are rows."""
+def warm_up(device: Any | None = None) -> None:
+    """Prepares a device, the current one if none is given, for the first programs."""
 def weak(tensor: Tensor) -> WeakTensor:
     """A tensor without keeping it."""
 @overload

@@ -7,7 +7,15 @@ from typing import NamedTuple
 from . import _girih
 from .scopes import Scope
 
-__all__ = ["Device", "MemoryStats", "device", "devices", "memory_stats", "reset_peak_memory_stats"]
+__all__ = [
+    "Device",
+    "MemoryStats",
+    "device",
+    "devices",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "warmup",
+]
 
 
 class MemoryStats(NamedTuple):
@@ -145,3 +153,30 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
         True
     """
     _girih.reset_peak_memory(device)
+
+
+def warmup(device: Device | str | None = None) -> None:
+    """Prepares a device, so that the first programs do not wait for it.
+
+    It starts the threads of kernels, measures the machine unless an earlier process has done so,
+    and makes the system provide the memory that programs use first. Without this call the first
+    programs do all of it. It runs and compiles no program:
+    :func:`compile_only` compiles the graph of tensors in the background, and ``lower(...)`` of a
+    compiled function, followed by ``compile()``, compiles it for given arguments. The memory does
+    not count as used in :func:`memory_stats`.
+
+    Args:
+        device: A device or its name; None for the current one.
+
+    Raises:
+        DeviceError: There is no such device.
+        EvaluationError: The environment does not allow the device to be set up.
+
+    Example:
+        >>> import girih as gr
+        >>> before = gr.memory_stats().in_use
+        >>> gr.warmup()
+        >>> gr.memory_stats().in_use == before
+        True
+    """
+    _girih.warm_up(device)

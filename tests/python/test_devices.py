@@ -151,6 +151,50 @@ def test_memory_statistics_count_blocks_in_use():
     np.testing.assert_equal(after.blocks, before.blocks)
 
 
+def test_warming_up_uses_no_memory_and_compiles_nothing():
+    gr.reset_peak_memory_stats()
+    memory, programs = gr.memory_stats(), gr.cache_stats()
+    for device in [None, "cpu", gr.devices()[0], "mock"]:
+        assert gr.warmup(device) is None
+    assert gr.memory_stats() == memory
+    assert gr.cache_stats()["compiles"] == programs["compiles"]
+    with pytest.raises(gr.errors.DeviceError, match="gpu"):
+        gr.warmup("gpu")
+    with pytest.raises(gr.errors.DeviceError, match="lambda"):
+        gr.warmup(lambda x: x + 1)
+
+
+WARM = """
+import os, resource, girih as gr
+gr.warmup()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+pid = os.fork()
+if not pid:
+    gr.warmup()
+    os._exit(0 if gr.eval(gr.ones([1 << 16]) + 1).sum().item() == 2 << 16 else 1)
+assert os.waitpid(pid, 0)[1] == 0
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems provide pages on use")
+def test_pages_are_touched_ahead_within_the_limit_of_memory():
+    def kilobytes(touched, **environment):
+        env = {
+            **os.environ,
+            "GIRIH_TUNING": f"touched_bytes={touched},early_bytes=0",
+            **environment,
+        }
+        ran = subprocess.run([sys.executable, "-c", WARM], env=env, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        return int(ran.stdout)
+
+    nothing = kilobytes(0)
+    some = kilobytes(64 << 20)
+    # A system that cannot provide pages on request touches none; where memory is short, fewer.
+    assert some < nothing + (66 << 10)
+    assert kilobytes(64 << 20, GIRIH_MEMORY_LIMIT="8M") < nothing + (10 << 10)
+
+
 CREATED = {
     "zeros": lambda **kw: gr.zeros((2, 3), **kw),
     "ones": lambda **kw: gr.ones(3, **kw),

@@ -212,6 +212,21 @@ pub fn memory_stats(device: Option<Device>) -> Result<MemoryStats> {
     Ok(device.executor()?.runtime().device().allocator().stats())
 }
 
+/// Prepares a device, the current one for `None`, so that the first programs do not wait for it:
+/// starts the threads of kernels, measures the machine unless that is on file, and touches the
+/// pages of memory that programs use first. Programs are compiled by [`crate::compile_only`].
+///
+/// ```
+/// girih::warm_up(None)?;
+/// # Ok::<(), girih::Error>(())
+/// ```
+///
+/// Errors: if the environment variables do not allow the device to be set up; those of the device.
+pub fn warm_up(device: Option<Device>) -> Result<()> {
+    let device = device.unwrap_or_else(|| Context::current().device());
+    Ok(device.executor()?.runtime().device().warm_up()?)
+}
+
 /// Whether the current device is the host, whose memory arrays can share.
 ///
 /// Errors: those of the first evaluation, if an environment variable is invalid.

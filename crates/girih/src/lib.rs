@@ -76,6 +76,7 @@ pub use cut::graph_of;
 pub use data::{Data, Element};
 pub use devices::{
     Device, DeviceInfo, DeviceScope, devices, memory_stats, register_device, shares_host_memory,
+    warm_up,
 };
 pub use display::{PrintOptions, print_options, set_print_options};
 pub use error::{Error, Result};

@@ -80,10 +80,20 @@ fn reset_peak_memory(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> 
     girih::reset_peak_memory(device.map(|d| d.0)).py()
 }
 
+/// Prepares a device, the current one if none is given, for the first programs. Returns: None.
+#[pyfunction]
+#[pyo3(signature = (device=None))]
+fn warm_up(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
+    sync(py);
+    let device = device.map(|d| d.0).unwrap_or_else(|| Context::current().device());
+    py.detach(|| girih::warm_up(Some(device))).py()
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(check_device, m)?)?;
     m.add_function(wrap_pyfunction!(device_name, m)?)?;
     m.add_function(wrap_pyfunction!(devices, m)?)?;
     m.add_function(wrap_pyfunction!(memory_stats, m)?)?;
+    m.add_function(wrap_pyfunction!(warm_up, m)?)?;
     m.add_function(wrap_pyfunction!(reset_peak_memory, m)?)
 }

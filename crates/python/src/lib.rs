@@ -121,6 +121,7 @@ const INTERNAL: &[&str] = &[
     "record_scan",
     "record_while_loop",
     "reset_peak_memory",
+    "warm_up",
     "check_device",
     "device_name",
     "devices",
