@@ -559,7 +559,7 @@ class ExecutorHandle:
         timeout_seconds: float,
         passes: Sequence[GraphPass],
     ) -> ExecutorHandle: ...
-    def cache_stats(self) -> dict[str, int]:
+    def cache_stats(self) -> dict[str, float]:
         """Counts of what it has compiled and run."""
     def cancel_all(self) -> None:
         """Stops what is under way or queued."""
@@ -1852,8 +1852,12 @@ class TimelineHandle:
     """What the process does between the start and the stop."""
 
     def __new__(cls) -> TimelineHandle: ...
+    def compile_time_ms(self) -> float:
+        """Milliseconds of the spans that compile."""
     def dropped(self) -> int:
         """How many of the earliest spans were dropped because there were too many."""
+    def execution_time_ms(self) -> float:
+        """Milliseconds of all other spans."""
     def save(self, /, path: str | PathLike[str]) -> None:
         """Writes the spans in Chrome's trace event format."""
     def spans(
@@ -1949,6 +1953,9 @@ class TracedFunction:
         """The outputs at these arguments, with these values of the tensors outside that the program
         needs.
         """
+    @property
+    def compile_time_ms(self) -> float:
+        """Milliseconds of compiling the program, or of finding it in the caches."""
     def differs(self, /, outside: Sequence[Tensor]) -> int | None:
         """The first of the tensors outside that is not as it was traced; None if all are."""
     def export(
@@ -2329,7 +2336,7 @@ def broadcast_to(
     *sizes: int | Sequence[int],
 ) -> Tensor:
     """Stretched to a shape."""
-def cache_stats() -> dict[str, int]:
+def cache_stats() -> dict[str, float]:
     """Counts of everything compiled and run."""
 def capture(
     outputs: Sequence[Tensor],

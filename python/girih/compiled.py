@@ -190,6 +190,13 @@ class CompiledFunction(_girih.CompiledCall):
         return sum(len(programs) for programs in self._programs.values())
 
     @property
+    def compile_time_ms(self) -> float:
+        """Milliseconds of compiling the programs for the sizes of their calls, or of finding them
+        in the caches; tracing and running are not in it."""
+        programs = (p for programs in self._programs.values() for p in programs)
+        return sum(program.traced.compile_time_ms for program in programs)
+
+    @property
     def guards(self) -> list[list[str]]:
         """The guards of each program: the conditions on symbolic sizes under which it is valid."""
         return [p.traced.guards for programs in self._programs.values() for p in programs]

@@ -55,6 +55,16 @@ class Profile(NamedTuple):
     stages: dict[str, float]
     kernels: list[tuple[str, float]]
 
+    @property
+    def compile_time_ms(self) -> float:
+        """Milliseconds of the stages that compile: optimization, codegen and compile."""
+        return sum(self.stages[name] for name in ("optimization", "codegen", "compile"))
+
+    @property
+    def execution_time_ms(self) -> float:
+        """Milliseconds of the execution stage, in which no program is compiled."""
+        return self.stages["execution"]
+
 
 class Executor:
     """Runs programs by its configuration, with its own program cache.
@@ -142,7 +152,7 @@ class Executor:
         """Drops compiled programs; running programs are not affected."""
         self._handle.clear_cache()
 
-    def cache_stats(self) -> dict[str, int]:
+    def cache_stats(self) -> dict[str, float]:
         """The counters of :func:`girih.cache_stats` for this executor alone."""
         return self._handle.cache_stats()
 

@@ -269,15 +269,16 @@ def current_graph() -> Graph:
     return _girih.current_graph()
 
 
-def cache_stats() -> dict[str, int]:
+def cache_stats() -> dict[str, float]:
     """Counters since the process began, of this context's executor.
 
     Returns:
         ``hits``, ``misses`` and ``compiles`` of the program cache, ``disk_hits`` (programs that an
         earlier process had compiled), ``bindings`` (programs of :func:`compile` that were bound to
-        new sizes), ``cached_kernels`` and ``cache_size_bytes`` (the current contents of the cache),
-        ``kernels_launched``, ``nodes_recorded``, ``runs`` (programs executed) and
-        ``peak_memory_bytes``.
+        new sizes), ``compile_time_ms`` (the milliseconds of compiling, binding and loading from
+        disk, on all threads, without running; :func:`profile` measures runs), ``cached_kernels``
+        and ``cache_size_bytes`` (the current contents of the cache), ``kernels_launched``,
+        ``nodes_recorded``, ``runs`` (programs executed) and ``peak_memory_bytes``.
     """
     return _girih.cache_stats()
 

@@ -65,6 +65,16 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
         return [Span(*row) for row in self._handle.spans()]
 
     @property
+    def compile_time_ms(self) -> float:
+        """Milliseconds of the spans that compile, of all threads."""
+        return self._handle.compile_time_ms()
+
+    @property
+    def execution_time_ms(self) -> float:
+        """Milliseconds of all other spans: kernels, copies and host functions, of all streams."""
+        return self._handle.execution_time_ms()
+
+    @property
     def dropped(self) -> int:
         """The number of spans that were dropped, oldest first, because there were more than a
         million."""

@@ -51,6 +51,49 @@ def test_copies_and_compilations() -> None:
     assert any(s.bytes == 4000 and s.stream == 0 for s in uploads), "a copy of the stream"
 
 
+def test_compile_time_is_apart_from_execution_time() -> None:
+    def total() -> float:
+        return gr.cache_stats()["compile_time_ms"]
+
+    def shown(prof: gr.profile, kinds: set[str]) -> float:
+        return pytest.approx(1e3 * sum(s.duration for s in prof.spans if s.kind in kinds))
+
+    others = {"launch", "copy_to_device", "copy_from_device", "copy_on_device", "host"}
+    # A size used only in this test, so that its program has not been compiled.
+    before, y = total(), chain(43)
+    with gr.profile() as prof:
+        gr.eval(y)
+    assert 0 < prof.compile_time_ms <= total() - before
+    assert prof.compile_time_ms == shown(prof, {"compile"})
+    assert prof.execution_time_ms == shown(prof, others)
+
+    function = gr.compile(lambda x: gr.tanh(x * 3).sum(), dynamic_dims={0: {0: "n"}})
+    assert function.compile_time_ms == 0
+    times = [0.0]
+    for size in [19, 23]:
+        x = gr.ones([size]).eval()
+        before = total()
+        function(x)
+        times.append(function.compile_time_ms)
+        assert times[-1] - times[-2] >= total() - before > 0, "each size is bound"
+        with gr.profile() as prof:
+            function(x)
+        assert (function.compile_time_ms, prof.compile_time_ms) == (times[-1], 0)
+        assert prof.execution_time_ms > 0
+    function.clear()
+    assert function.compile_time_ms == 0
+
+    executor = gr.Executor(gr.ExecutorConfig(profile=True))
+    with gr.use_executor(executor):
+        gr.eval(chain(47))
+    profile = executor.profile
+    assert profile is not None
+    stages = profile.stages
+    parts = [stages[name] for name in ("optimization", "codegen", "compile")]
+    assert profile.compile_time_ms == sum(parts) >= executor.cache_stats()["compile_time_ms"] > 0
+    assert profile.execution_time_ms == stages["execution"]
+
+
 def test_streams_are_told_apart() -> None:
     side = gr.Stream()
     with gr.profile() as prof:

@@ -273,8 +273,10 @@ impl BoundProgram {
             Some(found) => found,
             None => {
                 let symbolic = self.program.symbolic();
+                let start = Instant::now();
                 let plan = || runtime.plan_at(symbolic, &self.sizes, options);
                 let found = Arc::new((options, Replay::of(runtime, plan)?));
+                self.program.count_compile_time(start.elapsed());
                 *lock(self.found.mine()) = Some(found.clone());
                 found
             }

@@ -17,7 +17,9 @@ use girih_runtime::SymbolicGraph;
 use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// An axis whose size may differ from call to call.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,8 @@ pub struct TracedProgram {
     drawn: BTreeMap<NodeId, usize>,
     /// The lines that recorded the nodes.
     lines: BTreeMap<NodeId, Location>,
+    /// Nanoseconds of [`TracedProgram::compile_time`].
+    compile_ns: AtomicU64,
 }
 
 fn invalid(shape: &Shape, reason: String) -> Error {
@@ -167,6 +171,7 @@ impl TracedProgram {
                 draws,
                 drawn,
                 lines,
+                compile_ns: AtomicU64::new(0),
             },
             used,
         ))
@@ -327,6 +332,16 @@ impl TracedProgram {
 
     pub(crate) fn symbolic(&self) -> &SymbolicGraph {
         &self.symbolic
+    }
+
+    /// The time of compiling the program for the sizes that it was called with, or of finding it in
+    /// the caches. Tracing and running are not in it.
+    pub fn compile_time(&self) -> Duration {
+        Duration::from_nanos(self.compile_ns.load(Relaxed))
+    }
+
+    pub(crate) fn count_compile_time(&self, time: Duration) {
+        self.compile_ns.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
     /// Specs of the captured tensors, which each call supplies.
@@ -524,6 +539,11 @@ impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// How many times the function has been traced.
     pub fn num_programs(&self) -> usize {
         self.lock().traced.len()
+    }
+
+    /// The time of compiling the function's programs; see [`TracedProgram::compile_time`].
+    pub fn compile_time(&self) -> Duration {
+        self.lock().traced.iter().map(|program| program.compile_time()).sum()
     }
 
     fn lock(&self) -> MutexGuard<'_, Programs> {

@@ -118,6 +118,9 @@ pub struct Stats {
     pub compiles: u64,
     /// Symbolic programs bound to new sizes: lowered without the passes.
     pub bindings: u64,
+    /// The time of compiling, binding to sizes, and restoring from disk, on all threads. No part of
+    /// a run is in it; [`crate::Timeline`] measures runs.
+    pub compile_time: Duration,
     /// Kernels of the currently cached programs.
     pub cached_kernels: usize,
     /// Bytes of cached programs.
@@ -142,6 +145,7 @@ impl Stats {
             disk_hits: cache.disk_hits,
             compiles: counters.compiles,
             bindings: counters.bindings,
+            compile_time: counters.compile_time,
             cached_kernels: cache.cached_kernels,
             cache_size_bytes: cache.cache_size_bytes,
             runs: counters.runs,

@@ -69,6 +69,21 @@ impl Timeline {
         self.recording.as_ref().map_or(self.dropped, Recording::dropped)
     }
 
+    /// The total time of the spans that compile.
+    pub fn compile_time(&self) -> Duration {
+        self.time_of(|kind| kind == SpanKind::Compile)
+    }
+
+    /// The total time of all other spans: kernels, copies and host functions.
+    pub fn execution_time(&self) -> Duration {
+        self.time_of(|kind| kind != SpanKind::Compile)
+    }
+
+    fn time_of(&self, counts: impl Fn(SpanKind) -> bool) -> Duration {
+        let spans = self.spans();
+        spans.iter().filter(|span| counts(span.kind)).map(|span| span.duration).sum()
+    }
+
     /// Totals by name, in decreasing order of time.
     pub fn totals(&self) -> Vec<SpanTotal> {
         let mut totals: BTreeMap<(SpanKind, String), SpanTotal> = BTreeMap::new();

@@ -157,6 +157,42 @@ fn executing_gives_outputs_by_number_and_times() -> Outcome {
 }
 
 #[test]
+fn compile_time_is_counted_apart_from_runs() -> Outcome {
+    let run = executor(ExecutorConfig { profile: true, ..ExecutorConfig::default() });
+    within(&run, || {
+        assert_eq!(run.cache_stats().compile_time, Duration::ZERO);
+        let x = data(&[1.0, 2.0, 3.0]);
+        let start = Instant::now();
+        x.mul(2.5)?.cos()?.eval()?;
+        let (wall, spent) = (start.elapsed(), run.cache_stats().compile_time);
+        let profile = run.profile().unwrap();
+        assert!(spent > Duration::ZERO && spent + profile.execution <= wall, "{spent:?} {wall:?}");
+        assert!(spent <= profile.optimization + profile.codegen + profile.compile);
+        x.mul(2.5)?.cos()?.eval()?;
+        assert_eq!(run.cache_stats().compile_time, spent, "a program in the cache costs nothing");
+
+        let double = girih::compile(
+            |x| Ok(vec![x[0].mul(2.0)?.sin()?]),
+            vec![vec![girih::DynamicDim::new(0, "n")]],
+        );
+        assert_eq!(double.compile_time(), Duration::ZERO);
+        let (mut before, mut total) = (Duration::ZERO, spent);
+        for size in [3, 4] {
+            double.call(&[&data(&vec![1.0; size])])?;
+            let (own, all) = (double.compile_time(), run.cache_stats().compile_time);
+            assert!(own > before && all > total, "each size is bound: {own:?} {all:?}");
+            assert!(own - before >= all - total, "the function's time includes the lookup");
+            (before, total) = (own, all);
+            double.call(&[&data(&vec![1.0; size])])?;
+            assert_eq!((double.compile_time(), run.cache_stats().compile_time), (own, all));
+        }
+        assert_eq!(double.num_programs(), 1);
+        Ok(())
+    });
+    Ok(())
+}
+
+#[test]
 fn a_failed_execution_has_a_message_no_outputs_and_lazy_tensors() -> Outcome {
     let run = executor(ExecutorConfig::default());
     let graph = Graph::new();

@@ -446,6 +446,12 @@ impl PyTraced {
         self.0.guards()
     }
 
+    /// Milliseconds of compiling the program, or of finding it in the caches. Returns: float.
+    #[getter]
+    fn compile_time_ms(&self) -> f64 {
+        self.0.compile_time().as_secs_f64() * 1e3
+    }
+
     /// The graph as traced. Returns: str.
     #[getter]
     fn text(&self) -> String {

@@ -509,7 +509,7 @@ impl PyExecutor {
         self.0.clear_cache();
     }
 
-    /// Counts of what it has compiled and run. Returns: dict[str, int].
+    /// Counts of what it has compiled and run. Returns: dict[str, float].
     fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats_dict(py, &self.0.cache_stats())
     }

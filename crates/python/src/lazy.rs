@@ -221,7 +221,7 @@ fn current_graph(py: Python<'_>) -> PyGraph {
     PyGraph(girih::current_graph())
 }
 
-/// Counts of everything compiled and run. Returns: dict[str, int].
+/// Counts of everything compiled and run. Returns: dict[str, float].
 #[pyfunction]
 fn cache_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     sync(py);
@@ -236,6 +236,7 @@ pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, Py
     dict.set_item("disk_hits", stats.disk_hits)?;
     dict.set_item("bindings", stats.bindings)?;
     dict.set_item("compiles", stats.compiles)?;
+    dict.set_item("compile_time_ms", stats.compile_time.as_secs_f64() * 1e3)?;
     dict.set_item("cached_kernels", stats.cached_kernels)?;
     dict.set_item("cache_size_bytes", stats.cache_size_bytes)?;
     dict.set_item("runs", stats.runs)?;

@@ -54,6 +54,16 @@ impl PyTimeline {
         self.with(|timeline| timeline.spans().into_iter().map(row).collect())
     }
 
+    /// Milliseconds of the spans that compile. Returns: float.
+    fn compile_time_ms(&self) -> PyResult<f64> {
+        self.with(|timeline| timeline.compile_time().as_secs_f64() * 1e3)
+    }
+
+    /// Milliseconds of all other spans. Returns: float.
+    fn execution_time_ms(&self) -> PyResult<f64> {
+        self.with(|timeline| timeline.execution_time().as_secs_f64() * 1e3)
+    }
+
     /// How many of the earliest spans were dropped because there were too many. Returns: int.
     fn dropped(&self) -> PyResult<usize> {
         self.with(girih::Timeline::dropped)

@@ -141,8 +141,9 @@ impl PlanExecutor {
     }
 
     pub(crate) fn restore_from_disk(&self, disk: &DiskCache, key: &[u8]) -> Option<ExecutionPlan> {
-        let bytes = disk.load(key)?;
         let start = Instant::now();
+        let bytes = disk.load(key)?;
+        self.count_compile_time(start.elapsed());
         let restored = self.guarded(|| self.backend.restore(&bytes));
         match restored {
             Ok(mut plan) => {
@@ -179,8 +180,16 @@ impl PlanExecutor {
         &self,
         make: impl FnOnce() -> Result<ExecutionPlan>,
     ) -> Result<ExecutionPlan> {
+        self.compiling(|| self.checked(make))
+    }
+
+    /// Calls `work`, a part of a compilation: records its span and counts its time.
+    pub(crate) fn compiling<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
         let name = || SpanKind::Compile.name().to_string();
-        trace::span(SpanKind::Compile, &*self.device, None, 0, name, || self.checked(make))
+        let result = trace::span(SpanKind::Compile, &*self.device, None, 0, name, work);
+        self.count_compile_time(start.elapsed());
+        result
     }
 
     fn checked(&self, make: impl FnOnce() -> Result<ExecutionPlan>) -> Result<ExecutionPlan> {

@@ -18,6 +18,7 @@ use girih_sync::{Counter, Mutex, OnceLock, Striped};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Options of compilation. Part of the program cache's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +149,9 @@ pub struct Counters {
     pub runs: u64,
     /// The number of kernels launched.
     pub launches: u64,
+    /// The time of compiling, binding to sizes, and restoring from disk, on all threads. No part of
+    /// a run is in it.
+    pub compile_time: Duration,
 }
 
 /// Runs closed graphs on one device, with a default stream per thread and one program cache.
@@ -170,6 +174,8 @@ pub struct PlanExecutor {
     cancellations: Striped<Arc<AtomicU64>>,
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,
+    /// Nanoseconds of [`Counters::compile_time`].
+    compile_ns: AtomicU64,
     pub(crate) executables: Mutex<Executables>,
     pub(crate) runs: Counter,
     pub(crate) launches: Counter,
@@ -220,6 +226,7 @@ impl PlanExecutor {
             cancellations: Striped::default(),
             compiles: AtomicU64::new(0),
             bindings: AtomicU64::new(0),
+            compile_ns: AtomicU64::new(0),
             executables: Mutex::default(),
             runs: Counter::default(),
             launches: Counter::default(),
@@ -471,6 +478,11 @@ impl PlanExecutor {
         self.compiles.load(Ordering::Relaxed)
     }
 
+    /// Adds to [`Counters::compile_time`].
+    pub(crate) fn count_compile_time(&self, time: Duration) {
+        self.compile_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// The counts so far.
     pub fn counters(&self) -> Counters {
         Counters {
@@ -478,6 +490,7 @@ impl PlanExecutor {
             bindings: self.bindings.load(Ordering::Relaxed),
             runs: self.runs.get(),
             launches: self.launches.get(),
+            compile_time: Duration::from_nanos(self.compile_ns.load(Ordering::Relaxed)),
         }
     }
 }

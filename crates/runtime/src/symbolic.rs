@@ -126,7 +126,8 @@ impl PlanExecutor {
         self.cache.count_miss();
         let guards = Guards::new();
         let entered = guards.enter();
-        let optimized = self.unwinding(|| self.backend.optimize(&program.graph, options))?;
+        let optimize = || self.unwinding(|| self.backend.optimize(&program.graph, options));
+        let optimized = self.compiling(optimize)?;
         drop(entered);
         self.compiles.fetch_add(1, Ordering::Relaxed);
         let executable = Arc::new(Executable { optimized, guards: guards.collected() });
