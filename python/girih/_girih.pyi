@@ -1862,8 +1862,10 @@ class TimelineHandle:
         """Writes the spans in Chrome's trace event format."""
     def spans(
         self,
-    ) -> list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int, str]]:
-        """Name, kind, stream, start and duration in seconds, bytes and device of each span."""
+    ) -> list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int, str, builtins.int, builtins.int]]:
+        """Name, kind, stream, start and duration in seconds, bytes, device, chunks, and chunks of
+        workers of each span.
+        """
     def start(self) -> None:
         """Starts to record, and forgets what was recorded before."""
     def stop(self) -> None:

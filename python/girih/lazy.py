@@ -278,7 +278,9 @@ def cache_stats() -> dict[str, float]:
         new sizes), ``compile_time_ms`` (the milliseconds of compiling, binding and loading from
         disk, on all threads, without running; :func:`profile` measures runs), ``cached_kernels``
         and ``cache_size_bytes`` (the current contents of the cache), ``kernels_launched``,
-        ``nodes_recorded``, ``runs`` (programs executed) and ``peak_memory_bytes``.
+        ``nodes_recorded``, ``runs`` (programs executed) and ``peak_memory_bytes``. ``chunks`` are
+        the parts of kernels that threads may run independently, and ``chunks_of_workers`` those
+        that other threads ran than the one that launched the kernel, of all executors.
     """
     return _girih.cache_stats()
 

@@ -25,6 +25,8 @@ class Span(NamedTuple):
         duration: Seconds.
         bytes: Bytes copied; 0 for other kinds.
         device: The name of the device.
+        chunks: The parts into which a kernel was divided; they may run on several threads.
+        chunks_of_workers: Those that ran on other threads than the one that launched the kernel.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Span(NamedTuple):
     duration: float
     bytes: int
     device: str
+    chunks: int = 0
+    chunks_of_workers: int = 0
 
 
 class profile:  # noqa: N801 - a context manager, named as PyTorch's
@@ -81,7 +85,8 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
         return self._handle.dropped()
 
     def table(self) -> str:
-        """The spans by name with calls, total and mean time, sorted by descending total time.
+        """The spans by name with calls, total and mean time, chunks and those of them that other
+        threads ran, sorted by descending total time.
 
         Returns:
             The table, with one line for each name.

@@ -139,7 +139,8 @@ def test_the_table_has_a_line_for_each_name() -> None:
         for _ in range(3):
             gr.eval(chain(19))
     lines = prof.table().splitlines()
-    assert lines[0].split() == ["name", "calls", "total", "us", "mean", "us", "share"]
+    names = ["name", "calls", "total", "us", "mean", "us", "share", "chunks", "others"]
+    assert lines[0].split() == names
     assert len(lines) - 1 == len({(s.kind, s.name) for s in prof.spans})
     assert repr(prof) == prof.table()
 
@@ -251,3 +252,24 @@ def test_a_browser_draws_the_page_of_the_command_line(tmp_path: Path) -> None:
     assert drawn.count("launch") >= 3
     assert f"girih {gr.devices()[0]}, stream 0" in rows
     assert f"{len(spans)} spans" in dom
+
+
+def test_chunks_of_kernels_are_counted() -> None:
+    x = gr.asarray(np.ones([1 << 20], np.float32)).eval()
+    small = gr.ones([8, 8]).eval()
+    gr.eval(x + x, small + small)
+    before = gr.cache_stats()
+    y, z = x + x, small + small
+    with gr.profile() as prof:
+        gr.eval(y)
+        gr.eval(z)
+    after = gr.cache_stats()
+    counts = [(s.chunks, s.chunks_of_workers) for s in prof.spans if s.kind == "launch"]
+    divided = [count for count in counts if count[0] > 1]
+    assert len(divided) == 1, "a small kernel is not divided"
+    assert divided[0][0] >= 8
+    assert 0 <= divided[0][1] <= divided[0][0]
+    assert all(count[1] == 0 for count in counts if count[0] <= 1)
+    # Other threads of this process may run kernels, too.
+    for at, name in enumerate(["chunks", "chunks_of_workers"]):
+        assert after[name] - before[name] >= sum(c[at] for c in counts)

@@ -3,14 +3,14 @@
 
 use crate::affinity::available;
 use crate::memory::{Memory, affordable, memory_of_machine};
-use crate::pool::watched;
+use crate::pool::{chunk_counts_of_thread, watched};
 use crate::prepacked::{LaunchWeights, PrepackedBytes, PrepackedStore};
 use crate::{LoadedKernel, Pool};
 use girih_kernel::exec::{Bindings, ExecError};
 use girih_kernel::tuning::tuning;
 use girih_runtime::{
-    AddressMap, Allocator, Binary, Buffer, Device, DeviceHandle, DeviceId, Error, LaunchArguments,
-    LoadedProgram, Properties, Result, StridedCopy, Value,
+    AddressMap, Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, DeviceId, Error,
+    LaunchArguments, LoadedProgram, Properties, Result, StridedCopy, Value,
 };
 use std::sync::Arc;
 
@@ -234,6 +234,14 @@ impl Device for HostDevice {
         self.pool.start();
         self.memory.touch();
         Ok(())
+    }
+
+    fn chunk_counts(&self) -> ChunkCounts {
+        self.pool.chunk_counts()
+    }
+
+    fn chunk_counts_of_thread(&self) -> ChunkCounts {
+        chunk_counts_of_thread()
     }
 
     fn load(&self, binary: &Binary, _: Option<Arc<Buffer>>) -> Result<LoadedProgram> {

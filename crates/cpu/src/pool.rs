@@ -16,8 +16,8 @@ use crate::affinity::{Affinity, available};
 use crate::wait::{Sleepers, spin};
 use girih_kernel::tuning::tuning;
 use girih_kernel::{ExecError, Scratch};
-use girih_runtime::RunControl;
-use girih_sync::{Mutex, MutexGuard, fork};
+use girih_runtime::{ChunkCounts, RunControl};
+use girih_sync::{Counter, Mutex, MutexGuard, fork};
 use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
@@ -133,13 +133,19 @@ struct Team {
 /// A pool of threads. The caller of [`Pool::run`] is one of them.
 pub struct Pool {
     team: AtomicPtr<Team>,
+    /// The chunks of all jobs, and those of them that workers ran. A job is counted once, by its
+    /// caller, so that chunks cost no increments.
+    chunks: Counter,
+    chunks_of_workers: Counter,
 }
 
 impl Pool {
     /// A pool of that many threads, including the caller (at least one). Workers start when they
     /// are first needed.
     pub fn new(threads: usize) -> Pool {
-        Pool { team: AtomicPtr::new(Box::into_raw(Box::new(Team::new(threads.max(1))))) }
+        let team = Box::into_raw(Box::new(Team::new(threads.max(1))));
+        let (chunks, chunks_of_workers) = (Counter::default(), Counter::default());
+        Pool { team: AtomicPtr::new(team), chunks, chunks_of_workers }
     }
 
     /// A pool of `GIRIH_NUM_THREADS` threads, or of as many as there are CPUs for this process.
@@ -156,6 +162,11 @@ impl Pool {
                 Err(InvalidThreads { value: value.to_string_lossy().into_owned() })
             }
         }
+    }
+
+    /// Counts of the chunks of all jobs so far.
+    pub fn chunk_counts(&self) -> ChunkCounts {
+        ChunkCounts { chunks: self.chunks.get(), chunks_of_workers: self.chunks_of_workers.get() }
     }
 
     /// Number of threads, including the caller.
@@ -230,16 +241,26 @@ impl Pool {
     fn run_all(&self, chunks: usize, cost_ns: u64, job: &Job<'_>) -> Result<(), ExecError> {
         let team = self.team();
         let shared = chunks > 1 && team.threads() > 1 && cost_ns >= tuning().split_work_ns as u64;
-        if !shared || chunks as u64 > CHUNK_MASK {
-            return alone(chunks, job);
-        }
-        if team.busy.swap(true, Acquire) {
+        let shared = shared && chunks as u64 <= CHUNK_MASK;
+        if !shared || team.busy.swap(true, Acquire) {
+            self.count(chunks, 0);
             return alone(chunks, job);
         }
         team.start();
-        let result = team.run_on_all(chunks, cost_ns >= wake_ns(), job);
+        let (own, result) = team.run_on_all(chunks, cost_ns >= wake_ns(), job);
         team.busy.store(false, Release);
+        self.count(chunks, chunks - own);
         result
+    }
+
+    /// Counts a job of the calling thread.
+    fn count(&self, chunks: usize, of_workers: usize) {
+        let job = ChunkCounts { chunks: chunks as u64, chunks_of_workers: of_workers as u64 };
+        COUNTS.set(COUNTS.get() + job);
+        self.chunks.add(job.chunks);
+        if job.chunks_of_workers > 0 {
+            self.chunks_of_workers.add(job.chunks_of_workers);
+        }
     }
 }
 
@@ -252,6 +273,16 @@ impl Drop for Pool {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while it holds a lock of the pool; after a poisoning the data is still valid.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+thread_local! {
+    /// The chunks of the jobs that this thread called.
+    static COUNTS: Cell<ChunkCounts> = const { Cell::new(ChunkCounts::NONE) };
+}
+
+/// The chunks of the jobs that this thread has called on any pool.
+pub(crate) fn chunk_counts_of_thread() -> ChunkCounts {
+    COUNTS.get()
 }
 
 thread_local! {
@@ -364,8 +395,13 @@ impl Team {
     }
 
     /// Publishes a job, wakes parked workers if `wakes` is true, runs chunks of it, and waits for
-    /// the chunks that others have claimed.
-    fn run_on_all(&self, chunks: usize, wakes: bool, job: &Job<'_>) -> Result<(), ExecError> {
+    /// the chunks that others have claimed. Returns the number of chunks that the caller ran, too.
+    fn run_on_all(
+        &self,
+        chunks: usize,
+        wakes: bool,
+        job: &Job<'_>,
+    ) -> (usize, Result<(), ExecError>) {
         let epoch = self.deques[0].epoch().wrapping_add(1) & EPOCH_MASK;
         self.job.store((&raw const job) as *mut (), Relaxed);
         self.done.store(0, Relaxed);
@@ -380,12 +416,12 @@ impl Team {
             self.wake();
         }
         self.affinity.free_caller_cpu();
-        with_scratch(|scratch| while self.claim_and_run(0, scratch) {});
+        let own = with_scratch(|scratch| {
+            std::iter::from_fn(|| self.claim_and_run(0, scratch).then_some(())).count()
+        });
         self.caller.wait(self.spin, || self.done.load(Acquire) >= chunks);
-        match lock(&self.error).take() {
-            Some((_, error)) => Err(error),
-            None => Ok(()),
-        }
+        let error = lock(&self.error).take();
+        (own, error.map_or(Ok(()), |(_, error)| Err(error)))
     }
 
     /// Claims a chunk of the current job for a thread and runs it; false if none is left.
@@ -444,127 +480,4 @@ impl Team {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_chunk_runs_once_whatever_the_threads() {
-        for threads in [1, 2, 5] {
-            let pool = Pool::new(threads);
-            for chunks in [0, 1, 2, 7, 1000] {
-                let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
-                for _ in 0..50 {
-                    let job = |c: usize, _: &mut Scratch| {
-                        counts[c].fetch_add(1, Relaxed);
-                        Ok(())
-                    };
-                    pool.run(chunks, u64::MAX, &job).expect("no chunk fails");
-                }
-                assert!(counts.iter().all(|c| c.load(Relaxed) == 50));
-            }
-        }
-    }
-
-    #[test]
-    fn a_deque_is_claimed_from_both_ends_once() {
-        let deque = Deque::default();
-        assert_eq!(deque.claim_first(), None);
-        deque.offer(7, 3..7);
-        assert_eq!((deque.claim_last(6), deque.claim_last(7)), (None, Some(6)));
-        assert_eq!((deque.claim_first(), deque.claim_last(7)), (Some(3), Some(5)));
-        assert_eq!((deque.claim_first(), deque.claim_first()), (Some(4), None));
-        assert_eq!((deque.claim_last(7), deque.epoch()), (None, 7));
-        deque.offer(8, 2..2);
-        assert_eq!(deque.claim_last(8), None);
-    }
-
-    #[test]
-    fn threads_that_wait_for_each_other_each_have_the_same_chunks_every_time() {
-        let pool = Pool::new(3);
-        let started = AtomicUsize::new(0);
-        let mut owners: Vec<Vec<std::thread::ThreadId>> = vec![];
-        for round in 1..=20 {
-            let threads = Mutex::new(vec![None; 3]);
-            let job = |c: usize, _: &mut Scratch| {
-                started.fetch_add(1, Relaxed);
-                while started.load(Relaxed) < 3 * round {
-                    std::thread::yield_now();
-                }
-                lock(&threads)[c] = Some(std::thread::current().id());
-                Ok(())
-            };
-            pool.run(3, u64::MAX, &job).expect("no chunk fails");
-            owners.push(lock(&threads).iter().flatten().copied().collect());
-        }
-        assert!(owners[0].len() == 3 && owners[0][0] == std::thread::current().id());
-        assert!(owners.iter().all(|o| *o == owners[0]), "{owners:?}");
-    }
-
-    #[test]
-    fn the_first_error_by_chunk_is_reported_and_panics_are_errors() {
-        let pool = Pool::new(3);
-        let fail = |c: usize, _: &mut Scratch| match c {
-            3.. => Err(ExecError::IndexOutOfBounds { index: c as i64, size: 3 }),
-            _ => Ok(()),
-        };
-        let error = pool.run(40, u64::MAX, &fail);
-        assert_eq!(error, Err(ExecError::IndexOutOfBounds { index: 3, size: 3 }));
-        let panics = |c: usize, _: &mut Scratch| if c == 5 { panic!("five") } else { Ok(()) };
-        assert_eq!(pool.run(9, u64::MAX, &panics), Err(ExecError::Panicked("five".into())));
-        assert_eq!(pool.run(9, u64::MAX, &|_, _| Ok(())), Ok(()));
-    }
-
-    #[test]
-    fn a_watched_job_ends_between_two_chunks() {
-        for threads in [1, 3] {
-            let (pool, ran) = (Pool::new(threads), AtomicUsize::new(0));
-            let control = RunControl::default();
-            let job = |c: usize, _: &mut Scratch| {
-                ran.fetch_add(1, Relaxed);
-                if c == 10 {
-                    control.cancel();
-                }
-                Ok(())
-            };
-            let outcome = watched(&control, || pool.run(1000, u64::MAX, &job));
-            assert_eq!(outcome, Err(ExecError::Stopped));
-            assert!(ran.load(Relaxed) < 900, "{} chunks ran", ran.load(Relaxed));
-            ran.store(0, Relaxed);
-            assert_eq!(pool.run(1000, u64::MAX, &job), Ok(()), "unwatched, it is not stopped");
-            assert_eq!(ran.load(Relaxed), 1000);
-        }
-    }
-
-    #[test]
-    fn nested_and_concurrent_callers_finish() {
-        let pool = Pool::new(4);
-        let total = AtomicUsize::new(0);
-        let inner = |_: usize, _: &mut Scratch| {
-            total.fetch_add(1, Relaxed);
-            Ok(())
-        };
-        let outer = |_: usize, _: &mut Scratch| pool.run(10, u64::MAX, &inner);
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| pool.run(20, u64::MAX, &outer).expect("no chunk fails"));
-            }
-        });
-        assert_eq!(total.load(Relaxed), 600);
-    }
-
-    #[test]
-    fn the_number_of_threads_can_change_at_any_time() {
-        let pool = Pool::new(2);
-        let count = AtomicUsize::new(0);
-        for threads in [1, 4, 0, 3] {
-            pool.set_num_threads(threads);
-            assert_eq!(pool.num_threads(), threads.max(1));
-            let job = |_: usize, _: &mut Scratch| {
-                count.fetch_add(1, Relaxed);
-                Ok(())
-            };
-            pool.run(16, u64::MAX, &job).expect("no chunk fails");
-        }
-        assert_eq!(count.load(Relaxed), 64);
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use girih_cpu::{CacheState, Calibration};
 use girih_ir::Graph;
 use girih_kernel::FusionOptions;
 use girih_opt::{OptOptions, PassFlag};
-use girih_runtime::CompileOptions;
+use girih_runtime::{ChunkCounts, CompileOptions};
 use smallvec::SmallVec;
 use std::time::{Duration, Instant};
 
@@ -129,6 +129,8 @@ pub struct Stats {
     pub runs: u64,
     /// Kernels launched.
     pub launches: u64,
+    /// How the kernels of the process were divided among threads, whichever executor ran them.
+    pub counts: ChunkCounts,
     /// Bytes of device memory in use.
     pub memory_bytes: usize,
     /// Peak device memory in use, in bytes.
@@ -150,6 +152,7 @@ impl Stats {
             cache_size_bytes: cache.cache_size_bytes,
             runs: counters.runs,
             launches: counters.launches,
+            counts: executor.device().chunk_counts(),
             memory_bytes: memory.in_use,
             peak_memory_bytes: memory.peak,
         }

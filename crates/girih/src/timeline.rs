@@ -3,8 +3,8 @@
 mod page;
 
 use crate::{Device, Result, io};
-use girih_runtime::DeviceId;
 use girih_runtime::trace::{Recording, Span, SpanKind};
+use girih_runtime::{ChunkCounts, DeviceId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,6 +43,8 @@ pub struct SpanTotal {
     pub total: Duration,
     /// The number of bytes copied.
     pub bytes: usize,
+    /// How the work was divided among threads.
+    pub counts: ChunkCounts,
 }
 
 impl Timeline {
@@ -95,10 +97,12 @@ impl Timeline {
                 calls: 0,
                 total: Duration::ZERO,
                 bytes: 0,
+                counts: ChunkCounts::NONE,
             });
             total.calls += 1;
             total.total += span.duration;
             total.bytes += span.bytes;
+            total.counts = total.counts + span.counts;
         }
         let mut totals: Vec<SpanTotal> = totals.into_values().collect();
         totals.sort_by_key(|total| std::cmp::Reverse(total.total));
@@ -111,16 +115,19 @@ impl Timeline {
         let all: Duration = totals.iter().map(|total| total.total).sum();
         let width = totals.iter().map(|total| total.name.len()).max().unwrap_or(0).clamp(4, 48);
         let mut text = format!(
-            "{:width$}  {:>7}  {:>11}  {:>11}  share\n",
-            "name", "calls", "total us", "mean us"
+            "{:width$}  {:>7}  {:>11}  {:>11}  share  {:>7}  {:>7}\n",
+            "name", "calls", "total us", "mean us", "chunks", "others"
         );
         for total in &totals {
             let us = total.total.as_secs_f64() * 1e6;
             let share = 100.0 * us / (all.as_secs_f64() * 1e6).max(f64::MIN_POSITIVE);
             let name: String = total.name.chars().take(width).collect();
             let (calls, mean) = (total.calls, us / total.calls as f64);
-            text +=
-                &format!("{name:width$}  {calls:>7}  {us:>11.1}  {mean:>11.2}  {share:>4.0}%\n");
+            let ChunkCounts { chunks, chunks_of_workers } = total.counts;
+            text += &format!(
+                "{name:width$}  {calls:>7}  {us:>11.1}  {mean:>11.2}  {share:>4.0}%  {chunks:>7}  \
+                 {chunks_of_workers:>7}\n"
+            );
         }
         text
     }

@@ -420,3 +420,47 @@ fn memory_of_what_is_dropped_returns() -> Result<()> {
     assert_eq!(cache_stats()?.memory_bytes, before);
     Ok(())
 }
+
+/// The chunks of one evaluation, and those that workers ran.
+fn chunks(counting: &mut Counting, record: impl Fn() -> Result<Tensor>) -> Result<(u64, u64)> {
+    // Compiled, and the operands are there.
+    record()?.eval()?;
+    let y = record()?;
+    counting.restart();
+    y.eval()?;
+    let counts = cache_stats()?.counts - counting.before.counts;
+    Ok((counts.chunks, counts.chunks_of_workers))
+}
+
+#[test]
+fn kernels_are_divided_into_chunks_within_a_budget_on_any_number_of_threads() -> Result<()> {
+    let mut counting = Counting::new();
+    let threads = girih::num_threads()?;
+    let filled = |shape: &[usize]| Tensor::full(0.5f32, shape, DType::F32)?.eval().cloned();
+    let small = filled(&[8, 8])?;
+    let (x, y) = (filled(&[1 << 20])?, filled(&[1 << 20])?);
+    let rows = filled(&[4096, 1024])?;
+    let square = filled(&[1024, 1024])?;
+    let mut earlier: Option<[u64; 4]> = None;
+    for count in [1, 2, 4, threads] {
+        girih::set_num_threads(count)?;
+        let of = [
+            chunks(&mut counting, || small.add(&small))?,
+            chunks(&mut counting, || x.add(&y))?,
+            chunks(&mut counting, || rows.softmax(-1))?,
+            chunks(&mut counting, || square.matmul(&square))?,
+        ];
+        // A kernel that is not divided need not pass through the pool.
+        assert!(of[0].0 <= 1 && of[0].1 == 0, "64 elements are one chunk: {of:?}");
+        for (chunks, of_workers) in of {
+            assert!(of_workers <= chunks && (count > 1 || of_workers == 0), "{of:?}");
+        }
+        let chunks = of.map(|(chunks, _)| chunks);
+        // Chunks take 3 to 20 microseconds by estimate, whatever the number of threads.
+        assert!((8..=256).contains(&chunks[1]), "x + y of 4 MB: {chunks:?}");
+        assert!((16..=4096).contains(&chunks[2]), "at most one group per row: {chunks:?}");
+        assert!((4..=4096).contains(&chunks[3]), "1024^3 multiplications: {chunks:?}");
+        assert_eq!(*earlier.get_or_insert(chunks), chunks, "{count} threads");
+    }
+    girih::set_num_threads(threads)
+}

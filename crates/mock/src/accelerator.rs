@@ -5,8 +5,9 @@ use crate::backend::{ADDRESS_HEADER, MAGIC, MockBackend, MockBinary, MockProgram
 use crate::memory::Memory;
 use crate::timeline::{Engine, Slot, Timeline, Work};
 use girih_runtime::{
-    Allocator, Backend, Binary, Buffer, DEFAULT_REGIONS, Device, DeviceHandle, DeviceId, Error,
-    HANDLE_BYTES, HostControlFlow, LaunchArguments, LoadedProgram, Properties, Result, StridedCopy,
+    Allocator, Backend, Binary, Buffer, ChunkCounts, DEFAULT_REGIONS, Device, DeviceHandle,
+    DeviceId, Error, HANDLE_BYTES, HostControlFlow, LaunchArguments, LoadedProgram, Properties,
+    Result, StridedCopy,
 };
 use girih_sync::{Mutex, MutexGuard};
 use std::borrow::Cow;
@@ -354,6 +355,14 @@ impl Device for MockAccelerator {
 
     fn warm_up(&self) -> Result<()> {
         self.host.warm_up()
+    }
+
+    fn chunk_counts(&self) -> ChunkCounts {
+        self.host.chunk_counts()
+    }
+
+    fn chunk_counts_of_thread(&self) -> ChunkCounts {
+        self.host.chunk_counts_of_thread()
     }
 
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {

@@ -2,8 +2,8 @@
 //! their hooks change.
 
 use girih_runtime::{
-    Allocator, Binary, Buffer, Device, DeviceHandle, LaunchArguments, LoadedProgram, Properties,
-    Result, StridedCopy,
+    Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, LaunchArguments, LoadedProgram,
+    Properties, Result, StridedCopy,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +131,14 @@ impl<H: Hooks> Device for Wrapped<H> {
 
     fn warm_up(&self) -> Result<()> {
         self.inside.warm_up()
+    }
+
+    fn chunk_counts(&self) -> ChunkCounts {
+        self.inside.chunk_counts()
+    }
+
+    fn chunk_counts_of_thread(&self) -> ChunkCounts {
+        self.inside.chunk_counts_of_thread()
     }
 
     fn image(&self, binary: &Binary) -> Option<Box<[u8]>> {

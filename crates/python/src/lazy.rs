@@ -241,6 +241,8 @@ pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, Py
     dict.set_item("cache_size_bytes", stats.cache_size_bytes)?;
     dict.set_item("runs", stats.runs)?;
     dict.set_item("kernels_launched", stats.launches)?;
+    dict.set_item("chunks", stats.counts.chunks)?;
+    dict.set_item("chunks_of_workers", stats.counts.chunks_of_workers)?;
     dict.set_item("nodes_recorded", girih::current_graph().num_nodes())?;
     dict.set_item("memory_bytes", stats.memory_bytes)?;
     dict.set_item("peak_memory_bytes", stats.peak_memory_bytes)?;

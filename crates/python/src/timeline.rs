@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Name, kind, stream, start and duration in seconds, bytes, device.
-type SpanRow = (String, &'static str, Option<usize>, f64, f64, usize, &'static str);
+/// Name, kind, stream, start and duration in seconds, bytes, device, chunks, chunks of workers.
+type SpanRow = (String, &'static str, Option<usize>, f64, f64, usize, &'static str, u64, u64);
 
 /// What the process does between the start and the stop.
 #[pyclass(name = "TimelineHandle", module = "girih._girih", frozen)]
@@ -43,13 +43,18 @@ impl PyTimeline {
         }
     }
 
-    /// Name, kind, stream, start and duration in seconds, bytes and device of each span.
-    /// Returns: list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int, str]].
+    /// Name, kind, stream, start and duration in seconds, bytes, device, chunks, and chunks of
+    /// workers of each span.
+    /// Returns: list[tuple[str, str, builtins.int | None, builtins.float, builtins.float, builtins.int, str, builtins.int, builtins.int]].
     fn spans(&self) -> PyResult<Vec<SpanRow>> {
         let row = |span: girih::Span| {
             let (start, duration) = (span.start.as_secs_f64(), span.duration.as_secs_f64());
             let device = girih::span_device(span.device);
-            (span.name, span.kind.name(), span.stream, start, duration, span.bytes, device)
+            let (name, kind, stream, bytes) =
+                (span.name, span.kind.name(), span.stream, span.bytes);
+            let counts = span.counts;
+            let (chunks, of_workers) = (counts.chunks, counts.chunks_of_workers);
+            (name, kind, stream, start, duration, bytes, device, chunks, of_workers)
         };
         self.with(|timeline| timeline.spans().into_iter().map(row).collect())
     }

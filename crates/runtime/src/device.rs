@@ -89,6 +89,45 @@ impl ArgumentBlock {
     }
 }
 
+/// How kernels were divided among threads; no clock is involved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// The number of chunks, the parts of kernels that threads may run independently.
+    pub chunks: u64,
+    /// The number of chunks that ran on other threads than the one that launched the kernel.
+    pub chunks_of_workers: u64,
+}
+
+impl ChunkCounts {
+    /// No chunks.
+    pub const NONE: ChunkCounts = ChunkCounts { chunks: 0, chunks_of_workers: 0 };
+}
+
+impl std::ops::Add for ChunkCounts {
+    type Output = ChunkCounts;
+
+    fn add(self, other: ChunkCounts) -> ChunkCounts {
+        let ChunkCounts { chunks, chunks_of_workers } = other;
+        ChunkCounts {
+            chunks: self.chunks + chunks,
+            chunks_of_workers: self.chunks_of_workers + chunks_of_workers,
+        }
+    }
+}
+
+impl std::ops::Sub for ChunkCounts {
+    type Output = ChunkCounts;
+
+    /// The chunks since earlier counts.
+    fn sub(self, earlier: ChunkCounts) -> ChunkCounts {
+        let ChunkCounts { chunks, chunks_of_workers } = earlier;
+        ChunkCounts {
+            chunks: self.chunks.saturating_sub(chunks),
+            chunks_of_workers: self.chunks_of_workers.saturating_sub(chunks_of_workers),
+        }
+    }
+}
+
 /// A processor with memory. Methods may be called from any thread, and block until done: the
 /// [`crate::Scheduler`] makes them asynchronous and ordered. `queue` is the number of the queue of
 /// the work; `None` for work that the calling thread waits for.
@@ -181,6 +220,16 @@ pub trait Device: Send + Sync {
     /// Errors: those of the device.
     fn warm_up(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Counts of the chunks of all kernels so far; nothing for devices that do not count them.
+    fn chunk_counts(&self) -> ChunkCounts {
+        ChunkCounts::NONE
+    }
+
+    /// Counts of the chunks of the kernels that the calling thread has launched.
+    fn chunk_counts_of_thread(&self) -> ChunkCounts {
+        ChunkCounts::NONE
     }
 
     /// The bytes of a binary to copy to device memory before it is loaded; `None` for devices that

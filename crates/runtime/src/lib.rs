@@ -57,7 +57,9 @@ pub use call::{Times, Values};
 pub use capture::{Capture, Captured, Replay};
 pub use control::{InterruptHook, RunControl, WaitHook, set_interrupt_hook, set_wait_hook};
 pub use control_flow::HostControlFlow;
-pub use device::{ArgumentBlock, Binary, Device, LaunchArguments, LoadedProgram, Properties};
+pub use device::{
+    ArgumentBlock, Binary, ChunkCounts, Device, LaunchArguments, LoadedProgram, Properties,
+};
 pub use difference::Lookup;
 pub use disk::{DiskCache, DiskEntry, DiskStats};
 pub use error::{Error, NanInside, Result};

@@ -2,7 +2,7 @@
 //!
 //! While no [`Recording`] is open, tracing costs one load of a counter per primitive.
 
-use crate::{Device, DeviceId};
+use crate::{ChunkCounts, Device, DeviceId};
 use girih_sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -60,6 +60,8 @@ pub struct Span {
     pub duration: Duration,
     /// The number of bytes copied; 0 for other kinds.
     pub bytes: usize,
+    /// How the work was divided among threads.
+    pub counts: ChunkCounts,
 }
 
 #[derive(Default)]
@@ -117,10 +119,10 @@ pub(crate) fn span<T>(
     if COUNT.load(Relaxed) == 0 {
         return work();
     }
-    let start = now();
+    let (before, start) = (device.chunk_counts_of_thread(), now());
     let result = work();
-    let (duration, device) = (now() - start, device.id());
-    note(Span { name: name(), kind, device, stream, start, duration, bytes });
+    let (duration, counts) = (now() - start, device.chunk_counts_of_thread() - before);
+    note(Span { name: name(), kind, device: device.id(), stream, start, duration, bytes, counts });
     result
 }
 
