@@ -189,13 +189,13 @@ impl Blocking {
     }
 
     /// Row tiles that use one panel one after another, before they use the next panel. On AVX2 they
-    /// are those whose part of A takes half of the L2 cache, since a panel of 16 columns stays in
-    /// the L1 cache; panels of AVX-512 do not.
+    /// are those whose part of A takes a quarter of the L2 cache, since a panel of 16 columns stays
+    /// in the L1 cache; panels of AVX-512 do not.
     pub fn tiles_per_panel(&self) -> usize {
         if avx512_enabled() {
             return 1;
         }
-        (machine().l2_bytes / (8 * self.kc * self.tile_rows(0))).max(1)
+        (machine().l2_bytes / (16 * self.kc * self.tile_rows(0))).max(1)
     }
 
     /// The most row tiles of a chunk.

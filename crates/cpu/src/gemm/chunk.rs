@@ -12,6 +12,7 @@ use crate::jit::microkernel::{LANES, MicrokernelCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
+use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -33,6 +34,19 @@ pub(super) struct KBlock<'a> {
     pub prepacked_b: Option<PrepackedB>,
     /// The addresses of the last panel's vectors, if B is read through an indirection.
     pub addresses: Cell<Option<PanelAddresses>>,
+}
+
+/// Prefetches the part of the result below a tile, which the next tile adds to, into the L2 cache:
+/// the hardware prefetcher does not follow the short rows of tiles, and rows that are a page apart
+/// map to one set of the L1 cache.
+fn prefetch_below(tile: CTile, rows: usize, columns: usize) {
+    for row in rows..2 * rows {
+        let first = tile.start.wrapping_offset(row as isize * tile.ldc);
+        for line in [first, first.wrapping_add(columns - 1)] {
+            // SAFETY: prefetches have no effect but on the caches, at any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast_const().cast()) };
+        }
+    }
 }
 
 impl Gemm {
@@ -307,6 +321,9 @@ impl Gemm {
         }
         let last = p + 1 == self.blocking.n_panels;
         let function = &direct.unwrap_or(&self.kernels)[last as usize][tall as usize];
+        if call.accumulate == 1 {
+            prefetch_below(c, rows, columns);
+        }
         // SAFETY: the panel and the tile of A are in memory.
         unsafe { function.as_ref().expect("every size has its function").call(&call) };
     }
