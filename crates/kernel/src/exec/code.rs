@@ -172,6 +172,12 @@ impl Code {
         })
     }
 
+    /// The dense load of a register, if it is all that the code does.
+    pub fn only_load(&self, reg: Reg) -> Option<&Direct> {
+        let nothing_else = self.steps.is_empty() && self.writes.is_empty();
+        self.directs.iter().find(|direct| nothing_else && direct.reg == reg)
+    }
+
     /// Prefetches the memory that [`Frame::run_rows`] accesses, except data that is the same in
     /// each row. The hardware prefetcher does not follow rows that are short and far apart.
     pub fn ask_for(
@@ -254,6 +260,12 @@ impl<'a> Frame<'a> {
         debug_assert!((reg as usize) < self.code.places.len());
         // SAFETY: `regs` holds a pointer per register.
         unsafe { *self.regs.add(reg as usize) }
+    }
+
+    /// The address of a dense load's element at a point.
+    pub fn address(&self, load: &Direct, point: usize) -> *const u8 {
+        let base = self.bindings.buffers[load.buffer as usize];
+        base.wrapping_offset((load.offset + point as isize) * load.size as isize)
     }
 
     /// Sets the address of the core's value for the next block.

@@ -29,6 +29,9 @@ pub(crate) struct Fold {
     pub blocks: BlockFn,
     /// `(acc, x, _, _, n)`: `acc[i] = acc[i] op x[i]`; does not overlap.
     pub combine: BlockFn,
+    /// `(acc, x, step, rows, n)`: combines `rows` rows of `n` elements, `step` bytes apart, into
+    /// `acc` one after another; the numbers are passed in place of addresses.
+    pub combine_rows: BlockFn,
     /// `(out, _, _, _, n)`: fills with the identity.
     pub identity: BlockFn,
 }
@@ -178,6 +181,59 @@ impl<T: Copy, M: Monoid<T>> Loop for Combine<M, T> {
     }
 }
 
+/// Rows that are read at once, so that accumulators stay in registers meanwhile, and elements of a
+/// row that are combined at once.
+const ROWS: usize = 8;
+const ELEMENTS: usize = 32;
+
+/// Combines [`ROWS`] rows, `step` bytes apart, into `acc` one after another.
+///
+/// # Safety
+/// Each row is valid for as many elements as `acc` has, and does not overlap it.
+#[inline(always)]
+unsafe fn combine_rows<T: Copy, M: Monoid<T>>(acc: &mut [T], x: *const u8, step: usize) {
+    let row = |k: usize| x.wrapping_add(k * step).cast::<T>();
+    let whole = acc.len() - acc.len() % ELEMENTS;
+    let (chunks, rest) = acc.split_at_mut(whole);
+    for (i, chunk) in chunks.chunks_exact_mut(ELEMENTS).enumerate() {
+        let mut sums = [M::IDENTITY; ELEMENTS];
+        sums.copy_from_slice(chunk);
+        for k in 0..ROWS {
+            // SAFETY: elements of the row.
+            let x = unsafe { *row(k).add(i * ELEMENTS).cast::<[T; ELEMENTS]>() };
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = M::eval(*sum, x);
+            }
+        }
+        chunk.copy_from_slice(&sums);
+    }
+    for k in 0..ROWS {
+        for (i, a) in rest.iter_mut().enumerate() {
+            // SAFETY: elements of the row.
+            *a = M::eval(*a, unsafe { *row(k).add(whole + i) });
+        }
+    }
+}
+
+struct CombineRows<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for CombineRows<M, T> {
+    #[inline(always)]
+    unsafe fn run(acc: *mut u8, x: *const u8, step: *const u8, rows: *const u8, n: usize) {
+        let (step, rows) = (step as usize, rows as usize);
+        let whole = rows - rows % ROWS;
+        // SAFETY: valid for `n` elements of each row and not overlapping, by the contract of `run`.
+        unsafe {
+            for first in (0..whole).step_by(ROWS) {
+                combine_rows::<T, M>(slice_mut(acc, n), x.add(first * step), step);
+            }
+            for row in whole..rows {
+                let null = std::ptr::null();
+                Combine::<M, T>::run(acc, x.add(row * step), null, null, n);
+            }
+        }
+    }
+}
+
 struct Identity<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for Identity<M, T> {
     #[inline(always)]
@@ -192,6 +248,7 @@ fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
         rows: select::<FoldRows<M, T>>(isa),
         blocks: select::<Blocks<M, T>>(isa),
         combine: select::<Combine<M, T>>(isa),
+        combine_rows: select::<CombineRows<M, T>>(isa),
         identity: select::<Identity<M, T>>(isa),
     }
 }

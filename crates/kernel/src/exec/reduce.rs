@@ -515,6 +515,20 @@ impl PreparedReduce {
         // before the lanes wrap.
         unsafe {
             (fold.identity)(work.lanes, null, null, null, used * n);
+            let load = self.prologue.only_load(self.value).filter(|_| n < self.points);
+            if let Some(load) = load {
+                // Parts of rows are apart in memory in any order, so read those of a lane one after
+                // another, and combine them in registers.
+                let step = self.points * self.size;
+                let between = (LANES * step) as *const u8;
+                for lane in 0..used {
+                    let first = (range.start + lane) * self.points + start;
+                    let rows = (range.len() - lane).div_ceil(LANES) as *const u8;
+                    let (x, to) = (work.prologue.address(load, first), work.lanes.add(lane * row));
+                    (fold.combine_rows)(to, x, between, rows, n);
+                }
+                r = range.end;
+            }
             while r < range.end {
                 let lane = (r - range.start) % LANES;
                 let rows = at_once.min(range.end - r).min(LANES - lane);
