@@ -37,16 +37,22 @@ impl Pass for LoopMotion {
 
     fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
         let mut current: Option<Graph> = None;
-        for rewrite in [share::run, hoist::run, sink::run] {
-            let loops = Loops::of(current.as_ref().unwrap_or(graph));
-            if loops.all.is_empty() {
-                break;
+        // A rewrite may allow another one that ran before it.
+        loop {
+            let mut changed = false;
+            for rewrite in [share::run, hoist::run, sink::run] {
+                let loops = Loops::of(current.as_ref().unwrap_or(graph));
+                if loops.all.is_empty() {
+                    return Ok(current);
+                }
+                if let Some(next) = rewrite(current.as_ref().unwrap_or(graph), &loops)? {
+                    (current, changed) = (Some(next), true);
+                }
             }
-            if let Some(next) = rewrite(current.as_ref().unwrap_or(graph), &loops)? {
-                current = Some(next);
+            if !changed {
+                return Ok(current);
             }
         }
-        Ok(current)
     }
 }
 
