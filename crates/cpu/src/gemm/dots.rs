@@ -1,10 +1,11 @@
 //! GEMM of a few rows by a column-major B, such as the weights of linear layers. It computes dot
 //! products along K without packing B.
 
-use super::pack::add_lanes;
+use super::pack::{add_lanes, by_stored, element, size};
 use super::{CHUNK_MEMORY, CTile, Gemm, OperandBlock, PROLOGUE_BLOCK};
-use crate::jit::dots::{DotCall, DotMicrokernel, columns, reads_columns};
+use crate::jit::dots::{DotCall, DotMicrokernel, columns};
 use crate::jit::microkernel::{Function, LANES, Stored};
+use crate::jit::tile_shapes::reads_in_place;
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
@@ -35,7 +36,7 @@ impl DotGemm {
         if !fits || rhs.outer.stride().is_none() || gemm.in_place_b_kernels.is_some() {
             return None;
         }
-        if !reads_columns(rhs.stored, gemm.k) {
+        if !reads_in_place(rhs.stored, gemm.k) {
             return None;
         }
         let columns = columns(gemm.m);
@@ -173,43 +174,28 @@ impl DotGemm {
 /// # Safety
 /// As [`DotGemm::pack_a`].
 unsafe fn pack_rows(gemm: &Gemm, start: *const u8, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe { by_stored!(gemm.lhs.stored, pack_rows_as(gemm, start, to)) }
+}
+
+/// # Safety
+/// As [`pack_rows`].
+unsafe fn pack_rows_as<const S: u8>(gemm: &Gemm, start: *const u8, to: *mut f32) {
     let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
     let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
     lhs.k_dims.fill(0, &mut offsets);
     for row in 0..m {
         let first = lhs.outer.at(row);
         for i in 0..k.next_multiple_of(LANES) {
-            let element = first + offsets.get(i).copied().unwrap_or(0);
+            let offset = first + offsets.get(i).copied().unwrap_or(0);
             // SAFETY: an element of the operand; a place within its packed size.
             unsafe {
                 let value = match i < k {
-                    true => packed(lhs.stored, start, element),
+                    true => element::<S>(start.wrapping_offset(offset * size(S))),
                     false => 0.0,
                 };
                 *to.add((i / LANES * m + row) * LANES + i % LANES) = value;
             }
-        }
-    }
-}
-
-/// An element in its packed form: an f32, or the bits of a 32-bit integer.
-///
-/// # Safety
-/// The element is valid for reads.
-unsafe fn packed(stored: Stored, start: *const u8, element: isize) -> f32 {
-    let at = start.wrapping_offset(element * stored.size() as isize);
-    let integer = |bits: i32| f32::from_bits(bits as u32);
-    // SAFETY: the caller's promise.
-    unsafe {
-        match stored {
-            Stored::F32 | Stored::I32 => *(at as *const f32),
-            Stored::F16 => (*(at as *const half::f16)).to_f32(),
-            Stored::BF16 => (*(at as *const half::bf16)).to_f32(),
-            Stored::I8 => integer(*(at as *const i8) as i32),
-            Stored::U8 => integer(*at as i32),
-            Stored::I16 => integer(*(at as *const i16) as i32),
-            Stored::U16 => integer(*(at as *const u16) as i32),
-            Stored::Pair => unreachable!("operands in memory have no pairs"),
         }
     }
 }

@@ -4,10 +4,29 @@
 use super::{pack_avx2, pack_avx512, pack_pairs};
 use crate::dims::Dims;
 use crate::jit::microkernel::{LANES, Stored, avx512_enabled};
+use half::{bf16, f16};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
 /// The prefetch distance in rows. (More rows that are a page apart would map to few cache sets.)
-pub(super) const PREFETCH_ROWS: isize = 8;
+const PREFETCH_ROWS: isize = 8;
+
+/// Calls a function with the number of a data type in memory as its const argument.
+macro_rules! by_stored {
+    ($stored:expr, $function:ident $arguments:tt) => {
+        match $stored {
+            Stored::F32 | Stored::I32 => $function::<0> $arguments,
+            Stored::F16 => $function::<1> $arguments,
+            Stored::BF16 => $function::<2> $arguments,
+            Stored::I16 => $function::<3> $arguments,
+            Stored::U16 => $function::<4> $arguments,
+            Stored::I8 => $function::<5> $arguments,
+            Stored::U8 => $function::<6> $arguments,
+            Stored::Pair => unreachable!("operands in memory have no pairs"),
+        }
+    };
+}
+pub(super) use by_stored;
 
 /// A block of an operand: its address, the dimensions of its rows or columns and the range of them,
 /// and the distances of its indices of K in elements.
@@ -42,11 +61,21 @@ pub(super) unsafe fn pack(block: &PackBlock<'_>, to: *mut f32, width: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         if block.pairs {
-            pack_pairs::pack(block, to.cast(), width);
-        } else if avx512_enabled() {
-            pack_avx512::pack(block, to, width);
+            return pack_pairs::pack(block, to.cast(), width);
+        }
+        by_stored!(block.stored, pack_as(block, to, width))
+    }
+}
+
+/// # Safety
+/// As [`pack`].
+unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if avx512_enabled() {
+            pack_avx512::pack_as::<S>(block, to, width);
         } else {
-            pack_avx2::pack(block, to, width);
+            pack_avx2::pack_as::<S>(block, to, width);
         }
     }
 }
@@ -76,12 +105,33 @@ impl RowMajorB {
         // SAFETY: the caller's promise.
         unsafe {
             if self.pairs {
-                pack_pairs::pack_rows(self, to.cast());
-            } else if avx512_enabled() {
-                pack_avx512::pack_rows(self, to);
-            } else {
-                pack_avx2::pack_rows(self, to);
+                return pack_pairs::pack_rows(self, to.cast());
             }
+            by_stored!(self.stored, rows_as(self, to))
+        }
+    }
+
+    /// Prefetches the row that comes [`PREFETCH_ROWS`] rows after a row, `bytes` of it. The hardware
+    /// prefetcher does not follow rows that are short and far apart.
+    #[inline(always)]
+    pub fn prefetch_after(&self, row: *const u8, bytes: usize) {
+        let next = row.wrapping_offset(PREFETCH_ROWS * self.ldb);
+        for line in (0..bytes).step_by(64) {
+            // SAFETY: prefetches have no effect but on the caches, at any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line).cast()) };
+        }
+    }
+}
+
+/// # Safety
+/// As [`RowMajorB::pack`].
+unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if avx512_enabled() {
+            pack_avx512::rows_as::<S>(rows, to);
+        } else {
+            pack_avx2::rows_as::<S>(rows, to);
         }
     }
 }
@@ -92,6 +142,27 @@ pub(super) const fn size(stored: u8) -> isize {
         0 => 4,
         1..=4 => 2,
         _ => 1,
+    }
+}
+
+/// An element in its packed form: an f32, or the bits of a 32-bit integer.
+///
+/// # Safety
+/// The element is valid for reads.
+#[inline]
+pub(super) unsafe fn element<const S: u8>(from: *const u8) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let integer = |value: i32| f32::from_bits(value as u32);
+        match S {
+            0 => from.cast::<f32>().read_unaligned(),
+            1 => from.cast::<f16>().read_unaligned().to_f32(),
+            2 => from.cast::<bf16>().read_unaligned().to_f32(),
+            3 => integer(from.cast::<i16>().read_unaligned() as i32),
+            4 => integer(from.cast::<u16>().read_unaligned() as i32),
+            5 => integer(from.cast::<i8>().read() as i32),
+            _ => integer(from.read() as i32),
+        }
     }
 }
 

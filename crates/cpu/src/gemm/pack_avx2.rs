@@ -1,8 +1,8 @@
 //! Packing with AVX2.
 
-use super::pack::{PREFETCH_ROWS, PackBlock, RowMajorB, size};
-use crate::jit::microkernel::{LANES, Stored};
-use half::{bf16, f16};
+use super::pack::{PackBlock, RowMajorB, element, size};
+use super::split_k::add_bits;
+use crate::jit::microkernel::LANES;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -10,58 +10,15 @@ use std::ops::Range;
 /// Lanes of a register.
 pub(super) const WIDTH: usize = 8;
 
-/// Packs a block, as [`pack`](super::pack::pack).
-///
-/// # Safety
-/// As there; the machine has AVX2, FMA and F16C.
-pub(super) unsafe fn pack(block: &PackBlock<'_>, to: *mut f32, width: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match block.stored {
-            Stored::F32 | Stored::I32 => pack_as::<0>(block, to, width),
-            Stored::F16 => pack_as::<1>(block, to, width),
-            Stored::BF16 => pack_as::<2>(block, to, width),
-            Stored::I16 => pack_as::<3>(block, to, width),
-            Stored::U16 => pack_as::<4>(block, to, width),
-            Stored::I8 => pack_as::<5>(block, to, width),
-            Stored::U8 => pack_as::<6>(block, to, width),
-            Stored::Pair => unreachable!("operands in memory have no pairs"),
-        }
-    }
-}
-
 /// Packs rows, as [`RowMajorB::pack`].
 ///
 /// # Safety
 /// As there; the machine has AVX2, FMA and F16C.
-pub(super) unsafe fn pack_rows(rows: &RowMajorB, to: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match rows.stored {
-            Stored::F32 | Stored::I32 => rows_as::<0>(rows, to),
-            Stored::F16 => rows_as::<1>(rows, to),
-            Stored::BF16 => rows_as::<2>(rows, to),
-            Stored::I16 => rows_as::<3>(rows, to),
-            Stored::U16 => rows_as::<4>(rows, to),
-            Stored::I8 => rows_as::<5>(rows, to),
-            Stored::U8 => rows_as::<6>(rows, to),
-            Stored::Pair => unreachable!("operands in memory have no pairs"),
-        }
-    }
-}
-
-/// # Safety
-/// As [`pack_rows`].
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
+pub(super) unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
     for k in 0..rows.rows {
         let row = rows.start.wrapping_offset(k as isize * rows.ldb);
-        // The hardware prefetcher does not follow rows that are short and far apart, so prefetch
-        // them explicitly.
-        let next = row.wrapping_offset(PREFETCH_ROWS * rows.ldb);
-        for line in (0..rows.columns as isize * size(S)).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(line).cast());
-        }
+        rows.prefetch_after(row, rows.columns * size(S) as usize);
         for first in (0..rows.columns).step_by(rows.nr) {
             let columns = rows.nr.min(rows.columns - first);
             let width = columns.next_multiple_of(LANES);
@@ -125,31 +82,12 @@ unsafe fn load<const S: u8>(from: *const u8) -> __m256 {
     }
 }
 
-/// An element as f32, or as the bits of a 32-bit integer.
+/// Packs a block, as [`pack`](super::pack::pack).
 ///
 /// # Safety
-/// The element is valid for reads.
-#[inline]
-unsafe fn element<const S: u8>(from: *const u8) -> f32 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let integer = |value: i32| f32::from_bits(value as u32);
-        match S {
-            0 => from.cast::<f32>().read_unaligned(),
-            1 => from.cast::<f16>().read_unaligned().to_f32(),
-            2 => from.cast::<bf16>().read_unaligned().to_f32(),
-            3 => integer(from.cast::<i16>().read_unaligned() as i32),
-            4 => integer(from.cast::<u16>().read_unaligned() as i32),
-            5 => integer(from.cast::<i8>().read() as i32),
-            _ => integer(from.read() as i32),
-        }
-    }
-}
-
-/// # Safety
-/// As [`pack`].
+/// As there; the machine has AVX2, FMA and F16C.
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
+pub(super) unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
     for first in (0..width).step_by(LANES) {
         let at = |lane: usize| (block.indices.start + lane).min(block.indices.end);
         let columns = at(first)..at(first + LANES);
@@ -208,7 +146,7 @@ fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> Segments {
 /// Packs at most sixteen columns: by merging segments of f32 if they are few.
 ///
 /// # Safety
-/// As [`pack`], for these columns; `lanes` are those that are written.
+/// As [`pack_as`], for these columns; `lanes` are those that are written.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn vectors<const S: u8>(
     block: &PackBlock<'_>,
@@ -245,7 +183,7 @@ unsafe fn vectors<const S: u8>(
 /// of segments have a loop without branches each.
 ///
 /// # Safety
-/// As [`pack`], for the segments' columns.
+/// As [`pack_as`], for the segments' columns.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn merged<const STEP: usize>(
     block: &PackBlock<'_>,
@@ -304,7 +242,7 @@ unsafe fn segment_lanes<const STEP: usize>(segment: &Segment, start: *const f32)
 /// Packs at most sixteen columns whose elements are contiguous along K.
 ///
 /// # Safety
-/// As [`pack`], for these columns; `lanes` are those that are written.
+/// As [`pack_as`], for these columns; `lanes` are those that are written.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn transposed<const S: u8>(
     block: &PackBlock<'_>,
@@ -421,10 +359,7 @@ pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: b
         while n > 0 {
             for j in 0..n {
                 lanes[j] = match integers {
-                    true => {
-                        let bits = lanes[j].to_bits().wrapping_add(lanes[j + n].to_bits());
-                        f32::from_bits(bits)
-                    }
+                    true => add_bits(lanes[j], lanes[j + n]),
                     false => lanes[j] + lanes[j + n],
                 };
             }

@@ -1,63 +1,20 @@
 //! Packing with AVX-512.
 
-use super::pack::{PREFETCH_ROWS, PackBlock, RowMajorB, size};
-use crate::jit::microkernel::{LANES, Stored};
+use super::pack::{PackBlock, RowMajorB, size};
+use crate::jit::microkernel::LANES;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
-
-/// Packs a block, as [`pack`](super::pack::pack).
-///
-/// # Safety
-/// As there; the machine has AVX-512 F, BW and VL.
-pub(super) unsafe fn pack(block: &PackBlock<'_>, to: *mut f32, width: usize) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match block.stored {
-            Stored::F32 | Stored::I32 => pack_as::<0>(block, to, width),
-            Stored::F16 => pack_as::<1>(block, to, width),
-            Stored::BF16 => pack_as::<2>(block, to, width),
-            Stored::I16 => pack_as::<3>(block, to, width),
-            Stored::U16 => pack_as::<4>(block, to, width),
-            Stored::I8 => pack_as::<5>(block, to, width),
-            Stored::U8 => pack_as::<6>(block, to, width),
-            Stored::Pair => unreachable!("operands in memory have no pairs"),
-        }
-    }
-}
 
 /// Packs rows, as [`RowMajorB::pack`].
 ///
 /// # Safety
 /// As there; the machine has AVX-512 F, BW and VL.
-pub(super) unsafe fn pack_rows(rows: &RowMajorB, to: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match rows.stored {
-            Stored::F32 | Stored::I32 => rows_as::<0>(rows, to),
-            Stored::F16 => rows_as::<1>(rows, to),
-            Stored::BF16 => rows_as::<2>(rows, to),
-            Stored::I16 => rows_as::<3>(rows, to),
-            Stored::U16 => rows_as::<4>(rows, to),
-            Stored::I8 => rows_as::<5>(rows, to),
-            Stored::U8 => rows_as::<6>(rows, to),
-            Stored::Pair => unreachable!("operands in memory have no pairs"),
-        }
-    }
-}
-
-/// # Safety
-/// As [`pack_rows`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
+pub(super) unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
     for k in 0..rows.rows {
         let row = rows.start.wrapping_offset(k as isize * rows.ldb);
-        // The hardware prefetcher does not follow rows that are short and far apart, so
-        // prefetch them explicitly.
-        let next = row.wrapping_offset(PREFETCH_ROWS * rows.ldb);
-        for line in (0..rows.columns as isize * size(S)).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T0>(next.wrapping_offset(line).cast());
-        }
+        rows.prefetch_after(row, rows.columns * size(S) as usize);
         for first in (0..rows.columns).step_by(rows.nr) {
             let columns = rows.nr.min(rows.columns - first);
             let width = columns.next_multiple_of(LANES);
@@ -112,10 +69,12 @@ unsafe fn load<const S: u8>(from: *const u8, mask: u16) -> __m512 {
     }
 }
 
+/// Packs a block, as [`pack`](super::pack::pack).
+///
 /// # Safety
-/// As [`pack`].
+/// As there; the machine has AVX-512 F, BW and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
+pub(super) unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize) {
     for first in (0..width).step_by(LANES) {
         let at = |lane: usize| (block.indices.start + lane).min(block.indices.end);
         let columns = at(first)..at(first + LANES);
@@ -159,7 +118,7 @@ fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> SmallVec<[Segment;
 /// Packs a vector of columns, by merging segments if they are few.
 ///
 /// # Safety
-/// As [`pack`], for these columns.
+/// As [`pack_as`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn vectors<const S: u8>(
     block: &PackBlock<'_>,
@@ -186,7 +145,7 @@ unsafe fn vectors<const S: u8>(
 /// numbers of segments have an unrolled loop without branches each.
 ///
 /// # Safety
-/// As [`pack`], for the segments' columns.
+/// As [`pack_as`], for the segments' columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn merged<const S: u8, const STEP: usize>(
     block: &PackBlock<'_>,
@@ -245,7 +204,7 @@ unsafe fn merge<const S: u8, const STEP: usize>(
 /// Packs a vector of columns with irregular distances by a gather.
 ///
 /// # Safety
-/// As [`pack`], for these columns.
+/// As [`pack_as`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn gathered<const S: u8>(
     block: &PackBlock<'_>,
@@ -288,7 +247,7 @@ unsafe fn gathered<const S: u8>(
 /// Packs a vector of columns whose elements are contiguous along K.
 ///
 /// # Safety
-/// As [`pack`], for these columns.
+/// As [`pack_as`], for these columns.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn transposed<const S: u8>(
     block: &PackBlock<'_>,

@@ -1,7 +1,7 @@
 //! Packing of short integers as pairs along K, with AVX2. One instruction multiplies two pairs and
 //! adds the products (`vpmaddwd`), modulo 2^32.
 
-use super::pack::{PREFETCH_ROWS, PackBlock, RowMajorB};
+use super::pack::{PackBlock, RowMajorB};
 use super::pack_avx2::{WIDTH, store, transpose};
 use crate::jit::microkernel::{LANES, Stored};
 use std::arch::x86_64::*;
@@ -101,13 +101,8 @@ unsafe fn rows_as<T: Short>(rows: &RowMajorB, to: *mut u32) {
         let row = |k: usize| rows.start.wrapping_offset(k as isize * rows.ldb).cast::<T>();
         let first = row(2 * k);
         let second = (2 * k + 1 < rows.rows).then(|| row(2 * k + 1));
-        // The hardware prefetcher does not follow rows that are short and far apart.
-        for next in [row(2 * k), row(2 * k + 1)]
-            .map(|r| r.cast::<u8>().wrapping_offset(PREFETCH_ROWS * rows.ldb))
-        {
-            for line in (0..rows.columns * size_of::<T>()).step_by(64) {
-                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line).cast());
-            }
+        for row in [row(2 * k), row(2 * k + 1)] {
+            rows.prefetch_after(row.cast(), rows.columns * size_of::<T>());
         }
         for column in (0..rows.columns).step_by(rows.nr) {
             let columns = rows.nr.min(rows.columns - column);

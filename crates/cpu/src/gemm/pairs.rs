@@ -20,10 +20,11 @@ impl Gemm {
 
     /// Packs pairs along K from here on.
     pub(super) fn multiply_pairs(&mut self) {
+        // Integers are neither read through an indirection nor, as A, in memory.
+        debug_assert!(self.a_in_place.is_none() && self.indirect.is_none());
         let k = self.k.div_ceil(2);
         let blocking = Blocking::new(self.m, self.n, k);
-        (self.pairs, self.k, self.a_in_place) = (true, k, None);
-        (self.in_place_b_kernels, self.indirect) = (None, None);
+        (self.pairs, self.k, self.in_place_b_kernels) = (true, k, None);
         self.blocking = if self.batches == 1 { blocking.along_rows() } else { blocking };
     }
 

@@ -34,7 +34,7 @@ pub(super) fn split_k_parts(m: usize, n: usize, k: usize, rhs: &Operand) -> usiz
 }
 
 /// The f32 with the bits of the sum of two integers that are given by their bits as f32.
-fn add_bits(a: f32, b: f32) -> f32 {
+pub(super) fn add_bits(a: f32, b: f32) -> f32 {
     f32::from_bits(a.to_bits().wrapping_add(b.to_bits()))
 }
 

@@ -41,12 +41,6 @@ pub(crate) fn columns(rows: usize) -> usize {
     }
 }
 
-/// True if columns of B with `k` indices of K can be read by vectors: AVX2 has masked loads of
-/// 32-bit elements only.
-pub(crate) fn reads_columns(stored: Stored, k: usize) -> bool {
-    level() >= Isa::Avx512 || stored.size() == 4 || (k % LANES).is_multiple_of(8)
-}
-
 impl DotMicrokernel {
     /// The registers for the columns' addresses.
     const B_ADDRESSES: [Gpr; 8] =
@@ -157,6 +151,7 @@ impl DotMicrokernel {
 mod tests {
     use super::super::microkernel::tests::{STORED, bytes, draw};
     use super::*;
+    use crate::jit::tile_shapes::reads_in_place;
 
     #[test]
     fn dots_are_sixteen_chains_whose_sum_is_the_element() {
@@ -169,7 +164,7 @@ mod tests {
             for stored in STORED {
                 for k in [1usize, 15, 16, 17, 24, 64, 75] {
                     let kernel = DotMicrokernel { rows, columns, tail: k % LANES, stored };
-                    if !kernel.fits() || !reads_columns(stored, k) {
+                    if !kernel.fits() || !reads_in_place(stored, k) {
                         continue;
                     }
                     let Some(function) = kernel.compile() else { return };

@@ -29,8 +29,8 @@ pub(crate) fn max_nr_vectors(rows: usize) -> usize {
     }
 }
 
-/// True if B in memory can be read by vectors, `n` columns in all: AVX2 has masked loads of 32-bit
-/// elements only.
+/// True if `n` consecutive elements of B in memory can be read by vectors: AVX2 has masked loads of
+/// 32-bit elements only.
 pub(crate) fn reads_in_place(stored: Stored, n: usize) -> bool {
     level() >= Isa::Avx512 || stored.size() == 4 || n.is_multiple_of(vector::lanes(Isa::Avx2))
 }
