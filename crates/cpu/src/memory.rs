@@ -138,20 +138,19 @@ pub(crate) fn affordable(wanted: usize) -> usize {
 /// The memory that is free on the machine, within the control group's limit; 0 if it is unknown.
 fn free_memory() -> usize {
     let free = meminfo("MemAvailable:").unwrap_or(0);
-    let group = |name: &str| {
-        let text = std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?;
-        text.trim().parse::<usize>().ok()
-    };
-    let left = group("memory.max")
-        .map(|most| most.saturating_sub(group("memory.current").unwrap_or(most)));
-    left.unwrap_or(usize::MAX).min(free)
+    let left = |limit: usize| limit.saturating_sub(group("memory.current").unwrap_or(limit));
+    group("memory.max").map_or(free, |limit| left(limit).min(free))
 }
 
 /// The smaller of the machine's memory and the control group's limit.
 pub(crate) fn memory_of_machine() -> usize {
     let total = meminfo("MemTotal:").unwrap_or(16 << 30);
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
-    group.trim().parse::<usize>().map_or(total, |limit| limit.min(total))
+    group("memory.max").map_or(total, |limit| limit.min(total))
+}
+
+/// A number of the process's control group; `None` if there is no group or no limit.
+fn group(name: &str) -> Option<usize> {
+    std::fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse().ok()
 }
 
 /// An entry of the system's table of memory, in bytes.
