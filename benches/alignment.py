@@ -64,7 +64,7 @@ Times = dict[str, dict[str, Pairs]]
 
 
 def rows() -> list[Workload]:
-    """The rows, each with operands in the first cache, in the second, and in memory."""
+    """The rows, each with operands in the L1 cache, in the L2 cache, and in memory."""
     from . import kernels
 
     return [

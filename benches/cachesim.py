@@ -3,12 +3,12 @@
     python -m benches.cachesim              # a table; rows with too many misses are flagged
     python -m benches.cachesim --only "x @ w" --peers numpy
 
-The simulated machine has a first cache of 32 KB and a last one of 1 MB, whatever this machine has:
+The simulated machine has an L1 cache of 32 KB and a last one of 1 MB, whatever this machine has:
 `valgrind --tool=cachegrind --cache-sim=yes`. Counts are reproducible. A row's bound is its
 compulsory misses: each line of 64 bytes of its operands and results once. Rows of matrices that do
 not fit in the cache are read twice, for their moments or their largest element and for the result.
 The bounds of products are those of blocks. In the last cache, three square blocks fill it, and each
-block of a factor is read once for each block of the result. In the first cache, a panel of one
+block of a factor is read once for each block of the result. In the L1 cache, a panel of one
 factor stays while the other factor passes, once for each `COLUMNS` columns of the result, whose
 block is in registers. A row is flagged if it misses more than `ALLOWED` times as often.
 
@@ -84,7 +84,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Misses:
-    """The misses of data of one call, in the first cache and in the last."""
+    """The misses of data of one call, in the L1 cache and in the last one."""
 
     first: float
     last: float
@@ -169,7 +169,7 @@ def call_and_end(call: Call, times: int) -> NoReturn:
 
 
 def counted(file: Path) -> tuple[int, int]:
-    """The misses of data in a file of cachegrind, in the first cache and in the last."""
+    """The misses of data in a file of cachegrind, in the L1 cache and in the last one."""
     lines = dict(
         line.split(": ", 1)
         for line in file.read_text().splitlines()
@@ -212,7 +212,7 @@ def excessive(rows: Sequence[Row], counts: Counts) -> list[str]:
     out = []
     for row in rows:
         found = counts[row.workload.name]["girih"]
-        for title, misses, cache in (("first", found.first, FIRST), ("last", found.last, LAST)):
+        for title, misses, cache in (("L1", found.first, FIRST), ("last", found.last, LAST)):
             factor = misses / row.bound(cache)
             if factor > ALLOWED:
                 name = row.workload.name

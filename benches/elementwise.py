@@ -4,6 +4,7 @@ code.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -115,23 +116,47 @@ def sized() -> list[Workload]:
     return rows
 
 
+def softmax(rows: int, width: int) -> Workload:
+    """Softmax of the rows of a matrix."""
+    n, body = rows * width, compute(lambda lib, x: lib.softmax(x))
+    return Workload(
+        f"softmax [{rows}, {width}]", arrays((rows, width)), body, flops=SOFTMAX_FLOPS * n,
+        bytes=8 * n,
+    )  # fmt: skip
+
+
+def norms(rows: int, width: int) -> Workload:
+    """Layer norm of the rows of a matrix."""
+    inputs = arrays((rows, width), (width,), (width,))
+    name = f"layer norm [{rows}, {width}]"
+    return Workload(name, inputs, compute(norm), bytes=8 * rows * width + 8 * width)
+
+
+def sums(rows: int, width: int, axis: int) -> Workload:
+    """The sum of a matrix along an axis."""
+    body = compute(lambda lib, x: lib.sum(x, axis))
+    name = f"sum of [{rows}, {width}] along axis {axis}"
+    return Workload(name, arrays((rows, width)), body, bytes=4 * rows * width, tolerance=1e-3)
+
+
+def transposed(side: int) -> Workload:
+    """x.T + y on square matrices."""
+    body = compute(lambda lib, x, y: lib.permute(x, (1, 0)) + y)
+    inputs = arrays((side, side), (side, side))
+    return Workload(f"x.T + y, [{side}, {side}]", inputs, body, bytes=12 * side**2)
+
+
 def on_rows() -> list[Workload]:
     n, size = ROWS * WIDTH, f"[{ROWS}, {WIDTH}]"
     x, vector = (ROWS, WIDTH), (WIDTH,)
     no_numpy = ("girih", "torch", "torch.compile", "jax", "mlx")
     return [
-        Workload(
-            f"softmax {size}", arrays(x), compute(lambda lib, x: lib.softmax(x)),
-            flops=SOFTMAX_FLOPS * n, bytes=8 * n, quick=True, target=1 / 1.5,
-        ),
+        replace(softmax(ROWS, WIDTH), quick=True, target=1 / 1.5),
         Workload(
             f"softmax {size}, gradient", arrays(x, x), gradient(softmax_loss), no_numpy,
             flops=SOFTMAX_GRADIENT_FLOPS * n, bytes=12 * n, target=1 / 1.5,
         ),
-        Workload(
-            f"layer norm {size}", arrays(x, vector, vector), compute(norm), bytes=8 * n,
-            target=1 / 1.5,
-        ),
+        replace(norms(ROWS, WIDTH), target=1 / 1.5),
         Workload(
             f"layer norm {size}, gradient", arrays(x, vector, vector, x), gradient(norm_loss),
             no_numpy, bytes=12 * n, target=1 / 1.5,
@@ -155,19 +180,10 @@ def selections() -> list[Workload]:
 
 def on_squares() -> list[Workload]:
     side = 4096
-    square, n = arrays((side, side)), side * side
-    rows = [
-        Workload(
-            f"sum of [{side}, {side}] along axis {axis}", square,
-            compute(lambda lib, x, axis=axis: lib.sum(x, axis)), bytes=4 * n, tolerance=1e-3,
-            target=target,
-        )
-        for axis, target in ((0, 1 / 1.5), (1, 1.0))
-    ]  # fmt: skip
-    transposed = compute(lambda lib, x, y: lib.permute(x, (1, 0)) + y)
-    both = arrays((side, side), (side, side))
-    name = f"x.T + y, [{side}, {side}]"
-    return [*rows, Workload(name, both, transposed, bytes=12 * n, target=1 / 4)]
+    by_axis = [
+        replace(sums(side, side, axis), target=target) for axis, target in ((0, 1 / 1.5), (1, 1.0))
+    ]
+    return [*by_axis, replace(transposed(side), target=1 / 4)]
 
 
 WORKLOADS = [*sized(), *on_rows(), *selections(), *on_squares()]

@@ -205,7 +205,7 @@ def test_bandwidth_falls_from_cache_to_cache():
     rate = lambda size: limits.bandwidth(found, size)
     # The smallest set was measured in a slow moment.
     assert [rate(s) for s in (1, 1 << 10, 1 << 12, 1 << 14)] == [64.0] * 4
-    # No measured set is in the second cache.
+    # No measured set fits the L2 cache but not the L1 cache.
     assert rate(15_001) == rate(37_500) == 64.0
     assert rate(37_501) == rate(1 << 18) == rate(1 << 19) == 16.0
     # A set that fills a whole cache is not in it.
