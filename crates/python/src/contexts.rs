@@ -509,7 +509,8 @@ impl PyExecutor {
         self.0.clear_cache();
     }
 
-    /// Counts of what it has compiled and run. Returns: dict[str, float].
+    /// The counts of the programs that this executor has compiled and run, and of its program cache.
+    /// Returns: dict[str, float].
     fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats_dict(py, &self.0.cache_stats())
     }
