@@ -560,7 +560,9 @@ class ExecutorHandle:
         passes: Sequence[GraphPass],
     ) -> ExecutorHandle: ...
     def cache_stats(self) -> dict[str, float]:
-        """Counts of what it has compiled and run."""
+        """The counts of the programs that this executor has compiled and run, and of its program
+        cache.
+        """
     def cancel_all(self) -> None:
         """Stops what is under way or queued."""
     def clear_cache(self) -> None:
