@@ -241,8 +241,22 @@ print(s["misses"], s["disk_hits"], s["compiles"], y.item(), z.tolist())
 """
 
 
+def stored_in(directory):
+    """The environment of a process that stores all programs on disk."""
+    every = {"GIRIH_CACHE": "1", "GIRIH_CACHE_MIN_COMPILE_MS": "0"}
+    return {**every, "GIRIH_CACHE_DIR": str(directory)}
+
+
+def test_programs_that_compile_fast_are_not_stored(tmp_path):
+    env = {**stored_in(tmp_path), "GIRIH_CACHE_MIN_COMPILE_MS": "3600000"}
+    assert run(PROGRAM, **env).returncode == 0
+    assert list((tmp_path / "programs").iterdir()) == []
+    result = run(PROGRAM, **{**env, "GIRIH_CACHE_MIN_COMPILE_MS": "soon"})
+    assert "GIRIH_CACHE_MIN_COMPILE_MS=soon" in result.stderr
+
+
 def test_a_second_process_compiles_nothing(tmp_path):
-    env = {"GIRIH_CACHE": "1", "GIRIH_CACHE_DIR": str(tmp_path)}
+    env = stored_in(tmp_path)
     first = run(PROGRAM, **env)
     misses, hits, _compiles, *values = first.stdout.split(maxsplit=3)
     assert int(misses) > 0, first.stderr
@@ -282,7 +296,7 @@ print(s["disk_hits"], s["compiles"], s["bindings"], sorted(results.items()))
 
 
 def test_programs_bound_to_sizes_are_found_by_a_second_process(tmp_path):
-    env = {"GIRIH_CACHE": "1", "GIRIH_CACHE_DIR": str(tmp_path)}
+    env = stored_in(tmp_path)
 
     def counted(sizes, **env):
         found = run(DYNAMIC.replace("sys.argv[1]", repr(sizes)), **env)

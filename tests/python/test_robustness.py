@@ -152,7 +152,13 @@ def test_memory_of_unreachable_objects_is_collected_before_an_allocation_fails()
     assert result.stdout.strip() == b"done"
 
 
-VARIABLES = ["GIRIH_MEMORY_LIMIT", "GIRIH_NUM_THREADS", "GIRIH_CACHE", "GIRIH_CACHE_LIMIT"]
+VARIABLES = [
+    "GIRIH_MEMORY_LIMIT",
+    "GIRIH_NUM_THREADS",
+    "GIRIH_CACHE",
+    "GIRIH_CACHE_LIMIT",
+    "GIRIH_CACHE_MIN_COMPILE_MS",
+]
 VARIABLES += ["GIRIH_JIT", "GIRIH_ISA", "GIRIH_VERIFY_SHAPES", "GIRIH_SOURCE_LINES"]
 VARIABLES += ["GIRIH_DEBUG_NANS"]
 

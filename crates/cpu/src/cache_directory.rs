@@ -1,13 +1,19 @@
 //! The location of compiled programs on disk, from the environment.
 
 use crate::device::parse_bytes;
-use girih_runtime::{Backend, DiskCache, Error, Result, env};
+use girih_runtime::{Backend, DiskCache, DiskLimits, Error, Result, env};
 use girih_sync::OnceLock;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The maximum number of bytes of programs on disk, unless `GIRIH_CACHE_LIMIT` is set.
 const LIMIT: u64 = 256 << 20;
+
+/// The minimum compilation time of a stored program in milliseconds, unless
+/// `GIRIH_CACHE_MIN_COMPILE_MS` is set. Loading took 0.9 (three kernels) and 1.2 (the step of an
+/// MLP) of the time of compiling, and 0.8 for the step of a transformer that compiles in 22 ms.
+const MIN_COMPILE_MS: u64 = 5;
 
 /// Whether programs are stored on disk.
 #[derive(Clone)]
@@ -21,7 +27,7 @@ pub enum CacheState {
 static STATE: OnceLock<Result<CacheState>> = OnceLock::new();
 
 impl CacheState {
-    /// This process' state, from `GIRIH_CACHE`, `GIRIH_CACHE_DIR` and `GIRIH_CACHE_LIMIT`.
+    /// This process' state, from the variables whose names begin with `GIRIH_CACHE`.
     ///
     /// Errors: [`Error::Configuration`].
     pub fn of_process(backend: &dyn Backend) -> Result<CacheState> {
@@ -42,28 +48,44 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
     if !is_on()? {
         return off("GIRIH_CACHE=0");
     }
-    let limit = match env::variable("GIRIH_CACHE_LIMIT")? {
-        None => LIMIT,
-        Some(value) => match parse_bytes(&value) {
-            Some(bytes) => bytes as u64,
-            None => {
-                let expected = "a number of bytes, such as 100000000 or 100M";
-                return Err(Error::Configuration {
-                    variable: "GIRIH_CACHE_LIMIT",
-                    value,
-                    expected,
-                });
-            }
-        },
-    };
+    let limits = limits()?;
     let Some(directory) = directory() else { return off("there is no home directory") };
-    match DiskCache::open(&directory, &backend.fingerprint(), limit) {
+    match DiskCache::open(&directory, &backend.fingerprint(), limits) {
         Ok(disk) => {
             let disk = Arc::new(disk);
             flush_at_exit();
             Ok(CacheState::Open(disk))
         }
         Err(reason) => Ok(CacheState::Off(reason)),
+    }
+}
+
+/// The limits of the cache, from `GIRIH_CACHE_LIMIT` and `GIRIH_CACHE_MIN_COMPILE_MS`.
+fn limits() -> Result<DiskLimits> {
+    let bytes = number(
+        "GIRIH_CACHE_LIMIT",
+        |text| parse_bytes(text).map(|bytes| bytes as u64),
+        "a number of bytes, such as 100000000 or 100M",
+    )?;
+    let milliseconds = number(
+        "GIRIH_CACHE_MIN_COMPILE_MS",
+        |text| text.trim().parse().ok(),
+        "a whole number of milliseconds, such as 5; 0 stores every program",
+    )?;
+    let compile_time = Duration::from_millis(milliseconds.unwrap_or(MIN_COMPILE_MS));
+    Ok(DiskLimits { bytes: bytes.unwrap_or(LIMIT), compile_time })
+}
+
+/// The number in an environment variable; `None` if the variable is not set.
+fn number(
+    variable: &'static str,
+    parse: impl FnOnce(&str) -> Option<u64>,
+    expected: &'static str,
+) -> Result<Option<u64>> {
+    let Some(value) = env::variable(variable)? else { return Ok(None) };
+    match parse(&value) {
+        None => Err(Error::Configuration { variable, value, expected }),
+        number => Ok(number),
     }
 }
 

@@ -130,9 +130,10 @@ impl PlanExecutor {
         self.cache.count_miss();
         // Compile without holding a lock, so that hits of other threads do not wait. Two threads
         // may compile the same graph at the same time; the second insertion replaces an equal plan.
+        let start = Instant::now();
         let mut plan = self.compile(graph, compile)?;
         if let (Some(disk), Some(artifact)) = (disk, plan.artifact.take()) {
-            disk.store_later(&key, artifact);
+            disk.store_later(&key, artifact, start.elapsed());
         }
         plan.source = source;
         let plan = Arc::new(plan);

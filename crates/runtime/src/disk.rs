@@ -7,6 +7,9 @@
 //! damaged, or has another fingerprint or key, is removed and its program compiled again; no
 //! failure here fails an evaluation.
 //!
+//! A program that is compiled faster than it is loaded from a file is not stored: only programs
+//! whose compilation took the minimum of [`DiskLimits`] are.
+//!
 //! Evaluations do not wait for writes: artefacts are queued and written when no program has been
 //! compiled for a moment, or when the process ends ([`DiskCache::flush`]).
 
@@ -35,11 +38,20 @@ const STALE: Duration = Duration::from_secs(600);
 /// The minimum time between two updates of a file's time of last use.
 const TOUCH: Duration = Duration::from_secs(3600);
 
+/// What a cache on disk stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskLimits {
+    /// The maximum size of all programs in bytes.
+    pub bytes: u64,
+    /// The minimum compilation time of a program that is stored.
+    pub compile_time: Duration,
+}
+
 /// A directory of compiled programs that belongs to the user.
 pub struct DiskCache {
     directory: PathBuf,
     fingerprint: [u8; 32],
-    limit_bytes: u64,
+    limits: DiskLimits,
     /// The number of forks of the process before the cache was opened.
     opened: u64,
     writer: Arc<Writer>,
@@ -97,7 +109,7 @@ impl DiskCache {
     pub fn open(
         directory: &Path,
         fingerprint: &str,
-        limit_bytes: u64,
+        limits: DiskLimits,
     ) -> Result<DiskCache, String> {
         let shown = directory.display();
         make_directory(directory).map_err(|e| format!("{shown} cannot be made: {e}"))?;
@@ -109,7 +121,7 @@ impl DiskCache {
         Ok(DiskCache {
             directory: directory.to_path_buf(),
             fingerprint: *blake3::hash(fingerprint.as_bytes()).as_bytes(),
-            limit_bytes,
+            limits,
             opened: fork::count(),
             writer: Arc::default(),
         })
@@ -171,8 +183,12 @@ impl DiskCache {
         let _ = fs::remove_file(self.path(key));
     }
 
-    /// Queues an artefact, to be computed and written in the background.
-    pub fn store_later(&self, key: &[u8], artifact: Artifact) {
+    /// Queues an artefact, to be computed and written in the background, if compiling its program
+    /// took long enough.
+    pub fn store_later(&self, key: &[u8], artifact: Artifact, compile_time: Duration) {
+        if compile_time < self.limits.compile_time {
+            return;
+        }
         let mut queue = match self.writer.queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -209,7 +225,7 @@ impl DiskCache {
             writer: self.writer.clone(),
             directory: self.directory.clone(),
             fingerprint: self.fingerprint,
-            limit_bytes: self.limit_bytes,
+            limit_bytes: self.limits.bytes,
         }
     }
 

@@ -61,7 +61,7 @@ pub use device::{
     ArgumentBlock, Binary, ChunkCounts, Device, LaunchArguments, LoadedProgram, Properties,
 };
 pub use difference::Lookup;
-pub use disk::{DiskCache, DiskEntry, DiskStats};
+pub use disk::{DiskCache, DiskEntry, DiskLimits, DiskStats};
 pub use error::{Error, NanInside, Result};
 pub use executor::{Argument, Backend, CompileOptions, Counters, PlanExecutor};
 pub use handle::{AddressMap, DeviceHandle, DeviceId, PoolId};

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 /// A graph after the passes, ready to be lowered.
 pub struct OptimizedGraph {
@@ -51,6 +52,8 @@ fn at<'a>(graph: &'a Graph, sizes: &Sizes) -> Result<Cow<'a, Graph>> {
 pub(crate) struct Executable {
     optimized: OptimizedGraph,
     guards: Vec<Guard>,
+    /// The time of the passes.
+    pass_time: Duration,
 }
 
 /// Executables by the key of their graph.
@@ -100,10 +103,12 @@ impl PlanExecutor {
         }
         let bound = at(&executable.optimized.graph, sizes)?;
         let live = &executable.optimized.live_arguments;
+        let start = Instant::now();
         let mut plan = self.guarded(|| self.backend.lower(&arguments, &bound, live, options))?;
         self.bindings.fetch_add(1, Ordering::Relaxed);
         if let (Some((disk, key)), Some(artifact)) = (disk, plan.artifact.take()) {
-            disk.store_later(&key, artifact);
+            // Another process would have to run the passes, too.
+            disk.store_later(&key, artifact, executable.pass_time + start.elapsed());
         }
         let plan = CachedPlan::from(Arc::new(plan));
         if self.use_cache {
@@ -127,10 +132,12 @@ impl PlanExecutor {
         let guards = Guards::new();
         let entered = guards.enter();
         let optimize = || self.unwinding(|| self.backend.optimize(&program.graph, options));
+        let start = Instant::now();
         let optimized = self.compiling(optimize)?;
+        let pass_time = start.elapsed();
         drop(entered);
         self.compiles.fetch_add(1, Ordering::Relaxed);
-        let executable = Arc::new(Executable { optimized, guards: guards.collected() });
+        let executable = Arc::new(Executable { optimized, guards: guards.collected(), pass_time });
         if self.use_cache {
             let mut executables = lock();
             if executables.len() >= MAX_EXECUTABLES {

@@ -3,6 +3,11 @@
 
 use super::*;
 
+/// The limits of a cache that stores every program.
+fn limits(bytes: u64) -> DiskLimits {
+    DiskLimits { bytes, compile_time: Duration::ZERO }
+}
+
 /// A directory for one test, removed at its end.
 struct Temporary(PathBuf);
 
@@ -14,7 +19,7 @@ impl Temporary {
     }
 
     fn open(&self, fingerprint: &str) -> DiskCache {
-        DiskCache::open(&self.0, fingerprint, 1 << 20).unwrap()
+        DiskCache::open(&self.0, fingerprint, limits(1 << 20)).unwrap()
     }
 }
 
@@ -26,7 +31,7 @@ impl Drop for Temporary {
 
 fn store(cache: &DiskCache, key: &[u8], bytes: &[u8]) {
     let bytes = bytes.to_vec();
-    cache.store_later(key, Box::new(move || bytes));
+    cache.store_later(key, Box::new(move || bytes), Duration::ZERO);
     cache.flush();
 }
 
@@ -46,10 +51,22 @@ fn what_is_stored_comes_back_and_other_keys_do_not() {
 }
 
 #[test]
+fn a_program_that_compiles_fast_is_not_stored() {
+    let directory = Temporary::new("fast");
+    let compile_time = Duration::from_millis(5);
+    let limits = DiskLimits { bytes: 1 << 20, compile_time };
+    let cache = DiskCache::open(&directory.0, "v1", limits).unwrap();
+    cache.store_later(b"fast", Box::new(|| b"fast".to_vec()), compile_time / 2);
+    cache.store_later(b"slow", Box::new(|| b"slow".to_vec()), compile_time);
+    cache.flush();
+    assert_eq!((cache.load(b"fast"), cache.load(b"slow")), (None, Some(b"slow".to_vec())));
+}
+
+#[test]
 fn writes_happen_by_themselves_when_nothing_is_compiled() {
     let directory = Temporary::new("idle");
     let cache = directory.open("v1");
-    cache.store_later(b"key", Box::new(|| b"later".to_vec()));
+    cache.store_later(b"key", Box::new(|| b"later".to_vec()), Duration::ZERO);
     let start = std::time::Instant::now();
     while cache.load(b"key").is_none() {
         assert!(start.elapsed() < Duration::from_secs(20), "never written");
@@ -71,7 +88,7 @@ fn nothing_queued_while_others_are_written_is_lost() {
                         std::thread::sleep(Duration::from_micros(500 * u64::from(job % 4)));
                         vec![thread, job]
                     };
-                    cache.store_later(&[thread, job], Box::new(artifact));
+                    cache.store_later(&[thread, job], Box::new(artifact), Duration::ZERO);
                     if job % 10 == thread {
                         cache.flush();
                         assert!(cache.load(&[thread, job]).is_some(), "flushed, yet not written");
@@ -123,7 +140,7 @@ fn a_file_of_another_version_is_ignored_and_replaced() {
 #[test]
 fn the_directory_stays_within_its_limit() {
     let directory = Temporary::new("limit");
-    let cache = DiskCache::open(&directory.0, "v1", 10_000).unwrap();
+    let cache = DiskCache::open(&directory.0, "v1", limits(10_000)).unwrap();
     for i in 0..50u8 {
         store(&cache, &[i], &[i; 1000]);
         assert!(cache.stats().size_bytes <= 10_000);
@@ -166,7 +183,7 @@ fn a_directory_others_may_write_to_is_refused() {
     let directory = Temporary::new("mode");
     store(&directory.open("v1"), b"key", b"artefact");
     fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o777)).unwrap();
-    let error = DiskCache::open(&directory.0, "v1", 1 << 20).err().unwrap();
+    let error = DiskCache::open(&directory.0, "v1", limits(1 << 20)).err().unwrap();
     assert!(error.contains("777"), "{error}");
     fs::set_permissions(&directory.0, fs::Permissions::from_mode(0o755)).unwrap();
     let cache = directory.open("v1");
@@ -175,12 +192,12 @@ fn a_directory_others_may_write_to_is_refused() {
     let root = rustix::process::geteuid().is_root();
     let foreign = if root { Path::new("/nonexistent-user") } else { Path::new("/usr") };
     if !root {
-        let error = DiskCache::open(foreign, "v1", 1 << 20).err().unwrap();
+        let error = DiskCache::open(foreign, "v1", limits(1 << 20)).err().unwrap();
         assert!(error.contains("belongs to user 0"), "{error}");
     }
     let file = directory.0.join("file");
     fs::write(&file, b"").unwrap();
-    assert!(DiskCache::open(&file, "v1", 1 << 20).is_err());
+    assert!(DiskCache::open(&file, "v1", limits(1 << 20)).is_err());
 }
 
 #[test]
