@@ -19,9 +19,9 @@ const MAX_KC_AVX512: usize = 2048;
 const MAX_KC_AVX2: usize = 256;
 /// Elements of a slab (kc by nc) on AVX-512, which stays in the L2 cache while all row tiles use it.
 const SLAB_ELEMENTS_AVX512: usize = 1 << 17;
-/// The most vectors of a panel that has all columns: wider panels leave registers for so few rows
-/// that B is read too often.
-const MAX_ONE_PANEL_VECTORS: usize = 4;
+/// The fewest rows (mr) of a tile that has all columns. A wider panel leaves registers for so few
+/// rows that B is read too often: in attention on AVX2, tiles of 1 by 64 took half of the time.
+const MIN_ONE_PANEL_ROWS: usize = 6;
 /// The most rows of a chunk (mc).
 const MAX_MC: usize = 1024;
 /// The most columns of a chunk, which packs them slab by slab.
@@ -163,7 +163,7 @@ impl Blocking {
     pub fn in_one_panel(&self, n: usize) -> Option<Blocking> {
         let nr_vectors = n.div_ceil(LANES);
         let blocking = Blocking { nr_vectors, n_panels: 1, slab_panels: 1, ..self.clone() };
-        (nr_vectors <= MAX_ONE_PANEL_VECTORS)
+        (max_mr(nr_vectors) >= MIN_ONE_PANEL_ROWS)
             .then(|| blocking.with_m(self.tile_start(self.m_tiles)))
     }
 
