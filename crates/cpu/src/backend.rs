@@ -5,7 +5,7 @@ use crate::LoadedKernel;
 use crate::artifact::Stored;
 use crate::device::HostProgram;
 use girih_ir::{Graph, Op, TensorSpec};
-use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Kernel, Program, lower};
+use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Kernel, Program, Target, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
@@ -74,7 +74,7 @@ fn lowered(
 ) -> Result<(ExecutionPlan, Arc<Stored>)> {
     let start = Instant::now();
     let fusion = FusionOptions::from_bits(options.fusion);
-    let mut program = lower(optimized, fusion).map_err(compile_error)?;
+    let mut program = lower(optimized, fusion, &Target::CPU).map_err(compile_error)?;
     renumber_arguments(&mut program, live_arguments);
     let codegen = start.elapsed();
     let outputs = optimized.outputs().iter().map(|&id| optimized.spec(id).clone()).collect();
@@ -91,11 +91,11 @@ fn lowered(
     Ok((plan, stored))
 }
 
-/// The user's passes, then those of the pipeline. Kernels consist of primitives, so composites are
-/// always decomposed.
+/// The user's passes, then those of the pipeline. Kernels consist of primitives, so composites that
+/// the target does not compute as a whole are always decomposed.
 pub(crate) fn manager(options: CompileOptions) -> PassManager {
     let passes = OptOptions::from_bits(options.passes).with(PassFlag::Decompose);
-    let mut manager = PassManager::create_default(passes);
+    let mut manager = PassManager::for_target(passes, Target::CPU.native);
     manager.first(girih_opt::registered(options.user));
     manager
 }
@@ -170,7 +170,7 @@ fn donations(program: &Program) -> Vec<(usize, usize)> {
 fn place(program: &Program) -> (Vec<PlannedBuffer>, usize) {
     let is_output = |b: BufferId| program.outputs.contains(&b);
     const { assert!(girih_kernel::place::ALIGNMENT == allocator::ALIGNMENT) };
-    let temporaries = girih_kernel::place::place(program, is_output);
+    let temporaries = girih_kernel::place::place(program, &Target::CPU, is_output);
     let planned = |(i, buffer): (usize, &girih_kernel::Buffer)| {
         let placement = match (buffer.kind, temporaries.offsets[i]) {
             (BufferKind::Argument(argument), _) => Placement::Argument(argument),
@@ -209,6 +209,6 @@ pub fn compile_explained(
 pub fn explain(graph: &Graph, options: CompileOptions) -> Result<Explanation> {
     let optimized = manager(options).run(graph).map_err(compile_error)?.graph;
     let fusion = FusionOptions::from_bits(options.fusion);
-    let kernels = lower(&optimized, fusion).map_err(compile_error)?.to_string();
+    let kernels = lower(&optimized, fusion, &Target::CPU).map_err(compile_error)?.to_string();
     Ok(Explanation { optimized, kernels })
 }

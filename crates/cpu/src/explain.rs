@@ -4,7 +4,7 @@
 use crate::HostBackend;
 use crate::backend::{compile_error, manager, renumber_arguments};
 use girih_ir::Graph;
-use girih_kernel::{Explained, FusionOptions, lower_explained};
+use girih_kernel::{Explained, FusionOptions, Target, lower_explained};
 use girih_opt::Stage;
 use girih_runtime::{Backend, CompileOptions, ExecutionPlan, Result};
 
@@ -34,7 +34,8 @@ pub fn anatomy(graph: &Graph, options: CompileOptions) -> Result<Anatomy> {
     tracked.track_origins();
     let optimized = manager(options).record(true).run(&tracked).map_err(compile_error)?;
     let fusion = FusionOptions::from_bits(options.fusion);
-    let mut lowered = lower_explained(&optimized.graph, fusion).map_err(compile_error)?;
+    let lowered = lower_explained(&optimized.graph, fusion, &Target::CPU);
+    let mut lowered = lowered.map_err(compile_error)?;
     renumber_arguments(&mut lowered.program, &optimized.live_arguments);
     Ok(Anatomy {
         stages: optimized.stages,

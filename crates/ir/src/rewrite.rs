@@ -2,7 +2,7 @@
 //! built on it.
 
 use crate::ops::Class;
-use crate::{Graph, GraphBuilder, Node, NodeId, Result};
+use crate::{Graph, GraphBuilder, Node, NodeId, OpCode, Result};
 
 impl Graph {
     /// Copies the graph. For each node, with its operands mapped into the copy, `replace` may
@@ -64,8 +64,15 @@ impl Graph {
     /// Replaces every composite by its decomposition, down to primitives; `None` if there are no
     /// composites.
     pub fn decomposed(&self) -> Result<Option<Graph>> {
+        self.decomposed_except(&[])
+    }
+
+    /// As [`Graph::decomposed`], but composites with the codes in `native` remain, also those in
+    /// decompositions of others.
+    pub fn decomposed_except(&self, native: &[OpCode]) -> Result<Option<Graph>> {
         let mut result: Option<Graph> = None;
-        let composite = |node: &Node| node.op.class() == Class::Composite;
+        let composite =
+            |node: &Node| node.op.class() == Class::Composite && !native.contains(&node.op.code);
         // A decomposition may contain composites, so repeat for each level.
         while let Some(graph) = result.as_ref().unwrap_or(self).rewrite_if(
             |_, node| composite(node),
@@ -129,7 +136,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, OpCode, TensorSpec};
+    use crate::{DType, TensorSpec};
 
     #[test]
     fn definitions_are_expanded_down_to_primitives() {
@@ -140,6 +147,21 @@ mod tests {
         graph.verify().unwrap();
         assert!(graph.nodes().all(|(_, n)| n.op.class() != Class::Composite), "{graph}");
         assert_eq!(graph.decomposed(), Ok(None));
+    }
+
+    #[test]
+    fn native_composites_remain_also_in_definitions_of_others() {
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([2, 3], DType::F32));
+        let silu = b.op(OpCode::Silu, &[x]).unwrap();
+        let silu = b.finish([silu]);
+        assert_eq!(silu.decomposed_except(&[OpCode::Silu]), Ok(None));
+        // The definition of silu contains a sigmoid.
+        let native = [OpCode::Sigmoid];
+        let graph = silu.decomposed_except(&native).unwrap().unwrap();
+        let composites = graph.nodes().filter(|(_, n)| n.op.class() == Class::Composite);
+        let composites: Vec<_> = composites.map(|(_, n)| n.op.code).collect();
+        assert_eq!(composites, native, "{graph}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use girih_ir::{
     Attrs, AxisSet, DType, Graph, GraphBuilder, NodeId, Op, OpCode, Result, TensorSpec,
 };
-use girih_kernel::{FusionOptions, lower_explained};
+use girih_kernel::{FusionOptions, Target, lower_explained};
 use std::time::Instant;
 
 const BATCH: usize = 64;
@@ -107,7 +107,8 @@ fn step() -> Result<Graph> {
 
 fn main() -> Result<()> {
     let graph = step()?;
-    let explained = lower_explained(&graph, FusionOptions::ALL).expect("the graph is primitive");
+    let explained =
+        lower_explained(&graph, FusionOptions::ALL, &Target::CPU).expect("the graph is primitive");
     println!("{}", explained.program);
     for refused in &explained.refusals {
         let (node, reason) = (refused.node, refused.reason);
@@ -116,7 +117,7 @@ fn main() -> Result<()> {
     let mut best = f64::INFINITY;
     for _ in 0..2000 {
         let start = Instant::now();
-        std::hint::black_box(girih_kernel::lower(&graph, FusionOptions::ALL)).ok();
+        std::hint::black_box(girih_kernel::lower(&graph, FusionOptions::ALL, &Target::CPU)).ok();
         best = best.min(start.elapsed().as_secs_f64() * 1e6);
     }
     let (nodes, kernels) = (graph.len(), explained.program.kernels.len());

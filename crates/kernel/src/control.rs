@@ -7,6 +7,7 @@
 //! and read it from there. A carry that the body updates in part has a single buffer: iterations
 //! write only these parts.
 
+use crate::Target;
 use crate::ir::{BufferId, BufferKind, Program};
 use crate::place::{ALIGNMENT, place, updates};
 use girih_ir::{DType, Literal};
@@ -262,7 +263,8 @@ impl Table {
                 _ => copies.push((i, *output)),
             }
         }
-        let placed = place(program, |id| owner[id.0 as usize].is_some());
+        // The host runs branches and loops, whatever the target of the other kernels is.
+        let placed = place(program, &Target::CPU, |id| owner[id.0 as usize].is_some());
         let bound = |(i, buffer): (usize, &crate::ir::Buffer)| match (buffer.kind, owner[i]) {
             (BufferKind::Argument(a), _) => Bound::Operand(a),
             (_, Some(result)) => Bound::Result(result),

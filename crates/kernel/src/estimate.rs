@@ -194,13 +194,13 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FusionOptions, lower};
+    use crate::{FusionOptions, Target, lower};
     use girih_ir::{AxisSet, GraphBuilder, NodeId, Result, TensorSpec};
 
     fn traffic(record: impl Fn(&mut GraphBuilder) -> Result<NodeId>) -> Traffic {
         let mut b = GraphBuilder::default();
         let out = record(&mut b).unwrap();
-        let program = lower(&b.finish([out]), FusionOptions::ALL).unwrap();
+        let program = lower(&b.finish([out]), FusionOptions::ALL, &Target::CPU).unwrap();
         assert_eq!(program.kernels.len(), 1, "{program}");
         program.kernels[0].traffic(&program.buffers)
     }

@@ -15,6 +15,7 @@ mod library;
 pub mod math;
 pub mod philox;
 pub mod place;
+pub mod target;
 pub mod text;
 pub mod tuning;
 pub mod verify;
@@ -28,3 +29,4 @@ pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, GemmDims, Inst, Item, Kernel,
     Local, Program, ReduceOp, Routine, RowwiseCore, Store, Val,
 };
+pub use target::Target;

@@ -4,16 +4,13 @@
 //! lowest interval that is free for its lifetime (first fit in order of birth). This module also
 //! decides buffer donation: which results may take the memory of which arguments.
 
+use crate::Target;
 use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
 use crate::verify::reads_by_row;
 use std::collections::BTreeMap;
 
-/// Alignment of temporaries, in bytes.
+/// Alignment of temporaries, in bytes: that of the runtime's allocator.
 pub const ALIGNMENT: usize = 128;
-
-/// Smaller results do not overwrite operands: a kernel computes them directly in their destination,
-/// which is impossible if the destination is an operand.
-const OVERWRITTEN_BYTES: usize = 64 << 10;
 
 /// True if a kernel may write a result to the memory of an operand that is dead after it: every
 /// point reads only the element that it overwrites.
@@ -142,7 +139,7 @@ pub struct Placed {
 
 /// Places the computed buffers of a program, except those that are `elsewhere`. Outputs among them
 /// live to the end.
-pub fn place(program: &Program, elsewhere: impl Fn(BufferId) -> bool) -> Placed {
+pub fn place(program: &Program, target: &Target, elsewhere: impl Fn(BufferId) -> bool) -> Placed {
     let count = program.buffers.len();
     let mut last_use = vec![None; count];
     for (at, kernel) in program.kernels.iter().enumerate() {
@@ -167,7 +164,7 @@ pub fn place(program: &Program, elsewhere: impl Fn(BufferId) -> bool) -> Placed 
             // An operand that dies here and whose memory is not reused yet.
             let overwritten = kernel.reads().find(|&operand| {
                 let place = offsets[operand.0 as usize].map(|offset| (offset, size));
-                bytes(id) >= OVERWRITTEN_BYTES
+                bytes(id) >= target.min_overwriting_bytes
                     && bytes(operand) == bytes(id)
                     && place.is_some_and(|place| dying[at].contains(&place))
                     && may_overwrite(kernel, operand, id)
@@ -239,7 +236,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FusionOptions, lower};
+    use crate::{FusionOptions, Target, lower};
     use girih_ir::ops::SliceDim;
     use girih_ir::{Attrs, DType, GraphBuilder, NodeId, Op, OpCode, Result, TensorSpec};
 
@@ -258,7 +255,7 @@ mod tests {
     fn program(record: impl Fn(&mut GraphBuilder) -> Result<Vec<NodeId>>) -> Program {
         let mut b = GraphBuilder::default();
         let outputs = record(&mut b).unwrap();
-        lower(&b.finish(outputs), FusionOptions::ALL).unwrap()
+        lower(&b.finish(outputs), FusionOptions::ALL, &Target::CPU).unwrap()
     }
 
     fn input(b: &mut GraphBuilder, shape: &[usize]) -> NodeId {
@@ -366,7 +363,7 @@ mod tests {
                 }
                 Ok(vec![b.matmul(t, t)?])
             });
-            let placed = place(&program, |b| program.outputs.contains(&b));
+            let placed = place(&program, &Target::CPU, |b| program.outputs.contains(&b));
             placed.bytes / (4 * n * n)
         };
         assert_eq!(chain(256), 1, "one matrix, and its sums");

@@ -409,7 +409,7 @@ fn check_stores(
 mod tests {
     use super::*;
     use crate::ir::BufferKind;
-    use crate::{FusionOptions, lower};
+    use crate::{FusionOptions, Target, lower};
     use girih_ir::{GraphBuilder, OpCode, Result};
 
     /// A GEMM with an epilogue, and a reduction: a program to break.
@@ -421,7 +421,8 @@ mod tests {
         let (n, e) = (b.neg(matmul)?, b.exp(x)?);
         let both = b.add(n, e)?;
         let sum = b.sum(both, girih_ir::AxisSet::one(1), false)?;
-        Ok(lower(&b.finish([sum]), FusionOptions::ALL).expect("the graph is primitive"))
+        Ok(lower(&b.finish([sum]), FusionOptions::ALL, &Target::CPU)
+            .expect("the graph is primitive"))
     }
 
     #[track_caller]

@@ -10,7 +10,7 @@
 
 use crate::{Error, OptOptions, PassFlag, Result, passes};
 use girih_ir::ops::control::Control;
-use girih_ir::{Graph, Op, TensorSpec};
+use girih_ir::{Graph, Op, OpCode, TensorSpec};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -85,8 +85,20 @@ impl PassManager {
 
     /// The pipeline of [`PassFlag::ALL`], restricted to the given set.
     pub fn create_default(options: OptOptions) -> Self {
+        PassManager::for_target(options, &[])
+    }
+
+    /// As [`PassManager::create_default`], but the composites in `native` are not decomposed,
+    /// because the target's code generator computes them as a whole.
+    pub fn for_target(options: OptOptions, native: &'static [OpCode]) -> Self {
+        let pass = |flag| -> Box<dyn Pass> {
+            match flag {
+                PassFlag::Decompose => Box::new(passes::Decompose { native }),
+                _ => flag.pass(),
+            }
+        };
         let flags = PassFlag::ALL.into_iter().filter(|&flag| options.contains(flag));
-        PassManager { passes: flags.map(PassFlag::pass).collect(), ..PassManager::default() }
+        PassManager { passes: flags.map(pass).collect(), ..PassManager::default() }
     }
 
     /// Appends a pass.

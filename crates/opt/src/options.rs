@@ -43,9 +43,9 @@ macro_rules! pipeline {
                 match self { $(PassFlag::$flag => $law,)* }
             }
 
-            /// The pass.
+            /// The pass, with the defaults of its settings.
             pub fn pass(self) -> Box<dyn Pass> {
-                match self { $(PassFlag::$flag => Box::new(passes::$flag),)* }
+                match self { $(PassFlag::$flag => Box::<passes::$flag>::default(),)* }
             }
         }
     };

@@ -305,10 +305,26 @@ fn reductions_of_single_elements_are_views() {
 fn a_mean_is_the_sum_over_the_count() {
     let mean = "%1 = reduce_sum(%0, dim=[1]) -> [4]\n%2 = constant([], f32, 5.0)\n\
                 %3 = div(%1, %2) -> [4]\noutputs: [%3]";
-    check(Decompose, mean, |b| {
+    check(Decompose::default(), mean, |b| {
         let x = f32s(b, &[4, 5]);
         b.mean(x, AxisSet::one(1), false)
     });
+}
+
+#[test]
+fn a_composite_that_the_target_computes_as_a_whole_is_not_decomposed() {
+    let native = &[OpCode::Softmax];
+    check(Decompose { native }, "unchanged", |b| {
+        let x = f32s(b, &[2, 3]);
+        b.softmax(x, 1)
+    });
+    let mut b = GraphBuilder::default();
+    let x = f32s(&mut b, &[2, 3]);
+    let y = b.softmax(x, 1).unwrap();
+    let graph = b.finish([y]);
+    let manager = PassManager::for_target(OptOptions::default(), native);
+    assert_eq!(manager.run(&graph).unwrap().graph, graph);
+    assert_ne!(optimize(&graph, OptOptions::default()).unwrap().graph, graph);
 }
 
 #[test]

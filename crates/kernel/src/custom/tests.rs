@@ -1,6 +1,7 @@
 //! Custom ops in graphs: what they compute, alone and in batches, and what is rejected.
 
 use super::*;
+use crate::Target;
 use crate::fuse::{FusionOptions, lower};
 use crate::ir::ReduceOp;
 use girih_ir::ops::host::{HostBatching, HostCall};
@@ -75,7 +76,7 @@ fn lowering_puts_the_kernels_among_those_of_the_program() {
     let (negated, call) = (b.neg(x).unwrap(), Arc::new(call));
     let sums = b.emit(Op::host(call, 0), &[negated, y]).unwrap();
     let out = b.exp(sums).unwrap();
-    let program = lower(&b.finish([out]), FusionOptions::NONE).unwrap();
+    let program = lower(&b.finish([out]), FusionOptions::NONE, &Target::CPU).unwrap();
     let names: Vec<&str> = program.kernels.iter().map(|k| k.name.as_str()).collect();
     assert_eq!(names, ["neg", "row_sums", "scale", "exp"], "{program}");
     let reduces = |k: &Kernel| matches!(k.core, Core::Reduce { op: ReduceOp::Sum, .. });
@@ -180,7 +181,7 @@ fn nothing_is_computed_that_nobody_reads() {
     let call = HostCall::new(Arc::new(op), specs, HostBatching::Sequential, false);
     let y = b.exp(y).unwrap();
     let first = b.emit(Op::host(Arc::new(call), 0), &[x, y]).unwrap();
-    let program = lower(&b.finish([first]), FusionOptions::ALL).unwrap();
+    let program = lower(&b.finish([first]), FusionOptions::ALL, &Target::CPU).unwrap();
     assert_eq!(program.kernels.len(), 1, "{program}");
     assert_eq!((program.kernels[0].name.as_str(), program.kernels[0].stores.len()), ("both", 1));
 }

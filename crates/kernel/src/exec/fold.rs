@@ -15,8 +15,8 @@ use girih_ir::DType;
 use num_complex::Complex;
 use std::marker::PhantomData;
 
-/// Lanes of a block's fold: enough for two independent accumulator vectors of f32.
-pub(crate) const LANES: usize = 32;
+/// Lanes of a block's fold.
+pub(crate) const LANES: usize = crate::Target::CPU.reduction.lanes;
 
 /// Loops of one reduction on one compute type.
 #[derive(Clone, Copy)]

@@ -51,8 +51,8 @@ use girih_ir::linalg::{Alone, Team};
 use short::Short;
 use thiserror::Error;
 
-/// Points per block.
-pub const BLOCK: usize = 512;
+/// Points per block; also the elements of a block of a reduction.
+pub const BLOCK: usize = crate::Target::CPU.reduction.block;
 
 /// Bytes of the largest element.
 const MAX_SIZE: usize = 16;

@@ -346,7 +346,7 @@ fn place_locals(definition: &RowwiseCore, rows: usize) -> (Vec<Local>, usize) {
             Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed };
     }
     let program = Program { buffers, kernels: definition.parts.clone(), outputs: Vec::new() };
-    let placed = place::place(&program, |BufferId(_)| false);
+    let placed = place::place(&program, &crate::Target::CPU, |BufferId(_)| false);
     let local = |l: &crate::ir::Local| Local {
         buffer: l.buffer.0 as usize,
         row_bytes: l.row_bytes,

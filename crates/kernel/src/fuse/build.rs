@@ -1,10 +1,10 @@
 //! Builds the program of a plan: first its kernels, consumers first, then its buffers in the order
 //! in which they are written.
 
-use super::kernel::{Builder, Rebuild};
+use super::kernel::{Builder, Inputs, Rebuild};
 use super::memo::Memo;
 use super::plan::{self, Group, GroupRole, Plan};
-use super::{Refusals, control, kernel};
+use super::{Lowering, Refusals, control};
 use crate::custom;
 use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routine};
 use girih_ir::{Class, DType, Graph, NodeId, OpCode};
@@ -20,7 +20,8 @@ pub(super) struct Built {
 }
 
 /// Lowers a planned graph.
-pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
+pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
+    let Lowering { graph, target, .. } = lowering;
     let arguments = argument_positions(graph);
     let mut memo = Memo::new(graph.len());
     let mut kernels: Vec<Kernel> = Vec::with_capacity(plan.groups.len());
@@ -46,8 +47,8 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
                 }
                 continue;
             }
-            let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
-            push(build(&mut builder, &mut memo, &group), &mut kernels);
+            let mut inputs = Inputs { graph, target, plan: &mut plan, arguments: &arguments };
+            push(build(&mut inputs, &mut memo, &group), &mut kernels);
         }
         // Further results of a routine are computed by the kernel of the first one.
         if !planned && !matches!(graph.node(id).op.class(), Class::Library | Class::Control) {
@@ -56,8 +57,8 @@ pub(super) fn program(graph: &Graph, mut plan: Plan) -> Built {
                 kernel.stores.retain(|s| s.access.buffer.0 != id.0);
             }
             let group = Group::unplanned(graph, id);
-            let mut builder = kernel::Inputs { graph, plan: &mut plan, arguments: &arguments };
-            push(build(&mut builder, &mut memo, &group), &mut kernels);
+            let mut inputs = Inputs { graph, target, plan: &mut plan, arguments: &arguments };
+            push(build(&mut inputs, &mut memo, &group), &mut kernels);
         }
     }
     kernels.reverse();
@@ -106,7 +107,7 @@ fn called(
 /// Builds a kernel and returns it with the nodes that it computes. Starts again whenever something
 /// that the kernel needs had to change. This terminates, since each time another value moves to
 /// memory or a dimension is split into proper factors.
-fn build(inputs: &mut kernel::Inputs<'_>, memo: &mut Memo, group: &Group) -> (Kernel, Vec<NodeId>) {
+fn build(inputs: &mut Inputs<'_>, memo: &mut Memo, group: &Group) -> (Kernel, Vec<NodeId>) {
     let mut splits: SmallVec<[(usize, usize); 2]> = SmallVec::new();
     loop {
         memo.clear();

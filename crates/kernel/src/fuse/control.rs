@@ -5,7 +5,7 @@
 
 use super::build::{argument_positions, base};
 use super::plan::Group;
-use super::{FusionOptions, LowerError};
+use super::{LowerError, Lowering};
 use crate::control::{Control, Feed, Flow, Splat};
 use crate::ir::{BufferId, Core, Kernel, Program};
 use girih_ir::ops::control::ControlOp;
@@ -45,11 +45,8 @@ pub(super) fn in_memory<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<I
 ///
 /// Errors: [`LowerError::Composite`] if a region has one; [`LowerError::Region`] if operands and
 /// regions do not fit.
-pub(super) fn programs(
-    graph: &Graph,
-    id: NodeId,
-    options: FusionOptions,
-) -> Result<Vec<Program>, LowerError> {
+pub(super) fn programs(lowering: Lowering<'_>, id: NodeId) -> Result<Vec<Program>, LowerError> {
+    let graph = lowering.graph;
     let node = graph.node(id);
     let (_, control) = node.op.as_control().expect("the op is one of control");
     // The kernel relies on the regions' sizes when it writes to the graph's memory.
@@ -77,7 +74,7 @@ pub(super) fn programs(
             next += 1;
         }
         inner.set_outputs(region.outputs().iter().copied());
-        let mut program = super::run(&inner, options, None)?.program;
+        let mut program = super::run(Lowering { graph: &inner, ..lowering }, None)?.program;
         let scalar = |k: usize| positions[operands[kept[k]].index()] as usize;
         program.renumber_arguments(&scalar, &|k| kept[k]);
         Ok(program)

@@ -1,25 +1,11 @@
 //! The cost of recomputing a value: the estimate by which fusion decides to compute a value in
 //! several kernels rather than store it.
 
+use crate::target::RecomputeLimits;
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
 /// Cost of an expensive op at one point, in units of an addition.
-pub(super) const HEAVY: u32 = 16;
-
-/// The highest cost of a value that every kernel recomputes.
-pub(super) const CHEAP: u32 = 4;
-
-/// The highest cost of an operand that a reduction recomputes: one transcendental (softmax's
-/// exponential) costs less than the memory traffic of storing the operand.
-pub(super) const CHEAP_IN_REDUCTION: u32 = HEAVY + CHEAP;
-
-/// Bytes from which on a value that two kernels use is no longer in the cache when the second one
-/// runs.
-pub(super) const LARGE_BYTES: usize = 1 << 20;
-
-/// The highest cost of such a value that both kernels compute: a logistic function takes half the
-/// time of storing and loading a cache line.
-pub(super) const LESS_THAN_MEMORY: u32 = HEAVY + 2 * CHEAP;
+const HEAVY: u32 = 16;
 
 /// Cost of one op at one point.
 pub(super) fn of(code: OpCode) -> u32 {
@@ -58,6 +44,7 @@ pub(super) struct RecomputeCost {
 /// cost a load.
 pub(super) fn recompute(
     graph: &Graph,
+    limits: &RecomputeLimits,
     id: NodeId,
     uses: &[u32],
     recompute_costs: &[RecomputeCost],
@@ -83,7 +70,7 @@ pub(super) fn recompute(
                 | Class::Combine
                 | Class::Library
                 | Class::Control
-        ) || (uses[input.index()] > 1 && recompute.cost > CHEAP);
+        ) || (uses[input.index()] > 1 && recompute.cost > limits.max_cost);
         let full = graph.spec(input).numel() >= numel;
         let core = matches!(class, Class::Reduction | Class::Contraction);
         sum.epilogue |= in_order
@@ -104,6 +91,7 @@ pub(super) fn recompute(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Target;
     use girih_ir::{DType, GraphBuilder, TensorSpec};
 
     #[test]
@@ -116,7 +104,7 @@ mod tests {
         let uses = g.use_counts();
         let mut recompute_costs = Vec::new();
         for id in g.ids() {
-            let next = recompute(&g, id, &uses, &recompute_costs);
+            let next = recompute(&g, &Target::CPU.recompute, id, &uses, &recompute_costs);
             recompute_costs.push(next);
         }
         assert_eq!((recompute_costs[e.index()].cost, recompute_costs[y.index()].cost), (HEAVY, 1));

@@ -4,36 +4,31 @@
 //!
 //! The kernels become the parts of a kernel over a single row.
 
+use super::Lowering;
 use super::build::Built;
 use super::rows::{FusionPart, Group, Named, elements, regroup};
 use crate::ir::{Core, Program};
 use crate::place::copied;
-use girih_ir::Graph;
+use crate::target::HorizontalLimits;
 
-/// How many kernels after a group's first one are considered.
+/// How many kernels after a group's first one are considered: a bound on compile time.
 const HORIZON: usize = 128;
-/// The maximum number of parts of a kernel.
-const MAX_PARTS: usize = 64;
-/// The maximum number of elements of a small kernel: about as many as one thread computes in the
-/// time that it takes to start others.
-const SMALL: usize = 1 << 12;
-/// The maximum number of elements of small kernels that are fused.
-const MAX_SMALL_ELEMENTS: usize = 1 << 15;
 
 /// Fuses the updates and the small kernels of a program.
-pub(super) fn group(graph: &Graph, built: &mut Built) {
-    regroup(graph, built, |program, following, start| {
+pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
+    let limits = &lowering.target.horizontal;
+    regroup(lowering, built, |program, following, start| {
         let mut group = Group::of_one(program, start);
         if is_update(program, &group.parts[0]) {
-            grow(program, following, &mut group, |group, part| {
+            grow(limits, program, following, &mut group, |group, part| {
                 is_update(program, part) && !group.named.prevents(part)
             });
         }
-        if group.parts.len() == 1 && is_small(&group.parts[0]) {
-            grow(program, following, &mut group, |group, part| {
+        if group.parts.len() == 1 && is_small(limits, &group.parts[0]) {
+            grow(limits, program, following, &mut group, |group, part| {
                 let parts = group.parts.iter().chain([part]);
-                is_small(part)
-                    && parts.map(|p| elements(&p.kernel)).sum::<usize>() <= MAX_SMALL_ELEMENTS
+                is_small(limits, part)
+                    && parts.map(|p| elements(&p.kernel)).sum::<usize>() <= limits.max_small_total
             });
         }
         group
@@ -42,6 +37,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
 
 /// Adds to a group those of the following kernels for which `join` holds.
 fn grow(
+    limits: &HorizontalLimits,
     program: &Program,
     following: &mut [Option<FusionPart>],
     group: &mut Group,
@@ -49,7 +45,7 @@ fn grow(
 ) {
     let mut skipped = Named::none(program);
     for next in following.iter_mut().take(HORIZON) {
-        if group.parts.len() == MAX_PARTS {
+        if group.parts.len() == limits.max_parts {
             break;
         }
         let Some(part) = next else { continue };
@@ -69,10 +65,10 @@ fn is_update(program: &Program, part: &FusionPart) -> bool {
 }
 
 /// True for a map or a reduction of few elements.
-fn is_small(part: &FusionPart) -> bool {
+fn is_small(limits: &HorizontalLimits, part: &FusionPart) -> bool {
     matches!(part.kernel.core, Core::Map | Core::Reduce { .. })
         && is_whole(part)
-        && elements(&part.kernel) <= SMALL
+        && elements(&part.kernel) <= limits.max_small
 }
 
 /// False for a kernel that writes a buffer together with others: a part of the buffer, or the copy

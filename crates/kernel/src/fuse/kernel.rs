@@ -10,6 +10,7 @@ use super::memo::{At, Memo};
 use super::plan::{self, Group, GroupRole, Plan, scattered};
 use super::space::{self, DimRole, Layout};
 use super::{Refusal, name};
+use crate::Target;
 use crate::ir::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Store, Val};
 use access::Reach;
 use girih_ir::ops::ScatterMode;
@@ -19,6 +20,7 @@ use smallvec::{SmallVec, smallvec};
 /// The input of the builder.
 pub(super) struct Inputs<'a> {
     pub graph: &'a Graph,
+    pub target: &'a Target,
     pub plan: &'a mut Plan,
     /// Position of each node among the graph's arguments.
     pub arguments: &'a [u32],
@@ -359,8 +361,8 @@ impl<'b, 'a> Builder<'b, 'a> {
     /// Computes a node that is neither a view nor in memory.
     fn compute(&mut self, node: NodeId, at: At) -> Result<Val, Rebuild> {
         let n = self.graph.node(node);
-        let heavy = cost::of(n.op.code) >= cost::HEAVY && node != self.group.root;
-        if heavy && self.memo.of(node).next().is_some() {
+        let expensive = self.inputs.target.recompute.is_expensive(cost::of(n.op.code));
+        if expensive && node != self.group.root && self.memo.of(node).next().is_some() {
             self.keep(node, Refusal::TwoViews);
             return Err(Rebuild::ValueMoved);
         }

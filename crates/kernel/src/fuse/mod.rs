@@ -24,6 +24,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+use crate::Target;
 use crate::ir::Program;
 use girih_ir::{Graph, NodeId};
 
@@ -155,41 +156,55 @@ pub struct Explained {
 /// The refusals so far, if they are recorded.
 type Refusals = Option<Vec<(NodeId, Refusal)>>;
 
-/// Lowers a closed graph of primitives to kernels.
+/// A graph to be lowered, the fusions that are allowed, and the processor.
+#[derive(Clone, Copy)]
+struct Lowering<'a> {
+    graph: &'a Graph,
+    options: FusionOptions,
+    target: &'a Target,
+}
+
+/// Lowers a closed graph of primitives to kernels for a target.
 ///
 /// Errors: [`LowerError::Composite`].
-pub fn lower(graph: &Graph, options: FusionOptions) -> Result<Program, LowerError> {
-    Ok(run(graph, options, None)?.program)
+pub fn lower(
+    graph: &Graph,
+    options: FusionOptions,
+    target: &Target,
+) -> Result<Program, LowerError> {
+    Ok(run(Lowering { graph, options, target }, None)?.program)
 }
 
 /// Like [`lower`]; also returns the refused fusions with their reasons.
 ///
 /// Errors: [`LowerError::Composite`].
-pub fn lower_explained(graph: &Graph, options: FusionOptions) -> Result<Explained, LowerError> {
-    let build::Built { program, nodes, refusals } = run(graph, options, Some(Vec::new()))?;
+pub fn lower_explained(
+    graph: &Graph,
+    options: FusionOptions,
+    target: &Target,
+) -> Result<Explained, LowerError> {
+    let lowering = Lowering { graph, options, target };
+    let build::Built { program, nodes, refusals } = run(lowering, Some(Vec::new()))?;
     let refusals = refusal::complete(graph, refusals.unwrap_or_default());
     Ok(Explained { program, nodes, refusals })
 }
 
-fn run(
-    graph: &Graph,
-    options: FusionOptions,
-    refusals: Refusals,
-) -> Result<build::Built, LowerError> {
-    let plan = plan::Plan::new(graph, options, refusals)?;
-    let mut built = build::program(graph, plan);
+fn run(lowering: Lowering<'_>, refusals: Refusals) -> Result<build::Built, LowerError> {
+    let options = lowering.options;
+    let plan = plan::Plan::new(lowering, refusals)?;
+    let mut built = build::program(lowering, plan);
     if options.rows && options.elementwise {
-        rows::group(graph, &mut built);
+        rows::group(lowering, &mut built);
     }
     if options.matmul_prologue && options.elementwise {
-        prologue::group(graph, &mut built);
+        prologue::group(lowering, &mut built);
     }
     if options.rows && options.elementwise {
-        horizontal::group(graph, &mut built);
+        horizontal::group(lowering, &mut built);
     }
     #[cfg(debug_assertions)]
     if let Err(broken) = crate::verify::verify(&built.program) {
-        let program = &built.program;
+        let (program, graph) = (&built.program, lowering.graph);
         panic!("lowering made an ill-formed program: {broken}\n{program}\nfrom {graph}");
     }
     #[cfg(test)]

@@ -12,18 +12,12 @@ mod library;
 mod rematerialise;
 
 use super::cost::{self, RecomputeCost};
-use super::{FusionOptions, LowerError, Refusal, Refusals, operand};
+use super::{FusionOptions, LowerError, Lowering, Refusal, Refusals, operand};
+use crate::Target;
 use crate::ir::Program;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-
-/// The maximum number of nodes of a kernel: bounds code size and the recursion depth of the
-/// builder.
-const MAX_NODES: u32 = 128;
-
-/// The longest chain of ops that several kernels may each compute.
-const MAX_SHARED_DEPTH: u32 = 16;
 
 /// The part of its root that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,15 +198,12 @@ impl Plan {
     /// Plans a graph.
     ///
     /// Errors: [`LowerError::Composite`], if the outputs depend on one.
-    pub fn new(
-        graph: &Graph,
-        options: FusionOptions,
-        refusals: Refusals,
-    ) -> Result<Plan, LowerError> {
+    pub fn new(lowering: Lowering<'_>, refusals: Refusals) -> Result<Plan, LowerError> {
+        let Lowering { graph, options, target } = lowering;
         let uses = live_uses(graph);
         let mut recompute_costs: Vec<RecomputeCost> = Vec::with_capacity(graph.len());
         for id in graph.ids() {
-            let recompute = cost::recompute(graph, id, &uses, &recompute_costs);
+            let recompute = cost::recompute(graph, &target.recompute, id, &uses, &recompute_costs);
             recompute_costs.push(recompute);
         }
         let demands = vec![Demand::default(); graph.len()];
@@ -222,7 +213,7 @@ impl Plan {
         let plan = Plan { options, groups: Vec::new(), memory, stored, programs, refusals };
         let leaders = library::leaders(graph);
         let mut planner =
-            Planner { graph, recompute_costs, demands, plan, leaders, results: vec![] };
+            Planner { graph, target, recompute_costs, demands, plan, leaders, results: vec![] };
         for output in graph.outputs() {
             let demand = Demand { wanted: true, output: true, ..Demand::default() };
             planner.demands[output.index()].merge(demand);
@@ -243,6 +234,7 @@ impl Plan {
 
 struct Planner<'g> {
     graph: &'g Graph,
+    target: &'g Target,
     recompute_costs: Vec<RecomputeCost>,
     demands: Vec<Demand>,
     plan: Plan,
@@ -252,7 +244,11 @@ struct Planner<'g> {
     results: Vec<NodeId>,
 }
 
-impl Planner<'_> {
+impl<'g> Planner<'g> {
+    fn lowering(&self) -> Lowering<'g> {
+        Lowering { graph: self.graph, options: self.plan.options, target: self.target }
+    }
+
     fn visit(&mut self, id: NodeId, node: &Node) -> Result<(), LowerError> {
         let demand = self.demands[id.index()];
         if matches!(node.op.code, OpCode::Input | OpCode::Parameter) {
@@ -331,7 +327,7 @@ impl Planner<'_> {
         let pays = !self.recompute_costs[id.index()].epilogue || group.core.is_none();
         let fixed = matches!(reason, Refusal::Disabled | Refusal::KernelSize | Refusal::CoreTaken);
         let off = elementwise && !self.plan.options.elementwise;
-        if !pays || fixed || off || group.nodes >= MAX_NODES {
+        if !pays || fixed || off || group.nodes >= self.target.max_nodes {
             return None;
         }
         self.plan.stored[id.index()] = Some(group.root);
@@ -371,10 +367,11 @@ impl Planner<'_> {
             return Err(Refusal::Disabled);
         }
         let groups = &self.plan.groups;
-        if demand.fused_into.iter().any(|h| groups[h as usize].nodes >= MAX_NODES) {
+        if demand.fused_into.iter().any(|h| groups[h as usize].nodes >= self.target.max_nodes) {
             return Err(Refusal::KernelSize);
         }
-        if demand.points > node.spec.numel() && cost::of(node.op.code) >= cost::HEAVY {
+        let limits = &self.target.recompute;
+        if demand.points > node.spec.numel() && limits.is_expensive(cost::of(node.op.code)) {
             return Err(Refusal::Broadcast);
         }
         let recompute = self.recompute_costs[id.index()];
@@ -389,14 +386,14 @@ impl Planner<'_> {
         let (cost, loads) = match demand.fused_into {
             FusedInto::None | FusedInto::One(_) => return Ok(()),
             FusedInto::Two(a, b) if demand.prologue && reduction(a) != reduction(b) => {
-                (cost::CHEAP_IN_REDUCTION, 2)
+                (limits.max_cost_in_reduction, limits.max_loads)
             }
-            FusedInto::Two(..) => (cost::CHEAP, 2),
-            FusedInto::Many => (cost::CHEAP, 1),
+            FusedInto::Two(..) => (limits.max_cost, limits.max_loads),
+            FusedInto::Many => (limits.max_cost, limits.max_loads_of_many),
         };
         let cheap = recompute.cost <= cost
             && recompute.loads <= loads
-            && recompute.depth <= MAX_SHARED_DEPTH;
+            && recompute.depth <= limits.max_depth;
         if cheap || self.is_cheaper_to_rematerialise(id, node, demand) {
             Ok(())
         } else {
@@ -453,7 +450,7 @@ impl Planner<'_> {
             _ if !on => Err(Refusal::Disabled),
             _ if !in_order => Err(Refusal::Space),
             _ if group.core.is_some() => Err(Refusal::CoreTaken),
-            _ if group.nodes >= MAX_NODES => Err(Refusal::KernelSize),
+            _ if group.nodes >= self.target.max_nodes => Err(Refusal::KernelSize),
             _ => Ok(kernel),
         }
     }

@@ -7,29 +7,22 @@
 //! matter.
 
 use super::build::Built;
-use super::cost;
 use super::rows::over_rows;
+use super::{Lowering, cost};
+use crate::Target;
 use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Local, Program};
-use girih_ir::{DType, Graph, NodeId};
+use crate::target::{PrologueLimits, RecomputeLimits};
+use girih_ir::NodeId;
 use smallvec::SmallVec;
 use std::ops::Range;
-
-/// The maximum number of elements of an operand for which a GEMM is sure to compute each element
-/// only once.
-const ONCE: usize = 1 << 22;
-
-/// The maximum number of rows: with more, B would be computed several times, while the cost of
-/// storing B is small relative to the GEMM.
-const MAX_ROWS: usize = 512;
-/// The minimum number of rows of a bfloat16 GEMM for which packing for AMX pays.
-const GROUPED_ROWS: usize = 16;
 
 /// The kernels that compute operands of one GEMM, by position.
 type Makers = SmallVec<[usize; 2]>;
 
 /// Fuses maps into the GEMMs of a program that read their results.
-pub(super) fn group(graph: &Graph, built: &mut Built) {
-    let gemms = gemms(&built.program);
+pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
+    let Lowering { graph, target, .. } = lowering;
+    let gemms = gemms(target, &built.program);
     if gemms.is_empty() {
         return;
     }
@@ -68,7 +61,7 @@ pub(super) fn group(graph: &Graph, built: &mut Built) {
 }
 
 /// The GEMMs that may compute operands, with the kernels that compute these operands now.
-fn gemms(program: &Program) -> Vec<(usize, Makers)> {
+fn gemms(target: &Target, program: &Program) -> Vec<(usize, Makers)> {
     if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Gemm { .. })) {
         return vec![];
     }
@@ -76,27 +69,22 @@ fn gemms(program: &Program) -> Vec<(usize, Makers)> {
     let kernels = program.kernels.iter().enumerate();
     let gemms = kernels.filter_map(|(at, kernel)| {
         let Core::Gemm { lhs, rhs, dtype, .. } = &kernel.core else { return None };
-        if !is_packed(*dtype) {
+        if !target.prologue.packed.contains(dtype) {
             return None;
         }
         let sides = [(lhs, true), (rhs, false)].into_iter();
-        let packed = sides.filter(|(access, left)| in_strips(kernel, access, *left));
+        let packed =
+            sides.filter(|(access, left)| in_strips(&target.prologue, kernel, access, *left));
         let makers: Makers =
-            packed.filter_map(|(access, _)| names.maker(program, access.buffer)).collect();
+            packed.filter_map(|(access, _)| names.maker(target, program, access.buffer)).collect();
         (!makers.is_empty()).then_some((at, makers))
     });
     gemms.collect()
 }
 
-/// True for dtypes whose GEMMs pack their operands.
-fn is_packed(dtype: DType) -> bool {
-    let number = dtype.is_int() || matches!(dtype, DType::F16 | DType::BF16 | DType::F32);
-    number && dtype.size() <= 4
-}
-
 /// True if an operand may be computed in strips: in contiguous runs of elements, and each element
 /// only once.
-fn in_strips(gemm: &Kernel, access: &Access, left: bool) -> bool {
+fn in_strips(limits: &PrologueLimits, gemm: &Kernel, access: &Access, left: bool) -> bool {
     let Some(dims) = gemm.gemm_dims() else { return false };
     let outer = if left { &dims.rows } else { &dims.columns };
     let steps =
@@ -108,23 +96,14 @@ fn in_strips(gemm: &Kernel, access: &Access, left: bool) -> bool {
     // Packing puts the rows of A side by side, so a column-major A would be computed in short runs.
     // All of A is packed before the GEMM runs, if it is not too large.
     let fits = match left {
-        true => along_k && lines * k <= ONCE,
+        true => along_k && lines * k <= limits.max_packed_once,
         false => {
-            let across = along_lines && !is_multiplied_in_groups(access.dtype, gemm);
-            gemm.size(&dims.rows) <= MAX_ROWS && (along_k || across)
+            let rows = gemm.size(&dims.rows);
+            let across = along_lines && !limits.is_grouped(access.dtype, rows);
+            rows <= limits.max_rows && (along_k || across)
         }
     };
     fits && dims.batch.into_iter().all(distinct)
-}
-
-/// True for GEMMs with instructions that multiply groups of K indices (AMX, VNNI). They pack many
-/// columns at a time, of which only short strips would be computed if B is row-major.
-fn is_multiplied_in_groups(dtype: DType, gemm: &Kernel) -> bool {
-    let rows = gemm.gemm_dims().map_or(0, |dims| gemm.size(&dims.rows));
-    match dtype {
-        DType::BF16 => rows >= GROUPED_ROWS,
-        dtype => dtype.size() == 1,
-    }
 }
 
 /// The stride of an access over some dimensions, if it is the same from each point to the next; 1
@@ -158,29 +137,29 @@ impl Names {
 
     /// The kernel that computes a buffer only for the kernel that reads it, if it is a map whose
     /// points are the buffer's elements.
-    fn maker(&self, program: &Program, buffer: BufferId) -> Option<usize> {
+    fn maker(&self, target: &Target, program: &Program, buffer: BufferId) -> Option<usize> {
         let of = &program.buffers[buffer.0 as usize];
         let (count, writer) = self.0[buffer.0 as usize];
         let alone = count == 2 && of.kind == BufferKind::Computed;
         let maker = writer.filter(|_| alone && !program.outputs.contains(&buffer))?;
-        makes(&program.kernels[maker], of.numel).then_some(maker)
+        makes(target, &program.kernels[maker], of.numel).then_some(maker)
     }
 }
 
 /// True for a map of so many points that can run at any of them in any order, and computes
 /// something.
-fn makes(kernel: &Kernel, numel: usize) -> bool {
+fn makes(target: &Target, kernel: &Kernel, numel: usize) -> bool {
     let computes = kernel.body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
     kernel.fills_in_order().is_some()
         && kernel.points() == numel
         && computes
-        && (numel <= ONCE || is_cheap(&kernel.body))
+        && (numel <= target.prologue.max_packed_once || is_cheap(&target.recompute, &kernel.body))
 }
 
 /// True if it may be recomputed for other parts of the GEMM.
-fn is_cheap(body: &Block) -> bool {
+fn is_cheap(limits: &RecomputeLimits, body: &Block) -> bool {
     body.insts.iter().all(|inst| match inst {
-        Inst::Op { code, .. } => cost::of(*code) < cost::HEAVY,
+        Inst::Op { code, .. } => !limits.is_expensive(cost::of(*code)),
         Inst::Random { .. } => false,
         _ => true,
     })

@@ -5,6 +5,7 @@ use super::cost;
 use crate::ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
 };
+use crate::target::RecomputeLimits;
 use girih_ir::{DType, Literal, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -53,17 +54,22 @@ impl ValueKeys {
 }
 
 /// Stores the values that later parts would compute too.
-pub(super) fn reuse(program: &mut Program, parts: &mut [Kernel]) {
+pub(super) fn reuse(limits: &RecomputeLimits, program: &mut Program, parts: &mut [Kernel]) {
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
             let (head, tail) = parts.split_at_mut(second);
-            reuse_in(program, &mut head[first], &mut tail[0]);
+            reuse_in(limits, program, &mut head[first], &mut tail[0]);
         }
     }
 }
 
 /// Replaces the expensive values of a map that a reduction over the same space computes too.
-fn reuse_in(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
+fn reuse_in(
+    limits: &RecomputeLimits,
+    program: &mut Program,
+    reduction: &mut Kernel,
+    map: &mut Kernel,
+) {
     let same = reduction.extents == map.extents && map.core == Core::Map;
     let Core::Reduce { prologue, .. } = &reduction.core else { return };
     if !same {
@@ -73,7 +79,7 @@ fn reuse_in(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
     let known = keys.number(reduction, prologue);
     let found = keys.number(map, &map.body);
     let twin = |v: usize| known.iter().position(|k| *k == found[v]);
-    let heavy = expensive(&map.body);
+    let heavy = expensive(limits, &map.body);
     let outermost = |v: usize| {
         let users = map.body.insts.iter().enumerate().filter(|(_, i)| uses(i, v));
         users.map(|(u, _)| u).any(|u| twin(u).is_none())
@@ -92,12 +98,12 @@ fn reuse_in(program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
 }
 
 /// By value: true if it depends on an expensive op.
-fn expensive(block: &Block) -> Vec<bool> {
+fn expensive(limits: &RecomputeLimits, block: &Block) -> Vec<bool> {
     let mut heavy: Vec<bool> = Vec::with_capacity(block.insts.len());
     for inst in &block.insts {
         heavy.push(match inst {
             Inst::Op { code, args, .. } => {
-                cost::of(*code) >= cost::HEAVY || args.iter().any(|a| heavy[a.0 as usize])
+                limits.is_expensive(cost::of(*code)) || args.iter().any(|a| heavy[a.0 as usize])
             }
             _ => false,
         });

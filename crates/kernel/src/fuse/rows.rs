@@ -11,29 +11,17 @@
 //! by row (as locals).
 
 use super::build::Built;
-use super::name;
 use super::reuse::reuse;
+use super::{Lowering, name};
 use crate::ir::{BufferId, Core, Kernel, Local, Program, RowwiseCore};
 use crate::place::copied;
+use crate::target::RowLimits;
 use crate::verify::{along_rows, keeps_to_rows, write_disjointly};
 use girih_ir::{Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
-/// How many kernels after a group's first one are considered.
+/// How many kernels after a group's first one are considered: a bound on compile time.
 const HORIZON: usize = 32;
-/// The maximum number of parts of a kernel.
-const MAX_PARTS: usize = 16;
-/// The maximum number of elements of a row: intermediate rows should stay in the L2 cache.
-const MAX_ROW: usize = 1 << 16;
-/// With fewer rows than this there is no parallelism over rows...
-const FEW_ROWS: usize = 16;
-/// ... which matters if there are more elements than this.
-const MUCH: usize = 1 << 15;
-/// A GEMM is wide if its result has at least this many times the elements of its operands. Reading
-/// B once per few rows is then cheaper than storing the result.
-const WIDE: usize = 2;
-/// The maximum number of elements of B: it is read once per few rows.
-const MAX_RIGHT: usize = 1 << 22;
 
 /// A kernel, the nodes that it computes, and the buffers that it uses.
 pub(super) struct FusionPart {
@@ -64,13 +52,14 @@ impl FusionPart {
 }
 
 /// Fuses the kernels of a program that pass rows to each other.
-pub(super) fn group(graph: &Graph, built: &mut Built) {
-    regroup(graph, built, grow);
+pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
+    let limits = &lowering.target.rows;
+    regroup(lowering, built, |program, following, start| grow(limits, program, following, start));
 }
 
 /// Fuses kernels: `grow` makes a group of a first kernel and of following ones that join it.
 pub(super) fn regroup(
-    graph: &Graph,
+    lowering: Lowering<'_>,
     built: &mut Built,
     grow: impl Fn(&Program, &mut [Option<FusionPart>], FusionPart) -> Group,
 ) {
@@ -78,7 +67,7 @@ pub(super) fn regroup(
     for first in 0..left.len() {
         let Some(start) = left[first].take() else { continue };
         let group = grow(&built.program, &mut left[first + 1..], start);
-        finish(graph, built, &uses, group);
+        finish(lowering, built, &uses, group);
     }
 }
 
@@ -93,19 +82,24 @@ fn parts(built: &mut Built) -> (Vec<Option<FusionPart>>, Uses) {
 }
 
 /// Makes a group of the kernel and of following ones that join it.
-fn grow(program: &Program, following: &mut [Option<FusionPart>], start: FusionPart) -> Group {
-    let mut group = Group::new(program, start);
+fn grow(
+    limits: &RowLimits,
+    program: &Program,
+    following: &mut [Option<FusionPart>],
+    start: FusionPart,
+) -> Group {
+    let mut group = Group::new(limits, program, start);
     if group.rows.is_empty() {
         return group;
     }
     let mut skipped = Named::none(program);
     for next in following.iter_mut().take(HORIZON) {
-        if group.rows.is_empty() || group.parts.len() == MAX_PARTS {
+        if group.rows.is_empty() || group.parts.len() == limits.max_parts {
             break;
         }
         let Some(part) = next else { continue };
-        let fits = match group.meets(part) && !skipped.prevents(part) {
-            true => group.rows_with(program, part),
+        let fits = match group.meets(limits, part) && !skipped.prevents(part) {
+            true => group.rows_with(limits, program, part),
             false => RowCounts::new(),
         };
         if fits.is_empty() {
@@ -151,8 +145,8 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn new(program: &Program, start: FusionPart) -> Group {
-        let rows = Group::empty(program).rows_with(program, &start);
+    fn new(limits: &RowLimits, program: &Program, start: FusionPart) -> Group {
+        let rows = Group::empty(program).rows_with(limits, program, &start);
         Group { rows, ..Group::of_one(program, start) }
     }
 
@@ -185,7 +179,7 @@ impl Group {
     /// True if a kernel can be a part and reads a buffer that the group reads or writes, or stores
     /// into a buffer that the group filled. (Not if the group has a copy: buffer donation may elide
     /// a copy that is stored into.)
-    fn meets(&self, part: &FusionPart) -> bool {
+    fn meets(&self, limits: &RowLimits, part: &FusionPart) -> bool {
         let touches = |&id: &BufferId| self.named.contains(id);
         let copies = || self.parts.iter().any(|p| copied(&p.kernel).is_some());
         let filled =
@@ -194,25 +188,25 @@ impl Group {
             Core::Map | Core::Reduce { .. } => {
                 part.reads.iter().any(touches) || part.writes.iter().any(filled) && !copies()
             }
-            Core::Gemm { .. } => self.goes_on_with(part),
+            Core::Gemm { .. } => self.goes_on_with(limits, part),
             _ => false,
         }
     }
 
     /// True if a GEMM consumes a result of the group and is wide, or reduces the rows of a wide
     /// GEMM of the group.
-    fn goes_on_with(&self, part: &FusionPart) -> bool {
+    fn goes_on_with(&self, limits: &RowLimits, part: &FusionPart) -> bool {
         let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
         let narrow = || {
-            let after = self.parts.iter().any(|part| is_wide(&part.kernel));
-            lhs >= WIDE * out && rhs <= MAX_RIGHT && after
+            let after = self.parts.iter().any(|part| is_wide(limits, &part.kernel));
+            lhs >= limits.wide_ratio * out && rhs <= limits.max_b && after
         };
-        (is_wide(&part.kernel) || narrow())
+        (is_wide(limits, &part.kernel) || narrow())
             && part.reads.iter().any(|&id| self.named.written.contains(id))
     }
 
     /// The numbers of rows over which the group and a kernel can be fused.
-    fn rows_with(&self, program: &Program, part: &FusionPart) -> RowCounts {
+    fn rows_with(&self, limits: &RowLimits, program: &Program, part: &FusionPart) -> RowCounts {
         let FusionPart { kernel, reads, writes, partly_written, .. } = part;
         let parts = self.parts.iter().map(|part| &part.kernel).chain([kernel]);
         let shared = |id: BufferId| {
@@ -229,11 +223,11 @@ impl Group {
         let stays =
             |k: &Kernel, rows| keeps_to_rows(program, k, rows, shared) && along_rows(k, rows);
         let of = |&(rows, known): &(usize, bool)| {
-            pays(elements, rows)
+            pays(limits, elements, rows)
                 && stays(kernel, rows)
                 && (known && unrelated || self.parts.iter().all(|part| stays(&part.kernel, rows)))
         };
-        let new = candidates(kernel).into_iter().filter(|rows| !self.rows.contains(rows));
+        let new = candidates(limits, kernel).into_iter().filter(|rows| !self.rows.contains(rows));
         let known = self.rows.iter().map(|&rows| (rows, true));
         known.chain(new.map(|rows| (rows, false))).filter(of).map(|(rows, _)| rows).collect()
     }
@@ -254,16 +248,18 @@ fn sizes(kernel: &Kernel) -> Option<[usize; 3]> {
     Some([m * k, k * n, m * n])
 }
 
-fn is_wide(kernel: &Kernel) -> bool {
-    sizes(kernel).is_some_and(|[lhs, rhs, out]| out >= WIDE * (lhs + rhs) && rhs <= MAX_RIGHT)
+/// True for a GEMM whose result is larger than its operands.
+fn is_wide(limits: &RowLimits, kernel: &Kernel) -> bool {
+    let wide = |[lhs, rhs, out]: [usize; 3]| out >= limits.wide_ratio * (lhs + rhs);
+    sizes(kernel).is_some_and(|sizes| wide(sizes) && sizes[1] <= limits.max_b)
 }
 
 /// Numbers of rows that a kernel may be divided into.
-fn candidates(kernel: &Kernel) -> RowCounts {
+fn candidates(limits: &RowLimits, kernel: &Kernel) -> RowCounts {
     let mut rows = RowCounts::new();
     let end = match kernel.core {
         Core::Map | Core::Reduce { .. } => kernel.parallel,
-        Core::Gemm { columns, .. } if is_wide(kernel) => kernel.parallel - columns,
+        Core::Gemm { columns, .. } if is_wide(limits, kernel) => kernel.parallel - columns,
         _ => return rows,
     };
     let mut count = 1;
@@ -305,8 +301,9 @@ impl Named {
 }
 
 /// True if rows are short enough for the cache and numerous enough for the threads.
-fn pays(elements: usize, rows: usize) -> bool {
-    elements / rows <= MAX_ROW && (rows >= FEW_ROWS || elements <= MUCH)
+fn pays(limits: &RowLimits, elements: usize, rows: usize) -> bool {
+    let enough = rows >= limits.min_rows || elements <= limits.max_elements_of_few_rows;
+    elements / rows <= limits.max_row && enough
 }
 
 /// The number of uses of each buffer, as an output of the program or by a kernel.
@@ -334,13 +331,13 @@ impl Uses {
 }
 
 /// Adds the kernel of a group to the program.
-fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
+fn finish(lowering: Lowering<'_>, built: &mut Built, uses: &Uses, mut group: Group) {
     let (kernel, nodes) = match group.parts.len() {
         1 => {
             let FusionPart { kernel, nodes, .. } = group.parts.remove(0);
             (kernel, nodes)
         }
-        _ => fuse_parts(graph, &mut built.program, uses, group),
+        _ => fuse_parts(lowering, &mut built.program, uses, group),
     };
     built.program.kernels.push(kernel);
     built.nodes.push(nodes);
@@ -348,7 +345,7 @@ fn finish(graph: &Graph, built: &mut Built, uses: &Uses, mut group: Group) {
 
 /// Fuses the parts of a group into one kernel; returns also the nodes that it computes.
 fn fuse_parts(
-    graph: &Graph,
+    lowering: Lowering<'_>,
     program: &mut Program,
     uses: &Uses,
     group: Group,
@@ -357,7 +354,7 @@ fn fuse_parts(
     let outside = uses.besides(&group.parts);
     let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));
     let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
-    reuse(program, &mut parts);
+    reuse(&lowering.target.recompute, program, &mut parts);
     let mut locals: Vec<Local> = Vec::new();
     for buffer in parts.iter().flat_map(Kernel::writes) {
         if !outside.contains(buffer) && locals.iter().all(|l| l.buffer != buffer) {
@@ -365,7 +362,7 @@ fn fuse_parts(
             locals.push(Local { buffer, row_bytes });
         }
     }
-    over_rows(graph, rows, (parts, nodes), locals)
+    over_rows(lowering.graph, rows, (parts, nodes), locals)
 }
 
 /// A kernel over `rows` rows of parts, each with the nodes that it computes.

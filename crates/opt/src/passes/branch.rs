@@ -12,6 +12,7 @@ use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, Result};
 use rustc_hash::FxHashMap;
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Branch;
 
 impl Pass for Branch {

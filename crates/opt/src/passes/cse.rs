@@ -14,6 +14,7 @@ use girih_ir::{Class, Graph, Node, NodeId, Op, TensorSpec};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Cse;
 
 /// The facts that make two nodes equal. The spec of an op follows from the rest; the spec of a leaf

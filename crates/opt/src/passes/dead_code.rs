@@ -7,6 +7,7 @@ use crate::Pass;
 use girih_ir::{Graph, Node, NodeId};
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct DeadCode;
 
 impl Pass for DeadCode {

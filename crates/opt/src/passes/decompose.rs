@@ -1,14 +1,19 @@
-//! Decomposition: replaces every composite by its definition, down to primitives.
+//! Decomposition: replaces every composite by its definition, down to primitives, except the
+//! composites that the target's code generator computes as a whole.
 //!
 //! Laws. Never worse: a composite has no cost of its own, and CSE merges the subexpressions that
 //! its definition shares with the program. Terminates: definitions are not recursive. Exact: the
 //! definition is the meaning of the composite.
 
 use crate::Pass;
-use girih_ir::Graph;
+use girih_ir::{Graph, OpCode};
 
 /// See the module.
-pub struct Decompose;
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decompose {
+    /// The composites that remain.
+    pub native: &'static [OpCode],
+}
 
 impl Pass for Decompose {
     fn name(&self) -> &str {
@@ -16,6 +21,6 @@ impl Pass for Decompose {
     }
 
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
-        graph.decomposed()
+        graph.decomposed_except(self.native)
     }
 }

@@ -13,6 +13,7 @@ use girih_ir::{Class, Graph, Literal, Node, OpCode, reference};
 use smallvec::SmallVec;
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Fold;
 
 impl Pass for Fold {

@@ -10,6 +10,7 @@ use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Result};
 use std::sync::Arc;
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Isolate;
 
 impl Pass for Isolate {

@@ -8,6 +8,7 @@ use crate::Pass;
 use girih_ir::{Graph, Node, Op, OpCode};
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LogSoftmax;
 
 impl Pass for LogSoftmax {

@@ -28,6 +28,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LoopMotion;
 
 impl Pass for LoopMotion {

@@ -17,6 +17,7 @@ use crate::Pass;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MatmulChain;
 
 /// Longest chain that is optimised, since the search is cubic.

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Prune;
 
 impl Pass for Prune {

@@ -29,6 +29,7 @@ pub struct Rule {
 }
 
 /// See the module.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Simplify;
 
 impl Simplify {

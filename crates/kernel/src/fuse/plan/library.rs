@@ -44,7 +44,7 @@ impl Planner<'_> {
         self.plan.groups[kernel as usize].stores = stores;
         let dense = Demand::dense(kernel);
         if node.op.class() == Class::Control {
-            let programs = control::programs(self.graph, id, self.plan.options)?;
+            let programs = control::programs(self.lowering(), id)?;
             self.plan.programs.insert(id, programs);
             let needed = control::in_memory(self.graph, node);
             needed.for_each(|input| self.demands[input.index()].merge(dense));

@@ -27,7 +27,8 @@ impl Planner<'_> {
     ) -> bool {
         let FusedInto::Two(a, b) = demand.fused_into else { return false };
         let numel = node.spec.numel();
-        let large = numel.saturating_mul(node.spec.dtype.size()) >= cost::LARGE_BYTES;
+        let large =
+            numel.saturating_mul(node.spec.dtype.size()) >= self.target.recompute.uncached_bytes;
         if !large || demand.scattered || demand.output {
             return false;
         }
@@ -43,7 +44,7 @@ impl Planner<'_> {
         work.cost += cost::of(node.op.code);
         work.seen.push(id);
         node.op.class() == Class::Elementwise
-            && work.cost <= cost::LESS_THAN_MEMORY
+            && work.cost <= self.target.recompute.max_cost_of_uncached
             && node.inputs.iter().all(|&input| {
                 work.seen.contains(&input)
                     || self.at_hand(input, work)
@@ -61,7 +62,8 @@ impl Planner<'_> {
     /// True for a view of a much smaller value.
     fn is_broadcast(&self, id: NodeId, numel: usize) -> bool {
         let node = self.graph.node(id);
-        let small = |operand: NodeId| self.graph.spec(operand).numel() <= numel / 16;
+        let ratio = self.target.recompute.broadcast_ratio;
+        let small = |operand: NodeId| self.graph.spec(operand).numel() <= numel / ratio;
         matches!(node.op.class(), Class::View | Class::Reshape)
             && (small(node.inputs[0]) || self.is_broadcast(node.inputs[0], numel))
     }

@@ -66,7 +66,7 @@ fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
         Ok([last, stack])
     });
     assert_eq!(names(&g), ["scan"]);
-    let program = lower(&g, FusionOptions::ALL).unwrap();
+    let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
     let control = control_of(&program);
     assert_eq!(control.flow, Flow::Scan { length: 3, reverse: false });
     assert!(control.results.len() == 2 && control.results.iter().all(Option::is_some));
@@ -93,7 +93,7 @@ fn constants_are_no_operands_and_a_carry_starts_from_one() {
         let op = Op::control(OpCode::Scan, scanned(4, false), 1);
         Ok([last, b.emit(op, &[start, zero, k])?])
     });
-    let program = lower(&g, FusionOptions::ALL).unwrap();
+    let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
     assert_eq!(program.kernels.len(), 1, "{program}");
     let feeds = &control_of(&program).operands;
     assert!(matches!(feeds[..], [Feed::Splat { numel: 2, .. }, Feed::Nothing, Feed::Nothing]));
@@ -127,7 +127,7 @@ fn setting(keep: bool) -> Graph {
 fn a_carry_of_which_parts_are_replaced_stays_in_one_place() {
     let x: Data = (0..40).map(f64::from).collect();
     for keep in [false, true] {
-        let program = lower(&setting(keep), FusionOptions::ALL).unwrap();
+        let program = lower(&setting(keep), FusionOptions::ALL, &Target::CPU).unwrap();
         let control = control_of(&program);
         assert_eq!(control.is_updated(0), !keep, "{program}");
         assert_eq!(control.workspace.is_some(), keep, "the result's place is the only one");
@@ -143,7 +143,7 @@ fn a_carry_of_which_parts_are_replaced_stays_in_one_place() {
 
 #[test]
 fn iterations_copy_nothing_of_a_carry_that_stays_in_its_place() {
-    let program = lower(&setting(false), FusionOptions::ALL).unwrap();
+    let program = lower(&setting(false), FusionOptions::ALL, &Target::CPU).unwrap();
     let control = control_of(&program);
     let prepared: Vec<Prepared> = control.body().kernels.iter().map(Prepared::new).collect();
     let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(|b| vec![0; b.numel]).collect();
@@ -173,7 +173,7 @@ fn what_a_loop_reads_and_gives_is_in_memory() {
         let last = b.emit(Op::control(OpCode::Scan, scanned(3, false), 0), &[c, t, k])?;
         Ok([b.neg(last)?])
     });
-    let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
+    let explained = lower_explained(&g, FusionOptions::ALL, &Target::CPU).unwrap();
     let named = explained.refusals.iter().map(|r| (g.node(r.node).op.name(), r.reason));
     let expected = [("permute", Refusal::Memory), ("scan", Refusal::Control)];
     assert_eq!(named.collect::<Vec<_>>(), expected, "{}", explained.program);
@@ -188,7 +188,10 @@ fn a_composite_in_a_region_is_refused() {
         let control = Regions::default().with_regions(vec![branch.clone(), branch]);
         Ok([b.emit(Op::control(OpCode::Cond, Arc::new(control), 0), &[p, x])?])
     });
-    assert!(matches!(lower(&g, FusionOptions::ALL), Err(LowerError::Composite { op: "silu", .. })));
+    assert!(matches!(
+        lower(&g, FusionOptions::ALL, &Target::CPU),
+        Err(LowerError::Composite { op: "silu", .. })
+    ));
 }
 
 #[track_caller]
@@ -201,7 +204,7 @@ fn damaged(part: &str, damage: impl FnOnce(&mut Program)) {
         let last = b.emit(op(0), &[c, x, k])?;
         Ok([last, b.emit(op(1), &[c, x, k])?, b.emit(op(2), &[c, x, k])?])
     });
-    let mut program = lower(&g, FusionOptions::ALL).unwrap();
+    let mut program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
     verify(&program).unwrap();
     damage(&mut program);
     let error = verify(&program).unwrap_err();
@@ -309,7 +312,7 @@ proptest! {
         };
         let arguments: Vec<Array> = g.arguments().enumerate().map(value).collect();
         let want = evaluate(&g, &arguments).unwrap();
-        let program = lower(&g, FusionOptions::ALL).unwrap();
+        let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
         let data: Vec<Data> = arguments.iter().map(Array::to_f64).collect();
         for (got, want) in run(&program, &data).iter().zip(&want) {
             let got: Vec<f64> = got.iter().take(want.spec().numel()).map(|&w| f64::from_bits(w)).collect();
@@ -355,7 +358,7 @@ proptest! {
         };
         let arguments: Vec<Array> = g.arguments().enumerate().map(value).collect();
         let want = evaluate(&g, &arguments).unwrap();
-        let program = lower(&g, FusionOptions::ALL).unwrap();
+        let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
         let data: Vec<Data> = arguments.iter().map(Array::to_f64).collect();
         for (got, want) in run(&program, &data).iter().zip(&want) {
             let got: Vec<f64> = got.iter().map(|&w| f64::from_bits(w)).collect();

@@ -52,10 +52,10 @@ proptest! {
         let (graph, arguments) = random_graph(&choices);
         let sums = |n: &girih_ir::Node| matches!(n.op.code, OpCode::ReduceSum | OpCode::Matmul);
         prop_assume!(!graph.nodes().any(|(_, n)| sums(n)));
-        let plain = lower(&graph, FusionOptions::NONE).unwrap();
+        let plain = lower(&graph, FusionOptions::NONE, &Target::CPU).unwrap();
         let expected = run(&plain, &arguments);
         for options in [FusionOptions::ALL, options(bits)] {
-            let program = lower(&graph, options).unwrap();
+            let program = lower(&graph, options, &Target::CPU).unwrap();
             let got = run(&program, &arguments);
             prop_assert_eq!(got, expected.clone(), "{:?}\n{}\n{}\n{}", options, graph, plain, program);
         }

@@ -25,7 +25,7 @@ fn check(op: &Op, data: Array, n: usize, epsilon: f64) {
     });
     let arguments = [data];
     let want = &evaluate(&g, &arguments).unwrap()[0];
-    let got = run(&lower(&g, FusionOptions::ALL).unwrap(), &arguments, want.spec());
+    let got = run(&lower(&g, FusionOptions::ALL, &Target::CPU).unwrap(), &arguments, want.spec());
     let most = if op.attrs.library().1 { 2.0 } else { 2.0 * n as f64 };
     let slack = 2.0 * epsilon * most * (1.0 + (n as f64).log2());
     for (i, (got, want)) in got.elements().zip(want.elements()).enumerate() {

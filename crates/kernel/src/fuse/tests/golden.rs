@@ -4,7 +4,7 @@ use super::*;
 
 #[track_caller]
 fn check(graph: &Graph, expected: &str) {
-    let text = lower(graph, FusionOptions::ALL).unwrap().to_string();
+    let text = lower(graph, FusionOptions::ALL, &Target::CPU).unwrap().to_string();
     let lines = |s: &str| s.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
     assert_eq!(lines(text.trim()), lines(expected.trim()), "\n{text}");
 }

@@ -6,7 +6,7 @@ use crate::ir::{Core, Kernel, Program};
 use crate::place::donations;
 
 fn kernels(graph: &Graph) -> Program {
-    lower(graph, FusionOptions::ALL).expect("the graph is primitive")
+    lower(graph, FusionOptions::ALL, &Target::CPU).expect("the graph is primitive")
 }
 
 /// The number of parts of each kernel; 0 for a kernel without parts.
@@ -40,7 +40,8 @@ fn numbers(n: usize) -> eval::Data {
 fn updates_of_many_parameters_are_one_kernel() {
     let shapes = [[3, 5], [1, 1], [300, 100], [7, 64], [1, 30]];
     let g = momentum(&shapes);
-    let (fused, unfused) = (kernels(&g), lower(&g, VERTICAL).expect("the graph is primitive"));
+    let (fused, unfused) =
+        (kernels(&g), lower(&g, VERTICAL, &Target::CPU).expect("the graph is primitive"));
     assert_eq!((parts(&fused), unfused.kernels.len()), (vec![5], 5), "{fused}");
     let sizes = shapes.iter().flat_map(|[m, n]| [m * n; 3]);
     let arguments: Vec<eval::Data> = sizes.map(numbers).collect();
@@ -80,7 +81,7 @@ fn what_reads_a_result_runs_after_it() {
     });
     let small = kernels(&g);
     assert_eq!(parts(&small), [2], "one after the other: {small}");
-    let unfused = lower(&g, VERTICAL).expect("the graph is primitive");
+    let unfused = lower(&g, VERTICAL, &Target::CPU).expect("the graph is primitive");
     let x = [numbers(100)];
     assert_eq!(executed::run(&small, &x), executed::run(&unfused, &x));
 }

@@ -19,7 +19,7 @@ fn one_kernel_computes_the_results_that_are_needed() {
         let y = b.neg(x)?;
         Ok([y, routine(b, OpCode::Sort, 0, x)?, indices])
     });
-    let program = lower(&both, FusionOptions::ALL).unwrap();
+    let program = lower(&both, FusionOptions::ALL, &Target::CPU).unwrap();
     insta::assert_snapshot!(program, @r"
     b0 = argument 0: f32[8]
     b1 = f32[8]
@@ -38,7 +38,7 @@ fn one_kernel_computes_the_results_that_are_needed() {
         routine(b, OpCode::Sort, 0, x)?;
         Ok([routine(b, OpCode::Sort, 1, x)?])
     });
-    let program = lower(&indices, FusionOptions::ALL).unwrap().to_string();
+    let program = lower(&indices, FusionOptions::ALL, &Target::CPU).unwrap().to_string();
     assert!(program.contains("_, b1[4] = sort(result=0, size=0)(b0[4])"), "{program}");
 }
 
@@ -63,7 +63,7 @@ fn routines_take_and_give_dense_memory() {
         let flat = b.reshape(running, [16])?;
         Ok([b.neg(sorted)?, b.neg(flat)?])
     });
-    let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
+    let explained = lower_explained(&g, FusionOptions::ALL, &Target::CPU).unwrap();
     let named = explained.refusals.iter().map(|r| (g.node(r.node).op.name(), r.reason));
     let expected = [
         ("permute", Refusal::Memory),
@@ -112,7 +112,7 @@ proptest! {
                 Ok([b.emit(op.clone(), &operands)?])
             });
             let want = &evaluate(&g, std::slice::from_ref(&data)).unwrap()[0];
-            let program = lower(&g, FusionOptions::ALL).unwrap();
+            let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
             let got = &run(&program, &[Data::from(data.to_f64())])[0];
             for (i, want) in want.elements().enumerate() {
                 let (a, b) = (f64::from_bits(got[i]), f64::from_bits(want.bits));

@@ -94,6 +94,6 @@ fn parameter(b: &mut GraphBuilder) -> NodeId {
 
 /// The names of the kernels of the fully fused program, in order.
 fn names(graph: &Graph) -> Vec<String> {
-    let program = lower(graph, VERTICAL).expect("the graph is primitive");
+    let program = lower(graph, VERTICAL, &Target::CPU).expect("the graph is primitive");
     program.kernels.into_iter().map(|k| k.name).collect()
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::ir::Core;
 
 fn names(graph: &Graph) -> Vec<String> {
-    let program = lower(graph, FusionOptions::ALL).expect("the graph is primitive");
+    let program = lower(graph, FusionOptions::ALL, &Target::CPU).expect("the graph is primitive");
     program.kernels.into_iter().map(|k| k.name).collect()
 }
 
@@ -26,14 +26,14 @@ fn casts_scales_and_activations_of_operands_are_prologues_of_the_gemm() {
         Ok([relu(b, y)?])
     });
     assert_eq!(names(&g), ["fused_relu_cast_mul_matmul_relu"]);
-    let explained = lower_explained(&g, FusionOptions::ALL).unwrap();
+    let explained = lower_explained(&g, FusionOptions::ALL, &Target::CPU).unwrap();
     assert_eq!(explained.refusals, []);
     let (maps, gemm) = match &explained.program.kernels[0].core {
         Core::Rows(rows) => rows.prologues_and_gemm().expect("maps and their GEMM"),
         core => panic!("{core:?}"),
     };
     assert_eq!((maps.len(), gemm.name.as_str()), (2, "fused_matmul_relu"));
-    assert_eq!(lower(&g, VERTICAL).unwrap().kernels.len(), 3);
+    assert_eq!(lower(&g, VERTICAL, &Target::CPU).unwrap().kernels.len(), 3);
 }
 
 #[test]
@@ -80,6 +80,6 @@ fn operands_are_computed_where_views_of_them_are_read() {
     // Buffers have words of 64 bits: every second of these 32-bit elements is zero.
     let numbers = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
     let data: Vec<Data> = vec![numbers(48), numbers(48)];
-    let run = |options| executed::run(&lower(&g, options).unwrap(), &data);
+    let run = |options| executed::run(&lower(&g, options, &Target::CPU).unwrap(), &data);
     assert_eq!(run(FusionOptions::ALL), run(FusionOptions::NONE));
 }

@@ -2,6 +2,7 @@
 //! does.
 
 use super::eval::{self, Data};
+use crate::Target;
 use crate::fuse::{FusionOptions, lower};
 use crate::verify::verify;
 use girih_ir::ops::{PadDim, ScatterMode, SliceDim};
@@ -243,7 +244,7 @@ proptest! {
         let (graph, arguments) = random_graph(&choices);
         let expected = eval::graph(&graph, &arguments);
         for options in [FusionOptions::ALL, FusionOptions::NONE, options(bits)] {
-            let program = lower(&graph, options).unwrap();
+            let program = lower(&graph, options, &Target::CPU).unwrap();
             verify(&program).unwrap();
             let got = eval::program(&program, &arguments);
             prop_assert!(same(&got, &expected), "{options:?}\n{graph}\n{program}\n{got:?}\n{expected:?}");

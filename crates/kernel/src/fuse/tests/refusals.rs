@@ -10,10 +10,10 @@ fn check(graph: &Graph, expected: &[(&str, Refusal)]) {
 
 #[track_caller]
 fn check_with(graph: &Graph, options: FusionOptions, expected: &[(&str, Refusal)]) {
-    let explained = lower_explained(graph, options).unwrap();
+    let explained = lower_explained(graph, options, &Target::CPU).unwrap();
     let named = explained.refusals.iter().map(|r| (graph.node(r.node).op.name(), r.reason));
     assert_eq!(named.collect::<Vec<_>>(), expected, "{}", explained.program);
-    assert_eq!(explained.program, lower(graph, options).unwrap());
+    assert_eq!(explained.program, lower(graph, options, &Target::CPU).unwrap());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn what_is_written_in_parts_is_complete_before_it_is_read() {
 #[test]
 fn a_refusal_names_the_op_that_would_have_had_the_value() {
     let consumers = |g: &Graph| {
-        let refusals = lower_explained(g, VERTICAL).unwrap().refusals;
+        let refusals = lower_explained(g, VERTICAL, &Target::CPU).unwrap().refusals;
         let name = |id: Option<NodeId>| id.map(|id| g.node(id).op.name());
         refusals.iter().map(|r| (name(Some(r.node)), name(r.consumer))).collect::<Vec<_>>()
     };
@@ -258,7 +258,7 @@ fn the_nodes_of_a_kernel_are_those_it_computes() {
         let r = b.reshape(t, [48])?;
         Ok([relu(b, y)?, r])
     });
-    let explained = lower_explained(&g, VERTICAL).unwrap();
+    let explained = lower_explained(&g, VERTICAL, &Target::CPU).unwrap();
     let ops = |nodes: &Vec<NodeId>| nodes.iter().map(|&n| g.node(n).op.name()).collect::<Vec<_>>();
     let nodes: Vec<_> = explained.nodes.iter().map(ops).collect();
     let expected = [vec!["matmul", "add"], vec!["permute"], vec!["maximum"]];

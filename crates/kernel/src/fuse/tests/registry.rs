@@ -82,7 +82,7 @@ fn check(sample: &Sample) {
     let expected = evaluate(&graph, &sample.inputs).expect("the op has a meaning").remove(0);
     let graph = graph.decomposed().expect("definitions are well-formed").unwrap_or(graph);
     for options in [FusionOptions::NONE, FusionOptions::ALL] {
-        let program = lower(&graph, options).expect("the op lowers");
+        let program = lower(&graph, options, &Target::CPU).expect("the op lowers");
         let found = run(&program, &sample.inputs, &spec);
         let slack = sample.inputs.iter().map(|x| tolerance(x.spec().dtype)).fold(0.0, f64::max);
         for (f, e) in found.elements().zip(expected.elements()) {

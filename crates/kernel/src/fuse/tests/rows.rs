@@ -5,7 +5,7 @@ use super::{eval, executed};
 use crate::ir::{Core, Kernel, Program};
 
 fn kernels(graph: &Graph) -> Program {
-    lower(graph, FusionOptions::ALL).expect("the graph is primitive")
+    lower(graph, FusionOptions::ALL, &Target::CPU).expect("the graph is primitive")
 }
 
 /// The parts and locals of the only kernel.
@@ -212,7 +212,7 @@ fn attention_by_rows_has_the_bits_of_its_parts() {
         let data = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
         let sizes = [queries * 3, keys * 3, keys * 2];
         let arguments: Vec<eval::Data> = sizes.iter().map(|n| data(batch * n)).collect();
-        let unfused = lower(&g, VERTICAL).expect("the graph is primitive");
+        let unfused = lower(&g, VERTICAL, &Target::CPU).expect("the graph is primitive");
         let fused = kernels(&g);
         assert_eq!((unfused.kernels.len(), fused.kernels.len()), (5, 1), "{fused}");
         assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
@@ -232,7 +232,7 @@ fn a_row_may_be_a_whole_gemm() {
     });
     let data = |i: usize| (i * 7919 % 1000) as f64 / 500.0 - 1.0;
     let arguments: [eval::Data; 2] = [(0..300).map(data).collect(), (1..301).map(data).collect()];
-    let unfused = lower(&g, VERTICAL).expect("the graph is primitive");
+    let unfused = lower(&g, VERTICAL, &Target::CPU).expect("the graph is primitive");
     let fused = kernels(&g);
     assert!(fused.to_string().contains("over [50]\n"), "{fused}");
     assert!(fused.kernels.len() < unfused.kernels.len(), "{fused}");

@@ -6,7 +6,7 @@ use girih_ir::ops::{PadDim, SliceDim};
 
 #[track_caller]
 fn check(graph: &Graph, expected: &[&str]) {
-    let program = lower(graph, VERTICAL).unwrap();
+    let program = lower(graph, VERTICAL, &Target::CPU).unwrap();
     let names: Vec<&str> = program.kernels.iter().map(|k| k.name.as_str()).collect();
     assert_eq!(names, expected, "{program}");
 }
@@ -161,7 +161,7 @@ fn batches_of_a_linear_layer_become_rows() {
         let y = b.matmul(x, w)?;
         Ok([b.add(y, bias)?])
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     assert_eq!(program.kernels[0].extents.as_slice(), &[16, 6, 4]);
     // The same with explicit reshapes, as front ends write it.
     let g = graph(|b| {
@@ -173,7 +173,7 @@ fn batches_of_a_linear_layer_become_rows() {
         let y = b.add(y, bias)?;
         Ok([b.add(y, rest)?])
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     assert_eq!(program.kernels.len(), 1);
     assert_eq!(program.kernels[0].extents.as_slice(), &[16, 6, 4]);
 }
@@ -271,7 +271,7 @@ fn an_adam_step_is_one_kernel_per_parameter() {
         }
         Ok([0, 1, 2, 3, 4, 5].map(|i| outputs[i]))
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     assert_eq!(program.kernels.len(), 2, "{program}");
     assert!(program.kernels.iter().all(|k| k.stores.len() == 3 && k.extents.len() == 1));
 }
@@ -321,7 +321,7 @@ fn empty_results_need_no_kernel_and_empty_reductions_are_constants() {
         Ok([b.exp(s)?])
     });
     check(&g, &["exp"]);
-    assert_eq!(lower(&g, VERTICAL).unwrap().kernels[0].core, Core::Map);
+    assert_eq!(lower(&g, VERTICAL, &Target::CPU).unwrap().kernels[0].core, Core::Map);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn outputs_share_buffers_where_they_are_reshapes() {
         let e = b.exp(x)?;
         Ok([x, b.reshape(x, [6])?, e, b.reshape(e, [6])?, b.transpose(x)?])
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     let o = &program.outputs;
     assert_eq!((o[0], o[2]), (o[1], o[3]));
     assert_eq!(program.buffers[o[0].0 as usize].kind, BufferKind::Argument(0));
@@ -348,7 +348,7 @@ fn arguments_are_counted_with_scalars_and_keys() {
         let y = b.mul(r, s)?;
         Ok([b.add(y, x)?])
     });
-    let text = lower(&g, VERTICAL).unwrap().to_string();
+    let text = lower(&g, VERTICAL, &Target::CPU).unwrap().to_string();
     assert!(text.contains("b0 = argument 2: f32[4]"), "{text}");
     assert!(text.contains("random_uniform(argument 1, i0)") && text.contains("= argument 0: f32"));
 }
@@ -359,7 +359,7 @@ fn a_contiguous_kernel_has_one_dimension_and_a_scalar_one_none() {
         let (x, s) = (input(b, [2, 1, 3, 4]), input(b, []));
         Ok([b.exp(x)?, b.exp(s)?])
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     let extents: Vec<_> = program.kernels.iter().map(|k| k.extents.to_vec()).collect();
     assert_eq!(extents, [vec![24], vec![]]);
 }
@@ -372,7 +372,7 @@ fn slices_and_flips_are_strides() {
         let f = b.emit(Op::new(OpCode::Flip, Attrs::axes(AxisSet::one(0), false)), &[s])?;
         Ok([b.neg(f)?])
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     assert!(program.to_string().contains("load b0[5 - 2*i0]"), "{program}");
 }
 
@@ -385,7 +385,7 @@ fn a_long_chain_is_cut_into_bounded_kernels() {
         }
         Ok([x])
     });
-    let program = lower(&g, VERTICAL).unwrap();
+    let program = lower(&g, VERTICAL, &Target::CPU).unwrap();
     assert!((78..100).contains(&program.kernels.len()), "{}", program.kernels.len());
 }
 
@@ -395,7 +395,7 @@ fn a_composite_is_an_error_that_names_it() {
         let x = input(b, [4]);
         Ok([b.relu(x)?])
     });
-    let err = lower(&g, VERTICAL).unwrap_err();
+    let err = lower(&g, VERTICAL, &Target::CPU).unwrap_err();
     assert_eq!(err.to_string(), "%1 = relu is a composite; decompose the graph before lowering it");
 }
 
@@ -405,7 +405,7 @@ fn without_options_every_op_is_a_kernel() {
         let x = input(b, [8, 4]);
         Ok([softmax(b, x)?])
     });
-    let program = lower(&g, FusionOptions::NONE).unwrap();
+    let program = lower(&g, FusionOptions::NONE, &Target::CPU).unwrap();
     let names: Vec<&str> = program.kernels.iter().map(|k| k.name.as_str()).collect();
     assert_eq!(names, ["reduce_max", "sub", "exp", "reduce_sum", "div"]);
 }
@@ -421,7 +421,7 @@ fn windows_are_strides_of_what_they_are_of() {
         let windows = b.windows(x, vec![dim(9), dim(7)])?;
         Ok([b.max(windows, [3, 4].into_iter().collect(), false)?])
     });
-    let program = lower(&pooling, VERTICAL).unwrap();
+    let program = lower(&pooling, VERTICAL, &Target::CPU).unwrap();
     let [kernel] = &program.kernels[..] else { panic!("one kernel\n{program}") };
     assert_eq!(kernel.extents.as_slice(), &[2, 4, 3, 3, 3]);
     assert_eq!(kernel.accesses[0].strides.as_slice(), &[63, 14, 2, 7, 1]);
@@ -441,7 +441,7 @@ fn a_large_value_that_two_kernels_need_is_computed_by_both_if_all_it_needs_is_at
             let back = if whole { b.mul(scaled, h)? } else { scaled };
             Ok([y, back])
         });
-        lower(&g, VERTICAL).unwrap().to_string().matches("exp(").count()
+        lower(&g, VERTICAL, &Target::CPU).unwrap().to_string().matches("exp(").count()
     };
     assert_eq!(exponentials(512, true), 2, "the operand is read anyway");
     assert_eq!(exponentials(512, false), 1, "reading the gate is cheaper than computing it");

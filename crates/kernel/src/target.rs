@@ -1,0 +1,237 @@
+//! The description of a processor for which a graph is lowered: what fusion and placement ask about
+//! the processor, in one value. To lower for another processor, write another [`Target`].
+//!
+//! A target is a constant of the back end. It is not read from the machine (CPUID, cache sizes):
+//! fusion decides by the target which kernels there are, and the kernels of a graph are part of
+//! cached programs, explanations and bug reports, which must be the same on every machine. What may
+//! depend on the machine, such as the number of threads and the division of work, is decided later
+//! and changes no bit ([`crate::tuning`]).
+//!
+//! No target chooses the order in which a scatter combines its updates: it is the row-major order of
+//! the space, as [`crate::Core::Scatter`] says.
+
+use girih_ir::{DType, OpCode};
+
+/// A processor, as lowering sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Composites that the code generator computes as a whole. Decomposition does not replace them.
+    pub native: &'static [OpCode],
+    /// The order in which a reduction combines its elements.
+    pub reduction: ReductionOrder,
+    /// The highest number of graph nodes that one kernel computes: a bound on the size of its code.
+    pub max_nodes: u32,
+    /// When kernels recompute a value instead of loading it.
+    pub recompute: RecomputeLimits,
+    /// When kernels that pass rows to each other become one kernel.
+    pub rows: RowLimits,
+    /// When a GEMM computes its operands as it packs them.
+    pub prologue: PrologueLimits,
+    /// When independent kernels become one kernel.
+    pub horizontal: HorizontalLimits,
+    /// Bytes from which on a result is placed over a dead operand of its kernel. A kernel writes a
+    /// result directly to its place only if the place is not an operand, so a smaller result gets
+    /// memory of its own.
+    pub min_overwriting_bytes: usize,
+}
+
+/// The tree by which a reduction combines its elements. The elements, in row-major order of the
+/// reduced dimensions, are divided into blocks. In a block, element `i` is combined into lane `i mod
+/// lanes`; then the upper half of the lanes is combined into the lower half until one is left. The
+/// blocks are combined pairwise, as a binary tree. So no bit depends on strides, threads or fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReductionOrder {
+    /// Elements of a block; a multiple of `lanes`.
+    pub block: usize,
+    /// Lanes of a block; a power of two.
+    pub lanes: usize,
+}
+
+/// Limits on recomputation. Costs are for one element, and the cost of an addition is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecomputeLimits {
+    /// The cost from which on an op is expensive: it is not recomputed for each element to which
+    /// its value is broadcast, or for a second view of the value.
+    pub expensive: u32,
+    /// The highest cost of a value that each of several kernels computes.
+    pub max_cost: u32,
+    /// The highest cost of an operand that a reduction recomputes.
+    pub max_cost_in_reduction: u32,
+    /// The highest number of full-size operands of a value that two kernels compute.
+    pub max_loads: u32,
+    /// The same for a value that more kernels compute.
+    pub max_loads_of_many: u32,
+    /// The longest chain of ops that each of several kernels computes.
+    pub max_depth: u32,
+    /// Bytes from which on a value has left the caches when a second kernel reads it.
+    pub uncached_bytes: usize,
+    /// The highest cost of an uncached value that two kernels compute.
+    pub max_cost_of_uncached: u32,
+    /// An operand with this many times fewer elements than the value is read from a cache.
+    pub broadcast_ratio: usize,
+}
+
+impl RecomputeLimits {
+    /// True for the cost of an expensive op.
+    pub fn is_expensive(&self, cost: u32) -> bool {
+        cost >= self.expensive
+    }
+}
+
+/// Limits of row-wise fusion. A part of a kernel over rows is a map, a reduction or a GEMM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowLimits {
+    /// The highest number of parts.
+    pub max_parts: usize,
+    /// The highest number of elements of a row: the limit of local memory. Intermediate rows stay
+    /// in the cache of one core.
+    pub max_row: usize,
+    /// The number of rows from which on all threads have work.
+    pub min_rows: usize,
+    /// The highest number of elements for which there may be fewer rows: one thread computes them.
+    pub max_elements_of_few_rows: usize,
+    /// A GEMM is a part if its result has at least this many times the elements of its operands:
+    /// reading B once for a few rows of A then costs less than storing the result.
+    pub wide_ratio: usize,
+    /// The highest number of elements of B of such a GEMM, which reads B once for a few rows of A.
+    pub max_b: usize,
+}
+
+/// Limits of GEMM prologues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrologueLimits {
+    /// The dtypes whose GEMMs pack their operands.
+    pub packed: &'static [DType],
+    /// Dtypes of B for which instructions multiply groups of K indices, with the lowest number of
+    /// rows of C for which the GEMM uses them. They pack many columns at a time, so only short runs
+    /// of a row-major B would be computed.
+    pub grouped: &'static [(DType, usize)],
+    /// The highest number of elements of an operand that is sure to be packed once. A larger one is
+    /// computed only if none of its ops is expensive.
+    pub max_packed_once: usize,
+    /// The highest number of rows of C: with more, B is packed several times, and the cost of
+    /// storing B is small relative to the GEMM.
+    pub max_rows: usize,
+}
+
+impl PrologueLimits {
+    /// True if the GEMM multiplies groups of K indices.
+    pub fn is_grouped(&self, dtype: DType, rows: usize) -> bool {
+        self.grouped.iter().any(|&(grouped, min_rows)| grouped == dtype && rows >= min_rows)
+    }
+}
+
+/// Limits of horizontal fusion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HorizontalLimits {
+    /// The highest number of kernels that become one.
+    pub max_parts: usize,
+    /// The highest number of elements of a small kernel: as many as one thread computes in the time
+    /// that starting the other threads takes.
+    pub max_small: usize,
+    /// The highest number of elements of all small kernels that become one.
+    pub max_small_total: usize,
+}
+
+impl Target {
+    /// Processors with caches and vector registers: x86-64 and AArch64. The numbers were measured
+    /// on x86-64 with AVX-512 and 2 MB of L2 cache for each core.
+    pub const CPU: Target = Target {
+        native: &[],
+        // 32 lanes are two independent accumulators of 16 f32 each. A block is read from L1.
+        reduction: ReductionOrder { block: 512, lanes: 32 },
+        max_nodes: 128,
+        recompute: RecomputeLimits {
+            // A transcendental function, in vector instructions.
+            expensive: 16,
+            max_cost: 4,
+            // One exponential (softmax) costs less than storing and loading the operand.
+            max_cost_in_reduction: 20,
+            max_loads: 2,
+            max_loads_of_many: 1,
+            max_depth: 16,
+            uncached_bytes: 1 << 20,
+            // A logistic function takes half the time of storing and loading a cache line.
+            max_cost_of_uncached: 24,
+            broadcast_ratio: 16,
+        },
+        rows: RowLimits {
+            max_parts: 16,
+            max_row: 1 << 16,
+            min_rows: 16,
+            max_elements_of_few_rows: 1 << 15,
+            wide_ratio: 2,
+            max_b: 1 << 22,
+        },
+        prologue: PrologueLimits {
+            packed: &[
+                DType::U8,
+                DType::U16,
+                DType::U32,
+                DType::I8,
+                DType::I16,
+                DType::I32,
+                DType::F16,
+                DType::BF16,
+                DType::F32,
+            ],
+            // VNNI multiplies bytes in groups of four, AMX bfloat16 in pairs. AMX pays from 16 rows
+            // on, which fill a tile.
+            grouped: &[(DType::U8, 0), (DType::I8, 0), (DType::BF16, 16)],
+            max_packed_once: 1 << 22,
+            max_rows: 512,
+        },
+        horizontal: HorizontalLimits {
+            max_parts: 64,
+            max_small: 1 << 12,
+            max_small_total: 1 << 15,
+        },
+        min_overwriting_bytes: 64 << 10,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FusionOptions, LowerError, lower};
+    use girih_ir::{GraphBuilder, TensorSpec};
+
+    #[test]
+    fn a_native_composite_is_not_decomposed_and_fusion_has_no_kernel_for_it() {
+        let target = Target { native: &[OpCode::Softmax], ..Target::CPU };
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([4, 8], DType::F32));
+        let (y, z) = (b.softmax(x, 1).unwrap(), b.op(OpCode::Silu, &[x]).unwrap());
+        let graph = b.finish([y, z]);
+        let of_target = graph.decomposed_except(target.native).unwrap().unwrap();
+        let remaining = |code| of_target.nodes().filter(|(_, n)| n.op.code == code).count();
+        assert_eq!([OpCode::Softmax, OpCode::Silu].map(remaining), [1, 0], "{of_target}");
+        let refused = lower(&of_target, FusionOptions::ALL, &target).unwrap_err();
+        assert!(matches!(refused, LowerError::Composite { op: "softmax", .. }), "{refused}");
+        let of_cpu = graph.decomposed_except(Target::CPU.native).unwrap().unwrap();
+        assert!(lower(&of_cpu, FusionOptions::ALL, &Target::CPU).is_ok());
+    }
+
+    #[test]
+    fn limits_decide_which_kernels_there_are() {
+        // Sums of rows, subtracted from the rows.
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([100, 100], DType::F32));
+        let sums = b.sum(x, girih_ir::AxisSet::one(1), true).unwrap();
+        let y = b.sub(x, sums).unwrap();
+        let graph = b.finish([y]);
+        let kernels = |max_row| {
+            let rows = RowLimits { max_row, ..Target::CPU.rows };
+            let target = Target { rows, ..Target::CPU };
+            lower(&graph, FusionOptions::ALL, &target).unwrap().kernels.len()
+        };
+        assert_eq!((kernels(100), kernels(99)), (1, 2));
+    }
+
+    #[test]
+    fn the_reduction_order_of_the_cpu_is_a_tree_over_lanes_and_blocks() {
+        let ReductionOrder { block, lanes } = Target::CPU.reduction;
+        assert!(lanes.is_power_of_two() && block.is_multiple_of(lanes));
+        assert_eq!((block, lanes), (512, 32), "another order changes the bits of results");
+    }
+}
