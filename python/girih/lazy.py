@@ -222,8 +222,9 @@ def without_passes(*names: str | GraphPass) -> Scope[None]:
         names: Names of passes (``isolate``, ``dead_code``, ``fold``, ``simplify``, ``log_softmax``,
             ``decompose``, ``cse``, ``branch``, ``prune``, ``loop_motion``, ``matmul_chain``) and
             kinds of fusion (``elementwise``, ``views``, ``reduction_prologue``,
-            ``reduction_epilogue``, ``matmul_epilogue``, ``rows``, ``matmul_prologue``), and passes
-            created by :func:`graph_pass`.
+            ``reduction_epilogue``, ``matmul_epilogue``, ``rows``, ``matmul_prologue``,
+            ``horizontal``, ``reuse``, ``rematerialisation``), and passes created by
+            :func:`graph_pass`.
 
     Raises:
         InvalidArgumentError: no pass or fusion has this name.

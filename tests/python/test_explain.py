@@ -26,6 +26,9 @@ FUSIONS = [
     "matmul_epilogue",
     "rows",
     "matmul_prologue",
+    "horizontal",
+    "reuse",
+    "rematerialisation",
 ]
 
 

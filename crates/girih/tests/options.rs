@@ -30,7 +30,7 @@ fn every_pass_and_fusion_switched_off_gives_the_same_results() -> Result<()> {
     let all = CompileOptions::default();
     let expected = step()?;
     let off = (0..8).map(|bit| CompileOptions { passes: !(1 << bit), ..all });
-    let unfused = (0..8).map(|bit| CompileOptions { fusion: !(1 << bit), ..all });
+    let unfused = (0..10).map(|bit| CompileOptions { fusion: !(1 << bit), ..all });
     let none = [
         CompileOptions { passes: 0, ..all },
         CompileOptions { fusion: 0, ..all },

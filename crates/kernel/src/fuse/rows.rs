@@ -354,7 +354,9 @@ fn fuse_parts(
     let outside = uses.besides(&group.parts);
     let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));
     let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
-    reuse(&lowering.target.recompute, program, &mut parts);
+    if lowering.options.reuse {
+        reuse(&lowering.target.recompute, program, &mut parts);
+    }
     let mut locals: Vec<Local> = Vec::new();
     for buffer in parts.iter().flat_map(Kernel::writes) {
         if !outside.contains(buffer) && locals.iter().all(|l| l.buffer != buffer) {

@@ -26,6 +26,9 @@ impl Planner<'_> {
         demand: Demand,
     ) -> bool {
         let FusedInto::Two(a, b) = demand.fused_into else { return false };
+        if !self.plan.options.rematerialisation {
+            return false;
+        }
         let numel = node.spec.numel();
         let large =
             numel.saturating_mul(node.spec.dtype.size()) >= self.target.recompute.uncached_bytes;

@@ -4,7 +4,7 @@
 //! documentation of `Core::Reduce`.
 
 use super::eval::Data;
-use super::random::{options, random_graph};
+use super::random::random_graph;
 use super::*;
 use crate::exec::{Bindings, Prepared, Scratch};
 use crate::ir::{BufferKind, Program};
@@ -47,14 +47,14 @@ proptest! {
     #[test]
     fn fusing_changes_no_bit(
         choices in proptest::collection::vec(any::<u16>(), 40..160),
-        bits in 0u32..128,
+        bits in 0..=FusionOptions::ALL.bits(),
     ) {
         let (graph, arguments) = random_graph(&choices);
         let sums = |n: &girih_ir::Node| matches!(n.op.code, OpCode::ReduceSum | OpCode::Matmul);
         prop_assume!(!graph.nodes().any(|(_, n)| sums(n)));
         let plain = lower(&graph, FusionOptions::NONE, &Target::CPU).unwrap();
         let expected = run(&plain, &arguments);
-        for options in [FusionOptions::ALL, options(bits)] {
+        for options in [FusionOptions::ALL, FusionOptions::from_bits(bits)] {
             let program = lower(&graph, options, &Target::CPU).unwrap();
             let got = run(&program, &arguments);
             prop_assert_eq!(got, expected.clone(), "{:?}\n{}\n{}\n{}", options, graph, plain, program);

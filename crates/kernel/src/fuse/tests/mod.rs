@@ -20,7 +20,7 @@ use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSp
 
 /// Fusion within kernels, but not of kernels with each other.
 const VERTICAL: FusionOptions =
-    FusionOptions { rows: false, matmul_prologue: false, ..FusionOptions::ALL };
+    FusionOptions { rows: false, matmul_prologue: false, horizontal: false, ..FusionOptions::ALL };
 
 /// An f32 input.
 fn input<const N: usize>(b: &mut GraphBuilder, shape: [usize; N]) -> NodeId {

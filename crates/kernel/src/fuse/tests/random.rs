@@ -218,32 +218,17 @@ fn same(a: &[Data], b: &[Data]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(equal)
 }
 
-/// Options of the given bits.
-pub fn options(bits: u32) -> FusionOptions {
-    let options = FusionOptions {
-        elementwise: bits & 1 != 0,
-        views: bits & 2 != 0,
-        reduction_prologue: bits & 4 != 0,
-        reduction_epilogue: bits & 8 != 0,
-        matmul_epilogue: bits & 16 != 0,
-        rows: bits & 32 != 0,
-        matmul_prologue: bits & 64 != 0,
-    };
-    assert_eq!(options.bits(), bits);
-    options
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn any_fusion_computes_what_the_graph_says(
         choices in proptest::collection::vec(any::<u16>(), 40..160),
-        bits in 0u32..128,
+        bits in 0..=FusionOptions::ALL.bits(),
     ) {
         let (graph, arguments) = random_graph(&choices);
         let expected = eval::graph(&graph, &arguments);
-        for options in [FusionOptions::ALL, FusionOptions::NONE, options(bits)] {
+        for options in [FusionOptions::ALL, FusionOptions::NONE, FusionOptions::from_bits(bits)] {
             let program = lower(&graph, options, &Target::CPU).unwrap();
             verify(&program).unwrap();
             let got = eval::program(&program, &arguments);
