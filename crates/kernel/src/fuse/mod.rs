@@ -4,7 +4,9 @@
 //! kernels compute the others without storing them (vertical fusion). Kernels are then built (in
 //! `build`), again consumers first: the builder starts from the root's value at a point and follows
 //! operands through composed index maps. A value that cannot be expressed there is moved to memory
-//! after all, so a plan may be optimistic but never wrong. Fusion changes no bit of any result.
+//! after all, so a plan may be optimistic but never wrong. Fusion changes no bit of any result, also
+//! not of a sum: the order of a reduction depends on the number of its elements only
+//! ([`crate::target::ReductionOrder`]).
 
 mod build;
 mod control;

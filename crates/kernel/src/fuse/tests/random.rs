@@ -153,7 +153,7 @@ fn step(b: &mut GraphBuilder, c: &mut Choices<'_>, nodes: &[NodeId], i: NodeId) 
         7..=9 => view(b, c, x),
         10 | 11 => {
             let axes = (0..b.shape(x).rank()).filter(|_| c.below(2) == 0).collect();
-            let code = c.of(&[OpCode::ReduceSum, OpCode::ReduceMax]);
+            let code = c.of(&[OpCode::ReduceSum, OpCode::ReduceProd, OpCode::ReduceMax]);
             b.reduce(code, x, axes, c.below(2) == 0).ok()
         }
         12 => b.matmul(x, y).or_else(|_| b.transpose(x).and_then(|t| b.matmul(x, t))).ok(),
