@@ -15,6 +15,8 @@ pub(super) struct Built {
     pub program: Program,
     /// The nodes that each kernel computes.
     pub nodes: Vec<Vec<NodeId>>,
+    /// The node whose value each buffer holds; `None` for buffers that hold no node's value.
+    pub values: Vec<Option<NodeId>>,
     /// The refusals, if they are recorded.
     pub refusals: Refusals,
 }
@@ -63,8 +65,8 @@ pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
     }
     kernels.reverse();
     nodes.reverse();
-    let program = assign_buffers(graph, &arguments, kernels, &extra);
-    Built { program, nodes, refusals: plan.refusals }
+    let (program, values) = assign_buffers(graph, &arguments, kernels, &extra);
+    Built { program, nodes, values, refusals: plan.refusals }
 }
 
 /// The kernels of a routine, a branch, a loop, or a custom op, the last one first. Buffers that
@@ -175,11 +177,12 @@ fn assign_buffers(
     arguments: &[u32],
     mut kernels: Vec<Kernel>,
     extra: &[Buffer],
-) -> Program {
-    let mut buffers = Vec::new();
+) -> (Program, Vec<Option<NodeId>>) {
+    let (mut buffers, mut values) = (Vec::new(), Vec::new());
     let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len() + extra.len()];
     let mut number = |node: NodeId, numbers: &mut Vec<Option<BufferId>>| {
         *numbers[node.index()].get_or_insert_with(|| {
+            values.push((node.index() < graph.len()).then_some(node));
             if node.index() >= graph.len() {
                 buffers.push(extra[node.index() - graph.len()].clone());
                 return BufferId(buffers.len() as u32 - 1);
@@ -202,7 +205,7 @@ fn assign_buffers(
         }
     }
     let outputs = graph.outputs().iter().map(|&o| number(base(graph, o), &mut numbers)).collect();
-    Program { buffers, kernels, outputs }
+    (Program { buffers, kernels, outputs }, values)
 }
 
 /// The node that has a value's memory: reshapes share the memory of their operand.

@@ -4,20 +4,35 @@
 //!
 //! The kernels become the parts of a kernel over a single row.
 
-use super::Lowering;
 use super::build::Built;
-use super::rows::{FusionPart, Group, Named, elements, regroup};
+use super::rows::{FusionPart, Group, Grouping, Named, elements, regroup};
+use super::{Lowering, Refusal, Refused};
 use crate::ir::{Core, Program};
 use crate::place::copied;
 use crate::target::HorizontalLimits;
+use girih_ir::NodeId;
 
 /// How many kernels after a group's first one are considered: a bound on compile time.
 const HORIZON: usize = 128;
 
 /// Fuses the updates and the small kernels of a program.
 pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
-    let limits = &lowering.target.horizontal;
-    regroup(lowering, built, |program, following, start| {
+    regroup(lowering, built, &Horizontal { limits: &lowering.target.horizontal });
+}
+
+/// Horizontal fusion.
+struct Horizontal<'a> {
+    limits: &'a HorizontalLimits,
+}
+
+impl Grouping for Horizontal<'_> {
+    fn grow(
+        &self,
+        program: &Program,
+        following: &mut [Option<FusionPart>],
+        start: FusionPart,
+    ) -> Group {
+        let limits = self.limits;
         let mut group = Group::of_one(program, start);
         if is_update(program, &group.parts[0]) {
             grow(limits, program, following, &mut group, |group, part| {
@@ -26,13 +41,48 @@ pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
         }
         if group.parts.len() == 1 && is_small(limits, &group.parts[0]) {
             grow(limits, program, following, &mut group, |group, part| {
-                let parts = group.parts.iter().chain([part]);
-                is_small(limits, part)
-                    && parts.map(|p| elements(&p.kernel)).sum::<usize>() <= limits.max_small_total
+                is_small(limits, part) && total(group, part) <= limits.max_small_total
             });
         }
         group
-    });
+    }
+
+    /// The candidates are kernels of the group's kind for which the group has no room. Only the
+    /// first one is reported, because it starts the next group.
+    fn declined(
+        &self,
+        program: &Program,
+        _: &[Option<NodeId>],
+        group: &Group,
+        following: &[Option<FusionPart>],
+    ) -> Vec<Refused> {
+        let limits = self.limits;
+        let full = group.parts.len() == limits.max_parts;
+        let updates = group.parts.len() > 1 && group.parts.iter().all(|p| is_update(program, p));
+        let small = !updates && group.parts.iter().all(|part| is_small(limits, part));
+        let has_no_room = |part: &FusionPart| match updates {
+            true => full && is_update(program, part) && !group.named.prevents(part),
+            false => {
+                let exceeds = full || total(group, part) > limits.max_small_total;
+                small && is_small(limits, part) && exceeds
+            }
+        };
+        let mut skipped = Named::none(program);
+        let declined = following.iter().take(HORIZON).flatten().find(|part| {
+            let independent = !skipped.prevents(part);
+            skipped.add(part);
+            independent && has_no_room(part)
+        });
+        let consumer = Some(group.parts[0].root());
+        let refused =
+            |part: &FusionPart| Refused { node: part.root(), reason: Refusal::GroupSize, consumer };
+        declined.map(refused).into_iter().collect()
+    }
+}
+
+/// Elements of a group and of a kernel.
+fn total(group: &Group, part: &FusionPart) -> usize {
+    group.parts.iter().chain([part]).map(|part| elements(&part.kernel)).sum()
 }
 
 /// Adds to a group those of the following kernels for which `join` holds.

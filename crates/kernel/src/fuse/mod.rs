@@ -64,13 +64,13 @@ pub struct Explained {
     /// The nodes that each kernel computes, in order of computation; for a kernel that only copies,
     /// the view that it copies.
     pub nodes: Vec<Vec<NodeId>>,
-    /// Values that are stored in memory although an op consumes them, with the reason; in node
-    /// order.
+    /// Values that are computed by another kernel than an op that consumes them, with the reason;
+    /// in order of the passes that refuse, then of nodes.
     pub refusals: Vec<Refused>,
 }
 
 /// The refusals so far, if they are recorded.
-type Refusals = Option<Vec<(NodeId, Refusal)>>;
+type Refusals = Option<Vec<Refused>>;
 
 /// A graph to be lowered, the fusions that are allowed, and the processor.
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ pub fn lower_explained(
     target: &Target,
 ) -> Result<Explained, LowerError> {
     let lowering = Lowering { graph, options, target };
-    let build::Built { program, nodes, refusals } = run(lowering, Some(Vec::new()))?;
+    let build::Built { program, nodes, refusals, .. } = run(lowering, Some(Vec::new()))?;
     let refusals = refusal::complete(graph, refusals.unwrap_or_default());
     Ok(Explained { program, nodes, refusals })
 }

@@ -12,7 +12,7 @@ mod library;
 mod rematerialise;
 
 use super::cost::{self, RecomputeCost};
-use super::{FusionOptions, LowerError, Lowering, Refusal, Refusals, operand};
+use super::{FusionOptions, LowerError, Lowering, Refusal, Refusals, Refused, operand};
 use crate::Target;
 use crate::ir::Program;
 use girih_ir::{Attrs, Class, Graph, Node, NodeId, OpCode};
@@ -227,7 +227,7 @@ impl Plan {
     /// Records a refusal.
     pub fn refuse(&mut self, node: NodeId, reason: Refusal) {
         if let Some(refusals) = &mut self.refusals {
-            refusals.push((node, reason));
+            refusals.push(Refused { node, reason, consumer: None });
         }
     }
 }

@@ -8,29 +8,36 @@
 
 use super::build::Built;
 use super::rows::over_rows;
-use super::{Lowering, cost};
+use super::{Lowering, Refusal, Refused, cost};
 use crate::Target;
 use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Local, Program};
 use crate::target::{PrologueLimits, RecomputeLimits};
-use girih_ir::NodeId;
+use girih_ir::{Class, Graph, NodeId};
 use smallvec::SmallVec;
 use std::ops::Range;
 
 /// The kernels that compute operands of one GEMM, by position.
 type Makers = SmallVec<[usize; 2]>;
 
+/// The GEMMs that compute operands, and the operands that they could compute and do not.
+#[derive(Default)]
+struct Prologues {
+    /// The position of each GEMM, with the kernels that compute operands now.
+    gemms: Vec<(usize, Makers)>,
+    /// The kernel that computes an operand, the GEMM, and the reason.
+    declined: Vec<(usize, usize, Refusal)>,
+}
+
 /// Fuses maps into the GEMMs of a program that read their results.
 pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
-    let Lowering { graph, target, .. } = lowering;
-    let gemms = gemms(target, &built.program);
+    let graph = lowering.graph;
+    let prologues = Prologues::find(lowering.target, &built.program);
+    prologues.record(graph, built);
+    let gemms = prologues.gemms;
     if gemms.is_empty() {
         return;
     }
     let made: Vec<usize> = gemms.iter().flat_map(|(_, makers)| makers.iter().copied()).collect();
-    if let Some(refusals) = &mut built.refusals {
-        let roots: Vec<_> = made.iter().filter_map(|&at| built.nodes[at].last()).collect();
-        refusals.retain(|(node, _)| !roots.contains(&node));
-    }
     let kernels = std::mem::take(&mut built.program.kernels).into_iter();
     let mut left: Vec<_> = kernels.zip(built.nodes.drain(..)).map(Some).collect();
     for at in 0..left.len() {
@@ -60,50 +67,80 @@ pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
     }
 }
 
-/// The GEMMs that may compute operands, with the kernels that compute these operands now.
-fn gemms(target: &Target, program: &Program) -> Vec<(usize, Makers)> {
-    if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Gemm { .. })) {
-        return vec![];
-    }
-    let names = Names::of(program);
-    let kernels = program.kernels.iter().enumerate();
-    let gemms = kernels.filter_map(|(at, kernel)| {
-        let Core::Gemm { lhs, rhs, dtype, .. } = &kernel.core else { return None };
-        if !target.prologue.packed.contains(dtype) {
-            return None;
+impl Prologues {
+    fn find(target: &Target, program: &Program) -> Prologues {
+        let mut found = Prologues::default();
+        if !program.kernels.iter().any(|kernel| matches!(kernel.core, Core::Gemm { .. })) {
+            return found;
         }
-        let sides = [(lhs, true), (rhs, false)].into_iter();
-        let packed =
-            sides.filter(|(access, left)| in_strips(&target.prologue, kernel, access, *left));
-        let makers: Makers =
-            packed.filter_map(|(access, _)| names.maker(target, program, access.buffer)).collect();
-        (!makers.is_empty()).then_some((at, makers))
-    });
-    gemms.collect()
+        let names = Names::of(program);
+        for (at, kernel) in program.kernels.iter().enumerate() {
+            let Core::Gemm { lhs, rhs, dtype, .. } = &kernel.core else { continue };
+            if !target.prologue.packed.contains(dtype) {
+                continue;
+            }
+            let mut makers = Makers::new();
+            for (access, left) in [(lhs, true), (rhs, false)] {
+                let Some(maker) = names.maker(program, access.buffer) else { continue };
+                let fits = fits_in_packing(&target.prologue, kernel, access, left)
+                    .and_then(|()| names.serves_one_reader(target, program, access.buffer, maker));
+                match fits {
+                    Ok(()) => makers.push(maker),
+                    Err(reason) => found.declined.push((maker, at, reason)),
+                }
+            }
+            if !makers.is_empty() {
+                found.gemms.push((at, makers));
+            }
+        }
+        found
+    }
+
+    /// Removes the refusals of operands that are fused after all, and records the other operands.
+    /// Their reason is more specific than that a GEMM reads its operands from memory.
+    fn record(&self, graph: &Graph, built: &mut Built) {
+        let Some(refusals) = &mut built.refusals else { return };
+        let root = |at: usize| built.nodes[at].last().copied();
+        for &maker in self.gemms.iter().flat_map(|(_, makers)| makers) {
+            refusals.retain(|refused| Some(refused.node) != root(maker));
+        }
+        for &(maker, gemm, reason) in &self.declined {
+            let Some(node) = root(maker) else { continue };
+            refusals.retain(|r| (r.node, r.reason) != (node, Refusal::Memory));
+            let contraction = |id: &&NodeId| graph.node(**id).op.class() == Class::Contraction;
+            let consumer = built.nodes[gemm].iter().find(contraction).copied();
+            refusals.push(Refused { node, reason, consumer });
+        }
+    }
 }
 
-/// True if an operand may be computed in strips: in contiguous runs of elements, and each element
-/// only once.
-fn in_strips(limits: &PrologueLimits, gemm: &Kernel, access: &Access, left: bool) -> bool {
-    let Some(dims) = gemm.gemm_dims() else { return false };
+/// Checks that an operand may be computed as it is packed: in contiguous runs of elements, and each
+/// element only once.
+fn fits_in_packing(
+    limits: &PrologueLimits,
+    gemm: &Kernel,
+    access: &Access,
+    left: bool,
+) -> Result<(), Refusal> {
+    let dims = gemm.gemm_dims().expect("the kernel is a GEMM");
     let outer = if left { &dims.rows } else { &dims.columns };
     let steps =
         [outer, &dims.contracted].map(|of| step(gemm, access, of).map(|s| (s, gemm.size(of))));
-    let [Some((outer, lines)), Some((inner, k))] = steps else { return false };
+    let [Some((outer, lines)), Some((inner, k))] = steps else { return Err(Refusal::OperandOrder) };
     let along_k = inner == 1 && (lines == 1 || outer >= k as isize);
     let along_lines = outer == 1 && (k == 1 || inner >= lines as isize);
     let distinct = |d: usize| access.strides[d] != 0 || gemm.extents[d] == 1;
+    let rows = gemm.size(&dims.rows);
     // Packing puts the rows of A side by side, so a column-major A would be computed in short runs.
-    // All of A is packed before the GEMM runs, if it is not too large.
-    let fits = match left {
-        true => along_k && lines * k <= limits.max_packed_once,
-        false => {
-            let rows = gemm.size(&dims.rows);
-            let across = along_lines && !limits.is_grouped(access.dtype, rows);
-            rows <= limits.max_rows && (along_k || across)
-        }
-    };
-    fits && dims.batch.into_iter().all(distinct)
+    let in_runs = along_k || !left && along_lines && !limits.is_grouped(access.dtype, rows);
+    match () {
+        // All of A is packed before the GEMM runs, if it is not too large.
+        _ if left && lines * k > limits.max_packed_once => Err(Refusal::OperandSize),
+        _ if !left && rows > limits.max_rows => Err(Refusal::OperandRows),
+        _ if !in_runs => Err(Refusal::OperandOrder),
+        _ if !dims.batch.into_iter().all(distinct) => Err(Refusal::OperandShared),
+        _ => Ok(()),
+    }
 }
 
 /// The stride of an access over some dimensions, if it is the same from each point to the next; 1
@@ -135,25 +172,36 @@ impl Names {
         names
     }
 
-    /// The kernel that computes a buffer only for the kernel that reads it, if it is a map whose
-    /// points are the buffer's elements.
-    fn maker(&self, target: &Target, program: &Program, buffer: BufferId) -> Option<usize> {
-        let of = &program.buffers[buffer.0 as usize];
-        let (count, writer) = self.0[buffer.0 as usize];
-        let alone = count == 2 && of.kind == BufferKind::Computed;
-        let maker = writer.filter(|_| alone && !program.outputs.contains(&buffer))?;
-        makes(target, &program.kernels[maker], of.numel).then_some(maker)
+    /// The kernel that computes a buffer, if it is a map that computes something and can run at any
+    /// of its points in any order. The points are the buffer's elements.
+    fn maker(&self, program: &Program, buffer: BufferId) -> Option<usize> {
+        let maker = self.0[buffer.0 as usize].1?;
+        let kernel = &program.kernels[maker];
+        let computes = kernel.body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
+        let whole = kernel.fills_in_order().is_some()
+            && kernel.points() == program.buffers[buffer.0 as usize].numel;
+        (computes && whole).then_some(maker)
     }
-}
 
-/// True for a map of so many points that can run at any of them in any order, and computes
-/// something.
-fn makes(target: &Target, kernel: &Kernel, numel: usize) -> bool {
-    let computes = kernel.body.insts.iter().any(|inst| matches!(inst, Inst::Op { .. }));
-    kernel.fills_in_order().is_some()
-        && kernel.points() == numel
-        && computes
-        && (numel <= target.prologue.max_packed_once || is_cheap(&target.recompute, &kernel.body))
+    /// Checks that only the kernel that reads a buffer needs it, and may compute its elements.
+    fn serves_one_reader(
+        &self,
+        target: &Target,
+        program: &Program,
+        buffer: BufferId,
+        maker: usize,
+    ) -> Result<(), Refusal> {
+        let of = &program.buffers[buffer.0 as usize];
+        let alone = self.0[buffer.0 as usize].0 == 2 && of.kind == BufferKind::Computed;
+        if !alone || program.outputs.contains(&buffer) {
+            return Err(Refusal::OperandShared);
+        }
+        let once = of.numel <= target.prologue.max_packed_once;
+        match once || is_cheap(&target.recompute, &program.kernels[maker].body) {
+            true => Ok(()),
+            false => Err(Refusal::OperandSize),
+        }
+    }
 }
 
 /// True if it may be recomputed for other parts of the GEMM.

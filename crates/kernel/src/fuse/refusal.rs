@@ -1,9 +1,9 @@
 //! The reasons for refused fusions, with a code and a sentence each, and the consumer that was not
-//! fused.
+//! fused. The reasons are in the order of the passes that refuse.
 
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
-/// Why a value is stored in memory rather than fused into its consumer.
+/// Why a value and its consumer are computed by different kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
     /// The fusion is switched off.
@@ -33,11 +33,29 @@ pub enum Refusal {
     Reshape,
     /// The kernel has reached its maximum size.
     KernelSize,
+    /// Row-wise fusion: there is no division of both into rows.
+    Rows,
+    /// Row-wise fusion: a row does not fit in the cache.
+    RowLength,
+    /// Row-wise fusion: there are fewer rows than threads may need.
+    FewRows,
+    /// Row-wise fusion: the kernel has the highest number of parts.
+    RowParts,
+    /// GEMM prologue: something else reads the operand, or the GEMM reads it more than once.
+    OperandShared,
+    /// GEMM prologue: the operand is too large to be packed once.
+    OperandSize,
+    /// GEMM prologue: the GEMM has too many rows to pack B once.
+    OperandRows,
+    /// GEMM prologue: the GEMM does not read the operand in long contiguous runs.
+    OperandOrder,
+    /// Horizontal fusion: the kernel has its highest size.
+    GroupSize,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Refusal; 13] = [
+    pub const ALL: [Refusal; 22] = [
         Refusal::Disabled,
         Refusal::Output,
         Refusal::Memory,
@@ -51,7 +69,29 @@ impl Refusal {
         Refusal::Control,
         Refusal::Reshape,
         Refusal::KernelSize,
+        Refusal::Rows,
+        Refusal::RowLength,
+        Refusal::FewRows,
+        Refusal::RowParts,
+        Refusal::OperandShared,
+        Refusal::OperandSize,
+        Refusal::OperandRows,
+        Refusal::OperandOrder,
+        Refusal::GroupSize,
     ];
+
+    /// The position of the pass that refuses for this reason, among the passes in order.
+    pub(super) fn pass(self) -> usize {
+        match self {
+            Refusal::Rows | Refusal::RowLength | Refusal::FewRows | Refusal::RowParts => 1,
+            Refusal::OperandShared
+            | Refusal::OperandSize
+            | Refusal::OperandRows
+            | Refusal::OperandOrder => 2,
+            Refusal::GroupSize => 3,
+            _ => 0,
+        }
+    }
 
     /// The reason in one word, for tools.
     pub fn code(self) -> &'static str {
@@ -69,6 +109,15 @@ impl Refusal {
             Refusal::Control => "control",
             Refusal::Reshape => "reshape",
             Refusal::KernelSize => "kernel_size",
+            Refusal::Rows => "rows",
+            Refusal::RowLength => "row_length",
+            Refusal::FewRows => "few_rows",
+            Refusal::RowParts => "row_parts",
+            Refusal::OperandShared => "operand_shared",
+            Refusal::OperandSize => "operand_size",
+            Refusal::OperandRows => "operand_rows",
+            Refusal::OperandOrder => "operand_order",
+            Refusal::GroupSize => "group_size",
         }
     }
 
@@ -119,6 +168,40 @@ impl Refusal {
                 "a reshape between {value} and {user} mixes axes that no strides can describe"
             }
             Refusal::KernelSize => "the kernel of {user} is too large already to take {value}",
+            Refusal::Rows => {
+                "{value} and {user} do not run row by row: {user} reads other rows of {value} than \
+                 the one that it computes"
+            }
+            Refusal::RowLength => {
+                "{value} and {user} do not run row by row: a row does not fit in the cache"
+            }
+            Refusal::FewRows => {
+                "{value} and {user} do not run row by row: there are too few rows for the threads"
+            }
+            Refusal::RowParts => {
+                "{user} is not computed by the kernel of {value}, which has the highest number of \
+                 parts"
+            }
+            Refusal::OperandShared => {
+                "{user} does not compute {value} as it packs its operands, because {value} is a \
+                 result, or is read elsewhere or more than once"
+            }
+            Refusal::OperandSize => {
+                "{user} does not compute {value} as it packs its operands, because {value} is too \
+                 large to be packed once"
+            }
+            Refusal::OperandRows => {
+                "{user} does not compute {value} as it packs its operands, because it has so many \
+                 rows that it packs {value} several times"
+            }
+            Refusal::OperandOrder => {
+                "{user} does not compute {value} as it packs its operands, because it reads \
+                 {value} in short runs"
+            }
+            Refusal::GroupSize => {
+                "{value} does not run in one kernel with {user} and others, because that kernel \
+                 has the highest size"
+            }
         }
     }
 }
@@ -126,7 +209,8 @@ impl Refusal {
 /// A fusion that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// The value that is stored in memory.
+    /// The value that the kernel of the consumer does not compute. Horizontal fusion: the result of
+    /// a kernel that does not run together with the consumer's.
     pub node: NodeId,
     /// The reason.
     pub reason: Refusal,
@@ -135,23 +219,27 @@ pub struct Refused {
     pub consumer: Option<NodeId>,
 }
 
-/// Refusals with their consumers, in node order.
-pub(super) fn complete(graph: &Graph, mut refusals: Vec<(NodeId, Refusal)>) -> Vec<Refused> {
-    refusals.sort_unstable();
+/// Refusals with their consumers, in order of passes, then of nodes.
+pub(super) fn complete(graph: &Graph, mut refusals: Vec<Refused>) -> Vec<Refused> {
+    refusals.sort_unstable_by_key(|refused| (refused.reason.pass(), *refused));
     refusals.dedup();
     let mut users: Vec<Vec<NodeId>> = vec![Vec::new(); graph.len()];
     let live = graph.live();
     for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
         node.inputs.iter().for_each(|i| users[i.index()].push(id));
     }
-    let complete = |(node, reason)| {
-        let consumer = consumer(graph, &users, node, reason);
-        Refused { node, reason, consumer }
-    };
-    refusals.into_iter().map(complete).collect()
+    for Refused { node, reason, consumer } in &mut refusals {
+        *consumer = consumer.or_else(|| find_consumer(graph, &users, *node, *reason));
+    }
+    refusals
 }
 
-fn consumer(graph: &Graph, users: &[Vec<NodeId>], node: NodeId, reason: Refusal) -> Option<NodeId> {
+fn find_consumer(
+    graph: &Graph,
+    users: &[Vec<NodeId>],
+    node: NodeId,
+    reason: Refusal,
+) -> Option<NodeId> {
     // Consumers through views, nearest first, and whether there is a reshape in between.
     let mut found: Vec<(NodeId, bool)> = Vec::new();
     let mut next = vec![(node, false)];

@@ -12,12 +12,12 @@
 
 use super::build::Built;
 use super::reuse::reuse;
-use super::{Lowering, name};
+use super::{Lowering, Refusal, Refused, name};
 use crate::ir::{BufferId, Core, Kernel, Local, Program, RowwiseCore};
 use crate::place::copied;
 use crate::target::RowLimits;
 use crate::verify::{along_rows, keeps_to_rows, write_disjointly};
-use girih_ir::{Graph, NodeId};
+use girih_ir::{Class, Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
 /// How many kernels after a group's first one are considered: a bound on compile time.
@@ -49,24 +49,62 @@ impl FusionPart {
     fn named(&self) -> impl Iterator<Item = &BufferId> {
         self.reads.iter().chain(&self.writes)
     }
+
+    /// The node that it computes last.
+    pub fn root(&self) -> NodeId {
+        *self.nodes.last().expect("a kernel computes a node")
+    }
+
+    /// The op that consumes a value, possibly through views.
+    fn consumer_of(&self, graph: &Graph, value: NodeId) -> NodeId {
+        let source = |mut id: NodeId| {
+            while id != value && matches!(graph.node(id).op.class(), Class::View | Class::Reshape) {
+                id = graph.node(id).inputs[0];
+            }
+            id
+        };
+        let consumes = |id: &NodeId| graph.node(*id).inputs.iter().any(|&i| source(i) == value);
+        self.nodes.iter().copied().find(consumes).unwrap_or(self.root())
+    }
 }
 
 /// Fuses the kernels of a program that pass rows to each other.
 pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
-    let limits = &lowering.target.rows;
-    regroup(lowering, built, |program, following, start| grow(limits, program, following, start));
+    let grouping = Rowwise { graph: lowering.graph, limits: &lowering.target.rows };
+    regroup(lowering, built, &grouping);
 }
 
-/// Fuses kernels: `grow` makes a group of a first kernel and of following ones that join it.
-pub(super) fn regroup(
-    lowering: Lowering<'_>,
-    built: &mut Built,
-    grow: impl Fn(&Program, &mut [Option<FusionPart>], FusionPart) -> Group,
-) {
+/// A pass that fuses kernels with following ones.
+pub(super) trait Grouping {
+    /// Makes a group of the kernel and of following ones that join it.
+    fn grow(
+        &self,
+        program: &Program,
+        following: &mut [Option<FusionPart>],
+        start: FusionPart,
+    ) -> Group;
+
+    /// The following kernels that were candidates for the group and did not join it. `values` are
+    /// the nodes whose values the buffers hold.
+    fn declined(
+        &self,
+        program: &Program,
+        values: &[Option<NodeId>],
+        group: &Group,
+        following: &[Option<FusionPart>],
+    ) -> Vec<Refused>;
+}
+
+/// Fuses kernels: each kernel that is in no group yet starts one.
+pub(super) fn regroup(lowering: Lowering<'_>, built: &mut Built, grouping: &impl Grouping) {
     let (mut left, uses) = parts(built);
     for first in 0..left.len() {
         let Some(start) = left[first].take() else { continue };
-        let group = grow(&built.program, &mut left[first + 1..], start);
+        let group = grouping.grow(&built.program, &mut left[first + 1..], start);
+        if let Some(refusals) = &mut built.refusals {
+            let (program, values) = (&built.program, &built.values);
+            refusals.extend(grouping.declined(program, values, &group, &left[first + 1..]));
+        }
         finish(lowering, built, &uses, group);
     }
 }
@@ -81,35 +119,74 @@ fn parts(built: &mut Built) -> (Vec<Option<FusionPart>>, Uses) {
     (parts, uses)
 }
 
-/// Makes a group of the kernel and of following ones that join it.
-fn grow(
-    limits: &RowLimits,
-    program: &Program,
-    following: &mut [Option<FusionPart>],
-    start: FusionPart,
-) -> Group {
-    let mut group = Group::new(limits, program, start);
-    if group.rows.is_empty() {
-        return group;
-    }
-    let mut skipped = Named::none(program);
-    for next in following.iter_mut().take(HORIZON) {
-        if group.rows.is_empty() || group.parts.len() == limits.max_parts {
-            break;
+/// Row-wise fusion.
+struct Rowwise<'a> {
+    graph: &'a Graph,
+    limits: &'a RowLimits,
+}
+
+impl Grouping for Rowwise<'_> {
+    fn grow(
+        &self,
+        program: &Program,
+        following: &mut [Option<FusionPart>],
+        start: FusionPart,
+    ) -> Group {
+        let limits = self.limits;
+        let mut group = Group::new(limits, program, start);
+        if group.rows.is_empty() {
+            return group;
         }
-        let Some(part) = next else { continue };
-        let fits = match group.meets(limits, part) && !skipped.prevents(part) {
-            true => group.rows_with(limits, program, part),
-            false => RowCounts::new(),
-        };
-        if fits.is_empty() {
+        let mut skipped = Named::none(program);
+        for next in following.iter_mut().take(HORIZON) {
+            if group.rows.is_empty() || group.parts.len() == limits.max_parts {
+                break;
+            }
+            let Some(part) = next else { continue };
+            let fits = match group.meets(limits, part) && !skipped.prevents(part) {
+                true => group.rows_with(limits, program, part),
+                false => RowCounts::new(),
+            };
+            if fits.is_empty() {
+                skipped.add(part);
+            } else {
+                group.rows = fits;
+                group.extend(next.take());
+            }
+        }
+        group
+    }
+
+    /// The candidates are kernels over rows that read a result of the group, and that no kernel in
+    /// between prevents from joining.
+    fn declined(
+        &self,
+        program: &Program,
+        values: &[Option<NodeId>],
+        group: &Group,
+        following: &[Option<FusionPart>],
+    ) -> Vec<Refused> {
+        let mut declined = Vec::new();
+        if candidates(self.limits, &group.parts[0].kernel).is_empty() {
+            return declined;
+        }
+        let mut skipped = Named::none(program);
+        for part in following.iter().take(HORIZON).flatten() {
+            let result = part.reads.iter().find(|&&id| group.named.written.contains(id));
+            let value = result.and_then(|id| values.get(id.0 as usize).copied().flatten());
+            let candidate = group.meets(self.limits, part) && has_rows(self.limits, &part.kernel);
+            if let Some(node) = value
+                && candidate
+                && !skipped.prevents(part)
+            {
+                let reason = group.reason(self.limits, program, part);
+                let consumer = Some(part.consumer_of(self.graph, node));
+                declined.push(Refused { node, reason, consumer });
+            }
             skipped.add(part);
-        } else {
-            group.rows = fits;
-            group.extend(next.take());
         }
+        declined
     }
-    group
 }
 
 /// A set of buffers.
@@ -205,23 +282,45 @@ impl Group {
             && part.reads.iter().any(|&id| self.named.written.contains(id))
     }
 
-    /// The numbers of rows over which the group and a kernel can be fused.
-    fn rows_with(&self, limits: &RowLimits, program: &Program, part: &FusionPart) -> RowCounts {
-        let FusionPart { kernel, reads, writes, partly_written, .. } = part;
-        let parts = self.parts.iter().map(|part| &part.kernel).chain([kernel]);
+    /// True if `kernel`, which is in the group or the one that joins it, stays within its rows of
+    /// the buffers that other parts write.
+    fn stays(&self, program: &Program, joins: &FusionPart, kernel: &Kernel, rows: usize) -> bool {
+        let FusionPart { writes, partly_written, .. } = joins;
+        let parts = self.parts.iter().map(|part| &part.kernel).chain([&joins.kernel]);
         let shared = |id: BufferId| {
             let written = self.named.written.contains(id) || writes.contains(&id);
             let in_parts = self.partly_written.contains(id) || partly_written.contains(&id);
             written && !(in_parts && write_disjointly(program, parts.clone(), id))
         };
+        keeps_to_rows(program, kernel, rows, shared) && along_rows(kernel, rows)
+    }
+
+    /// The reason why a candidate is not in the group.
+    fn reason(&self, limits: &RowLimits, program: &Program, part: &FusionPart) -> Refusal {
+        if self.parts.len() == limits.max_parts {
+            return Refusal::RowParts;
+        }
+        let kernels = || self.parts.iter().map(|part| &part.kernel).chain([&part.kernel]);
+        let mut counts: Vec<usize> = kernels().flat_map(|k| candidates(limits, k)).collect();
+        counts.retain(|&rows| kernels().all(|kernel| self.stays(program, part, kernel, rows)));
+        let elements = self.elements.max(elements(&part.kernel));
+        match counts.iter().min_by_key(|&rows| elements / rows) {
+            None => Refusal::Rows,
+            Some(rows) if elements / rows > limits.max_row => Refusal::RowLength,
+            Some(_) => Refusal::FewRows,
+        }
+    }
+
+    /// The numbers of rows over which the group and a kernel can be fused.
+    fn rows_with(&self, limits: &RowLimits, program: &Program, part: &FusionPart) -> RowCounts {
+        let FusionPart { kernel, reads, writes, .. } = part;
         // The condition still holds for the parts, unless they share further buffers with the
         // kernel.
         let new = |id: &BufferId| !self.named.contains(*id);
         let unrelated =
             writes.iter().all(new) && reads.iter().all(|id| !self.partly_written.contains(*id));
         let elements = self.elements.max(elements(kernel));
-        let stays =
-            |k: &Kernel, rows| keeps_to_rows(program, k, rows, shared) && along_rows(k, rows);
+        let stays = |k: &Kernel, rows| self.stays(program, part, k, rows);
         let of = |&(rows, known): &(usize, bool)| {
             pays(limits, elements, rows)
                 && stays(kernel, rows)
@@ -270,6 +369,11 @@ fn candidates(limits: &RowLimits, kernel: &Kernel) -> RowCounts {
         }
     }
     rows
+}
+
+/// True for a kernel that may be a part of a kernel over several rows.
+fn has_rows(limits: &RowLimits, kernel: &Kernel) -> bool {
+    matches!(kernel.core, Core::Gemm { .. }) || !candidates(limits, kernel).is_empty()
 }
 
 /// The buffers that some kernels read and write.

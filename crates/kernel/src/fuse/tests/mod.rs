@@ -22,6 +22,9 @@ use girih_ir::{Attrs, AxisSet, DType, GraphBuilder, Op, OpCode, Result, TensorSp
 const VERTICAL: FusionOptions =
     FusionOptions { rows: false, matmul_prologue: false, horizontal: false, ..FusionOptions::ALL };
 
+/// The same, and GEMMs that compute their operands.
+const VERTICAL_AND_PROLOGUE: FusionOptions = FusionOptions { matmul_prologue: true, ..VERTICAL };
+
 /// An f32 input.
 fn input<const N: usize>(b: &mut GraphBuilder, shape: [usize; N]) -> NodeId {
     b.input(TensorSpec::new(shape, DType::F32))

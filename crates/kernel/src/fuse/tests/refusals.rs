@@ -1,6 +1,7 @@
 //! One graph per reason for a refused fusion.
 
 use super::*;
+use crate::target::RowLimits;
 
 /// The reasons given, by op name.
 #[track_caller]
@@ -202,6 +203,124 @@ fn what_is_written_in_parts_is_complete_before_it_is_read() {
     });
     check(&g, &[("concat", Refusal::Parts)]);
     assert_eq!(names(&g), ["concat", "concat", "exp"]);
+}
+
+/// The fusions that passes over kernels refuse: the value, the consumer and the reason.
+fn of_kernels(graph: &Graph, options: FusionOptions, target: &Target) -> Vec<String> {
+    let explained = lower_explained(graph, options, target).unwrap();
+    let passes: Vec<usize> = explained.refusals.iter().map(|r| r.reason.pass()).collect();
+    assert!(passes.is_sorted(), "{passes:?}");
+    let name = |id: NodeId| graph.node(id).op.name();
+    let later = explained.refusals.iter().filter(|r| r.reason.pass() > 0);
+    let line = |r: &Refused| {
+        let consumer = r.consumer.expect("these passes know the consumer");
+        format!("{} by {}: {}", name(r.node), name(consumer), r.reason.code())
+    };
+    later.map(line).collect()
+}
+
+#[test]
+fn kernels_without_common_rows_or_with_long_or_few_rows_do_not_run_row_by_row() {
+    let refused = |shape: [usize; 2], axis: usize| {
+        let g = graph(|b| {
+            let x = input(b, shape);
+            let max = b.max(x, AxisSet::one(axis), true)?;
+            Ok([b.sub(x, max)?])
+        });
+        of_kernels(&g, FusionOptions::ALL, &Target::CPU)
+    };
+    let one = |reason: &str| vec![format!("reduce_max by sub: {reason}")];
+    assert_eq!(refused([100, 100], 0), one("rows"));
+    assert_eq!(refused([100, 100_000], 1), one("row_length"));
+    assert_eq!(refused([4, 50_000], 1), one("few_rows"));
+    assert!(refused([100, 100], 1).is_empty());
+    // A sum over everything has no rows, so it is no candidate.
+    let g = graph(|b| {
+        let x = input(b, [100, 100]);
+        let max = b.max(x, AxisSet::one(1), false)?;
+        Ok([b.sum(max, AxisSet::one(0), false)?, max])
+    });
+    assert!(of_kernels(&g, FusionOptions::ALL, &Target::CPU).is_empty());
+}
+
+#[test]
+fn a_kernel_over_rows_has_a_highest_number_of_parts() {
+    let g = graph(|b| {
+        let x = input(b, [100, 100]);
+        Ok([softmax(b, x)?])
+    });
+    let of = |max_parts| {
+        let rows = RowLimits { max_parts, ..Target::CPU.rows };
+        of_kernels(&g, FusionOptions::ALL, &Target { rows, ..Target::CPU })
+    };
+    assert_eq!(of(2), ["reduce_max by sub: row_parts"]);
+    assert!(of(3).is_empty());
+}
+
+#[test]
+fn a_gemm_computes_no_operand_that_is_shared_large_packed_often_or_read_in_short_runs() {
+    let refused = |record: fn(&mut GraphBuilder) -> Result<[NodeId; 2]>| {
+        of_kernels(&graph(record), VERTICAL_AND_PROLOGUE, &Target::CPU)
+    };
+    let one = |reason: &str| vec![format!("neg by matmul: {reason}")];
+    let shared = refused(|b| {
+        let (x, w) = (input(b, [8, 4]), input(b, [4, 6]));
+        let x = b.neg(x)?;
+        Ok([b.matmul(x, w)?, x])
+    });
+    assert_eq!(shared, one("operand_shared"));
+    let broadcast = refused(|b| {
+        let (x, w) = (input(b, [8, 4]), input(b, [3, 4, 6]));
+        let x = b.neg(x)?;
+        let x = b.broadcast_to(x, [3, 8, 4])?;
+        Ok([b.matmul(x, w)?, w])
+    });
+    assert_eq!(broadcast, one("operand_shared"));
+    let large = refused(|b| {
+        let (x, w) = (input(b, [2049, 2048]), input(b, [2048, 8]));
+        let x = b.neg(x)?;
+        Ok([b.matmul(x, w)?, w])
+    });
+    assert_eq!(large, one("operand_size"));
+    let many_rows = refused(|b| {
+        let (x, w) = (input(b, [513, 4]), input(b, [4, 6]));
+        let w = b.neg(w)?;
+        Ok([b.matmul(x, w)?, x])
+    });
+    assert_eq!(many_rows, one("operand_rows"));
+    let column_major = refused(|b| {
+        let (x, w) = (input(b, [8, 12]), input(b, [8, 6]));
+        let x = b.neg(x)?;
+        let x = b.transpose(x)?;
+        Ok([b.matmul(x, w)?, w])
+    });
+    assert_eq!(column_major, one("operand_order"));
+}
+
+#[test]
+fn the_reason_of_a_prologue_replaces_that_a_gemm_reads_memory() {
+    let g = graph(|b| {
+        let (x, w) = (input(b, [8, 4]), input(b, [4, 6]));
+        let x = b.neg(x)?;
+        Ok([b.matmul(x, w)?, x])
+    });
+    check(&g, &[("neg", Refusal::Memory)]);
+    check_with(&g, VERTICAL_AND_PROLOGUE, &[("neg", Refusal::OperandShared)]);
+}
+
+#[test]
+fn a_group_of_small_kernels_has_a_highest_size() {
+    let sums = |count: usize| {
+        let mut b = GraphBuilder::default();
+        let one = |b: &mut GraphBuilder| {
+            let x = input(b, [400, 10]);
+            b.sum(x, AxisSet::one(0), false).unwrap()
+        };
+        let outputs: Vec<NodeId> = (0..count).map(|_| one(&mut b)).collect();
+        of_kernels(&b.finish(outputs), FusionOptions::ALL, &Target::CPU)
+    };
+    assert!(sums(8).is_empty());
+    assert_eq!(sums(10), ["reduce_sum by reduce_sum: group_size"], "reported once for a group");
 }
 
 #[test]
