@@ -95,7 +95,7 @@ fn lowered(
 /// the target does not compute as a whole are always decomposed.
 pub(crate) fn manager(options: CompileOptions) -> PassManager {
     let passes = OptOptions::from_bits(options.passes).with(PassFlag::Decompose);
-    let mut manager = PassManager::for_target(passes, Target::CPU.native);
+    let mut manager = PassManager::for_target(passes, Target::CPU.decomposition);
     manager.first(girih_opt::registered(options.user));
     manager
 }

@@ -3,7 +3,8 @@
 
 use crate::ops::{Attrs, AxisSet, Class, OfSize, PadDim, SliceDim};
 use crate::{
-    DType, Dim, Error, Graph, Literal, Node, NodeId, Op, OpCode, Result, Shape, TensorSpec,
+    DType, DecompositionTarget, Dim, Error, Graph, Literal, Node, NodeId, Op, OpCode, Result,
+    Shape, TensorSpec,
 };
 use std::sync::Arc;
 
@@ -11,6 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct GraphBuilder {
     graph: Graph,
+    /// The processor for which decompositions are recorded.
+    pub(crate) target: DecompositionTarget,
 }
 
 macro_rules! methods {
@@ -38,7 +41,7 @@ crate::elementwise_table! { methods }
 impl GraphBuilder {
     /// Continues an existing graph.
     pub fn from_graph(graph: Graph) -> Self {
-        GraphBuilder { graph }
+        GraphBuilder { graph, ..GraphBuilder::default() }
     }
 
     /// The graph so far.

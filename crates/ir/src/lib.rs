@@ -40,5 +40,6 @@ pub use error::{Error, Result};
 pub use factors::{Factors, ProgramFactors, ProgramRole};
 pub use graph::{Graph, Node, NodeId};
 pub use index_map::{IndexMap, Iteration};
+pub use ops::target::DecompositionTarget;
 pub use ops::{Attrs, AxisSet, Class, Op, OpCode, OpDef, Real};
 pub use shape::{MAX_RANK, Shape, TensorSpec};

@@ -2,7 +2,7 @@
 //! built on it.
 
 use crate::ops::Class;
-use crate::{Graph, GraphBuilder, Node, NodeId, OpCode, Result};
+use crate::{DecompositionTarget, Graph, GraphBuilder, Node, NodeId, Result};
 
 impl Graph {
     /// Copies the graph. For each node, with its operands mapped into the copy, `replace` may
@@ -64,20 +64,24 @@ impl Graph {
     /// Replaces every composite by its decomposition, down to primitives; `None` if there are no
     /// composites.
     pub fn decomposed(&self) -> Result<Option<Graph>> {
-        self.decomposed_except(&[])
+        self.decomposed_for(&DecompositionTarget::CPU)
     }
 
-    /// As [`Graph::decomposed`], but composites with the codes in `native` remain, also those in
+    /// As [`Graph::decomposed`], but for a target: its native composites remain, also those in
     /// decompositions of others.
-    pub fn decomposed_except(&self, native: &[OpCode]) -> Result<Option<Graph>> {
+    pub fn decomposed_for(&self, target: &DecompositionTarget) -> Result<Option<Graph>> {
         let mut result: Option<Graph> = None;
-        let composite =
-            |node: &Node| node.op.class() == Class::Composite && !native.contains(&node.op.code);
+        let composite = |node: &Node| {
+            node.op.class() == Class::Composite && !target.native.contains(&node.op.code)
+        };
         // A decomposition may contain composites, so repeat for each level.
         while let Some(graph) = result.as_ref().unwrap_or(self).rewrite_if(
             |_, node| composite(node),
             |b, node| match composite(node) {
-                true => b.decompose(&node.op, &node.inputs).map(Some),
+                true => {
+                    b.target = *target;
+                    b.decompose(&node.op, &node.inputs).map(Some)
+                }
                 false => Ok(None),
             },
         )? {
@@ -136,7 +140,7 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, TensorSpec};
+    use crate::{DType, OpCode, TensorSpec};
 
     #[test]
     fn definitions_are_expanded_down_to_primitives() {
@@ -155,13 +159,15 @@ mod tests {
         let x = b.input(TensorSpec::new([2, 3], DType::F32));
         let silu = b.op(OpCode::Silu, &[x]).unwrap();
         let silu = b.finish([silu]);
-        assert_eq!(silu.decomposed_except(&[OpCode::Silu]), Ok(None));
+        let of = |native: &'static [OpCode]| {
+            silu.decomposed_for(&DecompositionTarget { native, ..DecompositionTarget::CPU })
+        };
+        assert_eq!(of(&[OpCode::Silu]), Ok(None));
         // The definition of silu contains a sigmoid.
-        let native = [OpCode::Sigmoid];
-        let graph = silu.decomposed_except(&native).unwrap().unwrap();
+        let graph = of(&[OpCode::Sigmoid]).unwrap().unwrap();
         let composites = graph.nodes().filter(|(_, n)| n.op.class() == Class::Composite);
         let composites: Vec<_> = composites.map(|(_, n)| n.op.code).collect();
-        assert_eq!(composites, native, "{graph}");
+        assert_eq!(composites, [OpCode::Sigmoid], "{graph}");
     }
 
     #[test]

@@ -10,13 +10,13 @@
 //! No target chooses the order in which a scatter combines its updates: it is the row-major order of
 //! the space, as [`crate::Core::Scatter`] says.
 
-use girih_ir::{DType, OpCode};
+use girih_ir::{DType, DecompositionTarget};
 
 /// A processor, as lowering sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Composites that the code generator computes as a whole. Decomposition does not replace them.
-    pub native: &'static [OpCode],
+    /// How composites are replaced by primitives before fusion.
+    pub decomposition: DecompositionTarget,
     /// The order in which a reduction combines its elements.
     pub reduction: ReductionOrder,
     /// The highest number of graph nodes that one kernel computes: a bound on the size of its code.
@@ -137,7 +137,7 @@ impl Target {
     /// Processors with caches and vector registers: x86-64 and AArch64. The numbers were measured
     /// on x86-64 with AVX-512 and 2 MB of L2 cache for each core.
     pub const CPU: Target = Target {
-        native: &[],
+        decomposition: DecompositionTarget::CPU,
         // 32 lanes are two independent accumulators of 16 f32 each. A block is read from L1.
         reduction: ReductionOrder { block: 512, lanes: 32 },
         max_nodes: 128,
@@ -194,21 +194,23 @@ impl Target {
 mod tests {
     use super::*;
     use crate::{FusionOptions, LowerError, lower};
-    use girih_ir::{GraphBuilder, TensorSpec};
+    use girih_ir::{GraphBuilder, OpCode, TensorSpec};
 
     #[test]
     fn a_native_composite_is_not_decomposed_and_fusion_has_no_kernel_for_it() {
-        let target = Target { native: &[OpCode::Softmax], ..Target::CPU };
+        let native = &[OpCode::Softmax];
+        let decomposition = DecompositionTarget { native, ..DecompositionTarget::CPU };
+        let target = Target { decomposition, ..Target::CPU };
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([4, 8], DType::F32));
         let (y, z) = (b.softmax(x, 1).unwrap(), b.op(OpCode::Silu, &[x]).unwrap());
         let graph = b.finish([y, z]);
-        let of_target = graph.decomposed_except(target.native).unwrap().unwrap();
+        let of_target = graph.decomposed_for(&target.decomposition).unwrap().unwrap();
         let remaining = |code| of_target.nodes().filter(|(_, n)| n.op.code == code).count();
         assert_eq!([OpCode::Softmax, OpCode::Silu].map(remaining), [1, 0], "{of_target}");
         let refused = lower(&of_target, FusionOptions::ALL, &target).unwrap_err();
         assert!(matches!(refused, LowerError::Composite { op: "softmax", .. }), "{refused}");
-        let of_cpu = graph.decomposed_except(Target::CPU.native).unwrap().unwrap();
+        let of_cpu = graph.decomposed_for(&Target::CPU.decomposition).unwrap().unwrap();
         assert!(lower(&of_cpu, FusionOptions::ALL, &Target::CPU).is_ok());
     }
 

@@ -10,7 +10,7 @@
 
 use crate::{Error, OptOptions, PassFlag, Result, passes};
 use girih_ir::ops::control::Control;
-use girih_ir::{Graph, Op, OpCode, TensorSpec};
+use girih_ir::{DecompositionTarget, Graph, Op, TensorSpec};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -85,15 +85,14 @@ impl PassManager {
 
     /// The pipeline of [`PassFlag::ALL`], restricted to the given set.
     pub fn create_default(options: OptOptions) -> Self {
-        PassManager::for_target(options, &[])
+        PassManager::for_target(options, DecompositionTarget::CPU)
     }
 
-    /// As [`PassManager::create_default`], but the composites in `native` are not decomposed,
-    /// because the target's code generator computes them as a whole.
-    pub fn for_target(options: OptOptions, native: &'static [OpCode]) -> Self {
+    /// As [`PassManager::create_default`], but composites are decomposed for the target.
+    pub fn for_target(options: OptOptions, target: DecompositionTarget) -> Self {
         let pass = |flag| -> Box<dyn Pass> {
             match flag {
-                PassFlag::Decompose => Box::new(passes::Decompose { native }),
+                PassFlag::Decompose => Box::new(passes::Decompose { target }),
                 _ => flag.pass(),
             }
         };

@@ -5,7 +5,10 @@ mod common;
 use common::{check, f32s, input, splat};
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::reference::{Array, evaluate};
-use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::{
+    DType, DecompositionTarget, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result,
+    TensorSpec,
+};
 use girih_opt::passes::{
     Cse, DeadCode, Decompose, Fold, Isolate, LogSoftmax, MatmulChain, Simplify,
 };
@@ -313,8 +316,8 @@ fn a_mean_is_the_sum_over_the_count() {
 
 #[test]
 fn a_composite_that_the_target_computes_as_a_whole_is_not_decomposed() {
-    let native = &[OpCode::Softmax];
-    check(Decompose { native }, "unchanged", |b| {
+    let target = DecompositionTarget { native: &[OpCode::Softmax], ..DecompositionTarget::CPU };
+    check(Decompose { target }, "unchanged", |b| {
         let x = f32s(b, &[2, 3]);
         b.softmax(x, 1)
     });
@@ -322,7 +325,7 @@ fn a_composite_that_the_target_computes_as_a_whole_is_not_decomposed() {
     let x = f32s(&mut b, &[2, 3]);
     let y = b.softmax(x, 1).unwrap();
     let graph = b.finish([y]);
-    let manager = PassManager::for_target(OptOptions::default(), native);
+    let manager = PassManager::for_target(OptOptions::default(), target);
     assert_eq!(manager.run(&graph).unwrap().graph, graph);
     assert_ne!(optimize(&graph, OptOptions::default()).unwrap().graph, graph);
 }

@@ -211,8 +211,9 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let (xs, ws) = (d.b.shape(x).clone(), d.b.shape(w).clone());
     let n = conv.dims.len();
     let patches = patches(d.b, x, conv, &ws[2..])?;
+    // With a stride of at most 2, the elements of a tap are near each other.
     let near = conv.dims.last().is_none_or(|d| d.stride <= 2);
-    if ws[1] == 1 && product(&ws[2..]) <= TAPS && near {
+    if ws[1] == 1 && product(&ws[2..]) <= d.b.target.max_taps && near {
         let y = by_taps(d.b, patches, w)?;
         return with_bias(d, y);
     }
@@ -228,10 +229,6 @@ fn decompose_conv(d: &mut Decomposition<'_>) -> Result<NodeId> {
     let y = d.b.reshape(y, shape)?;
     with_bias(d, y)
 }
-
-/// Largest kernel, in taps, that is applied tap by tap. The last axis must have a stride of at most
-/// 2, so that the elements of a tap are near each other.
-const TAPS: usize = 9;
 
 /// With one channel per group the matrix product would have a single row, and gathering its columns
 /// costs more than it saves. Instead each tap scales the shifted image, in one elementwise kernel.

@@ -32,6 +32,7 @@ pub mod samples;
 pub mod sort;
 mod split;
 mod table;
+pub mod target;
 pub mod view;
 pub mod window;
 

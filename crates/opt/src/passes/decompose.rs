@@ -6,13 +6,13 @@
 //! definition is the meaning of the composite.
 
 use crate::Pass;
-use girih_ir::{Graph, OpCode};
+use girih_ir::{DecompositionTarget, Graph};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decompose {
-    /// The composites that remain.
-    pub native: &'static [OpCode],
+    /// The processor for which composites are replaced.
+    pub target: DecompositionTarget,
 }
 
 impl Pass for Decompose {
@@ -21,6 +21,6 @@ impl Pass for Decompose {
     }
 
     fn run(&self, graph: &Graph) -> girih_ir::Result<Option<Graph>> {
-        graph.decomposed_except(self.native)
+        graph.decomposed_for(&self.target)
     }
 }

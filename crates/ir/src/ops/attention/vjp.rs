@@ -4,9 +4,6 @@
 use super::*;
 use smallvec::smallvec;
 
-/// Number of scores of a head from which on recomputing them is as fast as saving them.
-const LONG: usize = 1 << 20;
-
 /// Factors of the cotangents: one row for each query, or transposed.
 struct Slopes {
     /// Exponentials of the shifted scores: the weights before the division by their sums.
@@ -30,7 +27,7 @@ impl Operands {
     fn is_long(&self, b: &GraphBuilder) -> bool {
         let length = |x: NodeId| b.shape(x).dim(b.shape(x).rank() - 2).known();
         match (length(self.q), length(self.k)) {
-            (Some(queries), Some(keys)) => queries * keys >= LONG,
+            (Some(queries), Some(keys)) => queries * keys >= b.target.min_recomputed_scores,
             _ => true,
         }
     }

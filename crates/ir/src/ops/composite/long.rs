@@ -11,28 +11,24 @@ use crate::ops::window::WindowDim;
 use crate::{Dim, GraphBuilder, Shape};
 use smallvec::{SmallVec, smallvec};
 
-/// Number of elements of a row that fit in the caches.
-const LONG: usize = 1 << 16;
-/// Number of elements of a block.
-const BLOCK: usize = 1 << 12;
-
-/// A tensor of shape `[…, n]` as blocks: `[…, P, BLOCK]`, and the remainder of each row, `[…, 1,
+/// A tensor of shape `[…, n]` as blocks: `[…, P, block]`, and the remainder of each row, `[…, 1,
 /// r]`, if there is one.
 type Blocks = SmallVec<[NodeId; 2]>;
 
 /// Number of elements of a row, if it is statically known to be long.
-fn long(extent: Dim) -> Option<usize> {
-    extent.known().filter(|&n| n > LONG)
+fn long(b: &GraphBuilder, extent: Dim) -> Option<usize> {
+    extent.known().filter(|&n| n > b.target.max_cached_row)
 }
 
 /// The blocks of rows along the last axis, if the rows are long.
 fn blocks(b: &mut GraphBuilder, x: NodeId) -> Result<Option<Blocks>> {
     let shape = b.shape(x).clone();
     let Some(last) = shape.rank().checked_sub(1) else { return Ok(None) };
-    let Some(extent) = long(shape.dim(last)) else { return Ok(None) };
+    let Some(extent) = long(b, shape.dim(last)) else { return Ok(None) };
     let of = |size| WindowDim { extent, size, step: size, dilation: 1 };
-    let mut blocks: Blocks = smallvec![b.windows(x, vec![of(BLOCK)])?];
-    let rest = extent % BLOCK;
+    let block = b.target.row_block;
+    let mut blocks: Blocks = smallvec![b.windows(x, vec![of(block)])?];
+    let rest = extent % block;
     if rest > 0 {
         let rest = b.slice_axis(x, last, extent - rest, rest)?;
         let one_block = shape.dims().take(last).chain([1.into(), b.shape(rest).dim(last)]);
@@ -92,7 +88,7 @@ pub(super) fn moments(
     let shape = b.shape(x).clone();
     let lead = shape.rank() - axes.iter().count();
     let count = shape.dims().skip(lead).product::<Dim>();
-    if axes.iter().any(|axis| axis < lead) || long(count).is_none() {
+    if axes.iter().any(|axis| axis < lead) || long(b, count).is_none() {
         return Ok(None);
     }
     let rows = b.reshape(x, shape.dims().take(lead).chain([count]).collect::<Shape>())?;
