@@ -1,13 +1,13 @@
-//! Builds the program of a plan: first its kernels, consumers first, then its buffers in the order
-//! in which they are written.
+//! Builds the program of a plan, consumers first.
 
+use super::buffers::{Buffers, is_argument};
 use super::kernel::{Builder, Inputs, Rebuild};
 use super::memo::Memo;
 use super::plan::{self, Group, GroupRole, Plan};
 use super::{Lowering, Refusals, control};
 use crate::custom;
-use crate::ir::{Buffer, BufferId, BufferKind, Core, Item, Kernel, Program, Routine};
-use girih_ir::{Class, DType, Graph, NodeId, OpCode};
+use crate::ir::{Buffer, BufferId, Core, Item, Kernel, Program, Routine};
+use girih_ir::{Class, Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
 /// A program, the nodes of its kernels, and the refusals.
@@ -25,10 +25,10 @@ pub(super) struct Built {
 pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
     let Lowering { graph, target, .. } = lowering;
     let arguments = argument_positions(graph);
+    let mut buffers = Buffers::new(graph.len());
     let mut memo = Memo::new(graph.len());
     let mut kernels: Vec<Kernel> = Vec::with_capacity(plan.groups.len());
     let mut nodes: Vec<Vec<NodeId>> = Vec::with_capacity(plan.groups.len());
-    let mut extra: Vec<Buffer> = Vec::new();
     let mut push = |(kernel, computed): (Kernel, Vec<NodeId>), kernels: &mut Vec<Kernel>| {
         kernels.push(kernel);
         nodes.push(computed);
@@ -44,64 +44,58 @@ pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
         while let Some(group) = groups.next_if(|g| g.root == id) {
             planned = true;
             if group.role == GroupRole::Library {
-                for kernel in called(graph, &group, plan.programs.remove(&id), &mut extra) {
+                for kernel in called(graph, &group, plan.programs.remove(&id), &mut buffers) {
                     push((kernel, group.stores.to_vec()), &mut kernels);
                 }
                 continue;
             }
-            let mut inputs = Inputs { graph, target, plan: &mut plan, arguments: &arguments };
+            let (plan, buffers) = (&mut plan, &mut buffers);
+            let mut inputs = Inputs { graph, target, plan, arguments: &arguments, buffers };
             push(build(&mut inputs, &mut memo, &group), &mut kernels);
         }
         // Further results of a routine are computed by the kernel of the first one.
         if !planned && !matches!(graph.node(id).op.class(), Class::Library | Class::Control) {
             // A kernel that was built before may store the node as well: remove that store.
+            let stored = buffers.of(graph, id);
             for kernel in &mut kernels {
-                kernel.stores.retain(|s| s.access.buffer.0 != id.0);
+                kernel.stores.retain(|s| s.access.buffer != stored);
             }
             let group = Group::unplanned(graph, id);
-            let mut inputs = Inputs { graph, target, plan: &mut plan, arguments: &arguments };
+            let (plan, buffers) = (&mut plan, &mut buffers);
+            let mut inputs = Inputs { graph, target, plan, arguments: &arguments, buffers };
             push(build(&mut inputs, &mut memo, &group), &mut kernels);
         }
     }
     kernels.reverse();
     nodes.reverse();
-    let (program, values) = assign_buffers(graph, &arguments, kernels, &extra);
+    let (program, values) = buffers.finish(graph, &arguments, kernels);
     Built { program, nodes, values, refusals: plan.refusals }
 }
 
-/// The kernels of a routine, a branch, a loop, or a custom op, the last one first. Buffers that
-/// belong to no node are added to `extra`, and numbered after the nodes.
+/// The kernels of a routine, a branch, a loop, or a custom op, the last one first.
 fn called(
     graph: &Graph,
     group: &Group,
     programs: Option<Vec<Program>>,
-    extra: &mut Vec<Buffer>,
+    buffers: &mut Buffers,
 ) -> Vec<Kernel> {
-    let Some(mut programs) = programs else { return vec![library(graph, group)] };
+    let Some(mut programs) = programs else { return vec![library(graph, group, buffers)] };
     let root = graph.node(group.root);
-    let next = |extra: &[Buffer]| BufferId((graph.len() + extra.len()) as u32);
     if root.op.class() == Class::Control {
-        let kernel = control::kernel(graph, group, programs, next(extra));
-        if let Core::Control(control) = &kernel.core
-            && control.workspace.is_some()
-        {
-            let numel = control.layout().bytes;
-            extra.push(Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed });
-        }
-        return vec![kernel];
+        return vec![control::kernel(graph, group, programs, buffers)];
     }
     let program = programs.pop().expect("an op of a user has one program");
-    let operand = |position: usize| BufferId(base(graph, root.inputs[position]).0);
-    let number = |id: &NodeId| graph.node(*id).op.as_host().map(|(number, _)| number);
+    let operands: Vec<BufferId> =
+        root.inputs.iter().map(|&input| buffers.of(graph, input)).collect();
+    let number = |id: NodeId| graph.node(id).op.as_host().map(|(number, _)| number);
+    let results: Vec<_> =
+        group.stores.iter().map(|&id| (number(id), buffers.of(graph, id))).collect();
     let result = |wanted: usize| {
-        let found = group.stores.iter().find(|id| number(id) == Some(wanted));
-        found.map(|id| BufferId(id.0))
+        let found = results.iter().find(|(number, _)| *number == Some(wanted));
+        found.map(|(_, buffer)| *buffer)
     };
-    let spare = |buffer: Buffer| {
-        extra.push(buffer);
-        BufferId((graph.len() + extra.len() - 1) as u32)
-    };
-    let mut kernels = custom::kernels_of(program, operand, result, spare);
+    let spare = |buffer: Buffer| buffers.add(buffer);
+    let mut kernels = custom::kernels_of(program, |position| operands[position], result, spare);
     kernels.reverse();
     kernels
 }
@@ -123,13 +117,13 @@ fn build(inputs: &mut Inputs<'_>, memo: &mut Memo, group: &Group) -> (Kernel, Ve
 
 /// The kernel of a library routine: its batch is the dimensions that are in no operand's or
 /// result's item.
-fn library(graph: &Graph, group: &Group) -> Kernel {
+fn library(graph: &Graph, group: &Group, buffers: &mut Buffers) -> Kernel {
     let root = graph.node(group.root);
     let rank = root.op.def().item_rank;
-    let item = |id: NodeId, axes: &dyn Fn(usize) -> usize| {
+    let mut item = |id: NodeId, axes: &dyn Fn(usize) -> usize| {
         let spec = graph.spec(id);
         let dims = &spec.shape[spec.shape.rank() - axes(spec.shape.rank())..];
-        Item { buffer: BufferId(base(graph, id).0), dtype: spec.dtype, dims: dims.into() }
+        Item { buffer: buffers.of(graph, id), dtype: spec.dtype, dims: dims.into() }
     };
     let mut results: SmallVec<[Option<Item>; 3]> = SmallVec::new();
     for &id in &group.stores {
@@ -163,57 +157,6 @@ pub(super) fn argument_positions(graph: &Graph) -> Vec<u32> {
         next.wrapping_sub(1)
     };
     graph.nodes().map(position).collect()
-}
-
-fn is_argument(graph: &Graph, id: NodeId) -> bool {
-    matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
-}
-
-/// Numbers the buffers in order of first occurrence: arguments, then results in the order of
-/// writing. Before this, a buffer has the number of the node that it holds. Numbers after the nodes
-/// belong to no node: workspaces, and temporaries of custom kernels.
-fn assign_buffers(
-    graph: &Graph,
-    arguments: &[u32],
-    mut kernels: Vec<Kernel>,
-    extra: &[Buffer],
-) -> (Program, Vec<Option<NodeId>>) {
-    let (mut buffers, mut values) = (Vec::new(), Vec::new());
-    let mut numbers: Vec<Option<BufferId>> = vec![None; graph.len() + extra.len()];
-    let mut number = |node: NodeId, numbers: &mut Vec<Option<BufferId>>| {
-        *numbers[node.index()].get_or_insert_with(|| {
-            values.push((node.index() < graph.len()).then_some(node));
-            if node.index() >= graph.len() {
-                buffers.push(extra[node.index() - graph.len()].clone());
-                return BufferId(buffers.len() as u32 - 1);
-            }
-            let spec = graph.spec(node);
-            let kind = match is_argument(graph, node) {
-                true => BufferKind::Argument(arguments[node.index()] as usize),
-                false => BufferKind::Computed,
-            };
-            buffers.push(Buffer { dtype: spec.dtype, numel: spec.numel(), kind });
-            BufferId(buffers.len() as u32 - 1)
-        })
-    };
-    for id in graph.ids().filter(|&id| is_argument(graph, id)) {
-        number(id, &mut numbers);
-    }
-    for kernel in &mut kernels {
-        for buffer in kernel.buffers_mut() {
-            *buffer = number(NodeId(buffer.0), &mut numbers);
-        }
-    }
-    let outputs = graph.outputs().iter().map(|&o| number(base(graph, o), &mut numbers)).collect();
-    (Program { buffers, kernels, outputs }, values)
-}
-
-/// The node that has a value's memory: reshapes share the memory of their operand.
-pub(super) fn base(graph: &Graph, mut id: NodeId) -> NodeId {
-    while graph.node(id).op.class() == Class::Reshape {
-        id = graph.node(id).inputs[0];
-    }
-    id
 }
 
 impl Group {

@@ -3,13 +3,14 @@
 //! An operand that is the same constant at every point, a literal or a run-time scalar, is a
 //! constant inside the regions too, so that it takes no memory; a carry starts from it.
 
-use super::build::{argument_positions, base};
+use super::buffers::Buffers;
+use super::build::argument_positions;
 use super::plan::Group;
 use super::{LowerError, Lowering};
 use crate::control::{Control, Feed, Flow, Splat};
-use crate::ir::{BufferId, Core, Kernel, Program};
+use crate::ir::{Buffer, BufferKind, Core, Kernel, Program};
 use girih_ir::ops::control::ControlOp;
-use girih_ir::{Graph, Node, NodeId, OpCode, TensorSpec};
+use girih_ir::{DType, Graph, Node, NodeId, OpCode, TensorSpec};
 use smallvec::smallvec;
 
 /// The operands of the regions: those of a branch do not include the index.
@@ -85,14 +86,14 @@ pub(super) fn programs(lowering: Lowering<'_>, id: NodeId) -> Result<Vec<Program
 }
 
 /// The source of a carry or captured value.
-fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32]) -> Feed {
+fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32], buffers: &mut Buffers) -> Feed {
     let spec = graph.spec(id);
     let value = match graph.literal(id) {
         Some(literal) => Splat::Literal(literal),
         None if is_constant(graph, id) => {
             Splat::Scalar { argument: positions[id.index()] as usize, dtype: spec.dtype }
         }
-        None => return Feed::Buffer(BufferId(base(graph, id).0)),
+        None => return Feed::Buffer(buffers.of(graph, id)),
     };
     match carry {
         true => Feed::Splat { value, numel: spec.numel() },
@@ -100,13 +101,12 @@ fn feed(graph: &Graph, id: NodeId, carry: bool, positions: &[u32]) -> Feed {
     }
 }
 
-/// The kernel that computes the demanded results of a control op. `workspace` is a placeholder for
-/// its workspace until buffers are numbered.
+/// The kernel that computes the demanded results of a control op. Its workspace is a buffer.
 pub(super) fn kernel(
     graph: &Graph,
     group: &Group,
     programs: Vec<Program>,
-    workspace: BufferId,
+    buffers: &mut Buffers,
 ) -> Kernel {
     let root = graph.node(group.root);
     let (_, control) = root.op.as_control().expect("the op is one of control");
@@ -118,25 +118,28 @@ pub(super) fn kernel(
         if results.len() <= number {
             results.resize(number + 1, None);
         }
-        results[number] = Some(BufferId(id.0));
+        results[number] = Some(buffers.of(graph, id));
     }
     let flow = match root.op.code.control().expect("the op is one of control") {
         ControlOp::Cond => {
             let index = root.inputs[0];
             let dtype = graph.spec(index).dtype;
-            Flow::Cond { index: BufferId(base(graph, index).0), dtype }
+            Flow::Cond { index: buffers.of(graph, index), dtype }
         }
         ControlOp::Call => Flow::Call,
         ControlOp::WhileLoop => Flow::While,
         ControlOp::Scan => Flow::Scan { length: control.length.get(), reverse: control.reverse },
     };
     let feeds = operands(root).iter().enumerate();
-    let operands = feeds.map(|(i, &id)| feed(graph, id, i < carries, &positions)).collect();
+    let feeds = feeds.map(|(i, &id)| feed(graph, id, i < carries, &positions, buffers));
+    let operands = feeds.collect();
     let slices = control.slices as usize;
     let mut control =
         Control { flow, carries, slices, operands, results, workspace: None, programs };
-    if control.layout().bytes > 0 {
-        control.workspace = Some(workspace);
+    let numel = control.layout().bytes;
+    if numel > 0 {
+        let workspace = Buffer { dtype: DType::U8, numel, kind: BufferKind::Computed };
+        control.workspace = Some(buffers.add(workspace));
     }
     Kernel {
         name: root.op.name().into(),

@@ -3,7 +3,7 @@
 
 mod access;
 
-use super::build::base;
+use super::buffers::{Buffers, base};
 use super::cost;
 use super::map::{AffineMap, Axis, Dims, NoMap};
 use super::memo::{At, Memo};
@@ -24,6 +24,7 @@ pub(super) struct Inputs<'a> {
     pub plan: &'a mut Plan,
     /// Position of each node among the graph's arguments.
     pub arguments: &'a [u32],
+    pub buffers: &'a mut Buffers,
 }
 
 /// Why a kernel must be built again.
@@ -220,7 +221,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     }
 
     /// A store of `val`, the value at `map`, to the memory of `node`.
-    fn store(&self, node: NodeId, map: u32, val: Val) -> Store {
+    fn store(&mut self, node: NodeId, map: u32, val: Val) -> Store {
         let strides = self.graph.spec(node).shape.strides();
         let (offset, strides) = self.maps[map as usize].strides(&strides, self.dims(false));
         Store { access: self.make_access(node, offset, strides), value: val }

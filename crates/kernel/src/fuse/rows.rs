@@ -190,11 +190,11 @@ impl Grouping for Rowwise<'_> {
 }
 
 /// A set of buffers.
-struct Buffers(Vec<bool>);
+struct BufferSet(Vec<bool>);
 
-impl Buffers {
-    fn none(program: &Program) -> Buffers {
-        Buffers(vec![false; program.buffers.len()])
+impl BufferSet {
+    fn none(program: &Program) -> BufferSet {
+        BufferSet(vec![false; program.buffers.len()])
     }
 
     fn add(&mut self, ids: &[BufferId]) {
@@ -216,7 +216,7 @@ pub(super) struct Group {
     pub rows: RowCounts,
     pub named: Named,
     /// Buffers that are written, but not as a whole by one part.
-    partly_written: Buffers,
+    partly_written: BufferSet,
     /// Elements of the largest part.
     elements: usize,
 }
@@ -239,7 +239,7 @@ impl Group {
             parts: Vec::new(),
             rows: RowCounts::new(),
             named: Named::none(program),
-            partly_written: Buffers::none(program),
+            partly_written: BufferSet::none(program),
             elements: 0,
         }
     }
@@ -378,14 +378,14 @@ fn has_rows(limits: &RowLimits, kernel: &Kernel) -> bool {
 
 /// The buffers that some kernels read and write.
 pub(super) struct Named {
-    read: Buffers,
-    written: Buffers,
+    read: BufferSet,
+    written: BufferSet,
 }
 
 impl Named {
     /// Of no kernels.
     pub fn none(program: &Program) -> Named {
-        Named { read: Buffers::none(program), written: Buffers::none(program) }
+        Named { read: BufferSet::none(program), written: BufferSet::none(program) }
     }
 
     pub fn add(&mut self, part: &FusionPart) {

@@ -2,12 +2,12 @@
 
 use super::Builder;
 use crate::fuse::Refusal;
-use crate::fuse::build::base;
+use crate::fuse::buffers::base;
 use crate::fuse::kernel::Rebuild;
 use crate::fuse::map::{AffineMap, Dims, NoMap};
 use crate::fuse::memo::At;
 use crate::fuse::operand;
-use crate::ir::{Access, AccessId, BufferId, Inst, Val};
+use crate::ir::{Access, AccessId, Inst, Val};
 use girih_ir::{Class, NodeId};
 
 /// How an address is composed.
@@ -88,8 +88,14 @@ impl Builder<'_, '_> {
         }
     }
 
-    pub(super) fn make_access(&self, node: NodeId, offset: isize, strides: Dims<isize>) -> Access {
-        Access { buffer: BufferId(node.0), dtype: self.graph.spec(node).dtype, offset, strides }
+    pub(super) fn make_access(
+        &mut self,
+        node: NodeId,
+        offset: isize,
+        strides: Dims<isize>,
+    ) -> Access {
+        let buffer = self.inputs.buffers.of(self.graph, node);
+        Access { buffer, dtype: self.graph.spec(node).dtype, offset, strides }
     }
 
     pub(super) fn add_access(&mut self, access: Access) -> AccessId {
