@@ -93,6 +93,11 @@ impl Refusal {
         }
     }
 
+    /// True if the pass that refuses fuses kernels with each other.
+    pub(super) fn is_of_kernels(self) -> bool {
+        self.pass() > 0
+    }
+
     /// The reason in one word, for tools.
     pub fn code(self) -> &'static str {
         match self {

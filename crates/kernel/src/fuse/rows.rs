@@ -103,6 +103,8 @@ pub(super) fn regroup(lowering: Lowering<'_>, built: &mut Built, grouping: &impl
         let group = grouping.grow(&built.program, &mut left[first + 1..], start);
         if let Some(refusals) = &mut built.refusals {
             let (program, values) = (&built.program, &built.values);
+            // The group may have what an earlier pass over kernels refused.
+            refusals.retain(|refused| !(refused.reason.is_of_kernels() && group.has(refused)));
             refusals.extend(grouping.declined(program, values, &group, &left[first + 1..]));
         }
         finish(lowering, built, &uses, group);
@@ -251,6 +253,12 @@ impl Group {
             self.elements = self.elements.max(elements(&part.kernel));
             self.parts.push(part);
         }
+    }
+
+    /// True if parts of the group compute both the value and its consumer.
+    fn has(&self, refused: &Refused) -> bool {
+        let computes = |id: NodeId| self.parts.iter().any(|part| part.nodes.contains(&id));
+        computes(refused.node) && refused.consumer.is_some_and(computes)
     }
 
     /// True if a kernel can be a part and reads a buffer that the group reads or writes, or stores

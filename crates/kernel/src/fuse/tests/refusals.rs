@@ -211,7 +211,7 @@ fn of_kernels(graph: &Graph, options: FusionOptions, target: &Target) -> Vec<Str
     let passes: Vec<usize> = explained.refusals.iter().map(|r| r.reason.pass()).collect();
     assert!(passes.is_sorted(), "{passes:?}");
     let name = |id: NodeId| graph.node(id).op.name();
-    let later = explained.refusals.iter().filter(|r| r.reason.pass() > 0);
+    let later = explained.refusals.iter().filter(|r| r.reason.is_of_kernels());
     let line = |r: &Refused| {
         let consumer = r.consumer.expect("these passes know the consumer");
         format!("{} by {}: {}", name(r.node), name(consumer), r.reason.code())
@@ -240,6 +240,19 @@ fn kernels_without_common_rows_or_with_long_or_few_rows_do_not_run_row_by_row() 
         let max = b.max(x, AxisSet::one(1), false)?;
         Ok([b.sum(max, AxisSet::one(0), false)?, max])
     });
+    assert!(of_kernels(&g, FusionOptions::ALL, &Target::CPU).is_empty());
+}
+
+#[test]
+fn a_refusal_is_removed_if_a_later_pass_fuses_the_two_kernels() {
+    let g = graph(|b| {
+        let x = input(b, [10, 10]);
+        let y = b.exp(x)?;
+        let t = b.transpose(y)?;
+        Ok([y, b.add(x, t)?])
+    });
+    let row_by_row = FusionOptions { horizontal: false, ..FusionOptions::ALL };
+    assert_eq!(of_kernels(&g, row_by_row, &Target::CPU), ["exp by add: rows"]);
     assert!(of_kernels(&g, FusionOptions::ALL, &Target::CPU).is_empty());
 }
 
