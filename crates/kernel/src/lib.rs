@@ -5,6 +5,7 @@
 //! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
 //! executor is given their addresses.
 
+pub mod c;
 pub mod control;
 pub mod custom;
 mod estimate;

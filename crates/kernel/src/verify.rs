@@ -30,7 +30,7 @@ mod rows;
 mod types;
 mod writes;
 
-pub(crate) use rows::{along_rows, keeps_to_rows, reads_by_row, write_disjointly};
+pub(crate) use rows::{Split, along_rows, keeps_to_rows, reads_by_row, split, write_disjointly};
 use writes::Flow;
 
 use crate::ir::{

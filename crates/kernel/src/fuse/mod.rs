@@ -26,7 +26,7 @@ mod reuse;
 mod rows;
 mod space;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::Target;
 use crate::ir::Program;

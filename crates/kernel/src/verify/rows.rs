@@ -102,12 +102,15 @@ pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
 
 /// The division of a kernel's points into rows: `outer` steps of dimension `at`, and the dimensions
 /// before it, count rows; the rest is within a row. Columns of a GEMM are never divided.
-struct Split {
-    at: usize,
-    outer: usize,
+pub(crate) struct Split {
+    /// The dimension.
+    pub at: usize,
+    /// The number of its steps that count rows; 1 if it is within a row.
+    pub outer: usize,
 }
 
-fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
+/// The division of a kernel's points into `rows` rows of equally many points, if there is one.
+pub(crate) fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
     let mut product = 1;
     let end = kernel.gemm_dims().map_or(kernel.parallel, |dims| dims.columns.start);
     for at in 0..=end {

@@ -9,7 +9,7 @@ mod golden;
 mod horizontal;
 mod library;
 mod prologue;
-mod random;
+pub(crate) mod random;
 mod refusals;
 mod registry;
 mod rows;
