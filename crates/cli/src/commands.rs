@@ -109,12 +109,19 @@ fn recorded(program: &Program, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     program.call(&inputs.iter().collect::<Vec<_>>())
 }
 
-/// Explains the compilation of the graph: passes, kernels, refused fusions, memory.
-pub fn explain(path: &Path, asm: bool) -> Result<Answer> {
+/// Explains the compilation of the graph: passes, kernels, refused fusions, memory; or only prints
+/// the kernels as C.
+pub fn explain(path: &Path, asm: bool, c: bool) -> Result<Answer> {
     let mut explanation = girih::explain_graph(&program(path)?.example()?)?;
     explanation.asm = asm;
     let json = serde_json::from_str(&explanation.to_json());
-    let json = json.map_err(|e| girih::Error::InvalidArgument(format!("internal error: {e}")))?;
+    let mut json: Value =
+        json.map_err(|e| girih::Error::InvalidArgument(format!("internal error: {e}")))?;
+    if c {
+        let text = explanation.to_c();
+        json["c"] = text.as_str().into();
+        return Ok(Answer { text, json });
+    }
     Ok(Answer { text: explanation.to_string(), json })
 }
 

@@ -59,6 +59,9 @@ enum Command {
         /// Also the machine code generated for each kernel.
         #[arg(long)]
         asm: bool,
+        /// Only the kernels, as a C11 file that a C compiler accepts.
+        #[arg(long, conflicts_with = "asm")]
+        c: bool,
     },
     /// Run a graph on inputs from a file.
     #[command(
@@ -152,7 +155,7 @@ pub fn run(
         Command::Info => info::info(),
         Command::Show { file, stats } => commands::show(&file, stats),
         Command::Convert { input, output } => commands::convert(&input, &output),
-        Command::Explain { file, asm } => commands::explain(&file, asm),
+        Command::Explain { file, asm, c } => commands::explain(&file, asm, c),
         Command::Run { file, inputs, outputs } => {
             commands::run(&file, inputs.as_deref(), outputs.as_deref())
         }

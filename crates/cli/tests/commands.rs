@@ -322,6 +322,26 @@ fn explain_and_bench_compile_and_run() {
 }
 
 #[test]
+fn kernels_are_printed_as_c_that_a_compiler_accepts() {
+    let folder = Folder::new("c");
+    let model = model(&folder);
+    let text = ok(&["explain", "--c", &model]);
+    assert!(text.contains("void fused_matmul") && text.contains("void program("), "{text}");
+    assert_eq!(json(&["explain", &model, "--c"])["c"].as_str().unwrap().trim(), text.trim());
+    let source = folder.at("kernels.c");
+    std::fs::write(&source, text).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
+    let compiled = std::process::Command::new(&compiler)
+        .args(["-std=c11", "-pedantic-errors", "-c", &source, "-o", &folder.at("kernels.o")])
+        .output()
+        .unwrap_or_else(|e| panic!("this test needs the C compiler {compiler} ($CC): {e}"));
+    let errors = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success() && errors.is_empty(), "{errors}");
+    let (status, _, err) = girih(&["explain", &model, "--c", "--asm"]);
+    assert!(status == 2 && err.contains("cannot be used with"), "{err}");
+}
+
+#[test]
 fn failures_are_1_and_usage_is_2() {
     let folder = Folder::new("failures");
     let bad = folder.at("bad.txt");

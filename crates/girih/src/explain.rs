@@ -13,7 +13,7 @@ use crate::eval::{cut_out, executor, executor_of};
 use crate::{Result, Tensor};
 use girih_cpu::Anatomy;
 use girih_ir::{Graph, NodeId};
-use girih_kernel::{Refused, Traffic};
+use girih_kernel::{Program, Refused, Traffic};
 use girih_runtime::{CompileOptions, Lookup, Placement, Step};
 use smallvec::SmallVec;
 
@@ -46,6 +46,16 @@ pub struct Explanation {
     /// Whether the text and the JSON (`assembly`) contain the kernels' machine code. Initially
     /// false.
     pub asm: bool,
+    /// The kernels, as a program of the kernel IR.
+    program: Program,
+}
+
+impl Explanation {
+    /// The kernels as a translation unit of C11, with a function for each kernel and a function
+    /// `program` that calls them. Library routines and the functions of custom ops are `extern`.
+    pub fn to_c(&self) -> String {
+        girih_kernel::c::print(&self.program)
+    }
 }
 
 /// The graph after a pass.
@@ -203,6 +213,7 @@ fn explained(
         memory: memory(&anatomy),
         cache,
         asm: false,
+        program: anatomy.lowered.program,
         optimized: anatomy.optimized,
         graph,
         lines,

@@ -4,7 +4,7 @@
 use super::compiled::Corpus;
 use super::*;
 use crate::fuse::tests::random::random_graph;
-use crate::{FusionOptions, lower};
+use crate::{FusionOptions, Target, lower};
 use girih_ir::reference::{Array, Element};
 use girih_ir::testing::Rng;
 use girih_ir::{
@@ -15,7 +15,8 @@ use num_complex::Complex;
 /// The program of a graph, in primitive ops.
 fn lowered(graph: &Graph) -> Program {
     let primitive = graph.decomposed().expect("definitions are well-formed");
-    lower(primitive.as_ref().unwrap_or(graph), FusionOptions::ALL).expect("the graph lowers")
+    lower(primitive.as_ref().unwrap_or(graph), FusionOptions::ALL, &Target::CPU)
+        .expect("the graph lowers")
 }
 
 /// Adds a graph of one op.
