@@ -28,6 +28,11 @@ fn blocking_text(blocking: &Blocking) -> String {
 impl Gemm {
     /// The decisions, as text.
     pub fn describe(&self) -> String {
+        self.describe_with(self.packs_whole_a())
+    }
+
+    /// The decisions, as text, if A is packed for all chunks or not.
+    fn describe_with(&self, whole_a: bool) -> String {
         let strategy = match self {
             _ if self.amx_vnni.is_some() => "matrix engine",
             _ if self.dots.is_some() => "dot products",
@@ -37,23 +42,24 @@ impl Gemm {
             _ => "B packed ahead",
         };
         let yes = |yes: bool| if yes { "yes" } else { "no" };
+        let sizes = format!("{}x{}x{}, batch {:?}", self.m, self.n, self.k, self.batch.as_slice());
         let engine = self.amx_vnni.as_ref().map_or(String::new(), |matrix| matrix.describe());
-        format!(
-            "gemm {}x{}x{}, batch {:?}: {strategy}{engine}; A in place {:?}; A packed for all {}; \
-             prologues {} {}; result in place {}; {} bytes an element; prepacked {:?}; cost {} ns; \
-             {}",
-            self.m,
-            self.n,
-            self.k,
-            self.batch.as_slice(),
-            self.a_in_place,
-            yes(self.packs_whole_a()),
+        let ends = format!(
+            "prologues {} {}; result in place {}; {} bytes an element; prepacked {:?}; cost {} ns",
             yes(self.prologues[0].is_some()),
             yes(self.prologues[1].is_some()),
             yes(self.c_in_place.is_some()),
             self.core_bytes,
             self.prepackable(),
             self.cost_ns(),
+        );
+        if self.amx_vnni.is_some() || self.dots.is_some() {
+            return format!("gemm {sizes}: {strategy}{engine}; {ends}");
+        }
+        format!(
+            "gemm {sizes}: {strategy}; A in place {:?}; A packed for all {}; {ends}; {}",
+            self.a_in_place,
+            yes(whole_a),
             blocking_text(&self.blocking),
         )
     }
@@ -62,7 +68,8 @@ impl Gemm {
 impl RowwiseGemm {
     /// The decisions for each number of rows, as text.
     pub fn describe(&self) -> String {
-        let one = |(rows, gemm): &(usize, Gemm)| format!("{rows} rows: {}", gemm.describe());
+        let one =
+            |(rows, gemm): &(usize, Gemm)| format!("{rows} rows: {}", gemm.describe_with(false));
         self.gemms.iter().map(one).collect::<Vec<_>>().join("\n")
     }
 }

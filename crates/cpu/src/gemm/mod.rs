@@ -214,8 +214,10 @@ impl Gemm {
         }
         gemm.a_in_place = gemm.a_in_place_stride();
         gemm.indirect = IndirectB::new(&gemm);
-        gemm.dots = DotGemm::new(&gemm);
         gemm.amx_vnni = AmxVnniGemm::new(&gemm);
+        if gemm.amx_vnni.is_none() {
+            gemm.dots = DotGemm::new(&gemm);
+        }
         if gemm.worth_pairs() {
             gemm.multiply_pairs();
         }
@@ -292,7 +294,8 @@ impl Gemm {
 
     /// Generates the micro-kernels.
     fn compile(&mut self) -> Option<()> {
-        if self.indirect.is_some() {
+        // Other strategies do not read packed panels.
+        if self.indirect.is_some() || self.dots.is_some() || self.amx_vnni.is_some() {
             return Some(());
         }
         let a_in_place = self.a_in_place.is_some();
