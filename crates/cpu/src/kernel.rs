@@ -1,9 +1,9 @@
 //! A kernel that is ready to run on the CPU: loops, generated where possible, a GEMM, or a branch
 //! or loop over kernels, run on the pool.
 
+use crate::compiler::HostCompiler;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::{Gemm, RowwiseGemm};
-use crate::jit;
 use crate::matmul::Matmul;
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
@@ -134,7 +134,7 @@ impl LoadedKernel {
         if let Some(gemm) = generated_gemm(kernel, &[]) {
             return gemm;
         }
-        let prepared = Prepared::compiled(kernel, &jit::Generator, often);
+        let prepared = Prepared::compiled(kernel, &HostCompiler, often);
         LoadedKernel(match gemm_crate_matmul(kernel) {
             Some(matmul) => Implementation::GemmCrate(Box::new((matmul, prepared))),
             None => Implementation::Portable(Box::new(prepared)),
@@ -235,7 +235,7 @@ fn generated_gemm(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
     let gemm = Gemm::new(kernel, maps)?;
     #[cfg(test)]
     crate::dump::record_gemm(gemm.describe());
-    let prepared = Prepared::compiled(kernel, &jit::Generator, false);
+    let prepared = Prepared::compiled(kernel, &HostCompiler, false);
     Some(LoadedKernel(Implementation::Gemm(Box::new((gemm, prepared)))))
 }
 

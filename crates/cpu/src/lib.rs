@@ -13,6 +13,7 @@ mod artifact;
 mod backend;
 mod cache_directory;
 mod calibration;
+mod compiler;
 mod device;
 mod dims;
 mod disassembly;

@@ -4,13 +4,12 @@
 //! A is read in memory unless K does not fill whole blocks; B is packed into panels. The order in
 //! which an element's sum is accumulated does not depend on the blocking.
 
-use super::pack_vnni::{ColumnsOfB, Layout};
-use super::{CHUNK_MEMORY as MEMORY, CTile, Gemm, Memory, OperandBlock, PACKED_A};
-use crate::jit::amx::{
-    AmxCall, AmxMicrokernel, K_BLOCK_BYTES, MICROTILE, Multiply, TILE_ROWS, TileConfig,
+use super::microkernels::{
+    AmxCall, AmxMicrokernel, Function, K_BLOCK_BYTES, MICROTILE, Multiply, Stored, TILE_ROWS,
+    TileConfig, VNNI_MR, VnniMicrokernel, vnni_available,
 };
-use crate::jit::microkernel::{Function, Stored};
-use crate::jit::vnni::{self, VnniMicrokernel};
+use super::pack::vnni::{ColumnsOfB, Layout};
+use super::{CHUNK_MEMORY as MEMORY, CTile, Gemm, Memory, OperandBlock, PACKED_A};
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
@@ -77,7 +76,7 @@ impl AmxVnniGemm {
         let multiply = Multiply::of(gemm.lhs.stored, gemm.rhs.stored)?;
         let engine = match multiply {
             _ if multiply.available() => Engine::Amx,
-            Multiply::Bytes(..) if vnni::available() => Engine::Vnni,
+            Multiply::Bytes(..) if vnni_available() => Engine::Vnni,
             _ => return None,
         };
         AmxVnniGemm::with(gemm, engine)
@@ -104,7 +103,7 @@ impl AmxVnniGemm {
         let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
         let nc =
             n.div_ceil(wanted_chunks).next_multiple_of(ColumnsOfB::per_cache_line(element_bytes));
-        let mr = if engine == Engine::Amx { MICROTILE } else { vnni::MR };
+        let mr = if engine == Engine::Amx { MICROTILE } else { VNNI_MR };
         let signed = lhs.stored == Stored::I8;
         let of = |tall: bool| match engine {
             Engine::Amx => AmxMicrokernel { multiply, tall }.compile(),

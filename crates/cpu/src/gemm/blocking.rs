@@ -2,8 +2,7 @@
 //! the tasks of the threads. The blocking follows from sizes, the number of chunks also from the
 //! number of processors. No blocking changes a result.
 
-use crate::jit::microkernel::{LANES, avx512_enabled};
-use crate::jit::tile_shapes::{max_mr, max_nr_vectors};
+use super::microkernels::{LANES, avx512_enabled, max_mr, max_nr_vectors};
 use girih_kernel::tuning::machine;
 use girih_sync::OnceLock;
 

@@ -2,13 +2,13 @@
 //! results.
 
 use super::indirect::PanelAddresses;
+use super::microkernels::{LANES, MicrokernelCall};
 use super::operand::CTile;
 use super::pack::{PackBlock, RowMajorB, pack};
 use super::{
     CHUNK_MEMORY, Chunk, EPILOGUE_ELEMENTS, Gemm, Memory, OperandA, OperandBlock, PREFETCH_ROWS,
     PackedOperands, PrepackedB, integers,
 };
-use crate::jit::microkernel::{LANES, MicrokernelCall};
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;

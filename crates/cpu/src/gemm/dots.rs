@@ -1,11 +1,11 @@
 //! GEMM of a few rows by a column-major B, such as the weights of linear layers. It computes dot
 //! products along K without packing B.
 
+use super::microkernels::{
+    DotCall, DotMicrokernel, Function, LANES, Stored, dot_columns, reads_in_place,
+};
 use super::pack::{add_lanes, by_stored, element, size};
 use super::{CHUNK_MEMORY, CTile, Gemm, OperandBlock, PROLOGUE_BLOCK};
-use crate::jit::dots::{DotCall, DotMicrokernel, columns};
-use crate::jit::microkernel::{Function, LANES, Stored};
-use crate::jit::tile_shapes::reads_in_place;
 use crate::kernel::with_memory;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
@@ -39,7 +39,7 @@ impl DotGemm {
         if !reads_in_place(rhs.stored, gemm.k) {
             return None;
         }
-        let columns = columns(gemm.m);
+        let columns = dot_columns(gemm.m);
         let (tail, stored) = (gemm.k % LANES, rhs.stored);
         let of = |columns: usize| DotMicrokernel { rows: gemm.m, columns, tail, stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };

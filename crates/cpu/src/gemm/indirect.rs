@@ -4,10 +4,12 @@
 
 use super::blocking::Blocking;
 use super::chunk::KBlock;
+use super::microkernels::{
+    Function, INDIRECT_PREFETCH_ROWS, Indirection, LANES, MAX_INDIRECT_VECTORS, Microkernel,
+    MicrokernelCall, Stored, max_indirect_vectors,
+};
 use super::{Gemm, PACK_COST};
 use crate::dims::Dims;
-use crate::jit::indirect::{Indirection, MAX_VECTORS, PREFETCH_ROWS, max_vectors};
-use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
 use std::ops::Range;
 
 /// The cost of loading a vector from two addresses instead of one, in multiplications.
@@ -62,7 +64,7 @@ impl IndirectB {
         let [_, prologue] = &gemm.prologues;
         let packed =
             gemm.in_place_b_kernels.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
-        let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= max_vectors();
+        let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= max_indirect_vectors();
         if !packed || !fits || rhs.k_dims.stride().is_some() || !ascending(&rhs.outer) {
             return None;
         }
@@ -83,7 +85,7 @@ impl IndirectB {
         }
         let mut offsets = vec![0; gemm.k];
         rhs.k_dims.fill(0, &mut offsets);
-        offsets.resize(gemm.k + PREFETCH_ROWS, offsets[gemm.k - 1]);
+        offsets.resize(gemm.k + INDIRECT_PREFETCH_ROWS, offsets[gemm.k - 1]);
         offsets.iter_mut().for_each(|offset| *offset *= rhs.stored.size() as isize);
         let kinds =
             kinds.into_iter().map(|kind| PanelKind::new(blocking, kind)).collect::<Option<_>>()?;
@@ -118,12 +120,12 @@ impl IndirectB {
         let (outer, columns) = (&gemm.rhs.outer, gemm.panel_columns(&(panel..panel + 1)));
         let of_panel = split(&columns, outer.inner_extent());
         let kind = self.kinds.iter().position(|k| Some((k.columns, k.split)) == of_panel);
-        let none = [std::ptr::null(); MAX_VECTORS];
+        let none = [std::ptr::null(); MAX_INDIRECT_VECTORS];
         let mut indirect = Indirection {
             offsets: self.offsets.as_ptr(),
             rest: none,
             first: none,
-            first_lanes: [0; MAX_VECTORS],
+            first_lanes: [0; MAX_INDIRECT_VECTORS],
         };
         for (v, first) in columns.clone().step_by(LANES).enumerate() {
             outer.runs(first, LANES.min(columns.end - first), |lane, element, _| {

@@ -2,8 +2,8 @@
 //! bits.
 
 use super::CTile;
-use super::pack_avx512::lanes;
-use crate::jit::microkernel::{LANES, avx512_enabled};
+use super::microkernels::{LANES, avx512_enabled};
+use super::pack::avx512::lanes;
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;
 

@@ -1,7 +1,30 @@
-//! The micro-kernels that the tiles and panels of a blocking need.
+//! The micro-kernels that the code generator offers to this module. No other file of this module
+//! names `jit`.
+//!
+//! | micro-kernel | file of `jit` | operands |
+//! | --- | --- | --- |
+//! | [`Microkernel`] | `microkernel.rs`, `indirect.rs` | panels, or f32 and B in memory; AVX2, AVX-512 |
+//! | [`DotMicrokernel`] | `dots.rs` | rows of A and columns of B along K; AVX2, AVX-512 |
+//! | [`AmxMicrokernel`] | `amx.rs` | bfloat16 and bytes in AMX tiles |
+//! | [`VnniMicrokernel`] | `vnni.rs` | bytes, AVX-512 VNNI |
 
 use super::blocking::Blocking;
-use crate::jit::microkernel::{Function, LANES, Microkernel, MicrokernelCall, Stored};
+pub(super) use crate::jit::amx::{
+    AmxCall, AmxMicrokernel, K_BLOCK_BYTES, MICROTILE, Multiply, PANEL_BLOCK_BYTES, TILE_ROWS,
+    TileConfig,
+};
+pub(super) use crate::jit::dots::{DotCall, DotMicrokernel, columns as dot_columns};
+pub(super) use crate::jit::indirect::{
+    Indirection, MAX_VECTORS as MAX_INDIRECT_VECTORS, PREFETCH_ROWS as INDIRECT_PREFETCH_ROWS,
+    max_vectors as max_indirect_vectors,
+};
+pub(super) use crate::jit::microkernel::{
+    Function, LANES, Microkernel, MicrokernelCall, Stored, avx512_enabled,
+};
+pub(super) use crate::jit::tile_shapes::{max_mr, max_nr_vectors, reads_in_place};
+pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel, available as vnni_available};
+#[cfg(test)]
+pub(super) use crate::jit::generates;
 
 /// Micro-kernels, indexed by `[last panel][tall tile]`.
 pub(super) type Microkernels = [[Option<Function<MicrokernelCall>>; 2]; 2];

@@ -31,10 +31,6 @@ mod integers;
 mod microkernels;
 mod operand;
 mod pack;
-mod pack_avx2;
-mod pack_avx512;
-mod pack_pairs;
-mod pack_vnni;
 mod pairs;
 mod prepacked;
 mod prologue;
@@ -43,8 +39,6 @@ mod split_k;
 #[cfg(test)]
 mod tests;
 
-use crate::jit::microkernel::{Function, Stored};
-use crate::jit::tile_shapes::reads_in_place;
 use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
@@ -53,7 +47,7 @@ use blocking::Blocking;
 use dots::DotGemm;
 use girih_kernel::{Access, Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use indirect::IndirectB;
-use microkernels::{Microkernels, microkernels};
+use microkernels::{Function, Microkernels, Stored, microkernels, reads_in_place};
 use operand::{CMatrix, CTile, Operand};
 use pack::{PackBlock, pack};
 use prepacked::PrepackedB;

@@ -1,7 +1,7 @@
 //! The memory layout of the matrices of a GEMM.
 
+use super::microkernels::{LANES, Stored};
 use crate::dims::Dims;
-use crate::jit::microkernel::{LANES, Stored};
 use girih_ir::DType;
 use girih_kernel::{Access, Bindings, GemmDims, Inst, Kernel};
 use smallvec::SmallVec;

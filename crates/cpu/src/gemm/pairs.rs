@@ -3,7 +3,7 @@
 
 use super::Gemm;
 use super::blocking::Blocking;
-use crate::jit::microkernel::Stored;
+use super::microkernels::Stored;
 use std::ops::Range;
 
 /// The fewest rows for which packing B as pairs pays.

@@ -1,8 +1,8 @@
 //! Prepacked weights: a B that is the same in many runs is packed once and stored with the buffer
 //! that it was packed from.
 
+use super::microkernels::{LANES, Stored};
 use super::{Gemm, Memory};
-use crate::jit::microkernel::{LANES, Stored};
 use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};

@@ -2,8 +2,8 @@
 //! thread.
 
 use super::operand::{Operand, along};
+use crate::compiler::HostCompiler;
 use crate::dims::Dims;
-use crate::jit;
 use girih_kernel::exec::{Lines, Points};
 use girih_kernel::{Bindings, Kernel, Scratch};
 use smallvec::SmallVec;
@@ -51,7 +51,7 @@ impl Prologue {
         let along_k = k_stride == 1 && (outer != 1 || sizes[1] >= sizes[0]);
         let (line, line_stride) = if along_k { (k_stride, outer) } else { (outer, k_stride) };
         let line_stride = usize::try_from(line_stride).ok().filter(|_| line == 1)?;
-        let points = Points::compiled(map, &jit::Generator);
+        let points = Points::compiled(map, &HostCompiler);
         Some(Prologue { points, layout: layout.clone(), along_k, line_stride, sizes, ld: 0 })
     }
 

@@ -2,9 +2,9 @@
 //! the packed B for consecutive rows.
 
 use super::chunk::KBlock;
+use super::microkernels::LANES;
 use super::{CHUNK_MEMORY, CTile, Chunk, Gemm, OperandA, with_memory};
 use crate::gemm::blocking::Blocking;
-use crate::jit::microkernel::LANES;
 use girih_kernel::exec::CompiledGemm;
 use girih_kernel::{Bindings, Core, ExecError, Kernel, Prepared, Scratch};
 use smallvec::SmallVec;

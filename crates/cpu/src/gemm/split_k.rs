@@ -5,9 +5,9 @@
 //! columns were divided, a thread would read the same half of every page, which maps to half of the
 //! cache sets.)
 
+use super::microkernels::LANES;
 use super::operand::{CTile, Operand};
 use super::{Gemm, Memory};
-use crate::jit::microkernel::LANES;
 use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared};

@@ -59,42 +59,32 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
-use girih_kernel::Kernel;
-use girih_kernel::exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};
+use girih_kernel::exec::{Chain, ChainOp, Compiled};
 use girih_runtime::env::flag;
 
-/// The compiler of chains for this machine.
-pub(crate) struct Generator;
-
+/// True if chains with that op can be compiled on this machine.
 #[cfg(target_arch = "x86_64")]
-impl Compiler for Generator {
-    fn knows(&self, op: ChainOp) -> bool {
-        function::enabled() && lower::knows(op)
-    }
+pub(crate) fn knows(op: ChainOp) -> bool {
+    function::enabled() && lower::knows(op)
+}
 
-    fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
-        Some(Box::new(function::of_chain(chain, name)?))
-    }
-
-    fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
-        crate::kernel::rowwise_gemm(kernel, rows)
-    }
+/// Compiles a chain to a function, with a name for profilers; `None` if the chain exceeds the limits
+/// of the compiler.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn compile(chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
+    Some(Box::new(function::of_chain(chain, name)?))
 }
 
 /// There is no generator for other machines.
 #[cfg(not(target_arch = "x86_64"))]
-impl Compiler for Generator {
-    fn knows(&self, _: ChainOp) -> bool {
-        false
-    }
+pub(crate) fn knows(_: ChainOp) -> bool {
+    false
+}
 
-    fn compile(&self, _: &Chain, _: &str) -> Option<Box<dyn Compiled>> {
-        None
-    }
-
-    fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
-        crate::kernel::rowwise_gemm(kernel, rows)
-    }
+/// There is no generator for other machines.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn compile(_: &Chain, _: &str) -> Option<Box<dyn Compiled>> {
+    None
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -6,7 +6,7 @@ mod form;
 mod short;
 mod stream;
 
-use super::Generator;
+use crate::compiler::HostCompiler;
 use girih_ir::linalg::Alone;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{
@@ -259,7 +259,7 @@ fn outputs(
 }
 
 fn generated(kernel: &Kernel) -> Prepared {
-    Prepared::compiled(kernel, &Generator, false)
+    Prepared::compiled(kernel, &HostCompiler, false)
 }
 
 /// The code of a kernel that has a single function.
@@ -297,7 +297,7 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
         }
     });
     // As in the body of a loop, and by a single call if one suffices.
-    let often = Prepared::compiled(&maker.kernel, &Generator, true);
+    let often = Prepared::compiled(&maker.kernel, &HostCompiler, true);
     let bytes = often.workspace_bytes();
     let in_a_loop = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
         // SAFETY: as above.
@@ -336,7 +336,7 @@ fn one_point_is_a_call_of_a_function_where_it_runs_often() {
         let maker = adding(row, argument);
         check_bits(&maker, 3);
         assert_eq!(generated(&maker.kernel).functions().is_empty(), row == 1, "{}", maker.kernel);
-        let often = Prepared::compiled(&maker.kernel, &Generator, true);
+        let often = Prepared::compiled(&maker.kernel, &HostCompiler, true);
         let single = Cell::new(false);
         outputs(&maker.kernel, &maker.buffers, 3, 0, |bindings| {
             // SAFETY: the buffers have the sizes of the kernel.

@@ -3,7 +3,7 @@
 use super::{Case, Layout, layout};
 use crate::gemm::Gemm;
 use crate::gemm::amx_vnni::{AmxVnniGemm, Engine};
-use crate::jit::vnni;
+use crate::gemm::microkernels::vnni_available;
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal};
 use girih_kernel::{Bindings, Kernel, Prepared, Scratch};
@@ -79,7 +79,7 @@ fn check(case: &Case) {
     let [_, _, n, k] = case.sizes;
     let bytes = left.size() == 1 && right.size() == 1 && case.dtype.size() <= 4;
     let layout = case.layouts[0] == Layout::RowMajor && case.layouts[1] != Layout::Strided;
-    if bytes && layout && n >= 16 && k >= 64 && vnni::available() {
+    if bytes && layout && n >= 16 && k >= 64 && vnni_available() {
         for threads in 1..=2 {
             let got = run(&kernel, dtypes, sizes, Implementation::Vnni(threads));
             assert!(got == want, "vectors, {threads} threads, {case:?}");

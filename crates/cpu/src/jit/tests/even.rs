@@ -2,7 +2,7 @@
 
 use super::*;
 use girih_kernel::ReduceOp;
-use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
+use girih_kernel::exec::{Chain, ChainOp, Def};
 
 /// Sums of dense and strided loads in each dtype, and of dtypes of different sizes.
 fn sums(rows: usize, row: usize) -> Vec<Maker> {
@@ -69,7 +69,7 @@ fn nothing_is_read_beyond_the_last_element() {
     assert_eq!(unsafe { libc::mprotect(end.cast(), PAGE, libc::PROT_NONE) }, 0);
     at_each_level(|| {
         for dtype in [DType::I32, DType::I64] {
-            let function = Generator.compile(&doubled(dtype), "doubled").unwrap();
+            let function = crate::jit::compile(&doubled(dtype), "doubled").unwrap();
             for n in 1..70 {
                 let size = dtype.size();
                 let start = end.wrapping_sub((2 * n - 1) * size);

@@ -2,7 +2,7 @@
 
 use super::*;
 use girih_kernel::ReduceOp;
-use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
+use girih_kernel::exec::{Chain, ChainOp, Def};
 
 /// The memory layout of the reduced rows.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ fn no_step_reads_beyond_the_last_element() {
             .into_iter()
             .flat_map(|s| [DType::I32, DType::I64].map(|dtype| (dtype, s)))
         {
-            let function = Generator.compile(&doubled(dtype, step), "doubled").unwrap();
+            let function = crate::jit::compile(&doubled(dtype, step), "doubled").unwrap();
             for n in (1..20).chain([40, 64]) {
                 let (size, step) = (dtype.size(), step as usize);
                 let start = end.wrapping_sub(((n - 1) * step + 2) * size);
@@ -141,7 +141,7 @@ fn steps_on_avx512_are_permutations_and_of_the_rest_broadcasts() {
     }
     // The code is inspected, not run, so machines with AVX2 can check it too.
     LEVEL.set(Some(Isa::Avx512));
-    let function = Generator.compile(&doubled(DType::F32, 3), "doubled").unwrap();
+    let function = crate::jit::compile(&doubled(DType::F32, 3), "doubled").unwrap();
     let text = form::disassembly(function.code());
     LEVEL.set(None);
     // Three vectors for each of two inputs: no more than elements between the lanes.

@@ -2,7 +2,7 @@
 
 use super::super::{allocate::allocate, avx512, lower::lower};
 use super::*;
-use girih_kernel::exec::{Chain, ChainOp, Compiler, Def};
+use girih_kernel::exec::{Chain, ChainOp, Def};
 
 /// `x + y`, and `(x + y) * y` of f64.
 fn sums(dtype: DType, streamed: bool) -> Chain {
@@ -34,7 +34,7 @@ fn stores_past_the_caches_store_the_same_wherever_the_results_lie() {
                 // SAFETY: each has room for `n` elements after the offset.
                 unsafe { (*x.add(i), *y.add(i)) = (i as f32 * 0.3, 7.0 - i as f32) };
             }
-            let function = Generator.compile(&sums(DType::F32, true), "sums").unwrap();
+            let function = crate::jit::compile(&sums(DType::F32, true), "sums").unwrap();
             // SAFETY: as above; all are aligned to their elements and do not overlap.
             unsafe {
                 function.run(&[x, y, sum, product].map(|p| p.cast()), n);

@@ -1,8 +1,8 @@
 //! Packing with AVX2.
 
-use super::pack::{PackBlock, RowMajorB, element, size};
-use super::split_k::add_bits;
-use crate::jit::microkernel::LANES;
+use super::{PackBlock, RowMajorB, element, size};
+use crate::gemm::microkernels::LANES;
+use crate::gemm::split_k::add_bits;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -82,7 +82,7 @@ unsafe fn load<const S: u8>(from: *const u8) -> __m256 {
     }
 }
 
-/// Packs a block, as [`pack`](super::pack::pack).
+/// Packs a block, as [`pack`](super::pack).
 ///
 /// # Safety
 /// As there; the machine has AVX2, FMA and F16C.
@@ -346,7 +346,7 @@ pub(super) fn transpose(rows: &mut [__m256; WIDTH]) {
     }
 }
 
-/// As [`super::pack::add_lanes`], in the same order as AVX-512.
+/// As [`super::add_lanes`], in the same order as AVX-512.
 ///
 /// # Safety
 /// As there; the machine has AVX2.

@@ -1,7 +1,7 @@
 //! Packing with AVX-512.
 
-use super::pack::{PackBlock, RowMajorB, size};
-use crate::jit::microkernel::LANES;
+use super::{PackBlock, RowMajorB, size};
+use crate::gemm::microkernels::LANES;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub(super) unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
 }
 
 /// The mask of the first `n` lanes.
-pub(super) fn lanes(n: usize) -> u16 {
+pub(in crate::gemm) fn lanes(n: usize) -> u16 {
     ((1u32 << n.min(LANES)) - 1) as u16
 }
 
@@ -69,7 +69,7 @@ unsafe fn load<const S: u8>(from: *const u8, mask: u16) -> __m512 {
     }
 }
 
-/// Packs a block, as [`pack`](super::pack::pack).
+/// Packs a block, as [`pack`](super::pack).
 ///
 /// # Safety
 /// As there; the machine has AVX-512 F, BW and VL.
@@ -313,7 +313,7 @@ pub(super) fn transpose(rows: &mut [__m512; LANES]) {
     }
 }
 
-/// As [`super::pack::add_lanes`].
+/// As [`super::add_lanes`].
 ///
 /// # Safety
 /// As there; the machine has AVX-512 F.

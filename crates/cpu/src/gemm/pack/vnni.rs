@@ -2,13 +2,13 @@
 //! tile holds, for each column, a pair of 16-bit words or a group of four bytes that are
 //! consecutive along K; zeros fill the panel beyond the operand.
 
-use super::pack_avx512::transpose;
-use crate::jit::amx::{K_BLOCK_BYTES, MICROTILE, PANEL_BLOCK_BYTES, TILE_ROWS};
+use super::avx512::transpose;
+use crate::gemm::microkernels::{K_BLOCK_BYTES, MICROTILE, PANEL_BLOCK_BYTES, TILE_ROWS};
 use std::arch::x86_64::*;
 
 /// The order of the elements of B in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(in crate::gemm) enum Layout {
     /// Row-major.
     RowMajor,
     /// Column-major.
@@ -17,7 +17,7 @@ pub(super) enum Layout {
 
 /// Some columns of B.
 #[derive(Clone, Copy)]
-pub(super) struct ColumnsOfB {
+pub(in crate::gemm) struct ColumnsOfB {
     /// The first element, and bytes to the next row (row-major) or column (column-major).
     pub start: *const u8,
     pub ldb: isize,

@@ -1,9 +1,13 @@
 //! Packing: copies a block of an operand as f32 or 32-bit integers, in the order in which the
 //! micro-kernels read it.
 
-use super::{pack_avx2, pack_avx512, pack_pairs};
+mod avx2;
+pub(super) mod avx512;
+mod pairs;
+pub(super) mod vnni;
+
 use crate::dims::Dims;
-use crate::jit::microkernel::{LANES, Stored, avx512_enabled};
+use crate::gemm::microkernels::{LANES, Stored, avx512_enabled};
 use half::{bf16, f16};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
@@ -61,7 +65,7 @@ pub(super) unsafe fn pack(block: &PackBlock<'_>, to: *mut f32, width: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         if block.pairs {
-            return pack_pairs::pack(block, to.cast(), width);
+            return pairs::pack(block, to.cast(), width);
         }
         by_stored!(block.stored, pack_as(block, to, width))
     }
@@ -73,9 +77,9 @@ unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize
     // SAFETY: the caller's promise.
     unsafe {
         if avx512_enabled() {
-            pack_avx512::pack_as::<S>(block, to, width);
+            avx512::pack_as::<S>(block, to, width);
         } else {
-            pack_avx2::pack_as::<S>(block, to, width);
+            avx2::pack_as::<S>(block, to, width);
         }
     }
 }
@@ -105,7 +109,7 @@ impl RowMajorB {
         // SAFETY: the caller's promise.
         unsafe {
             if self.pairs {
-                return pack_pairs::pack_rows(self, to.cast());
+                return pairs::pack_rows(self, to.cast());
             }
             by_stored!(self.stored, rows_as(self, to))
         }
@@ -129,9 +133,9 @@ unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         if avx512_enabled() {
-            pack_avx512::rows_as::<S>(rows, to);
+            avx512::rows_as::<S>(rows, to);
         } else {
-            pack_avx2::rows_as::<S>(rows, to);
+            avx2::rows_as::<S>(rows, to);
         }
     }
 }
@@ -174,9 +178,9 @@ pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: b
     // SAFETY: the caller's promise.
     unsafe {
         if avx512_enabled() {
-            pack_avx512::add_lanes(chains, sums, integers);
+            avx512::add_lanes(chains, sums, integers);
         } else {
-            pack_avx2::add_lanes(chains, sums, integers);
+            avx2::add_lanes(chains, sums, integers);
         }
     }
 }
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn parts_of_any_strides_are_packed_in_order_with_zeros_to_the_width() {
-        if !crate::jit::generates() {
+        if !crate::gemm::microkernels::generates() {
             return;
         }
         let data: Vec<f32> = (0..40_000).map(|i| (i % 251) as f32).collect();
@@ -258,7 +262,7 @@ mod tests {
 
     #[test]
     fn pairs_of_any_strides_are_packed_in_order_with_zeros_to_the_width() {
-        if !crate::jit::generates() {
+        if !crate::gemm::microkernels::generates() {
             return;
         }
         let bytes: Vec<u8> = (0..40_000).map(|i| (i * 7 % 256) as u8).collect();

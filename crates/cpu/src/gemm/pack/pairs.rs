@@ -1,9 +1,9 @@
 //! Packing of short integers as pairs along K, with AVX2. One instruction multiplies two pairs and
 //! adds the products (`vpmaddwd`), modulo 2^32.
 
-use super::pack::{PackBlock, RowMajorB};
-use super::pack_avx2::{WIDTH, store, transpose};
-use crate::jit::microkernel::{LANES, Stored};
+use super::avx2::{WIDTH, store, transpose};
+use super::{PackBlock, RowMajorB};
+use crate::gemm::microkernels::{LANES, Stored};
 use std::arch::x86_64::*;
 
 /// A short integer in memory.
@@ -55,7 +55,7 @@ short! {
         |from: *const i16| _mm_loadu_si128(from.cast());
 }
 
-/// Packs a block, as [`pack`](super::pack::pack).
+/// Packs a block, as [`pack`](super::pack).
 ///
 /// # Safety
 /// As there; the machine has AVX2.

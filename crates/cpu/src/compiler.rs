@@ -1,0 +1,23 @@
+//! The compiler that the executor of `girih-kernel` calls on the host: `jit` compiles chains of
+//! loops, and `gemm` the GEMMs of kernels over rows.
+
+use crate::{jit, kernel};
+use girih_kernel::Kernel;
+use girih_kernel::exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};
+
+/// The compiler for this machine.
+pub(crate) struct HostCompiler;
+
+impl Compiler for HostCompiler {
+    fn knows(&self, op: ChainOp) -> bool {
+        jit::knows(op)
+    }
+
+    fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
+        jit::compile(chain, name)
+    }
+
+    fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {
+        kernel::rowwise_gemm(kernel, rows)
+    }
+}
