@@ -46,11 +46,6 @@ impl Dims {
         self.0.last().map_or(1, |d| d.0)
     }
 
-    /// The number of indices.
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|d| d.0).product()
-    }
-
     /// True if consecutive indices are closer in memory than those of the other dimensions, or
     /// equally close and in longer runs.
     pub fn is_denser_than(&self, other: &Dims) -> bool {

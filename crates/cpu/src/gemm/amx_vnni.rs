@@ -4,12 +4,15 @@
 //! A is read in memory unless K does not fill whole blocks; B is packed into panels. The order in
 //! which an element's sum is accumulated does not depend on the blocking.
 
+use super::memory::{CHUNK, SharedMemory, WHOLE_A};
 use super::microkernels::{
     AmxCall, AmxMicrokernel, Function, K_BLOCK_BYTES, MICROTILE, Multiply, Stored, TILE_ROWS,
-    TileConfig, VNNI_MR, VnniMicrokernel, vnni_available,
+    TileConfig, VNNI_MR, VnniMicrokernel,
 };
+use super::operand::CTile;
 use super::pack::vnni::{ColumnsOfB, Layout};
-use super::{CHUNK_MEMORY as MEMORY, CTile, Gemm, Memory, OperandBlock, PACKED_A};
+use super::problem::{CBlock, Problem};
+use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
@@ -17,8 +20,6 @@ use std::ops::Range;
 
 /// The most rows of a chunk.
 const MAX_MC: usize = 512;
-/// The fewest bytes of K for which AMX pays.
-const MIN_K_BYTES: usize = 128;
 /// Multiplications that a chunk should have: about ten microseconds.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 22;
 /// Bytes of the panels that are packed before all rows use them; they stay in the L2 cache.
@@ -40,6 +41,7 @@ pub(super) enum Engine {
 
 /// The micro-kernels of a GEMM on AMX or VNNI, and its blocking.
 pub(super) struct AmxVnniGemm {
+    pub problem: Problem,
     /// Rows of a call of `tall`; `short` computes the remaining rows, and is `None` if there are
     /// none.
     mr: usize,
@@ -56,13 +58,6 @@ pub(super) struct AmxVnniGemm {
     nc: usize,
 }
 
-/// A range of rows and columns of one GEMM of the batch.
-struct CBlock {
-    batch: usize,
-    rows: Range<usize>,
-    columns: Range<usize>,
-}
-
 /// Rows of A: the address of the first one, and bytes to the next.
 #[derive(Clone, Copy)]
 struct RowsOfA {
@@ -71,31 +66,17 @@ struct RowsOfA {
 }
 
 impl AmxVnniGemm {
-    /// `None` for other operands and machines.
-    pub fn new(gemm: &Gemm) -> Option<AmxVnniGemm> {
-        let multiply = Multiply::of(gemm.lhs.stored, gemm.rhs.stored)?;
-        let engine = match multiply {
-            _ if multiply.available() => Engine::Amx,
-            Multiply::Bytes(..) if vnni_available() => Engine::Vnni,
-            _ => return None,
+    /// `None` if code cannot be generated. The operands must be such as
+    /// [`engine()`](super::plan::engine) accepts, and the machine must have the engine.
+    pub fn new(problem: Problem, engine: Engine) -> Option<AmxVnniGemm> {
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let (a, b) = (problem.a.in_memory(), problem.b.in_memory());
+        let multiply = Multiply::of(a.stored, b.stored)?;
+        let layout = match b.outer.stride() {
+            Some(1) => Layout::RowMajor,
+            _ => Layout::ColumnMajor,
         };
-        AmxVnniGemm::with(gemm, engine)
-    }
-
-    /// Chooses the engine `engine`, which the machine must have.
-    pub fn with(gemm: &Gemm, engine: Engine) -> Option<AmxVnniGemm> {
-        let (lhs, rhs, [m, n, k]) = (&gemm.lhs, &gemm.rhs, [gemm.m, gemm.n, gemm.k]);
-        let multiply = Multiply::of(lhs.stored, rhs.stored)?;
-        let layout = match (rhs.k_dims.stride(), rhs.outer.stride()) {
-            (Some(_), Some(1)) => Layout::RowMajor,
-            (Some(1), Some(_)) => Layout::ColumnMajor,
-            _ => return None,
-        };
-        let regular = lhs.k_dims.stride() == Some(1) && lhs.outer.stride().is_some();
-        let element_bytes = lhs.stored.size();
-        if !(regular && pays(multiply, m, n, k * element_bytes)) {
-            return None;
-        }
+        let (element_bytes, signed) = (a.stored.size(), a.stored == Stored::I8);
         let mc = m.div_ceil(m.div_ceil(MAX_MC)).next_multiple_of(MICROTILE);
         // A part of few rows mostly spends its time packing columns.
         let wanted_chunks =
@@ -104,7 +85,6 @@ impl AmxVnniGemm {
         let nc =
             n.div_ceil(wanted_chunks).next_multiple_of(ColumnsOfB::per_cache_line(element_bytes));
         let mr = if engine == Engine::Amx { MICROTILE } else { VNNI_MR };
-        let signed = lhs.stored == Stored::I8;
         let of = |tall: bool| match engine {
             Engine::Amx => AmxMicrokernel { multiply, tall }.compile(),
             Engine::Vnni => {
@@ -114,9 +94,10 @@ impl AmxVnniGemm {
         let tall = if m >= mr { Some(of(true)?) } else { None };
         let short = if m.is_multiple_of(mr) { None } else { Some(of(false)?) };
         let flipped = if signed { -128 } else { 128 };
-        let compensation = if lhs.stored == rhs.stored { flipped } else { 0 };
+        let compensation = if a.stored == b.stored { flipped } else { 0 };
         let compensation = (engine == Engine::Vnni).then_some(compensation);
-        Some(AmxVnniGemm { mr, tall, short, compensation, element_bytes, layout, mc, nc })
+        let problem = problem.with_a_ld(padded_row_bytes(k, element_bytes) / element_bytes);
+        Some(AmxVnniGemm { problem, mr, tall, short, compensation, element_bytes, layout, mc, nc })
     }
 
     /// The decisions, as text for the dump.
@@ -137,29 +118,33 @@ impl AmxVnniGemm {
         self.tall.iter().chain(&self.short)
     }
 
-    /// Runs the GEMM and the kernel's epilogue.
+    /// Rough time on one core in nanoseconds, without these instructions.
+    pub fn cost_ns(&self) -> u64 {
+        self.problem.cost_ns(self.problem.k, self.problem.m)
+    }
+
+    /// Runs the GEMM and the epilogue of its kernel.
     ///
     /// # Safety
-    /// As [`Gemm::run`].
+    /// As [`Gemm::run`](super::Gemm::run).
     pub unsafe fn run(
         &self,
-        gemm: &Gemm,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let (m, n) = (gemm.m, gemm.n);
+        let (m, n) = (self.problem.m, self.problem.n);
         let (m_chunks, n_chunks) = (m.div_ceil(self.mc), n.div_ceil(self.nc));
-        let bytes = match gemm.prologues[0] {
-            Some(_) => gemm.batches * m * self.padded_row_bytes(gemm),
+        let bytes = match self.problem.a.prologue() {
+            Some(_) => self.problem.batches * m * self.padded_row_bytes(),
             None => 0,
         };
-        with_memory(&PACKED_A, bytes, |a| {
-            let (a, thread_bindings) = (Memory(a as *mut f32), SharedBindings(*bindings));
+        with_memory(&WHOLE_A, bytes, |a| {
+            let (a, thread_bindings) = (SharedMemory(a as *mut f32), SharedBindings(*bindings));
             // SAFETY: the caller's promise; the memory has room for all rows.
-            unsafe { self.fill_a(gemm, a, bindings, pool)? };
-            let cost_ns = gemm.cost_ns() / 4;
-            pool.run(gemm.batches * m_chunks * n_chunks, cost_ns, &|i, scratch| {
+            unsafe { self.fill_a(a, bindings, pool)? };
+            let cost_ns = self.cost_ns() / 4;
+            pool.run(self.problem.batches * m_chunks * n_chunks, cost_ns, &|i, scratch| {
                 let (row, column) = (i / n_chunks % m_chunks * self.mc, i % n_chunks * self.nc);
                 let c_block = CBlock {
                     batch: i / (m_chunks * n_chunks),
@@ -167,9 +152,7 @@ impl AmxVnniGemm {
                     columns: column..(column + self.nc).min(n),
                 };
                 // SAFETY: the caller's promise; parts do not overlap.
-                unsafe {
-                    self.run_block(gemm, prepared, &c_block, a, thread_bindings.get(), scratch)
-                }
+                unsafe { self.run_block(prepared, &c_block, a, thread_bindings.get(), scratch) }
             })
         })
     }
@@ -177,102 +160,107 @@ impl AmxVnniGemm {
     /// Computes all rows of A if A has a prologue, each padded with zeros to whole blocks.
     ///
     /// # Safety
-    /// As [`Gemm::run`]; the memory has room for them.
+    /// As [`AmxVnniGemm::run`]; the memory has room for them.
     unsafe fn fill_a(
         &self,
-        gemm: &Gemm,
-        to: Memory,
+        to: SharedMemory,
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let Some(prologue) = &gemm.prologues[0] else { return Ok(()) };
-        let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
-        let row_blocks = gemm.m.div_ceil(PROLOGUE_ROWS);
+        let Problem { batches, m, k, .. } = self.problem;
+        let Some(prologue) = self.problem.a.prologue() else { return Ok(()) };
+        let (bytes, taken) = (self.padded_row_bytes(), k * self.element_bytes);
+        let row_blocks = m.div_ceil(PROLOGUE_ROWS);
         let thread_bindings = SharedBindings(*bindings);
-        let cost_ns = (gemm.batches * gemm.m * gemm.k / 4) as u64;
-        pool.run(gemm.batches * row_blocks, cost_ns, &|i, scratch| {
+        let cost_ns = (batches * m * k / 4) as u64;
+        pool.run(batches * row_blocks, cost_ns, &|i, scratch| {
             let (batch, row) = (i / row_blocks, i % row_blocks * PROLOGUE_ROWS);
-            let rows = row..(row + PROLOGUE_ROWS).min(gemm.m);
-            let to = (to.get() as *mut u8).wrapping_add((batch * gemm.m + row) * bytes);
-            // SAFETY: the caller's promise; the pieces have different rows.
+            let rows = row..(row + PROLOGUE_ROWS).min(m);
+            let to = (to.get() as *mut u8).wrapping_add((batch * m + row) * bytes);
+            // SAFETY: the caller's promise; tasks have different rows.
             unsafe {
                 for i in 0..rows.len() {
                     to.add(i * bytes + taken).write_bytes(0, bytes - taken);
                 }
-                let block = OperandBlock { batch, outer: rows, k_range: 0..gemm.k };
-                prologue.fill(&block, &gemm.batch, to, thread_bindings.get(), scratch);
+                let block = OperandBlock { batch, outer: rows, k_range: 0..k };
+                prologue.fill(&block, &self.problem.batch, to, thread_bindings.get(), scratch);
             }
             Ok(())
         })
     }
 
     /// # Safety
-    /// As [`Gemm::run`]; no other thread has a part that overlaps this one.
+    /// As [`AmxVnniGemm::run`]; no other thread has a part that overlaps this one.
     unsafe fn run_block(
         &self,
-        gemm: &Gemm,
         prepared: &Prepared,
         c_block: &CBlock,
-        prologue: Memory,
+        whole_a: SharedMemory,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (rows, k_bytes) = (c_block.rows.len(), self.padded_row_bytes(gemm));
+        let problem = &self.problem;
+        let (rows, k_bytes) = (c_block.rows.len(), self.padded_row_bytes());
         let columns = c_block.columns.len().next_multiple_of(MICROTILE);
         let packed_columns = self.packed_columns(k_bytes).min(columns);
-        let here = self.reads_a_in_place(gemm) || gemm.prologues[0].is_some();
-        let packed = if here { 0 } else { rows * k_bytes };
-        let out = gemm.c_in_place.as_ref().filter(|_| columns == c_block.columns.len());
+        let in_place = self.reads_a_in_place() || problem.a.prologue().is_some();
+        let packed = if in_place { 0 } else { rows * k_bytes };
+        let whole_panels = columns == c_block.columns.len();
+        let out = problem.c_tile(c_block, bindings).filter(|_| whole_panels);
         let sums = if out.is_some() { 0 } else { rows * columns * 4 };
-        let computed =
-            gemm.prologues[1].as_ref().map_or(0, |prologue| prologue.bytes(packed_columns, gemm.k));
+        let computed = problem.b.block_bytes(packed_columns, problem.k);
         let sizes =
             [packed_columns * k_bytes, packed.next_multiple_of(K_BLOCK_BYTES), sums, computed];
-        with_memory(&MEMORY, sizes.iter().sum(), |panels| {
+        with_memory(&CHUNK, sizes.iter().sum(), |panels| {
             let a = panels.wrapping_add(sizes[0]);
             let start = a.wrapping_add(sizes[1]) as *mut f32;
             let computed = a.wrapping_add(sizes[1] + sizes[2]);
-            let (row, column) = (c_block.rows.start, c_block.columns.start);
-            let c = match out {
-                Some(matrix) => matrix.tile(bindings, &gemm.batch, c_block.batch, row, column),
-                None => CTile { start, ldc: columns as isize },
-            };
+            let c = out.unwrap_or(CTile { start, ldc: columns as isize });
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                let a = match gemm.prologues[0] {
+                let a = match problem.a.prologue() {
                     Some(_) => {
-                        let before = (c_block.batch * gemm.m + row) * k_bytes;
-                        let start = (prologue.get() as *const u8).wrapping_add(before);
+                        let before = (c_block.batch * problem.m + c_block.rows.start) * k_bytes;
+                        let start = (whole_a.get() as *const u8).wrapping_add(before);
                         RowsOfA { start, lda: k_bytes as isize }
                     }
-                    None => self.rows_of_a(gemm, c_block, a, bindings),
+                    None => self.rows_of_a(c_block, a, bindings),
                 };
                 if let Some(factor) = self.compensation {
-                    let signed = gemm.lhs.stored == Stored::I8;
-                    compensate(a, signed, (rows, gemm.k), factor, (c, columns));
+                    let signed = problem.a.in_memory().stored == Stored::I8;
+                    compensate(a, signed, (rows, problem.k), factor, (c, columns));
                 }
                 for first in c_block.columns.clone().step_by(packed_columns) {
                     let some = first..c_block.columns.end.min(first + packed_columns);
                     let count = some.len().div_ceil(MICROTILE);
-                    let (outer, k_range) = (some.clone(), 0..gemm.k);
+                    let (outer, k_range) = (some.clone(), 0..problem.k);
                     let b_block = OperandBlock { batch: c_block.batch, outer, k_range };
-                    let start = gemm.b_start(&b_block, computed, bindings, scratch);
-                    self.columns_of_b(gemm, start, some).pack(panels);
-                    if self.compensation.is_some_and(|factor| factor != 0) {
-                        let bytes = std::slice::from_raw_parts_mut(panels, sizes[0]);
-                        bytes.iter_mut().for_each(|byte| *byte ^= 0x80);
-                    }
-                    let start = c.start.wrapping_add(first - column);
+                    let (b, extents) = (&problem.b, &problem.batch);
+                    let start = b.start(&b_block, extents, computed, bindings, scratch);
+                    self.pack_b(start, some, std::slice::from_raw_parts_mut(panels, sizes[0]));
+                    let start = c.start.wrapping_add(first - c_block.columns.start);
                     let c = CTile { start, ..c };
                     self.run_microkernel(rows, k_bytes / K_BLOCK_BYTES, a, (panels, count), c);
                 }
-                if out.is_some() {
-                    return Ok(());
+                match out {
+                    Some(_) => Ok(()),
+                    None => problem.run_epilogue(prepared, c_block, c, bindings, scratch),
                 }
-                let place = (c_block.batch, c_block.rows.clone(), c_block.columns.clone());
-                gemm.run_epilogue(prepared, place, c, bindings, scratch)
             }
         })
+    }
+
+    /// Packs some columns of a B that begins at `start`, with the highest bits flipped if the engine
+    /// needs it.
+    ///
+    /// # Safety
+    /// As [`ColumnsOfB::pack`].
+    unsafe fn pack_b(&self, start: *const u8, columns: Range<usize>, panels: &mut [u8]) {
+        // SAFETY: the promise of the caller.
+        unsafe { self.columns_of_b(start, columns).pack(panels.as_mut_ptr()) };
+        if self.compensation.is_some_and(|factor| factor != 0) {
+            panels.iter_mut().for_each(|byte| *byte ^= 0x80);
+        }
     }
 
     /// Columns of the panels that are packed before all rows use them.
@@ -282,39 +270,29 @@ impl AmxVnniGemm {
     }
 
     /// Bytes of a row of A, padded to whole blocks.
-    fn padded_row_bytes(&self, gemm: &Gemm) -> usize {
-        (gemm.k * self.element_bytes).next_multiple_of(K_BLOCK_BYTES)
+    fn padded_row_bytes(&self) -> usize {
+        padded_row_bytes(self.problem.k, self.element_bytes)
     }
 
     /// True if A is read in memory, because K fills whole blocks.
-    fn reads_a_in_place(&self, gemm: &Gemm) -> bool {
-        self.padded_row_bytes(gemm) == gemm.k * self.element_bytes
-    }
-
-    /// Elements between rows of A, if A has a prologue.
-    pub fn prologue_ld(&self, gemm: &Gemm) -> usize {
-        self.padded_row_bytes(gemm) / self.element_bytes
+    fn reads_a_in_place(&self) -> bool {
+        self.padded_row_bytes() == self.problem.k * self.element_bytes
     }
 
     /// A part's rows of A: in memory, or copied with zeros up to whole blocks.
     ///
     /// # Safety
     /// As [`AmxVnniGemm::run_block`]; `to` has room for them unless they are read in place.
-    unsafe fn rows_of_a(
-        &self,
-        gemm: &Gemm,
-        c_block: &CBlock,
-        to: *mut u8,
-        bindings: &Bindings<'_>,
-    ) -> RowsOfA {
-        let step = gemm.lhs.outer.stride().expect("checked when the GEMM was compiled")
-            * self.element_bytes as isize;
-        let start = gemm.lhs.start(bindings, &gemm.batch, c_block.batch);
+    unsafe fn rows_of_a(&self, c_block: &CBlock, to: *mut u8, bindings: &Bindings<'_>) -> RowsOfA {
+        let a = self.problem.a.in_memory();
+        let step =
+            a.outer.stride().expect("a condition of the engine") * self.element_bytes as isize;
+        let start = a.start(bindings, &self.problem.batch, c_block.batch);
         let start = start.wrapping_offset(c_block.rows.start as isize * step);
-        if self.reads_a_in_place(gemm) {
+        if self.reads_a_in_place() {
             return RowsOfA { start, lda: step };
         }
-        let (bytes, taken) = (self.padded_row_bytes(gemm), gemm.k * self.element_bytes);
+        let (bytes, taken) = (self.padded_row_bytes(), self.problem.k * self.element_bytes);
         for i in 0..c_block.rows.len() {
             // SAFETY: the caller's promise; rows do not overlap.
             unsafe {
@@ -327,14 +305,14 @@ impl AmxVnniGemm {
     }
 
     /// Some columns of a B that begins at `start`.
-    fn columns_of_b(&self, gemm: &Gemm, start: *const u8, columns: Range<usize>) -> ColumnsOfB {
-        let (rhs, size) = (&gemm.rhs, self.element_bytes as isize);
-        let along = if self.layout == Layout::RowMajor { &rhs.k_dims } else { &rhs.outer };
-        let step = along.stride().expect("checked when the GEMM was compiled") * size;
+    fn columns_of_b(&self, start: *const u8, columns: Range<usize>) -> ColumnsOfB {
+        let (b, size) = (self.problem.b.packed_from(), self.element_bytes as isize);
+        let along = if self.layout == Layout::RowMajor { &b.k_dims } else { &b.outer };
+        let step = along.stride().expect("a condition of the engine") * size;
         let next = if self.layout == Layout::RowMajor { size } else { step };
         let start = start.wrapping_offset(columns.start as isize * next);
-        let (element_bytes, layout) = (self.element_bytes, self.layout);
-        ColumnsOfB { start, ldb: step, layout, element_bytes, columns: columns.len(), k: gemm.k }
+        let (element_bytes, layout, k) = (self.element_bytes, self.layout, self.problem.k);
+        ColumnsOfB { start, ldb: step, layout, element_bytes, columns: columns.len(), k }
     }
 
     /// Multiplies all rows of a part by packed panels.
@@ -407,12 +385,7 @@ unsafe fn compensate(
     }
 }
 
-/// True if packing pays for a GEMM of m rows, n columns and `k_range` bytes of K.
-fn pays(multiply: Multiply, m: usize, n: usize, k_range: usize) -> bool {
-    match multiply {
-        Multiply::BF16 => {
-            m >= TILE_ROWS && n >= MICROTILE && (MIN_K_BYTES..128 * MIN_K_BYTES).contains(&k_range)
-        }
-        Multiply::Bytes(..) => n >= TILE_ROWS && 2 * k_range >= MIN_K_BYTES,
-    }
+/// Bytes of `k` elements of a row of A, padded to whole blocks.
+fn padded_row_bytes(k: usize, element_bytes: usize) -> usize {
+    (k * element_bytes).next_multiple_of(K_BLOCK_BYTES)
 }

@@ -5,6 +5,7 @@
 use super::microkernels::{LANES, avx512_enabled, max_mr, max_nr_vectors};
 use girih_kernel::tuning::machine;
 use girih_sync::OnceLock;
+use std::ops::Range;
 
 /// Multiplications that a chunk should have: about ten microseconds.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 20;
@@ -56,12 +57,12 @@ fn processors() -> usize {
     (*PROCESSORS.get_or_init(count)).max(2)
 }
 
-/// The most chunks that parallelism asks for.
+/// The most chunks for parallelism.
 fn max_chunks() -> usize {
     MAX_CHUNKS_PER_PROCESSOR * processors()
 }
 
-/// The number of chunks, made even so that two, four, ... threads have equal work, but at most
+/// The number of chunks, rounded to an even number so that two, four, ... threads have equal work, but at most
 /// `wanted_chunks`.
 fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
     if chunks > 1 { chunks.next_multiple_of(2).min(wanted_chunks) } else { 1 }
@@ -180,6 +181,21 @@ impl Blocking {
     /// Rows of a tile.
     pub fn tile_rows(&self, tile: usize) -> usize {
         self.mr + (tile < self.taller) as usize
+    }
+
+    /// The columns of some panels, of `n` columns in all.
+    pub fn columns(&self, panels: &Range<usize>, n: usize) -> Range<usize> {
+        panels.start * self.nr()..(panels.end * self.nr()).min(n)
+    }
+
+    /// The rows of some tiles.
+    pub fn rows(&self, tiles: &Range<usize>) -> Range<usize> {
+        self.tile_start(tiles.start)..self.tile_start(tiles.end)
+    }
+
+    /// Columns of a packed panel: those of the panel, padded to whole vectors.
+    pub fn padded_columns(&self, panel: usize, n: usize) -> usize {
+        self.columns(&(panel..panel + 1), n).len().next_multiple_of(LANES)
     }
 
     /// Columns of a panel except the last (nr).

@@ -2,22 +2,77 @@
 //! results.
 
 use super::indirect::PanelAddresses;
+use super::memory::{CHUNK, SharedMemory};
 use super::microkernels::{LANES, MicrokernelCall};
 use super::operand::CTile;
-use super::pack::{PackBlock, RowMajorB, pack};
-use super::{
-    CHUNK_MEMORY, Chunk, EPILOGUE_ELEMENTS, Gemm, Memory, OperandA, OperandBlock, PREFETCH_ROWS,
-    PackedOperands, PrepackedB, integers,
-};
+use super::plan::{BlockedGemm, ReadA, ReadB};
+use super::prepacked::PrepackedB;
+use super::problem::CBlock;
+use super::prologue::OperandBlock;
 use crate::kernel::with_memory;
-use girih_kernel::{Bindings, BodyPart, ExecError, Prepared, Scratch};
-use smallvec::SmallVec;
+use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::Cell;
 use std::ops::Range;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
+/// Elements of a GEMM's result that are computed before the epilogue reads them.
+const EPILOGUE_ELEMENTS: usize = 1 << 12;
+/// The prefetch distance in rows of B, if a tile reads B in memory.
+const PREFETCH_ROWS: isize = 10;
+
+/// The work of one task: a split-K part of one GEMM of the batch, its row tiles and its panels.
+pub(super) struct Chunk {
+    pub batch: usize,
+    pub part: usize,
+    pub tiles: Range<usize>,
+    pub panels: Range<usize>,
+}
+
+/// Where the tiles of a block of K find A.
+#[derive(Clone, Copy)]
+pub(super) enum BlockA {
+    /// Packed from row `row` and index `k` of the K dimension on; each tile has `depth` indices.
+    Packed { start: *const f32, row: usize, k: usize, depth: usize },
+    /// In memory: its first row, and bytes between rows.
+    InPlace { start: *const u8, lda: isize },
+}
+
+impl BlockA {
+    /// The address of a tile of `rows` rows at the index `index` of K, and bytes between its rows.
+    fn tile(&self, first: usize, rows: usize, index: usize) -> (*const f32, isize) {
+        match *self {
+            BlockA::Packed { start, row, k, depth } => {
+                (start.wrapping_add((first - row) * depth + (index - k) * rows), 0)
+            }
+            BlockA::InPlace { start, lda } => {
+                let row = start.wrapping_offset(first as isize * lda);
+                (row.cast::<f32>().wrapping_add(index), lda)
+            }
+        }
+    }
+}
+
+// SAFETY: the operand is complete before threads share the pointer, and is only read then.
+unsafe impl Sync for BlockA {}
+
+/// Where the tiles of a block of K find B.
+#[derive(Clone, Copy)]
+pub(super) enum BlockB {
+    /// In memory or in a block that a prologue computed: the address at which B begins. The
+    /// strategy packs it from there, or reads it there.
+    Unpacked(*const u8),
+    /// In panels that an earlier run packed.
+    Prepacked(PrepackedB),
+}
+
+/// The operands that are packed before all chunks run.
+#[derive(Clone, Copy)]
+pub(super) struct PackedOperands {
+    pub a: Option<BlockA>,
+    pub b: Option<PrepackedB>,
+}
 
 /// The operands of one block of K of a chunk.
 pub(super) struct KBlock<'a> {
@@ -25,20 +80,55 @@ pub(super) struct KBlock<'a> {
     pub k_range: Range<usize>,
     /// The end of the chunk's range of K.
     pub k_end: usize,
-    /// The first element of B in the chunk's entry of the batch.
-    pub b_start: *const u8,
-    pub a: OperandA,
+    pub a: BlockA,
+    pub b: BlockB,
     /// The packed panels of a slab.
     pub panels: *mut f32,
-    /// Prepacked B, if there is one; no slab is packed then.
-    pub prepacked_b: Option<PrepackedB>,
     /// The addresses of the last panel's vectors, if B is read through an indirection.
     pub addresses: Cell<Option<PanelAddresses>>,
 }
 
+/// When the epilogue of a chunk runs.
+#[derive(Clone, Copy, PartialEq)]
+enum Epilogue {
+    /// In no chunk: the kernel has no epilogue, or it runs on the sum of the parts of split-K.
+    Never,
+    /// On the whole chunk, after the last block of K.
+    AfterChunk,
+    /// On so many row tiles at a time, while their results are in the L1 cache: one block of K
+    /// completes their sums.
+    ByTiles(usize),
+}
+
+/// The memory of a chunk.
+struct ChunkMemory {
+    /// The packed panels of a slab of B.
+    panels: *mut f32,
+    /// A block of K of the packed rows of A.
+    packed_a: *mut f32,
+    /// The part of C that the epilogue reads.
+    sums: *mut f32,
+    /// The block of B that a prologue computes.
+    b_block: *mut u8,
+}
+
+impl ChunkMemory {
+    /// Calls `f` with memory for so many elements of each.
+    fn with<R>(elements: [usize; 4], f: impl FnOnce(ChunkMemory) -> R) -> R {
+        let elements = elements.map(|n| n.next_multiple_of(LANES));
+        with_memory(&CHUNK, elements.iter().sum::<usize>() * 4, |memory| {
+            let panels = memory as *mut f32;
+            let packed_a = panels.wrapping_add(elements[0]);
+            let sums = packed_a.wrapping_add(elements[1]);
+            let b_block = sums.wrapping_add(elements[2]) as *mut u8;
+            f(ChunkMemory { panels, packed_a, sums, b_block })
+        })
+    }
+}
+
 /// Prefetches the part of the result below a tile, which the next tile adds to, into the L2 cache:
-/// the hardware prefetcher does not follow the short rows of tiles, and rows that are a page apart
-/// map to one set of the L1 cache.
+/// the hardware prefetcher does not follow the short rows of tiles, and rows that are a page from
+/// each other map to one set of the L1 cache.
 fn prefetch_below(tile: CTile, rows: usize, columns: usize) {
     for row in rows..2 * rows {
         let first = tile.start.wrapping_offset(row as isize * tile.ldc);
@@ -49,133 +139,171 @@ fn prefetch_below(tile: CTile, rows: usize, columns: usize) {
     }
 }
 
-impl Gemm {
+impl BlockedGemm {
+    /// Runs one chunk. A partial result of split-K goes to `partial_results`.
+    ///
     /// # Safety
-    /// As [`Gemm::run_chunks`]; no other thread has a chunk that overlaps this one.
+    /// As [`BlockedGemm::run`]; no other thread has a chunk that overlaps this one.
     pub(super) unsafe fn run_chunk(
         &self,
         prepared: &Prepared,
         chunk: &Chunk,
+        packed: PackedOperands,
+        partial_results: Option<SharedMemory>,
         bindings: &Bindings<'_>,
-        PackedOperands { a, b }: PackedOperands,
-        partial_results: Memory,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let blocking = &self.blocking;
-        let (rows, columns) = (self.chunk_rows(&chunk.tiles), self.panel_columns(&chunk.panels));
-        let epilogue = self.c_in_place.is_none() && blocking.split_k == 1;
-        let of_tile = blocking.tile_rows(0) * blocking.slab_panels * blocking.nr();
-        // If one block completes the sums, run the epilogue on a few tiles at a time, while their
-        // results are in the L1 cache.
-        let grouped = epilogue && blocking.kc == self.k;
-        let at_once = match self.packs_b_ahead() {
-            _ if !grouped => usize::MAX,
-            false => chunk.tiles.len(),
-            true => (EPILOGUE_ELEMENTS / of_tile).max(1),
+        let c_block = CBlock {
+            batch: chunk.batch,
+            rows: blocking.rows(&chunk.tiles),
+            columns: blocking.columns(&chunk.panels, self.problem.n),
         };
-        let panels = if self.indirect.is_some() {
-            0
-        } else {
-            blocking.slab_panels * blocking.kc * blocking.nr()
-        };
-        let in_place = self.a_in_place.map(|lda| {
-            let start = self.lhs.start(bindings, &self.batch, chunk.batch);
-            OperandA::InPlace { start, lda }
-        });
-        let a = a.or(in_place);
-        let packed = if a.is_none() { rows.len() * blocking.kc } else { 0 };
-        let sums = match epilogue {
-            true if grouped => at_once * of_tile,
-            true => rows.len() * columns.len(),
-            false => 0,
-        };
-        let computed =
-            self.prologues[1].as_ref().map_or(0, |m| m.bytes(columns.len(), blocking.kc) / 4 + 1);
-        let sizes = [panels, packed, sums, computed].map(|n: usize| n.next_multiple_of(LANES));
-        with_memory(&CHUNK_MEMORY, sizes.iter().sum::<usize>() * 4, |memory| {
-            let panels = memory as *mut f32;
-            let packed = panels.wrapping_add(sizes[0]);
-            let sums = packed.wrapping_add(sizes[1]);
-            let computed = sums.wrapping_add(sizes[2]) as *mut u8;
-            let c = match &self.c_in_place {
-                _ if blocking.split_k > 1 => self.partial_result(
-                    partial_results.get(),
-                    chunk.part,
-                    rows.start,
-                    columns.start,
-                ),
-                Some(matrix) => {
-                    matrix.tile(bindings, &self.batch, chunk.batch, rows.start, columns.start)
+        let epilogue = self.epilogue_of(chunk);
+        let a = packed.a.or_else(|| self.a_in_place(chunk.batch, bindings));
+        let elements = self.memory_elements(&c_block, a.is_none(), epilogue);
+        ChunkMemory::with(elements, |memory| {
+            let c = match partial_results {
+                Some(results) => {
+                    let (row, column) = (c_block.rows.start, c_block.columns.start);
+                    self.partial_result(results.get(), chunk.part, row, column)
                 }
-                None => CTile { start: sums, ldc: columns.len() as isize },
+                None => self.problem.c_tile(&c_block, bindings).unwrap_or_else(|| CTile {
+                    start: memory.sums,
+                    ldc: c_block.columns.len() as isize,
+                }),
             };
-            let end = ((chunk.part + 1) * blocking.part_k).min(self.k);
-            // SAFETY: the caller's promise; the memory has room for all four.
+            let k_end = self.k_end(chunk);
+            let packed = PackedOperands { a, ..packed };
+            // SAFETY: the caller's promise; the memory has room for the chunk.
             unsafe {
-                for k in (chunk.part * blocking.part_k..end).step_by(blocking.kc) {
-                    let k_range = k..(k + blocking.kc).min(end);
-                    let a = a.unwrap_or_else(|| {
-                        let (tiles, place) = (chunk.tiles.clone(), (chunk.batch, rows.start));
-                        self.fill_a(bindings, place, tiles, k_range.clone(), packed, scratch);
-                        OperandA::Packed { start: packed, row: rows.start, k, depth: k_range.len() }
-                    });
-                    let (outer, of) = (columns.clone(), k_range.clone());
-                    let part = OperandBlock { batch: chunk.batch, outer, k_range: of };
-                    let start = self.b_start(&part, computed, bindings, scratch);
-                    let addresses = Cell::new(None);
-                    let block = KBlock {
-                        chunk,
-                        k_range,
-                        k_end: end,
-                        b_start: start,
-                        a,
-                        panels,
-                        prepacked_b: b,
-                        addresses,
-                    };
-                    if grouped {
+                for k in (chunk.part * blocking.part_k..k_end).step_by(blocking.kc) {
+                    let k_range = k..(k + blocking.kc).min(k_end);
+                    let block = self.k_block(chunk, k_range, packed, &memory, bindings, scratch);
+                    if let Epilogue::ByTiles(at_once) = epilogue {
                         self.run_tiles_with_epilogue(
-                            prepared, &block, at_once, sums, bindings, scratch,
+                            prepared,
+                            &block,
+                            at_once,
+                            memory.sums,
+                            bindings,
+                            scratch,
                         )?;
                     } else {
                         self.packed_slabs(&block).for_each(|slab| self.run_slab(&block, &slab, c));
                     }
                 }
-                if epilogue && !grouped {
-                    self.run_epilogue(
-                        prepared,
-                        (chunk.batch, rows, columns),
-                        c,
-                        bindings,
-                        scratch,
-                    )?;
+                match epilogue {
+                    Epilogue::AfterChunk => {
+                        self.problem.run_epilogue(prepared, &c_block, c, bindings, scratch)
+                    }
+                    _ => Ok(()),
                 }
             }
-            Ok(())
         })
     }
 
-    fn chunk_rows(&self, tiles: &Range<usize>) -> Range<usize> {
-        self.blocking.tile_start(tiles.start)..self.blocking.tile_start(tiles.end)
-    }
-
-    pub(super) fn panel_columns(&self, panels: &Range<usize>) -> Range<usize> {
-        let width = self.blocking.nr();
-        panels.start * width..(panels.end * width).min(self.n)
-    }
-
-    /// The slabs of a chunk. Each is packed before its tiles run, unless the first tile packs it.
+    /// The operands of a block of K: `packed`, or packed and computed to `memory` as the strategy
+    /// needs them.
     ///
     /// # Safety
-    /// As [`Gemm::run_chunk`]; the block's panels have room for a slab.
+    /// As [`BlockedGemm::run_chunk`]; `memory` is that of the chunk.
+    unsafe fn k_block<'a>(
+        &self,
+        chunk: &'a Chunk,
+        k_range: Range<usize>,
+        packed: PackedOperands,
+        memory: &ChunkMemory,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> KBlock<'a> {
+        let (problem, batch) = (&self.problem, chunk.batch);
+        let a = packed.a.unwrap_or_else(|| {
+            let (row, start) = (self.blocking.tile_start(chunk.tiles.start), memory.packed_a);
+            let (tiles, k_range) = (chunk.tiles.clone(), k_range.clone());
+            let (k, depth) = (k_range.start, k_range.len());
+            // SAFETY: the caller's promise.
+            unsafe { self.fill_a(bindings, (batch, row), tiles, k_range, start, scratch) };
+            BlockA::Packed { start, row, k, depth }
+        });
+        let b = match packed.b {
+            Some(prepacked) => BlockB::Prepacked(prepacked),
+            None => {
+                let outer = self.blocking.columns(&chunk.panels, problem.n);
+                let part = OperandBlock { batch, outer, k_range: k_range.clone() };
+                let (extents, to) = (&problem.batch, memory.b_block);
+                // SAFETY: the caller's promise.
+                BlockB::Unpacked(unsafe { problem.b.start(&part, extents, to, bindings, scratch) })
+            }
+        };
+        let (k_end, panels) = (self.k_end(chunk), memory.panels);
+        KBlock { chunk, k_range, k_end, a, b, panels, addresses: Cell::new(None) }
+    }
+
+    /// The end of the range of K of a chunk.
+    fn k_end(&self, chunk: &Chunk) -> usize {
+        ((chunk.part + 1) * self.blocking.part_k).min(self.k)
+    }
+
+    /// When the epilogue of a chunk runs.
+    fn epilogue_of(&self, chunk: &Chunk) -> Epilogue {
+        let blocking = &self.blocking;
+        if self.problem.c.is_some() || blocking.split_k > 1 {
+            return Epilogue::Never;
+        }
+        match blocking.kc == self.k {
+            false => Epilogue::AfterChunk,
+            true if self.packs_b_ahead() => {
+                Epilogue::ByTiles((EPILOGUE_ELEMENTS / self.slab_tile_elements()).max(1))
+            }
+            true => Epilogue::ByTiles(chunk.tiles.len()),
+        }
+    }
+
+    /// Elements of a row tile of a slab.
+    fn slab_tile_elements(&self) -> usize {
+        self.blocking.tile_rows(0) * self.blocking.slab_panels * self.blocking.nr()
+    }
+
+    /// Elements of each part of the memory of a chunk.
+    fn memory_elements(&self, c_block: &CBlock, packs_a: bool, epilogue: Epilogue) -> [usize; 4] {
+        let (blocking, rows, columns) = (&self.blocking, c_block.rows.len(), c_block.columns.len());
+        let panels = match self.b {
+            ReadB::Indirect(_) => 0,
+            _ => blocking.slab_panels * blocking.kc * blocking.nr(),
+        };
+        let packed_a = if packs_a { rows * blocking.kc } else { 0 };
+        let sums = match epilogue {
+            Epilogue::Never => 0,
+            Epilogue::AfterChunk => rows * columns,
+            Epilogue::ByTiles(at_once) => at_once * self.slab_tile_elements(),
+        };
+        let b_block = self.problem.b.block_bytes(columns, blocking.kc).div_ceil(4);
+        [panels, packed_a, sums, b_block]
+    }
+
+    /// A of an entry of the batch, if it is read in memory.
+    pub(super) fn a_in_place(&self, batch: usize, bindings: &Bindings<'_>) -> Option<BlockA> {
+        let ReadA::InPlace { lda } = self.a else { return None };
+        let start = self.problem.a.in_memory().start(bindings, &self.problem.batch, batch);
+        Some(BlockA::InPlace { start, lda })
+    }
+
+    /// The slabs of a chunk. Each is packed before its tiles run, unless B is prepacked or the
+    /// strategy reads B in memory.
+    ///
+    /// # Safety
+    /// As [`BlockedGemm::run_chunk`]; the block's panels have room for a slab.
     unsafe fn packed_slabs(&self, block: &KBlock<'_>) -> impl Iterator<Item = Range<usize>> {
-        let KBlock { chunk, b_start, panels, .. } = block;
+        let (chunk, panels) = (block.chunk, block.panels);
         let (step, end) = (self.blocking.slab_panels, chunk.panels.end);
         chunk.panels.clone().step_by(step).map(move |first| {
             let slab = first..(first + step).min(end);
-            if self.packs_b_ahead() && block.prepacked_b.is_none() {
+            if self.packs_b_ahead()
+                && let BlockB::Unpacked(start) = block.b
+            {
                 // SAFETY: the caller's promise.
-                unsafe { self.pack_b(*b_start, &slab, &block.k_range, *panels) };
+                unsafe { self.pack_b(start, &slab, &block.k_range, panels) };
             }
             slab
         })
@@ -202,7 +330,7 @@ impl Gemm {
     /// One block of K of a slab, for all tiles of a chunk; the result begins at `c`.
     ///
     /// # Safety
-    /// As [`Gemm::run_chunk`]; the block's panels hold the slab, unless the first tile packs it.
+    /// As [`BlockedGemm::run_chunk`]; the block's panels hold the slab if it is packed ahead.
     pub(super) unsafe fn run_slab(&self, block: &KBlock<'_>, slab: &Range<usize>, c: CTile) {
         let (tiles, panels) = (&block.chunk.tiles, &block.chunk.panels);
         for (tile, p) in self.tile_order(tiles, slab) {
@@ -219,7 +347,7 @@ impl Gemm {
     /// Before each tile, the memory that its epilogue reads is prefetched.
     ///
     /// # Safety
-    /// As [`Gemm::packed_slabs`]; `sums` has room for `at_once` tiles by a slab.
+    /// As [`BlockedGemm::packed_slabs`]; `sums` has room for `at_once` tiles by a slab.
     unsafe fn run_tiles_with_epilogue(
         &self,
         prepared: &Prepared,
@@ -230,37 +358,39 @@ impl Gemm {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let (blocking, batch, all) = (&self.blocking, block.chunk.batch, &block.chunk.tiles);
+        let n = self.problem.n;
         // SAFETY: the caller's promise; the sums are complete when the epilogue reads them.
         unsafe {
             for slab in self.packed_slabs(block) {
-                let columns = self.panel_columns(&slab);
+                let columns = blocking.columns(&slab, n);
                 for first in all.clone().step_by(at_once) {
                     let tiles = first..(first + at_once).min(all.end);
-                    let rows = self.chunk_rows(&tiles);
+                    let rows = blocking.rows(&tiles);
                     let c = CTile { start: sums, ldc: columns.len() as isize };
                     for (tile, p) in self.tile_order(&tiles, &slab) {
-                        let (above, before) = (blocking.tile_start(tile), p * blocking.nr());
-                        let row_offset = (above - rows.start) * columns.len();
-                        let start = sums.wrapping_add(row_offset + before - columns.start);
+                        let rows_of_tile = blocking.rows(&(tile..tile + 1));
+                        let columns_of_tile = blocking.columns(&(p..p + 1), n);
+                        let row_offset = (rows_of_tile.start - rows.start) * columns.len();
+                        let column_offset = columns_of_tile.start - columns.start;
+                        let start = sums.wrapping_add(row_offset + column_offset);
                         let part = CTile { start, ..c };
-                        let of = above..above + blocking.tile_rows(tile);
-                        let place = (batch, of, before..(before + blocking.nr()).min(self.n));
-                        prepared.ask_for(&self.epilogue_part(place, part), bindings);
+                        let of_tile =
+                            CBlock { batch, rows: rows_of_tile, columns: columns_of_tile };
+                        prepared.ask_for(&self.problem.body_part(&of_tile, part), bindings);
                         self.run_tile(block, &slab, tile, p, part);
                     }
-                    let place = (batch, rows, columns.clone());
-                    self.run_epilogue(prepared, place, c, bindings, scratch)?;
+                    let done = CBlock { batch, rows, columns: columns.clone() };
+                    self.problem.run_epilogue(prepared, &done, c, bindings, scratch)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Runs the micro-kernel of one tile on its packed panel. If the first tile of a chunk reads B
-    /// in memory, its micro-kernel packs the panel for the other tiles.
+    /// Runs the micro-kernel of one tile and one panel, from where the strategy has A and B.
     ///
     /// # Safety
-    /// As [`Gemm::run_slab`].
+    /// As [`BlockedGemm::run_slab`].
     unsafe fn run_tile(
         &self,
         block: &KBlock<'_>,
@@ -269,68 +399,99 @@ impl Gemm {
         p: usize,
         c: CTile,
     ) {
-        let (a, k_range) = (block.a, &block.k_range);
-        let (row, rows) = (self.blocking.tile_start(tile), self.blocking.tile_rows(tile));
-        let column = p * self.blocking.nr();
-        let columns = self.blocking.nr().min(self.n - column);
-        let width = columns.next_multiple_of(LANES);
-        let panel = (p - slab.start) * k_range.len() * self.blocking.nr();
+        let (blocking, n, k_range) = (&self.blocking, self.problem.n, &block.k_range);
+        let rows = blocking.rows(&(tile..tile + 1));
+        let columns = blocking.columns(&(p..p + 1), n);
+        let panel = (p - slab.start) * k_range.len() * blocking.nr();
         let panel = block.panels.wrapping_add(panel);
-        let (a, lda) = a.tile(row, rows, k_range.start);
+        let (a, lda) = block.a.tile(rows.start, rows.len(), k_range.start);
         let mut call = MicrokernelCall {
             a,
             b: panel as *const u8,
-            ldb: 4 * width as isize,
+            ldb: 4 * blocking.padded_columns(p, n) as isize,
             c: c.start,
             ldc: 4 * c.ldc,
             k: k_range.len(),
-            accumulate: (!k_range.start.is_multiple_of(self.blocking.part_k)) as usize,
+            accumulate: (!k_range.start.is_multiple_of(blocking.part_k)) as usize,
             packed_b: panel,
             prefetch: panel as *const u8,
             prefetch_stride: 0,
             lda,
         };
-        let tall = tile < self.blocking.taller;
-        if let Some(indirect) = &self.indirect {
-            // SAFETY: the caller's promise; the tile of A is packed.
-            return unsafe { indirect.tile(self, block, p, tall, call) };
-        }
+        let tall = tile < blocking.taller;
         let number = tile - block.chunk.tiles.start;
-        let direct =
-            self.in_place_b_kernels.as_ref().filter(|_| number == 0 && block.prepacked_b.is_none());
-        if let Some(PrepackedB(b)) = block.prepacked_b {
-            let at = |p: usize, k: usize| b.wrapping_add(self.panel_offset(p, k)) as *const u8;
-            call.b = at(p, k_range.start);
-            if let Some((p, k, line)) = self.prefetch_line(block, number, p) {
-                call.prefetch = at(p, k).wrapping_add(line * LINE);
-                call.prefetch_stride = 4 * self.packed_columns(p) as isize;
+        let kernels = match (&self.b, block.b) {
+            (ReadB::Indirect(indirect), BlockB::Unpacked(start)) => {
+                // SAFETY: the caller's promise; the tile of A is packed.
+                return unsafe { indirect.run_tile(block, start, columns, tall, call) };
             }
-        } else if let (Some(_), Some(ldb)) = (&self.in_place_b_kernels, self.rhs.k_dims.stride()) {
-            let ldb = ldb * self.rhs.stored.size() as isize;
-            let at = |p: usize, k: usize| {
-                let before = (p * self.blocking.nr() * self.rhs.stored.size()) as isize;
-                block.b_start.wrapping_offset(before + k as isize * ldb)
-            };
-            if direct.is_some() {
-                (call.b, call.ldb) = (at(p, k_range.start), ldb);
-                (call.prefetch, call.prefetch_stride) =
-                    (call.b.wrapping_offset(PREFETCH_ROWS * ldb), ldb);
-            } else if let Some((p, k, line)) = self.prefetch_line(block, number - 1, p) {
-                (call.prefetch, call.prefetch_stride) = (at(p, k).wrapping_add(line * LINE), ldb);
+            (ReadB::Indirect(_), BlockB::Prepacked(_)) => unreachable!("windows are not prepacked"),
+            (ReadB::PackedByFirstTile { first, others, ldb }, BlockB::Unpacked(start)) => {
+                self.read_in_memory(block, (start, *ldb), (number, p), &mut call);
+                if number == 0 { first } else { others }
             }
-        }
-        let last = p + 1 == self.blocking.n_panels;
-        let function = &direct.unwrap_or(&self.kernels)[last as usize][tall as usize];
+            (ReadB::PackedAhead(kernels) | ReadB::Pairs(kernels), BlockB::Unpacked(_)) => kernels,
+            (
+                ReadB::PackedAhead(kernels)
+                | ReadB::Pairs(kernels)
+                | ReadB::PackedByFirstTile { others: kernels, .. },
+                BlockB::Prepacked(b),
+            ) => {
+                self.read_prepacked(block, b, (number, p), &mut call);
+                kernels
+            }
+        };
         if call.accumulate == 1 {
-            prefetch_below(c, rows, columns);
+            prefetch_below(c, rows.len(), columns.len());
         }
+        let function = kernels.get(p + 1 == blocking.n_panels, tall);
         // SAFETY: the panel and the tile of A are in memory.
-        unsafe { function.as_ref().expect("every size has its function").call(&call) };
+        unsafe { function.call(&call) };
     }
 
-    /// The cache lines that a tile prefetches while it reads its packed panel: one line of each row of
-    /// the next panel, a different line for each tile. Returns the panel, the first index of K and the
-    /// line within the row.
+    /// Sets the operand B of the call for tile number `number` of a chunk and panel `p`, where the
+    /// first tile packs B for the others. B begins at `start`.
+    fn read_in_memory(
+        &self,
+        block: &KBlock<'_>,
+        (start, ldb): (*const u8, isize),
+        (number, p): (usize, usize),
+        call: &mut MicrokernelCall,
+    ) {
+        let size = self.problem.b.packed_from().stored.size();
+        let at = |p: usize, k: usize| {
+            let before = (p * self.blocking.nr() * size) as isize;
+            start.wrapping_offset(before + k as isize * ldb)
+        };
+        if number == 0 {
+            (call.b, call.ldb) = (at(p, block.k_range.start), ldb);
+            (call.prefetch, call.prefetch_stride) =
+                (call.b.wrapping_offset(PREFETCH_ROWS * ldb), ldb);
+        } else if let Some((p, k, line)) = self.prefetch_line(block, number - 1, p) {
+            (call.prefetch, call.prefetch_stride) = (at(p, k).wrapping_add(line * LINE), ldb);
+        }
+    }
+
+    /// Sets the operand B of the call for tile number `number` of a chunk and panel `p`, if B is
+    /// prepacked.
+    fn read_prepacked(
+        &self,
+        block: &KBlock<'_>,
+        PrepackedB(b): PrepackedB,
+        (number, p): (usize, usize),
+        call: &mut MicrokernelCall,
+    ) {
+        let at = |p: usize, k: usize| b.wrapping_add(self.panel_offset(p, k)) as *const u8;
+        call.b = at(p, block.k_range.start);
+        if let Some((p, k, line)) = self.prefetch_line(block, number, p) {
+            call.prefetch = at(p, k).wrapping_add(line * LINE);
+            call.prefetch_stride = 4 * self.blocking.padded_columns(p, self.problem.n) as isize;
+        }
+    }
+
+    /// The cache lines that a tile prefetches while it reads its packed panel: one line of each row
+    /// of the next panel, a different line for each tile. Returns the panel, the first index of K
+    /// and the line within the row.
     fn prefetch_line(
         &self,
         block: &KBlock<'_>,
@@ -338,92 +499,13 @@ impl Gemm {
         p: usize,
     ) -> Option<(usize, usize, usize)> {
         let panels = &block.chunk.panels;
-        if line * LINE >= self.blocking.nr() * self.rhs.stored.size() {
+        let row_bytes = self.blocking.nr() * self.problem.b.packed_from().stored.size();
+        if line * LINE >= row_bytes {
             return None;
         }
         if p + 1 < panels.end {
             return Some((p + 1, block.k_range.start, line));
         }
         (block.k_range.end < block.k_end).then_some((panels.start, block.k_range.end, line))
-    }
-
-    /// Packs a slab of panels.
-    ///
-    /// # Safety
-    /// As [`Gemm::run_chunk`]; `to` has room for the panels.
-    pub(super) unsafe fn pack_b(
-        &self,
-        start: *const u8,
-        slab: &Range<usize>,
-        k_range: &Range<usize>,
-        to: *mut f32,
-    ) {
-        let (rhs, nr) = (&self.rhs, self.blocking.nr());
-        let columns = slab.start * nr..(slab.end * nr).min(self.n);
-        if let (Some(1), Some(ldb)) = (rhs.outer.stride(), rhs.k_dims.stride()) {
-            let k_range = self.k_elements(k_range);
-            let first = columns.start as isize + k_range.start as isize * ldb;
-            let size = rhs.stored.size() as isize;
-            let (start, ldb) = (start.wrapping_offset(first * size), ldb * size);
-            let (rows, columns) = (k_range.len(), columns.len());
-            let (stored, pairs) = (rhs.stored, self.pairs);
-            let rows = RowMajorB { start, ldb, stored, rows, columns, nr, pairs };
-            // SAFETY: the caller's promise.
-            return unsafe { rows.pack(to) };
-        }
-        let elements = self.k_elements(k_range);
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, elements.len());
-        rhs.k_dims.fill(elements.start, &mut offsets);
-        for first in columns.clone().step_by(nr) {
-            let indices = first..(first + nr).min(columns.end);
-            let columns_of_panel = indices.len().next_multiple_of(LANES);
-            let block = PackBlock {
-                start,
-                stored: rhs.stored,
-                outer: &rhs.outer,
-                indices,
-                k_offsets: &offsets,
-                along_k: rhs.along_k(),
-                pairs: self.pairs,
-            };
-            let to = to.wrapping_add((first - columns.start) * k_range.len());
-            // SAFETY: the caller's promise.
-            unsafe { pack(&block, to, columns_of_panel) };
-        }
-    }
-
-    /// Runs the epilogue on a part of the result whose sums are in `tile`, and overwrites the sums.
-    ///
-    /// # Safety
-    /// As [`Prepared::run_body`] for the part's points; `tile` holds their sums.
-    pub(super) unsafe fn run_epilogue(
-        &self,
-        prepared: &Prepared,
-        (batch, rows, columns): (usize, Range<usize>, Range<usize>),
-        tile: CTile,
-        bindings: &Bindings<'_>,
-        scratch: &mut Scratch,
-    ) -> Result<(), ExecError> {
-        // SAFETY: the caller's promise; the 32-bit sums are not read again.
-        unsafe { integers::narrow(tile, (rows.len(), columns.len()), self.core_bytes) };
-        let part = self.epilogue_part((batch, rows, columns), tile);
-        // SAFETY: the caller's promise.
-        unsafe { prepared.run_body(&part, bindings, scratch) }
-    }
-
-    /// The part of the result whose sums are in `tile`, as the epilogue takes it.
-    fn epilogue_part(
-        &self,
-        (batch, rows, columns): (usize, Range<usize>, Range<usize>),
-        tile: CTile,
-    ) -> BodyPart {
-        BodyPart {
-            point: (batch * self.m + rows.start) * self.n + columns.start,
-            row: self.n,
-            rows: rows.len(),
-            columns: columns.len(),
-            core: tile.start as *const u8,
-            pitch: tile.ldc * (4 / self.core_bytes) as isize,
-        }
     }
 }

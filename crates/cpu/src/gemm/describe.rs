@@ -1,7 +1,10 @@
 //! The decisions about a GEMM as text, for the dump of `crate::dump`. The text has the words of
 //! BLIS, not the names of fields.
 
-use super::{Blocking, Gemm, RowwiseGemm};
+use super::blocking::Blocking;
+use super::plan::{BlockedGemm, ReadA, ReadB, Strategy};
+use super::problem::Problem;
+use super::{Gemm, RowwiseGemm};
 
 /// The blocking as text.
 fn blocking_text(blocking: &Blocking) -> String {
@@ -25,41 +28,72 @@ fn blocking_text(blocking: &Blocking) -> String {
     )
 }
 
+/// A condition as text.
+fn yes(yes: bool) -> &'static str {
+    if yes { "yes" } else { "no" }
+}
+
+/// The sizes as text; `k` counts elements or pairs.
+fn sizes_text(problem: &Problem, k: usize) -> String {
+    let Problem { m, n, batch, .. } = problem;
+    format!("gemm {m}x{n}x{k}, batch {:?}", batch.as_slice())
+}
+
+/// The operands, C and the cost as text.
+fn ends_text(problem: &Problem, prepackable: Option<usize>, cost_ns: u64) -> String {
+    format!(
+        "prologues {} {}; result in place {}; {} bytes an element; prepacked {prepackable:?}; cost \
+         {cost_ns} ns",
+        yes(problem.a.prologue().is_some()),
+        yes(problem.b.prologue().is_some()),
+        yes(problem.c.is_some()),
+        problem.core_bytes(),
+    )
+}
+
 impl Gemm {
-    /// The decisions, as text.
-    pub fn describe(&self) -> String {
-        self.describe_with(self.packs_whole_a())
+    /// The strategy.
+    pub fn strategy(&self) -> &'static str {
+        match &self.0 {
+            Strategy::AmxVnni(_) => "matrix engine",
+            Strategy::Dots(_) => "dot products",
+            Strategy::Blocked(gemm) => gemm.strategy(),
+        }
     }
 
-    /// The decisions, as text, if A is packed for all chunks or not.
-    fn describe_with(&self, whole_a: bool) -> String {
-        let strategy = match self {
-            _ if self.amx_vnni.is_some() => "matrix engine",
-            _ if self.dots.is_some() => "dot products",
-            _ if self.pairs => "pairs packed ahead",
-            _ if self.indirect.is_some() => "indirect B",
-            _ if self.in_place_b_kernels.is_some() => "B packed by the first tile",
-            _ => "B packed ahead",
+    /// The decisions, as text.
+    pub fn describe(&self) -> String {
+        let (problem, cost_ns, engine) = match &self.0 {
+            Strategy::AmxVnni(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
+            Strategy::Dots(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
+            Strategy::Blocked(gemm) => return gemm.describe(),
         };
-        let yes = |yes: bool| if yes { "yes" } else { "no" };
-        let sizes = format!("{}x{}x{}, batch {:?}", self.m, self.n, self.k, self.batch.as_slice());
-        let engine = self.amx_vnni.as_ref().map_or(String::new(), |matrix| matrix.describe());
-        let ends = format!(
-            "prologues {} {}; result in place {}; {} bytes an element; prepacked {:?}; cost {} ns",
-            yes(self.prologues[0].is_some()),
-            yes(self.prologues[1].is_some()),
-            yes(self.c_in_place.is_some()),
-            self.core_bytes,
-            self.prepackable(),
-            self.cost_ns(),
-        );
-        if self.amx_vnni.is_some() || self.dots.is_some() {
-            return format!("gemm {sizes}: {strategy}{engine}; {ends}");
+        let (sizes, ends) = (sizes_text(problem, problem.k), ends_text(problem, None, cost_ns));
+        format!("{sizes}: {}{engine}; {ends}", self.strategy())
+    }
+}
+
+impl BlockedGemm {
+    fn strategy(&self) -> &'static str {
+        match self.b {
+            ReadB::PackedAhead(_) => "B packed ahead",
+            ReadB::Pairs(_) => "pairs packed ahead",
+            ReadB::PackedByFirstTile { .. } => "B packed by the first tile",
+            ReadB::Indirect(_) => "indirect B",
         }
+    }
+
+    fn describe(&self) -> String {
+        let lda = match self.a {
+            ReadA::InPlace { lda } => Some(lda),
+            ReadA::PackedWhole | ReadA::PackedByChunk => None,
+        };
         format!(
-            "gemm {sizes}: {strategy}; A in place {:?}; A packed for all {}; {ends}; {}",
-            self.a_in_place,
-            yes(whole_a),
+            "{}: {}; A in place {lda:?}; A packed for all {}; {}; {}",
+            sizes_text(&self.problem, self.k),
+            self.strategy(),
+            yes(self.a == ReadA::PackedWhole),
+            ends_text(&self.problem, self.prepackable(), self.cost_ns()),
             blocking_text(&self.blocking),
         )
     }
@@ -68,8 +102,7 @@ impl Gemm {
 impl RowwiseGemm {
     /// The decisions for each number of rows, as text.
     pub fn describe(&self) -> String {
-        let one =
-            |(rows, gemm): &(usize, Gemm)| format!("{rows} rows: {}", gemm.describe_with(false));
-        self.gemms.iter().map(one).collect::<Vec<_>>().join("\n")
+        let one = |(rows, gemm): &(usize, BlockedGemm)| format!("{rows} rows: {}", gemm.describe());
+        self.plans.iter().map(one).collect::<Vec<_>>().join("\n")
     }
 }

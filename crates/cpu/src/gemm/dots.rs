@@ -1,24 +1,24 @@
 //! GEMM of a few rows by a column-major B, such as the weights of linear layers. It computes dot
 //! products along K without packing B.
 
-use super::microkernels::{
-    DotCall, DotMicrokernel, Function, LANES, Stored, dot_columns, reads_in_place,
-};
+use super::drive::run_chunks;
+use super::memory::{A_BLOCK, CHUNK};
+use super::microkernels::{DotCall, DotMicrokernel, Function, LANES, Stored, dot_columns};
+use super::operand::CTile;
 use super::pack::{add_lanes, by_stored, element, size};
-use super::{CHUNK_MEMORY, CTile, Gemm, OperandBlock, PROLOGUE_BLOCK};
-use crate::kernel::with_memory;
+use super::problem::{CBlock, Problem};
+use super::prologue::OperandBlock;
+use crate::kernel::{SharedBindings, with_memory};
+use crate::pool::Pool;
 use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
 
-/// The most rows; beyond them packing pays.
-const MAX_M: usize = 6;
-/// The least K; below it the horizontal sums cost more than packing.
-const MIN_K: usize = 64;
 /// Multiplications that a chunk should have.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 18;
 
 /// The micro-kernels and chunks of a GEMM by dot products.
 pub(super) struct DotGemm {
+    pub problem: Problem,
     /// Columns of a call of `full`; `rest` computes the remaining columns.
     columns: usize,
     full: Option<Function<DotCall>>,
@@ -29,25 +29,19 @@ pub(super) struct DotGemm {
 }
 
 impl DotGemm {
-    /// `None` if dot products do not apply or do not pay.
-    pub fn new(gemm: &Gemm) -> Option<DotGemm> {
-        let (rhs, n) = (&gemm.rhs, gemm.n);
-        let fits = gemm.m <= MAX_M && gemm.k >= MIN_K && rhs.k_dims.stride() == Some(1);
-        if !fits || rhs.outer.stride().is_none() || gemm.in_place_b_kernels.is_some() {
-            return None;
-        }
-        if !reads_in_place(rhs.stored, gemm.k) {
-            return None;
-        }
-        let columns = dot_columns(gemm.m);
-        let (tail, stored) = (gemm.k % LANES, rhs.stored);
-        let of = |columns: usize| DotMicrokernel { rows: gemm.m, columns, tail, stored }.compile();
+    /// `None` if code cannot be generated. Column-major B, K and the number of rows must be such as
+    /// [`is_for_dots()`](super::plan::is_for_dots) accepts.
+    pub fn new(problem: Problem) -> Option<DotGemm> {
+        let (m, n, k) = (problem.m, problem.n, problem.k);
+        let columns = dot_columns(m);
+        let (tail, stored) = (k % LANES, problem.b.in_memory().stored);
+        let of = |columns: usize| DotMicrokernel { rows: m, columns, tail, stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
-        let wanted_chunks = (gemm.m * n * gemm.k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
+        let wanted_chunks = (m * n * k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
         let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
         let chunk = n.div_ceil(wanted_chunks).next_multiple_of(columns);
-        Some(DotGemm { columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
+        Some(DotGemm { problem, columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
     }
 
     /// Its micro-kernels.
@@ -55,62 +49,80 @@ impl DotGemm {
         self.full.iter().chain(&self.rest)
     }
 
-    /// Chunks of one entry of the batch.
-    pub fn chunks(&self) -> usize {
-        self.chunks
+    /// Rough time on one core in nanoseconds.
+    pub fn cost_ns(&self) -> u64 {
+        self.problem.cost_ns(self.problem.k, self.problem.m)
+    }
+
+    /// Runs the GEMM and the epilogue of its kernel.
+    ///
+    /// # Safety
+    /// As [`Gemm::run`](super::Gemm::run).
+    pub unsafe fn run(
+        &self,
+        prepared: &Prepared,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+    ) -> Result<(), ExecError> {
+        let Problem { m, n, k, batches, .. } = self.problem;
+        let work = m.saturating_mul(n).saturating_mul(k);
+        let thread_bindings = SharedBindings(*bindings);
+        let all = (batches, self.chunks);
+        run_chunks(pool, all, (work, self.cost_ns()), |batch, chunk, scratch| {
+            // SAFETY: the caller's promise; each chunk runs once.
+            unsafe { self.run_chunk(batch, chunk, prepared, thread_bindings.get(), scratch) }
+        })
     }
 
     /// Runs one chunk of an entry of the batch, and the kernel's epilogue on it.
     ///
     /// # Safety
-    /// As [`Gemm::run`]; no other thread runs this chunk.
-    pub unsafe fn run(
+    /// As [`DotGemm::run`]; no other thread runs this chunk.
+    unsafe fn run_chunk(
         &self,
-        gemm: &Gemm,
         batch: usize,
         chunk: usize,
         prepared: &Prepared,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
-        let (m, k) = (gemm.m, gemm.k);
-        let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(gemm.n);
-        let prologue = gemm.prologues[1].as_ref();
-        let computed = prologue.map_or(0, |prologue| prologue.bytes(self.columns, k) / 4 + 1);
+        let problem = &self.problem;
+        let (m, k, extents) = (problem.m, problem.k, &problem.batch);
+        let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(problem.n);
+        let c_block = CBlock { batch, rows: 0..m, columns: columns.clone() };
+        let computed = problem.b.block_bytes(self.columns, k).div_ceil(4);
         let packed_a = k.div_ceil(LANES) * LANES * m;
         let sizes = [packed_a, m * self.columns * LANES, m * columns.len(), computed];
         let sizes = sizes.map(|n| n.next_multiple_of(LANES));
         let bytes = sizes.iter().sum::<usize>() * 4;
-        with_memory(&CHUNK_MEMORY, bytes, |memory| {
+        with_memory(&CHUNK, bytes, |memory| {
             let packed_a = memory as *mut f32;
             let chains = packed_a.wrapping_add(sizes[0]);
             let tile = chains.wrapping_add(sizes[1]);
             let computed = tile.wrapping_add(sizes[2]) as *mut u8;
-            let c = match &gemm.c_in_place {
-                Some(matrix) => matrix.tile(bindings, &gemm.batch, batch, 0, columns.start),
-                None => CTile { start: tile, ldc: columns.len() as isize },
-            };
+            let in_memory = problem.c_tile(&c_block, bindings);
+            let c = in_memory.unwrap_or(CTile { start: tile, ldc: columns.len() as isize });
             // SAFETY: the caller's promise; the memory has room for all four.
             unsafe {
-                self.pack_a(gemm, batch, packed_a, bindings, scratch);
-                let step = gemm.rhs.outer.stride().expect("checked when the GEMM was compiled")
-                    * gemm.rhs.stored.size() as isize;
+                self.pack_a(batch, packed_a, bindings, scratch);
+                let b = problem.b.packed_from();
+                let step = b.outer.stride().expect("a condition of dot products")
+                    * b.stored.size() as isize;
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
                     let columns_of_call =
                         OperandBlock { batch, outer: j..j + width, k_range: 0..k };
-                    let start = gemm.b_start(&columns_of_call, computed, bindings, scratch);
+                    let start =
+                        problem.b.start(&columns_of_call, extents, computed, bindings, scratch);
                     let b = start.wrapping_offset(j as isize * step);
                     let call = DotCall { a: packed_a, b, ldb: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
-                    self.finish(gemm, chains, width, j - columns.start, c);
+                    self.finish(chains, width, j - columns.start, c);
                 }
-                match gemm.c_in_place {
+                match in_memory {
                     Some(_) => Ok(()),
-                    None => {
-                        gemm.run_epilogue(prepared, (batch, 0..m, columns), c, bindings, scratch)
-                    }
+                    None => problem.run_epilogue(prepared, &c_block, c, bindings, scratch),
                 }
             }
         })
@@ -120,19 +132,12 @@ impl DotGemm {
     ///
     /// # Safety
     /// `chains` holds the partial sums; the elements of `c` are valid.
-    unsafe fn finish(
-        &self,
-        gemm: &Gemm,
-        chains: *const f32,
-        width: usize,
-        column: usize,
-        c: CTile,
-    ) {
+    unsafe fn finish(&self, chains: *const f32, width: usize, column: usize, c: CTile) {
         let mut sums = [0f32; 32];
-        let sums = &mut sums[..gemm.m * width];
+        let sums = &mut sums[..self.problem.m * width];
         // SAFETY: the caller's promise.
         unsafe {
-            add_lanes(chains, sums, gemm.rhs.stored.is_integer());
+            add_lanes(chains, sums, self.problem.b.in_memory().stored.is_integer());
             for (i, row) in sums.chunks_exact(width).enumerate() {
                 let to = c.start.offset(i as isize * c.ldc + column as isize);
                 to.copy_from_nonoverlapping(row.as_ptr(), width);
@@ -146,24 +151,24 @@ impl DotGemm {
     /// As [`DotGemm::run`]; `to` has room for A.
     unsafe fn pack_a(
         &self,
-        gemm: &Gemm,
         batch: usize,
         to: *mut f32,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) {
-        let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
-        let Some(prologue) = &gemm.prologues[0] else {
-            let start = lhs.start(bindings, &gemm.batch, batch);
+        let (a, m, k) = (&self.problem.a, self.problem.m, self.problem.k);
+        let extents = &self.problem.batch;
+        let Some(prologue) = a.prologue() else {
+            let start = a.in_memory().start(bindings, extents, batch);
             // SAFETY: the caller's promise.
-            return unsafe { pack_rows(gemm, start, to) };
+            return unsafe { pack_rows(&self.problem, start, to) };
         };
-        with_memory(&PROLOGUE_BLOCK, prologue.bytes(m, k), |memory| {
+        with_memory(&A_BLOCK, prologue.bytes(m, k), |memory| {
             let rows = OperandBlock { batch, outer: 0..m, k_range: 0..k };
             // SAFETY: the caller's promise; the block has room for the rows.
             unsafe {
-                let start = prologue.fill(&rows, &gemm.batch, memory, bindings, scratch);
-                pack_rows(gemm, start, to);
+                let start = prologue.fill(&rows, extents, memory, bindings, scratch);
+                pack_rows(&self.problem, start, to);
             }
         });
     }
@@ -173,19 +178,19 @@ impl DotGemm {
 ///
 /// # Safety
 /// As [`DotGemm::pack_a`].
-unsafe fn pack_rows(gemm: &Gemm, start: *const u8, to: *mut f32) {
+unsafe fn pack_rows(problem: &Problem, start: *const u8, to: *mut f32) {
     // SAFETY: the caller's promise.
-    unsafe { by_stored!(gemm.lhs.stored, pack_rows_as(gemm, start, to)) }
+    unsafe { by_stored!(problem.a.in_memory().stored, pack_rows_as(problem, start, to)) }
 }
 
 /// # Safety
 /// As [`pack_rows`].
-unsafe fn pack_rows_as<const S: u8>(gemm: &Gemm, start: *const u8, to: *mut f32) {
-    let (lhs, m, k) = (&gemm.lhs, gemm.m, gemm.k);
+unsafe fn pack_rows_as<const S: u8>(problem: &Problem, start: *const u8, to: *mut f32) {
+    let (a, m, k) = (problem.a.packed_from(), problem.m, problem.k);
     let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
-    lhs.k_dims.fill(0, &mut offsets);
+    a.k_dims.fill(0, &mut offsets);
     for row in 0..m {
-        let first = lhs.outer.at(row);
+        let first = a.outer.at(row);
         for i in 0..k.next_multiple_of(LANES) {
             let offset = first + offsets.get(i).copied().unwrap_or(0);
             // SAFETY: an element of the operand; a place within its packed size.

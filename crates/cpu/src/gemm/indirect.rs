@@ -6,14 +6,20 @@ use super::blocking::Blocking;
 use super::chunk::KBlock;
 use super::microkernels::{
     Function, INDIRECT_PREFETCH_ROWS, Indirection, LANES, MAX_INDIRECT_VECTORS, Microkernel,
-    MicrokernelCall, Stored, max_indirect_vectors,
+    MicrokernelCall, Stored,
 };
-use super::{Gemm, PACK_COST};
+use super::operand::Matrix;
 use crate::dims::Dims;
 use std::ops::Range;
 
-/// The cost of loading a vector from two addresses instead of one, in multiplications.
-const SPLIT_COST: usize = 2;
+/// The kinds of panels of a B that is windows of an image.
+pub(super) struct IndirectPanels {
+    /// Columns, and the split vectors as [`PanelKind::split`].
+    kinds: Vec<(usize, u8)>,
+    /// Vectors of the panels of one period, and those of them that are split.
+    pub vectors: usize,
+    pub split_vectors: usize,
+}
 
 /// The micro-kernels of panels with the same number of columns and the same split vectors. `split`
 /// has bit `v` set if vector `v` is split, that is, its lanes are in two runs.
@@ -26,6 +32,8 @@ struct PanelKind {
 
 /// A B that is read through an indirection.
 pub(super) struct IndirectB {
+    /// The dimensions of its columns.
+    outer: Dims,
     /// Bytes from a column's first element to its element at each index of K; the last one is
     /// repeated for the prefetch beyond the end.
     offsets: Vec<isize>,
@@ -34,7 +42,7 @@ pub(super) struct IndirectB {
 
 /// The addresses of a panel's vectors in one entry of the batch.
 pub(super) struct PanelAddresses {
-    panel: usize,
+    first_column: usize,
     kind: usize,
     indirect: Indirection,
 }
@@ -57,55 +65,62 @@ fn ascending(dims: &Dims) -> bool {
     step == 1 && dims.outer_strides().all(|step| step >= run)
 }
 
-impl IndirectB {
-    /// `None` if packing the columns is faster, or code cannot be generated.
-    pub fn new(gemm: &Gemm) -> Option<IndirectB> {
-        let (rhs, blocking) = (&gemm.rhs, &gemm.blocking);
-        let [_, prologue] = &gemm.prologues;
-        let packed =
-            gemm.in_place_b_kernels.is_none() && gemm.a_in_place.is_none() && prologue.is_none();
-        let fits = rhs.stored == Stored::F32 && blocking.nr_vectors <= max_indirect_vectors();
-        if !packed || !fits || rhs.k_dims.stride().is_some() || !ascending(&rhs.outer) {
+impl IndirectPanels {
+    /// The panels of `n` columns with these dimensions. `None` if a vector spans three runs of
+    /// contiguous columns, or the runs do not ascend.
+    pub fn new(outer: &Dims, n: usize, blocking: &Blocking) -> Option<IndirectPanels> {
+        if !ascending(outer) {
             return None;
         }
-        let run = rhs.outer.inner_extent();
+        let run = outer.inner_extent();
+        let mut panels = IndirectPanels { kinds: vec![], vectors: 0, split_vectors: 0 };
         // The splits of panels repeat with a period of at most `run` panels.
-        let mut kinds: Vec<(usize, u8)> = vec![];
-        let (mut vectors, mut splits) = (0, 0);
         for panel in (0..blocking.n_panels.min(run)).chain([blocking.n_panels - 1]) {
-            let kind = split(&gemm.panel_columns(&(panel..panel + 1)), run)?;
-            (vectors, splits) =
-                (vectors + kind.0.div_ceil(LANES), splits + kind.1.count_ones() as usize);
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
+            let kind = split(&blocking.columns(&(panel..panel + 1), n), run)?;
+            panels.vectors += kind.0.div_ceil(LANES);
+            panels.split_vectors += kind.1.count_ones() as usize;
+            if !panels.kinds.contains(&kind) {
+                panels.kinds.push(kind);
             }
         }
-        if SPLIT_COST * splits * blocking.max_chunk_tiles() > PACK_COST * vectors {
-            return None;
-        }
-        let mut offsets = vec![0; gemm.k];
-        rhs.k_dims.fill(0, &mut offsets);
-        offsets.resize(gemm.k + INDIRECT_PREFETCH_ROWS, offsets[gemm.k - 1]);
-        offsets.iter_mut().for_each(|offset| *offset *= rhs.stored.size() as isize);
-        let kinds =
-            kinds.into_iter().map(|kind| PanelKind::new(blocking, kind)).collect::<Option<_>>()?;
-        Some(IndirectB { offsets, kinds })
+        Some(panels)
+    }
+}
+
+impl IndirectB {
+    /// The indirection for the windows `b` with K `k`. `None` if code cannot be generated, or the
+    /// registers do not suffice for the tiles of the blocking.
+    pub fn new(
+        b: &Matrix,
+        k: usize,
+        blocking: &Blocking,
+        panels: IndirectPanels,
+    ) -> Option<IndirectB> {
+        let mut offsets = vec![0; k];
+        b.k_dims.fill(0, &mut offsets);
+        offsets.resize(k + INDIRECT_PREFETCH_ROWS, offsets[k - 1]);
+        offsets.iter_mut().for_each(|offset| *offset *= b.stored.size() as isize);
+        let kinds = panels.kinds.into_iter();
+        let kinds = kinds.map(|kind| PanelKind::new(blocking, kind)).collect::<Option<_>>()?;
+        Some(IndirectB { outer: b.outer.clone(), offsets, kinds })
     }
 
-    /// Runs the micro-kernel of a tile of a panel.
+    /// Runs the micro-kernel of a tile of the panel of these columns. B begins at `start`.
     ///
     /// # Safety
-    /// As [`Gemm::run_slab`]; the call is complete except for the address of the columns.
-    pub unsafe fn tile(
+    /// As [`BlockedGemm::run_slab`](super::plan::BlockedGemm::run_slab); the call is complete
+    /// except for the address of the columns.
+    pub unsafe fn run_tile(
         &self,
-        gemm: &Gemm,
         block: &KBlock<'_>,
-        panel: usize,
+        start: *const u8,
+        columns: Range<usize>,
         tall: bool,
         mut call: MicrokernelCall,
     ) {
-        let addresses = block.addresses.take().filter(|addresses| addresses.panel == panel);
-        let addresses = addresses.unwrap_or_else(|| self.addresses(gemm, block.b_start, panel));
+        let of_panel = |addresses: &PanelAddresses| addresses.first_column == columns.start;
+        let addresses = block.addresses.take().filter(of_panel);
+        let addresses = addresses.unwrap_or_else(|| self.addresses(start, &columns));
         let offsets = addresses.indirect.offsets.wrapping_add(block.k_range.start);
         let indirect = Indirection { offsets, ..addresses.indirect };
         call.b = (&raw const indirect).cast();
@@ -115,10 +130,9 @@ impl IndirectB {
         block.addresses.set(Some(addresses));
     }
 
-    /// The addresses of a panel's vectors in the entry of the batch that begins at `start`.
-    fn addresses(&self, gemm: &Gemm, start: *const u8, panel: usize) -> PanelAddresses {
-        let (outer, columns) = (&gemm.rhs.outer, gemm.panel_columns(&(panel..panel + 1)));
-        let of_panel = split(&columns, outer.inner_extent());
+    /// The addresses of the vectors of a panel in the entry of the batch that begins at `start`.
+    fn addresses(&self, start: *const u8, columns: &Range<usize>) -> PanelAddresses {
+        let of_panel = split(columns, self.outer.inner_extent());
         let kind = self.kinds.iter().position(|k| Some((k.columns, k.split)) == of_panel);
         let none = [std::ptr::null(); MAX_INDIRECT_VECTORS];
         let mut indirect = Indirection {
@@ -128,7 +142,7 @@ impl IndirectB {
             first_lanes: [0; MAX_INDIRECT_VECTORS],
         };
         for (v, first) in columns.clone().step_by(LANES).enumerate() {
-            outer.runs(first, LANES.min(columns.end - first), |lane, element, _| {
+            self.outer.runs(first, LANES.min(columns.end - first), |lane, element, _| {
                 let at = start.cast::<f32>().wrapping_offset(element - lane as isize).cast();
                 if lane > 0 {
                     (indirect.first[v], indirect.first_lanes[v]) = (indirect.rest[v], lane);
@@ -137,7 +151,7 @@ impl IndirectB {
             });
         }
         let kind = kind.expect("there are functions for all panels");
-        PanelAddresses { panel, kind, indirect }
+        PanelAddresses { first_column: columns.start, kind, indirect }
     }
 
     /// All micro-kernels.

@@ -1,8 +1,8 @@
 //! GEMM of integers: sums have 32 bits, modulo 2^32. An epilogue of narrower integers reads the low
 //! bits.
 
-use super::CTile;
 use super::microkernels::{LANES, avx512_enabled};
+use super::operand::CTile;
 use super::pack::avx512::lanes;
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;

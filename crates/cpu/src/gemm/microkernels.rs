@@ -24,40 +24,61 @@ pub(super) use crate::jit::microkernel::{
 pub(super) use crate::jit::tile_shapes::{max_mr, max_nr_vectors, reads_in_place};
 pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel, available as vnni_available};
 #[cfg(test)]
-pub(super) use crate::jit::generates;
+pub(super) use crate::jit::{as_if, generates};
 
-/// Micro-kernels, indexed by `[last panel][tall tile]`.
-pub(super) type Microkernels = [[Option<Function<MicrokernelCall>>; 2]; 2];
+/// The micro-kernels of a blocking, by panel and tile. Only those that the blocking needs are
+/// generated.
+pub(super) struct TileKernels([[Option<Function<MicrokernelCall>>; 2]; 2]);
 
-/// The micro-kernels of a blocking.
-pub(super) fn microkernels(
-    blocking: &Blocking,
-    n: usize,
-    stored: Stored,
-    direct: bool,
-    a_in_place: bool,
-) -> Option<Microkernels> {
-    let of_last = n - (blocking.n_panels - 1) * blocking.nr();
-    let (last, tail) = (of_last.div_ceil(LANES), (of_last - 1) % LANES + 1);
-    let packs_b = direct && blocking.max_chunk_tiles() > 1;
-    let mut out: Microkernels = Default::default();
-    for (i, vectors, tail) in [(0, blocking.nr_vectors, LANES), (1, last, tail)] {
-        for (j, rows) in [(0, blocking.mr), (1, blocking.mr + 1)] {
-            let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
-            if needed {
-                let kernel = Microkernel {
-                    mr: rows,
-                    vectors,
-                    tail,
-                    stored,
-                    b_in_place: direct,
-                    packs_b,
-                    a_in_place,
-                    indirect: None,
-                };
-                out[i][j] = Some(kernel.compile()?);
+/// How the micro-kernels of a blocking read A and B.
+#[derive(Clone, Copy)]
+pub(super) struct TileOperands {
+    /// The data type of B, packed or in memory.
+    pub stored: Stored,
+    /// B is read in memory.
+    pub b_in_place: bool,
+    /// A is read in memory.
+    pub a_in_place: bool,
+}
+
+impl TileKernels {
+    /// The micro-kernels for `n` columns; `None` if code cannot be generated.
+    pub fn new(blocking: &Blocking, n: usize, operands: TileOperands) -> Option<TileKernels> {
+        let of_last = n - (blocking.n_panels - 1) * blocking.nr();
+        let (last, tail) = (of_last.div_ceil(LANES), (of_last - 1) % LANES + 1);
+        let TileOperands { stored, b_in_place, a_in_place } = operands;
+        let packs_b = b_in_place && blocking.max_chunk_tiles() > 1;
+        let mut kernels: [[Option<_>; 2]; 2] = Default::default();
+        for (i, vectors, tail) in [(0, blocking.nr_vectors, LANES), (1, last, tail)] {
+            for (j, mr) in [(0, blocking.mr), (1, blocking.mr + 1)] {
+                let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
+                if needed {
+                    let indirect = None;
+                    let kernel = Microkernel {
+                        mr,
+                        vectors,
+                        tail,
+                        stored,
+                        b_in_place,
+                        packs_b,
+                        a_in_place,
+                        indirect,
+                    };
+                    kernels[i][j] = Some(kernel.compile()?);
+                }
             }
         }
+        Some(TileKernels(kernels))
     }
-    Some(out)
+
+    /// The micro-kernel of a tile of `mr + 1` rows (`tall`) or `mr` rows, for the last panel or
+    /// another one.
+    pub fn get(&self, last_panel: bool, tall: bool) -> &Function<MicrokernelCall> {
+        self.0[last_panel as usize][tall as usize].as_ref().expect("every size has its function")
+    }
+
+    /// All micro-kernels.
+    pub fn functions(&self) -> impl Iterator<Item = &Function<MicrokernelCall>> {
+        self.0.iter().flatten().flatten()
+    }
 }

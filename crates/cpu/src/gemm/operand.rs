@@ -1,15 +1,96 @@
-//! The memory layout of the matrices of a GEMM.
+//! The operands A and B, and C: in memory, or fused.
 
 use super::microkernels::{LANES, Stored};
+use super::prologue::{OperandBlock, Prologue};
 use crate::dims::Dims;
 use girih_ir::DType;
-use girih_kernel::{Access, Bindings, GemmDims, Inst, Kernel};
+use girih_kernel::{Access, Bindings, GemmDims, Inst, Kernel, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// An operand, A or B.
+/// Where the elements of an operand come from when it is packed. Prepacked weights are a third
+/// source, which only a launch knows ([`BlockB`](super::chunk::BlockB)).
+pub(super) enum Operand {
+    /// The operand is in memory.
+    Memory(Matrix),
+    /// A map (the prologue) computes the operand block by block.
+    Fused(Prologue),
+}
+
+impl Operand {
+    /// The operand with that layout in memory, which is fused if one of the maps computes it; its
+    /// `sizes` are rows or columns, and K.
+    pub fn new(maps: &[Kernel], matrix: Matrix, sizes: [usize; 2]) -> Operand {
+        match Prologue::new(maps, &matrix, sizes) {
+            Some(prologue) => Operand::Fused(prologue),
+            None => Operand::Memory(matrix),
+        }
+    }
+
+    /// The prologue of a fused operand.
+    pub fn prologue(&self) -> Option<&Prologue> {
+        match self {
+            Operand::Memory(_) => None,
+            Operand::Fused(prologue) => Some(prologue),
+        }
+    }
+
+    /// The layout in memory; a fused operand would have it if it were in memory.
+    pub fn in_memory(&self) -> &Matrix {
+        match self {
+            Operand::Memory(matrix) => matrix,
+            Operand::Fused(prologue) => prologue.in_memory(),
+        }
+    }
+
+    /// The layout of what is packed: of the operand in memory, or of a block of a fused operand.
+    pub fn packed_from(&self) -> &Matrix {
+        match self {
+            Operand::Memory(matrix) => matrix,
+            Operand::Fused(prologue) => prologue.block(),
+        }
+    }
+
+    /// The same operand, with `ld` elements between the lines of the blocks of a fused operand.
+    pub fn with_ld(self, ld: usize) -> Operand {
+        match self {
+            Operand::Memory(matrix) => Operand::Memory(matrix),
+            Operand::Fused(prologue) => Operand::Fused(prologue.with_ld(ld)),
+        }
+    }
+
+    /// Bytes of a block of `outer` rows or columns and `k` indices of K, if the operand is fused.
+    pub fn block_bytes(&self, outer: usize, k: usize) -> usize {
+        self.prologue().map_or(0, |prologue| prologue.bytes(outer, k))
+    }
+
+    /// The address at which the operand would begin if all of it had the layout of the block: the
+    /// operand is in memory, or the block is computed to `to` first.
+    ///
+    /// # Safety
+    /// As [`Prologue::fill`].
+    pub unsafe fn start(
+        &self,
+        block: &OperandBlock,
+        extents: &[usize],
+        to: *mut u8,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> *const u8 {
+        match self {
+            Operand::Memory(matrix) => matrix.start(bindings, extents, block.batch),
+            // SAFETY: the caller's promise.
+            Operand::Fused(prologue) => unsafe {
+                prologue.fill(block, extents, to, bindings, scratch)
+            },
+        }
+    }
+}
+
+/// The layout of A or B. Rows, columns and K may each have several strided dimensions, as the
+/// windows of an image have.
 #[derive(Clone)]
-pub(super) struct Operand {
+pub(super) struct Matrix {
     pub buffer: usize,
     pub stored: Stored,
     pub offset: isize,
@@ -19,8 +100,9 @@ pub(super) struct Operand {
     pub k_dims: Dims,
 }
 
-impl Operand {
-    pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Operand> {
+impl Matrix {
+    /// `outer` are the dimensions of rows or columns. `None` for dtypes that no micro-kernel reads.
+    pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Matrix> {
         let all = kernel.gemm_dims()?;
         let stored = match access.dtype {
             DType::F32 => Stored::F32,
@@ -33,7 +115,7 @@ impl Operand {
             DType::I32 | DType::U32 => Stored::I32,
             _ => return None,
         };
-        Some(Operand {
+        Some(Matrix {
             buffer: access.buffer.0 as usize,
             stored,
             offset: access.offset,
@@ -54,6 +136,17 @@ impl Operand {
     pub fn along_k(&self) -> bool {
         let run = self.k_dims.inner_stride() == 1 && self.k_dims.inner_extent() >= LANES;
         run && self.outer.inner_stride() != 1
+    }
+
+    /// True if all entries of a batch of these extents have the same matrix.
+    pub fn is_same_in_batch(&self, extents: &[usize]) -> bool {
+        self.batch.iter().zip(extents).all(|(stride, extent)| *stride == 0 || *extent == 1)
+    }
+
+    /// Bytes between the rows of a B whose columns are contiguous, if it is one.
+    pub fn row_major_ldb(&self) -> Option<isize> {
+        let ldb = self.k_dims.stride()? * self.stored.size() as isize;
+        (self.outer.stride() == Some(1)).then_some(ldb)
     }
 }
 
@@ -84,6 +177,7 @@ pub(super) struct CMatrix {
 }
 
 impl CMatrix {
+    /// `None` if the kernel has an epilogue, which then reads C from a tile.
     pub fn new(kernel: &Kernel, dims: &GemmDims) -> Option<CMatrix> {
         let ([Inst::Core { dtype: DType::F32 | DType::I32 | DType::U32 }], [store]) =
             (kernel.body.insts.as_slice(), kernel.stores.as_slice())
@@ -101,6 +195,7 @@ impl CMatrix {
         })
     }
 
+    /// C from a row and column of an entry of the batch on.
     pub fn tile(
         &self,
         bindings: &Bindings<'_>,

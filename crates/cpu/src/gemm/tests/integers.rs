@@ -2,11 +2,10 @@
 
 use super::{Case, Layout, layout};
 use crate::gemm::Gemm;
-use crate::gemm::amx_vnni::{AmxVnniGemm, Engine};
-use crate::gemm::microkernels::vnni_available;
+use crate::gemm::microkernels::{as_if, vnni_available};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal};
-use girih_kernel::{Bindings, Kernel, Prepared, Scratch};
+use girih_kernel::{Bindings, Isa, Kernel, Prepared, Scratch};
 use proptest::prelude::*;
 
 /// The words of a buffer, whose elements include both ends of the dtype's range.
@@ -56,9 +55,9 @@ fn run(
                 LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads))
             }
             Implementation::Vnni(threads) => {
-                let mut gemm = Gemm::new(kernel, &[]).expect("the machine has them");
-                gemm.amx_vnni = AmxVnniGemm::with(&gemm, Engine::Vnni);
-                assert!(gemm.amx_vnni.is_some(), "the product is of that kind");
+                let gemm = as_if(Isa::Avx512, [true, false], || Gemm::new(kernel, &[]));
+                let gemm = gemm.expect("the machine has VNNI");
+                assert_eq!(gemm.strategy(), "matrix engine");
                 gemm.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
             }
         }

@@ -88,7 +88,7 @@ impl Windows {
 
     /// True if the columns are read through the indirection; `None` without generated code.
     fn indirect(&self) -> Option<bool> {
-        Some(Gemm::new(&self.kernel(), &[])?.indirect.is_some())
+        Some(Gemm::new(&self.kernel(), &[])?.strategy() == "indirect B")
     }
 
     fn check(&self) {
