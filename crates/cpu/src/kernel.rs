@@ -2,14 +2,14 @@
 //! or loop over kernels, run on the pool.
 
 use crate::compiler::HostCompiler;
+use crate::gemm::LibraryGemm;
 #[cfg(target_arch = "x86_64")]
-use crate::gemm::{Gemm, RowwiseGemm};
-use crate::matmul::Matmul;
+use crate::gemm::{GeneratedGemm, RowwiseGemm};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
 use crate::threads::Threads;
 use girih_kernel::exec::{CompiledGemm, Driver, Hooks, Steady};
-use girih_kernel::{Bindings, Core, ExecError, Isa, Kernel, Local, Prepared, Program, RowwiseCore};
+use girih_kernel::{Bindings, Core, ExecError, Kernel, Local, Prepared, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
@@ -21,9 +21,9 @@ const CLOCK_ITERATIONS: u32 = 32;
 
 enum Implementation {
     Portable(Box<Prepared>),
-    GemmCrate(Box<(Matmul, Prepared)>),
+    LibraryGemm(Box<(LibraryGemm, Prepared)>),
     #[cfg(target_arch = "x86_64")]
-    Gemm(Box<(Gemm, Prepared)>),
+    GeneratedGemm(Box<(GeneratedGemm, Prepared)>),
     InOrder(Box<InOrder>),
     /// With the kernels of each of its programs.
     Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
@@ -135,8 +135,8 @@ impl LoadedKernel {
             return gemm;
         }
         let prepared = Prepared::compiled(kernel, &HostCompiler, often);
-        LoadedKernel(match gemm_crate_matmul(kernel) {
-            Some(matmul) => Implementation::GemmCrate(Box::new((matmul, prepared))),
+        LoadedKernel(match library_gemm(kernel) {
+            Some(gemm) => Implementation::LibraryGemm(Box::new((gemm, prepared))),
             None => Implementation::Portable(Box::new(prepared)),
         })
     }
@@ -146,9 +146,9 @@ impl LoadedKernel {
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
             Implementation::Portable(prepared) => prepared.code(),
-            Implementation::GemmCrate(form) => form.1.code(),
+            Implementation::LibraryGemm(form) => form.1.code(),
             #[cfg(target_arch = "x86_64")]
-            Implementation::Gemm(form) => [form.0.code(), form.1.code()].concat(),
+            Implementation::GeneratedGemm(form) => [form.0.code(), form.1.code()].concat(),
             Implementation::InOrder(form) => {
                 form.kernels.iter().flat_map(LoadedKernel::code).collect()
             }
@@ -176,7 +176,7 @@ impl LoadedKernel {
     pub(crate) fn prepackable(&self) -> Option<usize> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Implementation::Gemm(form) => form.0.prepackable(),
+            Implementation::GeneratedGemm(form) => form.0.prepackable(),
             _ => None,
         }
     }
@@ -194,11 +194,13 @@ impl LoadedKernel {
         store: Option<&dyn PrepackedStore>,
     ) -> Result<(), ExecError> {
         match &self.0 {
-            // SAFETY: the caller's promise; the matmul was made from the same kernel.
-            Implementation::GemmCrate(form) => unsafe { form.0.run(&form.1, bindings, pool) },
-            // SAFETY: as for the matmul.
+            // SAFETY: the caller's promise; the GEMM is of the same kernel.
+            Implementation::LibraryGemm(form) => unsafe { form.0.run(&form.1, bindings, pool) },
+            // SAFETY: as for the GEMM of the library.
             #[cfg(target_arch = "x86_64")]
-            Implementation::Gemm(form) => unsafe { form.0.run(&form.1, bindings, pool, store) },
+            Implementation::GeneratedGemm(form) => unsafe {
+                form.0.run(&form.1, bindings, pool, store)
+            },
             // SAFETY: the caller's promise.
             Implementation::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             // SAFETY: the caller's promise.
@@ -232,11 +234,11 @@ impl LoadedKernel {
 /// packed.
 #[cfg(target_arch = "x86_64")]
 fn generated_gemm(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
-    let gemm = Gemm::new(kernel, maps)?;
+    let gemm = GeneratedGemm::new(kernel, maps)?;
     #[cfg(test)]
     crate::dump::record_gemm(gemm.describe());
     let prepared = Prepared::compiled(kernel, &HostCompiler, false);
-    Some(LoadedKernel(Implementation::Gemm(Box::new((gemm, prepared)))))
+    Some(LoadedKernel(Implementation::GeneratedGemm(Box::new((gemm, prepared)))))
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -245,16 +247,11 @@ fn generated_gemm(_: &Kernel, _: &[Kernel]) -> Option<LoadedKernel> {
 }
 
 /// A GEMM through the `gemm` crate.
-fn gemm_crate_matmul(kernel: &Kernel) -> Option<Matmul> {
-    let Core::Gemm { lhs, rhs, .. } = &kernel.core else { return None };
-    // The library detects the instruction set itself, and does not know about a limit.
-    if Isa::best() != Isa::machine() {
-        return None;
-    }
-    let matmul = Matmul::new(kernel, lhs, rhs)?;
+fn library_gemm(kernel: &Kernel) -> Option<LibraryGemm> {
+    let gemm = LibraryGemm::new(kernel)?;
     #[cfg(all(test, target_arch = "x86_64"))]
-    crate::dump::record_gemm(matmul.describe());
-    Some(matmul)
+    crate::dump::record_gemm(gemm.describe());
+    Some(gemm)
 }
 
 /// The GEMM of a kernel over rows that is run on these numbers of rows at a time.
@@ -265,7 +262,7 @@ pub(crate) fn rowwise_gemm(kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn Co
         crate::dump::record_gemm(gemm.describe());
         return Some(Box::new(gemm));
     }
-    Some(Box::new(gemm_crate_matmul(kernel)?))
+    Some(Box::new(library_gemm(kernel)?))
 }
 
 /// # Safety
@@ -301,7 +298,7 @@ unsafe fn run_portable(
 pub(crate) struct SharedBindings<'a>(pub Bindings<'a>);
 
 // SAFETY: chunks of a phase write disjoint elements and read none that others write; `Prepared` and
-// `Matmul` create chunks so, and the bindings' contract promises it for the buffers.
+// the GEMMs create chunks so, and the bindings' contract promises it for the buffers.
 unsafe impl Sync for SharedBindings<'_> {}
 
 impl<'a> SharedBindings<'a> {

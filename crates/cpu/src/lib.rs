@@ -21,11 +21,9 @@ mod disassembly;
 mod dump;
 mod explain;
 mod file;
-#[cfg(target_arch = "x86_64")]
 mod gemm;
 mod jit;
 mod kernel;
-mod matmul;
 mod memory;
 pub mod pool;
 mod prepacked;

@@ -126,7 +126,7 @@ impl AmxVnniGemm {
     /// Runs the GEMM and the epilogue of its kernel.
     ///
     /// # Safety
-    /// As [`Gemm::run`](super::Gemm::run).
+    /// As [`GeneratedGemm::run`](super::GeneratedGemm::run).
     pub unsafe fn run(
         &self,
         prepared: &Prepared,

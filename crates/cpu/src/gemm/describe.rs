@@ -4,7 +4,7 @@
 use super::blocking::Blocking;
 use super::plan::{BlockedGemm, ReadA, ReadB, Strategy};
 use super::problem::Problem;
-use super::{Gemm, RowwiseGemm};
+use super::{GeneratedGemm, RowwiseGemm};
 
 /// The blocking as text.
 fn blocking_text(blocking: &Blocking) -> String {
@@ -51,7 +51,7 @@ fn ends_text(problem: &Problem, prepackable: Option<usize>, cost_ns: u64) -> Str
     )
 }
 
-impl Gemm {
+impl GeneratedGemm {
     /// The strategy.
     pub fn strategy(&self) -> &'static str {
         match &self.0 {

@@ -34,7 +34,7 @@ impl BlockedGemm {
     /// Runs the GEMM and the epilogue of its kernel. `store` may hold B prepacked.
     ///
     /// # Safety
-    /// As [`Gemm::run`](super::Gemm::run).
+    /// As [`GeneratedGemm::run`](super::GeneratedGemm::run).
     pub unsafe fn run(
         &self,
         prepared: &Prepared,

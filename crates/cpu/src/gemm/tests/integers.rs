@@ -1,7 +1,7 @@
 //! GEMM of integers against the portable executor: the same bits, with any overflow.
 
 use super::{Case, Layout, layout};
-use crate::gemm::Gemm;
+use crate::gemm::GeneratedGemm;
 use crate::gemm::microkernels::{as_if, vnni_available};
 use crate::{LoadedKernel, Pool};
 use girih_ir::{DType, Literal};
@@ -47,7 +47,7 @@ fn run(
         (0..4).map(|i| draw(dtypes[i], sizes[i], if i == 3 { 0 } else { i })).collect();
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
     let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
-    // SAFETY: the accesses stay inside buffers of these sizes; products need no workspace.
+    // SAFETY: the accesses stay inside buffers of these sizes; GEMMs need no workspace.
     unsafe {
         match implementation {
             Implementation::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
@@ -55,7 +55,7 @@ fn run(
                 LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads))
             }
             Implementation::Vnni(threads) => {
-                let gemm = as_if(Isa::Avx512, [true, false], || Gemm::new(kernel, &[]));
+                let gemm = as_if(Isa::Avx512, [true, false], || GeneratedGemm::new(kernel, &[]));
                 let gemm = gemm.expect("the machine has VNNI");
                 assert_eq!(gemm.strategy(), "matrix engine");
                 gemm.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
@@ -94,7 +94,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn products_of_integers_have_the_portable_bits(
+    fn gemms_of_integers_have_the_portable_bits(
         operands in (narrow(), narrow()),
         wide in prop_oneof![Just(DType::I32), Just(DType::U32), Just(DType::I64)],
         as_wide in 0..3usize,
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn products_of_bytes_have_the_portable_bits(
+    fn gemms_of_bytes_have_the_portable_bits(
         signs in (any::<bool>(), any::<bool>()),
         dtype in prop_oneof![Just(DType::I32), Just(DType::I16), Just(DType::U32)],
         sizes in (1usize..3, 1usize..100, 1usize..150, 1usize..300),
@@ -128,7 +128,7 @@ proptest! {
 }
 
 #[test]
-fn products_of_narrow_integers_wrap() {
+fn gemms_of_narrow_integers_wrap() {
     for dtype in [DType::I8, DType::U8, DType::I16, DType::U16] {
         for sizes in [[1, 1, 64, 128], [2, 17, 33, 65], [1, 5, 7, 9], [1, 70, 130, 320]] {
             for layouts in [
@@ -145,7 +145,7 @@ fn products_of_narrow_integers_wrap() {
 }
 
 #[test]
-fn large_products_of_integers_are_cut_without_a_change() {
+fn blocking_changes_no_element_of_large_gemms_of_integers() {
     use DType::{I8, I16, I32, U8};
     for (operands, sizes, layouts) in [
         ([I8, I8], [1, 8, 1024, 1000], [Layout::RowMajor, Layout::RowMajor]),

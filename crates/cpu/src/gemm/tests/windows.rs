@@ -1,7 +1,7 @@
 //! Convolutions as GEMMs over windows of images, against plain sums.
 
 use super::*;
-use crate::gemm::Gemm;
+use crate::gemm::GeneratedGemm;
 
 /// A GEMM of `rows` filters of `side` by `side` taps and `channels` channels with the windows of
 /// `batch` images. `image` is an image's height and width.
@@ -88,7 +88,7 @@ impl Windows {
 
     /// True if the columns are read through the indirection; `None` without generated code.
     fn indirect(&self) -> Option<bool> {
-        Some(Gemm::new(&self.kernel(), &[])?.strategy() == "indirect B")
+        Some(GeneratedGemm::new(&self.kernel(), &[])?.strategy() == "indirect B")
     }
 
     fn check(&self) {

@@ -1,5 +1,5 @@
-//! GEMM of floats and complex numbers through the `gemm` crate, divided into panels by shape. The
-//! kernel's epilogue runs on each panel while the panel is in the cache.
+//! GEMM of floats and complex numbers through the `gemm` crate, divided into blocks of C by shape.
+//! The epilogue of the kernel runs on each block while the block is in the cache.
 //!
 //! Operands of f32, f64 and their complex numbers are read in memory, with any strides. An operand
 //! with several strides along its rows or columns, such as the windows of a convolution, is copied
@@ -13,27 +13,29 @@ use gemm::{Parallelism, c32, c64, gemm};
 use girih_ir::DType;
 use girih_kernel::exec::CompiledGemm;
 use girih_kernel::tuning::tuning;
-use girih_kernel::{Access, Bindings, BodyPart, ExecError, Inst, Kernel, Prepared, Scratch};
+use girih_kernel::{
+    Access, Bindings, BodyPart, Core, ExecError, Inst, Isa, Kernel, Prepared, Scratch,
+};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Multiplications that a panel should have: about ten microseconds. The same on every machine,
-/// because the library splits its sums depending on the sizes of a panel.
-const PANEL_MULTIPLICATIONS: usize = 1 << 20;
-/// The fewest rows of a panel: with fewer, packing B for a panel of rows costs too much.
+/// Multiplications that a block of C should have: about ten microseconds. The same on every
+/// machine, because the library splits its sums depending on the sizes of a block of C.
+const BLOCK_MULTIPLICATIONS: usize = 1 << 20;
+/// The fewest rows of a block of C: with fewer, packing B for a block of rows costs too much.
 const MIN_ROWS: usize = 96;
-/// The fewest columns of a panel: with fewer, a panel of columns costs too much per element of A.
+/// The fewest columns of a block of C: with fewer, a block costs too much per element of A.
 const MIN_COLUMNS: usize = 64;
-/// The number of columns of a panel is a multiple of this.
-const NC_UNIT: usize = 16;
+/// The number of columns of a block of C is a multiple of this.
+const NC_MULTIPLE: usize = 16;
 /// kc: the most K of a block of copied operands. It does not depend on the shape, so that fused and
 /// unfused GEMMs split their sums at the same indices.
 const MAX_KC: usize = 512;
 
 thread_local! {
-    static PANEL: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static BLOCK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
 /// A strided matrix per entry of the batch.
@@ -81,7 +83,7 @@ impl Matrix {
 }
 
 /// A GEMM that is ready to run.
-pub(crate) struct Matmul {
+pub(crate) struct LibraryGemm {
     dtype: DType,
     batch: SmallVec<[usize; 4]>,
     batches: usize,
@@ -92,13 +94,13 @@ pub(crate) struct Matmul {
     rhs: Matrix,
     /// The result, if the kernel has no epilogue.
     c_in_place: Option<Matrix>,
-    panel_rows: usize,
-    panel_columns: usize,
+    block_rows: usize,
+    block_columns: usize,
 }
 
 /// A part of the result of one entry of the batch.
 #[derive(Clone, Copy)]
-struct Panel {
+struct CBlock {
     batch: usize,
     row: usize,
     column: usize,
@@ -122,7 +124,7 @@ impl<T> View<T> {
     }
 }
 
-/// The matrices of a panel that are read and written in memory. Other operands are copied, and
+/// The matrices of a block of C that are read and written in memory. Other operands are copied, and
 /// results that an epilogue reads are written to a tile.
 struct InPlace<T> {
     lhs: Option<View<T>>,
@@ -165,10 +167,12 @@ fn measure_caches() {
     });
 }
 
-impl Matmul {
-    /// `None` for integers, whose GEMMs the portable executor computes.
-    pub fn new(kernel: &Kernel, lhs: &Access, rhs: &Access) -> Option<Matmul> {
-        if !lhs.dtype.is_inexact() {
+impl LibraryGemm {
+    /// `None` for integers, whose GEMMs the portable executor computes, and if `GIRIH_ISA` limits
+    /// the instruction set, which the library detects itself.
+    pub fn new(kernel: &Kernel) -> Option<LibraryGemm> {
+        let Core::Gemm { lhs, rhs, .. } = &kernel.core else { return None };
+        if !lhs.dtype.is_inexact() || Isa::best() != Isa::machine() {
             return None;
         }
         measure_caches();
@@ -185,8 +189,8 @@ impl Matmul {
             }
             _ => None,
         };
-        let (panel_rows, panel_columns) = panel(m, n, k);
-        Some(Matmul {
+        let (block_rows, block_columns) = c_block_sizes(m, n, k);
+        Some(LibraryGemm {
             dtype: lhs.dtype,
             batch: SmallVec::from_slice(&kernel.extents[dims.batch.clone()]),
             batches: kernel.size(&dims.batch),
@@ -196,8 +200,8 @@ impl Matmul {
             lhs: matrix(lhs, &dims.rows, &dims.contracted),
             rhs: matrix(rhs, &dims.contracted, &dims.columns),
             c_in_place,
-            panel_rows,
-            panel_columns,
+            block_rows,
+            block_columns,
         })
     }
 
@@ -213,8 +217,8 @@ impl Matmul {
             self.k,
             self.dtype,
             self.batch.as_slice(),
-            self.panel_rows,
-            self.panel_columns,
+            self.block_rows,
+            self.block_columns,
             in_place(&self.lhs),
             in_place(&self.rhs),
             self.c_in_place.is_some(),
@@ -232,52 +236,52 @@ impl Matmul {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Result<(), ExecError> {
-        let (m_panels, n_panels) =
-            (self.m.div_ceil(self.panel_rows), self.n.div_ceil(self.panel_columns));
-        let panels = self.batches * m_panels * n_panels;
+        let (m_blocks, n_blocks) =
+            (self.m.div_ceil(self.block_rows), self.n.div_ceil(self.block_columns));
+        let blocks = self.batches * m_blocks * n_blocks;
         let work = self.m.saturating_mul(self.n).saturating_mul(self.k);
         let total = work.saturating_mul(self.batches);
         // One task runs several small GEMMs of a batch.
-        let per_chunk = (PANEL_MULTIPLICATIONS / work.max(1)).clamp(1, panels.max(1));
+        let per_chunk = (BLOCK_MULTIPLICATIONS / work.max(1)).clamp(1, blocks.max(1));
         let cost_ns = total as u64 / 30;
         let thread_bindings = SharedBindings(*bindings);
-        pool.run(panels.div_ceil(per_chunk), cost_ns, &|chunk, scratch| {
-            for i in chunk * per_chunk..((chunk + 1) * per_chunk).min(panels) {
-                let panel = self.panel(i, m_panels, n_panels);
-                // SAFETY: the caller's promise; panels do not overlap.
-                unsafe { self.run_panel(prepared, panel, thread_bindings.get(), scratch)? };
+        pool.run(blocks.div_ceil(per_chunk), cost_ns, &|chunk, scratch| {
+            for i in chunk * per_chunk..((chunk + 1) * per_chunk).min(blocks) {
+                let block = self.c_block(i, m_blocks, n_blocks);
+                // SAFETY: the caller's promise; blocks do not overlap.
+                unsafe { self.run_block(prepared, block, thread_bindings.get(), scratch)? };
             }
             Ok(())
         })
     }
 
-    fn panel(&self, i: usize, m_panels: usize, n_panels: usize) -> Panel {
-        let (batch, rest) = (i / (m_panels * n_panels), i % (m_panels * n_panels));
+    fn c_block(&self, i: usize, m_blocks: usize, n_blocks: usize) -> CBlock {
+        let (batch, rest) = (i / (m_blocks * n_blocks), i % (m_blocks * n_blocks));
         let (row, column) =
-            (rest / n_panels * self.panel_rows, rest % n_panels * self.panel_columns);
-        let rows = self.panel_rows.min(self.m - row);
-        let columns = self.panel_columns.min(self.n - column);
-        Panel { batch, row, column, rows, columns }
+            (rest / n_blocks * self.block_rows, rest % n_blocks * self.block_columns);
+        let rows = self.block_rows.min(self.m - row);
+        let columns = self.block_columns.min(self.n - column);
+        CBlock { batch, row, column, rows, columns }
     }
 
     /// # Safety
-    /// As [`Matmul::run`]; no other thread has a panel that overlaps this one.
-    unsafe fn run_panel(
+    /// As [`LibraryGemm::run`]; no other thread has a block of C that overlaps this one.
+    unsafe fn run_block(
         &self,
         prepared: &Prepared,
-        p: Panel,
+        block: CBlock,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         // SAFETY: the caller's promise.
         unsafe {
             match self.dtype {
-                DType::F32 => self.typed::<f32>(1.0, prepared, p, bindings, scratch),
-                DType::F64 => self.typed::<f64>(1.0, prepared, p, bindings, scratch),
-                DType::C64 => self.typed(c32::new(1.0, 0.0), prepared, p, bindings, scratch),
-                DType::C128 => self.typed(c64::new(1.0, 0.0), prepared, p, bindings, scratch),
-                DType::F16 => self.halves(f16::to_f32, prepared, p, bindings, scratch),
-                _ => self.halves(bf16::to_f32, prepared, p, bindings, scratch),
+                DType::F32 => self.typed::<f32>(1.0, prepared, block, bindings, scratch),
+                DType::F64 => self.typed::<f64>(1.0, prepared, block, bindings, scratch),
+                DType::C64 => self.typed(c32::new(1.0, 0.0), prepared, block, bindings, scratch),
+                DType::C128 => self.typed(c64::new(1.0, 0.0), prepared, block, bindings, scratch),
+                DType::F16 => self.halves(f16::to_f32, prepared, block, bindings, scratch),
+                _ => self.halves(bf16::to_f32, prepared, block, bindings, scratch),
             }
         }
     }
@@ -337,57 +341,57 @@ impl Matmul {
         View { start: to, rows, columns }
     }
 
-    /// Runs a panel of operands that are multiplied in their own type.
+    /// Runs a block of C of operands that are multiplied in their own type.
     ///
     /// # Safety
-    /// As [`Matmul::run_panel`], for operands of type `T`.
+    /// As [`LibraryGemm::run_block`], for operands of type `T`.
     unsafe fn typed<T: 'static + Copy + Default>(
         &self,
         one: T,
         prepared: &Prepared,
-        p: Panel,
+        block: CBlock,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         // SAFETY: operands and result lie in their buffers.
         let in_place = unsafe {
-            let view = |matrix: &Matrix, at| self.view::<T>(matrix, bindings, p.batch, at);
+            let view = |matrix: &Matrix, at| self.view::<T>(matrix, bindings, block.batch, at);
             InPlace {
-                lhs: view(&self.lhs, (p.row, 0)),
-                rhs: view(&self.rhs, (0, p.column)),
-                c: self.c_in_place.as_ref().and_then(|m| view(m, (p.row, p.column))),
+                lhs: view(&self.lhs, (block.row, 0)),
+                rhs: view(&self.rhs, (0, block.column)),
+                c: self.c_in_place.as_ref().and_then(|m| view(m, (block.row, block.column))),
             }
         };
         // SAFETY: the caller's promise.
-        unsafe { self.run_blocks(one, prepared, p, in_place, |x: T| x, bindings, scratch) }
+        unsafe { self.run_k_blocks(one, prepared, block, in_place, |x: T| x, bindings, scratch) }
     }
 
-    /// Runs a panel of halves `H`, multiplied as f32.
+    /// Runs a block of C of halves `H`, multiplied as f32.
     ///
     /// # Safety
-    /// As [`Matmul::run_panel`], for halves `H`.
+    /// As [`LibraryGemm::run_block`], for halves `H`.
     unsafe fn halves<H: Copy>(
         &self,
         convert: impl Fn(H) -> f32 + Copy,
         prepared: &Prepared,
-        p: Panel,
+        block: CBlock,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let in_place = InPlace { lhs: None, rhs: None, c: None };
         // SAFETY: the caller's promise.
-        unsafe { self.run_blocks(1.0, prepared, p, in_place, convert, bindings, scratch) }
+        unsafe { self.run_k_blocks(1.0, prepared, block, in_place, convert, bindings, scratch) }
     }
 
-    /// Multiplies a panel block by block along K, then runs the epilogue on it.
+    /// Multiplies a block of C block by block along K, then runs the epilogue on it.
     ///
     /// # Safety
-    /// As [`Matmul::run_panel`], for operands of type `S`; the views are of the panel.
-    unsafe fn run_blocks<S: Copy, T: 'static + Copy + Default>(
+    /// As [`LibraryGemm::run_block`], for operands of type `S`; the views are of the block.
+    unsafe fn run_k_blocks<S: Copy, T: 'static + Copy + Default>(
         &self,
         one: T,
         prepared: &Prepared,
-        p: Panel,
+        block: CBlock,
         in_place: InPlace<T>,
         convert: impl Fn(S) -> T + Copy,
         bindings: &Bindings<'_>,
@@ -397,14 +401,14 @@ impl Matmul {
             Some(_) => 0,
             None => elements,
         };
-        let (kc, nc) = self.block_sizes(p, &in_place);
-        let tile = room(&in_place.c, p.rows * p.columns);
-        let a_elements = room(&in_place.lhs, p.rows * kc);
+        let (kc, nc) = self.block_sizes(block, &in_place);
+        let tile = room(&in_place.c, block.rows * block.columns);
+        let a_elements = room(&in_place.lhs, block.rows * kc);
         let b_elements = room(&in_place.rhs, kc * nc);
-        with_memory(&PANEL, (tile + a_elements + b_elements) * size_of::<T>(), |memory| {
+        with_memory(&BLOCK, (tile + a_elements + b_elements) * size_of::<T>(), |memory| {
             let a = (memory as *mut T).wrapping_add(tile);
             let b = a.wrapping_add(a_elements);
-            let dense = View { start: memory as *mut T, rows: p.columns as isize, columns: 1 };
+            let dense = View { start: memory as *mut T, rows: block.columns as isize, columns: 1 };
             let out = in_place.c.unwrap_or(dense);
             // At least once: an empty sum is zero.
             for first in (0..self.k.max(1)).step_by(kc.max(1)) {
@@ -412,63 +416,63 @@ impl Matmul {
                 let copied = |matrix, part, to| {
                     // SAFETY: the memory has room for a block of each operand; the caller's
                     // promise.
-                    unsafe { self.copy(matrix, bindings, p.batch, part, (to, convert)) }
+                    unsafe { self.copy(matrix, bindings, block.batch, part, (to, convert)) }
                 };
-                let rows = p.row..p.row + p.rows;
+                let rows = block.row..block.row + block.rows;
                 let lhs = in_place.lhs.map(|view| view.at(0, first));
                 let lhs = lhs.unwrap_or_else(|| copied(&self.lhs, (rows, k_range.clone()), a));
-                for column in (0..p.columns).step_by(nc) {
-                    let count = nc.min(p.columns - column);
-                    let columns = p.column + column..p.column + column + count;
+                for column in (0..block.columns).step_by(nc) {
+                    let count = nc.min(block.columns - column);
+                    let columns = block.column + column..block.column + column + count;
                     let rhs = in_place.rhs.map(|view| view.at(first, column));
                     let rhs =
                         rhs.unwrap_or_else(|| copied(&self.rhs, (k_range.clone(), columns), b));
-                    let sizes = [p.rows, count, k_range.len()];
+                    let sizes = [block.rows, count, k_range.len()];
                     // SAFETY: the views are of blocks of these sizes.
                     unsafe { multiply(sizes, one, lhs, rhs, out.at(0, column), first > 0) };
                 }
             }
             match in_place.c {
                 Some(_) => Ok(()),
-                // SAFETY: the tile has the panel's sums.
-                None => unsafe { self.run_epilogue(prepared, p, memory, bindings, scratch) },
+                // SAFETY: the tile has the block's sums.
+                None => unsafe { self.run_epilogue(prepared, block, memory, bindings, scratch) },
             }
         })
     }
 
     /// The K and the columns of a block (kc and nc).
-    fn block_sizes<T>(&self, p: Panel, in_place: &InPlace<T>) -> (usize, usize) {
+    fn block_sizes<T>(&self, block: CBlock, in_place: &InPlace<T>) -> (usize, usize) {
         let kc = match (&in_place.lhs, &in_place.rhs) {
             (Some(_), Some(_)) => self.k,
             _ => MAX_KC.min(self.k),
         };
         let fitting = tuning().gemm_block_bytes / (kc.max(1) * size_of::<T>());
         let nc = match in_place.rhs {
-            Some(_) => p.columns,
-            None => fitting.max(NC_UNIT).min(p.columns),
+            Some(_) => block.columns,
+            None => fitting.max(NC_MULTIPLE).min(block.columns),
         };
         (kc, nc.max(1))
     }
 
-    /// Runs the epilogue on a panel whose sums are in `tile`.
+    /// Runs the epilogue on a block of C whose sums are in `tile`.
     ///
     /// # Safety
-    /// As [`Prepared::run_body`] for the panel's points; `tile` holds the panel densely.
+    /// As [`Prepared::run_body`] for the block's points; `tile` holds the block densely.
     unsafe fn run_epilogue(
         &self,
         prepared: &Prepared,
-        p: Panel,
+        block: CBlock,
         tile: *mut u8,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let part = BodyPart {
-            point: (p.batch * self.m + p.row) * self.n + p.column,
+            point: (block.batch * self.m + block.row) * self.n + block.column,
             row: self.n,
-            rows: p.rows,
-            columns: p.columns,
+            rows: block.rows,
+            columns: block.columns,
             core: tile,
-            pitch: p.columns as isize,
+            pitch: block.columns as isize,
         };
         // SAFETY: the caller's promise.
         unsafe { prepared.run_body(&part, bindings, scratch) }
@@ -538,7 +542,7 @@ unsafe fn copy_run<S: Copy, T>(
     }
 }
 
-impl CompiledGemm for Matmul {
+impl CompiledGemm for LibraryGemm {
     fn packed_bytes(&self) -> usize {
         0
     }
@@ -547,15 +551,15 @@ impl CompiledGemm for Matmul {
         &self,
         kernel: &Prepared,
         rows: Range<usize>,
-        _kept: *mut u8,
+        _packed: *mut u8,
         _first: bool,
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let (batch, row) = (rows.start / self.m, rows.start % self.m);
-        let panel = Panel { batch, row, column: 0, rows: rows.len(), columns: self.n };
+        let block = CBlock { batch, row, column: 0, rows: rows.len(), columns: self.n };
         // SAFETY: the caller's promise.
-        unsafe { self.run_panel(kernel, panel, bindings, scratch) }
+        unsafe { self.run_block(kernel, block, bindings, scratch) }
     }
 
     fn code(&self) -> Vec<Vec<u8>> {
@@ -563,15 +567,15 @@ impl CompiledGemm for Matmul {
     }
 }
 
-/// Rows and columns of the panels of an `m` by `n` result.
-fn panel(m: usize, n: usize, k: usize) -> (usize, usize) {
-    let panels = (m.saturating_mul(n).saturating_mul(k) / PANEL_MULTIPLICATIONS).max(1);
-    let m_panels = panels.min(m / MIN_ROWS).max(1);
-    if m_panels > 1 {
-        // An even number of panels gives two, four, ... threads equal work.
-        return (m.div_ceil(m_panels.next_multiple_of(2)), n);
+/// Rows and columns of the blocks of an `m` by `n` result.
+fn c_block_sizes(m: usize, n: usize, k: usize) -> (usize, usize) {
+    let blocks = (m.saturating_mul(n).saturating_mul(k) / BLOCK_MULTIPLICATIONS).max(1);
+    let m_blocks = blocks.min(m / MIN_ROWS).max(1);
+    if m_blocks > 1 {
+        // An even number of blocks gives two, four, ... threads equal work.
+        return (m.div_ceil(m_blocks.next_multiple_of(2)), n);
     }
-    let n_panels = panels.min(n / MIN_COLUMNS).clamp(1, 64);
-    let even_panels = if n_panels > 1 { n_panels & !1 } else { 1 };
-    (m, n.div_ceil(even_panels).next_multiple_of(NC_UNIT).min(n))
+    let n_blocks = blocks.min(n / MIN_COLUMNS).clamp(1, 64);
+    let even_blocks = if n_blocks > 1 { n_blocks & !1 } else { 1 };
+    (m, n.div_ceil(even_blocks).next_multiple_of(NC_MULTIPLE).min(n))
 }

@@ -1,0 +1,83 @@
+//! A GEMM in generated micro-kernels that is ready to run.
+
+use super::microkernels::Function;
+use super::plan::{BlockedGemm, ReadB, Strategy, plan};
+use super::problem::Problem;
+use crate::pool::Pool;
+use crate::prepacked::PrepackedStore;
+use girih_kernel::{Bindings, ExecError, Kernel, Prepared};
+
+/// A GEMM that is ready to run.
+pub(crate) struct GeneratedGemm(Strategy);
+
+impl GeneratedGemm {
+    /// A GEMM whose operands are in memory or computed by `maps` (prologues). `None` for dtypes and
+    /// machines without generated micro-kernels, and for kernels of other forms.
+    pub fn new(kernel: &Kernel, maps: &[Kernel]) -> Option<GeneratedGemm> {
+        plan(Problem::new(kernel, maps)?).map(GeneratedGemm)
+    }
+
+    /// Runs the GEMM and the epilogue of its kernel. `store` may hold B prepacked.
+    ///
+    /// # Safety
+    /// `prepared` is of the same kernel; the bindings fulfil their contract except for the
+    /// workspace.
+    pub unsafe fn run(
+        &self,
+        prepared: &Prepared,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+        store: Option<&dyn PrepackedStore>,
+    ) -> Result<(), ExecError> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.0 {
+                Strategy::AmxVnni(gemm) => gemm.run(prepared, bindings, pool),
+                Strategy::Dots(gemm) => gemm.run(prepared, bindings, pool),
+                Strategy::Blocked(gemm) => gemm.run(prepared, bindings, pool, store),
+            }
+        }
+    }
+
+    /// The buffer of B, if the GEMM can read B prepacked.
+    pub fn prepackable(&self) -> Option<usize> {
+        match &self.0 {
+            Strategy::AmxVnni(_) | Strategy::Dots(_) => None,
+            Strategy::Blocked(gemm) => gemm.prepackable(),
+        }
+    }
+
+    /// The machine code of the micro-kernels and prologues.
+    pub fn code(&self) -> Vec<Vec<u8>> {
+        match &self.0 {
+            Strategy::AmxVnni(gemm) => with_prologues(gemm.functions(), &gemm.problem),
+            Strategy::Dots(gemm) => with_prologues(gemm.functions(), &gemm.problem),
+            Strategy::Blocked(gemm) => gemm.code(),
+        }
+    }
+}
+
+impl BlockedGemm {
+    /// The machine code of the micro-kernels and prologues.
+    fn code(&self) -> Vec<Vec<u8>> {
+        match &self.b {
+            ReadB::PackedAhead(kernels) | ReadB::Pairs(kernels) => {
+                with_prologues(kernels.functions(), &self.problem)
+            }
+            ReadB::PackedByFirstTile { first, others, .. } => {
+                with_prologues(first.functions().chain(others.functions()), &self.problem)
+            }
+            ReadB::Indirect(indirect) => with_prologues(indirect.functions(), &self.problem),
+        }
+    }
+}
+
+/// The machine code of micro-kernels and of the prologues of a problem.
+fn with_prologues<'a, Call: 'a>(
+    microkernels: impl Iterator<Item = &'a Function<Call>>,
+    problem: &Problem,
+) -> Vec<Vec<u8>> {
+    let prologues = [&problem.a, &problem.b].into_iter().filter_map(|operand| operand.prologue());
+    let code = microkernels.map(|function| function.bytes().to_vec());
+    code.chain(prologues.flat_map(|prologue| prologue.code())).collect()
+}
