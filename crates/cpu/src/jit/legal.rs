@@ -124,15 +124,15 @@ impl Builder {
         let lost = self.binary(Binary::And, a, self.wide(LOST));
         let none = self.compare(Compare::EqI, lost, self.wide(0));
         let bit = self.select(none, self.wide(0), self.wide(LOST + 1));
-        let kept = self.binary(Binary::And, a, self.wide(!LOST));
-        let kept = self.binary(Binary::Or, kept, bit);
+        let high = self.binary(Binary::And, a, self.wide(!LOST));
+        let reduced = self.binary(Binary::Or, high, bit);
         // |a| < 2^53, as one comparison of a + 2^53 with 2^54.
         let moved = match signed {
             true => self.binary(Binary::AddI, a, self.wide(1 << 53)),
             false => a,
         };
         let limit = self.wide(if signed { 1 << 54 } else { 1 << 53 });
-        self.select(self.compare(Compare::LtU, moved, limit), a, kept)
+        self.select(self.compare(Compare::LtU, moved, limit), a, reduced)
     }
 
     /// A float from 0 to 2^32 toward zero: subtracts 2^31 from larger values, and then sets the

@@ -435,7 +435,7 @@ pub(super) mod tests {
             Stored::F32 => x.to_le_bytes().to_vec(),
             Stored::F16 => half::f16::from_f32(x).to_le_bytes().to_vec(),
             Stored::BF16 => half::bf16::from_f32(x).to_le_bytes().to_vec(),
-            _ => unreachable!("integers are tested with their products"),
+            _ => unreachable!("integers are tested in `gemm`"),
         };
         values.iter().flat_map(of).collect()
     }
@@ -487,7 +487,7 @@ pub(super) mod tests {
             for (i, &packed) in packed_b.iter().enumerate() {
                 let (row, column) = (i / (kernel.vectors * LANES), i % (kernel.vectors * LANES));
                 let want = if column < columns { b[row * pitch + column] } else { 0.0 };
-                assert_eq!(packed, want, "{kernel:?} kept {row} {column}");
+                assert_eq!(packed, want, "{kernel:?} packed {row} {column}");
             }
         }
     }
@@ -577,7 +577,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_tile_of_bytes_extends_them_as_it_loads_and_broadcasts_in_its_products() {
+    fn a_tile_of_bytes_extends_them_as_it_loads_and_broadcasts_as_it_multiplies() {
         let kernel = Microkernel {
             mr: 8,
             vectors: 3,

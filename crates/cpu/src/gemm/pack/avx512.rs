@@ -293,17 +293,17 @@ pub(super) fn transpose(rows: &mut [__m512; LANES]) {
         pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
         pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
     }
-    let mut quads = [_mm512_setzero_ps(); LANES];
+    let mut groups = [_mm512_setzero_ps(); LANES];
     for i in (0..LANES).step_by(4) {
         for j in 0..2 {
             let (a, b) = (double(pairs[i + j]), double(pairs[i + 2 + j]));
-            quads[i + 2 * j] = single(_mm512_unpacklo_pd(a, b));
-            quads[i + 2 * j + 1] = single(_mm512_unpackhi_pd(a, b));
+            groups[i + 2 * j] = single(_mm512_unpacklo_pd(a, b));
+            groups[i + 2 * j + 1] = single(_mm512_unpackhi_pd(a, b));
         }
     }
-    // quads[4 i + j], 128-bit lane p: rows 4 i.. of column 4 p + j.
+    // groups[4 i + j], 128-bit lane p: rows 4 i.. of column 4 p + j.
     for j in 0..4 {
-        let (a, b, c, d) = (quads[j], quads[4 + j], quads[8 + j], quads[12 + j]);
+        let (a, b, c, d) = (groups[j], groups[4 + j], groups[8 + j], groups[12 + j]);
         let (ab, ab2) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
         let (cd, cd2) = (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
         rows[j] = _mm512_shuffle_f32x4::<0x88>(ab, cd);

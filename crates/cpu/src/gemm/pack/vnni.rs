@@ -49,7 +49,7 @@ impl ColumnsOfB {
             match (self.layout, self.element_bytes) {
                 (Layout::ColumnMajor, _) => self.transposed(to),
                 (Layout::RowMajor, 2) => self.interleave_pairs(to),
-                (Layout::RowMajor, _) => self.interleave_quads(to),
+                (Layout::RowMajor, _) => self.interleave_groups(to),
             }
         }
     }
@@ -110,7 +110,7 @@ impl ColumnsOfB {
     /// # Safety
     /// As [`ColumnsOfB::pack`], for bytes.
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn interleave_quads(&self, to: *mut u8) {
+    unsafe fn interleave_groups(&self, to: *mut u8) {
         // Permutes words that are pairs of rows 0 and 1 of 16 columns, followed by pairs of rows 2
         // and 3, so that both pairs of each column are adjacent.
         let mut order = [0i16; 32];

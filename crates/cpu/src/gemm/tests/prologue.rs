@@ -85,7 +85,7 @@ impl Prologue {
         }
         let (column, row) = if self.transposed { (k, 1) } else { (1, n) };
         let gemm = Kernel {
-            name: "product".into(),
+            name: "gemm".into(),
             extents: SmallVec::from_slice(&[b, m, n, k]),
             parallel: 3,
             accesses: vec![],
