@@ -112,9 +112,9 @@ pub struct OpInfo {
 /// A refused fusion.
 #[derive(Clone, Debug)]
 pub struct RefusalInfo {
-    /// The value that is stored in memory, a node of the optimised graph.
+    /// The value that the user's kernel does not compute, a node of the optimised graph.
     pub value: NodeId,
-    /// The op that reads the value from memory.
+    /// The op that would have been fused with the value.
     pub user: Option<NodeId>,
     /// The reason as a code of one word.
     pub code: &'static str,

@@ -6,7 +6,7 @@ use super::build::Built;
 use super::{Lowering, horizontal, prologue, rows};
 
 /// A pass over the kernels of a program.
-pub(super) type Pass = fn(Lowering<'_>, &mut Built);
+pub(super) type KernelPass = fn(Lowering<'_>, &mut Built);
 
 macro_rules! fusions {
     ($($(#[$doc:meta])* $name:ident = $bit:literal $(, $pass:path)?;)*) => {
@@ -41,8 +41,8 @@ macro_rules! fusions {
 
             /// The passes over kernels that are on, in order. They fuse several ops, so there are
             /// none without `elementwise`.
-            pub(super) fn passes(self) -> impl Iterator<Item = Pass> {
-                let table = [$($((self.$name, $pass as Pass),)?)*];
+            pub(super) fn passes(self) -> impl Iterator<Item = KernelPass> {
+                let table = [$($((self.$name, $pass as KernelPass),)?)*];
                 let on = move |(on, pass)| (on && self.elementwise).then_some(pass);
                 table.into_iter().filter_map(on)
             }
@@ -102,12 +102,12 @@ mod tests {
             "rematerialisation",
         ];
         assert_eq!(FusionOptions::NAMES, names);
-        for bit in 0..names.len() {
+        for (bit, name) in names.iter().enumerate() {
             let options = FusionOptions::from_bits(1 << bit);
             assert_eq!(options.bits(), 1 << bit);
-            // The debug text lists the fields in the order of the table.
+            // The debug text lists the fields by name.
             let text = format!("{options:?}");
-            assert!(text.contains(&format!("{}: true", names[bit])), "{text}");
+            assert!(text.contains(&format!("{name}: true")), "{text}");
         }
         assert_eq!(FusionOptions::from_bits(u32::MAX), FusionOptions::ALL);
         assert_eq!(FusionOptions::from_bits(0), FusionOptions::NONE);

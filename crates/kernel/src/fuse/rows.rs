@@ -255,10 +255,11 @@ impl Group {
         }
     }
 
-    /// True if parts of the group compute both the value and its consumer.
+    /// True if one part of the group computes the value and another one its consumer.
     fn has(&self, refused: &Refused) -> bool {
-        let computes = |id: NodeId| self.parts.iter().any(|part| part.nodes.contains(&id));
-        computes(refused.node) && refused.consumer.is_some_and(computes)
+        let part_of = |id: NodeId| self.parts.iter().position(|part| part.nodes.contains(&id));
+        let (value, consumer) = (part_of(refused.node), refused.consumer.and_then(part_of));
+        value.is_some() && consumer.is_some() && value != consumer
     }
 
     /// True if a kernel can be a part and reads a buffer that the group reads or writes, or stores
