@@ -8,7 +8,7 @@ use crate::prepacked::PrepackedStore;
 use girih_kernel::{Bindings, ExecError, Kernel, Prepared};
 
 /// A GEMM that is ready to run.
-pub(crate) struct GeneratedGemm(Strategy);
+pub(crate) struct GeneratedGemm(pub(super) Strategy);
 
 impl GeneratedGemm {
     /// A GEMM whose operands are in memory or computed by `maps` (prologues). `None` for dtypes and
@@ -59,7 +59,7 @@ impl GeneratedGemm {
 
 impl BlockedGemm {
     /// The machine code of the micro-kernels and prologues.
-    fn code(&self) -> Vec<Vec<u8>> {
+    pub(super) fn code(&self) -> Vec<Vec<u8>> {
         match &self.b {
             ReadB::PackedAhead(kernels) | ReadB::Pairs(kernels) => {
                 with_prologues(kernels.functions(), &self.problem)

@@ -1,6 +1,6 @@
 //! How a GEMM is multiplied: the strategies, and the choice among them.
 //!
-//! [`plan`] takes the first strategy of this table whose condition holds. A function of this file
+//! [`plan()`] takes the first strategy of this table whose condition holds. A function of this file
 //! states each condition, with the measurements behind its constants. A plan is complete when it is
 //! built.
 //!
