@@ -3,7 +3,8 @@
 
 use crate::control::{Control, Flow};
 use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, RowwiseCore};
-use girih_ir::{DType, OpCode};
+use girih_ir::DType;
+use girih_ir::ops::Cost;
 use smallvec::SmallVec;
 
 /// Bytes and operations of one run of a kernel.
@@ -64,9 +65,7 @@ fn reach(kernel: &Kernel, access: &Access) -> u64 {
 
 fn is_arithmetic(inst: &Inst) -> bool {
     match inst {
-        Inst::Op { code, dtype, .. } => {
-            *dtype != DType::Bool && !matches!(code, OpCode::Cast | OpCode::Bitcast | OpCode::Where)
-        }
+        Inst::Op { code, dtype, .. } => *dtype != DType::Bool && code.def().cost != Cost::Move,
         _ => false,
     }
 }

@@ -172,13 +172,14 @@ pub static RELU: OpDef = as_category(
     ),
 );
 /// `1 / (1 + exp(-x))`.
-pub static SIGMOID: OpDef = as_category(
-    Category::Elementwise,
-    with_rule(
+pub static SIGMOID: OpDef = OpDef {
+    category: Some(Category::Elementwise),
+    names_kernels: true,
+    ..with_rule(
         vjp::sigmoid,
         composite("sigmoid", "The logistic function of each element.", inexact, decompose::sigmoid),
-    ),
-);
+    )
+};
 /// `log(sigmoid(x))`, without overflow.
 pub static LOG_SIGMOID: OpDef = full(as_category(
     Category::Elementwise,
@@ -208,6 +209,7 @@ pub static SOFTPLUS: OpDef = full(as_category(
 /// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
 pub static GELU: OpDef = OpDef {
     category: Some(Category::Elementwise),
+    names_kernels: true,
     samples: samples::gelu,
     ..composite(
         "gelu",

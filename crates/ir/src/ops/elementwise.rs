@@ -1,15 +1,12 @@
 //! Elementwise ops: each result element depends on one element of each operand, and operands
 //! broadcast. Operands share one dtype; front ends insert the casts.
 
+mod rules;
 mod vjp;
 
 use super::*;
 use crate::index_map::elementwise_iteration;
-
-const NUMBERS: &str = "an integer, floating-point or complex dtype";
-const REALS: &str = "an integer or real floating-point dtype";
-const ORDERED: &str = "a real dtype, since complex numbers have no order";
-const INEXACT: &str = "a floating-point or complex dtype";
+use rules::*;
 
 const fn unary(
     name: &'static str,
@@ -20,6 +17,7 @@ const fn unary(
         name,
         doc,
         class: Class::Elementwise,
+        cost: Cost::Arithmetic,
         arity: (1, 1),
         infer,
         iteration: Some(elementwise_iteration),
@@ -34,6 +32,33 @@ const fn binary(
     infer: fn(OpCall<'_>) -> Result<TensorSpec>,
 ) -> OpDef {
     OpDef { arity: (2, 2), domain: (0.55, 2.9), ..unary(name, doc, infer) }
+}
+
+/// A function of one operand that a short polynomial approximates.
+const fn exponential(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    costs(Cost::Exponential, unary(name, doc, infer))
+}
+
+/// A transcendental function of one operand that costs more.
+const fn transcendental(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    costs(Cost::Transcendental, unary(name, doc, infer))
+}
+
+/// A special function of one operand.
+const fn special(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    costs(Cost::Special, unary(name, doc, infer))
 }
 
 /// The same op with a derivative rule.
@@ -61,176 +86,29 @@ const fn exact(def: OpDef) -> OpDef {
     OpDef { exact: true, ..def }
 }
 
-fn same_as_operand(call: OpCall<'_>) -> Result<TensorSpec> {
-    Ok(call.inputs[0].clone())
+/// The same op, marked as [`OpDef::exact`] and [`OpDef::exact_on_halves`].
+const fn exact_on_halves(def: OpDef) -> OpDef {
+    OpDef { exact_on_halves: true, ..exact(def) }
 }
 
-fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype != DType::Bool, NUMBERS)?;
-    same_as_operand(call)
-}
-
-fn real(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype.is_int() || dtype.is_float(), REALS)?;
-    same_as_operand(call)
-}
-
-fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype.is_float(), "a real floating-point dtype")?;
-    same_as_operand(call)
-}
-
-fn inexact(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype.is_inexact(), INEXACT)?;
-    same_as_operand(call)
-}
-
-fn integral(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, !dtype.is_inexact(), "bool or an integer dtype")?;
-    same_as_operand(call)
-}
-
-/// A real result for complex operands.
-fn magnitude(call: OpCall<'_>) -> Result<TensorSpec> {
-    let spec = numeric(call)?;
-    Ok(TensorSpec { dtype: spec.dtype.real(), ..spec })
-}
-
-fn complex(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = call.inputs[0].dtype;
-    require_dtype(call, dtype, dtype.is_complex(), "a complex dtype")?;
-    same_as_operand(call)
-}
-
-fn part(call: OpCall<'_>) -> Result<TensorSpec> {
-    let spec = complex(call)?;
-    Ok(TensorSpec { dtype: spec.dtype.real(), ..spec })
-}
-
-fn of_parts(call: OpCall<'_>) -> Result<TensorSpec> {
-    let spec = broadcast(call)?;
-    let ok = matches!(spec.dtype, DType::F32 | DType::F64);
-    require_dtype(call, spec.dtype, ok, "float32 or float64 for the parts")?;
-    Ok(TensorSpec { dtype: spec.dtype.complex(), ..spec })
-}
-
-fn classify(call: OpCall<'_>) -> Result<TensorSpec> {
-    floating(call)?;
-    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype: DType::Bool })
-}
-
-fn broadcast(call: OpCall<'_>) -> Result<TensorSpec> {
-    let dtype = same_dtype(call)?;
-    let shape = call.inputs[0].shape.broadcast(&call.inputs[1].shape, call.name())?;
-    Ok(TensorSpec { shape, dtype })
-}
-
-/// Checks that the operands broadcast and that `ok` accepts their dtype.
-fn broadcast_of(
-    call: OpCall<'_>,
-    ok: fn(DType) -> bool,
-    expected: &'static str,
-) -> Result<TensorSpec> {
-    let spec = broadcast(call)?;
-    require_dtype(call, spec.dtype, ok(spec.dtype), expected)?;
-    Ok(spec)
-}
-
-fn broadcast_numeric(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, |d| d != DType::Bool, NUMBERS)
-}
-
-fn broadcast_real(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, |d| d.is_int() || d.is_float(), REALS)
-}
-
-fn broadcast_ordered(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, |d| !d.is_complex(), ORDERED)
-}
-
-fn broadcast_floating(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, DType::is_float, "a real floating-point dtype")
-}
-
-fn broadcast_inexact(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, DType::is_inexact, INEXACT)
-}
-
-fn broadcast_integral(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, |d| !d.is_inexact(), "bool or an integer dtype")
-}
-
-fn broadcast_integers(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, DType::is_int, "an integer dtype")
-}
-
-fn broadcast_words(call: OpCall<'_>) -> Result<TensorSpec> {
-    broadcast_of(call, |d| d == DType::U64, "uint64 for keys and counters")
-}
-
-fn compare(call: OpCall<'_>) -> Result<TensorSpec> {
-    Ok(TensorSpec { dtype: DType::Bool, ..broadcast(call)? })
-}
-
-fn compare_ordered(call: OpCall<'_>) -> Result<TensorSpec> {
-    Ok(TensorSpec { dtype: DType::Bool, ..broadcast_ordered(call)? })
-}
-
-fn cast(call: OpCall<'_>) -> Result<TensorSpec> {
-    let Attrs::DType(dtype) = call.op.attrs else {
-        return Err(Error::InvalidArgument { op: call.name(), reason: "needs a dtype".into() });
-    };
-    let from = call.inputs[0].dtype;
-    let keeps = !from.is_complex() || dtype.is_complex() || dtype == DType::Bool;
-    let expected = "a complex dtype or bool to cast to; take real(x) or imag(x) for a part";
-    require_dtype(call, from, keeps, expected)?;
-    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype })
-}
-
-fn bitcast(call: OpCall<'_>) -> Result<TensorSpec> {
-    let Attrs::DType(dtype) = call.op.attrs else {
-        return Err(Error::InvalidArgument { op: call.name(), reason: "needs a dtype".into() });
-    };
-    let from = call.inputs[0].dtype;
-    let parts = "a real dtype: the bits of a complex number are those of its parts";
-    require_dtype(call, from, !from.is_complex(), parts)?;
-    require_dtype(call, dtype, !dtype.is_complex(), parts)?;
-    let expected = "another dtype: of the bits of a byte, only 0 and 1 are a bool; take x != 0";
-    require_dtype(call, dtype, dtype != DType::Bool || from == dtype, expected)?;
-    if dtype.size() != from.size() {
-        let (to, new, old) = (dtype.name(), dtype.size(), from.size());
-        let reason = format!("an element of {to} has {new} bytes, and one of {from} has {old}");
-        return Err(Error::InvalidArgument { op: call.name(), reason });
-    }
-    Ok(TensorSpec { shape: call.inputs[0].shape.clone(), dtype })
-}
-
-fn select(call: OpCall<'_>) -> Result<TensorSpec> {
-    let [cond, a, b] = call.inputs else { unreachable!("arity is checked") };
-    require_dtype(call, cond.dtype, cond.dtype == DType::Bool, "bool for the condition")?;
-    if a.dtype != b.dtype {
-        return Err(Error::DTypeMismatch { op: call.name(), lhs: a.dtype, rhs: b.dtype });
-    }
-    let shape = a.shape.broadcast(&b.shape, call.name())?;
-    Ok(TensorSpec { shape: cond.shape.broadcast(&shape, call.name())?, dtype: a.dtype })
+/// The same op with another cost than arithmetic.
+const fn costs(cost: Cost, def: OpDef) -> OpDef {
+    OpDef { cost, ..def }
 }
 
 /// `-x`; wraps for unsigned integers.
 pub static NEG: OpDef = linear(
     Linearity::All,
-    exact(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric))),
+    exact_on_halves(with_rule(vjp::neg, unary("neg", "The negative of each element.", numeric))),
 );
 /// `|x|`, real for complex numbers.
-pub static ABS: OpDef =
-    exact(with_rule(vjp::abs, unary("abs", "The absolute value of each element.", magnitude)));
+pub static ABS: OpDef = exact_on_halves(with_rule(
+    vjp::abs,
+    unary("abs", "The absolute value of each element.", magnitude),
+));
 /// -1, 0 or 1, NaN for NaN; `z / |z|` for complex numbers.
 pub static SIGN: OpDef =
-    exact(with_rule(vjp::sign, unary("sign", "The sign of each element.", numeric)));
+    exact_on_halves(with_rule(vjp::sign, unary("sign", "The sign of each element.", numeric)));
 /// Real part of complex numbers.
 pub static REAL: OpDef = linear(
     Linearity::All,
@@ -247,103 +125,125 @@ pub static CONJ: OpDef = linear(
     exact(with_rule(vjp::conj, unary("conj", "The complex conjugate of each element.", complex))),
 );
 /// The largest integer not above `x`.
-pub static FLOOR: OpDef = exact(unary("floor", "Each element rounded down.", real));
+pub static FLOOR: OpDef = exact_on_halves(unary("floor", "Each element rounded down.", real));
 /// The smallest integer not below `x`.
-pub static CEIL: OpDef = exact(unary("ceil", "Each element rounded up.", real));
+pub static CEIL: OpDef = exact_on_halves(unary("ceil", "Each element rounded up.", real));
 /// Nearest integer, ties to even.
 pub static ROUND: OpDef =
-    exact(unary("round", "Each element rounded to nearest, ties to even.", real));
+    exact_on_halves(unary("round", "Each element rounded to nearest, ties to even.", real));
 /// Integer part.
-pub static TRUNC: OpDef = exact(unary("trunc", "Each element rounded toward zero.", real));
+pub static TRUNC: OpDef =
+    exact_on_halves(unary("trunc", "Each element rounded toward zero.", real));
 /// `e^x`.
 pub static EXP: OpDef =
-    full(with_rule(vjp::exp, unary("exp", "The exponential of each element.", inexact)));
+    full(with_rule(vjp::exp, exponential("exp", "The exponential of each element.", inexact)));
 /// `e^x - 1`.
-pub static EXPM1: OpDef =
-    full(with_rule(vjp::expm1, unary("expm1", "exp(x) - 1, accurate near zero.", inexact)));
+pub static EXPM1: OpDef = full(with_rule(
+    vjp::expm1,
+    transcendental("expm1", "exp(x) - 1, accurate near zero.", inexact),
+));
 /// `2^x`.
-pub static EXP2: OpDef =
-    full(with_rule(vjp::exp2, unary("exp2", "Two to the power of each element.", inexact)));
+pub static EXP2: OpDef = full(with_rule(
+    vjp::exp2,
+    transcendental("exp2", "Two to the power of each element.", inexact),
+));
 /// Natural logarithm.
 pub static LOG: OpDef = full(within(
     0.3,
     1.4,
-    with_rule(vjp::log, unary("log", "The natural logarithm of each element.", inexact)),
+    with_rule(vjp::log, exponential("log", "The natural logarithm of each element.", inexact)),
 ));
 /// `log(1 + x)`.
 pub static LOG1P: OpDef = full(within(
     0.3,
     1.4,
-    with_rule(vjp::log1p, unary("log1p", "log(1 + x), accurate near zero.", inexact)),
+    with_rule(vjp::log1p, transcendental("log1p", "log(1 + x), accurate near zero.", inexact)),
 ));
 /// Binary logarithm.
 pub static LOG2: OpDef = full(within(
     0.3,
     1.4,
-    with_rule(vjp::log2, unary("log2", "The base-2 logarithm of each element.", inexact)),
+    with_rule(vjp::log2, transcendental("log2", "The base-2 logarithm of each element.", inexact)),
 ));
 /// Decimal logarithm.
 pub static LOG10: OpDef = full(within(
     0.3,
     1.4,
-    with_rule(vjp::log10, unary("log10", "The base-10 logarithm of each element.", inexact)),
+    with_rule(
+        vjp::log10,
+        transcendental("log10", "The base-10 logarithm of each element.", inexact),
+    ),
 ));
 /// Square root.
 pub static SQRT: OpDef = within(
     0.3,
     1.4,
-    exact(with_rule(vjp::sqrt, unary("sqrt", "The square root of each element.", inexact))),
+    exact(with_rule(
+        vjp::sqrt,
+        costs(Cost::Division, unary("sqrt", "The square root of each element.", inexact)),
+    )),
 );
 /// `1 / sqrt(x)`.
 pub static RSQRT: OpDef = full(within(
     0.3,
     1.4,
-    with_rule(vjp::rsqrt, unary("rsqrt", "One over the square root of each element.", inexact)),
+    with_rule(
+        vjp::rsqrt,
+        costs(Cost::Division, unary("rsqrt", "One over the square root of each element.", inexact)),
+    ),
 ));
 /// Sine of radians.
-pub static SIN: OpDef = with_rule(vjp::sin, unary("sin", "The sine of each element.", inexact));
+pub static SIN: OpDef =
+    with_rule(vjp::sin, transcendental("sin", "The sine of each element.", inexact));
 /// Cosine of radians.
-pub static COS: OpDef = with_rule(vjp::cos, unary("cos", "The cosine of each element.", inexact));
+pub static COS: OpDef =
+    with_rule(vjp::cos, transcendental("cos", "The cosine of each element.", inexact));
 /// Tangent of radians.
 pub static TAN: OpDef = full(within(
     0.3,
     1.4,
-    with_rule(vjp::tan, unary("tan", "The tangent of each element.", inexact)),
+    with_rule(vjp::tan, transcendental("tan", "The tangent of each element.", inexact)),
 ));
 /// Inverse sine.
 pub static ASIN: OpDef = full(within(
     -0.8,
     0.85,
-    with_rule(vjp::asin, unary("asin", "The inverse sine of each element.", inexact)),
+    with_rule(vjp::asin, transcendental("asin", "The inverse sine of each element.", inexact)),
 ));
 /// Inverse cosine.
 pub static ACOS: OpDef = full(within(
     -0.8,
     0.85,
-    with_rule(vjp::acos, unary("acos", "The inverse cosine of each element.", inexact)),
+    with_rule(vjp::acos, transcendental("acos", "The inverse cosine of each element.", inexact)),
 ));
 /// Inverse tangent.
 pub static ATAN: OpDef =
-    with_rule(vjp::atan, unary("atan", "The inverse tangent of each element.", inexact));
+    with_rule(vjp::atan, transcendental("atan", "The inverse tangent of each element.", inexact));
 /// Hyperbolic sine.
-pub static SINH: OpDef =
-    full(with_rule(vjp::sinh, unary("sinh", "The hyperbolic sine of each element.", inexact)));
+pub static SINH: OpDef = full(with_rule(
+    vjp::sinh,
+    transcendental("sinh", "The hyperbolic sine of each element.", inexact),
+));
 /// Hyperbolic cosine.
-pub static COSH: OpDef =
-    full(with_rule(vjp::cosh, unary("cosh", "The hyperbolic cosine of each element.", inexact)));
+pub static COSH: OpDef = full(with_rule(
+    vjp::cosh,
+    transcendental("cosh", "The hyperbolic cosine of each element.", inexact),
+));
 /// Hyperbolic tangent.
 pub static TANH: OpDef =
-    with_rule(vjp::tanh, unary("tanh", "The hyperbolic tangent of each element.", inexact));
+    with_rule(vjp::tanh, exponential("tanh", "The hyperbolic tangent of each element.", inexact));
 /// Inverse hyperbolic sine.
-pub static ASINH: OpDef =
-    with_rule(vjp::asinh, unary("asinh", "The inverse hyperbolic sine of each element.", inexact));
+pub static ASINH: OpDef = with_rule(
+    vjp::asinh,
+    transcendental("asinh", "The inverse hyperbolic sine of each element.", inexact),
+);
 /// Inverse hyperbolic cosine.
 pub static ACOSH: OpDef = within(
     1.2,
     3.0,
     with_rule(
         vjp::acosh,
-        unary("acosh", "The inverse hyperbolic cosine of each element.", inexact),
+        transcendental("acosh", "The inverse hyperbolic cosine of each element.", inexact),
     ),
 );
 /// Inverse hyperbolic tangent.
@@ -352,22 +252,24 @@ pub static ATANH: OpDef = within(
     0.85,
     with_rule(
         vjp::atanh,
-        unary("atanh", "The inverse hyperbolic tangent of each element.", inexact),
+        transcendental("atanh", "The inverse hyperbolic tangent of each element.", inexact),
     ),
 );
 /// Error function.
 pub static ERF: OpDef =
-    with_rule(vjp::erf, unary("erf", "The error function of each element.", floating));
+    with_rule(vjp::erf, exponential("erf", "The error function of each element.", floating));
 /// `1 - erf(x)`.
-pub static ERFC: OpDef =
-    with_rule(vjp::erfc, unary("erfc", "One minus the error function of each element.", floating));
+pub static ERFC: OpDef = with_rule(
+    vjp::erfc,
+    special("erfc", "One minus the error function of each element.", floating),
+);
 /// The inverse error function.
 pub static ERFINV: OpDef = full(within(
     -0.8,
     0.85,
     with_rule(
         vjp::erfinv,
-        unary("erfinv", "The inverse error function of each element.", floating),
+        special("erfinv", "The inverse error function of each element.", floating),
     ),
 ));
 /// `log |gamma(x)|`.
@@ -376,7 +278,7 @@ pub static LGAMMA: OpDef = full(within(
     4.0,
     with_rule(
         vjp::lgamma,
-        unary("lgamma", "The logarithm of the gamma function's absolute value.", floating),
+        special("lgamma", "The logarithm of the gamma function's absolute value.", floating),
     ),
 ));
 /// `d/dx log gamma(x)`.
@@ -385,13 +287,13 @@ pub static DIGAMMA: OpDef = full(within(
     4.0,
     with_rule(
         vjp::digamma,
-        unary("digamma", "The logarithmic derivative of the gamma function.", floating),
+        special("digamma", "The logarithmic derivative of the gamma function.", floating),
     ),
 ));
 /// Modified Bessel function of the first kind, of order 0.
 pub static I0: OpDef = with_rule(
     vjp::i0,
-    unary("i0", "The modified Bessel function of the first kind of order 0.", floating),
+    special("i0", "The modified Bessel function of the first kind of order 0.", floating),
 );
 /// Modified Bessel function of the first kind, of order 1.
 pub static I1: OpDef = within(
@@ -399,7 +301,7 @@ pub static I1: OpDef = within(
     2.4,
     with_rule(
         vjp::i1,
-        unary("i1", "The modified Bessel function of the first kind of order 1.", floating),
+        special("i1", "The modified Bessel function of the first kind of order 1.", floating),
     ),
 );
 /// Logical not of bool, bitwise not of integers.
@@ -426,7 +328,10 @@ pub static CAST: OpDef = OpDef {
     samples: samples::cast,
     linear: Linearity::All,
     python: Python::Named("Tensor.astype"),
-    ..exact(with_rule(vjp::cast, unary("cast", "Each element converted to another dtype.", cast)))
+    ..exact(with_rule(
+        vjp::cast,
+        costs(Cost::Move, unary("cast", "Each element converted to another dtype.", cast)),
+    ))
 };
 /// Reinterprets each element's bits as another real dtype of the same size; NaN bits are unchanged.
 /// Only bool can be cast to bool, since a bool byte other than 0 and 1 has no meaning.
@@ -434,10 +339,9 @@ pub static BITCAST: OpDef = OpDef {
     samples: samples::bitcast,
     python: Python::Named("Tensor.view"),
     derivative: Derivative::Zero("it reads bits, which are no numbers"),
-    ..exact(unary(
-        "bitcast",
-        "The bits of each element read as another dtype of its size.",
-        bitcast,
+    ..exact(costs(
+        Cost::Move,
+        unary("bitcast", "The bits of each element read as another dtype of its size.", bitcast),
     ))
 };
 
@@ -463,40 +367,61 @@ pub static MUL: OpDef = OpDef {
 /// Quotient of floats.
 pub static DIV: OpDef = linear(
     Linearity::In(&[&[0]]),
-    exact(with_rule(vjp::div, binary("div", "The quotient of two tensors.", broadcast_inexact))),
+    exact(with_rule(
+        vjp::div,
+        costs(Cost::Division, binary("div", "The quotient of two tensors.", broadcast_inexact)),
+    )),
 );
 /// Quotient rounded down; 0 for integer division by zero.
-pub static FLOOR_DIVIDE: OpDef =
-    binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_real);
+pub static FLOOR_DIVIDE: OpDef = costs(
+    Cost::Remainder,
+    binary("floor_divide", "The quotient of two tensors, rounded down.", broadcast_real),
+);
 /// `a - floor(a / b) * b`, with the sign of the divisor; 0 for an integer divisor of zero.
 pub static REMAINDER: OpDef = with_rule(
     vjp::remainder,
-    binary("remainder", "The remainder of floor division, signed as the divisor.", broadcast_real),
+    costs(
+        Cost::Remainder,
+        binary(
+            "remainder",
+            "The remainder of floor division, signed as the divisor.",
+            broadcast_real,
+        ),
+    ),
 );
 /// `a - trunc(a / b) * b`, with the sign of `a`, as C's `fmod`; 0 for an integer divisor of zero.
 pub static FMOD: OpDef = with_rule(
     vjp::fmod,
-    binary("fmod", "The remainder of truncated division, signed as the first.", broadcast_real),
+    costs(
+        Cost::Remainder,
+        binary("fmod", "The remainder of truncated division, signed as the first.", broadcast_real),
+    ),
 );
 /// Power. Integers wrap; a negative integer exponent gives 0 except for bases 1 and -1.
 pub static POW: OpDef = full(with_rule(
     vjp::pow,
-    binary("pow", "One tensor to the power of another.", broadcast_numeric),
+    costs(
+        Cost::Transcendental,
+        binary("pow", "One tensor to the power of another.", broadcast_numeric),
+    ),
 ));
 /// Maximum of two elements, NaN if either is NaN.
-pub static MAXIMUM: OpDef = exact(with_rule(
+pub static MAXIMUM: OpDef = exact_on_halves(with_rule(
     vjp::maximum,
     binary("maximum", "The larger of two tensors' elements, NaN if either is.", broadcast_ordered),
 ));
 /// Minimum of two elements, NaN if either is NaN.
-pub static MINIMUM: OpDef = exact(with_rule(
+pub static MINIMUM: OpDef = exact_on_halves(with_rule(
     vjp::minimum,
     binary("minimum", "The smaller of two tensors' elements, NaN if either is.", broadcast_ordered),
 ));
 /// Angle of the point (second operand, first operand).
 pub static ATAN2: OpDef = with_rule(
     vjp::atan2,
-    binary("atan2", "The angle of the point (second, first).", broadcast_floating),
+    costs(
+        Cost::Transcendental,
+        binary("atan2", "The angle of the point (second, first).", broadcast_floating),
+    ),
 );
 /// `sqrt(a^2 + b^2)` without intermediate overflow. Infinite if either operand is infinite, even if
 /// the other is NaN.
@@ -504,11 +429,14 @@ pub static HYPOT: OpDef = OpDef {
     commutative: true,
     ..with_rule(
         vjp::hypot,
-        binary("hypot", "The hypotenuse of two tensors' elements.", broadcast_floating),
+        costs(
+            Cost::Hypotenuse,
+            binary("hypot", "The hypotenuse of two tensors' elements.", broadcast_floating),
+        ),
     )
 };
 /// The magnitude of the first operand with the sign of the second, also for zeros and NaNs.
-pub static COPYSIGN: OpDef = exact(with_rule(
+pub static COPYSIGN: OpDef = exact_on_halves(with_rule(
     vjp::copysign,
     binary(
         "copysign",
@@ -517,7 +445,7 @@ pub static COPYSIGN: OpDef = exact(with_rule(
     ),
 ));
 /// The next value of the dtype after the first operand in the direction of the second.
-pub static NEXTAFTER: OpDef = exact(binary(
+pub static NEXTAFTER: OpDef = exact_on_halves(binary(
     "nextafter",
     "The next value after the first tensor's elements in the direction of the second's.",
     broadcast_floating,
@@ -526,34 +454,53 @@ pub static NEXTAFTER: OpDef = exact(binary(
 /// integer, so it has no gradient.
 pub static POLYGAMMA: OpDef = with_rule(
     vjp::polygamma,
-    binary("polygamma", "Derivatives of digamma: of which order, and where.", broadcast_floating),
+    costs(
+        Cost::Special,
+        binary(
+            "polygamma",
+            "Derivatives of digamma: of which order, and where.",
+            broadcast_floating,
+        ),
+    ),
 );
 /// The regularised lower incomplete gamma function `P(a, x)`.
 pub static IGAMMA: OpDef = with_rule(
     vjp::igamma,
-    binary("igamma", "The regularised lower incomplete gamma function.", broadcast_floating),
+    costs(
+        Cost::Series,
+        binary("igamma", "The regularised lower incomplete gamma function.", broadcast_floating),
+    ),
 );
 /// The regularised upper incomplete gamma function `Q(a, x) = 1 - P(a, x)`.
 pub static IGAMMAC: OpDef = with_rule(
     vjp::igammac,
-    binary("igammac", "The regularised upper incomplete gamma function.", broadcast_floating),
+    costs(
+        Cost::Series,
+        binary("igammac", "The regularised upper incomplete gamma function.", broadcast_floating),
+    ),
 );
 /// The derivative of [`IGAMMA`] with respect to its first operand.
 pub static IGAMMA_GRAD_A: OpDef = with_rule(
     vjp::igamma_grad_a,
-    binary(
-        "igamma_grad_a",
-        "The derivative of the lower incomplete gamma function by its first operand.",
-        broadcast_floating,
+    costs(
+        Cost::Series,
+        binary(
+            "igamma_grad_a",
+            "The derivative of the lower incomplete gamma function by its first operand.",
+            broadcast_floating,
+        ),
     ),
 );
 /// The 64 random bits of a key at a counter: see [`crate::random`].
 pub static PHILOX: OpDef = OpDef {
     python: Python::Named("random.bits"),
-    ..exact(discrete(binary(
-        "philox",
-        "The 64 random bits that a key gives at a counter, by Philox 4x32-10.",
-        broadcast_words,
+    ..exact(discrete(costs(
+        Cost::Random,
+        binary(
+            "philox",
+            "The 64 random bits that a key gives at a counter, by Philox 4x32-10.",
+            broadcast_words,
+        ),
     )))
 };
 /// The complex number of a real and an imaginary part.
@@ -632,8 +579,12 @@ pub static WHERE: OpDef = OpDef {
     linear: Linearity::In(&[&[1, 2]]),
     arity: (3, 3),
     exact: true,
+    exact_on_halves: true,
     ..with_rule(
         vjp::select,
-        unary("where", "The second operand where the first is true, else the third.", select),
+        costs(
+            Cost::Move,
+            unary("where", "The second operand where the first is true, else the third.", select),
+        ),
     )
 };

@@ -352,6 +352,7 @@ const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK 
 
 /// `take(x, indices)`: slices of `x` along an axis; the indices' shape replaces the axis.
 pub static TAKE: OpDef = OpDef {
+    cost: Cost::Lookup,
     linear: Linearity::In(&[&[0]]),
     factors: Factoring::Rule(factoring::take),
     samples: samples::indexing,
@@ -364,6 +365,7 @@ pub static TAKE: OpDef = OpDef {
 };
 /// `take_along_axis(x, indices)`: one element per index, the other coordinates unchanged.
 pub static TAKE_ALONG_AXIS: OpDef = OpDef {
+    cost: Cost::Lookup,
     linear: Linearity::In(&[&[0]]),
     factors: Factoring::Rule(factoring::take_along_axis),
     samples: samples::indexing,
@@ -439,6 +441,7 @@ pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
 /// `wrap_index(indices)`: converts negative indices of an axis of `Size` elements, and checks
 /// bounds. Indices of several axes are checked by it before they are combined into one.
 pub static WRAP_INDEX: OpDef = OpDef {
+    cost: Cost::Lookup,
     factors: Factoring::Rule(factoring::elementwise),
     name: "wrap_index",
     doc: "Indices from the front of an axis; one outside it is an error.",
@@ -452,6 +455,7 @@ pub static WRAP_INDEX: OpDef = OpDef {
 /// `check_label(labels)`: the labels unchanged, for `Size` classes. A label out of range, including
 /// a negative one, is an error.
 pub static CHECK_LABEL: OpDef = OpDef {
+    cost: Cost::Checked,
     name: "check_label",
     doc: "Class labels as they are; one that names no class is an error.",
     python: Python::Nothing("losses and one_hot check their labels by it"),

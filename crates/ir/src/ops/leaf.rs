@@ -1,6 +1,6 @@
 //! Leaves: values that are arguments of the program, splat constants, random values and iota.
 
-use super::{Class, Factoring, OpDef, Python, factoring, samples};
+use super::{Class, Cost, Factoring, OpDef, Python, factoring, samples};
 
 const LEAF: OpDef = OpDef { class: Class::Leaf, samples: samples::none, ..OpDef::BLANK };
 
@@ -31,6 +31,7 @@ pub static CONSTANT: OpDef = OpDef {
 
 /// Uniform random values in `[0, 1)`. The argument is the generator's key and offset.
 pub static RANDOM_UNIFORM: OpDef = OpDef {
+    cost: Cost::Random,
     factors: Factoring::Rule(factoring::random),
     name: "random_uniform",
     doc: "Uniform random numbers in [0, 1) from a counter-based generator.",
@@ -40,6 +41,7 @@ pub static RANDOM_UNIFORM: OpDef = OpDef {
 
 /// Standard normal random values. The argument is the generator's key and offset.
 pub static RANDOM_NORMAL: OpDef = OpDef {
+    cost: Cost::Random,
     factors: Factoring::Rule(factoring::random),
     name: "random_normal",
     doc: "Standard normal random numbers from a counter-based generator.",
@@ -49,6 +51,7 @@ pub static RANDOM_NORMAL: OpDef = OpDef {
 
 /// 64 uniform random bits as an i64. The argument is the generator's key and offset.
 pub static RANDOM_BITS: OpDef = OpDef {
+    cost: Cost::Random,
     factors: Factoring::Rule(factoring::random),
     name: "random_bits",
     doc: "Integers with 64 uniform random bits from a counter-based generator.",

@@ -14,7 +14,9 @@ pub mod composite;
 pub mod contract;
 pub mod control;
 pub mod conv;
+mod cost;
 pub mod cumulative;
+mod def;
 pub mod elementwise;
 pub mod factoring;
 pub mod fft;
@@ -25,6 +27,7 @@ pub mod leaf;
 pub mod linalg;
 pub mod linearity;
 pub mod norm;
+mod op;
 pub mod pool;
 pub mod reduce;
 pub mod rules;
@@ -37,292 +40,19 @@ pub mod view;
 pub mod window;
 
 pub use attrs::{Attrs, AxisSet, OfSize, PadDim, Real, ScatterMode, SliceDim};
+pub use cost::Cost;
+pub use def::{Batching, Category, Class, ItemRank, OpDef, Precision, Python};
 pub use factoring::{FactorRule, Factoring};
 pub use linearity::Linearity;
+pub use op::{Op, OpCall};
 pub use rules::{Cotangents, Decomposition, Derivative, Vjp};
 pub use samples::Sample;
 
+pub(crate) use op::{require_dtype, same_dtype};
+
 use crate::{DType, Error, Graph, Iteration, Node, NodeId, Result, TensorSpec};
+use def::full;
 use std::fmt;
-
-/// How an op's result depends on its operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// A value from outside the graph, or a value without operands.
-    Leaf,
-    /// Each result element depends on one element of each operand; operands broadcast.
-    Elementwise,
-    /// The elements along some axes are combined into one.
-    Reduction,
-    /// Products of two operands, summed over the contracted axis.
-    Contraction,
-    /// A rearrangement of one operand's elements by an affine index map.
-    View,
-    /// The same elements in the same order under another shape.
-    Reshape,
-    /// Operands placed side by side or into a border.
-    Combine,
-    /// Elements addressed by the values of an integer operand.
-    Index,
-    /// Computed by a routine on whole rows or matrices: the operand's last one or two axes. The
-    /// axes before them are batch axes. Such an op may have several results. Each result is a node
-    /// of its own, whose [`Attrs::Library`] says which result it is; one kernel computes all
-    /// results that are needed.
-    Library,
-    /// Runs regions (closed graphs in the op's attributes), selected or repeated. Such an op may
-    /// have several results: see [`control`].
-    Control,
-    /// Defined by a decomposition into the other classes.
-    Composite,
-}
-
-/// An op and the specs of its operands: the argument of the op's rules.
-#[derive(Clone, Copy)]
-pub struct OpCall<'a> {
-    /// The op with its attributes.
-    pub op: &'a Op,
-    /// Specs of the operands, in order.
-    pub inputs: &'a [&'a TensorSpec],
-}
-
-impl OpCall<'_> {
-    /// Name of the op, for error messages.
-    pub fn name(&self) -> &'static str {
-        self.op.name()
-    }
-}
-
-/// The item of a library routine: how many last axes of operands and results one call works on. The
-/// axes before them are batch axes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ItemRank {
-    /// The operands' and results' items are rows.
-    Row,
-    /// The operands' items are matrices. For each result, the rank of its item: 0 for a scalar, 1
-    /// for a row, 2 for a matrix.
-    Matrix(&'static [u8]),
-    /// The item is the whole operand or result; there are no batch axes.
-    Whole,
-}
-
-impl ItemRank {
-    /// Number of item axes of an operand of rank `rank`.
-    pub fn operand(self, rank: usize) -> usize {
-        match self {
-            ItemRank::Row => 1,
-            ItemRank::Matrix(_) => 2,
-            ItemRank::Whole => rank,
-        }
-    }
-
-    /// Number of item axes of result `number`, which has rank `rank`.
-    pub fn result(self, number: usize, rank: usize) -> usize {
-        match self {
-            ItemRank::Row => 1,
-            ItemRank::Matrix(results) => results[number] as usize,
-            ItemRank::Whole => rank,
-        }
-    }
-}
-
-/// How `vmap` batches an op whose operands have one more leading axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Batching {
-    /// Operands broadcast, aligned at the right. An operand of lower rank than the result gets axes
-    /// of size one between its batch axis and its other axes.
-    Broadcast,
-    /// All operands have the batch axis. Axes in attributes move by one.
-    Leading,
-    /// As [`Batching::Leading`] if only the first operand is batched. If another operand is
-    /// batched, `vmap` batches the op's decomposition.
-    First,
-    /// `vmap` has a rule for the op.
-    Rule,
-}
-
-/// The dtype in which autocast computes an op whose operands are half floats or float32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precision {
-    /// The dtype of the operands.
-    Operands,
-    /// The half dtype that autocast names. For matrix products, whose operands need little
-    /// precision.
-    Half,
-    /// Float32. For ops with a steep slope, a large range, or a sum of many terms.
-    Full,
-}
-
-/// Definition of one op, the single source of every fact about it.
-pub struct OpDef {
-    /// Name in text forms and messages.
-    pub name: &'static str,
-    /// One sentence on what it computes.
-    pub doc: &'static str,
-    /// Kind of index relation.
-    pub class: Class,
-    /// Minimum and maximum number of operands.
-    pub arity: (usize, usize),
-    /// True if exchanging the two operands changes no bit of the result.
-    pub commutative: bool,
-    /// True if IEEE 754 or integer arithmetic determines every bit of the result, so that constant
-    /// folding gives the same bits as the device. False for library functions such as `exp`, whose
-    /// last bit differs between implementations.
-    pub exact: bool,
-    /// Shape and dtype rule, with all checks on operands and attributes.
-    pub infer: fn(OpCall<'_>) -> Result<TensorSpec>,
-    /// Iteration space and index maps; `None` where the relation is not affine.
-    pub iteration: Option<fn(OpCall<'_>, &TensorSpec) -> Iteration>,
-    /// For a library routine, how many last axes of operands and results are one item.
-    pub item_rank: ItemRank,
-    /// How the axes of operands and results correspond, by factors. By default the class decides.
-    pub factors: Factoring,
-    /// The operands in which the op is linear. By default the class decides.
-    pub linear: Linearity,
-    /// Reverse-mode rule; the forward-mode rule is its transpose.
-    pub derivative: Derivative,
-    /// How `vmap` batches the op. By default the class decides.
-    pub batching: Option<Batching>,
-    /// Definition of a composite in terms of other ops.
-    pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
-    /// The range of sample operands: inside the op's domain, away from kinks and poles.
-    pub domain: (f64, f64),
-    /// Sample operands for tests and documentation. By default the class decides.
-    pub samples: fn(OpCode) -> Vec<Sample>,
-    /// The Python function or method of the op.
-    pub python: Python,
-    /// The kind of op as graph inspection reports it. By default the class decides.
-    pub category: Option<Category>,
-    /// The dtype in which autocast computes the op.
-    pub precision: Precision,
-}
-
-/// The same op, computed in float32 under autocast.
-const fn full(def: OpDef) -> OpDef {
-    OpDef { precision: Precision::Full, ..def }
-}
-
-/// How Python users call an op.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Python {
-    /// By a function named as the op, or as its row of the elementwise table says.
-    Same,
-    /// By `girih.NAME`, or `Tensor.NAME` if there is only a method.
-    Named(&'static str),
-    /// Not at all, for this reason.
-    Nothing(&'static str),
-}
-
-/// Kinds of ops that graph inspection reports to users.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Category {
-    /// Values from outside, constants and random values.
-    Leaf,
-    /// Element by element.
-    Elementwise,
-    /// The elements along some axes combined.
-    Reduction,
-    /// Matrix products.
-    Matmul,
-    /// The same elements in the same order under another shape.
-    Reshape,
-    /// Axes in another order or reversed.
-    Transpose,
-    /// Parts of axes.
-    Slice,
-    /// Operands placed side by side or into a border.
-    Concat,
-    /// Axes of size one repeated.
-    Broadcast,
-    /// Elements addressed by the values of an operand.
-    Index,
-    /// Routines on whole rows or matrices.
-    Library,
-    /// Branches and loops.
-    Control,
-    /// Defined by other ops.
-    Composite,
-}
-
-impl Category {
-    /// Name in graph inspection, such as `OP_ELEMENTWISE`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Category::Leaf => "OP_LEAF",
-            Category::Elementwise => "OP_ELEMENTWISE",
-            Category::Reduction => "OP_REDUCTION",
-            Category::Matmul => "OP_MATMUL",
-            Category::Reshape => "OP_RESHAPE",
-            Category::Transpose => "OP_TRANSPOSE",
-            Category::Slice => "OP_SLICE",
-            Category::Concat => "OP_CONCAT",
-            Category::Broadcast => "OP_BROADCAST",
-            Category::Index => "OP_INDEX",
-            Category::Library => "OP_LIBRARY",
-            Category::Control => "OP_CONTROL",
-            Category::Composite => "OP_COMPOSITE",
-        }
-    }
-}
-
-impl fmt::Display for Category {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl OpDef {
-    /// Blank definition that the op files fill in with struct update syntax.
-    pub const BLANK: OpDef = OpDef {
-        name: "",
-        doc: "",
-        class: Class::Leaf,
-        arity: (0, 0),
-        commutative: false,
-        exact: false,
-        infer: |call| {
-            Err(Error::InvalidArgument { op: call.name(), reason: "has no shape rule".into() })
-        },
-        iteration: None,
-        item_rank: ItemRank::Row,
-        factors: Factoring::ByClass,
-        linear: Linearity::ByClass,
-        derivative: Derivative::Zero("it is a leaf"),
-        batching: None,
-        decompose: None,
-        domain: (-2.0, 2.1),
-        samples: samples::elementwise,
-        python: Python::Same,
-        category: None,
-        precision: Precision::Operands,
-    };
-
-    /// How `vmap` batches the op.
-    pub fn batching(&self) -> Batching {
-        self.batching.unwrap_or(match self.class {
-            Class::Elementwise | Class::Contraction => Batching::Broadcast,
-            Class::Composite if self.category == Some(Category::Elementwise) => Batching::Broadcast,
-            Class::Leaf | Class::Control => Batching::Rule,
-            _ => Batching::Leading,
-        })
-    }
-
-    /// The kind of op that graph inspection reports.
-    pub fn category(&self) -> Category {
-        self.category.unwrap_or(match self.class {
-            Class::Leaf => Category::Leaf,
-            Class::Elementwise => Category::Elementwise,
-            Class::Reduction => Category::Reduction,
-            Class::Contraction => Category::Matmul,
-            Class::View => Category::Slice,
-            Class::Reshape => Category::Reshape,
-            Class::Combine => Category::Concat,
-            Class::Index => Category::Index,
-            Class::Library => Category::Library,
-            Class::Control => Category::Control,
-            Class::Composite => Category::Composite,
-        })
-    }
-}
 
 macro_rules! registry {
     ($($code:ident = $def:path,)*) => {
@@ -484,145 +214,6 @@ registry! {
 
 crate::elementwise_table! { with_elementwise }
 
-/// An op with its attributes: what a node applies to its operands. The attributes take 16 bytes:
-/// small ones are inline, large ones are shared.
-#[derive(Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub struct Op {
-    /// Which op.
-    pub code: OpCode,
-    /// Its attributes.
-    pub attrs: Attrs,
-}
-
-impl Op {
-    /// An op with attributes.
-    pub fn new(code: OpCode, attrs: Attrs) -> Op {
-        Op { code, attrs }
-    }
-
-    /// The op's definition.
-    pub fn def(&self) -> &'static OpDef {
-        self.code.def()
-    }
-
-    /// The op's name.
-    pub fn name(&self) -> &'static str {
-        self.def().name
-    }
-
-    /// Kind of index relation.
-    pub fn class(&self) -> Class {
-        self.def().class
-    }
-
-    /// True for ops whose values are arguments of the program: inputs, parameters, run-time scalars
-    /// and the keys of random leaves.
-    pub fn takes_argument(&self) -> bool {
-        match self.code {
-            OpCode::Constant => self.attrs == Attrs::None,
-            OpCode::Input if self.as_outside().is_some() => false,
-            code => code.def().class == Class::Leaf && code != OpCode::Iota,
-        }
-    }
-
-    /// A leaf that stands for a tensor outside the graph, identified by a number of the front end.
-    /// A rule's recording creates it, possibly inside regions. The front end turns it into an
-    /// operand before any other code reads the graph.
-    pub fn outside(key: u64) -> Op {
-        Op::new(OpCode::Input, Attrs::Value(key))
-    }
-
-    /// The front end's number of a tensor outside the graph, if the op is such a leaf.
-    pub fn as_outside(&self) -> Option<u64> {
-        match (self.code, &self.attrs) {
-            (OpCode::Input, &Attrs::Value(key)) => Some(key),
-            _ => None,
-        }
-    }
-
-    /// Index of the result that the node stands for; 0 for ops with one result.
-    pub fn output_index(&self) -> usize {
-        match self.attrs {
-            Attrs::Library { result, .. } | Attrs::Host { result, .. } => result as usize,
-            Attrs::Part { result, .. } => result as usize,
-            Attrs::Control { result, .. } => result as usize,
-            _ => 0,
-        }
-    }
-
-    /// The same op with another result index.
-    pub fn with_result(&self, result: u8) -> Op {
-        if let Some((_, control)) = self.as_control() {
-            return Op::control(self.code, control.clone(), result as usize);
-        }
-        if let Some((_, call)) = self.as_host() {
-            return Op::host(call.clone(), result as usize);
-        }
-        if let Attrs::Part { axis, at, .. } = &self.attrs {
-            return Op::split(*axis as usize, at.clone(), result as usize);
-        }
-        let (_, flag, size) = self.attrs.library();
-        Op::new(self.code, Attrs::Library { result, flag, size })
-    }
-
-    /// True for the random leaves, which CSE never merges and constant folding never evaluates.
-    pub fn is_random(&self) -> bool {
-        matches!(self.code, OpCode::RandomUniform | OpCode::RandomNormal | OpCode::RandomBits)
-    }
-
-    /// Checks operands and attributes, and returns the result's spec.
-    pub fn infer(&self, inputs: &[&TensorSpec]) -> Result<TensorSpec> {
-        let def = self.def();
-        if inputs.len() < def.arity.0 || inputs.len() > def.arity.1 {
-            return Err(Error::InvalidArgument {
-                op: def.name,
-                reason: format!(
-                    "takes {} to {} operands, got {}",
-                    def.arity.0,
-                    def.arity.1,
-                    inputs.len()
-                ),
-            });
-        }
-        let spec = (def.infer)(OpCall { op: self, inputs })?;
-        // Broadcasting, matrix products and casts can give a result of more bytes than the operands
-        // have. After this check no element or byte count overflows.
-        spec.shape.check(def.name, spec.dtype)?;
-        Ok(spec)
-    }
-}
-
-impl From<OpCode> for Op {
-    fn from(code: OpCode) -> Op {
-        Op { code, attrs: Attrs::None }
-    }
-}
-
-impl fmt::Debug for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?}", self.name(), self.attrs)
-    }
-}
-
-/// Returns the operands' common dtype; an error if they differ.
-pub(crate) fn same_dtype(call: OpCall<'_>) -> Result<DType> {
-    let first = call.inputs[0].dtype;
-    match call.inputs.iter().find(|s| s.dtype != first) {
-        None => Ok(first),
-        Some(s) => Err(Error::DTypeMismatch { op: call.name(), lhs: first, rhs: s.dtype }),
-    }
-}
-
-/// Fails unless `ok`; the message says which dtypes the op takes.
-pub(crate) fn require_dtype(
-    call: OpCall<'_>,
-    dtype: DType,
-    ok: bool,
-    expected: &'static str,
-) -> Result<()> {
-    if ok { Ok(()) } else { Err(Error::DTypeUnsupported { op: call.name(), dtype, expected }) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -682,6 +273,28 @@ mod tests {
                 assert_eq!(read, graph, "{text}");
             }
         }
+    }
+
+    #[test]
+    fn an_op_that_is_exact_on_halves_gives_halves() {
+        let bits = [0, 0x8000, 1, 0x3c00, 0xbc01, 0x3e00, 0xc580, 0x7bff, 0x7c00, 0x7e00u64];
+        let halves = |dtype| bits.map(|bits| crate::Literal { dtype, bits });
+        let condition = crate::Literal { dtype: DType::Bool, bits: 1 };
+        for &code in OpCode::ALL.iter().filter(|code| code.def().exact_on_halves) {
+            // The next value is defined by the dtype, so it is not computed in f32.
+            let pairs =
+                halves(DType::F16).into_iter().flat_map(|a| halves(DType::F16).map(|b| (a, b)));
+            for (a, b) in pairs.filter(|_| code != OpCode::Nextafter) {
+                let [a, b] = [a, b].map(|half| half.cast(DType::F32));
+                let operands = [condition, a, b];
+                let operands = &operands[(code != OpCode::Where) as usize..];
+                let y = crate::reference::scalar::apply(&code.into(), DType::F32, operands);
+                let rounded = y.cast(DType::F16).cast(DType::F32);
+                assert!(rounded == y || y.is_nan(), "{code:?} of {a:?}, {b:?}: {y:?}");
+            }
+        }
+        let exact = |code: OpCode| code.def().exact_on_halves;
+        assert!(exact(OpCode::Nextafter) && !exact(OpCode::Add) && !exact(OpCode::Cast));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use super::cast::{compute, is_half};
 use super::chain::{ChainFold, ChainOp, Target};
 use super::code::{Code, Direct, NONE, RandomFn, Reg, RegisterPlace, Source, Step, Write};
 use super::fused::{FoldOf, Fuse};
-use super::ops::exact_on_halves;
 use super::stream::Stream;
 use super::walk::Walk;
 use crate::ir::{Access, Block, Inst, Kernel, ReduceOp, Store, Val};
@@ -188,7 +187,7 @@ impl<'a> Lower<'a> {
             return self.convert(args[0], from, dtype);
         }
         let out = self.call(ChainOp::Op(code, from), compute(dtype), args);
-        if exact_on_halves(code) { out } else { self.rounded(out, dtype) }
+        if code.def().exact_on_halves { out } else { self.rounded(out, dtype) }
     }
 
     /// A register rounded to a half, if `dtype` is one.

@@ -40,7 +40,6 @@ pub use chain::{Chain, ChainFold, ChainOp, Compiled, CompiledGemm, Compiler, Def
 pub use control::{Driver, Hooks, Ran, Steady};
 pub use gemm::BodyPart;
 pub use isa::Isa;
-pub use ops::exact_on_halves;
 pub use points::{Lines, Points};
 
 use crate::ir::{BufferId, Core, Kernel};

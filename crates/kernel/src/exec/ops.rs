@@ -7,6 +7,7 @@
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16, is_half};
 use super::isa::{BlockFn, Isa, Loop, select};
 use crate::math::{self, wide};
+use girih_ir::ops::Cost;
 use girih_ir::{DType, OpCode, random, special};
 use std::marker::PhantomData;
 
@@ -559,51 +560,25 @@ pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
     }
 }
 
-/// True if the op's result on values of a half dtype is a value of that dtype, so that it needs no
-/// rounding.
-pub fn exact_on_halves(code: OpCode) -> bool {
-    use OpCode::*;
-    matches!(
-        code,
-        Neg | Abs
-            | Sign
-            | Floor
-            | Ceil
-            | Round
-            | Trunc
-            | Maximum
-            | Minimum
-            | Copysign
-            | Nextafter
-            | Where
-    )
-}
-
 /// Rough time of one element on one core with wide vectors, in picoseconds.
 pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
-    use OpCode::*;
     let bytes = compute(dtype).size();
     let wide = dtype == DType::F64;
     if dtype.is_complex() {
         return super::complex::cost_ps(code, dtype);
     }
-    match code {
-        FloorDivide | Remainder | Fmod if dtype.is_float() => 8000,
-        FloorDivide | Remainder | Fmod | Pow if !dtype.is_float() => 2000,
-        Exp | Log | Tanh | Erf if !wide => 300,
-        Hypot if wide => 8000,
-        Exp2 | Expm1 | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan | Sinh
-        | Cosh | Asinh | Acosh | Atanh | Pow | Atan2 | Hypot
-            if !wide =>
-        {
-            1500
-        }
-        Exp | Exp2 | Expm1 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
-        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 => 3000,
-        Erfc | Erfinv | Lgamma | Digamma | Polygamma | I0 | I1 => 50_000,
-        Igamma | Igammac | IgammaGradA => 200_000,
-        Philox => 5000,
-        Div | Sqrt | Rsqrt => 50 * bytes,
-        _ => 10 * bytes,
+    match code.def().cost {
+        Cost::Free | Cost::Arithmetic | Cost::Move | Cost::Lookup | Cost::Checked => 10 * bytes,
+        Cost::Division => 50 * bytes,
+        Cost::Remainder if dtype.is_float() => 8000,
+        Cost::Remainder => 2000,
+        Cost::Transcendental if !dtype.is_float() => 2000,
+        Cost::Exponential | Cost::Transcendental if wide => 3000,
+        Cost::Exponential => 300,
+        Cost::Hypotenuse if wide => 8000,
+        Cost::Transcendental | Cost::Hypotenuse => 1500,
+        Cost::Random => 5000,
+        Cost::Special => 50_000,
+        Cost::Series => 200_000,
     }
 }

@@ -2,6 +2,7 @@
 //! several kernels rather than store it.
 
 use crate::target::RecomputeLimits;
+use girih_ir::ops::Cost;
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
 /// Cost of an expensive op at one point, in units of an addition.
@@ -9,20 +10,13 @@ const HEAVY: u32 = 16;
 
 /// Cost of one op at one point.
 pub(super) fn of(code: OpCode) -> u32 {
-    use OpCode::*;
-    match code {
-        Exp | Expm1 | Exp2 | Log | Log1p | Log2 | Log10 | Sin | Cos | Tan | Asin | Acos | Atan
-        | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Pow | Atan2 | Hypot => HEAVY,
-        // Never recomputed: ten rounds of integer products, and a transcendental.
-        RandomUniform | RandomNormal | RandomBits | Philox => 4 * HEAVY,
-        Erfc | Erfinv | Lgamma | Digamma | Polygamma | Igamma | Igammac | IgammaGradA | I0 | I1 => {
-            4 * HEAVY
-        }
-        // It can fail, so no loop may run it speculatively: once per label, not once per class.
-        CheckLabel => 4 * HEAVY,
-        Div | FloorDivide | Remainder | Fmod | Sqrt | Rsqrt | Take | TakeAlongAxis | WrapIndex => 2,
-        code if code.def().class == Class::Elementwise => 1,
-        _ => 0,
+    match code.def().cost {
+        Cost::Free => 0,
+        Cost::Arithmetic | Cost::Move => 1,
+        Cost::Lookup | Cost::Division | Cost::Remainder => 2,
+        Cost::Exponential | Cost::Transcendental | Cost::Hypotenuse => HEAVY,
+        // Never recomputed. A check may run once per label, not once per class.
+        Cost::Random | Cost::Special | Cost::Series | Cost::Checked => 4 * HEAVY,
     }
 }
 
@@ -93,6 +87,17 @@ mod tests {
     use super::*;
     use crate::Target;
     use girih_ir::{DType, GraphBuilder, TensorSpec};
+
+    #[test]
+    fn the_definition_of_an_op_gives_its_cost() {
+        use OpCode::*;
+        let costs = |codes: &[OpCode]| codes.iter().map(|&code| of(code)).collect::<Vec<_>>();
+        assert_eq!(costs(&[Input, Iota, Reshape, Matmul, ReduceSum, Softmax, Scatter]), [0; 7]);
+        assert_eq!(costs(&[Add, Neg, Maximum, Eq, Cast, Bitcast, Where, Real]), [1; 8]);
+        assert_eq!(costs(&[Div, Sqrt, Fmod, Take, TakeAlongAxis, WrapIndex]), [2; 6]);
+        assert_eq!(costs(&[Exp, Tanh, Sin, Pow, Hypot]), [HEAVY; 5]);
+        assert_eq!(costs(&[RandomNormal, Philox, Erfc, Igamma, CheckLabel]), [4 * HEAVY; 5]);
+    }
 
     #[test]
     fn a_value_that_is_stored_anyway_costs_its_users_a_load() {
