@@ -7,6 +7,9 @@ mod rules;
 
 use super::*;
 use crate::Dim;
+use girih_sync::OnceLock;
+use rustc_hash::FxBuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -16,10 +19,13 @@ pub use rules::{CallRules, Recorded, Rules, RulesLater, RulesLevel};
 pub const MAX_DEPTH: usize = 16;
 
 /// Regions, with their nesting depth.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Regions {
     graphs: Vec<Graph>,
     depth: usize,
+    /// The hash of the graphs, computed on first use: every result of an op hashes its regions.
+    #[serde(skip)]
+    hash: OnceLock<u64>,
 }
 
 impl Regions {
@@ -30,12 +36,31 @@ impl Regions {
             _ => 0,
         };
         let depth = graphs.iter().flat_map(|g| g.nodes().map(inner)).max();
-        Regions { graphs, depth: 1 + depth.unwrap_or(0) }
+        Regions { graphs, depth: 1 + depth.unwrap_or(0), hash: OnceLock::new() }
     }
 
     /// Nesting depth: one more than the depth of the regions' own regions.
     pub fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// A hash of the graphs.
+    fn hash_of_graphs(&self) -> u64 {
+        *self.hash.get_or_init(|| FxBuildHasher.hash_one(&self.graphs))
+    }
+}
+
+impl PartialEq for Regions {
+    fn eq(&self, other: &Regions) -> bool {
+        self.hash_of_graphs() == other.hash_of_graphs() && self.graphs == other.graphs
+    }
+}
+
+impl Eq for Regions {}
+
+impl Hash for Regions {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_of_graphs().hash(state);
     }
 }
 
@@ -446,3 +471,25 @@ pub static CALL: OpDef = OpDef {
     infer: call_op,
     ..CONTROL
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GraphBuilder;
+
+    #[test]
+    fn equal_regions_have_one_hash_and_other_regions_another() {
+        let region = |code: OpCode| {
+            let mut b = GraphBuilder::default();
+            let x = b.input(TensorSpec::scalar(DType::F32));
+            let y = b.emit(code.into(), &[x]).unwrap();
+            Regions::new(vec![b.finish([y])])
+        };
+        let (one, same, other) = (region(OpCode::Neg), region(OpCode::Neg), region(OpCode::Exp));
+        assert!(one.hash.get().is_none(), "the hash is computed on first use");
+        assert!(one == same && one != other);
+        assert_eq!(one.hash_of_graphs(), same.hash_of_graphs());
+        assert_ne!(one.hash_of_graphs(), other.hash_of_graphs());
+        assert!(one.clone().hash.get().is_some(), "a copy takes the hash with it");
+    }
+}
