@@ -4,7 +4,7 @@ use crate::node::State;
 use crate::{Device, Error, Result, Tensor, random};
 use girih_ir::dim::Symbol;
 use girih_ir::ops::control::Regions;
-use girih_ir::ops::fields::{Context, Field, Given, Mismatch, takes};
+use girih_ir::ops::fields::{Context, FieldMut, Given, Mismatch, takes};
 use girih_ir::{Attrs, Class, DType, Dim, Graph, Op, OpCode, Shape, TensorSpec};
 use std::sync::Arc;
 
@@ -247,10 +247,7 @@ fn read(code: OpCode, given: &[&(&str, Attribute)], cx: Context<'_>) -> Result<A
 /// Whether the op has an attribute that the text form prints without a name.
 fn has_plain(code: OpCode) -> bool {
     let mut found = false;
-    let _ = code.blank_attrs().fields(&mut |name, _| -> Result<(), ()> {
-        found |= name.is_empty();
-        Ok(())
-    });
+    code.blank_attrs().fields(&mut |name, _| found |= name.is_empty());
     found
 }
 
@@ -267,7 +264,7 @@ fn leaf(code: OpCode, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Resu
         )));
     }
     let mut spec = TensorSpec::scalar(DType::F32);
-    let field = |wanted: &str, field: &mut dyn Field| {
+    let field = |wanted: &str, field: &mut dyn FieldMut| {
         let found = given.iter().find(|(name, _)| *name == wanted);
         let text = found.map_or(String::new(), |(_, value)| value.text(false));
         let mut symbols = Vec::new();
@@ -319,16 +316,14 @@ pub(crate) fn attributes(
     }
     // The result's spec is not used here, so a target shape is always printed.
     let cx = Context { result: None, ..cx };
-    let mut attrs = op.attrs.clone();
-    let plain = plain_name(&attrs);
-    let _ = attrs.fields(&mut |name, field| -> Result<(), ()> {
+    let plain = plain_name(&op.attrs);
+    op.attrs.fields(&mut |name, field| {
         if name != "regions" && !field.is_default(cx) {
             let mut text = String::new();
             field.print(cx, &mut text);
             let name = if name.is_empty() { plain } else { name };
             found.push((name, value_of(name, &text)));
         }
-        Ok(())
     });
     if let Attrs::Control { control, .. } = &op.attrs {
         found.push(("regions", Attribute::Graphs(control.regions.iter().cloned().collect())));

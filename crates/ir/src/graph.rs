@@ -1,5 +1,5 @@
-//! Closed graphs: compact arenas of topologically ordered nodes, with their canonical encoding and
-//! verifier. A front end extracts one for each evaluation.
+//! Closed graphs: compact arenas of topologically ordered nodes, with their verifier. A front end
+//! extracts one for each evaluation.
 
 use crate::dim::{Guard, Sizes, Symbol};
 use crate::hints::Hints;
@@ -8,7 +8,7 @@ use crate::ops::fields::Context;
 use crate::ops::{Attrs, Class, OpCall};
 use crate::rewrite::Origins;
 use crate::source::Sources;
-use crate::{DType, Dim, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
+use crate::{DType, Error, Iteration, Literal, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -386,21 +386,6 @@ impl Graph {
         self.nodes.iter().map(|n| n.spec.size_bytes()).fold(0, usize::saturating_add)
     }
 
-    /// Appends the canonical encoding: everything that determines the computed values, and nothing
-    /// else. Equal encodings mean equal programs.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        self.encode_with(&self.outputs, out);
-    }
-
-    /// As [`Graph::encode`], with `outputs` in place of the graph's outputs.
-    pub fn encode_with(&self, outputs: &[NodeId], out: &mut Vec<u8>) {
-        let mut controls = Vec::new();
-        self.nodes.iter().for_each(|n| encode_node(n, &mut controls, out));
-        out.push(u8::MAX);
-        outputs.iter().for_each(|o| out.extend_from_slice(&o.0.to_le_bytes()));
-        self.encode_isolated(out);
-    }
-
     /// Checks every invariant, in the graph and in its regions: operands precede users, arities,
     /// inferred specs, attributes of leaves, sizes in range, existing outputs.
     ///
@@ -463,217 +448,11 @@ pub fn verify_leaf(node: &Node) -> Result<(), String> {
     }
 }
 
-fn encode_node<'a>(node: &'a Node, controls: &mut Vec<&'a Control>, out: &mut Vec<u8>) {
-    out.extend_from_slice(&[
-        node.op.code as u8,
-        node.spec.dtype as u8,
-        node.spec.shape.rank() as u8,
-        node.inputs.len().min(255) as u8,
-    ]);
-    if node.inputs.len() >= 255 {
-        out.extend_from_slice(&(node.inputs.len() as u32).to_le_bytes());
-    }
-    node.spec.shape.dims().for_each(|d| encode_dim(d, out));
-    node.inputs.iter().for_each(|i| out.extend_from_slice(&i.0.to_le_bytes()));
-    match &node.op.attrs {
-        Attrs::Control { result, control } => encode_control(*result, control, controls, out),
-        attrs => encode_attrs(attrs, out),
-    }
-}
-
-/// Encodes a control op's regions in full at their first occurrence, and by index after it.
-fn encode_control<'a>(
-    result: u32,
-    control: &'a Control,
-    controls: &mut Vec<&'a Control>,
-    out: &mut Vec<u8>,
-) {
-    let known = controls.iter().position(|c| std::ptr::eq(*c, control) || c.computes_as(control));
-    let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
-    word(18 | (known.is_some() as u64) << 8 | (result as u64) << 32);
-    if let Some(position) = known {
-        return word(position as u64);
-    }
-    controls.push(control);
-    let count = control.regions.len() as u64;
-    word(control.carries as u64 | (control.slices as u64) << 32);
-    encode_dim(control.length, out);
-    let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
-    word(control.reverse as u64 | count << 8);
-    for region in control.regions.iter() {
-        let start = out.len();
-        out.extend_from_slice(&[0; 8]);
-        region.encode(out);
-        let len = (out.len() - start - 8) as u64;
-        out[start..start + 8].copy_from_slice(&len.to_le_bytes());
-    }
-}
-
-/// Encodes a size in eight bytes. No size has the highest bit set, so this bit marks expressions.
-fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
-    let Some(expr) = dim.expr() else {
-        return out.extend_from_slice(&(dim.hint() as u64).to_le_bytes());
-    };
-    let text = format!("{expr:?}");
-    out.extend_from_slice(&(text.len() as u64 | 1 << 63).to_le_bytes());
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn encode_attrs(attrs: &Attrs, out: &mut Vec<u8>) {
-    let mut word = |w: u64| out.extend_from_slice(&w.to_le_bytes());
-    match attrs {
-        Attrs::None => word(0),
-        Attrs::Axis(a) => word(1 | (*a as u64) << 8),
-        Attrs::Axes { axes, keepdims } => word(2 | (*keepdims as u64) << 8 | (axes.0 as u64) << 32),
-        Attrs::Moments { axes, keepdims, correction } => {
-            word(3 | (*keepdims as u64) << 8 | (axes.0 as u64) << 32);
-            word(correction.get().to_bits());
-        }
-        Attrs::DType(d) => word(4 | (*d as u64) << 8),
-        Attrs::Value(bits) => {
-            word(5);
-            word(*bits);
-        }
-        // The target shape is the node's own shape, which is encoded already. The same holds for a
-        // slice's symbolic sizes.
-        Attrs::Shape(_) => word(6),
-        Attrs::SliceOf(of) => {
-            word(18);
-            of.0.iter()
-                .for_each(|d| [d.start, d.size, d.step].iter().for_each(|v| word(*v as u64)));
-        }
-        Attrs::OfSize(of) => {
-            word(19 | (of.numerator.is_some() as u64) << 8);
-            word(of.correction.get().to_bits());
-            word(of.numerator.map_or(0, |n| n.get().to_bits()));
-            encode_dim(of.size, out);
-        }
-        Attrs::Perm(perm) => {
-            word(7);
-            perm.iter().for_each(|p| word(*p as u64));
-        }
-        Attrs::Slice(dims) => {
-            word(8);
-            dims.iter()
-                .for_each(|d| [d.start, d.size, d.step].iter().for_each(|v| word(*v as u64)));
-        }
-        Attrs::Pad(pad) => {
-            word(9);
-            word(pad.1);
-            pad.0
-                .iter()
-                .for_each(|d| [d.low, d.high, d.interior].iter().for_each(|v| word(*v as u64)));
-        }
-        Attrs::Scatter { axis, size } => word(10 | (*axis as u64) << 8 | (*size as u64) << 32),
-        Attrs::ScatterInto { axis, mode } => {
-            word(10 | (*axis as u64) << 8 | (*mode as u64 + 1) << 16);
-        }
-        Attrs::Part { result, axis, at } => {
-            word(23 | (*axis as u64) << 8 | (*result as u64) << 32);
-            word(at.len() as u64);
-            at.iter().for_each(|&at| word(at as u64));
-        }
-        Attrs::Size(size) => {
-            word(13);
-            word(*size as u64);
-        }
-        Attrs::Library { result, flag, size } => {
-            word(14 | (*result as u64) << 8 | (*flag as u64) << 16 | (*size as u64) << 32);
-        }
-        Attrs::Devices { from, to } => word(21 | (*from as u64) << 8 | (*to as u64) << 16),
-        Attrs::NamedAxis(axis) => {
-            word(22 | (axis.name.as_str().len() as u64) << 8);
-            out.extend_from_slice(axis.name.as_str().as_bytes());
-            encode_dim(axis.size, out);
-        }
-        Attrs::Approximate(tanh) => word(11 | (*tanh as u64) << 8),
-        Attrs::Norm { ndims, eps } => {
-            word(12 | (*ndims as u64) << 8);
-            word(eps.get().to_bits());
-        }
-        Attrs::Standardize { axes, eps } => {
-            word(13 | (axes.0 as u64) << 32);
-            word(eps.get().to_bits());
-        }
-        Attrs::Windows(dims) => {
-            word(14 | (dims.len() as u64) << 8);
-            for d in dims.iter() {
-                [d.extent, d.size, d.step, d.dilation].iter().for_each(|v| word(*v as u64));
-            }
-        }
-        Attrs::Conv(conv) => {
-            word(15 | (conv.dims.len() as u64) << 8);
-            word(conv.groups as u64);
-            for d in &conv.dims {
-                let words = [d.stride, d.dilation, d.low, d.high, d.extra];
-                words.iter().for_each(|v| word(*v as u64));
-            }
-        }
-        Attrs::Pool(pool) => {
-            word(16 | (pool.count_padding as u64) << 8 | (pool.dims.len() as u64) << 16);
-            for d in &pool.dims {
-                let words = [d.size, d.stride, d.dilation, d.low, d.high, d.extra];
-                words.iter().for_each(|v| word(*v as u64));
-            }
-        }
-        Attrs::Attention { causal, scale } => {
-            word(17 | (*causal as u64) << 8);
-            word(scale.get().to_bits());
-        }
-        Attrs::Host { result, call } => {
-            word(20 | (*result as u64) << 8 | (call.key().len() as u64) << 32);
-            out.extend_from_slice(call.key().as_bytes());
-        }
-        Attrs::Control { .. } => unreachable!("regions are encoded with the graph around them"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AxisSet, GraphBuilder};
+    use crate::GraphBuilder;
 
-    #[test]
-    fn the_encoding_sees_sharing_aliasing_and_attributes() {
-        let key = |build: fn(&mut GraphBuilder) -> NodeId| {
-            let mut b = GraphBuilder::default();
-            let out = build(&mut b);
-            let mut key = Vec::new();
-            b.finish([out]).encode(&mut key);
-            key
-        };
-        fn spec() -> TensorSpec {
-            TensorSpec::new([3], DType::F32)
-        }
-        fn input(b: &mut GraphBuilder) -> NodeId {
-            b.input(spec())
-        }
-        let keys = [
-            key(|b| {
-                let x = b.input(spec());
-                b.add(x, x).unwrap()
-            }),
-            key(|b| {
-                let (x, y) = (b.input(spec()), b.input(spec()));
-                b.add(x, y).unwrap()
-            }),
-            key(|b| {
-                let x = b.input(spec());
-                b.sum(x, AxisSet::all(1), false).unwrap()
-            }),
-            key(|b| {
-                let x = b.input(spec());
-                b.sum(x, AxisSet::all(1), true).unwrap()
-            }),
-            key(input),
-        ];
-        for (i, a) in keys.iter().enumerate() {
-            for b in &keys[i + 1..] {
-                assert_ne!(a, b);
-            }
-        }
-        assert_eq!(keys[4], key(input));
-    }
     #[test]
     fn the_verifier_finds_a_lying_spec() {
         let mut b = GraphBuilder::default();

@@ -19,6 +19,7 @@ pub mod graph;
 pub mod hints;
 pub mod html;
 pub mod index_map;
+mod key;
 pub mod linalg;
 pub mod ops;
 pub mod pfgb;

@@ -34,7 +34,7 @@ fn leaf(rng: &mut Rng, code: OpCode) -> Option<Node> {
     let spec = TensorSpec::new(shape, DType::ALL[rng.below(DType::ALL.len())]);
     let cx = crate::ops::fields::Context { dtype: Some(spec.dtype), ..Default::default() };
     let mut attrs = code.blank_attrs();
-    let _ = attrs.fields(&mut |_, field| {
+    let _ = attrs.fields_mut(&mut |_, field| {
         field.arbitrary(cx, &mut |n| rng.below(n));
         Ok::<(), ()>(())
     });
@@ -86,7 +86,7 @@ pub fn push_random(graph: &mut Graph, code: OpCode, rng: &mut Rng, tries: usize)
             ..Default::default()
         };
         let mut attrs = code.blank_attrs();
-        let _ = attrs.fields(&mut |_, field| {
+        let _ = attrs.fields_mut(&mut |_, field| {
             field.arbitrary(cx, &mut |n| rng.below(n));
             Ok::<(), ()>(())
         });

@@ -1,5 +1,5 @@
-//! The fields of attributes. Each kind of attributes lists its fields once, in [`Attrs::fields`];
-//! the text form, the binary form and generated samples all follow from that list.
+//! The fields of attributes. Each kind of attributes lists its fields once, in the macro `fields`.
+//! The text form, the binary form, the key of a graph and generated samples follow from that list.
 
 mod control;
 mod host;
@@ -11,17 +11,16 @@ mod symbolic;
 use self::control::Count;
 pub use self::named::{Given, Mismatch, takes};
 use self::scalars::{Bits, Choice};
-use self::symbolic::Bounds;
+use self::symbolic::{Bounds, Numerator};
 use super::collective::NamedAxis;
 use super::control::Control;
 use super::conv::Conv;
-use super::host::HostCall;
 use super::pool::Pool;
-use super::{Attrs, OfSize, Real};
+use super::{Attrs, OfSize};
 use crate::dim::Symbol;
 use crate::{DType, Dim, OpCode, Shape};
 use girih_sync::LazyLock;
-use smallvec::SmallVec;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 /// The facts about a node that printing or parsing its attributes depends on.
@@ -40,20 +39,35 @@ pub struct Context<'a> {
 /// Why a field could not be read: what was expected.
 pub type Expected = String;
 
-/// One attribute's value: how it is printed and parsed, encoded and decoded.
+/// One attribute's value, to be read: how it is printed and encoded.
 ///
-/// A new type of value implements this trait; a new kind of attributes only lists its fields.
+/// A new type of value implements this trait and [`FieldMut`]; a new kind of attributes only lists
+/// its fields.
 pub trait Field {
     /// Appends the value as text: no comma outside brackets or quotes, no line breaks.
     fn print(&self, cx: Context<'_>, out: &mut String);
 
+    /// Appends the value as bytes, little-endian.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    /// Appends the bytes that stand for the value in the key of a graph. Different values of one
+    /// type have different bytes, of which none is the beginning of another.
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+
+    /// True if the value is the default that the text form omits.
+    fn is_default(&self, _cx: Context<'_>) -> bool {
+        false
+    }
+}
+
+/// One attribute's value, to be changed: how it is parsed and decoded.
+pub trait FieldMut: Field {
     /// Parses the text that `print` writes.
     ///
     /// Errors: what was expected, as a continuation of the word "expected".
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected>;
-
-    /// Appends the value as bytes, little-endian.
-    fn encode(&self, out: &mut Vec<u8>);
 
     /// Reads the bytes that `encode` writes. Never reserves more memory than there are bytes.
     ///
@@ -65,11 +79,6 @@ pub trait Field {
 
     /// If the text form omits a default value, sets it and returns true.
     fn set_default(&mut self, _cx: Context<'_>) -> bool {
-        false
-    }
-
-    /// True if the value is the default that the text form omits.
-    fn is_default(&self, _cx: Context<'_>) -> bool {
         false
     }
 }
@@ -90,133 +99,188 @@ impl OpCode {
     }
 }
 
-impl Attrs {
-    /// Visits the fields with their names, in the order of the text form. The empty name marks a
-    /// positional value. This function alone defines the fields of each kind of attributes.
-    pub fn fields<E>(
-        &mut self,
-        each: &mut impl FnMut(&'static str, &mut dyn Field) -> Result<(), E>,
-    ) -> Result<(), E> {
-        match self {
+/// The inside of a shared attribute, to be read or changed.
+trait Inside {
+    type Inside;
+    fn inside(self) -> Self::Inside;
+}
+
+impl<'a, T> Inside for &'a Arc<T> {
+    type Inside = &'a T;
+
+    fn inside(self) -> &'a T {
+        self
+    }
+}
+
+/// Copies the attribute if it has other owners.
+impl<'a, T: Clone> Inside for &'a mut Arc<T> {
+    type Inside = &'a mut T;
+
+    fn inside(self) -> &'a mut T {
+        Arc::make_mut(self)
+    }
+}
+
+/// Visits the fields of attributes with their names, in the order of the text form. The empty name
+/// marks a positional value. This list alone defines the fields of each kind of attributes; it is
+/// expanded for fields that are read, and with `mut` for fields that are changed.
+macro_rules! fields {
+    ($attrs:expr, $each:expr $(, $m:tt)?) => {
+        match $attrs {
             Attrs::None => Ok(()),
-            Attrs::Axis(axis) => each("dim", axis),
+            Attrs::Axis(axis) => $each("dim", axis),
             Attrs::Axes { axes, keepdims } => {
-                each("dim", axes)?;
-                each("keepdim", keepdims)
+                $each("dim", axes)?;
+                $each("keepdim", keepdims)
             }
             Attrs::Moments { axes, keepdims, correction } => {
-                each("dim", axes)?;
-                each("keepdim", keepdims)?;
-                each("correction", correction)
+                $each("dim", axes)?;
+                $each("keepdim", keepdims)?;
+                $each("correction", correction)
             }
-            Attrs::DType(dtype) => each("", dtype),
-            Attrs::Value(bits) => each("", &mut Bits { bits, zero_is_default: true }),
-            Attrs::Shape(shape) => each("shape", Arc::<Shape>::make_mut(shape)),
-            Attrs::Perm(perm) => each("perm", Arc::<SmallVec<_>>::make_mut(perm)),
-            Attrs::Slice(dims) => each("bounds", Arc::<Vec<_>>::make_mut(dims)),
+            Attrs::DType(dtype) => $each("", dtype),
+            Attrs::Value(bits) => $each("", &$($m)? Bits { bits, zero_is_default: true }),
+            Attrs::Shape(shape) => $each("shape", shape.inside()),
+            Attrs::Perm(perm) => $each("perm", perm.inside()),
+            Attrs::Slice(dims) => $each("bounds", dims.inside()),
             Attrs::SliceOf(of) => {
-                let (dims, result) = Arc::make_mut(of);
-                each("bounds", &mut Bounds { dims, result })
+                let (dims, result) = of.inside();
+                $each("bounds", &$($m)? Bounds { dims, result })
             }
             Attrs::OfSize(of) => {
-                let OfSize { size, correction, numerator } = Arc::make_mut(of);
-                let mut over = numerator.unwrap_or(Real::from(0.0));
-                each("size", size)?;
-                each("correction", correction)?;
-                each("numerator", &mut over)?;
-                *numerator = Some(over).filter(|over| over.get() != 0.0);
-                Ok(())
+                let OfSize { size, correction, numerator } = of.inside();
+                $each("size", size)?;
+                $each("correction", correction)?;
+                $each("numerator", &$($m)? Numerator(numerator))
             }
             Attrs::Pad(pad) => {
-                let (widths, bits) = Arc::make_mut(pad);
-                each("widths", widths)?;
-                each("value", &mut Bits { bits, zero_is_default: false })
+                let (widths, bits) = pad.inside();
+                $each("widths", widths)?;
+                $each("value", &$($m)? Bits { bits, zero_is_default: false })
             }
             Attrs::Scatter { axis, size } => {
-                each("dim", axis)?;
-                each("size", size)
+                $each("dim", axis)?;
+                $each("size", size)
             }
             Attrs::ScatterInto { axis, mode } => {
-                each("dim", axis)?;
-                each("mode", mode)
+                $each("dim", axis)?;
+                $each("mode", mode)
             }
-            Attrs::Size(size) => each("size", size),
+            Attrs::Size(size) => $each("size", size),
             Attrs::Part { result, axis, at } => {
-                each("result", result)?;
-                each("dim", axis)?;
-                each("at", Arc::<Vec<usize>>::make_mut(at))
+                $each("result", result)?;
+                $each("dim", axis)?;
+                $each("at", at.inside())
             }
             Attrs::Library { result, flag, size } => {
-                each("result", result)?;
-                each("flag", flag)?;
-                each("size", size)
+                $each("result", result)?;
+                $each("flag", flag)?;
+                $each("size", size)
             }
             Attrs::Devices { from, to } => {
-                each("from", from)?;
-                each("to", to)
+                $each("from", from)?;
+                $each("to", to)
             }
             Attrs::NamedAxis(axis) => {
-                let NamedAxis { name, size } = Arc::make_mut(axis);
-                each("axis", name)?;
-                each("size", size)
+                let NamedAxis { name, size } = axis.inside();
+                $each("axis", name)?;
+                $each("size", size)
             }
             Attrs::Approximate(tanh) => {
-                each("approximate", &mut Choice { value: tanh, names: ["none", "tanh"] })
+                $each("approximate", &$($m)? Choice { value: tanh, names: ["none", "tanh"] })
             }
             Attrs::Norm { ndims, eps } => {
-                each("ndims", ndims)?;
-                each("eps", eps)
+                $each("ndims", ndims)?;
+                $each("eps", eps)
             }
             Attrs::Standardize { axes, eps } => {
-                each("dim", axes)?;
-                each("eps", eps)
+                $each("dim", axes)?;
+                $each("eps", eps)
             }
-            Attrs::Windows(dims) => each("windows", Arc::<Vec<_>>::make_mut(dims)),
+            Attrs::Windows(dims) => $each("windows", dims.inside()),
             Attrs::Conv(conv) => {
-                let Conv { dims, groups } = Arc::make_mut(conv);
-                each("windows", dims)?;
-                each("groups", groups)
+                let Conv { dims, groups } = conv.inside();
+                $each("windows", dims)?;
+                $each("groups", groups)
             }
             Attrs::Pool(pool) => {
-                let Pool { dims, count_padding } = Arc::make_mut(pool);
-                each("windows", dims)?;
-                each("count_padding", count_padding)
+                let Pool { dims, count_padding } = pool.inside();
+                $each("windows", dims)?;
+                $each("count_padding", count_padding)
             }
             Attrs::Attention { causal, scale } => {
-                each("causal", causal)?;
-                each("scale", scale)
+                $each("causal", causal)?;
+                $each("scale", scale)
             }
             Attrs::Host { result, call } => {
-                each("result", result)?;
-                each("call", Arc::<HostCall>::make_mut(call))
+                $each("result", result)?;
+                $each("call", call.inside())
             }
             Attrs::Control { result, control } => {
                 let Control { regions, carries, slices, length, reverse, mode, saves, later: _ } =
-                    Arc::make_mut(control);
-                each("result", result)?;
-                each("carries", &mut Count(carries))?;
-                each("slices", &mut Count(slices))?;
-                each("length", &mut Count(length))?;
-                each("reverse", reverse)?;
-                each("mode", mode)?;
-                each("saves", &mut Count(saves))?;
-                each(REGIONS, regions)
+                    control.inside();
+                $each("result", result)?;
+                $each("carries", &$($m)? Count(carries))?;
+                $each("slices", &$($m)? Count(slices))?;
+                $each("length", &$($m)? Count(length))?;
+                $each("reverse", reverse)?;
+                $each("mode", mode)?;
+                $each("saves", &$($m)? Count(saves))?;
+                $each(REGIONS, regions)
             }
+        }
+    };
+}
+
+impl Attrs {
+    /// Visits the fields with their names, in the order of the text form. The empty name marks a
+    /// positional value.
+    pub fn fields(&self, each: &mut impl FnMut(&'static str, &dyn Field)) {
+        let Ok(()) = self.try_fields(&mut |name, field| -> Result<(), Infallible> {
+            each(name, field);
+            Ok(())
+        });
+    }
+
+    fn try_fields<E>(
+        &self,
+        each: &mut impl FnMut(&'static str, &dyn Field) -> Result<(), E>,
+    ) -> Result<(), E> {
+        fields!(self, each)
+    }
+
+    /// Visits the fields as [`Attrs::fields`] does, to change them.
+    ///
+    /// Errors: the first of `each`.
+    pub fn fields_mut<E>(
+        &mut self,
+        each: &mut impl FnMut(&'static str, &mut dyn FieldMut) -> Result<(), E>,
+    ) -> Result<(), E> {
+        fields!(self, each, mut)
+    }
+
+    /// The kind of attributes among those of one op: 0 without attributes, 2 if they hold symbolic
+    /// sizes, otherwise 1.
+    pub(crate) fn kind(&self) -> u8 {
+        match self {
+            Attrs::None => 0,
+            Attrs::SliceOf(_) | Attrs::OfSize(_) => 2,
+            _ => 1,
         }
     }
 
     /// The attributes in the text form, `dim=1, keepdim=true`; empty for none.
     pub fn text(&self, cx: Context<'_>) -> String {
         let mut out = String::new();
-        let _ = self.clone().fields(&mut |name, field| -> Result<(), ()> {
+        self.fields(&mut |name, field| {
             if field.is_default(cx) {
-                return Ok(());
+                return;
             }
             out.push_str(if out.is_empty() { "" } else { ", " });
             out.push_str(name);
             out.push_str(if name.is_empty() { "" } else { "=" });
             field.print(cx, &mut out);
-            Ok(())
         });
         out
     }
@@ -245,12 +309,13 @@ const MAX_EXPRESSION: usize = 4096;
 pub(crate) fn encode_dim(dim: Dim, out: &mut Vec<u8>) {
     match dim.expr() {
         None => out.extend_from_slice(&(dim.hint() as u64).to_le_bytes()),
-        Some(expr) => {
-            let text = expr.to_string();
-            out.extend_from_slice(&(text.len() as u64 | 1 << 63).to_le_bytes());
-            out.extend_from_slice(text.as_bytes());
-        }
+        Some(expr) => encode_expression(&expr.to_string(), out),
     }
+}
+
+fn encode_expression(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(text.len() as u64 | 1 << 63).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// Reads a size that [`encode_dim`] has written.

@@ -222,15 +222,8 @@ impl File {
     fn attributes(&self, id: NodeId, node: &Node, out: &mut Vec<u8>) {
         let start = out.len();
         0u32.encode(out);
-        out.push(match node.op.attrs {
-            Attrs::None => 0,
-            Attrs::SliceOf(_) | Attrs::OfSize(_) => 2,
-            _ => 1,
-        });
-        let _ = node.op.attrs.clone().fields(&mut |_, field| {
-            field.encode(out);
-            Ok::<(), ()>(())
-        });
+        out.push(node.op.attrs.kind());
+        node.op.attrs.fields(&mut |_, field| field.encode(out));
         (self.noted(id).count() as u32).encode(out);
         for (key, value) in self.noted(id) {
             encode_text(key, out);

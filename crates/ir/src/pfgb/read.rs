@@ -12,7 +12,7 @@ use super::{
 use crate::dim::{Guard, Guards, Symbol};
 use crate::ops::Class;
 use crate::ops::control::MAX_DEPTH;
-use crate::ops::fields::{Bytes, Context, Expected, Field, decode_dim};
+use crate::ops::fields::{Bytes, Context, Expected, FieldMut, decode_dim};
 use crate::{Attrs, DType, Error, Literal, Node, NodeId, Op, OpCode, Result, TensorSpec};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -295,7 +295,7 @@ impl Reader<'_> {
                 result: Some(&record.spec.shape),
                 ..Context::default()
             };
-            attrs.fields(&mut |_, field| match field.set_default(cx) {
+            attrs.fields_mut(&mut |_, field| match field.set_default(cx) {
                 true => Ok(()),
                 false => Err(format!("attributes of {}, found none", code.def().name)),
             })?;
@@ -312,7 +312,7 @@ impl Reader<'_> {
                 return Err(format!("0, 1 or 2 for the op's kind of attributes, found {other}"));
             }
         }
-        attrs.fields(&mut |_, field| field.decode(&mut section))?;
+        attrs.fields_mut(&mut |_, field| field.decode(&mut section))?;
         let count = section.count(8)?;
         let mut hints = Vec::new();
         for _ in 0..count {

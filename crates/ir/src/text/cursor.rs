@@ -2,7 +2,7 @@
 //! space, comments, words, strings, calls with attributes, and errors that show the position.
 
 use crate::ops::Attrs;
-use crate::ops::fields::{Context, Field, Given, Mismatch, takes};
+use crate::ops::fields::{Context, FieldMut, Given, Mismatch, takes};
 use crate::{Error, OpCode, Result};
 
 /// A lexeme of the text with its position.
@@ -101,7 +101,12 @@ impl<'a> Cursor<'a> {
     /// Reads a field's value.
     ///
     /// Errors: a value that the field does not accept.
-    pub fn field(&self, lexeme: Lexeme<'a>, field: &mut dyn Field, cx: Context<'_>) -> Result<()> {
+    pub fn field(
+        &self,
+        lexeme: Lexeme<'a>,
+        field: &mut dyn FieldMut,
+        cx: Context<'_>,
+    ) -> Result<()> {
         field
             .parse(cx, lexeme.text)
             .map_err(|expected| self.error(lexeme, format!("expected {expected}")))

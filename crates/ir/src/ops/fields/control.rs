@@ -1,23 +1,34 @@
 //! The fields of branches and loops: numbers that are usually zero, and regions.
 
-use super::{Bytes, Context, Expected, Field};
+use super::{Bytes, Context, Expected, Field, FieldMut};
 use crate::ops::control::{CallMode, Regions};
 use crate::pfgb::{self, File};
+use std::ops::{Deref, DerefMut};
 
 /// A number that the text form omits if it is zero.
-pub(super) struct Count<'a, T>(pub &'a mut T);
+pub(super) struct Count<R>(pub R);
 
-impl<T: Field + Default + PartialEq> Field for Count<'_, T> {
+impl<T: Field + Default + PartialEq, R: Deref<Target = T>> Field for Count<R> {
     fn print(&self, cx: Context<'_>, out: &mut String) {
         self.0.print(cx, out);
     }
 
-    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
-        self.0.parse(cx, text)
-    }
-
     fn encode(&self, out: &mut Vec<u8>) {
         self.0.encode(out);
+    }
+
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        self.0.encode_key(out);
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        *self.0 == T::default()
+    }
+}
+
+impl<T: FieldMut + Default + PartialEq, R: DerefMut<Target = T>> FieldMut for Count<R> {
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        self.0.parse(cx, text)
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -32,10 +43,6 @@ impl<T: Field + Default + PartialEq> Field for Count<'_, T> {
         *self.0 = T::default();
         true
     }
-
-    fn is_default(&self, _: Context<'_>) -> bool {
-        *self.0 == T::default()
-    }
 }
 
 impl Field for CallMode {
@@ -43,15 +50,21 @@ impl Field for CallMode {
         out.push_str(self.name());
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        *self == CallMode::Inline
+    }
+}
+
+impl FieldMut for CallMode {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let names = || CallMode::ALL.map(CallMode::name).join(", ");
         let found = CallMode::ALL.into_iter().find(|mode| mode.name() == text);
         *self = found.ok_or_else(|| format!("one of {}", names()))?;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -69,20 +82,12 @@ impl Field for CallMode {
         *self = CallMode::Inline;
         true
     }
-
-    fn is_default(&self, _: Context<'_>) -> bool {
-        *self == CallMode::Inline
-    }
 }
 
 /// In the binary form, each region is an embedded file. In the text form, the parser reads regions
 /// separately and stores them here.
 impl Field for Regions {
     fn print(&self, _: Context<'_>, _: &mut String) {}
-
-    fn parse(&mut self, _: Context<'_>, _: &str) -> Result<(), Expected> {
-        Err("regions between braces, behind the other attributes".into())
-    }
 
     fn encode(&self, out: &mut Vec<u8>) {
         (self.len() as u32).encode(out);
@@ -93,6 +98,28 @@ impl Field for Regions {
             (bytes.len() as u32).encode(out);
             out.extend(bytes);
         }
+    }
+
+    /// Without names, hints and sources, which are part of a file.
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        (self.len() as u32).encode(out);
+        for graph in self.iter() {
+            let start = out.len();
+            0u32.encode(out);
+            graph.encode(out);
+            let len = (out.len() - start - 4) as u32;
+            out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        }
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        true
+    }
+}
+
+impl FieldMut for Regions {
+    fn parse(&mut self, _: Context<'_>, _: &str) -> Result<(), Expected> {
+        Err("regions between braces, behind the other attributes".into())
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -115,10 +142,6 @@ impl Field for Regions {
 
     fn set_default(&mut self, _: Context<'_>) -> bool {
         *self = Regions::default();
-        true
-    }
-
-    fn is_default(&self, _: Context<'_>) -> bool {
         true
     }
 }

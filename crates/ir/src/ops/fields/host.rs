@@ -1,6 +1,6 @@
 //! The field of a call of a custom op: its key, which contains the op's name and version.
 
-use super::{Bytes, Context, Expected, Field};
+use super::{Bytes, Context, Expected, Field, FieldMut};
 use crate::ops::host::HostCall;
 
 impl Field for HostCall {
@@ -8,14 +8,16 @@ impl Field for HostCall {
         out.push_str(self.key());
     }
 
-    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
-        *self = HostCall::parse(text)?;
-        Ok(())
-    }
-
     fn encode(&self, out: &mut Vec<u8>) {
         (self.key().len() as u32).encode(out);
         out.extend_from_slice(self.key().as_bytes());
+    }
+}
+
+impl FieldMut for HostCall {
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        *self = HostCall::parse(text)?;
+        Ok(())
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {

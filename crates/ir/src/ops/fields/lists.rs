@@ -1,6 +1,6 @@
 //! Fields of several values: axes, shapes, bounds, and values for each axis.
 
-use super::{Bytes, Context, Expected, Field, decode_dim, encode_dim};
+use super::{Bytes, Context, Expected, Field, FieldMut, decode_dim, encode_dim};
 use crate::ops::conv::ConvDim;
 use crate::ops::pool::PoolDim;
 use crate::ops::window::WindowDim;
@@ -14,6 +14,16 @@ impl Field for AxisSet {
         let _ = write!(out, "{self:?}");
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn is_default(&self, cx: Context<'_>) -> bool {
+        cx.rank.is_some_and(|rank| *self == AxisSet::all(rank))
+    }
+}
+
+impl FieldMut for AxisSet {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let mut axes = AxisSet::default();
         for item in list(text)? {
@@ -22,10 +32,6 @@ impl Field for AxisSet {
         }
         *self = axes;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.0.encode(out);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -43,10 +49,6 @@ impl Field for AxisSet {
         }
         true
     }
-
-    fn is_default(&self, cx: Context<'_>) -> bool {
-        cx.rank.is_some_and(|rank| *self == AxisSet::all(rank))
-    }
 }
 
 impl Field for Shape {
@@ -54,6 +56,22 @@ impl Field for Shape {
         let _ = write!(out, "{self}");
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        (self.rank() as u32).encode(out);
+        self.dims().for_each(|dim| encode_dim(dim, out));
+    }
+
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        (self.rank() as u32).encode(out);
+        self.dims().for_each(|dim| dim.encode_key(out));
+    }
+
+    fn is_default(&self, cx: Context<'_>) -> bool {
+        cx.result == Some(self)
+    }
+}
+
+impl FieldMut for Shape {
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         let size = |item: &str| {
             Dim::parse_over(item, cx.symbols).ok_or("a shape such as [2, 3]".to_string())
@@ -64,11 +82,6 @@ impl Field for Shape {
         }
         *self = sizes.into_iter().collect();
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        (self.rank() as u32).encode(out);
-        self.dims().for_each(|dim| encode_dim(dim, out));
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -91,10 +104,6 @@ impl Field for Shape {
         }
         true
     }
-
-    fn is_default(&self, cx: Context<'_>) -> bool {
-        cx.result == Some(self)
-    }
 }
 
 impl Field for SliceDim {
@@ -105,6 +114,12 @@ impl Field for SliceDim {
         let _ = write!(out, "{}:{}:{}", self.start, self.start.saturating_add(span), self.step);
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        [self.start, self.size, self.step].iter().for_each(|v| v.encode(out));
+    }
+}
+
+impl FieldMut for SliceDim {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let parts: Vec<Option<usize>> = text.split(':').map(|p| p.trim().parse().ok()).collect();
         let &[Some(start), Some(end), Some(step)] = parts.as_slice() else {
@@ -115,10 +130,6 @@ impl Field for SliceDim {
         }
         *self = SliceDim { start, size: (end - start).div_ceil(step), step };
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        [self.start, self.size, self.step].iter().for_each(|v| v.encode(out));
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -141,6 +152,12 @@ macro_rules! size_fields {
                 out.push_str(&sizes.join("_"));
             }
 
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$field.encode(out);)*
+            }
+        }
+
+        impl FieldMut for $ty {
             fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
                 let sizes: Option<Vec<usize>> =
                     text.split('_').map(|part| part.trim().parse().ok()).collect();
@@ -150,10 +167,6 @@ macro_rules! size_fields {
                 };
                 *self = $ty { $($field),* };
                 Ok(())
-            }
-
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$field.encode(out);)*
             }
 
             fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -176,18 +189,20 @@ size_fields! {
 }
 
 /// Lists of values, `[a, b]`.
-impl<T: Field + Clone + Default> Field for Vec<T> {
+impl<T: Field> Field for Vec<T> {
     fn print(&self, cx: Context<'_>, out: &mut String) {
         print_list(self, cx, out);
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_list(self, out);
+    }
+}
+
+impl<T: FieldMut + Clone + Default> FieldMut for Vec<T> {
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         *self = parse_list(cx, text)?;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        encode_list(self, out);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -207,13 +222,15 @@ impl Field for SmallVec<[u8; 8]> {
         print_list(self, cx, out);
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_list(self, out);
+    }
+}
+
+impl FieldMut for SmallVec<[u8; 8]> {
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         *self = SmallVec::from_vec(parse_list(cx, text)?);
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        encode_list(self, out);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -246,7 +263,7 @@ fn print_list(items: &[impl Field], cx: Context<'_>, out: &mut String) {
     out.push(']');
 }
 
-fn parse_list<T: Field + Default>(cx: Context<'_>, text: &str) -> Result<Vec<T>, Expected> {
+fn parse_list<T: FieldMut + Default>(cx: Context<'_>, text: &str) -> Result<Vec<T>, Expected> {
     let item = |text| {
         let mut value = T::default();
         value.parse(cx, text)?;
@@ -260,7 +277,7 @@ fn encode_list(items: &[impl Field], out: &mut Vec<u8>) {
     items.iter().for_each(|item| item.encode(out));
 }
 
-fn decode_list<T: Field + Default>(
+fn decode_list<T: FieldMut + Default>(
     items: &mut Vec<T>,
     size: usize,
     bytes: &mut Bytes<'_>,

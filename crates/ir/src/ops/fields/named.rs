@@ -52,7 +52,7 @@ impl OpCode {
         let mut attrs = self.kind_of(given, cx);
         let mut used = vec![false; given.len()];
         let mut known: Vec<&'static str> = Vec::new();
-        attrs.fields(&mut |name, field| {
+        attrs.fields_mut(&mut |name, field| {
             if name == REGIONS {
                 field.set_default(cx);
                 return Ok(());

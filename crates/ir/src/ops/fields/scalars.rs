@@ -1,10 +1,11 @@
 //! Fields of one value: numbers, booleans, names, literals.
 
-use super::{Bytes, Context, Expected, Field};
+use super::{Bytes, Context, Expected, Field, FieldMut};
 use crate::ops::collective::AxisName;
 use crate::ops::{Real, ScatterMode};
 use crate::{DType, Literal};
 use std::fmt::Write;
+use std::ops::{Deref, DerefMut};
 
 macro_rules! integer_fields {
     ($($ty:ty as $wide:ty, $max:expr;)*) => {
@@ -13,16 +14,18 @@ macro_rules! integer_fields {
                 let _ = write!(out, "{self}");
             }
 
+            fn encode(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&(*self as $wide).to_le_bytes());
+            }
+        }
+
+        impl FieldMut for $ty {
             fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
                 let parsed = text.parse();
                 *self = parsed.map_err(|_| {
                     format!("an integer from {} to {}", <$ty>::MIN, <$ty>::MAX)
                 })?;
                 Ok(())
-            }
-
-            fn encode(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&(*self as $wide).to_le_bytes());
             }
 
             fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -50,13 +53,19 @@ impl Field for bool {
         let _ = write!(out, "{self}");
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        !*self
+    }
+}
+
+impl FieldMut for bool {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         *self = text.parse().map_err(|_| "true or false".to_string())?;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -76,10 +85,6 @@ impl Field for bool {
         *self = false;
         true
     }
-
-    fn is_default(&self, _: Context<'_>) -> bool {
-        !*self
-    }
 }
 
 impl Field for DType {
@@ -87,14 +92,16 @@ impl Field for DType {
         out.push_str(self.short());
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(crate::pfgb::dtype_code(*self));
+    }
+}
+
+impl FieldMut for DType {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let names = || DType::ALL.map(DType::short).join(", ");
         *self = DType::parse(text).map_err(|_| format!("a dtype: one of {}", names()))?;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(crate::pfgb::dtype_code(*self));
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -113,15 +120,17 @@ impl Field for ScatterMode {
         out.push_str(self.name());
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self as u8);
+    }
+}
+
+impl FieldMut for ScatterMode {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let names = || ScatterMode::ALL.map(ScatterMode::name).join(", ");
         let found = ScatterMode::ALL.into_iter().find(|mode| mode.name() == text);
         *self = found.ok_or_else(|| format!("one of {}", names()))?;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(*self as u8);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -141,14 +150,16 @@ impl Field for AxisName {
         out.push_str(self.as_str());
     }
 
-    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
-        *self = AxisName::new(text)?;
-        Ok(())
-    }
-
     fn encode(&self, out: &mut Vec<u8>) {
         (self.as_str().len() as u32).encode(out);
         out.extend_from_slice(self.as_str().as_bytes());
+    }
+}
+
+impl FieldMut for AxisName {
+    fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
+        *self = AxisName::new(text)?;
+        Ok(())
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -169,14 +180,16 @@ impl Field for Real {
         out.push_str(&literal.text());
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.get().to_bits().to_le_bytes());
+    }
+}
+
+impl FieldMut for Real {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let bits = Literal::parse(DType::F64, text).ok_or("a number")?.bits;
         *self = f64::from_bits(bits).into();
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.get().to_bits().to_le_bytes());
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -191,29 +204,35 @@ impl Field for Real {
 }
 
 /// The bits of a literal whose dtype the context gives.
-pub(super) struct Bits<'a> {
-    pub bits: &'a mut u64,
+pub(super) struct Bits<R> {
+    pub bits: R,
     /// Whether the text form omits zero.
     pub zero_is_default: bool,
 }
 
-impl Field for Bits<'_> {
+impl<R: Deref<Target = u64>> Field for Bits<R> {
     fn print(&self, cx: Context<'_>, out: &mut String) {
         match cx.dtype {
             Some(dtype) => out.push_str(&Literal { dtype, bits: *self.bits }.text()),
-            None => drop(write!(out, "{:#x}", self.bits)),
+            None => drop(write!(out, "{:#x}", *self.bits)),
         }
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.bits.to_le_bytes());
+    }
+
+    fn is_default(&self, _: Context<'_>) -> bool {
+        self.zero_is_default && *self.bits == 0
+    }
+}
+
+impl<R: DerefMut<Target = u64>> FieldMut for Bits<R> {
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         let dtype = cx.dtype.ok_or("no value here")?;
         let literal = Literal::parse(dtype, text);
         *self.bits = literal.ok_or_else(|| format!("a value of dtype {}", dtype.short()))?.bits;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.bits.to_le_bytes());
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
@@ -237,31 +256,29 @@ impl Field for Bits<'_> {
         }
         self.zero_is_default
     }
-
-    fn is_default(&self, _: Context<'_>) -> bool {
-        self.zero_is_default && *self.bits == 0
-    }
 }
 
 /// One of two names.
-pub(super) struct Choice<'a> {
-    pub value: &'a mut bool,
+pub(super) struct Choice<R> {
+    pub value: R,
     pub names: [&'static str; 2],
 }
 
-impl Field for Choice<'_> {
+impl<R: Deref<Target = bool>> Field for Choice<R> {
     fn print(&self, _: Context<'_>, out: &mut String) {
         out.push_str(self.names[*self.value as usize]);
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.value.encode(out);
+    }
+}
+
+impl<R: DerefMut<Target = bool>> FieldMut for Choice<R> {
     fn parse(&mut self, _: Context<'_>, text: &str) -> Result<(), Expected> {
         let found = self.names.iter().position(|name| *name == text);
         *self.value = found.ok_or_else(|| self.names.join(" or "))? == 1;
         Ok(())
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.value.encode(out);
     }
 
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {

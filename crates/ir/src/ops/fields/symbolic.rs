@@ -1,16 +1,17 @@
 //! The fields of attributes that hold symbolic sizes.
 
-use super::{Bytes, Context, Expected, Field, decode_dim, encode_dim};
-use crate::ops::SliceDim;
+use super::{Bytes, Context, Expected, Field, FieldMut, decode_dim, encode_dim, encode_expression};
+use crate::ops::{Real, SliceDim};
 use crate::{Dim, Shape};
+use std::ops::{Deref, DerefMut};
 
 /// Bounds of a slice whose sizes may be symbolic, printed as other bounds are: `start:end:step`.
-pub(super) struct Bounds<'a> {
-    pub dims: &'a mut Vec<SliceDim>,
-    pub result: &'a mut Shape,
+pub(super) struct Bounds<D, S> {
+    pub dims: D,
+    pub result: S,
 }
 
-impl Field for Bounds<'_> {
+impl<D: Deref<Target = Vec<SliceDim>>, S: Deref<Target = Shape>> Field for Bounds<D, S> {
     fn print(&self, _: Context<'_>, out: &mut String) {
         let bound = |(d, taken): (&SliceDim, Dim)| {
             let end = match taken.known() {
@@ -23,6 +24,22 @@ impl Field for Bounds<'_> {
         out.push_str(&format!("[{}]", bounds.join(", ")));
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.dims.encode(out);
+        self.result.encode(out);
+    }
+
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        self.dims.encode_key(out);
+        self.result.encode_key(out);
+    }
+}
+
+impl<D, S> FieldMut for Bounds<D, S>
+where
+    D: DerefMut<Target = Vec<SliceDim>>,
+    S: DerefMut<Target = Shape>,
+{
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         let expected = || "bounds such as [0:batch:1, 1:8:2] (start:end:step)".to_string();
         let bound = |(at, text): (usize, &str)| {
@@ -49,11 +66,6 @@ impl Field for Bounds<'_> {
         Ok(())
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.dims.encode(out);
-        self.result.encode(out);
-    }
-
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
         self.dims.decode(bytes)?;
         self.result.decode(bytes)?;
@@ -77,6 +89,21 @@ impl Field for Dim {
         }
     }
 
+    fn encode(&self, out: &mut Vec<u8>) {
+        encode_dim(*self, out);
+    }
+
+    /// An expression is written with the ranges of its symbols, since two symbols may have the same
+    /// name.
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        match self.expr() {
+            None => encode_dim(*self, out),
+            Some(expr) => encode_expression(&format!("{expr:?}"), out),
+        }
+    }
+}
+
+impl FieldMut for Dim {
     fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
         if let Ok(size) = text.parse::<usize>() {
             *self = size.into();
@@ -88,14 +115,58 @@ impl Field for Dim {
         Ok(())
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
-        encode_dim(*self, out);
-    }
-
     fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
         *self = decode_dim(bytes)?;
         Ok(())
     }
 
     fn arbitrary(&mut self, _: Context<'_>, _: &mut dyn FnMut(usize) -> usize) {}
+}
+
+/// The numerator of a number that is computed from a size; in text and files, zero stands for none.
+pub(super) struct Numerator<R>(pub R);
+
+impl<R: Deref<Target = Option<Real>>> Numerator<R> {
+    fn or_zero(&self) -> Real {
+        self.0.unwrap_or(Real::from(0.0))
+    }
+}
+
+impl<R: DerefMut<Target = Option<Real>>> Numerator<R> {
+    /// Changes the numerator as a field of its own.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Real) -> T) -> T {
+        let mut numerator = self.or_zero();
+        let changed = change(&mut numerator);
+        *self.0 = Some(numerator).filter(|numerator| numerator.get() != 0.0);
+        changed
+    }
+}
+
+impl<R: Deref<Target = Option<Real>>> Field for Numerator<R> {
+    fn print(&self, cx: Context<'_>, out: &mut String) {
+        self.or_zero().print(cx, out);
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.or_zero().encode(out);
+    }
+
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        self.0.is_some().encode_key(out);
+        self.or_zero().encode_key(out);
+    }
+}
+
+impl<R: DerefMut<Target = Option<Real>>> FieldMut for Numerator<R> {
+    fn parse(&mut self, cx: Context<'_>, text: &str) -> Result<(), Expected> {
+        self.change(|numerator| numerator.parse(cx, text))
+    }
+
+    fn decode(&mut self, bytes: &mut Bytes<'_>) -> Result<(), Expected> {
+        self.change(|numerator| numerator.decode(bytes))
+    }
+
+    fn arbitrary(&mut self, cx: Context<'_>, below: &mut dyn FnMut(usize) -> usize) {
+        self.change(|numerator| numerator.arbitrary(cx, below));
+    }
 }
