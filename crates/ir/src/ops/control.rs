@@ -7,7 +7,6 @@ mod rules;
 
 use super::*;
 use crate::Dim;
-use girih_sync::OnceLock;
 use rustc_hash::FxBuildHasher;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -18,14 +17,14 @@ pub use rules::{CallRules, Recorded, Rules, RulesLater, RulesLevel};
 /// Maximum nesting depth of regions.
 pub const MAX_DEPTH: usize = 16;
 
-/// Regions, with their nesting depth.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+/// Regions, with their nesting depth and a hash.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(from = "Vec<Graph>")]
 pub struct Regions {
+    /// The hash of the graphs, which every result of an op takes from here. It is compared first.
+    hash: u64,
     graphs: Vec<Graph>,
     depth: usize,
-    /// The hash of the graphs, computed on first use: every result of an op hashes its regions.
-    #[serde(skip)]
-    hash: OnceLock<u64>,
 }
 
 impl Regions {
@@ -36,31 +35,37 @@ impl Regions {
             _ => 0,
         };
         let depth = graphs.iter().flat_map(|g| g.nodes().map(inner)).max();
-        Regions { graphs, depth: 1 + depth.unwrap_or(0), hash: OnceLock::new() }
+        Regions { hash: FxBuildHasher.hash_one(&graphs), graphs, depth: 1 + depth.unwrap_or(0) }
     }
 
     /// Nesting depth: one more than the depth of the regions' own regions.
     pub fn depth(&self) -> usize {
         self.depth
     }
+}
 
-    /// A hash of the graphs.
-    fn hash_of_graphs(&self) -> u64 {
-        *self.hash.get_or_init(|| FxBuildHasher.hash_one(&self.graphs))
+impl Default for Regions {
+    fn default() -> Regions {
+        Regions::new(Vec::new())
     }
 }
 
-impl PartialEq for Regions {
-    fn eq(&self, other: &Regions) -> bool {
-        self.hash_of_graphs() == other.hash_of_graphs() && self.graphs == other.graphs
+impl From<Vec<Graph>> for Regions {
+    fn from(graphs: Vec<Graph>) -> Regions {
+        Regions::new(graphs)
     }
 }
-
-impl Eq for Regions {}
 
 impl Hash for Regions {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.hash_of_graphs().hash(state);
+        self.hash.hash(state);
+    }
+}
+
+/// Serialises the graphs alone, from which the rest follows.
+impl serde::Serialize for Regions {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.graphs.serialize(serializer)
     }
 }
 
@@ -486,10 +491,8 @@ mod tests {
             Regions::new(vec![b.finish([y])])
         };
         let (one, same, other) = (region(OpCode::Neg), region(OpCode::Neg), region(OpCode::Exp));
-        assert!(one.hash.get().is_none(), "the hash is computed on first use");
         assert!(one == same && one != other);
-        assert_eq!(one.hash_of_graphs(), same.hash_of_graphs());
-        assert_ne!(one.hash_of_graphs(), other.hash_of_graphs());
-        assert!(one.clone().hash.get().is_some(), "a copy takes the hash with it");
+        assert_eq!(one.hash, same.hash);
+        assert_ne!(one.hash, other.hash);
     }
 }
