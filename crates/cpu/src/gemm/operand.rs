@@ -14,7 +14,7 @@ pub(super) enum Operand {
     /// The operand is in memory.
     Memory(Matrix),
     /// A map (the prologue) computes the operand block by block.
-    Fused(Prologue),
+    Fused(Box<Prologue>),
 }
 
 impl Operand {
@@ -22,7 +22,7 @@ impl Operand {
     /// `sizes` are rows or columns, and K.
     pub fn new(maps: &[Kernel], matrix: Matrix, sizes: [usize; 2]) -> Operand {
         match Prologue::new(maps, &matrix, sizes) {
-            Some(prologue) => Operand::Fused(prologue),
+            Some(prologue) => Operand::Fused(Box::new(prologue)),
             None => Operand::Memory(matrix),
         }
     }
@@ -31,7 +31,7 @@ impl Operand {
     pub fn prologue(&self) -> Option<&Prologue> {
         match self {
             Operand::Memory(_) => None,
-            Operand::Fused(prologue) => Some(prologue),
+            Operand::Fused(prologue) => Some(prologue.as_ref()),
         }
     }
 
@@ -55,7 +55,7 @@ impl Operand {
     pub fn with_ld(self, ld: usize) -> Operand {
         match self {
             Operand::Memory(matrix) => Operand::Memory(matrix),
-            Operand::Fused(prologue) => Operand::Fused(prologue.with_ld(ld)),
+            Operand::Fused(prologue) => Operand::Fused(Box::new((*prologue).with_ld(ld))),
         }
     }
 

@@ -33,6 +33,7 @@ use super::prologue::Prologue;
 pub(super) const PACK_COST: usize = 24;
 
 /// A way of multiplying, with all that it needs.
+#[allow(clippy::large_enum_variant, reason = "a kernel has one, which is in a box")]
 pub(super) enum Strategy {
     /// AMX, or AVX-512 VNNI.
     AmxVnni(AmxVnniGemm),
