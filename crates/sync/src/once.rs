@@ -8,12 +8,6 @@ use std::ops::Deref;
 #[derive(Debug)]
 pub struct OnceLock<T>(std::sync::OnceLock<T>);
 
-impl<T: Clone> Clone for OnceLock<T> {
-    fn clone(&self) -> OnceLock<T> {
-        OnceLock(self.0.clone())
-    }
-}
-
 impl<T> Default for OnceLock<T> {
     fn default() -> OnceLock<T> {
         OnceLock::new()
