@@ -100,7 +100,7 @@ impl Field for Regions {
         }
     }
 
-    /// Without names, hints and sources, which are part of a file.
+    /// Appends the key of each graph. A file also has its names, hints and sources.
     fn encode_key(&self, out: &mut Vec<u8>) {
         (self.len() as u32).encode(out);
         for graph in self.iter() {
