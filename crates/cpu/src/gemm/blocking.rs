@@ -62,8 +62,8 @@ fn max_chunks() -> usize {
     MAX_CHUNKS_PER_PROCESSOR * processors()
 }
 
-/// The number of chunks, rounded to an even number so that two, four, ... threads have equal work, but at most
-/// `wanted_chunks`.
+/// The number of chunks, rounded up to an even number so that two, four, ... threads have equal
+/// work, but at most `wanted_chunks`.
 fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
     if chunks > 1 { chunks.next_multiple_of(2).min(wanted_chunks) } else { 1 }
 }
