@@ -89,6 +89,7 @@ fn the_cache_is_the_one_on_disk() {
             .args(args)
             .arg("--json")
             .env("GIRIH_CACHE", "1")
+            .env("GIRIH_CACHE_MIN_COMPILE_MS", "0")
             .env("GIRIH_CACHE_DIR", folder.at("kept"))
             .output()
             .unwrap();
