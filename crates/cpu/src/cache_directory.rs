@@ -1,7 +1,7 @@
 //! The location of compiled programs on disk, from the environment.
 
 use crate::device::parse_bytes;
-use girih_runtime::{Backend, DiskCache, DiskLimits, Error, Result, env};
+use girih_runtime::{Backend, DiskCache, DiskLimits, Result, env};
 use girih_sync::OnceLock;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ static STATE: OnceLock<Result<CacheState>> = OnceLock::new();
 impl CacheState {
     /// This process' state, from the variables whose names begin with `GIRIH_CACHE`.
     ///
-    /// Errors: [`Error::Configuration`].
+    /// Errors: [`girih_runtime::Error::Configuration`].
     pub fn of_process(backend: &dyn Backend) -> Result<CacheState> {
         STATE.get_or_init(|| find(backend)).clone()
     }
@@ -62,31 +62,18 @@ fn find(backend: &dyn Backend) -> Result<CacheState> {
 
 /// The limits of the cache, from `GIRIH_CACHE_LIMIT` and `GIRIH_CACHE_MIN_COMPILE_MS`.
 fn limits() -> Result<DiskLimits> {
-    let bytes = number(
+    let bytes = env::parsed(
         "GIRIH_CACHE_LIMIT",
         |text| parse_bytes(text).map(|bytes| bytes as u64),
         "a number of bytes, such as 100000000 or 100M",
     )?;
-    let milliseconds = number(
+    let milliseconds = env::parsed(
         "GIRIH_CACHE_MIN_COMPILE_MS",
         |text| text.trim().parse().ok(),
         "a whole number of milliseconds, such as 5; 0 stores every program",
     )?;
     let compile_time = Duration::from_millis(milliseconds.unwrap_or(MIN_COMPILE_MS));
     Ok(DiskLimits { bytes: bytes.unwrap_or(LIMIT), compile_time })
-}
-
-/// The number in an environment variable; `None` if the variable is not set.
-fn number(
-    variable: &'static str,
-    parse: impl FnOnce(&str) -> Option<u64>,
-    expected: &'static str,
-) -> Result<Option<u64>> {
-    let Some(value) = env::variable(variable)? else { return Ok(None) };
-    match parse(&value) {
-        None => Err(Error::Configuration { variable, value, expected }),
-        number => Ok(number),
-    }
 }
 
 /// Whether `GIRIH_CACHE` permits storing programs on disk, which is the default.

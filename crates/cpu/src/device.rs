@@ -69,17 +69,12 @@ impl HostDevice {
     }
 
     fn with(pool: &'static Pool, id: DeviceId, name: String) -> Result<HostDevice> {
-        let size = match girih_runtime::env::variable(MEMORY_LIMIT)? {
-            Some(text) => {
-                let bytes = parse_bytes(&text).and_then(whole_pages);
-                bytes.ok_or_else(|| Error::Configuration {
-                    variable: MEMORY_LIMIT,
-                    value: text.clone(),
-                    expected: "a number of bytes, such as 8000000000 or 8G, below 2^63",
-                })?
-            }
-            None => memory_of_machine(),
-        };
+        let limit = girih_runtime::env::parsed(
+            MEMORY_LIMIT,
+            |text| parse_bytes(text).and_then(whole_pages),
+            "a number of bytes, such as 8000000000 or 8G, below 2^63",
+        )?;
+        let size = limit.unwrap_or_else(memory_of_machine);
         let size = whole_pages(size).unwrap_or(size);
         let memory =
             Memory::reserve(size, affordable(tuning().touched_bytes.max(tuning().early_bytes)))

@@ -17,6 +17,23 @@ pub fn variable(name: &'static str) -> Result<Option<String>> {
     }
 }
 
+/// The variable's value as `parse` reads it; `None` if it is unset or empty. `expected` says which
+/// values `parse` takes.
+///
+/// Errors: [`Error::Configuration`] for a value for which `parse` gives `None`, or that is not valid
+/// Unicode.
+pub fn parsed<T>(
+    name: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+    expected: &'static str,
+) -> Result<Option<T>> {
+    let Some(value) = variable(name)? else { return Ok(None) };
+    match parse(&value) {
+        None => Err(Error::Configuration { variable: name, value, expected }),
+        parsed => Ok(parsed),
+    }
+}
+
 /// The variable's value as a path, which need not be valid Unicode; `None` if it is unset or empty.
 pub fn path(name: &str) -> Option<std::path::PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(Into::into)

@@ -197,13 +197,12 @@ fn parse(text: &str) -> Option<Kind> {
 pub(super) fn host_devices() -> Result<usize, Failure> {
     static NUMBER: OnceLock<Result<usize, Failure>> = OnceLock::new();
     let read = || {
-        let Some(text) = env::variable(HOST_DEVICES)? else { return Ok(1) };
-        let number = text.trim().parse().ok().filter(|n| (1..=MAX_HOST_DEVICES).contains(n));
-        number.ok_or(Failure::Configuration {
-            variable: HOST_DEVICES,
-            value: text,
-            expected: "a whole number of devices from 1 to 16",
-        })
+        let number = env::parsed(
+            HOST_DEVICES,
+            |text| text.trim().parse().ok().filter(|n| (1..=MAX_HOST_DEVICES).contains(n)),
+            "a whole number of devices from 1 to 16",
+        )?;
+        Ok(number.unwrap_or(1))
     };
     NUMBER.get_or_init(read).clone()
 }
@@ -219,12 +218,8 @@ pub(super) fn default() -> Result<Device, Failure> {
             // registered.
             let _ = find_or_add(&format!("cpu:{number}"), || Kind::Cpu(number));
         }
-        let Some(text) = env::variable(VARIABLE)? else { return Ok(Device::CPU) };
-        named(&text).map_err(|_| Failure::Configuration {
-            variable: VARIABLE,
-            value: text,
-            expected: EXPECTED,
-        })
+        let device = env::parsed(VARIABLE, |text| named(text).ok(), EXPECTED)?;
+        Ok(device.unwrap_or(Device::CPU))
     };
     DEFAULT.get_or_init(choose).clone()
 }
