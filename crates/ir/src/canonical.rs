@@ -95,13 +95,8 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::tests::key;
     use crate::{DType, GraphBuilder, TensorSpec};
-
-    fn key(graph: &Graph) -> Vec<u8> {
-        let mut key = Vec::new();
-        graph.encode(&mut key);
-        key
-    }
 
     /// Two outputs of three leaves, numbered in the order of either output.
     fn pair(swapped: bool) -> Graph {

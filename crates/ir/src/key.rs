@@ -60,13 +60,14 @@ fn position(controls: &[&Control], control: &Control) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::testing::{Rng, random_graph};
     use crate::{AxisSet, DType, GraphBuilder, Op, OpCode, TensorSpec};
     use std::collections::HashMap;
 
-    fn key(graph: &Graph) -> Vec<u8> {
+    /// The key of a graph.
+    pub fn key(graph: &Graph) -> Vec<u8> {
         let mut key = Vec::new();
         graph.encode(&mut key);
         key

@@ -38,7 +38,7 @@ const STALE: Duration = Duration::from_secs(600);
 /// The minimum time between two updates of a file's time of last use.
 const TOUCH: Duration = Duration::from_secs(3600);
 
-/// What a cache on disk stores.
+/// The limits on the programs that a cache on disk stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskLimits {
     /// The maximum size of all programs in bytes.

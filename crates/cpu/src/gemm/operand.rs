@@ -43,7 +43,7 @@ impl Operand {
         }
     }
 
-    /// The layout of what is packed: of the operand in memory, or of a block of a fused operand.
+    /// The layout that packing reads: that of the operand in memory, or of a block of a fused operand.
     pub fn packed_from(&self) -> &Matrix {
         match self {
             Operand::Memory(matrix) => matrix,

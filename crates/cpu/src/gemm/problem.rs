@@ -1,4 +1,4 @@
-//! What a GEMM computes: sizes, operands and destination. How it is computed is the plan's.
+//! The problem that a GEMM solves: sizes, operands and destination. The plan decides how.
 
 use super::integers;
 use super::operand::{CMatrix, CTile, Matrix, Operand};

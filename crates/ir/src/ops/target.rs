@@ -1,5 +1,5 @@
-//! What decompositions and derivative rules need to know of the processor: which composites remain,
-//! and the sizes by which a rule chooses among definitions that differ in rounding only.
+//! The facts about a processor that decompositions and derivative rules use: the composites that
+//! remain, and the sizes by which a rule chooses among definitions that differ in rounding only.
 
 use crate::OpCode;
 

@@ -454,4 +454,4 @@ fn chunk_points(points: usize, cost_ps: usize, grain: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

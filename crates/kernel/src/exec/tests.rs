@@ -2,7 +2,7 @@
 
 mod complex;
 mod interpreter;
-mod ops;
+pub(crate) mod ops;
 mod shapes;
 mod short;
 

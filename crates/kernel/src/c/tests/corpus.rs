@@ -3,6 +3,7 @@
 
 use super::compiled::Corpus;
 use super::*;
+use crate::exec::tests::ops;
 use crate::fuse::tests::random::random_graph;
 use crate::{FusionOptions, Target, lower};
 use girih_ir::reference::{Array, Element};
@@ -49,54 +50,15 @@ fn samples_of_every_op_in_every_dtype() {
     corpus.check("samples");
 }
 
-/// Values at the limits of a dtype. Complex numbers are finite, since the C standard leaves the
-/// signs of some of their infinities open.
+/// The values on which the executor is tested. Complex numbers are finite, since the C standard
+/// leaves the signs of some of their infinities open.
 fn specials(dtype: DType) -> Vec<Element> {
-    const FLOATS: [f64; 32] = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.0,
-        0.5,
-        -0.5,
-        1.5,
-        2.5,
-        -2.5,
-        3.0,
-        -3.0,
-        0.1,
-        7.25,
-        -7.25,
-        1e-3,
-        100.0,
-        -100.0,
-        1e5,
-        3e6,
-        1e30,
-        -1e30,
-        6e-8,
-        -6e-8,
-        1e-40,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::NAN,
-        255.5,
-        65504.0,
-        2147483648.0,
-        -9.3e18,
-        0.999,
-    ];
-    if let Some((low, high)) = dtype.int_range() {
-        let all = [low, low + 1, -7, -2, -1, 0, 1, 2, 3, 7, 33, 100, high - 1, high];
-        let held = all.into_iter().filter(|i| (low..=high).contains(i));
-        return held.map(|i| Literal::from_int(dtype, i).into()).collect();
-    }
     if dtype.is_complex() {
         let parts = [0.0, 1.0, -1.5, 3.25, -0.1, 0.75];
         let number = |re, im| Element::from_complex(dtype, Complex::new(re, im));
         return parts.iter().flat_map(|&re| parts.map(|im| number(re, im))).collect();
     }
-    FLOATS.iter().map(|&x| Literal::from_f64(dtype, x).into()).collect()
+    ops::specials(dtype).into_iter().map(Element::from).collect()
 }
 
 fn row(dtype: DType, values: Vec<Element>) -> Array {

@@ -3,7 +3,8 @@
 use super::*;
 use girih_ir::{Attrs, Class, Op, TensorSpec};
 
-fn specials(dtype: DType) -> Vec<Literal> {
+/// Values at the limits of a dtype of real numbers, and values between them.
+pub(crate) fn specials(dtype: DType) -> Vec<Literal> {
     match dtype {
         DType::Bool => vec![Literal::from_i64(dtype, 0), Literal::from_i64(dtype, 1)],
         d if d.is_float() => [
