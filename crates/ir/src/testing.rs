@@ -1,6 +1,10 @@
 //! Random well-typed graphs from the registry, for tests of text and file forms, passes and back
 //! ends. The seed determines everything.
 
+mod floats;
+
+pub use floats::graph_of_floats;
+
 use crate::ops::{Attrs, Class};
 use crate::{DType, Graph, Node, NodeId, Op, OpCode, Shape, TensorSpec};
 use smallvec::SmallVec;

@@ -26,7 +26,7 @@ mod reuse;
 mod rows;
 mod space;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 
 use crate::Target;
 use crate::ir::Program;

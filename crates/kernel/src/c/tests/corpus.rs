@@ -4,10 +4,9 @@
 use super::compiled::Corpus;
 use super::*;
 use crate::exec::tests::ops;
-use crate::fuse::tests::random::random_graph;
 use crate::{FusionOptions, Target, lower};
 use girih_ir::reference::{Array, Element};
-use girih_ir::testing::Rng;
+use girih_ir::testing::{Rng, graph_of_floats};
 use girih_ir::{
     Attrs, AxisSet, Class, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec,
 };
@@ -104,7 +103,7 @@ fn random_graphs() {
     let mut rng = Rng(18);
     for _ in 0..150 {
         let choices: Vec<u16> = (0..100).map(|_| rng.bits() as u16).collect();
-        let (graph, arguments) = random_graph(&choices);
+        let (graph, arguments) = graph_of_floats(&choices);
         let program = lowered(&graph);
         let specs = graph.arguments().map(|id| graph.spec(id).dtype);
         let bytes = |(dtype, values): (DType, &Vec<f64>)| -> Vec<u8> {

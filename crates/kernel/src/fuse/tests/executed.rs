@@ -3,11 +3,11 @@
 //! ([`crate::target::ReductionOrder`]).
 
 use super::eval::Data;
-use super::random::random_graph;
 use super::*;
 use crate::exec::{Bindings, Prepared, Scratch};
 use crate::ir::{BufferKind, Program};
 use girih_ir::Literal;
+use girih_ir::testing::graph_of_floats;
 use proptest::prelude::*;
 
 /// Runs a program with f64 and i64 arguments; returns the words of its outputs.
@@ -48,7 +48,7 @@ proptest! {
         choices in proptest::collection::vec(any::<u16>(), 40..160),
         bits in 0..=FusionOptions::ALL.bits(),
     ) {
-        let (graph, arguments) = random_graph(&choices);
+        let (graph, arguments) = graph_of_floats(&choices);
         let plain = lower(&graph, FusionOptions::NONE, &Target::CPU).unwrap();
         let expected = run(&plain, &arguments);
         for options in [FusionOptions::ALL, FusionOptions::from_bits(bits)] {
