@@ -22,6 +22,7 @@ use girih_ir::DType;
 use kernel::KernelPrinter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+pub use types::memory as memory_type;
 
 /// The first lines of a source file.
 const HEAD: &str = "\
@@ -39,13 +40,13 @@ const INCLUDES: [&str; 6] = ["math", "stdbool", "stdint", "stdio", "stdlib", "st
 /// A program as a C11 source file, whose function `program` runs the kernels.
 pub fn print(program: &Program) -> String {
     let mut file = SourceFile::default();
-    file.program(program, Role { name: "program", prefix: "", linkage: "" }, &|_| true);
+    file.add(program, "");
     file.finish()
 }
 
-/// A source file that is being printed.
+/// A C11 source file of one or several programs.
 #[derive(Default)]
-struct SourceFile {
+pub struct SourceFile {
     code: Code,
 }
 
@@ -60,23 +61,31 @@ struct Role<'a> {
     linkage: &'static str,
 }
 
-/// The function of a kernel.
+/// The function of a kernel. Its parameters are the buffers and then the scalars, in their order
+/// here.
 #[derive(Clone, Debug)]
-struct Function {
+pub struct Function {
     linkage: &'static str,
-    name: String,
+    /// The function's name.
+    pub name: String,
     /// The buffers that it takes, and whether it writes them.
-    buffers: BTreeMap<BufferId, bool>,
-    scalars: Scalars,
+    pub buffers: BTreeMap<BufferId, bool>,
+    /// The scalars that it takes.
+    pub scalars: Scalars,
+    /// True if it calls a function that the file declares and does not define: a library routine,
+    /// the function of a custom op, or an op without a form in C.
+    pub is_external: bool,
 }
 
-/// The run-time scalars that a function takes, by position: their dtype; `None` for a random key.
-type Scalars = BTreeMap<usize, Option<DType>>;
+/// The run-time scalars that a function takes, by position: their dtype; `None` for a random key,
+/// which is a `random_key` in C.
+pub type Scalars = BTreeMap<usize, Option<DType>>;
 
 /// The function of a program. Its parameters are the operands, the results and the scalars, in this
 /// order.
 struct ProgramFunction {
     name: String,
+    kernels: Vec<Function>,
     /// By parameter: the number of the operand.
     operands: Vec<usize>,
     /// By parameter: the number of the result.
@@ -98,7 +107,7 @@ impl Function {
         }
         let mut scalars = Scalars::new();
         scalars_of(kernel, &mut scalars);
-        Function { linkage: role.linkage, name, buffers, scalars }
+        Function { linkage: role.linkage, name, buffers, scalars, is_external: false }
     }
 
     fn parameters(&self, program: &Program) -> Vec<String> {
@@ -109,7 +118,7 @@ impl Function {
     }
 
     /// The names of its own parameters.
-    fn arguments(&self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<String> {
         let scalars = self.scalars.keys().map(|a| format!("a{a}"));
         self.buffers.keys().map(BufferId::to_string).chain(scalars).collect()
     }
@@ -157,8 +166,15 @@ fn scalars_of(kernel: &Kernel, scalars: &mut Scalars) {
 }
 
 impl SourceFile {
+    /// Adds a program. The names of its functions begin with `prefix`, and that of the function
+    /// that runs the kernels ends with `program`. Returns the functions of the kernels.
+    pub fn add(&mut self, program: &Program, prefix: &str) -> Vec<Function> {
+        let role = Role { name: &format!("{prefix}program"), prefix, linkage: "" };
+        self.program(program, role, &|_| true).kernels
+    }
+
     /// The text of the source file.
-    fn finish(self) -> String {
+    pub fn finish(self) -> String {
         let helpers = helpers::used_in(&self.code.text);
         let complex = helpers.contains("double _Complex").then_some("complex");
         let include = |name| format!("#include <{name}.h>\n");
@@ -214,7 +230,8 @@ impl SourceFile {
         functions.iter().for_each(|f| self.code.call(&f.name, &f.arguments()));
         copies.into_iter().flatten().for_each(|line| self.code.line(line));
         self.code.end_function();
-        ProgramFunction { name: role.name.to_string(), operands, results, scalars }
+        let name = role.name.to_string();
+        ProgramFunction { name, kernels: functions, operands, results, scalars }
     }
 
     /// Prints the function of a kernel.
@@ -225,12 +242,13 @@ impl SourceFile {
         role: Role<'_>,
         number: usize,
     ) -> Function {
-        let function = Function::of(kernel, role, number);
-        if let Core::Control(control) = &kernel.core {
-            self.control(program, kernel, control, &function);
-            return function;
+        let mut function = Function::of(kernel, role, number);
+        let start = self.code.text.len();
+        match &kernel.core {
+            Core::Control(control) => self.control(program, kernel, control, &function),
+            _ => KernelPrinter::new(program, kernel, &mut self.code).print(&function),
         }
-        KernelPrinter::new(program, kernel, &mut self.code).print(&function);
+        function.is_external = self.code.text[start..].contains("girih_");
         function
     }
 }

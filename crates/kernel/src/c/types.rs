@@ -4,8 +4,8 @@
 
 use girih_ir::{DType, Literal};
 
-/// The type of an element in memory.
-pub(super) fn memory(dtype: DType) -> &'static str {
+/// The C type of an element in memory.
+pub fn memory(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
         DType::U8 => "uint8_t",

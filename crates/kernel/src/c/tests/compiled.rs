@@ -93,24 +93,18 @@ impl Corpus {
     /// Adds the kernels of a program. `arrays` are the values of its buffers that are arguments, by
     /// argument number, and `scalars` those of its run-time scalars.
     pub fn add(&mut self, program: &Program, arrays: &[Vec<u8>], scalars: &[[u64; 2]]) {
-        let prefix = format!("p{}_", self.programs);
-        let name = format!("{prefix}program");
+        let functions = self.file.add(program, &format!("p{}_", self.programs));
         self.programs += 1;
-        let role = Role { name: &name, prefix: &prefix, linkage: "" };
-        self.file.program(program, role, &|_| true);
         let words = |b: &Buffer| match b.kind {
             BufferKind::Argument(i) => words_of(&arrays[i]),
             BufferKind::Computed => vec![u64::MAX; b.size_bytes().div_ceil(8)],
         };
         let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(words).collect();
-        for (number, kernel) in program.kernels.iter().enumerate() {
+        for (kernel, function) in program.kernels.iter().zip(&functions) {
             let before = memory.clone();
             run(kernel, &mut memory, scalars);
-            let function = Function::of(kernel, role, number);
-            let mut alone = SourceFile::default();
-            alone.kernel(program, kernel, role, number);
-            if !alone.code.text.contains("girih_") {
-                self.case(program, kernel, &function, (&before, &memory), scalars);
+            if !function.is_external {
+                self.case(program, kernel, function, (&before, &memory), scalars);
             }
         }
     }
@@ -126,14 +120,14 @@ impl Corpus {
     ) {
         let mut case = String::new();
         for (argument, dtype) in &function.scalars {
-            let t = dtype.map_or("random_key", types::memory);
+            let t = dtype.map_or("random_key", memory_type);
             let size = dtype.map_or(16, DType::size);
             writeln!(case, "    {t} a{argument};\n    get(&a{argument}, {size});").unwrap();
             self.input.extend(&bytes_of(&scalars[*argument])[..size]);
         }
         for id in function.buffers.keys() {
             let buffer = &program.buffers[id.0 as usize];
-            let (t, bytes) = (types::memory(buffer.dtype), buffer.size_bytes());
+            let (t, bytes) = (memory_type(buffer.dtype), buffer.size_bytes());
             let numel = buffer.numel.max(1);
             writeln!(case, "    static {t} {id}[{numel}];\n    get({id}, {bytes});").unwrap();
             self.input.extend(&bytes_of(&before[id.0 as usize])[..bytes]);
@@ -153,21 +147,13 @@ impl Corpus {
         self.cases.push(case);
     }
 
-    /// Fails unless the functions contain all of these texts.
-    #[track_caller]
-    pub fn prints(&self, texts: &[&str]) {
-        for text in texts {
-            assert!(self.file.code.text.contains(text), "no kernel of the corpus has {text}");
-        }
-    }
-
     /// The source file with a `main` function, and definitions of external functions, which no
     /// case calls.
     fn source(file: SourceFile, cases: &[String]) -> String {
-        let mut file = file;
-        let code = &mut file.code.text;
+        let mut code = file.finish();
         code.push_str(
-            "static void get(void *to, size_t bytes)
+            "
+static void get(void *to, size_t bytes)
 {
     if (fread(to, 1, bytes, stdin) != bytes)
         abort();
@@ -184,22 +170,26 @@ static void put(const void *from, size_t bytes)
         }
         let calls: String = (0..cases.len()).map(|i| format!("    case{i}();\n")).collect();
         writeln!(code, "int main(void)\n{{\n{calls}    return 0;\n}}\n").unwrap();
-        let source = file.finish();
         let stub = |text: &str| {
             let (declaration, _) = text.split_once(';').expect("a declaration ends");
             format!("{declaration} {{ abort(); }}\n")
         };
-        let stubs: String = source.split("\nextern ").skip(1).map(stub).collect();
-        source + &stubs
+        let stubs: String = code.split("\nextern ").skip(1).map(stub).collect();
+        code + &stubs
     }
 
-    /// Compiles and runs the kernels, and compares their results.
+    /// Compiles and runs the kernels, and compares their results. Fails unless the source file
+    /// contains all of these texts.
     #[track_caller]
-    pub fn check(self, name: &str) {
+    pub fn check(self, name: &str, texts: &[&str]) {
         let folder = std::env::temp_dir().join(format!("girih-c-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the temporary folder is writable");
         let (source, binary) = (folder.join("kernels.c"), folder.join("kernels"));
-        std::fs::write(&source, Corpus::source(self.file, &self.cases)).unwrap();
+        let code = Corpus::source(self.file, &self.cases);
+        for text in texts {
+            assert!(code.contains(text), "no kernel of the corpus has {text}");
+        }
+        std::fs::write(&source, code).unwrap();
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_string());
         let compiled = Command::new(&compiler)
             .args(["-std=c11", "-pedantic-errors", "-O0", "-ffp-contract=off", "-o"])
