@@ -1,5 +1,6 @@
 //! Custom ops: ops of users whose implementation is kernels in the text form of [`crate::text`],
-//! with a signature that is their rule for shapes and dtypes.
+//! with a signature that is their rule for shapes and dtypes. A [`KernelTemplate`] is text and
+//! signature.
 //!
 //! ```text
 //! T[m, k], T[m] -> T[m]          with T in f32, f64
@@ -18,8 +19,8 @@
 //! outputs: [b2]
 //! ```
 //!
-//! Braces hold names of the signature, and expressions of sizes. When an op is created, its text is
-//! parsed for every dtype. For each set of operands, the braces are replaced, and the verifier
+//! Braces hold names of the signature, and expressions of sizes. When a template is created, its text
+//! is parsed for every dtype. For each set of operands, the braces are replaced, and the verifier
 //! checks the program against the operands before anything runs. Lowering inserts the kernels into
 //! the program, so they are compiled, fused over rows and placed in memory like all other kernels.
 
@@ -28,15 +29,11 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-use crate::exec::{Bindings, Prepared, Scratch};
 use crate::ir::{Access, AccessId, Block, BufferId, BufferKind, Core, Inst, Kernel, Program};
-use girih_ir::ops::host::{CustomOp, HostFailure, HostView, HostViewMut};
-use girih_ir::ops::{Cotangents, Vjp};
 use girih_ir::{DType, Error, Result, TensorSpec};
 pub use signature::DTypes;
 use signature::{Bound, Signature};
 pub(crate) use splice::{kernels_of, operands_of, program_of, prune};
-use std::sync::Arc;
 
 /// The maximum number of kernels of an op.
 const MAX_KERNELS: usize = 64;
@@ -44,25 +41,14 @@ const MAX_KERNELS: usize = 64;
 /// The maximum number of instructions of a block.
 const MAX_INSTS: usize = 1024;
 
-/// The reverse-mode rule of an op: as [`CustomOp::vjp`].
-pub type KernelVjp = Arc<dyn Fn(&mut Vjp<'_>) -> Result<Cotangents> + Send + Sync>;
-
-/// An op whose implementation is the text of kernels.
-#[derive(Clone)]
-pub struct KernelOp {
+/// The kernels of a custom op for operands of any sizes and dtypes that its signature takes.
+#[derive(Clone, Debug)]
+pub struct KernelTemplate {
     name: String,
-    version: u32,
     signature: Signature,
     text: String,
     /// Hash of signature, dtypes and text, in hexadecimal.
     source: String,
-    vjp: Option<KernelVjp>,
-}
-
-impl std::fmt::Debug for KernelOp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "KernelOp({} version {}: {})", self.name, self.version, self.signature.text())
-    }
 }
 
 fn invalid(reason: String) -> Error {
@@ -78,20 +64,14 @@ fn spec_sized(spec: &TensorSpec) -> String {
     sized(spec.dtype, spec.numel())
 }
 
-impl KernelOp {
-    /// An op with that name and version. The signature, such as `T[m, k], T[k] -> T[m]`, describes
-    /// operands and results; `dtypes` gives the dtypes of each of its variables.
+impl KernelTemplate {
+    /// The kernels of the op with that name. The signature, such as `T[m, k], T[k] -> T[m]`,
+    /// describes operands and results; `dtypes` gives the dtypes of each of its variables.
     ///
     /// Errors: an invalid signature, a name in braces that the signature does not have, a kernel
     /// that does not parse ([`Error::Parse`] with line and column), or a kind of kernel that custom
     /// ops cannot have.
-    pub fn new(
-        name: &str,
-        version: u32,
-        signature: &str,
-        dtypes: DTypes,
-        text: &str,
-    ) -> Result<KernelOp> {
+    pub fn new(name: &str, signature: &str, dtypes: DTypes, text: &str) -> Result<KernelTemplate> {
         let signature = Signature::parse(signature, dtypes)?;
         let mut hash = blake3::Hasher::new();
         for part in [signature.text(), &signature.dtypes_text(), text] {
@@ -99,20 +79,20 @@ impl KernelOp {
         }
         let source = hash.finalize().to_hex().to_string();
         let (name, text) = (name.to_string(), text.to_string());
-        let op = KernelOp { name, version, signature, text, source, vjp: None };
-        for sample in op.signature.samples() {
-            let program = Program::read(&sample.fill(&op.name, &op.text)?)?;
-            op.check_kinds(&program)?;
+        let template = KernelTemplate { name, signature, text, source };
+        for sample in template.signature.samples() {
+            let program = Program::read(&sample.fill(&template.name, &template.text)?)?;
+            template.check_kinds(&program)?;
         }
-        Ok(op)
+        Ok(template)
     }
 
-    /// The op with a reverse-mode rule.
-    pub fn with_vjp(self, vjp: KernelVjp) -> KernelOp {
-        KernelOp { vjp: Some(vjp), ..self }
+    /// The op's name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    /// The text of its kernels, with the braces.
+    /// The text of the kernels, with the braces.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -120,6 +100,19 @@ impl KernelOp {
     /// The signature.
     pub fn signature(&self) -> &str {
         self.signature.text()
+    }
+
+    /// A hash of signature, dtypes and text, in hexadecimal.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The specs of the results for operands of these specs.
+    ///
+    /// Errors: operands that do not fit the signature; a result without a size.
+    pub fn results(&self, operands: &[&TensorSpec]) -> Result<Vec<TensorSpec>> {
+        let bound = self.signature.bind(&self.name, operands)?;
+        self.signature.results(&self.name, &bound)
     }
 
     /// The program for operands of these specs, checked against them.
@@ -226,95 +219,6 @@ impl KernelOp {
         }
         Ok(())
     }
-}
-
-impl CustomOp for KernelOp {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn version(&self) -> u32 {
-        self.version
-    }
-
-    fn settings(&self) -> &str {
-        &self.source
-    }
-
-    fn with_settings(&self, settings: &str) -> Result<Option<Arc<dyn CustomOp>>, String> {
-        match settings == self.source {
-            true => Ok(None),
-            false => Err(format!(
-                "the kernel of '{}' version {} that it was written with, found another one, which is \
-                 registered; give a changed kernel another version",
-                self.name, self.version
-            )),
-        }
-    }
-
-    fn infer(&self, operands: &[&TensorSpec]) -> Result<Vec<TensorSpec>> {
-        let bound = self.signature.bind(&self.name, operands)?;
-        self.signature.results(&self.name, &bound)
-    }
-
-    fn kernels(&self, operands: &[&TensorSpec]) -> Option<Result<String>> {
-        Some(self.program(operands).map(|program| program.to_string()))
-    }
-
-    fn run(
-        &self,
-        operands: &[HostView<'_>],
-        results: &mut [HostViewMut<'_>],
-    ) -> Result<(), HostFailure> {
-        let specs: Vec<&TensorSpec> = operands.iter().map(|view| &view.spec).collect();
-        let program = self.program(&specs).map_err(|e| HostFailure::new(e.to_string()))?;
-        run(&program, operands, results).map_err(|e| HostFailure::new(e.to_string()))
-    }
-
-    fn vjp(&self, call: &mut Vjp<'_>) -> Option<Result<Cotangents>> {
-        self.vjp.as_ref().map(|rule| rule(call))
-    }
-}
-
-/// 64 bytes, aligned like memory of the device.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[allow(dead_code, reason = "kernels use it through pointers")] [u8; 64]);
-
-/// Runs a custom program in the portable executor, on copies of the operands.
-fn run(
-    program: &Program,
-    operands: &[HostView<'_>],
-    results: &mut [HostViewMut<'_>],
-) -> Result<(), crate::exec::ExecError> {
-    let room = |bytes: usize| vec![Line([0; 64]); bytes.div_ceil(64)];
-    let mut memory: Vec<Vec<Line>> =
-        program.buffers.iter().map(|buffer| room(buffer.size_bytes())).collect();
-    let starts: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
-    for (buffer, &start) in program.buffers.iter().zip(&starts) {
-        if let BufferKind::Argument(position) = buffer.kind {
-            let bytes = operands[position].bytes;
-            // SAFETY: the operand has as many bytes as the buffer (`check_ends`), which is ours.
-            unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        }
-    }
-    let mut scratch = Scratch::new();
-    for kernel in &program.kernels {
-        let prepared = Prepared::new(kernel);
-        let mut workspace = room(prepared.workspace_bytes());
-        let workspace = workspace.as_mut_ptr().cast();
-        let bindings = Bindings { buffers: &starts, arguments: &[], workspace };
-        // SAFETY: the program is verified; each buffer has its own memory of its size, aligned to
-        // 64, which only this thread uses.
-        unsafe { prepared.run(&bindings, &mut scratch)? };
-    }
-    for (output, result) in program.outputs.iter().zip(results) {
-        let size = result.bytes.len();
-        // SAFETY: the result has as many bytes as the buffer (`check_ends`).
-        let bytes = unsafe { std::slice::from_raw_parts(starts[output.0 as usize], size) };
-        result.bytes.copy_from_slice(bytes);
-    }
-    Ok(())
 }
 
 impl Kernel {

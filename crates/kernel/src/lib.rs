@@ -22,7 +22,7 @@ pub mod tuning;
 pub mod verify;
 
 pub use control::Control;
-pub use custom::KernelOp;
+pub use custom::KernelTemplate;
 pub use estimate::Traffic;
 pub use exec::{Bindings, BodyPart, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};

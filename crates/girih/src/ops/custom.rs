@@ -6,7 +6,8 @@ use girih_ir::ops::host;
 pub use girih_ir::ops::host::{
     CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
 };
-pub use girih_kernel::custom::{DTypes, KernelOp, KernelVjp};
+pub use girih_kernel::custom::DTypes;
+pub use girih_kernel::exec::{KernelOp, KernelVjp};
 use std::sync::Arc;
 
 /// Registers an op by its name and version, so that programs in files and in the disk cache can

@@ -19,6 +19,7 @@ mod code;
 mod complex;
 mod control;
 mod copy;
+mod custom;
 mod fold;
 mod fused;
 mod gemm;
@@ -28,6 +29,7 @@ mod lower;
 mod map;
 mod ops;
 mod points;
+mod program;
 mod reduce;
 mod rows;
 mod scatter;
@@ -38,9 +40,13 @@ mod walk;
 
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, CompiledGemm, Compiler, Def};
 pub use control::{Driver, Hooks, Ran, Steady};
+pub use custom::{KernelOp, KernelVjp};
 pub use gemm::BodyPart;
 pub use isa::Isa;
 pub use points::{Lines, Points};
+#[cfg(test)]
+pub(crate) use program::ProgramMemory;
+pub use program::run_program;
 
 use crate::ir::{BufferId, Core, Kernel};
 use crate::place::copied;

@@ -7,8 +7,8 @@
 //! differ by the last bits of the C library's functions and by the order of a sum.
 
 use super::*;
-use crate::exec::{Bindings, Prepared, Scratch};
-use crate::ir::{Buffer, ReduceOp};
+use crate::exec::{ProgramMemory, Scratch};
+use crate::ir::ReduceOp;
 use girih_ir::reference::{Array, Element};
 use girih_ir::{OpCode, TensorSpec};
 use std::fmt::Write as _;
@@ -35,30 +35,9 @@ pub(super) struct Corpus {
     programs: usize,
 }
 
+/// The bytes of a run-time scalar.
 fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
-}
-
-fn words_of(bytes: &[u8]) -> Vec<u64> {
-    let word = |chunk: &[u8]| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    };
-    bytes.chunks(8).map(word).collect()
-}
-
-/// Runs a kernel on the executor.
-fn run(kernel: &Kernel, memory: &mut [Vec<u64>], arguments: &[[u64; 2]]) {
-    let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
-    let prepared = Prepared::new(kernel);
-    let mut workspace = vec![0u64; (prepared.workspace_bytes().div_ceil(64) + 1) * 8];
-    let start = workspace.as_mut_ptr().cast::<u8>();
-    let workspace = start.wrapping_add(start.align_offset(64));
-    let bindings = Bindings { buffers: &buffers, arguments, workspace };
-    // SAFETY: the buffers have the program's sizes, are 8-aligned and distinct, and only this
-    // thread uses them; the workspace is long enough from its first aligned byte on.
-    unsafe { prepared.run(&bindings, &mut Scratch::new()) }.expect("all indices are in range");
 }
 
 /// True if arithmetic determines every bit of a kernel's results.
@@ -95,27 +74,26 @@ impl Corpus {
     pub fn add(&mut self, program: &Program, arrays: &[Vec<u8>], scalars: &[[u64; 2]]) {
         let functions = self.file.add(program, &format!("p{}_", self.programs));
         self.programs += 1;
-        let words = |b: &Buffer| match b.kind {
-            BufferKind::Argument(i) => words_of(&arrays[i]),
-            BufferKind::Computed => vec![u64::MAX; b.size_bytes().div_ceil(8)],
-        };
-        let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(words).collect();
+        let mut memory = ProgramMemory::new(program, arrays);
         for (kernel, function) in program.kernels.iter().zip(&functions) {
-            let before = memory.clone();
-            run(kernel, &mut memory, scalars);
+            let before: Vec<Vec<u8>> =
+                function.buffers.keys().map(|&id| memory.bytes(id).to_vec()).collect();
+            // SAFETY: a kernel of the program, which was verified as it was lowered or parsed.
+            unsafe { memory.run(kernel, scalars, &mut Scratch::new()) }
+                .expect("all indices are in range");
             if !function.is_external {
                 self.case(program, kernel, function, (&before, &memory), scalars);
             }
         }
     }
 
-    /// Adds a kernel with its memory before and after.
+    /// Adds a kernel with the buffers that it takes before, and the memory after.
     fn case(
         &mut self,
         program: &Program,
         kernel: &Kernel,
         function: &Function,
-        (before, after): (&[Vec<u64>], &[Vec<u64>]),
+        (before, after): (&[Vec<u8>], &ProgramMemory),
         scalars: &[[u64; 2]],
     ) {
         let mut case = String::new();
@@ -125,22 +103,21 @@ impl Corpus {
             writeln!(case, "    {t} a{argument};\n    get(&a{argument}, {size});").unwrap();
             self.input.extend(&bytes_of(&scalars[*argument])[..size]);
         }
-        for id in function.buffers.keys() {
+        for (id, bytes) in function.buffers.keys().zip(before) {
             let buffer = &program.buffers[id.0 as usize];
-            let (t, bytes) = (memory_type(buffer.dtype), buffer.size_bytes());
-            let numel = buffer.numel.max(1);
-            writeln!(case, "    static {t} {id}[{numel}];\n    get({id}, {bytes});").unwrap();
-            self.input.extend(&bytes_of(&before[id.0 as usize])[..bytes]);
+            let (t, numel, size) = (memory_type(buffer.dtype), buffer.numel.max(1), bytes.len());
+            writeln!(case, "    static {t} {id}[{numel}];\n    get({id}, {size});").unwrap();
+            self.input.extend(bytes);
         }
         let arguments = function.arguments().join(", ");
         writeln!(case, "    {}({arguments});", function.name).unwrap();
-        for (id, _) in function.buffers.iter().filter(|(_, written)| **written) {
+        for (&id, _) in function.buffers.iter().filter(|(_, written)| **written) {
             let buffer = &program.buffers[id.0 as usize];
             writeln!(case, "    put({id}, {});", buffer.size_bytes()).unwrap();
             self.expected.push(Expected {
                 origin: format!("{} ({id})\n{program}", function.name),
                 spec: TensorSpec::new([buffer.numel], buffer.dtype),
-                bytes: bytes_of(&after[id.0 as usize])[..buffer.size_bytes()].to_vec(),
+                bytes: after.bytes(id).to_vec(),
                 exact: is_exact(kernel),
             });
         }

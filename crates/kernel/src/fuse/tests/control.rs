@@ -2,7 +2,7 @@
 //! and the errors that the verifier finds.
 
 use super::eval::Data;
-use super::executed::run;
+use super::executed::run_to_f64;
 use super::*;
 use crate::control::{Control, Feed, Flow};
 use crate::exec::{Bindings, Driver, Hooks, Prepared, Scratch};
@@ -98,10 +98,9 @@ fn constants_are_no_operands_and_a_carry_starts_from_one() {
     let feeds = &control_of(&program).operands;
     assert!(matches!(feeds[..], [Feed::Splat { numel: 2, .. }, Feed::Nothing, Feed::Nothing]));
     // The scalars are the graph's arguments.
-    let found = run(&program, &[vec![3.0], vec![2.0]]);
-    let values: Vec<f64> = found.concat().into_iter().map(f64::from_bits).collect();
+    let found = run_to_f64(&program, &[vec![3.0], vec![2.0]]);
     let stack = [3.5, 3.5, 6.5, 6.5, 12.5, 12.5, 24.5, 24.5];
-    assert_eq!(values, [&[48.0, 48.0][..], &stack].concat());
+    assert_eq!(found.concat(), [&[48.0, 48.0][..], &stack].concat());
 }
 
 /// A loop that sets elements of its carry to a value, at one index per iteration.
@@ -131,9 +130,7 @@ fn a_carry_of_which_parts_are_replaced_stays_in_one_place() {
         let control = control_of(&program);
         assert_eq!(control.is_updated(0), !keep, "{program}");
         assert_eq!(control.workspace.is_some(), keep, "the result's place is the only one");
-        let found = run(&program, &[x.clone(), vec![5.0, -1.0, 7.0], vec![0.5]]);
-        let found: Vec<Vec<f64>> =
-            found.into_iter().map(|v| v.into_iter().map(f64::from_bits).collect()).collect();
+        let found = run_to_f64(&program, &[x.clone(), vec![5.0, -1.0, 7.0], vec![0.5]]);
         let mut want = x.clone();
         [5, 39, 7].into_iter().for_each(|i| want[i] = 0.5);
         assert_eq!(found[0], want);
@@ -314,9 +311,8 @@ proptest! {
         let want = evaluate(&g, &arguments).unwrap();
         let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
         let data: Vec<Data> = arguments.iter().map(Array::to_f64).collect();
-        for (got, want) in run(&program, &data).iter().zip(&want) {
-            let got: Vec<f64> = got.iter().take(want.spec().numel()).map(|&w| f64::from_bits(w)).collect();
-            prop_assert_eq!(got, want.to_f64(), "{}\n{}", g, program);
+        for (got, want) in run_to_f64(&program, &data).iter().zip(&want) {
+            prop_assert_eq!(got, &want.to_f64(), "{}\n{}", g, program);
         }
     }
 
@@ -360,9 +356,8 @@ proptest! {
         let want = evaluate(&g, &arguments).unwrap();
         let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
         let data: Vec<Data> = arguments.iter().map(Array::to_f64).collect();
-        for (got, want) in run(&program, &data).iter().zip(&want) {
-            let got: Vec<f64> = got.iter().map(|&w| f64::from_bits(w)).collect();
-            prop_assert_eq!(got, want.to_f64(), "{}\n{}", g, program);
+        for (got, want) in run_to_f64(&program, &data).iter().zip(&want) {
+            prop_assert_eq!(got, &want.to_f64(), "{}\n{}", g, program);
         }
     }
 }

@@ -4,40 +4,35 @@
 
 use super::eval::Data;
 use super::*;
-use crate::exec::{Bindings, Prepared, Scratch};
+use crate::exec::run_program;
 use crate::ir::{BufferKind, Program};
 use girih_ir::Literal;
 use girih_ir::testing::graph_of_floats;
 use proptest::prelude::*;
 
-/// Runs a program with f64 and i64 arguments; returns the words of its outputs.
-pub(super) fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u64>> {
-    let words = |b: &crate::ir::Buffer| -> Vec<u64> {
-        match b.kind {
-            BufferKind::Argument(i) => {
-                arguments[i].iter().map(|v| Literal::from_f64(b.dtype, *v).bits).collect()
-            }
-            BufferKind::Computed => vec![u64::MAX; b.size_bytes().div_ceil(8)],
-        }
+/// Runs a program with arguments that are real numbers; returns the bytes of its outputs.
+pub(super) fn run(program: &Program, arguments: &[Data]) -> Vec<Vec<u8>> {
+    // An argument of no buffer is a run-time scalar, or a random key, for which any value will do.
+    let dtype = |position: usize| {
+        let buffer = program.buffers.iter().find(|b| b.kind == BufferKind::Argument(position));
+        buffer.map_or(DType::F64, |b| b.dtype)
     };
-    let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(words).collect();
-    let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
-    // A scalar's bits, or a random leaf's key: any value will do.
+    let bytes = |(position, values): (usize, &Data)| -> Vec<u8> {
+        let dtype = dtype(position);
+        let literal = |&v: &f64| Literal::from_f64(dtype, v).bits.to_le_bytes();
+        values.iter().flat_map(|v| literal(v).into_iter().take(dtype.size())).collect()
+    };
+    let buffers: Vec<Vec<u8>> = arguments.iter().enumerate().map(bytes).collect();
     let scalar = |a: &Data| [a.first().copied().unwrap_or(0.0).to_bits(), 0];
     let scalars: Vec<[u64; 2]> = arguments.iter().map(scalar).collect();
-    let mut scratch = Scratch::new();
-    for kernel in &program.kernels {
-        let prepared = Prepared::new(kernel);
-        let lines = prepared.workspace_bytes().div_ceil(64) + 1;
-        let mut workspace = vec![0u64; lines * 8];
-        let start = workspace.as_mut_ptr().cast::<u8>();
-        let workspace = start.wrapping_add(start.align_offset(64));
-        let bindings = Bindings { buffers: &buffers, arguments: &scalars, workspace };
-        // SAFETY: the buffers have the program's sizes, are 8-aligned and distinct, and only this
-        // thread uses them; the workspace is long enough from its first aligned byte on.
-        unsafe { prepared.run(&bindings, &mut scratch) }.expect("all indices are in range");
-    }
-    program.outputs.iter().map(|o| memory[o.0 as usize].clone()).collect()
+    run_program(program, &buffers, &scalars).expect("all indices are in range")
+}
+
+/// Runs a program as [`run`]; returns its outputs, which are f64.
+pub(super) fn run_to_f64(program: &Program, arguments: &[Data]) -> Vec<Data> {
+    let number = |word: &[u8]| f64::from_le_bytes(word.try_into().expect("eight bytes"));
+    let numbers = |bytes: Vec<u8>| bytes.chunks(8).map(number).collect();
+    run(program, arguments).into_iter().map(numbers).collect()
 }
 
 proptest! {

@@ -1,8 +1,7 @@
 //! Library routines: their results and operands in programs, and their values against the
 //! reference.
 
-use super::eval::Data;
-use super::executed::run;
+use super::registry::run;
 use super::*;
 use girih_ir::reference::{Array, evaluate};
 use proptest::prelude::*;
@@ -113,10 +112,10 @@ proptest! {
             });
             let want = &evaluate(&g, std::slice::from_ref(&data)).unwrap()[0];
             let program = lower(&g, FusionOptions::ALL, &Target::CPU).unwrap();
-            let got = &run(&program, &[Data::from(data.to_f64())])[0];
-            for (i, want) in want.elements().enumerate() {
-                let (a, b) = (f64::from_bits(got[i]), f64::from_bits(want.bits));
-                let same = got[i] == want.bits || (a.is_nan() && b.is_nan());
+            let got = run(&program, std::slice::from_ref(&data), want.spec());
+            for (i, (got, want)) in got.elements().zip(want.elements()).enumerate() {
+                let (a, b) = (got.as_f64(), want.as_f64());
+                let same = got.bits == want.bits || (got.is_nan() && want.is_nan());
                 let near = code == OpCode::LogCumSumExp && (a - b).abs() < 1e-12;
                 prop_assert!(same || near, "{:?} of {:?}: element {} is {:?}, not {:?}", op, data, i, a, want);
             }

@@ -2,63 +2,17 @@
 //! without fusion, and the portable executor agrees with the reference evaluator.
 
 use super::*;
-use crate::exec::{Bindings, Prepared, Scratch};
-use crate::ir::{BufferKind, Program};
+use crate::exec::run_program;
+use crate::ir::Program;
 use girih_ir::Class;
 use girih_ir::ops::Sample;
 use girih_ir::reference::{Array, Element, evaluate};
 
-/// The bytes of a real part of an element, and the number of parts.
-fn parts(dtype: DType) -> (usize, usize) {
-    (dtype.real().size(), 1 + dtype.is_complex() as usize)
-}
-
-fn pack(array: &Array) -> Vec<u64> {
-    let (size, parts) = parts(array.spec().dtype);
-    let element = |e: Element| {
-        let bits = [e.bits, e.imag_bits()];
-        bits.into_iter().take(parts).flat_map(move |b| b.to_le_bytes().into_iter().take(size))
-    };
-    let bytes: Vec<u8> = array.elements().flat_map(element).collect();
-    bytes.chunks(8).map(word).collect()
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0u8; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
-}
-
-fn unpack(words: &[u64], spec: &TensorSpec) -> Array {
-    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    let (size, parts) = parts(spec.dtype);
-    let element = |c: &[u8]| {
-        let imag = if parts == 2 { word(&c[size..]) } else { 0 };
-        Element::from_bits(spec.dtype, word(&c[..size]), imag)
-    };
-    Array::new(spec.clone(), bytes.chunks(size * parts).take(spec.numel()).map(element))
-}
-
-/// Runs a program on the executor.
+/// Runs a program with one output of that spec.
 pub(super) fn run(program: &Program, arguments: &[Array], spec: &TensorSpec) -> Array {
-    let words = |b: &crate::ir::Buffer| match b.kind {
-        BufferKind::Argument(i) => pack(&arguments[i]),
-        BufferKind::Computed => vec![u64::MAX; b.size_bytes().div_ceil(8)],
-    };
-    let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(words).collect();
-    let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
-    let mut scratch = Scratch::new();
-    for kernel in &program.kernels {
-        let prepared = Prepared::new(kernel);
-        let mut workspace = vec![0u64; (prepared.workspace_bytes().div_ceil(64) + 1) * 8];
-        let start = workspace.as_mut_ptr().cast::<u8>();
-        let workspace = start.wrapping_add(start.align_offset(64));
-        let bindings = Bindings { buffers: &buffers, arguments: &[], workspace };
-        // SAFETY: the buffers have the program's sizes, are 8-aligned and distinct, and only this
-        // thread uses them; the workspace is long enough from its first aligned byte on.
-        unsafe { prepared.run(&bindings, &mut scratch) }.expect("samples' indices are in range");
-    }
-    unpack(&memory[program.outputs[0].0 as usize], spec)
+    let buffers: Vec<Vec<u8>> = arguments.iter().map(Array::to_bytes).collect();
+    let outputs = run_program(program, &buffers, &[]).expect("samples' indices are in range");
+    Array::from_bytes(spec.clone(), &outputs[0])
 }
 
 /// Relative and absolute tolerance: a few units in the last place, including sums.
