@@ -5,7 +5,7 @@
 
 A parameter (`girih info` prints all of them) is well chosen if neither half nor twice its value
 changes a row's time. A row that gets faster by more than the threshold is a *cliff*: the
-parameter's formula in `crates/kernel/src/tuning.rs` does not fit this machine. Each combination
+parameter's formula in `crates/exec/src/tuning.rs` does not fit this machine. Each combination
 runs in a process of its own, right after a process with the default parameters, in several rounds.
 Times are CPU time on one thread, and wall-clock time on several threads.
 """

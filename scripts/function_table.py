@@ -1,6 +1,6 @@
 """Writes exact values of the elementary functions of f64, for the tests of their accuracy.
 
-    python scripts/function_table.py > crates/kernel/src/math/tests/wide.txt
+    python scripts/function_table.py > crates/exec/src/math/tests/wide.txt
 
 Each line has a function, its arguments' bits, the result's bits and how far the exact value lies
 from it, in thousandths of the result's last place. Needs mpmath.

@@ -2,6 +2,7 @@
 //! `cargo run --release -p girih-cpu --example throughput`.
 
 use girih_cpu::{LoadedKernel, Pool};
+use girih_exec::Bindings;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::*;
 use smallvec::SmallVec;

@@ -4,8 +4,9 @@
 use crate::LoadedKernel;
 use crate::artifact::Stored;
 use crate::device::HostProgram;
+use girih_exec::Isa;
 use girih_ir::{Graph, Op, TensorSpec};
-use girih_kernel::{BufferId, BufferKind, FusionOptions, Isa, Kernel, Program, Target, lower};
+use girih_kernel::{BufferId, BufferKind, FusionOptions, Kernel, Program, Target, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{

@@ -4,7 +4,7 @@
 use crate::affinity::available;
 use crate::cache_directory;
 use crate::wait::spin;
-use girih_kernel::tuning::{self, Machine};
+use girih_exec::tuning::{self, Machine};
 use girih_runtime::disk::make_directory;
 use girih_runtime::file::{Access, replace};
 use girih_runtime::{Error, Result};

@@ -2,8 +2,8 @@
 //! loops, and `gemm` the GEMMs of kernels over rows.
 
 use crate::{jit, kernel};
+use girih_exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};
 use girih_kernel::Kernel;
-use girih_kernel::exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};
 
 /// The compiler for this machine.
 pub(crate) struct HostCompiler;

@@ -6,8 +6,8 @@ use crate::memory::{Memory, affordable, memory_of_machine};
 use crate::pool::{chunk_counts_of_thread, watched};
 use crate::prepacked::{LaunchWeights, PrepackedBytes, PrepackedStore};
 use crate::{LoadedKernel, Pool};
-use girih_kernel::exec::{Bindings, ExecError};
-use girih_kernel::tuning::tuning;
+use girih_exec::tuning::tuning;
+use girih_exec::{Bindings, ExecError};
 use girih_runtime::{
     AddressMap, Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, DeviceId, Error,
     LaunchArguments, LoadedProgram, Properties, Result, StridedCopy, Value,

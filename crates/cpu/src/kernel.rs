@@ -8,8 +8,8 @@ use crate::gemm::{GeneratedGemm, RowwiseGemm};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
 use crate::threads::Threads;
-use girih_kernel::exec::{CompiledGemm, Driver, Hooks, Steady};
-use girih_kernel::{Bindings, Core, ExecError, Kernel, Local, Prepared, Program, RowwiseCore};
+use girih_exec::{Bindings, CompiledGemm, Driver, ExecError, Hooks, Prepared, Steady};
+use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cell::Cell;
 

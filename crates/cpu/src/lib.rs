@@ -40,8 +40,8 @@ pub use file::MappedFile;
 pub use kernel::LoadedKernel;
 pub use pool::{InvalidThreads, Pool};
 
-use girih_kernel::Isa;
-use girih_kernel::tuning;
+use girih_exec::Isa;
+use girih_exec::tuning;
 use girih_runtime::{Error, PlanExecutor, Result};
 use girih_sync::OnceLock;
 use std::sync::Arc;

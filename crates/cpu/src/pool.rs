@@ -14,8 +14,8 @@
 
 use crate::affinity::{Affinity, available};
 use crate::wait::{Sleepers, spin};
-use girih_kernel::tuning::tuning;
-use girih_kernel::{ExecError, Scratch};
+use girih_exec::tuning::tuning;
+use girih_exec::{ExecError, Scratch};
 use girih_runtime::{ChunkCounts, RunControl};
 use girih_sync::{Counter, Mutex, MutexGuard, fork};
 use std::any::Any;

@@ -1,8 +1,8 @@
 //! A pool's threads as the team that computes on one large matrix.
 
 use crate::pool::Pool;
+use girih_exec::{ExecError, Scratch};
 use girih_ir::linalg::Team;
-use girih_kernel::{ExecError, Scratch};
 use std::sync::{Mutex, PoisonError};
 
 /// A pool's threads, for the work of one chunk on a large matrix.

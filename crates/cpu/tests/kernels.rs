@@ -1,6 +1,7 @@
 //! Loaded kernels against the portable executor, over shapes, layouts, dtypes and thread counts.
 
 use girih_cpu::{LoadedKernel, Pool};
+use girih_exec::{Bindings, Prepared, Scratch};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::*;
 use smallvec::SmallVec;

@@ -70,7 +70,7 @@ pub(crate) fn next(code: OpCode, dtype: DType, shape: &Shape) -> (u64, u64) {
 
 /// The number of blocks of the sequence that `count` draws consume.
 pub(crate) fn blocks(code: OpCode, dtype: DType, count: usize) -> u64 {
-    girih_kernel::philox::blocks(code, dtype, count)
+    girih_exec::philox::blocks(code, dtype, count)
 }
 
 /// Consumes `blocks` blocks of the sequence; returns the position of the first.

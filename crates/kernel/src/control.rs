@@ -146,7 +146,7 @@ impl Control {
     }
 
     /// The bytes of an operand in one iteration.
-    pub(crate) fn taken_bytes(&self, operand: usize) -> usize {
+    pub fn taken_bytes(&self, operand: usize) -> usize {
         if operand < self.carries {
             let body = self.body();
             return body.buffers[body.outputs[operand].0 as usize].size_bytes();
@@ -161,7 +161,7 @@ impl Control {
 
     /// True if the body returns a carry unchanged and its history is not needed: then the carry
     /// stays in its buffer.
-    pub(crate) fn is_fixed(&self, carry: usize) -> bool {
+    pub fn is_fixed(&self, carry: usize) -> bool {
         let body = self.body();
         let own = body.buffers[body.outputs[carry].0 as usize].kind;
         own == BufferKind::Argument(carry) && self.history(carry).is_none()
@@ -169,7 +169,7 @@ impl Control {
 
     /// True if the body replaces parts of a carry and its history is not needed: then the carry has
     /// a single buffer, to which it is copied before the first iteration.
-    pub(crate) fn is_updated(&self, carry: usize) -> bool {
+    pub fn is_updated(&self, carry: usize) -> bool {
         let body = self.body();
         let argument = |b: &crate::ir::Buffer| b.kind == BufferKind::Argument(carry);
         let Some(argument) = body.buffers.iter().position(argument) else { return false };
@@ -179,7 +179,7 @@ impl Control {
     }
 
     /// The buffer of a carry's history, if the history is needed.
-    pub(crate) fn history(&self, carry: usize) -> Option<BufferId> {
+    pub fn history(&self, carry: usize) -> Option<BufferId> {
         let scan = matches!(self.flow, Flow::Scan { .. });
         let at = self.body().outputs.len() + carry;
         self.results.get(at).copied().flatten().filter(|_| scan)
@@ -223,7 +223,7 @@ impl Control {
 
 /// The memory that a buffer of a program is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// An operand.
     Operand(usize),
     /// The buffer of one of the program's results.
@@ -236,7 +236,7 @@ pub(crate) enum Bound {
 
 /// The bindings of a program's buffers.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// By buffer.
     pub bound: Vec<Bound>,
     /// Results that are in other buffers and must be copied: their number and the buffer.
@@ -280,9 +280,10 @@ impl Table {
 /// The layout of a control kernel's workspace.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    pub(crate) programs: Vec<Table>,
+    /// The bindings of each program.
+    pub programs: Vec<Table>,
     /// The two buffers of each carry, or twice the same; `None` for the result's buffer.
-    pub(crate) slots: Vec<[Option<usize>; 2]>,
+    pub slots: Vec<[Option<usize>; 2]>,
     /// The size of the workspace.
     pub bytes: usize,
 }

@@ -1,30 +1,25 @@
 //! Girih's kernel layer: lowers a closed graph of primitives to a [`Program`] of [`Kernel`]s, loop
 //! nests over iteration spaces whose operands are accessed through affine index maps. The verifier,
-//! the text form, the portable executor and every code generator use this one definition.
+//! the text form, the portable executor (`girih-exec`) and every code generator use this one
+//! definition.
 //!
-//! This crate knows nothing of devices, streams or allocation: buffers are numbers here, and the
-//! executor is given their addresses.
+//! This crate runs no kernel, and knows nothing of devices, streams or allocation: buffers are
+//! numbers here.
 
 pub mod c;
 pub mod control;
 pub mod custom;
 mod estimate;
-pub mod exec;
 pub mod fuse;
 pub mod ir;
-mod library;
-pub mod math;
-pub mod philox;
 pub mod place;
 pub mod target;
 pub mod text;
-pub mod tuning;
 pub mod verify;
 
 pub use control::Control;
 pub use custom::KernelTemplate;
 pub use estimate::Traffic;
-pub use exec::{Bindings, BodyPart, ExecError, Isa, Prepared, Scratch};
 pub use fuse::{Explained, FusionOptions, LowerError, Refusal, Refused, lower, lower_explained};
 pub use ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, GemmDims, Inst, Item, Kernel,

@@ -5,7 +5,7 @@
 //! fusion decides by the target which kernels there are, and the kernels of a graph are part of
 //! cached programs, explanations and bug reports, which must be the same on every machine. What may
 //! depend on the machine, such as the number of threads and the division of work, is decided later
-//! and changes no bit ([`crate::tuning`]).
+//! and changes no bit (`tuning` in `girih-exec`).
 //!
 //! No target chooses the order in which a scatter combines its updates: it is the row-major order of
 //! the space, as [`crate::Core::Scatter`] says.

@@ -15,7 +15,7 @@ use super::problem::{CBlock, Problem};
 use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
-use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
+use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
 
 /// The most rows of a chunk.

@@ -3,7 +3,7 @@
 //! number of processors. No blocking changes a result.
 
 use super::microkernels::{LANES, avx512_enabled, max_mr, max_nr_vectors};
-use girih_kernel::tuning::machine;
+use girih_exec::tuning::machine;
 use girih_sync::OnceLock;
 use std::ops::Range;
 

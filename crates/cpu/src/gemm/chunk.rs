@@ -10,7 +10,7 @@ use super::prepacked::PrepackedB;
 use super::problem::CBlock;
 use super::prologue::OperandBlock;
 use crate::kernel::with_memory;
-use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
+use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::Cell;
 use std::ops::Range;

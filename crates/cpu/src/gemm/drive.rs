@@ -8,7 +8,7 @@ use super::prepacked::PrepackedB;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
-use girih_kernel::{Bindings, ExecError, Prepared, Scratch};
+use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
 
 /// Multiplications of a task: small GEMMs of a batch are run by the same task.

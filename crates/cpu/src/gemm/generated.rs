@@ -5,7 +5,8 @@ use super::plan::{BlockedGemm, ReadB, Strategy, plan};
 use super::problem::Problem;
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
-use girih_kernel::{Bindings, ExecError, Kernel, Prepared};
+use girih_exec::{Bindings, ExecError, Prepared};
+use girih_kernel::Kernel;
 
 /// A GEMM that is ready to run.
 pub(crate) struct GeneratedGemm(pub(super) Strategy);

@@ -10,12 +10,10 @@ use crate::dims::Dims;
 use crate::kernel::{Line, SharedBindings, with_memory};
 use crate::pool::Pool;
 use gemm::{Parallelism, c32, c64, gemm};
+use girih_exec::tuning::tuning;
+use girih_exec::{Bindings, BodyPart, CompiledGemm, ExecError, Isa, Prepared, Scratch};
 use girih_ir::DType;
-use girih_kernel::exec::CompiledGemm;
-use girih_kernel::tuning::tuning;
-use girih_kernel::{
-    Access, Bindings, BodyPart, Core, ExecError, Inst, Isa, Kernel, Prepared, Scratch,
-};
+use girih_kernel::{Access, Core, Inst, Kernel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 use std::cell::Cell;

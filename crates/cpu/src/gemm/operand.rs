@@ -3,8 +3,9 @@
 use super::microkernels::{LANES, Stored};
 use super::prologue::{OperandBlock, Prologue};
 use crate::dims::Dims;
+use girih_exec::{Bindings, Scratch};
 use girih_ir::DType;
-use girih_kernel::{Access, Bindings, GemmDims, Inst, Kernel, Scratch};
+use girih_kernel::{Access, GemmDims, Inst, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -8,7 +8,7 @@ use super::plan::{BlockedGemm, ReadB};
 use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
-use girih_kernel::{Bindings, ExecError, Scratch};
+use girih_exec::{Bindings, ExecError, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 

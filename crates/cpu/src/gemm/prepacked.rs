@@ -8,7 +8,7 @@ use super::plan::BlockedGemm;
 use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};
-use girih_kernel::Bindings;
+use girih_exec::Bindings;
 
 /// The fewest elements of a B that is worth prepacking: fewer are packed in negligible time.
 const MIN_ELEMENTS: usize = 1 << 12;

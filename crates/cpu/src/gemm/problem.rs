@@ -2,7 +2,8 @@
 
 use super::integers;
 use super::operand::{CMatrix, CTile, Matrix, Operand};
-use girih_kernel::{Bindings, BodyPart, Core, ExecError, Kernel, Prepared, Scratch};
+use girih_exec::{Bindings, BodyPart, ExecError, Prepared, Scratch};
+use girih_kernel::{Core, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 

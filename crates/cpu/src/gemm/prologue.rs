@@ -4,8 +4,8 @@
 use super::operand::{Matrix, along};
 use crate::compiler::HostCompiler;
 use crate::dims::Dims;
-use girih_kernel::exec::{Lines, Points};
-use girih_kernel::{Bindings, Kernel, Scratch};
+use girih_exec::{Bindings, Lines, Points, Scratch};
+use girih_kernel::Kernel;
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -11,7 +11,7 @@ use super::plan::BlockedGemm;
 use super::problem::CBlock;
 use crate::kernel::SharedBindings;
 use crate::pool::Pool;
-use girih_kernel::{Bindings, ExecError, Prepared};
+use girih_exec::{Bindings, ExecError, Prepared};
 
 /// The f32 with the bits of the sum of two integers that are given by their bits as f32.
 pub(super) fn add_bits(a: f32, b: f32) -> f32 {

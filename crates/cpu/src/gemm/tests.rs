@@ -6,8 +6,9 @@ mod windows;
 
 use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use crate::{LoadedKernel, Pool};
+use girih_exec::Bindings;
 use girih_ir::{DType, Literal, OpCode};
-use girih_kernel::{Access, AccessId, Bindings, Block, BufferId, Core, Inst, Kernel, Store};
+use girih_kernel::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, Store};
 use girih_runtime::PrepackKey;
 use proptest::prelude::*;
 use smallvec::SmallVec;

@@ -13,7 +13,7 @@ use super::emitter::{
     TO_HALF, op, short, widen,
 };
 use super::ir::{At, Binary, Compare, Element, Inst, Lane, Logic, Program};
-use girih_kernel::exec::ChainFold;
+use girih_exec::ChainFold;
 
 /// Temporaries.
 const COUNTER: Gpr = Gpr(1);

@@ -5,7 +5,7 @@ use super::asm::{Condition, Gpr, Mem, Source};
 use super::function::level;
 use super::microkernel::{CALL, COUNT, Function, LANES, Stored, enabled};
 use super::vector::{self, Emitter, LOAD, Lanes, at};
-use girih_kernel::Isa;
+use girih_exec::Isa;
 
 /// The shape of a micro-kernel: `rows` by `columns` elements of the result, with `tail` indices of K
 /// after the last 16.

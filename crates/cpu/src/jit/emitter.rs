@@ -6,7 +6,7 @@ use super::arithmetic::Shift;
 use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
 use super::ir::{At, Element, Fold, Inst, Lane, Program};
 use super::scalar::Scalar;
-use girih_kernel::exec::ChainFold;
+use girih_exec::ChainFold;
 use smallvec::SmallVec;
 use std::ops::Range;
 

@@ -6,7 +6,7 @@ use super::function::level;
 use super::microkernel::{LANES, Microkernel};
 use super::stored::Stored;
 use super::vector::{Emitter, Split};
-use girih_kernel::Isa;
+use girih_exec::Isa;
 use std::mem::offset_of;
 
 /// The most vectors of a panel: each needs two registers for addresses, and a mask.

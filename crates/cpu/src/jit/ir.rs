@@ -6,7 +6,7 @@
 //! lane.
 
 use super::scalar::Scalar;
-use girih_kernel::Isa;
+use girih_exec::Isa;
 use std::cell::RefCell;
 
 /// The type of a value's lanes.
@@ -349,7 +349,7 @@ pub(super) struct Program {
     pub fold: Option<Fold>,
 }
 
-/// The accumulator of a reduction, of [`ChainFold::LANES`](girih_kernel::exec::ChainFold::LANES)
+/// The accumulator of a reduction, of [`ChainFold::LANES`](girih_exec::ChainFold::LANES)
 /// lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Fold {

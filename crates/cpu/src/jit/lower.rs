@@ -4,8 +4,8 @@
 
 use super::ir::{At, Builder, Inst, Program, Value};
 use super::ops::{Ops, element};
+use girih_exec::{Chain, ChainFold, ChainOp, Def};
 use girih_ir::{DType, OpCode};
-use girih_kernel::exec::{Chain, ChainFold, ChainOp, Def};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;

@@ -12,7 +12,7 @@ use super::indirect;
 pub(crate) use super::stored::Stored;
 use super::symbols::{self, Symbol};
 use super::vector::{self, Emitter, Lanes, SPLAT, at};
-use girih_kernel::Isa;
+use girih_exec::Isa;
 use std::mem::offset_of;
 
 /// Columns of a vector of a panel: one register on AVX-512, two on AVX2.

@@ -59,7 +59,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod vnni;
 
-use girih_kernel::exec::{Chain, ChainOp, Compiled};
+use girih_exec::{Chain, ChainOp, Compiled};
 use girih_runtime::env::flag;
 
 /// True if chains with that op can be compiled on this machine.

@@ -2,7 +2,7 @@
 //! code does not handle.
 
 use super::ir::Lane;
-use girih_kernel::math::{self, wide};
+use girih_exec::math::{self, wide};
 
 /// A function that generated code can call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

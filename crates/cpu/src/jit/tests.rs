@@ -7,11 +7,11 @@ mod short;
 mod stream;
 
 use crate::compiler::HostCompiler;
+use girih_exec::{Bindings, Isa, Prepared, Scratch};
 use girih_ir::linalg::Alone;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{
-    Access, AccessId, Bindings, Block, Buffer, BufferId, BufferKind, Core, Inst, Isa, Kernel,
-    Prepared, Program, Scratch, Store, Val,
+    Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
 };
 use proptest::prelude::*;
 use smallvec::SmallVec;

@@ -3,7 +3,7 @@
 use super::function::level;
 use super::stored::Stored;
 use super::vector;
-use girih_kernel::Isa;
+use girih_exec::Isa;
 
 /// The most rows (mr) of a micro-kernel of so many vectors, on this machine.
 pub(crate) fn max_mr(nr_vectors: usize) -> usize {

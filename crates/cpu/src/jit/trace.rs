@@ -1,8 +1,8 @@
 //! Tracing: floats and integers whose operators append instructions to a program. With them, the
-//! elementary functions of [`girih_kernel::math`] become vector code.
+//! elementary functions of [`girih_exec::math`] become vector code.
 
 use super::ir::{Binary, Builder, Compare, Lane, Logic, Number, Unary, Value};
-use girih_kernel::math::{self, Bits, Double, Float, Mask, Single};
+use girih_exec::math::{self, Bits, Double, Float, Mask, Single};
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 /// A value of the program being built, or a constant that is not in it yet.

@@ -2,7 +2,7 @@
 
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
 use super::stored::Stored;
-use girih_kernel::Isa;
+use girih_exec::Isa;
 
 /// The mask register of the tail (AVX-512).
 const TAIL_MASK: u8 = 1;

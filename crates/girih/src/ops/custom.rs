@@ -1,13 +1,13 @@
 //! Custom ops: functions of the host as ops of the graph.
 
 use crate::{Error, Result, Tensor, TensorSpec};
+pub use girih_exec::{KernelOp, KernelVjp};
 use girih_ir::Op;
 use girih_ir::ops::host;
 pub use girih_ir::ops::host::{
     CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
 };
 pub use girih_kernel::custom::DTypes;
-pub use girih_kernel::exec::{KernelOp, KernelVjp};
 use std::sync::Arc;
 
 /// Registers an op by its name and version, so that programs in files and in the disk cache can

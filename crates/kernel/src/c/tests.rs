@@ -1,7 +1,4 @@
-//! The C of small programs, literally; [`compiled`] runs the C of many.
-
-mod compiled;
-mod corpus;
+//! The C of small programs, literally. Tests of `girih-exec` compile and run the C of many.
 
 use super::*;
 

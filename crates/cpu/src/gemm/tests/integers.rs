@@ -4,8 +4,9 @@ use super::{Case, Layout, layout};
 use crate::gemm::GeneratedGemm;
 use crate::gemm::microkernels::{as_if, vnni_available};
 use crate::{LoadedKernel, Pool};
+use girih_exec::{Bindings, Isa, Prepared, Scratch};
 use girih_ir::{DType, Literal};
-use girih_kernel::{Bindings, Isa, Kernel, Prepared, Scratch};
+use girih_kernel::Kernel;
 use proptest::prelude::*;
 
 /// The words of a buffer, whose elements include both ends of the dtype's range.

@@ -4,7 +4,7 @@ use super::super::ir::Inst;
 use super::super::scalar::Scalar;
 use super::super::trace::{F32, F64, Word};
 use super::*;
-use girih_kernel::math::{self, wide};
+use girih_exec::math::{self, wide};
 
 impl Ops<'_> {
     fn single(&self, x: Value) -> F32<'_> {

@@ -1,8 +1,8 @@
 //! Loads with stride two.
 
 use super::*;
+use girih_exec::{Chain, ChainOp, Def};
 use girih_kernel::ReduceOp;
-use girih_kernel::exec::{Chain, ChainOp, Def};
 
 /// Sums of dense and strided loads in each dtype, and of dtypes of different sizes.
 fn sums(rows: usize, row: usize) -> Vec<Maker> {

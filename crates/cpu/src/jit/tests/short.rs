@@ -1,8 +1,8 @@
 //! Reductions over few elements in generated code, and their strided loads.
 
 use super::*;
+use girih_exec::{Chain, ChainOp, Def};
 use girih_kernel::ReduceOp;
-use girih_kernel::exec::{Chain, ChainOp, Def};
 
 /// The memory layout of the reduced rows.
 #[derive(Clone, Copy, Debug)]

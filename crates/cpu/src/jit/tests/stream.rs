@@ -2,7 +2,7 @@
 
 use super::super::{allocate::allocate, avx512, lower::lower};
 use super::*;
-use girih_kernel::exec::{Chain, ChainOp, Def};
+use girih_exec::{Chain, ChainOp, Def};
 
 /// `x + y`, and `(x + y) * y` of f64.
 fn sums(dtype: DType, streamed: bool) -> Chain {

@@ -1,7 +1,7 @@
 //! Horizontal fusion: updates of an optimiser, and small kernels.
 
+use super::eval;
 use super::*;
-use super::{eval, executed};
 use crate::ir::{Core, Kernel, Program};
 use crate::place::donations;
 
@@ -45,7 +45,7 @@ fn updates_of_many_parameters_are_one_kernel() {
     assert_eq!((parts(&fused), unfused.kernels.len()), (vec![5], 5), "{fused}");
     let sizes = shapes.iter().flat_map(|[m, n]| [m * n; 3]);
     let arguments: Vec<eval::Data> = sizes.map(numbers).collect();
-    assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
+    assert_eq!(eval::program(&fused, &arguments), eval::program(&unfused, &arguments));
     // Each result is written in place of the operand that it updates.
     assert_eq!(donations(&fused).len(), 10, "{fused}");
 }
@@ -83,7 +83,7 @@ fn what_reads_a_result_runs_after_it() {
     assert_eq!(parts(&small), [2], "one after the other: {small}");
     let unfused = lower(&g, VERTICAL, &Target::CPU).expect("the graph is primitive");
     let x = [numbers(100)];
-    assert_eq!(executed::run(&small, &x), executed::run(&unfused, &x));
+    assert_eq!(eval::program(&small, &x), eval::program(&unfused, &x));
 }
 
 #[test]

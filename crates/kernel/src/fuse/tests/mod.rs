@@ -3,15 +3,12 @@
 
 mod control;
 mod eval;
-mod executed;
-mod fourier;
 mod golden;
 mod horizontal;
 mod interpreted;
 mod library;
 mod prologue;
 mod refusals;
-mod registry;
 mod rows;
 mod structure;
 

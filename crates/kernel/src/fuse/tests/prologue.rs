@@ -1,7 +1,6 @@
 //! GEMMs with fused operands.
 
-use super::eval::Data;
-use super::executed;
+use super::eval::{self, Data};
 use super::*;
 use crate::ir::Core;
 
@@ -77,9 +76,8 @@ fn operands_are_computed_where_views_of_them_are_read() {
         Ok([b.matmul(x, w)?])
     });
     assert_eq!(names(&g), ["fused_relu_relu_matmul"]);
-    // Buffers have words of 64 bits: every second of these 32-bit elements is zero.
     let numbers = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
     let data: Vec<Data> = vec![numbers(48), numbers(48)];
-    let run = |options| executed::run(&lower(&g, options, &Target::CPU).unwrap(), &data);
+    let run = |options| eval::program(&lower(&g, options, &Target::CPU).unwrap(), &data);
     assert_eq!(run(FusionOptions::ALL), run(FusionOptions::NONE));
 }

@@ -1,7 +1,7 @@
 //! Row-wise fusion: which kernels are fused and which are not.
 
+use super::eval;
 use super::*;
-use super::{eval, executed};
 use crate::ir::{Core, Kernel, Program};
 
 fn kernels(graph: &Graph) -> Program {
@@ -199,27 +199,6 @@ fn gemms_with_large_operands_are_not_fused() {
 }
 
 #[test]
-fn attention_by_rows_has_the_bits_of_its_parts() {
-    // Rows that make up one group, several groups, and groups of two sizes.
-    for (batch, queries, keys) in [(1, 40, 33), (3, 200, 150), (2, 131, 3000)] {
-        let g = graph(|b| {
-            let shapes = [[batch, queries, 3], [batch, keys, 3], [batch, keys, 2]];
-            let spec = |shape: [usize; 3]| TensorSpec::new(shape, DType::F64);
-            let operands = shapes.map(|shape| b.input(spec(shape)));
-            let y = attention(b, operands)?;
-            Ok([b.neg(y)?])
-        });
-        let data = |n: usize| (0..n).map(|i| (i * 7919 % 1000) as f64 / 500.0 - 1.0).collect();
-        let sizes = [queries * 3, keys * 3, keys * 2];
-        let arguments: Vec<eval::Data> = sizes.iter().map(|n| data(batch * n)).collect();
-        let unfused = lower(&g, VERTICAL, &Target::CPU).expect("the graph is primitive");
-        let fused = kernels(&g);
-        assert_eq!((unfused.kernels.len(), fused.kernels.len()), (5, 1), "{fused}");
-        assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
-    }
-}
-
-#[test]
 fn a_row_may_be_a_whole_gemm() {
     // Outer products of rows, divided by the maximum of each matrix.
     let g = graph(|b| {
@@ -236,7 +215,7 @@ fn a_row_may_be_a_whole_gemm() {
     let fused = kernels(&g);
     assert!(fused.to_string().contains("over [50]\n"), "{fused}");
     assert!(fused.kernels.len() < unfused.kernels.len(), "{fused}");
-    assert_eq!(executed::run(&fused, &arguments), executed::run(&unfused, &arguments));
+    assert_eq!(eval::program(&fused, &arguments), eval::program(&unfused, &arguments));
 }
 
 #[test]

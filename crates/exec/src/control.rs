@@ -1,0 +1,480 @@
+//! Runs control kernels (branches and loops): binds the buffers of their programs for each
+//! iteration, and runs the programs' kernels through hooks, which know about threads.
+
+use super::{Bindings, ExecError, Prepared, Scratch};
+use girih_ir::DType;
+use girih_kernel::control::{Bound, Control, Feed, Flow, Layout, Splat, Table};
+use girih_kernel::{BufferId, Kernel};
+
+/// A prepared control kernel, without the kernels of its programs.
+pub struct Driver {
+    control: Control,
+    layout: Layout,
+    /// Bytes of each operand's element in one iteration.
+    taken: Vec<usize>,
+    /// Whether each carry is updated in place.
+    updated: Vec<bool>,
+    /// Whether each carry is returned unchanged.
+    fixed: Vec<bool>,
+}
+
+/// Iterations of a scan between the first and the last. Their addresses need no computation of
+/// their own: carries alternate between two buffers, and slices, stacks and histories advance by a
+/// constant distance. So each address is that of two iterations before, plus a distance.
+pub struct Steady<'a> {
+    /// Addresses of the program's buffers in the next iteration, and in the one after it.
+    pub tables: [&'a mut [*mut u8]; 2],
+    /// Bytes from each address to that of two iterations later.
+    pub distances: &'a [isize],
+    /// Number of iterations.
+    pub count: usize,
+}
+
+/// The outcome of the iterations; `None` if they were not run.
+pub type Ran = Option<Result<(), ExecError>>;
+
+/// Callbacks of a driver.
+pub struct Hooks<'a> {
+    /// Runs a kernel, given the number of its program and its number in the program.
+    pub run: &'a mut dyn FnMut(usize, usize, &Bindings<'_>) -> Result<(), ExecError>,
+    /// Runs iterations of a scan whose body is one kernel, calling `proceed` before each; `None` if
+    /// there is no faster implementation than running the kernel once per iteration.
+    pub steady: &'a mut dyn FnMut(&mut Steady<'_>, &Bindings<'_>) -> Ran,
+    /// Called before each iteration; an error ends the loop.
+    pub proceed: &'a mut dyn FnMut() -> Result<(), ExecError>,
+}
+
+/// The state of a control kernel that is running.
+struct Run<'a, 'h> {
+    driver: &'a Driver,
+    bindings: &'a Bindings<'a>,
+    hooks: &'a mut Hooks<'h>,
+    workspace: *mut u8,
+    /// By operand: its address.
+    operands: Vec<*mut u8>,
+    /// By result of the body: its address; null for results without a buffer.
+    results: Vec<*mut u8>,
+    /// By buffer of the running program: its address.
+    table: Vec<*mut u8>,
+}
+
+impl Driver {
+    /// Prepares the control of a verified kernel.
+    pub fn new(control: &Control) -> Driver {
+        let taken = (0..control.operands.len()).map(|i| control.taken_bytes(i)).collect();
+        let updated = (0..control.carries).map(|c| control.is_updated(c)).collect();
+        let fixed = (0..control.carries).map(|c| control.is_fixed(c)).collect();
+        Driver { layout: control.layout(), control: control.clone(), taken, updated, fixed }
+    }
+
+    /// The number of iterations, if it is known.
+    pub fn trips(&self) -> Option<usize> {
+        self.control.trips()
+    }
+
+    /// Runs the control kernel.
+    ///
+    /// Errors: those of the hooks.
+    /// Cost: a few small allocations, independent of the number of iterations.
+    ///
+    /// # Safety
+    /// The bindings fulfil [`Bindings`]' contract, and `hooks.run` does nothing but run the given
+    /// kernel on the given bindings.
+    pub unsafe fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        mut hooks: Hooks<'_>,
+    ) -> Result<(), ExecError> {
+        let address = |id: &BufferId| bindings.buffers[id.0 as usize];
+        let operand = |feed: &Feed| match feed {
+            Feed::Buffer(id) => address(id),
+            _ => std::ptr::null_mut(),
+        };
+        let longest = self.control.programs.iter().map(|p| p.buffers.len()).max().unwrap_or(0);
+        let mut run = Run {
+            driver: self,
+            bindings,
+            hooks: &mut hooks,
+            workspace: self.control.workspace.as_ref().map_or(std::ptr::null_mut(), address),
+            operands: self.control.operands.iter().map(operand).collect(),
+            results: vec![std::ptr::null_mut(); self.control.body().outputs.len()],
+            table: Vec::with_capacity(longest),
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.control.flow {
+                Flow::Cond { index, dtype } => run.branch(address(&index), dtype),
+                Flow::Call => run.once(0),
+                Flow::While => run.repeat(),
+                Flow::Scan { length, reverse } => run.scan(length, reverse),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// Both are valid for `bytes` bytes unless that is 0, and do not overlap unless they are equal.
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes > 0 && from != to {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+    }
+}
+
+/// The integer at an address, saturated to the range of an i64.
+///
+/// # Safety
+/// The address is valid for an element of the dtype and aligned to it.
+unsafe fn integer(at: *const u8, dtype: DType) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::Bool | DType::U8 => *at as i64,
+            DType::I8 => *at.cast::<i8>() as i64,
+            DType::U16 => *at.cast::<u16>() as i64,
+            DType::I16 => *at.cast::<i16>() as i64,
+            DType::U32 => *at.cast::<u32>() as i64,
+            DType::I32 => *at.cast::<i32>() as i64,
+            DType::U64 => (*at.cast::<u64>()).min(i64::MAX as u64) as i64,
+            _ => *at.cast::<i64>(),
+        }
+    }
+}
+
+/// All of these functions are unsafe for one reason: they use addresses that the bindings'
+/// contract, the verifier's rules and the layout make valid, aligned and disjoint.
+impl Run<'_, '_> {
+    /// The address of a result; null if the result is not needed.
+    fn result(&self, number: usize) -> *mut u8 {
+        let id = self.driver.control.results.get(number).copied().flatten();
+        id.map_or(std::ptr::null_mut(), |id| self.bindings.buffers[id.0 as usize])
+    }
+
+    /// Sets the addresses of a program's buffers to those of the current operands and results.
+    fn fill_table(&mut self, number: usize) {
+        self.table.clear();
+        for bound in &self.driver.layout.programs[number].bound {
+            self.table.push(match *bound {
+                Bound::Operand(i) => self.operands[i],
+                Bound::Result(i) => self.results[i],
+                Bound::Workspace(offset) => self.workspace.wrapping_add(offset),
+                Bound::Nothing => std::ptr::null_mut(),
+            });
+        }
+    }
+
+    /// Runs a program's kernels on buffers at these addresses.
+    unsafe fn kernels(&mut self, number: usize, table: &[*mut u8]) -> Result<(), ExecError> {
+        let bindings = Bindings { buffers: table, ..*self.bindings };
+        for kernel in 0..self.driver.control.programs[number].kernels.len() {
+            (self.hooks.run)(number, kernel, &bindings)?;
+        }
+        Ok(())
+    }
+
+    /// Runs a program on the current operands into the current results.
+    unsafe fn program(&mut self, number: usize) -> Result<(), ExecError> {
+        self.fill_table(number);
+        let table = std::mem::take(&mut self.table);
+        // SAFETY: see above.
+        let ran = unsafe { self.kernels(number, &table) };
+        self.table = table;
+        ran?;
+        let Table { copies, result_bytes, .. } = &self.driver.layout.programs[number];
+        for &(result, from) in copies {
+            // SAFETY: the memory of results does not overlap that of temporaries or operands, and
+            // is as large as the source.
+            unsafe {
+                copy(self.table[from.0 as usize], self.results[result], result_bytes[result]);
+            }
+        }
+        Ok(())
+    }
+
+    unsafe fn branch(&mut self, index: *const u8, dtype: DType) -> Result<(), ExecError> {
+        let last = self.driver.control.programs.len() as i64 - 1;
+        // SAFETY: the index is a scalar of the dtype.
+        let chosen = unsafe { integer(index, dtype) }.clamp(0, last) as usize;
+        // SAFETY: see above.
+        unsafe { self.once(chosen) }
+    }
+
+    unsafe fn once(&mut self, program: usize) -> Result<(), ExecError> {
+        for number in 0..self.results.len() {
+            self.results[number] = self.result(number);
+        }
+        // SAFETY: see above.
+        unsafe { self.program(program) }
+    }
+
+    /// One of the two buffers of a carry.
+    fn slot(&self, carry: usize, second: bool) -> *mut u8 {
+        match self.driver.layout.slots[carry][second as usize] {
+            Some(offset) => self.workspace.wrapping_add(offset),
+            None => self.result(carry),
+        }
+    }
+
+    /// Initialises carries that start as one value everywhere, in a buffer that iteration 0 does
+    /// not write, and copies carries that are updated in place to their buffer.
+    unsafe fn start(&mut self, first_is_second: bool) {
+        for carry in 0..self.driver.control.carries {
+            let Feed::Splat { value, numel } = self.driver.control.operands[carry] else {
+                if self.driver.updated[carry] {
+                    let at = self.slot(carry, false);
+                    // SAFETY: the buffer is as large as the carry, and not an operand's.
+                    unsafe { copy(self.operands[carry], at, self.driver.taken[carry]) };
+                    self.operands[carry] = at;
+                }
+                continue;
+            };
+            let fixed = self.driver.fixed[carry];
+            let at = self.slot(carry, fixed || !first_is_second);
+            let bits = match value {
+                Splat::Literal(literal) => literal.bits,
+                Splat::Scalar { argument, .. } => self.bindings.arguments[argument][0],
+            };
+            // The bits of a complex number are those of its real part.
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&bits.to_le_bytes());
+            let size = value.dtype().size();
+            for i in 0..numel {
+                // SAFETY: the buffer is as large as the carry.
+                unsafe { copy(bytes.as_ptr(), at.wrapping_add(i * size), size) };
+            }
+            self.operands[carry] = at;
+        }
+    }
+
+    /// Makes the results of this iteration the carries of the next one.
+    fn advance(&mut self) {
+        for carry in 0..self.driver.control.carries {
+            if !self.driver.fixed[carry] {
+                self.operands[carry] = self.results[carry];
+            }
+        }
+    }
+
+    /// Copies carries to their results.
+    unsafe fn finish(&self) {
+        for carry in 0..self.driver.control.carries {
+            let to = self.result(carry);
+            if !to.is_null() {
+                // SAFETY: the carry's current buffer is that of the result, or does not overlap it.
+                unsafe { copy(self.operands[carry], to, self.driver.taken[carry]) };
+            }
+        }
+    }
+
+    unsafe fn repeat(&mut self) -> Result<(), ExecError> {
+        let carries = self.driver.control.carries;
+        let condition = &self.driver.control.programs[0];
+        let predicate = condition.outputs[0].0 as usize;
+        let mut second = false;
+        // SAFETY: see above.
+        unsafe {
+            self.start(second);
+            loop {
+                (self.hooks.proceed)()?;
+                self.program(0)?;
+                if *self.table[predicate] == 0 {
+                    break;
+                }
+                for carry in 0..carries {
+                    self.results[carry] = self.slot(carry, second);
+                }
+                self.program(1)?;
+                self.advance();
+                second = !second;
+            }
+            self.finish();
+        }
+        Ok(())
+    }
+
+    unsafe fn scan(&mut self, length: usize, reverse: bool) -> Result<(), ExecError> {
+        let scan = Scan::new(self, length, reverse);
+        // SAFETY: see above; parts lie within operands and stacks, as the verifier has checked.
+        unsafe {
+            self.start(length > 0 && scan.second(0));
+            self.start_histories(&scan);
+            let mut t = 0;
+            while t < length {
+                if t == 1 && length > 4 && self.driver.layout.programs[0].copies.is_empty() {
+                    self.steady(&scan)?;
+                    t = length - 1;
+                }
+                (self.hooks.proceed)()?;
+                self.bind(&scan, t);
+                self.program(0)?;
+                t += 1;
+            }
+            if length > 0 {
+                self.advance();
+            }
+            self.finish();
+        }
+        Ok(())
+    }
+
+    /// Copies carries whose values are all stored (histories) to the first element of their
+    /// history.
+    unsafe fn start_histories(&mut self, scan: &Scan) {
+        for (carry, history) in scan.histories.iter().enumerate() {
+            if let (Some(history), 1..) = (history, scan.length) {
+                let bytes = self.driver.taken[carry];
+                let first = history.wrapping_add(scan.position(0) * bytes);
+                // SAFETY: histories have an element for each iteration's carry.
+                unsafe { copy(self.operands[carry], first, bytes) };
+                self.operands[carry] = first;
+            }
+        }
+    }
+
+    /// The address to which iteration `t` writes a carry.
+    fn carried(&self, scan: &Scan, carry: usize, t: usize) -> *mut u8 {
+        match scan.histories[carry] {
+            Some(history) if t + 1 < scan.length => {
+                history.wrapping_add(scan.position(t + 1) * self.driver.taken[carry])
+            }
+            _ => self.slot(carry, scan.second(t)),
+        }
+    }
+
+    /// Sets the addresses of the operands and results of iteration `t`.
+    fn bind(&mut self, scan: &Scan, t: usize) {
+        let driver = self.driver;
+        let (carries, at) = (driver.control.carries, scan.position(t));
+        for (i, origin) in scan.origins.iter().enumerate() {
+            self.operands[carries + i] = origin.wrapping_add(at * driver.taken[carries + i]);
+        }
+        for carry in 0..carries {
+            if t > 0 && !driver.fixed[carry] {
+                self.operands[carry] = self.carried(scan, carry, t - 1);
+            }
+            self.results[carry] = self.carried(scan, carry, t);
+        }
+        let sizes = &driver.layout.programs[0].result_bytes;
+        for (result, stack) in scan.stacks.iter().enumerate().skip(carries) {
+            self.results[result] = match stack.is_null() {
+                true => *stack,
+                false => stack.wrapping_add(at * sizes[result]),
+            };
+        }
+    }
+
+    /// Runs all iterations except the first and the last; there are at least five in total.
+    unsafe fn steady(&mut self, scan: &Scan) -> Result<(), ExecError> {
+        let mut table_of = |t| {
+            self.bind(scan, t);
+            self.fill_table(0);
+            self.table.clone()
+        };
+        let (mut now, mut next, third) = (table_of(1), table_of(2), table_of(3));
+        let distance = |(first, third): (&*mut u8, &*mut u8)| {
+            (*third as usize).wrapping_sub(*first as usize) as isize
+        };
+        let distances: Vec<isize> = now.iter().zip(&third).map(distance).collect();
+        let count = scan.length - 2;
+        if self.driver.control.programs[0].kernels.len() == 1 {
+            let tables = [&mut now[..], &mut next[..]];
+            let mut steady = Steady { tables, distances: &distances, count };
+            if let Some(ran) = (self.hooks.steady)(&mut steady, self.bindings) {
+                return ran;
+            }
+        }
+        for _ in 0..count {
+            (self.hooks.proceed)()?;
+            // SAFETY: see above.
+            unsafe { self.kernels(0, &now)? };
+            for (address, distance) in now.iter_mut().zip(&distances) {
+                *address = address.wrapping_offset(*distance);
+            }
+            std::mem::swap(&mut now, &mut next);
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of a scan that are the same in all iterations.
+struct Scan {
+    length: usize,
+    reverse: bool,
+    /// The operands of the slices.
+    origins: Vec<*mut u8>,
+    /// The results; those of carries are not used.
+    stacks: Vec<*mut u8>,
+    /// By carry: its history, if all its values are stored.
+    histories: Vec<Option<*mut u8>>,
+}
+
+impl Scan {
+    fn new(run: &Run<'_, '_>, length: usize, reverse: bool) -> Scan {
+        let control = &run.driver.control;
+        let (carries, slices) = (control.carries, control.slices);
+        let history = |c: usize| control.history(c).map(|b| run.bindings.buffers[b.0 as usize]);
+        Scan {
+            length,
+            reverse,
+            origins: run.operands[carries..carries + slices].to_vec(),
+            stacks: (0..run.results.len()).map(|r| run.result(r)).collect(),
+            histories: (0..carries).map(history).collect(),
+        }
+    }
+
+    /// The index of iteration `t` in slices and stacks.
+    fn position(&self, t: usize) -> usize {
+        if self.reverse { self.length - 1 - t } else { t }
+    }
+
+    /// True if iteration `t` writes the second buffer of each carry: the last iteration writes the
+    /// first, which is the result's.
+    fn second(&self, t: usize) -> bool {
+        (self.length - 1 - t) % 2 == 1
+    }
+}
+
+/// A control kernel that runs on the calling thread.
+pub(super) struct Portable {
+    driver: Driver,
+    kernels: Vec<Vec<Prepared>>,
+}
+
+impl Portable {
+    pub fn new(control: &Control, isa: super::Isa) -> Portable {
+        let prepare = |kernel: &Kernel| Prepared::with_isa(kernel, isa);
+        let kernels = control.programs.iter().map(|p| p.kernels.iter().map(prepare).collect());
+        Portable { driver: Driver::new(control), kernels: kernels.collect() }
+    }
+
+    pub fn cost_ps(&self) -> usize {
+        let all = self.kernels.iter().flatten().map(|k| k.cost_ns() as usize);
+        let trips = self.driver.trips().unwrap_or(1);
+        all.fold(0, usize::saturating_add).saturating_mul(trips).saturating_mul(1000)
+    }
+
+    pub fn workspace_bytes(&self) -> usize {
+        self.kernels.iter().flatten().map(Prepared::workspace_bytes).max().unwrap_or(0)
+    }
+
+    /// # Safety
+    /// As [`Prepared::run_chunk`].
+    pub unsafe fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<(), ExecError> {
+        let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
+            // SAFETY: the driver's bindings are the kernel's; the workspace is large enough for any
+            // of the kernels.
+            unsafe { self.kernels[program][kernel].run(bindings, scratch) }
+        };
+        // SAFETY: the driver's addresses are the kernel's.
+        let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| unsafe {
+            self.kernels[0][0].run_steady(steady, bindings, &mut || Ok(()))
+        };
+        let hooks = Hooks { run: &mut run, steady: &mut steady, proceed: &mut || Ok(()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.driver.run(bindings, hooks) }
+    }
+}
