@@ -211,16 +211,3 @@ pub trait Compiled: Send + Sync {
     /// The machine code with its constants, for inspection.
     fn code(&self) -> &[u8];
 }
-
-/// The options with which a kernel is prepared.
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
-    /// The loops' instruction set.
-    pub isa: Isa,
-    /// The code generator; `None` in the portable executor.
-    pub compiler: Option<&'a dyn Compiler>,
-    /// Large results are not read soon, so non-temporal stores are better.
-    pub streams: bool,
-    /// The kernel runs often, as in the body of a loop, so functions pay even for a single point.
-    pub often: bool,
-}

@@ -2,14 +2,13 @@
 //! GEMM, and the fallback for integers that it does not support.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32};
-use super::chain::Target;
 use super::code::{Code, Frame};
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Lower, Order, walk};
 use super::map::parallel_order;
 use super::ops::{slice, slice_mut};
 use super::walk::Walk;
-use super::{BLOCK, Bindings, ExecError, MAX_SIZE, Scratch, chunk_points};
+use super::{BLOCK, Bindings, ExecError, MAX_SIZE, PrepareOptions, Scratch, chunk_points};
 use girih_ir::DType;
 use girih_ir::complex::ComplexPart;
 use girih_kernel::{Access, Kernel};
@@ -103,18 +102,18 @@ impl PreparedGemm {
         kernel: &Kernel,
         (lhs, rhs): (&Access, &Access),
         dtype: DType,
-        target: Target<'_>,
+        options: PrepareOptions<'_>,
     ) -> PreparedGemm {
         let order = parallel_order(kernel);
-        let body = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
+        let body = Lower::new(kernel, &kernel.body, &order, options).finish(&kernel.stores, &[]);
         let k = kernel.reduced();
         let columns = kernel.extents[kernel.parallel - 1];
         let points = kernel.points();
         let cost = body.cost_ps + k * 100;
         let extends = lhs.dtype != dtype || rhs.dtype != dtype;
         let axpy = match extends {
-            true => extending_axpy(rhs.dtype, dtype, target.isa),
-            false => axpy(dtype, target.isa),
+            true => extending_axpy(rhs.dtype, dtype, options.isa),
+            false => axpy(dtype, options.isa),
         };
         PreparedGemm {
             lhs: operand(kernel, &order, lhs),

@@ -52,7 +52,6 @@ pub use points::{Lines, Points};
 pub use program::run_program;
 
 use crate::tuning::tuning;
-use chain::Target;
 use girih_ir::linalg::{Alone, Team};
 use girih_kernel::place::copied;
 use girih_kernel::{BufferId, Core, Kernel};
@@ -176,6 +175,19 @@ impl Scratch {
     }
 }
 
+/// The options with which a kernel is prepared.
+#[derive(Clone, Copy)]
+struct PrepareOptions<'a> {
+    /// The loops' instruction set.
+    isa: Isa,
+    /// The code generator; `None` in the portable executor.
+    compiler: Option<&'a dyn Compiler>,
+    /// Large results are not read soon, so non-temporal stores are better.
+    streams: bool,
+    /// The kernel runs often, as in the body of a loop, so functions pay even for a single point.
+    often: bool,
+}
+
 enum PreparedCore {
     Map(Box<map::PreparedMap>),
     Reduce(Box<reduce::PreparedReduce>),
@@ -206,7 +218,10 @@ impl Prepared {
 
     /// Prepares for the given level, which must be among [`Isa::available`].
     pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
-        Prepared::target(kernel, Target { isa, compiler: None, streams: true, often: false })
+        Prepared::with_options(
+            kernel,
+            PrepareOptions { isa, compiler: None, streams: true, often: false },
+        )
     }
 
     /// Prepares for the best level, and generates functions for the loops that the compiler
@@ -214,47 +229,50 @@ impl Prepared {
     /// body of a loop.
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler, often: bool) -> Prepared {
         let compiler = Some(compiler);
-        Prepared::target(kernel, Target { isa: Isa::best(), compiler, streams: true, often })
+        Prepared::with_options(
+            kernel,
+            PrepareOptions { isa: Isa::best(), compiler, streams: true, often },
+        )
     }
 
-    fn target(kernel: &Kernel, target: Target<'_>) -> Prepared {
-        let isa = target.isa;
+    fn with_options(kernel: &Kernel, options: PrepareOptions<'_>) -> Prepared {
+        let isa = options.isa;
         assert!(isa <= Isa::machine(), "{isa:?} is not available on this machine");
         let (core, chunks) = match &kernel.core {
             Core::Map => {
-                let map = map::PreparedMap::new(kernel, target);
+                let map = map::PreparedMap::new(kernel, options);
                 let chunks = [map.chunks(), 0];
                 (PreparedCore::Map(Box::new(map)), chunks)
             }
             Core::Reduce { .. } => match Short::of(kernel) {
                 Some(Short { stored: None, results }) => {
-                    let map = map::PreparedMap::new(&results, target);
+                    let map = map::PreparedMap::new(&results, options);
                     let chunks = [map.chunks(), 0];
                     (PreparedCore::Map(Box::new(map)), chunks)
                 }
                 _ => {
-                    let reduce = reduce::PreparedReduce::new(kernel, target);
+                    let reduce = reduce::PreparedReduce::new(kernel, options);
                     let chunks = reduce.chunks();
                     (PreparedCore::Reduce(Box::new(reduce)), chunks)
                 }
             },
             Core::Gemm { lhs, rhs, dtype, .. } => {
-                let gemm = gemm::PreparedGemm::new(kernel, (lhs, rhs), *dtype, target);
+                let gemm = gemm::PreparedGemm::new(kernel, (lhs, rhs), *dtype, options);
                 let chunks = [gemm.chunks(), 0];
                 (PreparedCore::Gemm(Box::new(gemm)), chunks)
             }
             Core::Scatter { .. } => {
-                let scatter = scatter::PreparedScatter::new(kernel, target);
+                let scatter = scatter::PreparedScatter::new(kernel, options);
                 let chunks = scatter.chunks();
                 (PreparedCore::Scatter(Box::new(scatter)), chunks)
             }
             Core::Rows(definition) if kernel.points() == 1 && definition.are_independent() => {
-                let map = map::PreparedMap::of_all(&definition.parts, target);
+                let map = map::PreparedMap::of_all(&definition.parts, options);
                 let chunks = [map.chunks(), 0];
                 (PreparedCore::Map(Box::new(map)), chunks)
             }
             Core::Rows(definition) => {
-                let rows = rows::PreparedRows::new(kernel, definition, target);
+                let rows = rows::PreparedRows::new(kernel, definition, options);
                 let chunks = [rows.chunks(), 0];
                 (PreparedCore::Rows(Box::new(rows)), chunks)
             }

@@ -3,13 +3,13 @@
 
 mod halves;
 
-use super::BLOCK;
 use super::cast::{compute, is_half};
-use super::chain::{ChainFold, ChainOp, Target};
+use super::chain::{ChainFold, ChainOp};
 use super::code::{Code, Direct, NONE, RandomFn, Reg, RegisterPlace, Source, Step, Write};
 use super::fused::{FoldOf, Fuse};
 use super::stream::Stream;
 use super::walk::Walk;
+use super::{BLOCK, PrepareOptions};
 use crate::philox::{self, Draw, RandomKey};
 use crate::tuning::tuning;
 use girih_ir::{DType, Literal, OpCode};
@@ -58,7 +58,7 @@ pub(super) struct Register {
 pub(crate) struct Lower<'a> {
     kernel: &'a Kernel,
     order: &'a Order,
-    target: Target<'a>,
+    options: PrepareOptions<'a>,
     /// The maximum number of points per call, if functions and reads across the rows do everything.
     pub tile: usize,
     regs: Vec<Register>,
@@ -80,13 +80,13 @@ impl<'a> Lower<'a> {
         kernel: &'a Kernel,
         block: &Block,
         order: &'a Order,
-        target: Target<'a>,
+        options: PrepareOptions<'a>,
     ) -> Lower<'a> {
         let values = block.insts.len();
         let mut lower = Lower {
             kernel,
             order,
-            target,
+            options,
             tile: BLOCK,
             regs: Vec::with_capacity(values),
             places: Vec::with_capacity(values),
@@ -121,7 +121,7 @@ impl<'a> Lower<'a> {
 
     /// Appends a loop over registers, whose result has that dtype.
     fn call(&mut self, op: ChainOp, dtype: DType, args: &[Reg]) -> Reg {
-        let Some(run) = op.run(self.target.isa) else {
+        let Some(run) = op.run(self.options.isa) else {
             panic!("{op:?} reached the executor: the graph's rules forbid it")
         };
         let invariant = args.iter().all(|&a| self.regs[a as usize].invariant);
@@ -323,7 +323,7 @@ impl<'a> Lower<'a> {
     /// after the steps.
     pub fn finish_fold(mut self, stores: &[Store], value: Reg, op: ReduceOp, row: usize) -> Code {
         let dtype = self.regs[value as usize].dtype;
-        let fold = ChainFold::of(op, dtype).filter(|_| self.target.compiler.is_some());
+        let fold = ChainFold::of(op, dtype).filter(|_| self.options.compiler.is_some());
         let fold =
             fold.map(|fold| FoldOf { fold, value, total: self.reg(dtype, None, false), row });
         self.finish_folding(stores, &[value], fold)
@@ -341,21 +341,22 @@ impl<'a> Lower<'a> {
         }
         self.drop_unread(&writes, keep);
         // For a single point, everything is invariant; then only loads are hoisted.
-        let one = self.target.often && self.target.compiler.is_some() && self.kernel.points() == 1;
+        let one =
+            self.options.often && self.options.compiler.is_some() && self.kernel.points() == 1;
         let of = |step: &Step| {
             let invariant = self.regs[step.out() as usize].invariant;
             invariant && (!one || matches!(step, Step::Splat { .. }))
         };
         let (setup, steps): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.steps).into_iter().partition(of);
-        let (steps, total) = match self.target.compiler {
+        let (steps, total) = match self.options.compiler {
             Some(compiler) => {
                 let (name, regs) = (&self.kernel.name, &self.regs);
                 let mut fuse = Fuse::new(name, regs, &mut self.directs, &mut writes, keep, fold);
                 let points = self.kernel.points();
                 let streamed = tuning().streamed_bytes;
                 let large = |s: &Store| points.saturating_mul(s.access.dtype.size()) >= streamed;
-                fuse.streamed = self.target.streams && stores.iter().all(large);
+                fuse.streamed = self.options.streams && stores.iter().all(large);
                 fuse.run(compiler, steps)
             }
             None => (steps, None),

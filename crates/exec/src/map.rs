@@ -1,10 +1,9 @@
 //! Kernels whose dimensions are all parallel.
 
-use super::chain::Target;
 use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
 use super::single_call::SingleCall;
-use super::{BLOCK, Bindings, ExecError, Ran, Scratch, Steady, chunk_points};
+use super::{BLOCK, Bindings, ExecError, PrepareOptions, Ran, Scratch, Steady, chunk_points};
 use girih_kernel::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
 
@@ -94,16 +93,16 @@ impl Tiles {
 
     /// The code for whole tiles: all points of a tile per call, if functions do everything;
     /// otherwise block by block.
-    fn code(&self, kernel: &Kernel, target: Target<'_>) -> Code {
+    fn code(&self, kernel: &Kernel, options: PrepareOptions<'_>) -> Code {
         let order = self.by_lines(kernel);
-        let mut lower = Lower::new(kernel, &kernel.body, &order, target);
+        let mut lower = Lower::new(kernel, &kernel.body, &order, options);
         lower.tile = LINES * self.line;
         let code = lower.finish(&kernel.stores, &[]);
         if code.block >= LINES * self.line {
             return code;
         }
         let order = self.by_blocks(kernel);
-        Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[])
+        Lower::new(kernel, &kernel.body, &order, options).finish(&kernel.stores, &[])
     }
 }
 
@@ -149,9 +148,9 @@ impl MapPart {
     }
 
     /// A part in the order of its dimensions.
-    fn plain(kernel: &Kernel, target: Target<'_>) -> MapPart {
+    fn plain(kernel: &Kernel, options: PrepareOptions<'_>) -> MapPart {
         let order = parallel_order(kernel);
-        let code = Lower::new(kernel, &kernel.body, &order, target).finish(&kernel.stores, &[]);
+        let code = Lower::new(kernel, &kernel.body, &order, options).finish(&kernel.stores, &[]);
         MapPart::new(kernel, code)
     }
 
@@ -179,22 +178,22 @@ impl MapPart {
 }
 
 impl PreparedMap {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> PreparedMap {
+    pub fn new(kernel: &Kernel, options: PrepareOptions<'_>) -> PreparedMap {
         let Some(tiles) = Tiles::of(kernel) else {
-            return PreparedMap { parts: smallvec![MapPart::plain(kernel, target)] };
+            return PreparedMap { parts: smallvec![MapPart::plain(kernel, options)] };
         };
         let (whole, rest) = tiles.cut(kernel);
-        let mut parts = smallvec![MapPart::new(&whole, tiles.code(&whole, target))];
-        parts.extend(rest.iter().map(|part| MapPart::plain(part, target)));
+        let mut parts = smallvec![MapPart::new(&whole, tiles.code(&whole, options))];
+        parts.extend(rest.iter().map(|part| MapPart::plain(part, options)));
         PreparedMap { parts }
     }
 
     /// Several maps that may run concurrently.
-    pub fn of_all(kernels: &[Kernel], target: Target<'_>) -> PreparedMap {
+    pub fn of_all(kernels: &[Kernel], options: PrepareOptions<'_>) -> PreparedMap {
         PreparedMap {
             parts: kernels
                 .iter()
-                .flat_map(|kernel| PreparedMap::new(kernel, target).parts)
+                .flat_map(|kernel| PreparedMap::new(kernel, options).parts)
                 .collect(),
         }
     }

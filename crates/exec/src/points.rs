@@ -1,11 +1,10 @@
 //! Maps that run on ranges of their points, in the order of their dimensions: parts of kernels over
 //! rows, and fused operands of GEMMs.
 
-use super::chain::Target;
 use super::code::{Code, Frame};
 use super::lower::Lower;
 use super::map::{parallel_order, run_points};
-use super::{Bindings, Compiler, ExecError, Isa, Scratch};
+use super::{Bindings, Compiler, ExecError, Isa, PrepareOptions, Scratch};
 use girih_kernel::Kernel;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -37,13 +36,18 @@ impl Points {
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler) -> Points {
         Points::new(
             kernel,
-            Target { isa: Isa::best(), compiler: Some(compiler), streams: false, often: false },
+            PrepareOptions {
+                isa: Isa::best(),
+                compiler: Some(compiler),
+                streams: false,
+                often: false,
+            },
         )
     }
 
-    pub(super) fn new(kernel: &Kernel, target: Target<'_>) -> Points {
+    pub(super) fn new(kernel: &Kernel, options: PrepareOptions<'_>) -> Points {
         let order = parallel_order(kernel);
-        let lower = Lower::new(kernel, &kernel.body, &order, target);
+        let lower = Lower::new(kernel, &kernel.body, &order, options);
         Points(lower.finish(&kernel.stores, &[]))
     }
 

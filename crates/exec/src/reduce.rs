@@ -10,12 +10,11 @@
 //! blocks.
 
 use super::cast::compute;
-use super::chain::Target;
 use super::code::{Code, Frame, Reg};
 use super::fold::{self, ArgFold, ArgState, Cascade, Fold, LANES};
 use super::lower::{Dim, Lower, Order};
 use super::map::parallel_order;
-use super::{BLOCK, Bindings, ExecError, MAX_SIZE, Scratch, chunk_ps};
+use super::{BLOCK, Bindings, ExecError, MAX_SIZE, PrepareOptions, Scratch, chunk_ps};
 use girih_kernel::{Core, Inst, Kernel, ReduceOp};
 use std::ops::Range;
 
@@ -91,7 +90,7 @@ fn prefers_outer(kernel: &Kernel, prologue: &girih_kernel::Block) -> bool {
 }
 
 impl PreparedReduce {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> PreparedReduce {
+    pub fn new(kernel: &Kernel, options: PrepareOptions<'_>) -> PreparedReduce {
         let Core::Reduce { prologue, value, op, stores } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
@@ -101,7 +100,7 @@ impl PreparedReduce {
             order.rotate_left(kernel.parallel);
         }
         let dtype = kernel.dtype(prologue, *value);
-        let lower = Lower::new(kernel, prologue, &order, target);
+        let lower = Lower::new(kernel, prologue, &order, options);
         let reg = lower.val(*value);
         let few = kernel.points().saturating_mul(kernel.reduced()) < WORTH;
         let short = kernel.reduced() < SHORTEST || few && kernel.reduced() <= BLOCK / 2;
@@ -110,12 +109,12 @@ impl PreparedReduce {
             false => lower.finish_fold(stores, reg, *op, kernel.reduced()),
         };
         let parallel = parallel_order(kernel);
-        let body = Lower::new(kernel, &kernel.body, &parallel, target).finish(&kernel.stores, &[]);
+        let body = Lower::new(kernel, &kernel.body, &parallel, options).finish(&kernel.stores, &[]);
         let arg = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
         let kind = if arg {
             Kind::Arg(fold::arg_fold(*op, dtype))
         } else {
-            Kind::Fold(fold::fold(*op, dtype, target.isa))
+            Kind::Fold(fold::fold(*op, dtype, options.isa))
         };
         let mut reduce = PreparedReduce {
             prologue,

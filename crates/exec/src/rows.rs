@@ -1,14 +1,14 @@
 //! Kernels over rows: several maps, reductions and GEMMs run on a few rows at a time, while
 //! intermediate rows are in the cache.
 
-use super::chain::{CompiledGemm, Target};
+use super::chain::CompiledGemm;
 use super::code::Code;
 use super::gemm::PreparedGemm;
 use super::points::Points;
 use super::reduce::PreparedReduce;
 use super::short::Short;
 use super::stream::gcd;
-use super::{Bindings, ExecError, Prepared, PreparedCore, Scratch, chunk_points};
+use super::{Bindings, ExecError, PrepareOptions, Prepared, PreparedCore, Scratch, chunk_points};
 use crate::tuning::tuning;
 use girih_ir::DType;
 use girih_kernel::place;
@@ -151,7 +151,11 @@ impl Groups {
 }
 
 impl PreparedRows {
-    pub fn new(kernel: &Kernel, definition: &RowwiseCore, target: Target<'_>) -> PreparedRows {
+    pub fn new(
+        kernel: &Kernel,
+        definition: &RowwiseCore,
+        options: PrepareOptions<'_>,
+    ) -> PreparedRows {
         let rows = kernel.points();
         let groups = Groups::new(&definition.parts, rows);
         let (locals, mut local_bytes) = place_locals(definition, groups.rows);
@@ -160,8 +164,8 @@ impl PreparedRows {
             let others = || definition.parts.iter().filter(|p| !std::ptr::eq(*p, part));
             let named = |b| others().flat_map(|p| p.reads().chain(p.writes())).any(|id| id == b);
             let streams = !part.stores.iter().any(|s| named(s.access.buffer));
-            let target = Target { streams, ..target };
-            let mut made = RowPart::new(part, rows, &groups.lengths(), target);
+            let options = PrepareOptions { streams, ..options };
+            let mut made = RowPart::new(part, rows, &groups.lengths(), options);
             for (part, _) in &mut made {
                 if let RowPart::Gemm(_, Some(gemm)) = part {
                     gemm.offset = local_bytes;
@@ -296,24 +300,24 @@ impl RowPart {
         part: &Kernel,
         rows: usize,
         groups: &[usize],
-        target: Target<'_>,
+        options: PrepareOptions<'_>,
     ) -> SmallVec<[(RowPart, usize); 2]> {
         if let Some(Short { stored, results }) = Short::of(part) {
             let maps = stored.iter().chain([&results]);
             return maps
-                .map(|map| (RowPart::Map(Points::new(map, target)), map.points() / rows))
+                .map(|map| (RowPart::Map(Points::new(map, options)), map.points() / rows))
                 .collect();
         }
         let made = match &part.core {
-            Core::Reduce { .. } => RowPart::Reduce(Box::new(PreparedReduce::new(part, target))),
+            Core::Reduce { .. } => RowPart::Reduce(Box::new(PreparedReduce::new(part, options))),
             Core::Gemm { .. } => {
                 let gemm = Lines::of(part, rows).and_then(|lines| {
-                    let run = target.compiler?.rowwise_gemm(part, &lines.lengths(groups))?;
+                    let run = options.compiler?.rowwise_gemm(part, &lines.lengths(groups))?;
                     Some(GemmPart { run, offset: 0, lines })
                 });
-                RowPart::Gemm(Box::new(Prepared::target(part, target)), gemm)
+                RowPart::Gemm(Box::new(Prepared::with_options(part, options)), gemm)
             }
-            _ => RowPart::Map(Points::new(part, target)),
+            _ => RowPart::Map(Points::new(part, options)),
         };
         smallvec![(made, part.points() / rows)]
     }

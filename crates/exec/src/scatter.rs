@@ -8,7 +8,6 @@
 //! gradient do, they are written by rows: the index is read once per row.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16};
-use super::chain::Target;
 use super::code::{Code, Frame, Reg};
 use super::copy::wrap_index;
 use super::isa::{BlockFn, Isa, Loop, select};
@@ -16,7 +15,7 @@ use super::lower::{Dim, Lower, Order, walk};
 use super::ops::{slice, slice_mut};
 use super::stream::gcd;
 use super::walk::Walk;
-use super::{BLOCK, Bindings, ExecError, Scratch, chunk_ps};
+use super::{BLOCK, Bindings, ExecError, PrepareOptions, Scratch, chunk_ps};
 use girih_ir::DType;
 use girih_ir::complex::ComplexPart;
 use girih_ir::ops::ScatterMode;
@@ -127,7 +126,7 @@ pub(super) struct PreparedScatter {
 }
 
 impl PreparedScatter {
-    pub fn new(kernel: &Kernel, target: Target<'_>) -> PreparedScatter {
+    pub fn new(kernel: &Kernel, options: PrepareOptions<'_>) -> PreparedScatter {
         let Core::Scatter { mode, zeroed, index, stride, size, independent } = &kernel.core else {
             unreachable!("the caller matched the core")
         };
@@ -137,9 +136,9 @@ impl PreparedScatter {
         let (dependent, independent) = (count(&outside), count(&inside));
         let order: Order = outside.into_iter().chain(inside).collect();
         let store = &kernel.stores[0];
-        let mut lower = Lower::new(kernel, &kernel.body, &order, target);
+        let mut lower = Lower::new(kernel, &kernel.body, &order, options);
         let value = lower.val(store.value);
-        let (put, put_row) = put_fns(*mode, store.access.dtype, target.isa);
+        let (put, put_row) = put_fns(*mode, store.access.dtype, options.isa);
         let rows = ScatteredRows::of(&store.access, index, &order, put_row);
         let (code, put, each_ps, grain) = match rows {
             Some(rows) => (lower.finish(&[], &[value]), Put::Rows(Box::new(rows)), 150, PART),

@@ -5,8 +5,8 @@ use super::*;
 
 /// The kernel as a reduction, for any length.
 fn by_elements(kernel: &Kernel, isa: Isa) -> Prepared {
-    let target = Target { isa, compiler: None, streams: true, often: false };
-    let reduce = reduce::PreparedReduce::new(kernel, target);
+    let options = PrepareOptions { isa, compiler: None, streams: true, often: false };
+    let reduce = reduce::PreparedReduce::new(kernel, options);
     let chunks = reduce.chunks();
     Prepared { core: PreparedCore::Reduce(Box::new(reduce)), chunks, copied: None }
 }
