@@ -10,7 +10,8 @@
 //! No target chooses the order in which a scatter combines its updates: it is the row-major order of
 //! the space, as [`crate::Core::Scatter`] says.
 
-use girih_ir::{DType, DecompositionTarget};
+use girih_ir::ops::Cost;
+use girih_ir::{DType, DecompositionTarget, OpCode};
 
 /// A processor, as lowering sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Target {
     pub reduction: ReductionOrder,
     /// The highest number of graph nodes that one kernel computes: a bound on the size of its code.
     pub max_nodes: u32,
+    /// The costs of ops.
+    pub costs: OpCosts,
     /// When kernels recompute a value instead of loading it.
     pub recompute: RecomputeLimits,
     /// When kernels that pass rows to each other become one kernel.
@@ -47,7 +50,59 @@ pub struct ReductionOrder {
     pub lanes: usize,
 }
 
-/// Limits on recomputation. Costs are for one element, and the cost of an addition is 1.
+/// The cost of an op for one element, by the class of cost in the op's definition ([`Cost`]). An op
+/// of class [`Cost::Free`] costs nothing, and all other costs are multiples of the cost of an f32
+/// addition in a vector of the processor. Fusion compares sums of costs with [`RecomputeLimits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpCosts {
+    /// A few instructions that compute.
+    pub arithmetic: u32,
+    /// A few instructions that convert or select bits.
+    pub movement: u32,
+    /// A bounds check of an index, or a load at an index.
+    pub lookup: u32,
+    /// A division or a square root.
+    pub division: u32,
+    /// The remainder of a division.
+    pub remainder: u32,
+    /// A transcendental function that a short polynomial approximates.
+    pub exponential: u32,
+    /// A transcendental function with a longer polynomial, or with a reduction of the argument.
+    pub transcendental: u32,
+    /// The root of a sum of squares.
+    pub hypotenuse: u32,
+    /// A random number of any distribution.
+    pub random: u32,
+    /// A special function.
+    pub special: u32,
+    /// A special function that sums a series.
+    pub series: u32,
+    /// A check that can fail.
+    pub checked: u32,
+}
+
+impl OpCosts {
+    /// The cost of a class.
+    pub fn of(&self, class: Cost) -> u32 {
+        match class {
+            Cost::Free => 0,
+            Cost::Arithmetic => self.arithmetic,
+            Cost::Move => self.movement,
+            Cost::Lookup => self.lookup,
+            Cost::Division => self.division,
+            Cost::Remainder => self.remainder,
+            Cost::Exponential => self.exponential,
+            Cost::Transcendental => self.transcendental,
+            Cost::Hypotenuse => self.hypotenuse,
+            Cost::Random => self.random,
+            Cost::Special => self.special,
+            Cost::Series => self.series,
+            Cost::Checked => self.checked,
+        }
+    }
+}
+
+/// Limits on recomputation, in the costs of [`OpCosts`] for one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecomputeLimits {
     /// The cost from which on an op is expensive: it is not recomputed for each element to which
@@ -69,13 +124,6 @@ pub struct RecomputeLimits {
     pub max_cost_of_uncached: u32,
     /// An operand with this many times fewer elements than the value is read from a cache.
     pub broadcast_ratio: usize,
-}
-
-impl RecomputeLimits {
-    /// True for the cost of an expensive op.
-    pub fn is_expensive(&self, cost: u32) -> bool {
-        cost >= self.expensive
-    }
 }
 
 /// Limits of row-wise fusion. A part of a kernel over rows is a map, a reduction or a GEMM.
@@ -134,6 +182,16 @@ pub struct HorizontalLimits {
 }
 
 impl Target {
+    /// The cost of an op for one element.
+    pub fn cost(&self, code: OpCode) -> u32 {
+        self.costs.of(code.def().cost)
+    }
+
+    /// True for an op that is not recomputed for each element to which its value is broadcast.
+    pub fn is_expensive(&self, code: OpCode) -> bool {
+        self.cost(code) >= self.recompute.expensive
+    }
+
     /// Processors with caches and vector registers: x86-64 and AArch64. The numbers were measured
     /// on x86-64 with AVX-512 and 2 MB of L2 cache for each core.
     pub const CPU: Target = Target {
@@ -141,8 +199,24 @@ impl Target {
         // 32 lanes are two independent accumulators of 16 f32 each. A block is read from L1.
         reduction: ReductionOrder { block: 512, lanes: 32 },
         max_nodes: 128,
+        costs: OpCosts {
+            arithmetic: 1,
+            movement: 1,
+            lookup: 2,
+            division: 2,
+            remainder: 2,
+            exponential: 16,
+            transcendental: 16,
+            hypotenuse: 16,
+            // Above every limit, so these are never recomputed. A check would run once per class
+            // instead of once per label.
+            random: 64,
+            special: 64,
+            series: 64,
+            checked: 64,
+        },
         recompute: RecomputeLimits {
-            // A transcendental function, in vector instructions.
+            // A transcendental function.
             expensive: 16,
             max_cost: 4,
             // One exponential (softmax) costs less than storing and loading the operand.
@@ -212,6 +286,34 @@ mod tests {
         assert!(matches!(refused, LowerError::Composite { op: "softmax", .. }), "{refused}");
         let of_cpu = graph.decomposed_for(&Target::CPU.decomposition).unwrap().unwrap();
         assert!(lower(&of_cpu, FusionOptions::ALL, &Target::CPU).is_ok());
+    }
+
+    #[test]
+    fn the_definition_of_an_op_gives_its_cost() {
+        use OpCode::*;
+        let costs =
+            |codes: &[OpCode]| codes.iter().map(|&c| Target::CPU.cost(c)).collect::<Vec<_>>();
+        assert_eq!(costs(&[Input, Iota, Reshape, Matmul, ReduceSum, Softmax, Scatter]), [0; 7]);
+        assert_eq!(costs(&[Add, Neg, Maximum, Eq, Cast, Bitcast, Where, Real]), [1; 8]);
+        assert_eq!(costs(&[Div, Sqrt, Fmod, Take, TakeAlongAxis, WrapIndex]), [2; 6]);
+        assert_eq!(costs(&[Exp, Tanh, Sin, Pow, Hypot]), [16; 5]);
+        assert_eq!(costs(&[RandomNormal, Philox, Erfc, Igamma, CheckLabel]), [64; 5]);
+    }
+
+    #[test]
+    fn costs_decide_what_is_recomputed() {
+        // Two reductions over different axes read the value.
+        let mut b = GraphBuilder::default();
+        let x = b.input(TensorSpec::new([100, 100], DType::F32));
+        let y = b.exp(x).unwrap();
+        let sums = [0, 1].map(|axis| b.sum(y, girih_ir::AxisSet::one(axis), false).unwrap());
+        let graph = b.finish(sums);
+        let options = FusionOptions { rows: false, horizontal: false, ..FusionOptions::ALL };
+        let kernels = |exponential| {
+            let costs = OpCosts { exponential, ..Target::CPU.costs };
+            lower(&graph, options, &Target { costs, ..Target::CPU }).unwrap().kernels.len()
+        };
+        assert_eq!((kernels(1), kernels(16)), (2, 3));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 mod access;
 
 use super::buffers::{Buffers, base};
-use super::cost;
 use super::map::{AffineMap, Axis, Dims, NoMap};
 use super::memo::{At, Memo};
 use super::plan::{self, Group, GroupRole, Plan, scattered};
@@ -362,7 +361,7 @@ impl<'b, 'a> Builder<'b, 'a> {
     /// Computes a node that is neither a view nor in memory.
     fn compute(&mut self, node: NodeId, at: At) -> Result<Val, Rebuild> {
         let n = self.graph.node(node);
-        let expensive = self.inputs.target.recompute.is_expensive(cost::of(n.op.code));
+        let expensive = self.inputs.target.is_expensive(n.op.code);
         if expensive && node != self.group.root && self.memo.of(node).next().is_some() {
             self.keep(node, Refusal::TwoViews);
             return Err(Rebuild::ValueMoved);

@@ -203,7 +203,7 @@ impl Plan {
         let uses = live_uses(graph);
         let mut recompute_costs: Vec<RecomputeCost> = Vec::with_capacity(graph.len());
         for id in graph.ids() {
-            let recompute = cost::recompute(graph, &target.recompute, id, &uses, &recompute_costs);
+            let recompute = cost::recompute(graph, target, id, &uses, &recompute_costs);
             recompute_costs.push(recompute);
         }
         let demands = vec![Demand::default(); graph.len()];
@@ -370,8 +370,7 @@ impl<'g> Planner<'g> {
         if demand.fused_into.iter().any(|h| groups[h as usize].nodes >= self.target.max_nodes) {
             return Err(Refusal::KernelSize);
         }
-        let limits = &self.target.recompute;
-        if demand.points > node.spec.numel() && limits.is_expensive(cost::of(node.op.code)) {
+        if demand.points > node.spec.numel() && self.target.is_expensive(node.op.code) {
             return Err(Refusal::Broadcast);
         }
         let recompute = self.recompute_costs[id.index()];
@@ -383,6 +382,7 @@ impl<'g> Planner<'g> {
             let core = groups[h as usize].core;
             core.is_some_and(|c| self.graph.node(c).op.class() == Class::Reduction)
         };
+        let limits = &self.target.recompute;
         let (cost, loads) = match demand.fused_into {
             FusedInto::None | FusedInto::One(_) => return Ok(()),
             FusedInto::Two(a, b) if demand.prologue && reduction(a) != reduction(b) => {

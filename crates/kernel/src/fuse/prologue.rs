@@ -8,10 +8,10 @@
 
 use super::build::Built;
 use super::rows::over_rows;
-use super::{Lowering, Refusal, Refused, cost};
+use super::{Lowering, Refusal, Refused};
 use crate::Target;
 use crate::ir::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Local, Program};
-use crate::target::{PrologueLimits, RecomputeLimits};
+use crate::target::PrologueLimits;
 use girih_ir::{Class, Graph, NodeId};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -197,7 +197,7 @@ impl Names {
             return Err(Refusal::OperandShared);
         }
         let once = of.numel <= target.prologue.max_packed_once;
-        match once || is_cheap(&target.recompute, &program.kernels[maker].body) {
+        match once || is_cheap(target, &program.kernels[maker].body) {
             true => Ok(()),
             false => Err(Refusal::OperandSize),
         }
@@ -205,9 +205,9 @@ impl Names {
 }
 
 /// True if it may be recomputed for other parts of the GEMM.
-fn is_cheap(limits: &RecomputeLimits, body: &Block) -> bool {
+fn is_cheap(target: &Target, body: &Block) -> bool {
     body.insts.iter().all(|inst| match inst {
-        Inst::Op { code, .. } => !limits.is_expensive(cost::of(*code)),
+        Inst::Op { code, .. } => !target.is_expensive(*code),
         Inst::Random { .. } => false,
         _ => true,
     })

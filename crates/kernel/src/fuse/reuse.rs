@@ -1,11 +1,10 @@
 //! Reuse of intermediates: if a reduction of a group over rows computes an expensive value that a
 //! later part computes too, such as the exponentials of a softmax, the reduction stores the value.
 
-use super::cost;
+use crate::Target;
 use crate::ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
 };
-use crate::target::RecomputeLimits;
 use girih_ir::{DType, Literal, OpCode};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -54,22 +53,17 @@ impl ValueKeys {
 }
 
 /// Stores the values that later parts would compute too.
-pub(super) fn reuse(limits: &RecomputeLimits, program: &mut Program, parts: &mut [Kernel]) {
+pub(super) fn reuse(target: &Target, program: &mut Program, parts: &mut [Kernel]) {
     for first in 0..parts.len() {
         for second in first + 1..parts.len() {
             let (head, tail) = parts.split_at_mut(second);
-            reuse_in(limits, program, &mut head[first], &mut tail[0]);
+            reuse_in(target, program, &mut head[first], &mut tail[0]);
         }
     }
 }
 
 /// Replaces the expensive values of a map that a reduction over the same space computes too.
-fn reuse_in(
-    limits: &RecomputeLimits,
-    program: &mut Program,
-    reduction: &mut Kernel,
-    map: &mut Kernel,
-) {
+fn reuse_in(target: &Target, program: &mut Program, reduction: &mut Kernel, map: &mut Kernel) {
     let same = reduction.extents == map.extents && map.core == Core::Map;
     let Core::Reduce { prologue, .. } = &reduction.core else { return };
     if !same {
@@ -79,7 +73,7 @@ fn reuse_in(
     let known = keys.number(reduction, prologue);
     let found = keys.number(map, &map.body);
     let twin = |v: usize| known.iter().position(|k| *k == found[v]);
-    let heavy = expensive(limits, &map.body);
+    let heavy = expensive(target, &map.body);
     let outermost = |v: usize| {
         let users = map.body.insts.iter().enumerate().filter(|(_, i)| uses(i, v));
         users.map(|(u, _)| u).any(|u| twin(u).is_none())
@@ -98,12 +92,12 @@ fn reuse_in(
 }
 
 /// By value: true if it depends on an expensive op.
-fn expensive(limits: &RecomputeLimits, block: &Block) -> Vec<bool> {
+fn expensive(target: &Target, block: &Block) -> Vec<bool> {
     let mut heavy: Vec<bool> = Vec::with_capacity(block.insts.len());
     for inst in &block.insts {
         heavy.push(match inst {
             Inst::Op { code, args, .. } => {
-                limits.is_expensive(cost::of(*code)) || args.iter().any(|a| heavy[a.0 as usize])
+                target.is_expensive(*code) || args.iter().any(|a| heavy[a.0 as usize])
             }
             _ => false,
         });

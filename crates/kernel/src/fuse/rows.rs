@@ -468,7 +468,7 @@ fn fuse_parts(
     let parts = group.parts.into_iter().map(|part| (part.kernel, part.nodes));
     let (mut parts, nodes): (Vec<Kernel>, Vec<Vec<NodeId>>) = parts.unzip();
     if lowering.options.reuse {
-        reuse(&lowering.target.recompute, program, &mut parts);
+        reuse(lowering.target, program, &mut parts);
     }
     let mut locals: Vec<Local> = Vec::new();
     for buffer in parts.iter().flat_map(Kernel::writes) {

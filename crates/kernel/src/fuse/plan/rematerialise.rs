@@ -2,7 +2,6 @@
 //! forward and the backward half of a training step do.
 
 use super::{Demand, FusedInto, Planner};
-use crate::fuse::cost;
 use girih_ir::{Class, Node, NodeId};
 use smallvec::SmallVec;
 
@@ -44,7 +43,7 @@ impl Planner<'_> {
     /// not read anyway.
     fn add_work(&self, id: NodeId, work: &mut Work) -> bool {
         let node = self.graph.node(id);
-        work.cost += cost::of(node.op.code);
+        work.cost += self.target.cost(node.op.code);
         work.seen.push(id);
         node.op.class() == Class::Elementwise
             && work.cost <= self.target.recompute.max_cost_of_uncached
