@@ -5,6 +5,7 @@
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Binary, Hypot, Map1, Map2, Unary, choose, slice, slice_mut};
 use girih_ir::complex::{self, ComplexPart};
+use girih_ir::ops::Cost;
 use girih_ir::{DType, OpCode};
 use num_complex::{Complex, Complex64};
 use std::marker::PhantomData;
@@ -223,14 +224,18 @@ pub(super) fn cast(from: DType, to: DType) -> BlockFn {
     }
 }
 
-/// Rough time of one element, in picoseconds.
-pub(super) fn cost_ps(code: OpCode, dtype: DType) -> usize {
-    use OpCode::*;
-    match code {
-        Neg | Conj | Real | Imag | Add | Sub | Mul | Eq | Ne | Where | Cast => 20 * dtype.size(),
-        Abs if dtype == DType::C64 => 500,
-        Div | Abs => 4000,
-        Pow => 60_000,
-        _ => 30_000,
+/// Rough time of one element on one core, in picoseconds.
+pub(super) fn cost_ps(cost: Cost, dtype: DType) -> usize {
+    match cost {
+        Cost::Free | Cost::Arithmetic | Cost::Move | Cost::Lookup | Cost::Checked => {
+            20 * dtype.size()
+        }
+        Cost::Hypotenuse if dtype == DType::C64 => 500,
+        Cost::Division | Cost::Hypotenuse => 4000,
+        Cost::Exponential | Cost::Transcendental => 30_000,
+        Cost::Special => 60_000,
+        Cost::Remainder | Cost::Random | Cost::Series => {
+            unreachable!("no op of this cost takes complex numbers")
+        }
     }
 }

@@ -564,10 +564,8 @@ pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
 pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
     let bytes = compute(dtype).size();
     let wide = dtype == DType::F64;
-    if dtype.is_complex() {
-        return super::complex::cost_ps(code, dtype);
-    }
-    match code.def().cost {
+    match code.def().cost_on(dtype) {
+        cost if dtype.is_complex() => super::complex::cost_ps(cost, dtype),
         Cost::Free | Cost::Arithmetic | Cost::Move | Cost::Lookup | Cost::Checked => 10 * bytes,
         Cost::Division => 50 * bytes,
         Cost::Remainder if dtype.is_float() => 8000,

@@ -256,3 +256,21 @@ fn gemms_and_scalars() {
         }
     }
 }
+
+#[test]
+fn the_definition_of_an_op_gives_its_cost() {
+    use OpCode::*;
+    let costs = |dtype, codes: &[OpCode]| -> Vec<usize> {
+        codes.iter().map(|&code| crate::ops::cost_ps(code, dtype)).collect()
+    };
+    let functions = [
+        Sign, Sqrt, Rsqrt, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sin, Cos, Tan, Asin, Acos,
+        Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
+    ];
+    for (dtype, arithmetic, abs) in [(DType::C64, 160, 500), (DType::C128, 320, 4000)] {
+        let few = [Neg, Conj, Real, Imag, Add, Sub, Mul, Eq, Ne, Where];
+        assert_eq!(costs(dtype, &few), [arithmetic; 10]);
+        assert_eq!(costs(dtype, &[Abs, Div, Pow]), [abs, 4000, 60_000]);
+        assert_eq!(costs(dtype, &functions), [30_000; 22]);
+    }
+}

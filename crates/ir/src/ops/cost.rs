@@ -1,6 +1,6 @@
 //! Classes of cost. A target or an executor maps each class to a number of its own.
 
-/// The work of an op for one element of its result, for real numbers.
+/// The work of an op for one element of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cost {
     /// No instruction: a view, a value in memory, or an op that is the core of a kernel or a
@@ -19,13 +19,14 @@ pub enum Cost {
     /// A transcendental function that a short polynomial approximates.
     Exponential,
     /// A transcendental function with a longer polynomial, or with a reduction of the argument. For
-    /// integers, a loop of multiplications.
+    /// integers, a loop of multiplications. For complex numbers, any elementary function.
     Transcendental,
     /// The root of a sum of squares, computed in a wider dtype. The widest dtype needs scaling.
     Hypotenuse,
     /// Ten rounds of integer multiplications, and the transcendental function of a distribution.
     Random,
-    /// A special function: several polynomials, chosen by the range of the argument.
+    /// A special function: several polynomials, chosen by the range of the argument. For complex
+    /// numbers, a power: a logarithm and an exponential.
     Special,
     /// A special function that sums a series.
     Series,

@@ -106,6 +106,8 @@ pub struct OpDef {
     pub arity: (usize, usize),
     /// The work for one element, by which fusion decides what to recompute.
     pub cost: Cost,
+    /// The work for one element on complex operands; `None` if its class is the same.
+    pub complex_cost: Option<Cost>,
     /// True if exchanging the two operands changes no bit of the result.
     pub commutative: bool,
     /// True if IEEE 754 or integer arithmetic determines every bit of the result, so that constant
@@ -227,6 +229,7 @@ impl OpDef {
         class: Class::Leaf,
         arity: (0, 0),
         cost: Cost::Free,
+        complex_cost: None,
         commutative: false,
         exact: false,
         exact_on_halves: false,
@@ -247,6 +250,11 @@ impl OpDef {
         category: None,
         precision: Precision::Operands,
     };
+
+    /// The work for one element on operands of a dtype.
+    pub fn cost_on(&self, dtype: DType) -> Cost {
+        self.complex_cost.filter(|_| dtype.is_complex()).unwrap_or(self.cost)
+    }
 
     /// How `vmap` batches the op.
     pub fn batching(&self) -> Batching {

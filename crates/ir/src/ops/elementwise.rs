@@ -52,6 +52,15 @@ const fn transcendental(
     costs(Cost::Transcendental, unary(name, doc, infer))
 }
 
+/// A square root, which processors have an instruction for, but not on complex numbers.
+const fn square_root(
+    name: &'static str,
+    doc: &'static str,
+    infer: fn(OpCall<'_>) -> Result<TensorSpec>,
+) -> OpDef {
+    costs_on_complex(Cost::Transcendental, costs(Cost::Division, unary(name, doc, infer)))
+}
+
 /// A special function of one operand.
 const fn special(
     name: &'static str,
@@ -96,6 +105,11 @@ const fn costs(cost: Cost, def: OpDef) -> OpDef {
     OpDef { cost, ..def }
 }
 
+/// The same op with another cost on complex operands.
+const fn costs_on_complex(cost: Cost, def: OpDef) -> OpDef {
+    OpDef { complex_cost: Some(cost), ..def }
+}
+
 /// `-x`; wraps for unsigned integers.
 pub static NEG: OpDef = linear(
     Linearity::All,
@@ -104,11 +118,16 @@ pub static NEG: OpDef = linear(
 /// `|x|`, real for complex numbers.
 pub static ABS: OpDef = exact_on_halves(with_rule(
     vjp::abs,
-    unary("abs", "The absolute value of each element.", magnitude),
+    costs_on_complex(
+        Cost::Hypotenuse,
+        unary("abs", "The absolute value of each element.", magnitude),
+    ),
 ));
 /// -1, 0 or 1, NaN for NaN; `z / |z|` for complex numbers.
-pub static SIGN: OpDef =
-    exact_on_halves(with_rule(vjp::sign, unary("sign", "The sign of each element.", numeric)));
+pub static SIGN: OpDef = exact_on_halves(with_rule(
+    vjp::sign,
+    costs_on_complex(Cost::Transcendental, unary("sign", "The sign of each element.", numeric)),
+));
 /// Real part of complex numbers.
 pub static REAL: OpDef = linear(
     Linearity::All,
@@ -178,10 +197,7 @@ pub static LOG10: OpDef = full(within(
 pub static SQRT: OpDef = within(
     0.3,
     1.4,
-    exact(with_rule(
-        vjp::sqrt,
-        costs(Cost::Division, unary("sqrt", "The square root of each element.", inexact)),
-    )),
+    exact(with_rule(vjp::sqrt, square_root("sqrt", "The square root of each element.", inexact))),
 );
 /// `1 / sqrt(x)`.
 pub static RSQRT: OpDef = full(within(
@@ -189,7 +205,7 @@ pub static RSQRT: OpDef = full(within(
     1.4,
     with_rule(
         vjp::rsqrt,
-        costs(Cost::Division, unary("rsqrt", "One over the square root of each element.", inexact)),
+        square_root("rsqrt", "One over the square root of each element.", inexact),
     ),
 ));
 /// Sine of radians.
@@ -400,9 +416,12 @@ pub static FMOD: OpDef = with_rule(
 /// Power. Integers wrap; a negative integer exponent gives 0 except for bases 1 and -1.
 pub static POW: OpDef = full(with_rule(
     vjp::pow,
-    costs(
-        Cost::Transcendental,
-        binary("pow", "One tensor to the power of another.", broadcast_numeric),
+    costs_on_complex(
+        Cost::Special,
+        costs(
+            Cost::Transcendental,
+            binary("pow", "One tensor to the power of another.", broadcast_numeric),
+        ),
     ),
 ));
 /// Maximum of two elements, NaN if either is NaN.
