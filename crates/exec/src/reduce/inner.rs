@@ -1,0 +1,164 @@
+//! The inner order: the reduced dimensions vary fastest. A row is folded block by block, or several
+//! short rows at a time.
+
+use super::{PreparedReduce, Work};
+use crate::code::Reg;
+use crate::fold::{ArgFold, ArgState, Cascade, Fold};
+use crate::{BLOCK, ExecError};
+use std::ops::Range;
+
+impl PreparedReduce {
+    /// # Safety
+    /// As [`PreparedReduce::reduce`].
+    pub(super) unsafe fn inner(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        range: Range<usize>,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let null = std::ptr::null();
+        if self.reduced <= BLOCK {
+            // SAFETY: the caller's promise; such rows are never split.
+            return unsafe { self.inner_short(fold, work, (start, n), out) };
+        }
+        // SAFETY: the points and the range lie in the space, a block's worth at a time.
+        unsafe {
+            if let (Some(total), true) = (self.prologue.total, self.whole_blocks()) {
+                return self.inner_blocks((fold, total), work, (start, n), range, out);
+            }
+            let bytes = self.level_bytes();
+            for i in 0..n {
+                let row = (start + i) * self.reduced;
+                let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
+                for r in range.clone().step_by(BLOCK) {
+                    let len = BLOCK.min(range.end - r);
+                    work.prologue.run(row + r, len)?;
+                    if let Some(total) = self.prologue.total {
+                        cascade.push(work.prologue.reg(total));
+                        continue;
+                    }
+                    let x = work.prologue.reg(self.value);
+                    (fold.rows)(work.lanes, x, len as *const u8, null, 1);
+                    cascade.push(work.lanes);
+                }
+                let total = cascade.finish();
+                std::ptr::copy_nonoverlapping(total, out.add(i * self.size), self.size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reduces rows of at most a block, several per run; there is room for a block of results.
+    ///
+    /// # Safety
+    /// As [`PreparedReduce::reduce`], of the whole range.
+    unsafe fn inner_short(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        (start, n): (usize, usize),
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let (total, any) = (self.prologue.total, self.prologue.block > BLOCK);
+        let group = if total.is_some() && any { BLOCK } else { BLOCK / self.reduced };
+        for i in (0..n).step_by(group) {
+            let rows = group.min(n - i);
+            // SAFETY: the points lie in the space, and so do their rows.
+            unsafe {
+                let out = out.add(i * self.size);
+                work.prologue.run((start + i) * self.reduced, rows * self.reduced)?;
+                if let Some(total) = total {
+                    let x = work.prologue.reg(total);
+                    std::ptr::copy_nonoverlapping(x, out, rows * self.size);
+                    continue;
+                }
+                let (x, len) = (work.prologue.reg(self.value), self.reduced as *const u8);
+                (fold.rows)(out, x, len, std::ptr::null(), rows);
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a run of the prologue may have several whole blocks; it then gives the result of
+    /// each block.
+    fn whole_blocks(&self) -> bool {
+        self.prologue.block > BLOCK && self.reduced.is_multiple_of(BLOCK)
+    }
+
+    /// Reduces rows of whole blocks, as many blocks at a time as there is room for results: those
+    /// of several rows, or a power of two of blocks.
+    ///
+    /// # Safety
+    /// As [`PreparedReduce::reduce`]; `total` holds the results of blocks.
+    unsafe fn inner_blocks(
+        &self,
+        (fold, total): (&Fold, Reg),
+        work: &Work<'_>,
+        (start, n): (usize, usize),
+        range: Range<usize>,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        let (null, size) = (std::ptr::null(), self.size);
+        let blocks = range.len() / BLOCK;
+        // Parts of consecutive rows are not contiguous.
+        let at_once = if range.len() == self.reduced { (BLOCK / blocks).max(1) } else { 1 };
+        for i in (0..n).step_by(at_once) {
+            let (rows, row) = (at_once.min(n - i), (start + i) * self.reduced);
+            // SAFETY: the points lie in the space, and so does the range; a register has room for a
+            // block of results.
+            unsafe {
+                let x = work.prologue.reg(total);
+                if blocks <= BLOCK {
+                    work.prologue.run(row + range.start, rows * range.len())?;
+                    (fold.blocks)(out.add(i * size), x, blocks as *const u8, null, rows);
+                    continue;
+                }
+                let bytes = self.level_bytes();
+                let mut cascade = Cascade::new(work.levels, bytes, size, 1, fold.combine);
+                for r in range.clone().step_by(BLOCK * BLOCK) {
+                    let len = (BLOCK * BLOCK).min(range.end - r);
+                    work.prologue.run(row + r, len)?;
+                    (fold.blocks)(work.lanes, x, (len / BLOCK) as *const u8, null, 1);
+                    cascade.push(work.lanes);
+                }
+                std::ptr::copy_nonoverlapping(cascade.finish(), out.add(i * size), size);
+            }
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`PreparedReduce::reduce`], of the whole range.
+    pub(super) unsafe fn arg_inner(
+        &self,
+        arg: &ArgFold,
+        work: &Work<'_>,
+        start: usize,
+        n: usize,
+        out: *mut i64,
+    ) -> Result<(), ExecError> {
+        let group = (BLOCK / self.reduced).max(1);
+        // SAFETY: the points lie in the space, at most a block at a time.
+        unsafe {
+            for i in (0..n).step_by(group) {
+                let rows = group.min(n - i);
+                let mut states = [ArgState::START; BLOCK];
+                for r in (0..self.reduced).step_by(BLOCK) {
+                    let len = BLOCK.min(self.reduced - r);
+                    work.prologue.run((start + i) * self.reduced + r, rows * len)?;
+                    let x = work.prologue.reg(self.value);
+                    for (row, state) in states[..rows].iter_mut().enumerate() {
+                        (arg.scan)(state, x.add(row * len * self.size), r as i64, len);
+                    }
+                }
+                for (row, state) in states[..rows].iter().enumerate() {
+                    *out.add(i + row) = state.index;
+                }
+            }
+        }
+        Ok(())
+    }
+}
