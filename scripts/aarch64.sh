@@ -15,7 +15,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 TARGET=aarch64-unknown-linux-gnu
-CRATES="-p girih-linalg -p girih-ir -p girih-kernel -p girih-exec -p girih-cpu"
+CRATES="-p girih-linalg -p girih-ir -p girih-reference -p girih-kernel -p girih-exec -p girih-cpu"
 
 fail() {
     echo "aarch64: $1" >&2

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates between a graph and its kernels.
-const SOURCES: [&str; 7] = ["linalg", "ir", "opt", "kernel", "exec", "runtime", "cpu"];
+const SOURCES: [&str; 8] = ["linalg", "ir", "reference", "opt", "kernel", "exec", "runtime", "cpu"];
 
 fn main() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -2,8 +2,7 @@
 
 use crate::Random;
 use crate::rig::{Rig, Subject};
-use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, OpCode, TensorSpec};
+use girih_ir::{Array, DType, Graph, GraphBuilder, OpCode, TensorSpec};
 use girih_mock::{Fault, Faulty};
 use girih_runtime::{
     Argument, ArgumentSpec, Capture, Captured, CompileOptions, Error, Replay, Result, Stream,

@@ -2,8 +2,7 @@
 
 use crate::rig::{Bound, Rig, Subject};
 use crate::{Random, random_program};
-use girih_ir::Graph;
-use girih_ir::reference::Array;
+use girih_ir::{Array, Graph};
 use girih_mock::{Checksummed, Fault, Faulty};
 use girih_runtime::{CompileOptions, Completion, Device, Error, Policy, Result, Scheduler, Stream};
 use std::sync::Arc;

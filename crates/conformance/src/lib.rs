@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each check creates its own devices, so checks can run concurrently. Results are compared with
-//! the reference evaluator of `girih-ir`, which shares no code with any device.
+//! the reference evaluator (`girih-reference`), which shares no code with any device.
 
 pub mod captures;
 pub mod faults;

@@ -3,8 +3,7 @@
 use crate::rig::{Rig, Subject};
 use crate::{Random, random_program};
 use girih_ir::dim::Dim;
-use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
+use girih_ir::{Array, DType, Graph, GraphBuilder, OpCode, Shape, TensorSpec};
 use girih_mock::{Hooks, Wrapped};
 use girih_runtime::{
     Argument, Binary, Buffer, CompileOptions, Device, Error, LoadedProgram, Replay, Result,

@@ -1,8 +1,7 @@
 //! Random numbers and random programs from seeds.
 
-use girih_ir::reference::Array;
 use girih_ir::testing::Rng;
-use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
+use girih_ir::{Array, AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 
 /// A generator of random numbers and random arrays.
 pub struct Random(Rng);

@@ -1,7 +1,7 @@
 //! The device under test, and helpers to run graphs on it.
 
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{DType, Graph, TensorSpec};
+use girih_ir::{Array, DType, Graph, TensorSpec};
+use girih_reference::evaluate;
 use girih_runtime::{
     Argument, ArgumentBlock, Backend, CompileOptions, Completion, Device, Error, PlanExecutor,
     Result, RunControl, Scheduler, Stream, Value, Values,

@@ -2,8 +2,7 @@
 
 use crate::Random;
 use crate::rig::{Rig, Subject, no_control};
-use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_ir::{Array, DType, Graph, GraphBuilder, TensorSpec};
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     ArgumentBlock, CompileOptions, Completion, Error, ExecutionPlan, HostBytes, HostStep,

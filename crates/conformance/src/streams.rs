@@ -2,8 +2,7 @@
 
 use crate::rig::{Bound, Rig, Subject};
 use crate::{Random, random_program};
-use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_ir::{Array, DType, Graph, GraphBuilder, TensorSpec};
 use girih_runtime::{
     Argument, CompileOptions, Completion, Error, Event, Policy, RunControl, Scheduler, Stream,
     Value, Values,

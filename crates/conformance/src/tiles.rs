@@ -3,12 +3,12 @@
 use crate::rig::{Rig, Subject};
 use crate::{Random, random_program};
 use girih_ir::ops::Sample;
-use girih_ir::reference::{Array, evaluate};
 use girih_ir::{
-    AxisSet, Class, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole,
+    Array, AxisSet, Class, DType, Graph, GraphBuilder, NodeId, OpCode, ProgramFactors, ProgramRole,
     TensorSpec,
 };
 use girih_mock::{Hooks, Wrapped};
+use girih_reference::evaluate;
 use girih_runtime::{
     Argument, CompileOptions, Device, Error, KernelPlan, KernelRun, LaunchPath, Remainder, Replay,
     Result, RunControl, StridedCopy, Strides, TileArgument, TileOptions, TileResult, TileSource,

@@ -3,8 +3,8 @@
 
 use girih_conformance::random_program;
 use girih_ir::pfgb::{self, File};
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{Graph, NodeId};
+use girih_ir::{Array, Graph, NodeId};
+use girih_reference::evaluate;
 
 #[test]
 fn random_programs_compute_the_same_after_a_round_trip() {

@@ -2,8 +2,8 @@
 //! reference evaluator interprets its programs. It passes the suite, so all of Girih works on it.
 
 use girih_conformance::{Subject, suite};
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{Graph, OpCode, TensorSpec};
+use girih_ir::{Array, Graph, OpCode, TensorSpec};
+use girih_reference::evaluate;
 use girih_runtime::plan::PlannedBuffer;
 use girih_runtime::{
     AddressMap, Allocator, ArgumentSpec, Backend, Binary, Buffer, CompileOptions, Device,

@@ -2,7 +2,7 @@
 
 use crate::pool::Pool;
 use girih_exec::{ExecError, Scratch};
-use girih_ir::linalg::Team;
+use girih_linalg::Team;
 use std::sync::{Mutex, PoisonError};
 
 /// A pool's threads, for the work of one chunk on a large matrix.

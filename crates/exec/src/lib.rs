@@ -52,9 +52,9 @@ pub use points::{Lines, Points};
 pub use program::run_program;
 
 use crate::tuning::tuning;
-use girih_ir::linalg::{Alone, Team};
 use girih_kernel::place::copied;
 use girih_kernel::{BufferId, Core, Kernel};
+use girih_linalg::{Alone, Team};
 use short::Short;
 use thiserror::Error;
 

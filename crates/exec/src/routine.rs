@@ -2,10 +2,10 @@
 
 use super::{Bindings, ExecError, chunk_ps};
 use crate::library::{self, Args, Data, DataMut};
-use girih_ir::linalg::Team;
 use girih_ir::ops::host::{HostCall, HostView, HostViewMut};
 use girih_ir::{DType, TensorSpec};
 use girih_kernel::{Item, Kernel, Routine};
+use girih_linalg::Team;
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 

@@ -10,8 +10,7 @@ mod short;
 
 use super::*;
 use girih_ir::ops::ScatterMode;
-use girih_ir::reference::Element;
-use girih_ir::{DType, Literal, OpCode};
+use girih_ir::{DType, Element, Literal, OpCode};
 use girih_kernel::ir::*;
 use interpreter::interpret;
 use smallvec::SmallVec;

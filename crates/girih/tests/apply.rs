@@ -1,8 +1,7 @@
 //! Tests of ops recorded by name: every op of the registry from its attributes, and invalid calls.
 
 use girih::ir::ops::Class;
-use girih::ir::reference::Array;
-use girih::ir::{Graph, OpCode};
+use girih::ir::{Array, Graph, OpCode};
 use girih::{Attribute, DType, Error, Program, Tensor, apply};
 
 fn tensor(array: &Array) -> Tensor {

@@ -2,8 +2,8 @@
 //! compared with the reference evaluator on the recorded graph.
 
 use girih::{DType, Element, Tensor, eval, graph_of};
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{Literal, OpCode};
+use girih_ir::{Array, Literal, OpCode};
+use girih_reference::evaluate;
 use proptest::prelude::*;
 
 /// The construction of a node from earlier ones: an op, two operands and a number.

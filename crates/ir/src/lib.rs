@@ -1,18 +1,22 @@
 //! Girih's graph layer: values ([`TensorSpec`]), ops ([`Op`], each defined once in [`ops`]), and
 //! closed [`Graph`]s of ops with their canonical encoding, verifier and text form.
 //!
-//! This crate does not depend on memory, devices, kernels or front ends, and a graph never holds
-//! data. Only the [`mod@reference`] evaluator computes: it defines the meaning of the ops, with
-//! [`complex`], [`special`], [`random`] and [`linalg`], which the executors use as well.
+//! This crate depends on no other crate of Girih but the locks of `girih_sync`: it does not know
+//! memory, devices, kernels or front ends, and a graph never holds data. [`scalar`] defines the
+//! meaning of the elementwise ops on one element, with [`complex`], [`special`] and [`random`], which
+//! the executors use as well; the reference evaluator (`girih-reference`) defines the meaning of
+//! graphs.
 #![forbid(unsafe_code)]
 
 pub mod agreement;
+pub mod array;
 pub mod builder;
 pub mod canonical;
 pub mod complex;
 pub mod dim;
 pub mod dot;
 pub mod dtype;
+mod element;
 pub mod error;
 pub mod factors;
 pub mod graph;
@@ -20,12 +24,11 @@ pub mod hints;
 pub mod html;
 pub mod index_map;
 mod key;
-pub mod linalg;
 pub mod ops;
 pub mod pfgb;
 pub mod random;
-pub mod reference;
 mod rewrite;
+pub mod scalar;
 pub mod shape;
 mod source;
 pub mod special;
@@ -33,10 +36,12 @@ pub mod svg;
 pub mod testing;
 pub mod text;
 
+pub use array::Array;
 pub use builder::GraphBuilder;
 pub use canonical::Canonical;
 pub use dim::Dim;
 pub use dtype::{DType, Literal};
+pub use element::Element;
 pub use error::{Error, Result};
 pub use factors::{Factors, ProgramFactors, ProgramRole};
 pub use graph::{Graph, Node, NodeId};

@@ -6,7 +6,7 @@ mod floats;
 pub use floats::graph_of_floats;
 
 use crate::ops::{Attrs, Class};
-use crate::{DType, Graph, Node, NodeId, Op, OpCode, Shape, TensorSpec};
+use crate::{Array, DType, Graph, Node, NodeId, Op, OpCode, Shape, TensorSpec};
 use smallvec::SmallVec;
 
 /// A small pseudorandom generator (splitmix64), sufficient for tests.
@@ -53,7 +53,7 @@ fn leaf(rng: &mut Rng, code: OpCode) -> Option<Node> {
 fn push_sample(graph: &mut Graph, code: OpCode, rng: &mut Rng) -> Option<NodeId> {
     let samples = code.samples();
     let sample = samples.get(rng.below(samples.len()))?;
-    let operand = |x: &crate::reference::Array| graph.leaf(OpCode::Input.into(), x.spec().clone());
+    let operand = |x: &Array| graph.leaf(OpCode::Input.into(), x.spec().clone());
     let inputs: SmallVec<[NodeId; 3]> = sample.inputs.iter().map(operand).collect();
     graph.push(sample.op.clone(), &inputs).ok()
 }

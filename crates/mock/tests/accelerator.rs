@@ -2,8 +2,7 @@
 
 use girih_conformance::{Random, Rig, Subject, random_program};
 use girih_cpu::{HostBackend, HostDevice};
-use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_ir::{Array, DType, Graph, GraphBuilder, TensorSpec};
 use girih_mock::{
     Engine, Fault, Faulty, LaunchTime, MockAccelerator, MockBackend, MockConfig, Pace, Slot,
 };

@@ -3,8 +3,7 @@
 
 use girih_conformance::{Random, Subject};
 use girih_cpu::{HostBackend, HostDevice};
-use girih_ir::reference::Array;
-use girih_ir::{DType, Graph, GraphBuilder, TensorSpec};
+use girih_ir::{Array, DType, Graph, GraphBuilder, TensorSpec};
 use girih_mock::{MockAccelerator, MockBackend, MockConfig};
 use girih_runtime::trace::{Recording, SpanKind};
 use girih_runtime::{CompileOptions, TileArgument, TileOptions, TileResult};

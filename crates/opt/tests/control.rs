@@ -5,10 +5,10 @@ mod common;
 use common::{check, f32s, input, splat};
 use girih_ir::ops::AxisSet;
 use girih_ir::ops::control::Control;
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result};
+use girih_ir::{Array, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result};
 use girih_opt::passes::{Branch, Prune};
 use girih_opt::{OptOptions, Pass, PassManager, optimize};
+use girih_reference::evaluate;
 use std::sync::Arc;
 
 /// A region of f32[2] operands.

@@ -4,15 +4,15 @@ mod common;
 
 use common::{check, f32s, input, splat};
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
-use girih_ir::reference::{Array, evaluate};
 use girih_ir::{
-    DType, DecompositionTarget, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result,
+    Array, DType, DecompositionTarget, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result,
     TensorSpec,
 };
 use girih_opt::passes::{
     Cse, DeadCode, Decompose, Fold, Isolate, LogSoftmax, MatmulChain, Simplify,
 };
 use girih_opt::{OptOptions, Pass, PassFlag, PassManager, optimize};
+use girih_reference::evaluate;
 
 #[test]
 fn dead_code_goes_and_arguments_stay_in_order() {

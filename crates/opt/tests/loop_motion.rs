@@ -2,10 +2,12 @@
 //! Values are integers where matmuls move, since integer sums do not depend on the order.
 
 use girih_ir::ops::control::Control;
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec};
+use girih_ir::{
+    Array, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec,
+};
 use girih_opt::passes::LoopMotion;
 use girih_opt::{OptOptions, Pass, PassFlag, optimize};
+use girih_reference::evaluate;
 use proptest::prelude::*;
 use std::sync::Arc;
 

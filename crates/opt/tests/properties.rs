@@ -2,9 +2,9 @@
 //! programs give the same bits.
 
 use girih_ir::ops::{Attrs, AxisSet, PadDim, ScatterMode, SliceDim};
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{Class, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Array, Class, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
 use girih_opt::{Law, OptOptions, PassFlag, optimize};
+use girih_reference::evaluate;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::Arc;

@@ -2,14 +2,14 @@
 //! are well-formed.
 
 use girih_ir::ops::Sample;
-use girih_ir::reference::evaluate;
-use girih_ir::{GraphBuilder, OpCode};
+use girih_ir::{Array, GraphBuilder, OpCode};
 use girih_opt::{OptOptions, optimize};
+use girih_reference::evaluate;
 
 #[track_caller]
 fn check(sample: &Sample) {
     let mut b = GraphBuilder::default();
-    let operand = |x: &girih_ir::reference::Array| b.input(x.spec().clone());
+    let operand = |x: &Array| b.input(x.spec().clone());
     let inputs: Vec<_> = sample.inputs.iter().map(operand).collect();
     let y = b.emit(sample.op.clone(), &inputs).unwrap();
     let graph = b.finish([y]);

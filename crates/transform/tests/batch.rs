@@ -9,8 +9,10 @@ use girih_ir::ops::host::{
     CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut,
 };
 use girih_ir::ops::{Class, Sample};
-use girih_ir::reference::{Array, Element, evaluate};
-use girih_ir::{DType, Dim, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{
+    Array, DType, Dim, Element, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec,
+};
+use girih_reference::evaluate;
 use girih_transform::{BatchAxis, gradients, jvp, vmap};
 use std::sync::Arc;
 use support::{has_forward, program};

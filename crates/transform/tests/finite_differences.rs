@@ -6,8 +6,8 @@
 
 mod support;
 
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode};
+use girih_ir::{Array, AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode};
+use girih_reference::evaluate;
 use girih_transform::{Error, gradients};
 use support::{has_reverse, in_reals, numeric, program, samples};
 

@@ -5,8 +5,8 @@ mod support;
 
 use girih_ir::ops::host::{CustomOp, HostBatching, HostCall, HostFailure, HostView, HostViewMut};
 use girih_ir::ops::{Cotangents, Op, Vjp};
-use girih_ir::reference::{Array, Element, evaluate};
-use girih_ir::{DType, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
+use girih_ir::{Array, DType, Element, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
+use girih_reference::evaluate;
 use girih_transform::{gradients, jvp};
 use num_complex::Complex64;
 use std::sync::Arc;

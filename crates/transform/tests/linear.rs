@@ -3,8 +3,8 @@
 
 mod support;
 
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{DType, GraphBuilder, NodeId, OpCode, TensorSpec};
+use girih_ir::{Array, DType, GraphBuilder, NodeId, OpCode, TensorSpec};
+use girih_reference::evaluate;
 use girih_transform::check_linear;
 use std::collections::BTreeMap;
 use support::{program, samples};

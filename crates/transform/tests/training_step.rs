@@ -1,9 +1,9 @@
 //! Gradients and optimisation together: a training step computes its forward program once, and
 //! optimisation preserves its numbers.
 
-use girih_ir::reference::{Array, evaluate};
-use girih_ir::{AxisSet, DType, Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Array, AxisSet, DType, Graph, GraphBuilder, NodeId, Op, OpCode, TensorSpec};
 use girih_opt::{OptOptions, optimize};
+use girih_reference::evaluate;
 use girih_transform::gradients;
 
 const BATCH: usize = 3;

@@ -8,11 +8,11 @@ mod stream;
 
 use crate::compiler::HostCompiler;
 use girih_exec::{Bindings, Isa, Prepared, Scratch};
-use girih_ir::linalg::Alone;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
 };
+use girih_linalg::Alone;
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use std::cell::Cell;

@@ -1,9 +1,10 @@
-//! Routines on matrices: the functions of [`girih_ir::linalg`] on one item of a batch.
+//! Routines on matrices: the functions of [`girih_reference::matrix`] on one item of a batch.
 
 use super::{Args, Element};
 use crate::ExecError;
 use girih_ir::Op;
-use girih_ir::linalg::{MatrixResult, Scalar, call};
+use girih_linalg::Scalar;
+use girih_reference::matrix::{MatrixResult, call};
 use smallvec::SmallVec;
 
 /// Computes the needed results and copies them to their buffers.

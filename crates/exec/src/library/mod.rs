@@ -8,8 +8,8 @@ mod matrix;
 mod rows;
 
 use crate::ExecError;
-use girih_ir::linalg::Team;
 use girih_ir::{Op, OpCode};
+use girih_linalg::Team;
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 use smallvec::SmallVec;

@@ -10,8 +10,7 @@ mod corpus;
 
 use crate::Scratch;
 use crate::program::ProgramMemory;
-use girih_ir::reference::{Array, Element};
-use girih_ir::{DType, OpCode, TensorSpec};
+use girih_ir::{Array, DType, Element, OpCode, TensorSpec};
 use girih_kernel::c::{Function, SourceFile, memory_type};
 use girih_kernel::{Block, Core, Inst, Kernel, Program, ReduceOp, Val};
 use std::fmt::Write as _;

@@ -2,8 +2,7 @@
 //! against the reference evaluator's arithmetic.
 
 use super::*;
-use girih_ir::reference::scalar;
-use girih_ir::{Attrs, Class, Op, TensorSpec};
+use girih_ir::{Attrs, Class, Op, TensorSpec, scalar};
 use num_complex::Complex;
 
 const DTYPES: [DType; 2] = [DType::C64, DType::C128];

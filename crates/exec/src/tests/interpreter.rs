@@ -120,7 +120,7 @@ pub(crate) fn apply(code: OpCode, args: &[Literal], dtype: DType) -> Literal {
         return if args[0].bits != 0 { args[1] } else { args[2] };
     }
     if code == OpCode::Nextafter {
-        return girih_ir::reference::scalar::apply(&code.into(), dtype, args).literal().unwrap();
+        return girih_ir::scalar::apply(&code.into(), dtype, args).literal().unwrap();
     }
     let s: Vec<Scalar> = args.iter().map(|&a| load(a)).collect();
     let result = match (s[0], s.get(1)) {

@@ -7,11 +7,12 @@ mod library;
 mod registry;
 
 use crate::run_program;
-use girih_ir::reference::{Array, evaluate};
 use girih_ir::{
-    Attrs, AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec,
+    Array, Attrs, AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result,
+    TensorSpec,
 };
 use girih_kernel::{BufferKind, FusionOptions, Program, Target, lower};
+use girih_reference::evaluate;
 use proptest::prelude::*;
 
 /// The elements of a tensor.

@@ -1,4 +1,4 @@
-//! Ops on matrices: the last two axes of an operand. [`crate::linalg`] has their routines.
+//! Ops on matrices: the last two axes of an operand. The crate `girih-linalg` has their routines.
 
 mod vjp;
 

@@ -249,7 +249,7 @@ mod tests {
 
     /// All other tests that walk the registry depend on the samples.
     #[test]
-    fn every_op_has_samples_that_it_takes_and_means_something_on() {
+    fn every_op_has_samples_that_it_takes() {
         for &code in OpCode::ALL {
             let (def, samples) = (code.def(), code.samples());
             if def.class == Class::Leaf {
@@ -260,13 +260,12 @@ mod tests {
                 assert_eq!(sample.op.code, code, "{}", def.name);
                 let spec = sample.infer().unwrap_or_else(|e| panic!("{}: {e}", def.name));
                 let mut b = crate::GraphBuilder::default();
-                let operand = |x: &crate::reference::Array| b.input(x.spec().clone());
+                let operand = |x: &crate::Array| b.input(x.spec().clone());
                 let inputs: Vec<_> = sample.inputs.iter().map(operand).collect();
                 let y = b.emit(sample.op.clone(), &inputs).unwrap();
                 let graph = b.finish([y]);
                 graph.verify().unwrap();
-                let values = crate::reference::evaluate(&graph, &sample.inputs).unwrap();
-                assert_eq!(values[0].spec(), &spec, "{}", def.name);
+                assert_eq!(graph.spec(y), &spec, "{}", def.name);
                 let text = graph.to_string();
                 assert!(text.contains(&format!(" = {}(", def.name)), "{text}");
                 let read = crate::Graph::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
@@ -288,7 +287,7 @@ mod tests {
                 let [a, b] = [a, b].map(|half| half.cast(DType::F32));
                 let operands = [condition, a, b];
                 let operands = &operands[(code != OpCode::Where) as usize..];
-                let y = crate::reference::scalar::apply(&code.into(), DType::F32, operands);
+                let y = crate::scalar::apply(&code.into(), DType::F32, operands);
                 let rounded = y.cast(DType::F16).cast(DType::F32);
                 assert!(rounded == y || y.is_nan(), "{code:?} of {a:?}, {b:?}: {y:?}");
             }

@@ -5,7 +5,7 @@ pub(super) mod control;
 pub(super) mod networks;
 
 use super::*;
-use crate::reference::{Array, Element};
+use crate::{Array, Element};
 use num_complex::Complex;
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ impl Pass for Branch {
             match op {
                 ControlOp::Cond => {
                     let Some(literal) = b.graph().literal(node.inputs[0]) else { return Ok(None) };
-                    let chosen = integer(literal).clamp(0, control.regions.len() as i128 - 1);
+                    let chosen = literal.as_int().clamp(0, control.regions.len() as i128 - 1);
                     inlined(b, &control.regions[chosen as usize], &node.inputs[1..])
                 }
                 ControlOp::Call if control.mode == CallMode::Isolated => Ok(None),
@@ -49,7 +49,7 @@ impl Pass for Branch {
                 ControlOp::WhileLoop => {
                     let condition = &control.regions[0];
                     let predicate = condition.literal(condition.outputs()[0]);
-                    let never = predicate.is_some_and(|literal| integer(literal) == 0);
+                    let never = predicate.is_some_and(|literal| literal.as_int() == 0);
                     Ok(never.then(|| node.inputs[result]))
                 }
                 ControlOp::Scan if control.length.known() != Some(0) => Ok(None),
@@ -66,8 +66,4 @@ impl Pass for Branch {
 /// A constant without elements.
 fn nothing(b: &mut GraphBuilder, node: &Node) -> NodeId {
     b.constant(Literal::from_i64(node.spec.dtype, 0), node.spec.shape.clone())
-}
-
-fn integer(literal: Literal) -> i128 {
-    girih_ir::reference::Element::from(literal).as_int()
 }

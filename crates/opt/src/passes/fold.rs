@@ -2,14 +2,14 @@
 //! operands are all splats has a splat result, so shapes of any size fold at the cost of a scalar.
 //!
 //! Laws. Never worse: a node becomes a constant. Terminates: a constant is never folded again.
-//! Exact: only ops whose result IEEE 754 determines are folded, by the reference evaluator's
-//! arithmetic. `exp` for instance is not folded, since its last bit depends on the library. A NaN
+//! Exact: only ops whose result IEEE 754 determines are folded, by the arithmetic of
+//! [`girih_ir::scalar`]. `exp` for instance is not folded, since its last bit depends on the library. A NaN
 //! result is not folded, since its payload is undetermined, nor is the maximum or minimum of two
 //! zeros.
 
 use crate::Pass;
 use girih_ir::ops::Attrs;
-use girih_ir::{Class, Graph, Literal, Node, OpCode, reference};
+use girih_ir::{Class, Graph, Literal, Node, OpCode, scalar};
 use smallvec::SmallVec;
 
 /// See the module.
@@ -51,7 +51,7 @@ fn fold(graph: &Graph, node: &Node) -> Option<Literal> {
             (border && literals.iter().all(same)).then_some(literals[0])
         }
         Class::Elementwise if is_determined(node, &literals) => {
-            let value = reference::scalar::apply(&node.op, node.spec.dtype, &literals);
+            let value = scalar::apply(&node.op, node.spec.dtype, &literals);
             value.literal().filter(|_| !value.is_nan())
         }
         _ => None,

@@ -1,8 +1,8 @@
 //! Tests of strided arguments against the reference evaluator on gathered ones.
 
 use super::*;
-use girih_ir::DType;
-use girih_ir::reference::{Array, evaluate};
+use girih_ir::{Array, DType};
+use girih_reference::evaluate;
 
 /// The elements of a strided box that begins at element `offset`.
 fn gathered(larger: &Array, offset: usize, spec: &TensorSpec, strides: &[usize]) -> Array {

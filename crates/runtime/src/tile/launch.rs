@@ -14,8 +14,7 @@ use crate::{
     HostStep, PlanExecutor, Result, RunControl, Stream, StridedCopy, Strides, Value,
 };
 use girih_ir::factors::AxisFactors;
-use girih_ir::reference::Array;
-use girih_ir::{Graph, OpCode, ProgramRole, TensorSpec};
+use girih_ir::{Array, Graph, OpCode, ProgramRole, TensorSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;

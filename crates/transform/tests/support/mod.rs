@@ -3,8 +3,8 @@
 
 use girih_ir::ops::control::CallRules;
 use girih_ir::ops::{Derivative, Sample};
-use girih_ir::reference::{Array, Element, evaluate};
-use girih_ir::{AxisSet, DType, Graph, GraphBuilder, Literal, NodeId, OpCode};
+use girih_ir::{Array, AxisSet, DType, Element, Graph, GraphBuilder, Literal, NodeId, OpCode};
+use girih_reference::evaluate;
 use num_complex::Complex64;
 
 /// Samples of all ops that have a reverse-mode derivative.

@@ -3,10 +3,10 @@
 
 use super::Corpus;
 use crate::tests::ops;
-use girih_ir::reference::{Array, Element};
 use girih_ir::testing::{Rng, graph_of_floats};
 use girih_ir::{
-    Attrs, AxisSet, Class, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, TensorSpec,
+    Array, Attrs, AxisSet, Class, DType, Element, Graph, GraphBuilder, Literal, NodeId, Op, OpCode,
+    TensorSpec,
 };
 use girih_kernel::{Buffer, BufferKind, FusionOptions, Program, Target, lower};
 use num_complex::Complex;

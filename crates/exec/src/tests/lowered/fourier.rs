@@ -1,8 +1,8 @@
 //! Fourier transforms as kernels against the sums that define them, for lengths of every algorithm.
 
 use super::*;
+use girih_ir::Element;
 use girih_ir::ops::fft::half;
-use girih_ir::reference::Element;
 use num_complex::Complex64;
 
 /// Numbers between -1 and 1.

@@ -6,8 +6,7 @@ use crate::ops::pool::{Pool, PoolDim};
 use crate::ops::samples::Sample;
 use crate::ops::window::WindowDim;
 use crate::ops::{Attrs, AxisSet};
-use crate::reference::Array;
-use crate::{DType, Op, OpCode};
+use crate::{Array, DType, Op, OpCode};
 use std::sync::Arc;
 
 pub(in crate::ops) fn windows(code: OpCode) -> Vec<Sample> {

@@ -1,9 +1,8 @@
 //! Reference semantics of control flow: regions are evaluated as graphs, in sequence.
 
-use super::{Array, evaluate};
-use crate::ops::control::{Control, stacked};
-use crate::reference::Element;
-use crate::{Graph, Node, OpCode, Result, TensorSpec};
+use super::evaluate;
+use girih_ir::ops::control::{Control, stacked};
+use girih_ir::{Array, Element, Graph, Node, OpCode, Result, TensorSpec};
 
 pub(super) fn run(node: &Node, operands: &[&Array]) -> Result<Array> {
     let (result, control) = node.op.as_control().expect("the op's rule asks for regions");

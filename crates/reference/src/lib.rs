@@ -1,24 +1,21 @@
 //! The reference evaluator, which defines the meaning of a graph by the simplest loops. Tests
-//! compare all other implementations with it. Constant folding uses its scalar arithmetic,
-//! [`scalar`], so that one module defines what an op computes.
+//! compare all other implementations with it. Elementwise ops are computed by [`girih_ir::scalar`],
+//! as in constant folding, so that one module defines their meaning. [`matrix`] dispatches the ops on
+//! matrices to `girih-linalg`, for the executors as well: factors of matrices are not unique, so
+//! another implementation would compute other factors.
 //!
 //! Values are faithful to their dtype: half floats are rounded after each op and summed in f32, f32
 //! is computed in f32, integers wrap. It is slow and not meant to run programs.
+#![forbid(unsafe_code)]
 
-mod array;
 mod control;
-mod element;
 mod fourier;
 mod library;
-pub mod scalar;
+pub mod matrix;
 mod structure;
 
-pub use array::Array;
-pub use element::Element;
-
-use crate::ops::{Attrs, Class};
-use crate::{Error, Graph, Literal, Node, OpCode, Result};
-use array::indices;
+use girih_ir::ops::{Attrs, Class};
+use girih_ir::{Array, Error, Graph, Literal, Node, NodeId, OpCode, Result, scalar};
 
 /// Evaluates a graph's outputs. `arguments` are the values of [`Graph::arguments`], in order. The
 /// argument of a random leaf is the leaf's value; a run-time scalar is an array of its node's shape
@@ -44,7 +41,7 @@ pub fn evaluate(graph: &Graph, arguments: &[Array]) -> Result<Vec<Array>> {
         let value = match argument {
             Some(argument) => bind(node, argument)?,
             None => {
-                let operand = |i: &crate::NodeId| {
+                let operand = |i: &NodeId| {
                     values[i.index()].as_ref().expect("operands of live nodes are evaluated before")
                 };
                 compute(node, &node.inputs.iter().map(operand).collect::<Vec<_>>())?
@@ -52,7 +49,7 @@ pub fn evaluate(graph: &Graph, arguments: &[Array]) -> Result<Vec<Array>> {
         };
         values[id.index()] = Some(value);
     }
-    let output = |o: &crate::NodeId| values[o.index()].clone().expect("outputs are live");
+    let output = |o: &NodeId| values[o.index()].clone().expect("outputs are live");
     Ok(graph.outputs().iter().map(output).collect())
 }
 

@@ -1,13 +1,13 @@
-//! Reference semantics of each elementwise op on scalars, including edge cases.
+//! The meaning of each elementwise op on scalars, including edge cases. The reference evaluator and
+//! constant folding compute with it; tests compare kernels with it.
 //!
 //! Dtypes: half floats are computed in f32 and rounded to nearest; integers are computed in 128
 //! bits and wrap; bool is an integer that is 0 or 1; complex numbers use the functions of
 //! [`crate::complex`].
 
-use super::Element;
 use crate::complex::{self, ComplexPart};
 use crate::special;
-use crate::{DType, Literal, Op, OpCode};
+use crate::{DType, Element, Literal, Op, OpCode};
 use num_complex::Complex;
 use std::cmp::Ordering;
 

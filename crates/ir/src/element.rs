@@ -1,4 +1,4 @@
-//! One element of an array of the reference evaluator.
+//! One element of an array.
 
 use crate::{DType, Literal};
 use num_complex::{Complex, Complex64};

@@ -1,10 +1,9 @@
 //! Reference semantics of ops that move and combine elements. They are written independently of the
 //! ops' index maps, so that tests can compare both.
 
-use super::array::flat;
-use super::{Array, Element, indices, scalar};
-use crate::ops::Attrs;
-use crate::{DType, Error, Literal, Node, Op, OpCode, Result, Shape};
+use girih_ir::array::{flat, indices};
+use girih_ir::ops::{Attrs, SliceDim};
+use girih_ir::{Array, DType, Element, Error, Literal, Node, Op, OpCode, Result, Shape, scalar};
 
 /// Folds elements by a binary op, half floats in f32; `empty` is the result for no elements.
 fn fold(code: OpCode, dtype: DType, elements: &[Element], empty: f64) -> Element {
@@ -83,7 +82,7 @@ pub(super) fn view(node: &Node, x: &Array) -> Array {
             x.at(&from)
         }),
         (OpCode::Slice, Attrs::Slice(dims)) => Array::from_fn(node.spec.clone(), |index| {
-            let from = |(&i, d): (&usize, &crate::ops::SliceDim)| d.start + i * d.step;
+            let from = |(&i, d): (&usize, &SliceDim)| d.start + i * d.step;
             x.at(&index.iter().zip(dims.iter()).map(from).collect::<Vec<_>>())
         }),
         (OpCode::Flip, Attrs::Axes { axes, .. }) => Array::from_fn(node.spec.clone(), |index| {
@@ -192,7 +191,7 @@ pub(super) fn index(node: &Node, operands: &[&Array]) -> Result<Array> {
                     None => update,
                     Some(code) => {
                         let args = [result.get(at), update];
-                        super::scalar::apply(&code.into(), node.spec.dtype, &args)
+                        scalar::apply(&code.into(), node.spec.dtype, &args)
                     }
                 };
                 result.set(at, met);

@@ -1,9 +1,10 @@
 //! Reference semantics of library routines, row by row with the simplest algorithms.
 
-use super::{Array, Element, fourier, scalar};
-use crate::linalg::{Alone, Matrix, MatrixResult, Scalar, call};
-use crate::ops::host::{HostCall, HostFailure, HostView, HostViewMut};
-use crate::{DType, Error, Literal, Node, OpCode, Result};
+use crate::fourier;
+use crate::matrix::{Matrix, MatrixResult, call};
+use girih_ir::ops::host::{HostCall, HostFailure, HostView, HostViewMut};
+use girih_ir::{Array, DType, Element, Error, Literal, Node, OpCode, Result, scalar};
+use girih_linalg::{Alone, Scalar};
 use num_complex::{Complex32, Complex64};
 use std::cmp::Ordering;
 

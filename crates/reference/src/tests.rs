@@ -1,7 +1,12 @@
 //! Values of ops at the edges of their domains.
 
 use super::*;
-use crate::{AxisSet, DType, GraphBuilder, Op, TensorSpec};
+use girih_ir::array::{flat, indices};
+use girih_ir::ops::SliceDim;
+use girih_ir::{AxisSet, DType, Element, GraphBuilder, Op, TensorSpec};
+
+mod factors;
+mod samples;
 
 const INFINITY: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
@@ -214,14 +219,14 @@ fn by_index_maps(graph: &Graph, operands: &[Array]) -> Vec<f64> {
             Class::Elementwise => scalar::apply(&node.op, node.spec.dtype, &values).as_f64(),
             _ => values.iter().map(|v| v.as_f64()).product(),
         };
-        result[array::flat(&node.spec.shape, &index[..nest.parallel])] += value;
+        result[flat(&node.spec.shape, &index[..nest.parallel])] += value;
     }
     result
 }
 
 #[test]
 fn index_maps_read_what_the_definitions_read() {
-    let slice = |start, size, step| crate::ops::SliceDim { start, size, step };
+    let slice = |start, size, step| SliceDim { start, size, step };
     let counting = |shape: &[usize]| {
         let count: usize = shape.iter().product();
         Array::from_f64(shape, F32, &(0..count).map(|i| i as f64).collect::<Vec<_>>())

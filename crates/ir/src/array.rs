@@ -1,7 +1,6 @@
-//! Dense arrays of the reference evaluator.
+//! Dense arrays: the samples of ops, and the values of the reference evaluator.
 
-use super::Element;
-use crate::{DType, Literal, Shape, TensorSpec};
+use crate::{DType, Element, Literal, Shape, TensorSpec};
 use std::fmt;
 
 /// A dense row-major array. Two arrays are equal if their specs and bits are.
@@ -14,7 +13,7 @@ pub struct Array {
 }
 
 /// All indices of a shape in row-major order.
-pub(super) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
+pub fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<> {
     let shape = shape.clone();
     (0..shape.numel()).map(move |flat| {
         let mut rest = flat;
@@ -28,7 +27,7 @@ pub(super) fn indices(shape: &Shape) -> impl Iterator<Item = Vec<usize>> + use<>
 }
 
 /// Row-major position of a multi-index.
-pub(super) fn flat(shape: &Shape, index: &[usize]) -> usize {
+pub fn flat(shape: &Shape, index: &[usize]) -> usize {
     shape.iter().zip(index).fold(0, |flat, (&size, &i)| flat * size + i)
 }
 
@@ -141,12 +140,12 @@ impl Array {
     }
 
     /// The element at an index.
-    pub(super) fn at(&self, index: &[usize]) -> Element {
+    pub fn at(&self, index: &[usize]) -> Element {
         self.get(flat(&self.spec.shape, index))
     }
 
     /// The element that broadcasting reads at an index of the larger shape.
-    pub(super) fn broadcast_at(&self, index: &[usize]) -> Element {
+    pub fn broadcast_at(&self, index: &[usize]) -> Element {
         let lead = index.len() - self.spec.shape.rank();
         let clamp = |(&i, &size): (&usize, &usize)| if size == 1 { 0 } else { i };
         let own: Vec<usize> = index[lead..].iter().zip(self.spec.shape.iter()).map(clamp).collect();

@@ -1,8 +1,7 @@
 //! Reference semantics of Fourier transforms: their defining sums, in f64.
 
-use super::Element;
-use crate::ops::fft::half;
-use crate::{DType, Node, OpCode};
+use girih_ir::ops::fft::half;
+use girih_ir::{DType, Element, Literal, Node, OpCode};
 use num_complex::Complex64;
 
 /// The transform of one row.
@@ -21,7 +20,7 @@ pub(super) fn transform(node: &Node, row: &[Element]) -> Vec<Element> {
         let v = if divided { v / length } else { *v };
         match dtype.is_complex() {
             true => Element::from_complex(dtype, v),
-            false => crate::Literal::from_f64(dtype, v.re).into(),
+            false => Literal::from_f64(dtype, v.re).into(),
         }
     };
     y.iter().map(value).collect()

@@ -1,11 +1,10 @@
 //! Dispatches ops on matrices to their routines in `girih-linalg`. No other module maps these ops
 //! to functions.
 
-use crate::{Op, OpCode};
-pub use girih_linalg::{Alone, Failure, Real, Scalar, Team};
+use girih_ir::{Op, OpCode};
 use girih_linalg::{
-    Eig, Qr, Svd, Triangle, cholesky, cofactor_slopes, cofactors, det, eig, eigh, inv, lu, qr,
-    slogdet, solve, solve_triangular, svd,
+    Eig, Failure, Qr, Scalar, Svd, Team, Triangle, cholesky, cofactor_slopes, cofactors, det, eig,
+    eigh, inv, lu, qr, slogdet, solve, solve_triangular, svd,
 };
 use smallvec::{SmallVec, smallvec};
 
