@@ -2842,8 +2842,10 @@ def expand_dims(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Inserts an axis of size one, or one at each of several places of the result."""
-def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str]:
-    """What evaluating tensors would do, as text and as JSON, with machine code if wanted."""
+def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str, str]:
+    """What evaluating tensors would do, as text and as JSON, with machine code if wanted, and the
+    kernels as C.
+    """
 def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""
 def extract(condition: _TensorLike, x: _TensorLike) -> Tensor:

@@ -19,11 +19,12 @@ class Explanation:
     have the names of the text of the graphs, ``%3``; kernels are numbered by position.
     """
 
-    __slots__ = ("_data", "_json", "_text")
+    __slots__ = ("_c", "_data", "_json", "_text")
 
-    def __init__(self, text: str, json: str) -> None:
+    def __init__(self, text: str, json: str, c: str) -> None:
         self._text = text
         self._json = json
+        self._c = c
         self._data: dict[str, Any] | None = None
 
     def __str__(self) -> str:
@@ -36,6 +37,11 @@ class Explanation:
     def to_json(self) -> str:
         """The explanation as one JSON object."""
         return self._json
+
+    def to_c(self) -> str:
+        """The kernels as one C11 file, with a function for each kernel and a function ``program``
+        that calls them in order. Library routines and functions of custom ops are ``extern``."""
+        return self._c
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as dicts, lists, strings and numbers."""

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from contextlib import redirect_stdout
@@ -165,6 +166,16 @@ def test_machine_code_is_shown_when_asked_for():
         assert " ret\n" in code
     else:
         assert kernel["assembly"] == []
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_kernels_are_shown_as_c_that_compiles(tmp_path):
+    x = gr.ones([4, 8]).eval()
+    text = gr.explain(gr.softmax(gr.relu(x * 2 + 1), 1)).to_c()
+    assert re.search(r"^void program\(", text, re.M), text
+    (tmp_path / "kernels.c").write_text(text)
+    command = ["cc", "-std=c11", "-Wall", "-Werror", "-c", "kernels.c"]
+    subprocess.run(command, cwd=tmp_path, check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="perf is Linux's")

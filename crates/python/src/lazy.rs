@@ -139,20 +139,20 @@ fn graph_text(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<String>
     Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
 }
 
-/// What evaluating tensors would do, as text and as JSON, with machine code if wanted. Returns:
-/// tuple[str, str].
+/// What evaluating tensors would do, as text and as JSON, with machine code if wanted, and the
+/// kernels as C. Returns: tuple[str, str, str].
 #[pyfunction]
 fn explain_tensors(
     py: Python<'_>,
     tensors: Listed<Py<PyTensor>>,
     asm: bool,
-) -> PyResult<(String, String)> {
+) -> PyResult<(String, String, String)> {
     sync(py);
     let tensors = values(py, &tensors);
-    let explain = || -> girih::Result<(String, String)> {
+    let explain = || -> girih::Result<(String, String, String)> {
         let mut explanation = girih::explain(&tensors)?;
         explanation.asm = asm;
-        Ok((explanation.to_string(), explanation.to_json()))
+        Ok((explanation.to_string(), explanation.to_json(), explanation.to_c()))
     };
     py.detach(explain).py()
 }
