@@ -5,8 +5,9 @@
 //! chunks from the front. When it has none left, it steals chunks of others from the back. A claim
 //! is a compare-and-swap on a word that contains the number of the job. So the caller runs all
 //! chunks that no worker has claimed, and waits only for those in progress: at worst it is as slow
-//! as alone. Workers are bound to CPUs of their own (`affinity`), spin for a short while
-//! after a job and then park; with fewer CPUs than threads, no thread spins. A caller that finds
+//! as alone. Workers are bound to CPUs of their own (`affinity`), spin for a short while after a job
+//! and then park. A long job wakes them, and a burst of short jobs that is long together. With fewer
+//! CPUs than threads, no thread spins. A caller that finds
 //! the pool busy (because it is nested, or another thread uses the pool) runs its chunks alone. The
 //! caller decides the chunks, which never depend on the number of threads.
 //!
@@ -24,7 +25,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*, fence};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// The shortest job that can be cancelled, in nanoseconds.
@@ -37,7 +38,7 @@ const CHUNK_BITS: u32 = 20;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
 const EPOCH_MASK: u64 = u64::MAX >> (2 * CHUNK_BITS);
 
-/// The shortest job that wakes parked workers.
+/// The shortest job, or the shortest burst of jobs, that wakes parked workers.
 fn wake_ns() -> u64 {
     tuning().wake_work_ns as u64
 }
@@ -125,6 +126,11 @@ struct Team {
     workers: Mutex<Vec<Thread>>,
     affinity: Affinity,
     parked: AtomicUsize,
+    /// The time of the jobs of a burst that workers slept through, and when the last one began, in
+    /// nanoseconds after `start_time`.
+    missed_ns: AtomicU64,
+    last_missed_ns: AtomicU64,
+    start_time: Instant,
     stop: AtomicBool,
     /// The number of forks of the process before the team was created.
     forks: u64,
@@ -247,7 +253,13 @@ impl Pool {
             return alone(chunks, job);
         }
         team.start();
-        let (own, result) = team.run_on_all(chunks, cost_ns >= wake_ns(), job);
+        let wakes = cost_ns >= wake_ns() || team.has_missed(cost_ns);
+        if !wakes && team.all_parked() {
+            team.busy.store(false, Release);
+            self.count(chunks, 0);
+            return alone(chunks, job);
+        }
+        let (own, result) = team.run_on_all(chunks, wakes, job);
         team.busy.store(false, Release);
         self.count(chunks, chunks - own);
         result
@@ -358,6 +370,9 @@ impl Team {
             workers: Mutex::new(vec![]),
             affinity: Affinity::new(threads),
             parked: AtomicUsize::new(0),
+            missed_ns: AtomicU64::new(0),
+            last_missed_ns: AtomicU64::new(0),
+            start_time: Instant::now(),
             stop: AtomicBool::new(false),
             forks: fork::count(),
         }
@@ -381,6 +396,26 @@ impl Team {
                 workers.push(handle.thread().clone());
             }
         }
+    }
+
+    /// True if no worker would see a job that wakes none.
+    fn all_parked(&self) -> bool {
+        self.parked.load(Relaxed) + 1 >= self.threads()
+    }
+
+    /// Records a job that is too short to wake parked workers; true if the jobs of a burst are
+    /// together long enough. So a loop over short jobs runs alone for about as long as waking the
+    /// workers takes, and then on all threads. Called by the thread that uses the team.
+    fn has_missed(&self, cost_ns: u64) -> bool {
+        if self.parked.load(Relaxed) == 0 {
+            return false;
+        }
+        let now = self.start_time.elapsed().as_nanos() as u64;
+        let burst = now - self.last_missed_ns.swap(now, Relaxed) < self.spin.as_nanos() as u64;
+        let missed = cost_ns + if burst { self.missed_ns.load(Relaxed) } else { 0 };
+        let long = missed >= wake_ns();
+        self.missed_ns.store(if long { 0 } else { missed }, Relaxed);
+        long
     }
 
     fn wake(&self) {

@@ -149,3 +149,19 @@ fn the_number_of_threads_can_change_at_any_time() {
     }
     assert_eq!(count.load(Relaxed), 64);
 }
+
+#[test]
+fn a_burst_of_short_jobs_wakes_the_workers() {
+    let mut team = Team::new(2);
+    team.spin = Duration::from_secs(3600);
+    let third = wake_ns().div_ceil(3);
+    assert!(!team.has_missed(u64::MAX), "no worker is parked");
+    team.parked.store(1, Relaxed);
+    assert!(team.all_parked());
+    for _ in 0..2 {
+        assert_eq!([0; 3].map(|_| team.has_missed(third)), [false, false, true]);
+    }
+    // Jobs that are far from each other are no burst.
+    team.spin = Duration::ZERO;
+    assert!((0..10).all(|_| !team.has_missed(third)));
+}
