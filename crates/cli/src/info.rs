@@ -81,15 +81,20 @@ pub fn info() -> Result<Answer> {
     let below = |lines: &[String]| lines.join("\n           ");
     let kilobytes = [machine.l1_bytes, machine.l2_bytes, machine.l3_bytes].map(|bytes| bytes >> 10);
     let [l1, l2, l3] = kilobytes;
-    let (wake, handover) = (machine.wake_ns, machine.handover_ns);
+    let (wake, handover, memory) = (machine.wake_ns, machine.handover_ns, machine.memory);
     let lines = [
         ("platform", format!("{os} {arch}")),
         ("processor", format!("{processors} CPUs, {}", features().join(" "))),
         ("caches", format!("{l1} KB L1, {l2} KB L2, {l3} KB L3")),
+        ("latencies", format!("{wake} ns to wake a thread, {handover} ns to hand work over")),
         (
-            "latencies",
-            format!("{wake} ns to wake a thread, {handover} ns to hand work over; kept in {file}"),
+            "memory",
+            format!(
+                "{} ns to load; a thread loads {}, stores {} and streams {} MB/s",
+                memory.latency_ns, memory.read_mbps, memory.write_mbps, memory.stream_mbps
+            ),
         ),
+        ("measured", format!("once, stored in {file}")),
         ("tuning", below(&tuning)),
         ("kernels", format!("{isa}, {threads} threads")),
         ("devices", format!("cpu ({} bytes in use)", stats.memory_bytes)),
@@ -114,6 +119,10 @@ pub fn info() -> Result<Answer> {
             "l3_bytes": machine.l3_bytes,
             "wake_ns": machine.wake_ns,
             "handover_ns": machine.handover_ns,
+            "memory_latency_ns": memory.latency_ns,
+            "memory_read_mbps": memory.read_mbps,
+            "memory_write_mbps": memory.write_mbps,
+            "memory_stream_mbps": memory.stream_mbps,
             "kept_in": file,
         },
         "tuning": parameters.into_iter().collect::<BTreeMap<&str, usize>>(),

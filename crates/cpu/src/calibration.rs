@@ -1,10 +1,13 @@
-//! Calibration: measures the latencies of waking a thread and of handing work over, once in about a
-//! millisecond, and stores them in a file beside the compiled programs. The cache sizes are read.
+//! Calibration: measures the latencies of waking a thread and of handing work over, and the latency
+//! and bandwidth of memory, once in some milliseconds, and stores them in a file beside the compiled
+//! programs. The cache sizes are read.
+
+mod memory;
 
 use crate::affinity::available;
 use crate::cache_directory;
 use crate::wait::spin;
-use girih_exec::tuning::{self, Machine};
+use girih_exec::tuning::{self, Machine, Memory};
 use girih_runtime::disk::make_directory;
 use girih_runtime::file::{Access, replace};
 use girih_runtime::{Error, Result};
@@ -13,14 +16,14 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The machine's cache sizes and thread latencies, and the tuning parameters computed from them.
+/// The machine as read and measured, and the tuning parameters computed from it.
 #[derive(Clone, Debug)]
 pub struct Calibration {
-    /// Cache sizes as read, and latencies as measured.
+    /// Cache sizes as read, latencies and bandwidths as measured.
     pub machine: Machine,
     /// Names and values of the parameters, computed or set by `GIRIH_TUNING`.
     pub parameters: Vec<(&'static str, usize)>,
-    /// The file of the latencies; `None` if nothing is stored on disk.
+    /// The file of the measurements; `None` if nothing is stored on disk.
     pub file: Option<PathBuf>,
 }
 
@@ -49,12 +52,12 @@ pub(crate) fn install() -> Result<()> {
     })
 }
 
-/// The machine with the latencies on file, or else with latencies measured now.
+/// The machine with the measurements on file, or else measured now.
 fn calibrated() -> Machine {
     let machine = Machine::read();
     let file = file();
-    if let Some(kept) = file.as_deref().and_then(|file| load(file, &machine)) {
-        return kept;
+    if let Some(stored) = file.as_deref().and_then(|file| load(file, &machine)) {
+        return stored;
     }
     let Some(measured) = measure(&machine).filter(is_plausible) else { return machine };
     if let Some(file) = file {
@@ -85,15 +88,32 @@ fn parse(text: &str, machine: &Machine) -> Option<Machine> {
     (lines.next()? == identity(machine)).then_some(())?;
     let mut value = |name: &str| {
         let line = lines.next()?.strip_prefix(name)?.strip_prefix(' ')?;
-        line.parse::<usize>().ok().filter(|&ns| ns > 0)
+        line.parse::<usize>().ok().filter(|&value| value > 0)
     };
-    let (wake_ns, handover_ns) = (value("wake_ns")?, value("handover_ns")?);
-    Some(Machine { wake_ns, handover_ns, ..machine.clone() }).filter(is_plausible)
+    let mut measured = machine.clone();
+    for (name, field) in fields(&mut measured) {
+        *field = value(name)?;
+    }
+    Some(measured).filter(is_plausible)
 }
 
 fn print(machine: &Machine) -> String {
-    let Machine { wake_ns, handover_ns, .. } = machine;
-    format!("{}\nwake_ns {wake_ns}\nhandover_ns {handover_ns}\n", identity(machine))
+    let lines = fields(&mut machine.clone()).map(|(name, value)| format!("{name} {value}\n"));
+    format!("{}\n{}", identity(machine), lines.concat())
+}
+
+/// The measurements with their names in the file, in order.
+fn fields(machine: &mut Machine) -> [(&'static str, &mut usize); 6] {
+    let Machine { wake_ns, handover_ns, memory, .. } = machine;
+    let Memory { latency_ns, read_mbps, write_mbps, stream_mbps } = memory;
+    [
+        ("wake_ns", wake_ns),
+        ("handover_ns", handover_ns),
+        ("memory_latency_ns", latency_ns),
+        ("memory_read_mbps", read_mbps),
+        ("memory_write_mbps", write_mbps),
+        ("memory_stream_mbps", stream_mbps),
+    ]
 }
 
 /// Stores a calibration atomically. If that fails, the next process measures again.
@@ -108,12 +128,13 @@ pub(crate) fn file() -> Option<PathBuf> {
     cache_directory::beside_programs("calibration")
 }
 
-/// Measures the latencies with a second thread; `None` on one processor, or if the thread cannot
-/// start or gets no CPU.
+/// Measures memory, and the latencies of threads with a second thread; `None` on one processor, or
+/// if the thread cannot start or gets no CPU.
 fn measure(machine: &Machine) -> Option<Machine> {
     if available() < 2 {
         return None;
     }
+    let memory = memory::measure().unwrap_or_else(|| machine.memory.clone());
     let echo = Echo::default();
     std::thread::scope(|scope| {
         let other = std::thread::Builder::new().name("girih-calibration".into());
@@ -122,7 +143,7 @@ fn measure(machine: &Machine) -> Option<Machine> {
         echo.send(STOP);
         other.thread().unpark();
         let (wake_ns, handover_ns) = measured?;
-        Some(Machine { wake_ns, handover_ns, ..machine.clone() })
+        Some(Machine { wake_ns, handover_ns, memory, ..machine.clone() })
     })
 }
 

@@ -115,7 +115,7 @@ impl Groups {
         let most = match most_lines {
             Some(lines) => {
                 let few = |n: usize| (n / lines).max(1);
-                let fitting = tuning().row_product_elements / widest;
+                let fitting = tuning().row_gemm_elements / widest;
                 fitting.clamp(few(GEMM_LINES.start), few(GEMM_LINES.end))
             }
             None => tuning().row_elements / widest,

@@ -1,7 +1,7 @@
 //! Parameters of the executor that depend on the machine.
 //!
-//! [`Machine`] has the cache sizes, which are read, and the latencies of waking a thread and of
-//! handing work over, which are measured. Each parameter of [`Tuning`] is a function of a
+//! [`Machine`] has the cache sizes, which are read; the latencies of waking a thread and of handing
+//! work over, and the latency and bandwidth of memory, which are measured. Each parameter of [`Tuning`] is a function of a
 //! [`Machine`]. The variable `GIRIH_TUNING` sets single parameters
 //! (`chunk_ns=6000,wake_work_ns=20000`), to measure their effect (`make bench-sensitivity`).
 //!
@@ -11,7 +11,7 @@
 
 mod machine;
 
-pub use machine::Machine;
+pub use machine::{Machine, Memory};
 
 use girih_sync::OnceLock;
 use thiserror::Error;
@@ -22,7 +22,7 @@ pub const VARIABLE: &str = "GIRIH_TUNING";
 /// `GIRIH_TUNING` names an unknown parameter, or gives a parameter an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{VARIABLE} has {text:?}; expected NAME=VALUE with a whole number from 1 (for {} from 0) to {MOST}, separated by commas, and the names {}",
+    "{VARIABLE} has {text:?}; expected NAME=VALUE with a whole number from 1 (for {} from 0) to {MAX}, separated by commas, and the names {}",
     OPTIONAL.join(" and "), names()
 )]
 pub struct InvalidTuning {
@@ -33,8 +33,8 @@ pub struct InvalidTuning {
 /// The parameters that may be 0, which switches off what they are the size of.
 const OPTIONAL: [&str; 2] = ["touched_bytes", "early_bytes"];
 
-/// The largest value of a parameter: the product of two does not overflow.
-const MOST: usize = 1 << 31;
+/// The highest value of a parameter: the product of two does not overflow.
+const MAX: usize = 1 << 31;
 
 /// Defines the struct, and the table of its fields.
 macro_rules! parameters {
@@ -73,15 +73,21 @@ parameters! { machine;
     /// Elements of the rows that a kernel over rows processes at a time: an f32 array of that size
     /// takes a quarter of the L2 cache.
     row_elements = (machine.l2_bytes / 16).clamp(1 << 13, 1 << 17);
-    /// The same if a matrix product is among the parts, and intermediate results are in the L2
-    /// cache.
-    row_product_elements = (machine.l2_bytes / 8).clamp(1 << 15, 1 << 18);
+    /// The same if a GEMM is among the parts, and intermediate results are in the L2 cache.
+    row_gemm_elements = (machine.l2_bytes / 8).clamp(1 << 15, 1 << 18);
     /// Bytes from which on a result is written by non-temporal stores, because it would not fit in
-    /// the caches beside its operands.
-    streamed_bytes = machine.l3_bytes.clamp(8 << 20, 32 << 20);
-    /// The least time of work that is divided among threads, on one of them, in nanoseconds.
+    /// the caches beside its operands. The highest value, where such stores are slower than others.
+    streamed_bytes = match machine.memory.streams() {
+        true => machine.l3_bytes.clamp(8 << 20, 32 << 20),
+        false => MAX,
+    };
+    /// The number of rows of B by which a GEMM prefetches ahead, as it packs B or reads B in memory:
+    /// the rows that it reads, in some 12 ns each, during the latency of memory. More rows that are
+    /// a page apart would map to few cache sets.
+    prefetched_rows = (machine.memory.latency_ns / 12).clamp(6, 10);
+    /// The shortest time of work that is divided among threads, on one of them, in nanoseconds.
     split_work_ns = (10 * machine.handover_ns).clamp(2_000, 20_000);
-    /// The least time of work for which parked threads are woken, in nanoseconds.
+    /// The shortest time of work for which parked threads are woken, in nanoseconds.
     wake_work_ns = (2 * machine.wake_ns).clamp(5_000, 200_000);
     /// How long a thread without work spins before it parks, in nanoseconds: waking it costs both
     /// sides about a tenth of that.
@@ -106,8 +112,8 @@ impl Tuning {
             let (name, value) = part.split_once('=').ok_or_else(invalid)?;
             let value: usize = value.trim().parse().map_err(|_| invalid())?;
             let parameter = self.get_mut(name.trim()).ok_or_else(invalid)?;
-            let least = usize::from(!OPTIONAL.contains(&name.trim()));
-            if !(least..=MOST).contains(&value) {
+            let lowest = usize::from(!OPTIONAL.contains(&name.trim()));
+            if !(lowest..=MAX).contains(&value) {
                 return Err(invalid());
             }
             *parameter = value;
@@ -153,14 +159,14 @@ pub fn install(machine: impl FnOnce() -> Machine) -> Result<(), InvalidTuning> {
     state(machine).invalid.clone().map_or(Ok(()), Err)
 }
 
-/// The process's parameters. If [`install`] was not called, latencies are those of
+/// The process's parameters. If [`install`] was not called, measurements are those of
 /// [`Machine::default`].
 #[inline]
 pub fn tuning() -> &'static Tuning {
     &state(Machine::read).tuning
 }
 
-/// The cache sizes and latencies that the process's parameters were computed from.
+/// The machine that the process's parameters were computed from.
 pub fn machine() -> &'static Machine {
     &state(Machine::read).machine
 }

@@ -10,6 +10,7 @@ use super::prepacked::PrepackedB;
 use super::problem::CBlock;
 use super::prologue::OperandBlock;
 use crate::kernel::with_memory;
+use girih_exec::tuning::tuning;
 use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::Cell;
@@ -19,8 +20,6 @@ use std::ops::Range;
 const LINE: usize = 64;
 /// Elements of a GEMM's result that are computed before the epilogue reads them.
 const EPILOGUE_ELEMENTS: usize = 1 << 12;
-/// The prefetch distance in rows of B, if a tile reads B in memory.
-const PREFETCH_ROWS: isize = 10;
 
 /// The work of one task: a split-K part of one GEMM of the batch, its row tiles and its panels.
 pub(super) struct Chunk {
@@ -465,8 +464,8 @@ impl BlockedGemm {
         };
         if number == 0 {
             (call.b, call.ldb) = (at(p, block.k_range.start), ldb);
-            (call.prefetch, call.prefetch_stride) =
-                (call.b.wrapping_offset(PREFETCH_ROWS * ldb), ldb);
+            let next = tuning().prefetched_rows as isize * ldb;
+            (call.prefetch, call.prefetch_stride) = (call.b.wrapping_offset(next), ldb);
         } else if let Some((p, k, line)) = self.prefetch_line(block, number - 1, p) {
             (call.prefetch, call.prefetch_stride) = (at(p, k).wrapping_add(line * LINE), ldb);
         }

@@ -8,6 +8,7 @@ use super::plan::{BlockedGemm, ReadB};
 use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
+use girih_exec::tuning::tuning;
 use girih_exec::{Bindings, ExecError, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -139,7 +140,8 @@ impl BlockedGemm {
             let first = (columns.start * b.stored.size()) as isize + elements.start as isize * ldb;
             let start = start.wrapping_offset(first);
             let (rows, columns, stored) = (elements.len(), columns.len(), b.stored);
-            let rows = RowMajorB { start, ldb, stored, rows, columns, nr, pairs };
+            let prefetched = tuning().prefetched_rows as isize;
+            let rows = RowMajorB { start, ldb, stored, rows, columns, nr, pairs, prefetched };
             // SAFETY: the caller's promise.
             return unsafe { rows.pack(to) };
         }

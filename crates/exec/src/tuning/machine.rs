@@ -1,6 +1,6 @@
-//! The cache sizes of the machine's cores, and the latencies between its threads.
+//! The cache sizes of the machine's cores, the latencies between its threads, and its memory.
 
-/// Cache sizes and thread latencies of the machine that kernels run on.
+/// The machine that kernels run on: cache sizes, thread latencies and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Size of a core's L1 data cache, in bytes.
@@ -13,10 +13,32 @@ pub struct Machine {
     pub wake_ns: usize,
     /// From a store to its arrival at a thread that spins, in nanoseconds.
     pub handover_ns: usize,
+    /// The memory behind the caches.
+    pub memory: Memory,
 }
 
-/// Typical values of a server, for a machine whose caches cannot be read or whose latencies were
-/// not measured.
+/// Latency and bandwidth of memory, as one thread sees it. 1 MB/s is a byte per microsecond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Of a load that misses all caches, in nanoseconds.
+    pub latency_ns: usize,
+    /// Bandwidth of loads of consecutive addresses, in MB/s.
+    pub read_mbps: usize,
+    /// Bandwidth of stores to consecutive addresses, in MB/s: a cache line is loaded, changed and
+    /// written back.
+    pub write_mbps: usize,
+    /// Bandwidth of non-temporal stores to consecutive addresses, in MB/s.
+    pub stream_mbps: usize,
+}
+
+impl Memory {
+    /// True if non-temporal stores are faster than stores through the caches.
+    pub fn streams(&self) -> bool {
+        self.stream_mbps > self.write_mbps
+    }
+}
+
+/// Typical values of a server, for a machine whose caches cannot be read or that was not measured.
 impl Default for Machine {
     fn default() -> Machine {
         Machine {
@@ -25,12 +47,18 @@ impl Default for Machine {
             l3_bytes: 16 << 20,
             wake_ns: 50_000,
             handover_ns: 100,
+            memory: Memory {
+                latency_ns: 100,
+                read_mbps: 12_000,
+                write_mbps: 6_000,
+                stream_mbps: 8_000,
+            },
         }
     }
 }
 
 impl Machine {
-    /// The cache sizes of this machine, with the latencies of [`Machine::default`].
+    /// The cache sizes of this machine, with the measurements of [`Machine::default`].
     pub fn read() -> Machine {
         let mut machine = Machine::default();
         let sizes = Some(from_processor()).filter(|s| s[0] > 0).unwrap_or_else(from_system);

@@ -12,9 +12,6 @@ use half::{bf16, f16};
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::ops::Range;
 
-/// The prefetch distance in rows. (More rows that are a page apart would map to few cache sets.)
-const PREFETCH_ROWS: isize = 8;
-
 /// Calls a function with the number of a data type in memory as its const argument.
 macro_rules! by_stored {
     ($stored:expr, $function:ident $arguments:tt) => {
@@ -96,6 +93,8 @@ pub(super) struct RowMajorB {
     pub nr: usize,
     /// True if pairs of elements along K are packed ([`Stored::Pair`]).
     pub pairs: bool,
+    /// The prefetch distance in rows.
+    pub prefetched: isize,
 }
 
 impl RowMajorB {
@@ -115,11 +114,11 @@ impl RowMajorB {
         }
     }
 
-    /// Prefetches the row that comes [`PREFETCH_ROWS`] rows after a row, `bytes` of it. The hardware
-    /// prefetcher does not follow rows that are short and far apart.
+    /// Prefetches the row that comes [`RowMajorB::prefetched`] rows after a row, `bytes` of it. The
+    /// hardware prefetcher does not follow rows that are short and far apart.
     #[inline(always)]
     pub fn prefetch_after(&self, row: *const u8, bytes: usize) {
-        let next = row.wrapping_offset(PREFETCH_ROWS * self.ldb);
+        let next = row.wrapping_offset(self.prefetched * self.ldb);
         for line in (0..bytes).step_by(64) {
             // SAFETY: prefetches have no effect but on the caches, at any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line).cast()) };

@@ -1,0 +1,114 @@
+//! Measures memory: the latency of a load that misses the caches, and the bandwidth of one thread
+//! for loads, for stores, and for non-temporal stores.
+//!
+//! A buffer that no cache can hold would take many milliseconds to touch. So the buffer is small,
+//! and `clflush` evicts its lines from all caches before each measurement.
+
+use girih_exec::tuning::Memory;
+
+/// The memory of this machine; `None` on processors for which nothing is measured.
+pub(super) fn measure() -> Option<Memory> {
+    #[cfg(target_arch = "x86_64")]
+    return Some(x86::measure());
+    #[cfg(not(target_arch = "x86_64"))]
+    None
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Memory;
+    use std::arch::x86_64::{
+        __m128i, _mm_clflush, _mm_mfence, _mm_setzero_si128, _mm_stream_si128,
+    };
+    use std::time::Instant;
+
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+    /// Lines of the buffer: 256 KB, which one thread reads in some 20 us.
+    const LINES: usize = 4096;
+    /// Lines whose latency is measured, one after the other.
+    const HOPS: usize = 256;
+    /// How often each time is measured; the fastest counts, since other load only adds time.
+    const ROUNDS: usize = 4;
+
+    /// A line is eight words.
+    #[derive(Clone, Copy)]
+    #[repr(align(64))]
+    struct Line([u64; LINE / 8]);
+
+    /// The fastest of [`ROUNDS`] runs in nanoseconds, of lines that are in no cache.
+    fn fastest(lines: &mut [Line], run: impl Fn(&mut [Line])) -> u64 {
+        let time = |_| {
+            flush(lines);
+            let start = Instant::now();
+            run(lines);
+            start.elapsed().as_nanos() as u64
+        };
+        (0..ROUNDS).map(time).min().unwrap_or(1).max(1)
+    }
+
+    pub(super) fn measure() -> Memory {
+        // Each line holds the number of the next one: a linear congruential generator that visits
+        // all lines, whose steps no hardware prefetcher follows.
+        let line = |i: usize| Line([((1229 * i + 911) % LINES) as u64; LINE / 8]);
+        let mut lines: Vec<Line> = (0..LINES).map(line).collect();
+        let megabytes_per_second =
+            |ns: u64| (1000 * size_of::<[Line; LINES]>() as u64 / ns) as usize;
+        let latency = fastest(&mut lines, |lines| {
+            let hop = |at: u64, _| lines[at as usize].0[0];
+            std::hint::black_box((0..HOPS).fold(0, hop));
+        });
+        let read = fastest(&mut lines, |lines| {
+            std::hint::black_box(lines.iter().fold(0, |sum, line| sum ^ line.0[0]));
+        });
+        let written = fastest(&mut lines, |lines| {
+            std::hint::black_box(&mut *lines).fill(Line([1; LINE / 8]));
+            flush(lines);
+        });
+        let streamed = fastest(&mut lines, |lines| {
+            stream(lines);
+            flush(lines);
+        });
+        Memory {
+            latency_ns: (latency as usize / HOPS).max(1),
+            read_mbps: megabytes_per_second(read).max(1),
+            write_mbps: megabytes_per_second(written).max(1),
+            stream_mbps: megabytes_per_second(streamed).max(1),
+        }
+    }
+
+    /// Writes lines back to memory and evicts them from all caches. After stores, this takes the
+    /// time of writing back, which a store to a cache leaves for later.
+    fn flush(lines: &[Line]) {
+        // SAFETY: SSE2 is part of x86-64, and the lines are valid.
+        unsafe {
+            lines.iter().for_each(|line| _mm_clflush(std::ptr::from_ref(line).cast()));
+            _mm_mfence();
+        }
+    }
+
+    /// Overwrites lines by non-temporal stores.
+    fn stream(lines: &mut [Line]) {
+        for line in lines {
+            let to = std::ptr::from_mut(line).cast::<__m128i>();
+            // SAFETY: SSE2 is part of x86-64; a line has 64 aligned bytes. The fence orders the
+            // stores before later accesses.
+            unsafe { (0..4).for_each(|i| _mm_stream_si128(to.add(i), _mm_setzero_si128())) };
+        }
+        // SAFETY: as above.
+        unsafe { _mm_mfence() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_measured_is_that_of_a_memory() {
+        let Some(memory) = super::measure() else { return };
+        // Wide bounds: the machine may have any other load.
+        assert!((2..1_000_000).contains(&memory.latency_ns), "{memory:?}");
+        for mbps in [memory.read_mbps, memory.write_mbps, memory.stream_mbps] {
+            assert!((1..10_000_000).contains(&mbps), "{memory:?}");
+        }
+    }
+}
