@@ -7,6 +7,9 @@ Times on a shared machine are noisy, but instruction counts are reproducible. A 
 one round of a scenario of `crates/girih/examples/instructions`: the difference between many and few
 rounds, so that process startup is excluded. Kernels run on one thread, for the processor that
 callgrind emulates.
+
+Scenarios named ``kernel-`` run one kernel on 512 x 512 elements. For these, the instructions
+outside generated code are counted as well: those of chunks, rows, blocks and calls.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ ROOT = Path(__file__).parent.parent
 TABLE = Path(__file__).parent / "instructions.json"
 FEW, MANY = 5, 25
 TOLERANCE = 0.03
+KERNEL = "kernel-"
+OUTSIDE = " outside generated code"
+ELEMENTS = 512 * 512
 
 
 def built() -> Path:
@@ -38,11 +44,12 @@ def built() -> Path:
     return next(Path(m["executable"]) for m in messages if m.get("executable"))
 
 
-def total(program: Path, scenario: str, times: int) -> int:
-    """The instruction count of a whole process."""
+def profile(program: Path, scenario: str, times: int) -> str:
+    """Callgrind's profile of a whole process."""
     with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
         command = [
-            "valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out", str(program),
+            "valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", str(program),
             scenario, str(times),
         ]  # fmt: skip
         env = {**os.environ, "GIRIH_NUM_THREADS": "1", "GIRIH_CACHE": "0"}
@@ -51,15 +58,38 @@ def total(program: Path, scenario: str, times: int) -> int:
         ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             raise RuntimeError(f"{scenario} failed under callgrind:\n{ran.stderr[-2000:]}")
-        found = re.search(r"Collected\s*:\s*(\d+)", ran.stderr)
-        if found is None:
-            raise RuntimeError(f"callgrind gave no count:\n{ran.stderr[-2000:]}")
-        return int(found[1])
+        return out.read_text()
 
 
-def count(program: Path, scenario: str) -> int:
-    """The instruction count of one round."""
-    return (total(program, scenario, MANY) - total(program, scenario, FEW)) // (MANY - FEW)
+def by_object(text: str) -> dict[str, int]:
+    """The instructions by object file of a profile; generated code is in the object ``???``."""
+    names: dict[str, str] = {}
+    counts: dict[str, int] = {}
+    current, of_callee = "", False
+    for line in text.splitlines():
+        if declared := re.match(r"(c?)ob=\((\d+)\)(?: (.+))?$", line):
+            callee, number, name = declared.groups()
+            names.update({number: name} if name else {})
+            current = current if callee else number
+        elif line.startswith("calls="):
+            of_callee = True
+        elif cost := re.match(r"[+*\-\d]\S* (\d+)$", line):
+            # The line after `calls=` repeats the instructions of the callee.
+            if not of_callee:
+                counts[current] = counts.get(current, 0) + int(cost[1])
+            of_callee = False
+    return {names[number]: counted for number, counted in counts.items()}
+
+
+def count(program: Path, scenario: str) -> dict[str, int]:
+    """The instructions of one round: all, and those outside generated code if it is a kernel."""
+    many, few = (by_object(profile(program, scenario, times)) for times in (MANY, FEW))
+    per_round = lambda counts: sum(counts(many)) - sum(counts(few))
+    totals = {scenario: per_round(lambda p: p.values()) // (MANY - FEW)}
+    if scenario.startswith(KERNEL):
+        outside = per_round(lambda p: [n for name, n in p.items() if name != "???"])
+        totals[scenario + OUTSIDE] = outside // (MANY - FEW)
+    return totals
 
 
 def compare(found: dict[str, int], expected: dict[str, int]) -> list[str]:
@@ -84,12 +114,14 @@ def main() -> int:
     program = built()
     scenarios = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
     expected: dict[str, int] = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    found = {}
-    for name in scenarios:
-        found[name] = count(program, name)
-        before = expected.get(name)
-        change = f"{found[name] / before - 1:+8.1%}" if before else "     new"
-        print(f"{name:<26}{found[name]:>12}{change}", flush=True)
+    found: dict[str, int] = {}
+    for scenario in scenarios:
+        for name, counted in count(program, scenario).items():
+            found[name] = counted
+            before = expected.get(name)
+            change = f"{counted / before - 1:+8.1%}" if before else "     new"
+            each = f"  {counted / ELEMENTS:.3f} an element" if name.startswith(KERNEL) else ""
+            print(f"{name:<46}{counted:>12}{change}{each}", flush=True)
     if options.update:
         TABLE.write_text(json.dumps(found, indent=1) + "\n")
         return 0

@@ -264,6 +264,28 @@ def test_every_row_has_a_name_of_its_own_and_libraries_that_there_are():
     assert groups == set(command.GROUPS)
 
 
+def test_instructions_of_a_profile_are_counted_by_object():
+    profile = """events: Ir
+ob=(1) /usr/bin/program
+fl=(1) a.rs
+fn=(1) main
+12 100
++3 20
+cob=(2) ???
+cfn=(2) generated
+calls=1 0
+* 70
+-1 5
+ob=(2)
+fn=(2)
+0 70
+ob=(1)
+fn=(1)
+* 1
+"""
+    assert instructions.by_object(profile) == {"/usr/bin/program": 126, "???": 70}
+
+
 def test_counts_beyond_the_table_and_unknown_scenarios_are_wrong():
     assert instructions.compare({"a": 102, "b": 50}, {"a": 100, "b": 100}) == []
     assert instructions.compare({"a": 104}, {"a": 100}) == ["a: 104 instructions, 100 in the table"]

@@ -2,6 +2,7 @@
 //! difference between two numbers of runs. `instructions SCENARIO TIMES` runs a scenario; without
 //! arguments the program lists the scenarios.
 
+mod kernels;
 mod steps;
 
 use girih::optim::{Adam, Optimizer};
@@ -13,7 +14,7 @@ type Once = Box<dyn FnMut() -> Result<()>>;
 /// Sets up a scenario, and returns its repeated part.
 type Scenario = (&'static str, fn() -> Result<Once>);
 
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 15] = [
     ("record-100-ops", record),
     ("cached-three-kernels", cached),
     ("compile-three-kernels", compile),
@@ -22,6 +23,13 @@ const SCENARIOS: [Scenario; 8] = [
     ("compile-perceptron", steps::perceptron),
     ("compile-transformer", steps::transformer),
     ("compile-residual-block", steps::residual_block),
+    ("kernel-add", kernels::add),
+    ("kernel-transposed", kernels::transposed),
+    ("kernel-sum-of-rows", kernels::sum_of_rows),
+    ("kernel-sum-of-columns", kernels::sum_of_columns),
+    ("kernel-short-sum", kernels::short_sum),
+    ("kernel-softmax", kernels::softmax),
+    ("kernel-gemm", kernels::gemm),
 ];
 
 fn matrix(rows: usize, columns: usize) -> Result<Tensor> {
