@@ -22,6 +22,10 @@ use regions::{Region, State};
 /// Alignment and granularity of blocks, in bytes.
 pub const ALIGNMENT: usize = 128;
 
+/// Bytes of a page, and of the smallest block whose padding is negligible.
+const PAGE: usize = 4 << 10;
+const MIN_COLOURED: usize = 32 << 10;
+
 /// The default sizes of a device's regions, in bytes: 96 GB in all.
 pub const DEFAULT_REGIONS: [usize; 8] = [12 << 30; 8];
 /// Region sizes to try, largest first, if the default regions cannot be reserved.
@@ -222,10 +226,21 @@ impl Allocator {
     }
 
     fn try_allocate(&self, size: usize) -> Option<Buffer> {
-        let reserved = size.checked_next_multiple_of(ALIGNMENT)?;
-        let handle = self.pool.reserve(reserved, size)?;
+        let rounded = size.checked_next_multiple_of(ALIGNMENT)?;
+        let reserve = |reserved| Some((self.pool.reserve(reserved, size)?, reserved));
+        let padded = rounded + self.colour(rounded);
+        let (handle, reserved) = reserve(padded).or_else(|| reserve(rounded))?;
         let lease = self.leases.mine().clone();
         Some(Buffer::of_pool(handle, size, Block { lease, reserved }))
+    }
+
+    /// The padding of a block of that size. Blocks of whole pages side by side would all begin at
+    /// the same offset into a page, so that their elements compete for the same cache sets and
+    /// banks: an addition of two vectors of 64 KB takes a fifth longer. So such a block is longer
+    /// by an odd number of alignments, and a sequence of blocks gets all offsets (cache colouring).
+    fn colour(&self, rounded: usize) -> usize {
+        let whole_pages = rounded >= MIN_COLOURED && rounded.is_multiple_of(PAGE);
+        if whole_pages && self.pool.physical.is_none() { 9 * ALIGNMENT } else { 0 }
     }
 
     #[cold]

@@ -5,8 +5,8 @@ use super::stripe::{Change, Kept};
 use super::{ALIGNMENT, MemoryStats, RegionStats};
 use std::collections::BTreeMap;
 
-/// The largest size, after rounding, that goes to a free list, in bytes.
-const LARGEST_KEPT: usize = 256 << 10;
+/// The largest size, after rounding and padding, that goes to a free list, in bytes.
+const LARGEST_KEPT: usize = 258 << 10;
 /// The maximum total size of the free lists, in bytes.
 const MOST_KEPT: usize = 4 << 20;
 

@@ -9,8 +9,8 @@
 
 use super::ALIGNMENT;
 
-/// The largest size, after rounding, that a stripe's free list holds, in bytes.
-const LARGEST: usize = 64 << 10;
+/// The largest size, after rounding and padding, that a stripe's free list holds, in bytes.
+const LARGEST: usize = 66 << 10;
 /// The maximum number of bytes in a stripe's free list.
 const MOST: usize = 1 << 20;
 /// The change of the bytes in use after which a stripe reports to the pool.

@@ -340,6 +340,17 @@ fn blocks_of_all_threads_are_counted_and_found_when_they_are_missing() {
 }
 
 #[test]
+fn blocks_of_whole_pages_begin_at_different_offsets_into_a_page() {
+    let pool = pool(&[1 << 20]);
+    let blocks: Vec<Buffer> = (0..8).map(|_| pool.allocate(64 << 10).unwrap()).collect();
+    let within = offsets(&blocks.iter().collect::<Vec<_>>()).into_iter().map(|at| at % PAGE);
+    assert_eq!(within.collect::<std::collections::BTreeSet<_>>().len(), blocks.len());
+    // Without room for padding, a block has none.
+    drop(blocks);
+    assert!(pool.allocate(1 << 20).is_ok());
+}
+
+#[test]
 fn the_peak_of_one_thread_is_exact() {
     let pool = pool(&[64 << 20]);
     let mut most = 0;
@@ -349,8 +360,8 @@ fn the_peak_of_one_thread_is_exact() {
         let reserved = blocks.iter().map(|b| b.size_bytes().next_multiple_of(ALIGNMENT));
         most = reserved.sum::<usize>().max(most);
         drop(blocks);
-        drop(pool.allocate(1 << 20).unwrap());
-        most = most.max(1 << 20);
+        drop(pool.allocate(1_000_000).unwrap());
+        most = most.max(1_000_000_usize.next_multiple_of(ALIGNMENT));
         assert_eq!(pool.stats().peak, most);
     }
     pool.reset_peak();
