@@ -1,7 +1,7 @@
 """Models are exchanged between Rust and Python as files of their state.
 
 With ``GIRIH_UPDATE``, this test writes ``tests/data/python.safetensors``, and
-``crates/girih/tests/interchange.rs`` writes ``rust.safetensors``. Each file has a model's state, an
+``crates/girih/tests/suite/interchange.rs`` writes ``rust.safetensors``. Each file has a model's state, an
 input, and the model's output for it; both sides read both files.
 """
 

@@ -148,14 +148,19 @@ def test_layers_of_the_runtime():
     }
 
 
-def test_every_test_of_the_facade_is_run():
-    folder = ROOT / "crates/girih"
-    own = set(
-        re.findall(r'^\[\[test\]\]\nname = "(\w+)"', (folder / "Cargo.toml").read_text(), re.M)
-    )
-    shared = set(re.findall(r"^mod (\w+);", (folder / "tests/shared.rs").read_text(), re.M))
-    assert not own & shared
-    assert {file.stem for file in (folder / "tests").glob("*.rs")} == own | shared
+def test_every_file_of_a_test_program_is_run():
+    programs = sorted((ROOT / "crates").glob("*/tests/*/main.rs"))
+    assert len(programs) > 3
+    for program in programs:
+        modules = set(re.findall(r"^mod (\w+);", program.read_text(), re.M))
+        assert {file.stem for file in program.parent.glob("*.rs")} == modules | {"main"}, program
+
+
+def test_every_test_of_the_process_holds_the_lock():
+    for file in (ROOT / "crates/girih/tests/process").glob("*.rs"):
+        tests = re.findall(r"#\[test\]\nfn (\w+)\(.*\{\n(.*)", file.read_text())
+        unlocked = [name for name, first in tests if not re.search(r"alone\(\)|seeded\(", first)]
+        assert not unlocked, file
 
 
 def test_every_crate_has_its_paragraph():

@@ -1,6 +1,6 @@
-//! Tests that switching off any pass or fusion does not change results. Options are the process's,
-//! so this test has a process of its own.
+//! Tests that switching off any pass or fusion does not change results.
 
+use crate::alone;
 use girih::{CompileOptions, DType, Result, Tensor, eval, random, set_options, value_and_grad};
 
 /// One step of a small network that every pass applies to, with fixed data.
@@ -27,6 +27,7 @@ fn step() -> Result<Vec<Vec<f64>>> {
 
 #[test]
 fn every_pass_and_fusion_switched_off_gives_the_same_results() -> Result<()> {
+    let _alone = alone();
     let all = CompileOptions::default();
     let expected = step()?;
     let off = (0..8).map(|bit| CompileOptions { passes: !(1 << bit), ..all });

@@ -1,13 +1,11 @@
 //! Compares the linearity of every op's definition with its values, and tests the check of
 //! programs.
 
-mod support;
-
+use crate::support::{program, samples};
 use girih_ir::{Array, DType, GraphBuilder, NodeId, OpCode, TensorSpec};
 use girih_reference::evaluate;
 use girih_transform::check_linear;
 use std::collections::BTreeMap;
-use support::{program, samples};
 
 /// Distinct nonzero numbers of either sign.
 fn numbers(spec: &TensorSpec, seed: usize) -> Array {

@@ -1,8 +1,7 @@
 //! Every op with each operand batched, and with all, compared with the op on each member of the
 //! batch.
 
-mod support;
-
+use crate::support::{self, has_forward, program};
 use girih_ir::dim::Guards;
 use girih_ir::ops::collective::{AxisName, NamedAxis};
 use girih_ir::ops::host::{
@@ -15,7 +14,6 @@ use girih_ir::{
 use girih_reference::evaluate;
 use girih_transform::{BatchAxis, gradients, jvp, vmap};
 use std::sync::Arc;
-use support::{has_forward, program};
 
 const SIZE: usize = 3;
 

@@ -1,15 +1,15 @@
 //! Tests of random tensors: the same seed gives the same numbers, in recording order.
 
+use crate::alone;
 use girih::{DType, Error, Result, Tensor, eval, random};
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 
-/// Seeds the process's generator, and serialises the tests.
+/// Seeds the process's generator, and waits for the other tests to end.
 fn seeded(seed: u64) -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = alone();
     random::manual_seed(seed);
-    guard
+    alone
 }
 
 fn three() -> Result<[Tensor; 3]> {

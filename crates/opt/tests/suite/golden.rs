@@ -1,8 +1,6 @@
 //! Golden tests of each pass, one fact for each test: a program and the expected text.
 
-mod common;
-
-use common::{check, f32s, input, splat};
+use crate::common::{check, f32s, input, splat};
 use girih_ir::ops::{Attrs, AxisSet, PadDim, SliceDim};
 use girih_ir::{
     Array, DType, DecompositionTarget, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result,

@@ -19,7 +19,6 @@ pub fn has_reverse(code: OpCode) -> bool {
 }
 
 /// True for samples that forward mode differentiates, which excludes calls with only a VJP rule.
-#[allow(dead_code, reason = "not every test file takes derivatives forward")]
 pub fn has_forward(sample: &Sample) -> bool {
     let rules = sample.op.as_control().map(|(_, control)| control.call_rules());
     !matches!(rules, Some(CallRules::Vjp { .. })) || sample.op.code != OpCode::Call

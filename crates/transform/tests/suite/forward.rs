@@ -1,8 +1,7 @@
 //! Compares every op's forward-mode derivative with central finite differences in f64 and with its
 //! reverse-mode derivative.
 
-mod support;
-
+use crate::support::{has_forward, numeric, program, samples};
 use girih_ir::ops::host::{CustomOp, HostBatching, HostCall, HostFailure, HostView, HostViewMut};
 use girih_ir::ops::{Cotangents, Op, Vjp};
 use girih_ir::{Array, DType, Element, Graph, GraphBuilder, Literal, NodeId, OpCode, TensorSpec};
@@ -11,7 +10,6 @@ use girih_transform::{gradients, jvp};
 use num_complex::Complex64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use support::{has_forward, numeric, program, samples};
 
 /// Distinct tangents of a spec's elements.
 fn tangent(spec: &TensorSpec, seed: usize) -> Array {

@@ -47,7 +47,6 @@ fn without_inputs_a_program_holds_all_it_needs() {
 
 #[test]
 fn random_leaves_draw_what_they_would_have_drawn() {
-    girih::random::manual_seed(5);
     let draws = Tensor::randn([4], DType::F32)
         .unwrap()
         .add(&Tensor::rand([4], DType::F32).unwrap())

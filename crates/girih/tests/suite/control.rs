@@ -1,8 +1,8 @@
 //! Tests of branches and loops recorded by closures.
 
 use girih::{
-    DType, Error, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad, random,
-    scan, switch, while_loop,
+    DType, Error, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad, scan,
+    switch, while_loop,
 };
 
 fn data(values: &[f64]) -> Tensor {
@@ -131,7 +131,6 @@ fn what_makes_no_sense_is_refused() -> Result<()> {
 
 #[test]
 fn each_iteration_draws_numbers_of_its_own() -> Result<()> {
-    random::manual_seed(5);
     let before = Tensor::rand([2], DType::F64)?;
     let draw = |_: &[Tensor], _: &[Tensor]| {
         Ok((vec![], vec![Tensor::rand([2], DType::F64)?, before.clone()]))

@@ -1,10 +1,11 @@
 //! Tests of the allocations of a cached call: only its results are allocated, however many kernels
 //! it runs.
 
+use crate::alone;
 use girih::{BoundProgram, Context, Executor, ExecutorConfig, Result, Tensor, TracedProgram};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Counts the allocations of each thread.
@@ -67,12 +68,9 @@ fn counted(f: fn(&Tensor) -> Result<Vec<Tensor>>) -> (usize, usize, usize) {
     (count, results, kernels)
 }
 
-/// Serialises the tests, which share the device.
-static ALONE: Mutex<()> = Mutex::new(());
-
 #[test]
 fn a_cached_call_allocates_its_results_only() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let map = counted(|x| Ok(vec![x.mul(2.0)?.add(1.0)?]));
     // The list of results, and a node and a block per result.
     assert_eq!(map, (3, 1, 1));
@@ -90,7 +88,7 @@ fn a_cached_call_allocates_its_results_only() {
 
 #[test]
 fn calls_leave_no_device_memory_behind() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let executor = Executor::new(ExecutorConfig::default()).unwrap();
     let context = Context::current();
     let before = context.swap(context.frame().with_executor(executor.clone()));

@@ -1,6 +1,7 @@
 //! Tests of several devices in one process: the placement of tensors, mixed devices, transfers
 //! between devices, and gradients across devices.
 
+use crate::alone;
 use girih::runtime::Error as Runtime;
 use girih::{
     Attribute, Context, DType, Device, DeviceScope, Error, Executor, ExecutorConfig, Result,
@@ -22,6 +23,7 @@ fn data(values: &[f32]) -> Tensor {
 
 #[test]
 fn results_are_where_their_operands_are() -> Result<()> {
+    let _alone = alone();
     let x = data(&[1.0, 2.0, 3.0]);
     assert_eq!(x.device(), Device::CPU);
     let there = x.to_device(mock())?;
@@ -39,6 +41,7 @@ fn results_are_where_their_operands_are() -> Result<()> {
 
 #[test]
 fn every_dtype_and_shape_survives_the_way_there_and_back() -> Result<()> {
+    let _alone = alone();
     for dtype in DType::ALL {
         for shape in [&[][..], &[0], &[1], &[3, 0, 2], &[2, 3], &[700, 301]] {
             let x = Tensor::arange(0, shape.iter().product::<usize>() as i64, 1, DType::I64)?;
@@ -54,6 +57,7 @@ fn every_dtype_and_shape_survives_the_way_there_and_back() -> Result<()> {
 
 #[test]
 fn operands_of_two_devices_are_refused_where_they_are_mixed() -> Result<()> {
+    let _alone = alone();
     let (x, y) = (data(&[1.0, 2.0]), data(&[3.0, 4.0]).to_device(mock())?);
     let Err(error @ Error::MixedDevices { .. }) = x.add(&y) else { panic!("they are mixed") };
     let text = error.to_string();
@@ -75,6 +79,7 @@ fn operands_of_two_devices_are_refused_where_they_are_mixed() -> Result<()> {
 
 #[test]
 fn constants_and_draws_go_where_they_are_used() -> Result<()> {
+    let _alone = alone();
     let x = data(&[1.0, 2.0]).to_device(mock())?;
     let ramp = Tensor::arange(0, 2, 1, DType::F32)?;
     assert_eq!(ramp.device(), Device::CPU);
@@ -95,6 +100,7 @@ fn constants_and_draws_go_where_they_are_used() -> Result<()> {
 
 #[test]
 fn a_scope_says_where_data_goes() -> Result<()> {
+    let _alone = alone();
     {
         let _scope = DeviceScope::new(mock());
         let (x, ones) = (data(&[1.0, 2.0]), Tensor::ones([2], DType::F32)?);
@@ -114,6 +120,7 @@ fn a_scope_says_where_data_goes() -> Result<()> {
 
 #[test]
 fn gradients_go_back_across_devices() -> Result<()> {
+    let _alone = alone();
     let w = data(&[0.5, -1.0]).to_device(mock())?;
     let f = |x: &[Tensor]| {
         let h = x[0].exp()?.to_device(mock())?;
@@ -138,6 +145,7 @@ fn gradients_go_back_across_devices() -> Result<()> {
 
 #[test]
 fn a_compiled_function_runs_where_its_arguments_are() -> Result<()> {
+    let _alone = alone();
     let f = compile(|x| Ok(vec![x[0].mul(&x[0])?.add(1.0)?]), Vec::new());
     let (x, there) = (data(&[1.0, 2.0]), data(&[3.0, 4.0]).to_device(mock())?);
     for _ in 0..2 {
@@ -158,6 +166,7 @@ fn a_compiled_function_runs_where_its_arguments_are() -> Result<()> {
 
 #[test]
 fn each_device_has_programs_of_its_own() -> Result<()> {
+    let _alone = alone();
     let devices = ["one", "two"].map(|name| registered(name, MockConfig::default()));
     let compiled = |device| {
         let _scope = DeviceScope::new(device);
@@ -173,6 +182,7 @@ fn each_device_has_programs_of_its_own() -> Result<()> {
 
 #[test]
 fn devices_that_do_not_exist_are_refused_by_number() -> Result<()> {
+    let _alone = alone();
     let x = data(&[1.0, 2.0]);
     let number = |n| Attribute::Int(n);
     let moved = apply("to_device", &[&x], &[("from", number(0)), ("to", number(63))]);
@@ -184,6 +194,7 @@ fn devices_that_do_not_exist_are_refused_by_number() -> Result<()> {
 
 #[test]
 fn bodies_of_branches_and_loops_stay_on_one_device() -> Result<()> {
+    let _alone = alone();
     let x = data(&[1.0, 2.0]).to_device(mock())?;
     let positive = x.sum(None, false)?.gt(0.0)?;
     let twice = |x: &[Tensor]| Ok(vec![x[0].mul(2.0)?]);
@@ -200,6 +211,7 @@ fn bodies_of_branches_and_loops_stay_on_one_device() -> Result<()> {
 
 #[test]
 fn one_evaluation_serves_several_devices() -> Result<()> {
+    let _alone = alone();
     let x = data(&[1.0, 2.0]);
     let there = x.mul(2.0)?.to_device(mock())?;
     let (a, b) = (x.add(1.0)?, there.add(&there.to_device(mock())?)?);
@@ -214,6 +226,7 @@ fn one_evaluation_serves_several_devices() -> Result<()> {
 
 #[test]
 fn evaluations_across_devices_run_in_the_background() -> Result<()> {
+    let _alone = alone();
     let mut x = data(&[1.0; 1000]);
     for step in 0..20 {
         let device = if step % 2 == 0 { mock() } else { Device::CPU };
@@ -228,6 +241,7 @@ fn evaluations_across_devices_run_in_the_background() -> Result<()> {
 
 #[test]
 fn streams_are_of_one_device() -> Result<()> {
+    let _alone = alone();
     let stream = Stream::on(mock(), 0)?;
     let _scope = StreamScope::new(&stream);
     let (x, there) = (data(&[1.0, 2.0]), data(&[3.0]).to_device(mock())?);
@@ -243,6 +257,7 @@ fn streams_are_of_one_device() -> Result<()> {
 
 #[test]
 fn memory_is_counted_for_each_device() -> Result<()> {
+    let _alone = alone();
     let device = registered("counted", MockConfig::default());
     let before = memory_stats(Some(device))?;
     let x = data(&[0.0; 1 << 16]).to_device(device)?;
@@ -263,6 +278,7 @@ fn registered(name: &str, config: MockConfig) -> Device {
 
 #[test]
 fn devices_of_users_are_found_by_name() -> Result<()> {
+    let _alone = alone();
     let device = registered("mine", MockConfig::default());
     assert_eq!((Device::named("mine")?, device.name()), (device, "mine"));
     assert!(devices()?.contains(&device));
@@ -294,6 +310,7 @@ fn devices_of_users_are_found_by_name() -> Result<()> {
 
 #[test]
 fn a_device_that_fails_leaves_the_tensors_lazy_and_the_others_unharmed() -> Result<()> {
+    let _alone = alone();
     let host = Arc::new(HostDevice::of_process()?);
     let config = MockConfig { name: "failing".into(), ..MockConfig::default() };
     let faulty = Faulty::new(MockAccelerator::new(host, config)?);
@@ -313,6 +330,7 @@ fn a_device_that_fails_leaves_the_tensors_lazy_and_the_others_unharmed() -> Resu
 
 #[test]
 fn nobody_waits_for_a_copy_to_a_slow_device() -> Result<()> {
+    let _alone = alone();
     let slow = MockConfig {
         pace: Pace::Real,
         latency: Duration::from_millis(400),

@@ -4,12 +4,10 @@
 //! derivative with respect to a complex number is the derivative along its real part minus `i`
 //! times the derivative along its imaginary part.
 
-mod support;
-
+use crate::support::{has_reverse, in_reals, numeric, program, samples};
 use girih_ir::{Array, AxisSet, DType, Graph, GraphBuilder, NodeId, OpCode};
 use girih_reference::evaluate;
 use girih_transform::{Error, gradients};
-use support::{has_reverse, in_reals, numeric, program, samples};
 
 #[track_caller]
 fn compare(what: &str, graph: &Graph, arguments: &[Array], wrt: &[NodeId]) {

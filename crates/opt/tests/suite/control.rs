@@ -1,8 +1,6 @@
 //! Tests of passes on branches and loops, one fact for each test.
 
-mod common;
-
-use common::{check, f32s, input, splat};
+use crate::common::{check, f32s, input, splat};
 use girih_ir::ops::AxisSet;
 use girih_ir::ops::control::Control;
 use girih_ir::{Array, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result};

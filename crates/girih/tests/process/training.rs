@@ -1,5 +1,6 @@
 //! Tests of modules and optimisers.
 
+use crate::alone;
 use girih::losses::{ClassOptions, Reduction, cross_entropy, mse_loss};
 use girih::nn::{
     self, BatchNorm, Conv2d, Dropout, Embedding, GroupNorm, Linear, Module, MultiheadAttention,
@@ -35,6 +36,7 @@ fn close(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn gradient_descent_keeps_velocity_and_decays_weights() -> Result<()> {
+    let _alone = alone();
     close(&steps(&mut Sgd::new(0.1), 1.0, &[1.0, -2.0])?, &[0.9, 1.1]);
     // Velocities 1, then 0.9 + 2.
     close(&steps(&mut Sgd::with_momentum(0.1, 0.9), 1.0, &[1.0, 2.0])?, &[0.9, 0.61]);
@@ -60,6 +62,7 @@ fn adam_by_hand(rate: f64, decay: f64, start: f64, gradients: &[f64]) -> Vec<f64
 
 #[test]
 fn adam_is_its_papers_algorithm() -> Result<()> {
+    let _alone = alone();
     let gradients = [0.5, -1.5, 2.0, 0.0, 3.0];
     let expected = adam_by_hand(0.01, 0.0, 1.0, &gradients);
     close(&steps(&mut Adam::new(0.01), 1.0, &gradients)?, &expected);
@@ -70,6 +73,7 @@ fn adam_is_its_papers_algorithm() -> Result<()> {
 
 #[test]
 fn half_precision_parameters_stay_half_precision() -> Result<()> {
+    let _alone = alone();
     let parameters = vec![Tensor::ones([3], DType::BF16)?, Tensor::ones([2], DType::F16)?];
     let gradients = parameters.clone();
     let optimizers: [Box<dyn Optimizer>; 2] =
@@ -88,6 +92,7 @@ fn half_precision_parameters_stay_half_precision() -> Result<()> {
 
 #[test]
 fn optimisers_and_modules_refuse_what_does_not_fit() -> Result<()> {
+    let _alone = alone();
     let (one, two) = (vector(&[1.0]), vector(&[1.0, 2.0]));
     let mut optimizers: [Box<dyn Optimizer>; 2] =
         [Box::new(Adam::new(0.1)), Box::new(Sgd::new(0.1))];
@@ -130,6 +135,7 @@ fn optimisers_and_modules_refuse_what_does_not_fit() -> Result<()> {
 
 #[test]
 fn dropout_scales_what_it_keeps_and_rests_in_evaluation() -> Result<()> {
+    let _alone = alone();
     let dropout = Sequential::new().then(Dropout::new(0.25)?);
     let x = Tensor::ones([10_000], DType::F32)?;
     let dropped = dropout.forward(&x)?.to_vec::<f32>()?;
@@ -174,6 +180,7 @@ impl Module for Tied {
 
 #[test]
 fn users_modules_have_names_and_share_weights() -> Result<()> {
+    let _alone = alone();
     let model = Tied {
         tokens: Embedding::new(5, 4)?,
         scale: Variable::new(Tensor::ones([], DType::F32)?),
@@ -209,6 +216,7 @@ fn users_modules_have_names_and_share_weights() -> Result<()> {
 
 #[test]
 fn batch_norms_move_their_statistics_in_training_only() -> Result<()> {
+    let _alone = alone();
     let norm = BatchNorm::new(2)?;
     let x = Tensor::from_slice(&[1.0f32, 10.0, 3.0, 30.0], [2, 2])?;
     let (_, gradients) =
@@ -233,6 +241,7 @@ fn batch_norms_move_their_statistics_in_training_only() -> Result<()> {
 
 #[test]
 fn optimisers_step_models_in_one_run() -> Result<()> {
+    let _alone = alone();
     girih::random::manual_seed(1);
     let x = Tensor::randn([32, 1, 4, 4], DType::F32)?;
     let y = x.mean(Some(&[1, 2, 3]), false)?.unsqueeze(1)?;
@@ -267,6 +276,7 @@ fn optimisers_step_models_in_one_run() -> Result<()> {
 
 #[test]
 fn initialisers_have_the_spread_that_they_say() -> Result<()> {
+    let _alone = alone();
     girih::random::manual_seed(2);
     let spread = |tensor: Tensor| tensor.std_of();
     let shape = [200, 100];
@@ -296,6 +306,7 @@ impl Spread for Tensor {
 
 #[test]
 fn cross_entropy_of_equal_logits_is_the_logarithm_of_their_number() -> Result<()> {
+    let _alone = alone();
     let logits = Tensor::zeros([5, 10], DType::F64)?;
     let labels = Tensor::zeros([5], DType::I64)?;
     let loss = cross_entropy(&logits, &labels, ClassOptions::default(), Reduction::Mean)?;
