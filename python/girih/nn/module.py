@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .. import _girih, tree
 from .._girih import Tensor, asarray
-from ..errors import DTypeError, InvalidArgumentError, ShapeError
+from ..errors import DTypeError, InvalidArgumentError
 from ..rollback import remember
 from .compiled_in_place import CompiledInPlace
+from .places import PARAMETER_NAMES, Place, Walk, check_shape, named, with_aliases
 from .precision import casting
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Module", "Parameter"]
 
-_NAMES = "_parameter_names"
 _SCOPE = "_scope_name"
 #: The number of calls that froze or unfroze parameters: compiled functions compare it.
 _freezes = 0
@@ -158,7 +158,7 @@ class Module(CompiledInPlace):
         try:
             forward = self.compiled_forward or self.forward
             if _girih.autocast_dtype() is not None:
-                return casting(self, self.__dict__.get(_NAMES, ()), forward, args, kwargs)
+                return casting(self, self.__dict__.get(PARAMETER_NAMES, ()), forward, args, kwargs)
             return forward(*args, **kwargs)
         finally:
             _girih.leave_named_scope(outer)
@@ -169,7 +169,7 @@ class Module(CompiledInPlace):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, _Parameter):
-            self.__dict__.setdefault(_NAMES, set()).add(name)
+            self.__dict__.setdefault(PARAMETER_NAMES, set()).add(name)
             value = value.tensor
         elif isinstance(value, (list, tuple, dict)):
             value = _gathered(f"{type(self).__qualname__}.{name}", value)
@@ -184,7 +184,7 @@ class Module(CompiledInPlace):
         self.__dict__.setdefault(_SCOPE, name)
 
     def __delattr__(self, name: str) -> None:
-        self.__dict__.get(_NAMES, set()).discard(name)
+        self.__dict__.get(PARAMETER_NAMES, set()).discard(name)
         object.__delattr__(self, name)
 
     # Trees.
@@ -197,11 +197,11 @@ class Module(CompiledInPlace):
             >>> gr.tree.map(lambda t: t.shape, gr.nn.Linear(3, 2).parameters_tree())
             {'weight': (2, 3), 'bias': (2,)}
         """
-        return _tree_of(_Walk(True), self)
+        return _tree_of(Walk(True), self)
 
     def buffers_tree(self) -> dict[str, Any]:
         """The tensors that are not parameters, in the form of :meth:`parameters_tree`."""
-        walk = _Walk(False)
+        walk = Walk(False)
         walk.met = {id(tensor): None for tensor in self.parameters()}
         return _tree_of(walk, self)
 
@@ -233,9 +233,9 @@ class Module(CompiledInPlace):
         Args:
             trained: Whether to leave out frozen parameters.
         """
-        walk = _Walk(True)
+        walk = Walk(True)
         walk.trained = trained
-        return list(_named(_tree_of(walk, self)))
+        return list(named(_tree_of(walk, self)))
 
     def num_parameters(self) -> int:
         """Number of trainable scalars."""
@@ -264,9 +264,9 @@ class Module(CompiledInPlace):
             )
         found: dict[str, Tensor] = {}
         for parameters in (True, False):
-            walk = _Walk(parameters)
+            walk = Walk(parameters)
             walk.met = None
-            found.update(_named(_tree_of(walk, self)))
+            found.update(named(_tree_of(walk, self)))
         if style == "torch":
             from .torch_names import to_torch
 
@@ -296,10 +296,10 @@ class Module(CompiledInPlace):
             )
         kept = {name: values[name] for name in own if name in values}
         for name, tensor in kept.items():
-            _check_shape(name, own[name], tensor)
+            check_shape(name, own[name], tensor)
         locations = dict(_locations(self, set()))
         found = [(*locations[name], tensor) for name, tensor in kept.items()]
-        for holder, attribute, tensor in _with_aliases(self, found):
+        for holder, attribute, tensor in with_aliases(self, found):
             holder.__dict__[attribute] = tensor
         return self
 
@@ -361,7 +361,9 @@ class Module(CompiledInPlace):
         changes: dict[int, tuple[Module, set[str]]] = {}
         known = set()
         for dotted, (holder, name) in _locations(self, set()):
-            if name not in holder.__dict__.get(_NAMES, ()) or not (recurse or holder is self):
+            if name not in holder.__dict__.get(PARAMETER_NAMES, ()) or not (
+                recurse or holder is self
+            ):
                 continue
             for wanted in {dotted, name}.intersection(names) if names else {name}:
                 known.add(wanted)
@@ -479,25 +481,12 @@ def _has_modules(value: Any) -> bool:
     return False
 
 
-class Place:
-    """The place of a tensor: the attributes of a module, and the name of one of them."""
-
-    __slots__ = ("aliases", "attributes", "module", "name")
-
-    def __init__(self, module: Module, name: str) -> None:
-        self.module = module
-        self.attributes = module.__dict__
-        self.name = name
-        #: Other places of the same tensor.
-        self.aliases: list[tuple[Module, str]] = []
-
-
 def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
     """The places of the trained parameters, as a tree, and the places of the other tensors.
 
     The places can be used to read and replace all tensors any number of times.
     """
-    walk = _Walk(True)
+    walk = Walk(True)
     walk.others = []
     walk.trained = True
     found = _tree_of(walk, module)
@@ -512,66 +501,7 @@ def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
     return found, others
 
 
-def read(places: list[Place]) -> list[Tensor]:
-    """Reads the tensors of places."""
-    return [place.attributes[place.name] for place in places]
-
-
-def write(places: list[Place], tensors: list[Tensor]) -> None:
-    """Replaces the tensors of places, and of all places tied to them, without checks."""
-    for place, tensor in zip(places, tensors, strict=True):
-        place.attributes[place.name] = tensor
-        for module, name in place.aliases:
-            module.__dict__[name] = tensor
-
-
-def replace(places: list[Place], tensors: list[Tensor]) -> None:
-    """As :func:`write`, and remembers the old tensors for :func:`girih.rollback`."""
-    for place, tensor in zip(places, tensors, strict=True):
-        for module, name in ((place.module, place.name), *place.aliases):
-            remember(module, name, module.__dict__[name], tensor)
-    write(places, tensors)
-
-
-class _Walk:
-    """A walk over the tensors of a module: the kind to collect, and the tensors visited so far."""
-
-    __slots__ = ("met", "others", "parameters", "seen", "trained")
-
-    def __init__(self, parameters: bool) -> None:
-        self.parameters = parameters
-        self.seen: set[int] = set()
-        #: The visited tensors, with their places; each is collected once. If None, every occurrence
-        #: is collected.
-        self.met: dict[int, Place | None] | None = {}
-        #: If not None, leaves are places, and the places of the other kind are appended to it.
-        self.others: list[Place] | None = None
-        #: Whether frozen parameters count as the other kind.
-        self.trained = False
-
-    def leaf(self, module: Module, name: str, out: dict[str, Any]) -> None:
-        """Adds a tensor of the module to the collected leaves."""
-        attributes = module.__dict__
-        tensor = attributes[name]
-        wanted = (name in attributes.get(_NAMES, ())) == self.parameters
-        if self.trained and name in module._frozen:
-            wanted = False
-        if not wanted:
-            if self.others is not None:
-                self.others.append(Place(module, name))
-            return
-        place = None if self.others is None else Place(module, name)
-        if self.met is not None:
-            if id(tensor) in self.met:
-                first = self.met[id(tensor)]
-                if first is not None:
-                    first.aliases.append((module, name))
-                return
-            self.met[id(tensor)] = place
-        out[name] = tensor if place is None else place
-
-
-def _tree_of(walk: _Walk, module: Module) -> dict[str, Any]:
+def _tree_of(walk: Walk, module: Module) -> dict[str, Any]:
     """The parameters of a module, or its buffers, as a tree, without tensors visited before."""
     if id(module) in walk.seen:
         return {}
@@ -585,7 +515,7 @@ def _tree_of(walk: _Walk, module: Module) -> dict[str, Any]:
     return out
 
 
-def _container_tree(walk: _Walk, value: Any) -> Any:
+def _container_tree(walk: Walk, value: Any) -> Any:
     if isinstance(value, Module):
         return _tree_of(walk, value)
     if isinstance(value, dict):
@@ -593,16 +523,6 @@ def _container_tree(walk: _Walk, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_container_tree(walk, v) for v in value]
     return None
-
-
-def _named(state: Any, prefix: str = "") -> Any:
-    """Pairs of dotted name and tensor."""
-    if isinstance(state, Tensor):
-        yield prefix, state
-        return
-    items = state.items() if isinstance(state, dict) else enumerate(state or ())
-    for key, value in items:
-        yield from _named(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 def _locations(value: Any, seen: set[int], prefix: str = "") -> Any:
@@ -627,16 +547,6 @@ def _locations(value: Any, seen: set[int], prefix: str = "") -> Any:
             yield from _locations(inner, seen, name)
 
 
-def _check_shape(name: str, old: Tensor, new: Tensor) -> None:
-    if not isinstance(new, Tensor):
-        raise InvalidArgumentError(f"{name}: expected a tensor, got {type(new).__name__}")
-    if new.shape != old.shape:
-        raise ShapeError(
-            f"{name}: cannot replace a tensor of shape {list(old.shape)} by one of shape "
-            f"{list(new.shape)}"
-        )
-
-
 def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str, Tensor]]:
     """The assignments to make, all checked before anything is changed."""
     out: list[tuple[Module, str, Tensor]] = []
@@ -650,7 +560,7 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
         except (KeyError, IndexError, TypeError):
             raise InvalidArgumentError(f"{name}: the module has no such tensor or module") from None
         if isinstance(old, Tensor):
-            _check_shape(name, old, new)
+            check_shape(name, old, new)
             out.append((holder, key, new))
         else:
             out += _assignments(old, new, name)
@@ -659,28 +569,7 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
 
 def _changes(module: Module, values: Any) -> list[tuple[Module, str, Tensor]]:
     """The assignments to make, so that tied tensors stay tied."""
-    return _with_aliases(module, _assignments(module, values, type(module).__qualname__))
-
-
-def _with_aliases(
-    module: Module, changes: list[tuple[Module, str, Tensor]]
-) -> list[tuple[Module, str, Tensor]]:
-    """Extends the changes to all places tied to the replaced tensors, and separates tensors that
-    would become tied.
-    """
-    holders: dict[int, list[tuple[Module, str]]] = {}
-    for held in module.modules():
-        for name, value in held.__dict__.items():
-            if type(value) is Tensor:
-                holders.setdefault(id(value), []).append((held, name))
-    out: dict[tuple[int, str], tuple[Module, str, Tensor]] = {}
-    given: set[int] = set()
-    for holder, name, tensor in changes:
-        new = copy(tensor) if id(tensor) in given else tensor
-        given.add(id(tensor))
-        for other, attribute in holders.get(id(holder.__dict__[name]), [(holder, name)]):
-            out[id(other), attribute] = (other, attribute, new)
-    return list(out.values())
+    return with_aliases(module, _assignments(module, values, type(module).__qualname__))
 
 
 def _rebuild(_data: Any, _children: Any) -> Module:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _girih, random
 from ..errors import InvalidArgumentError
-from .module import _NAMES, Module, Parameter
+from .module import Module, Parameter
+from .places import PARAMETER_NAMES
 
 if TYPE_CHECKING:
     from .._girih import Tensor
@@ -133,7 +134,7 @@ def _reparametrized(module: Any, name: str, kind: Any, options: tuple[Any, ...])
     function = kind.function
     if not isinstance(module, Module):
         raise InvalidArgumentError(f"{function}: expected a module, got {type(module).__name__}")
-    if name not in module.__dict__.get(_NAMES, ()) or module.__dict__.get(name) is None:
+    if name not in module.__dict__.get(PARAMETER_NAMES, ()) or module.__dict__.get(name) is None:
         raise InvalidArgumentError(
             f"{function}: {type(module).__name__} has no parameter {name!r} of its own"
         )

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from .. import transforms, tree
 from ..errors import InvalidArgumentError
-from .module import _changes, places_in, read, write
+from .module import _changes, places_in
+from .places import read, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .._girih import Tensor
-    from .module import Module, Place
+    from .module import Module
+    from .places import Place
 
 __all__ = ["functional_call", "value_and_grad"]
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih, lazy, tree
 from ..errors import InvalidArgumentError
-from ..nn.module import Module, places_in, read, write
+from ..nn.module import Module, places_in
+from ..nn.places import read, write
 from ..tracing import StateMadeError
 from .base import check, compute_dtype, trained
 from .state import Stateful, cast

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .. import _girih, lazy, tree
 from .._girih import Tensor
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
-from ..nn.module import Module, places_in, read, replace
+from ..nn.module import Module, places_in
+from ..nn.places import read, replace
 from ..tracing import StateMadeError
 from .state import Stateful, cast
 
