@@ -1,5 +1,7 @@
-//! The `Tensor` class: properties, operators, conversions. `functions` has the methods that are
-//! functions, too.
+//! The `Tensor` class: properties, conversions, and the operators (`operators`). `functions` has the
+//! methods that are functions, too.
+
+mod operators;
 
 use crate::args::{IntArg, OperandArg, axis_list, shape_or_sizes, sizes};
 use crate::data::{to_list, to_numpy};
@@ -7,9 +9,7 @@ use crate::devices::DeviceArg;
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
 use crate::{dlpack, indexing, location};
-use girih::ir::OpCode;
-use girih::{Device, Operand, Size, Tensor};
-use pyo3::basic::CompareOp;
+use girih::{Device, Size, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -56,36 +56,6 @@ type Pickled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyTuple>, &'static str);
 
 type MaybeTensor<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// Records a binary op, or lets Python try the other operand's class.
-fn binary<'py>(
-    code: OpCode,
-    this: &PyTensor,
-    other: &Bound<'py, PyAny>,
-    reflected: bool,
-) -> MaybeTensor<'py> {
-    let py = other.py();
-    let Some(operand) = OperandArg::of(other)? else {
-        return Ok(py.NotImplemented().into_bound(py));
-    };
-    let _called = location::enter_operator(py);
-    let (a, b) = (Operand::Tensor(&this.0), operand.operand());
-    let (a, b) = if reflected { (b, a) } else { (a, b) };
-    let out = girih::binary(code, a, b).py()?;
-    Ok(Bound::new(py, PyTensor(out))?.into_any())
-}
-
-fn matmul<'py>(this: &PyTensor, other: &Bound<'py, PyAny>, reflected: bool) -> MaybeTensor<'py> {
-    let py = other.py();
-    let operand = match OperandArg::of(other)? {
-        Some(OperandArg::Tensor(tensor)) => tensor,
-        Some(_) => return Err(invalid("matmul: neither operand may be a scalar; use * for that")),
-        None => return Ok(py.NotImplemented().into_bound(py)),
-    };
-    let _called = location::enter!(py);
-    let out = if reflected { operand.matmul(&this.0) } else { this.0.matmul(&operand) };
-    Ok(Bound::new(py, PyTensor(out.py()?))?.into_any())
-}
-
 impl PyTensor {
     /// One element, for conversions to Python's numbers.
     pub fn scalar<'py>(&self, py: Python<'py>, what: &'static str) -> MaybeTensor<'py> {
@@ -100,160 +70,6 @@ impl PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    fn __add__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Add, self, other, false)
-    }
-
-    fn __radd__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Add, self, other, true)
-    }
-
-    fn __sub__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Sub, self, other, false)
-    }
-
-    fn __rsub__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Sub, self, other, true)
-    }
-
-    fn __mul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Mul, self, other, false)
-    }
-
-    fn __rmul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Mul, self, other, true)
-    }
-
-    fn __truediv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Div, self, other, false)
-    }
-
-    fn __rtruediv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Div, self, other, true)
-    }
-
-    fn __floordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::FloorDivide, self, other, false)
-    }
-
-    fn __rfloordiv__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::FloorDivide, self, other, true)
-    }
-
-    fn __mod__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Remainder, self, other, false)
-    }
-
-    fn __rmod__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Remainder, self, other, true)
-    }
-
-    fn __and__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::And, self, other, false)
-    }
-
-    fn __rand__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::And, self, other, true)
-    }
-
-    fn __or__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Or, self, other, false)
-    }
-
-    fn __ror__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Or, self, other, true)
-    }
-
-    fn __xor__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Xor, self, other, false)
-    }
-
-    fn __rxor__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::Xor, self, other, true)
-    }
-
-    fn __lshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::ShiftLeft, self, other, false)
-    }
-
-    fn __rlshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::ShiftLeft, self, other, true)
-    }
-
-    fn __rshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::ShiftRight, self, other, false)
-    }
-
-    fn __rrshift__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        binary(OpCode::ShiftRight, self, other, true)
-    }
-
-    fn __pow__<'py>(
-        &self,
-        other: &Bound<'py, PyAny>,
-        modulo: Option<&Bound<'py, PyAny>>,
-    ) -> MaybeTensor<'py> {
-        if modulo.is_some() {
-            return Err(invalid("pow: a third argument is not supported; use % after **"));
-        }
-        binary(OpCode::Pow, self, other, false)
-    }
-
-    fn __rpow__<'py>(
-        &self,
-        other: &Bound<'py, PyAny>,
-        modulo: Option<&Bound<'py, PyAny>>,
-    ) -> MaybeTensor<'py> {
-        if modulo.is_some() {
-            return Err(invalid("pow: a third argument is not supported; use % after **"));
-        }
-        binary(OpCode::Pow, self, other, true)
-    }
-
-    fn __matmul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        matmul(self, other, false)
-    }
-
-    fn __rmatmul__<'py>(&self, other: &Bound<'py, PyAny>) -> MaybeTensor<'py> {
-        matmul(self, other, true)
-    }
-
-    fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> MaybeTensor<'py> {
-        let code = match op {
-            CompareOp::Lt => OpCode::Lt,
-            CompareOp::Le => OpCode::Le,
-            CompareOp::Eq => OpCode::Eq,
-            CompareOp::Ne => OpCode::Ne,
-            CompareOp::Gt => OpCode::Gt,
-            CompareOp::Ge => OpCode::Ge,
-        };
-        binary(code, self, other, false)
-    }
-
-    // Equality is elementwise, so hash by identity.
-    fn __hash__(slf: &Bound<'_, Self>) -> isize {
-        slf.as_ptr() as isize >> 4
-    }
-
-    fn __neg__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        let _called = location::enter!(py);
-        self.0.neg().map(PyTensor).py()
-    }
-
-    fn __pos__(&self) -> PyTensor {
-        PyTensor(self.0.clone())
-    }
-
-    fn __abs__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        let _called = location::enter!(py);
-        self.0.abs().map(PyTensor).py()
-    }
-
-    fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        let _called = location::enter!(py);
-        self.0.bitwise_not().map(PyTensor).py()
-    }
-
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
         let _called = location::enter!(key.py());
         self.0.index(&indexing::entries(key)?).map(PyTensor).py()
@@ -279,34 +95,6 @@ impl PyTensor {
     fn __iter__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         let rows = TensorIterator { tensor: self.0.clone(), next: 0, len: self.__len__()? };
         Ok(Bound::new(py, rows)?.into_any())
-    }
-
-    fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
-        self.scalar(py, "a truth value")?.is_truthy()
-    }
-
-    fn __float__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
-        let value = self.scalar(py, "float()")?;
-        py.get_type::<pyo3::types::PyFloat>().call1((value,))
-    }
-
-    fn __int__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
-        let value = self.scalar(py, "int()")?;
-        py.get_type::<pyo3::types::PyInt>().call1((value,))
-    }
-
-    fn __complex__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
-        let value = self.scalar(py, "complex()")?;
-        py.get_type::<pyo3::types::PyComplex>().call1((value,))
-    }
-
-    fn __index__<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
-        if !self.0.dtype().is_int() || self.0.rank() != 0 {
-            let spec = self.0.spec();
-            let message = format!("only an integer tensor of rank 0 can be an index, got {spec}");
-            return Err(exception("DTypeError", message));
-        }
-        self.scalar(py, "an index")
     }
 
     /// Sizes of the axes. Returns: tuple[int, ...].
