@@ -1,6 +1,8 @@
-//! Functions that rearrange elements.
+//! Functions that rearrange elements. `join` has those that join and split tensors.
 
-use crate::args::{Axes, IntArg, Listed, OperandArg, ShapeArg, SizeArg, TensorArg};
+mod join;
+
+use crate::args::{Axes, IntArg, OperandArg, ShapeArg, SizeArg, TensorArg};
 use crate::compiled::PyDim;
 use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
@@ -9,9 +11,9 @@ use crate::functions::{Out, out};
 use crate::location;
 use crate::search::nonzero;
 use crate::tensor::PyTensor;
-use girih::{DType, Dim, Index, PadMode, Shape, Size, Tensor, Update};
+use girih::{DType, Dim, PadMode, Shape, Size, Tensor, Update};
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PySlice, PyTuple};
+use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyTuple};
 
 /// What a function that gives several tensors returns.
 pub(crate) type Many = PyResult<Vec<PyTensor>>;
@@ -321,77 +323,6 @@ fn where_<'py>(
     }
 }
 
-/// Tensors one after the other along an axis; of None, all their elements. Dtypes promote.
-#[pyfunction]
-#[pyo3(signature = (tensors, axis=Axes::one(0), *, dim=None))]
-fn concat(py: Python<'_>, tensors: Listed<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
-    let _called = location::enter!(py);
-    let axis = match dim {
-        Some(dim) => dim,
-        None => axis,
-    };
-    if let Some(axis) = axis.single("concat")? {
-        return out(girih::concat(&refs(&tensors), axis));
-    }
-    let flat =
-        tensors.iter().map(|t| t.0.reshape(&[-1])).collect::<girih::Result<Vec<_>>>().py()?;
-    out(girih::concat(&flat.iter().collect::<Vec<_>>(), 0))
-}
-
-/// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
-/// Returns: list[Tensor].
-#[pyfunction]
-#[pyo3(signature = (x, sections, axis=None, *, dim=None))]
-fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Option<Axes>) -> Many {
-    let _called = location::enter!(sections.py());
-    let axis = crate::args::axis("split", axis, dim, 0)?;
-    if !sections.is_instance_of::<PyInt>() {
-        return split_at(&x.0, sections, axis);
-    }
-    let count: usize = sections.extract().map_err(|_| {
-        invalid(format!("split: the number of parts must be positive, got {sections}"))
-    })?;
-    many(girih::split_equal(&x.0, count, axis))
-}
-
-/// The parts of an axis between indices, each from the one to the next.
-fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
-    let at = girih::ir::shape::normalize_axis("split", axis, x.rank()).py()?;
-    if sections.try_iter()?.any(|item| item.is_ok_and(|item| item.cast::<PyDim>().is_ok())) {
-        return split_at_sizes(x, sections, at);
-    }
-    let cuts: Vec<i64> = sections.extract()?;
-    let size = x.shape().hints()[at] as i64;
-    if cuts.is_sorted() && cuts.iter().all(|cut| (0..=size).contains(cut)) {
-        return many(girih::split_at(x, cuts.iter().map(|&cut| cut as usize).collect(), axis));
-    }
-    let part = |i: usize| {
-        let start = if i == 0 { None } else { Some(cuts[i - 1]) };
-        let mut entries = vec![Index::ALL; at];
-        entries.push(Index::Slice { start, stop: cuts.get(i).copied(), step: 1 });
-        x.index(&entries)
-    };
-    many((0..=cuts.len()).map(part).collect())
-}
-
-/// As [`split_at`], at places of which some are symbolic: slices of the axis.
-fn split_at_sizes(x: &Tensor, sections: &Bound<'_, PyAny>, axis: usize) -> Many {
-    let py = sections.py();
-    let cuts: Vec<Bound<'_, PyAny>> = sections.try_iter()?.collect::<PyResult<_>>()?;
-    let x = Bound::new(py, PyTensor(x.clone()))?;
-    let all = PySlice::full(py).into_any();
-    let slice = py.get_type::<PySlice>();
-    let part = |i: usize| {
-        let bound = |at: Option<&Bound<'_, PyAny>>| at.map(|at| at.clone().unbind());
-        let start = bound(i.checked_sub(1).and_then(|at| cuts.get(at)));
-        let entry = slice.call1((start, bound(cuts.get(i))))?;
-        let mut entries = vec![all.clone(); axis];
-        entries.push(entry);
-        Ok(PyTensor(x.get_item(PyTuple::new(py, entries)?)?.extract::<TensorArg>()?.0))
-    };
-    (0..=cuts.len()).map(part).collect()
-}
-
 /// A border: one width, one (before, after), or one per axis. Its elements are a value, or with
 /// another mode follow from those inside: 'edge', 'reflect', 'symmetric', 'wrap', as NumPy's.
 #[pyfunction]
@@ -476,45 +407,6 @@ fn broadcast_shapes<'py>(
     let shapes =
         shapes.iter().map(|s| s.shape("broadcast_shapes")).collect::<PyResult<Vec<_>>>()?;
     PyTuple::new(py, girih::broadcast_shapes(&shapes).py()?.iter())
-}
-
-/// The slices along an axis, without it. Returns: tuple[Tensor, ...].
-#[pyfunction]
-#[pyo3(signature = (x, /, *, axis=IntArg(0)))]
-fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'py, PyTuple>> {
-    let _called = location::enter!(py);
-    PyTuple::new(py, many(girih::unstack(&x.0, axis.0))?)
-}
-
-/// Parts along an axis: an int for as many, whose sizes differ by one at most; a sequence for the
-/// indices to cut at. Returns: list[Tensor].
-#[pyfunction]
-#[pyo3(signature = (x, sections, axis=IntArg(0)))]
-fn array_split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: IntArg) -> Many {
-    let _called = location::enter!(sections.py());
-    if sections.is_instance_of::<PyInt>() {
-        let count = counts("array_split", &[crate::args::integer(sections)?])?[0];
-        return many(girih::array_split(&x.0, count, axis.0));
-    }
-    split_at(&x.0, sections, axis.0)
-}
-
-macro_rules! stacks {
-    ($($name:ident $doc:literal,)*) => {
-        $(#[doc = $doc]
-        #[pyfunction]
-        fn $name(py: Python<'_>, tensors: Listed<TensorArg>) -> Out {
-            let _called = location::enter!(py);
-            out(girih::$name(&refs(&tensors)))
-        })*
-    };
-}
-
-stacks! {
-    hstack "Tensors one after the other along the second axis, or the only one.",
-    vstack "Tensors below one another along the first axis; those of one axis are rows.",
-    dstack "Tensors behind one another along the third axis.",
-    column_stack "Tensors of one axis as columns of a matrix, beside those of two.",
 }
 
 macro_rules! at_least {
@@ -626,11 +518,9 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
         ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
     }
     add! {
-        where_ concat split pad roll tile repeat moveaxis rot90 flipud fliplr matrix_transpose permute_dims ravel tril triu
-        tri diag diagflat diagonal trace diff meshgrid broadcast_arrays broadcast_shapes unstack
-        array_split hstack vstack dstack column_stack atleast_1d atleast_2d atleast_3d indices
-        put_along_axis as_strided as_strided_scatter
+        where_ pad roll tile repeat moveaxis rot90 flipud fliplr matrix_transpose permute_dims ravel tril triu
+        tri diag diagflat diagonal trace diff meshgrid broadcast_arrays broadcast_shapes atleast_1d
+        atleast_2d atleast_3d indices put_along_axis as_strided as_strided_scatter
     }
-    m.add("concatenate", m.getattr("concat")?)?;
-    m.add("cat", m.getattr("concat")?)
+    join::register(m)
 }

@@ -1,0 +1,132 @@
+//! Functions that join tensors along an axis, and that split a tensor.
+
+use super::{Many, counts, many, refs};
+use crate::args::{Axes, IntArg, Listed, TensorArg};
+use crate::compiled::PyDim;
+use crate::errors::{IntoPy, invalid};
+use crate::functions::{Out, out};
+use crate::location;
+use crate::tensor::PyTensor;
+use girih::{Index, Tensor};
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PySlice, PyTuple};
+
+/// Tensors one after the other along an axis; of None, all their elements. Dtypes promote.
+#[pyfunction]
+#[pyo3(signature = (tensors, axis=Axes::one(0), *, dim=None))]
+fn concat(py: Python<'_>, tensors: Listed<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
+    let _called = location::enter!(py);
+    let axis = match dim {
+        Some(dim) => dim,
+        None => axis,
+    };
+    if let Some(axis) = axis.single("concat")? {
+        return out(girih::concat(&refs(&tensors), axis));
+    }
+    let flat =
+        tensors.iter().map(|t| t.0.reshape(&[-1])).collect::<girih::Result<Vec<_>>>().py()?;
+    out(girih::concat(&flat.iter().collect::<Vec<_>>(), 0))
+}
+
+/// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
+/// Returns: list[Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, sections, axis=None, *, dim=None))]
+fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Option<Axes>) -> Many {
+    let _called = location::enter!(sections.py());
+    let axis = crate::args::axis("split", axis, dim, 0)?;
+    if !sections.is_instance_of::<PyInt>() {
+        return split_at(&x.0, sections, axis);
+    }
+    let count: usize = sections.extract().map_err(|_| {
+        invalid(format!("split: the number of parts must be positive, got {sections}"))
+    })?;
+    many(girih::split_equal(&x.0, count, axis))
+}
+
+/// The parts of an axis between indices, each from the one to the next.
+fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
+    let at = girih::ir::shape::normalize_axis("split", axis, x.rank()).py()?;
+    if sections.try_iter()?.any(|item| item.is_ok_and(|item| item.cast::<PyDim>().is_ok())) {
+        return split_at_sizes(x, sections, at);
+    }
+    let cuts: Vec<i64> = sections.extract()?;
+    let size = x.shape().hints()[at] as i64;
+    if cuts.is_sorted() && cuts.iter().all(|cut| (0..=size).contains(cut)) {
+        return many(girih::split_at(x, cuts.iter().map(|&cut| cut as usize).collect(), axis));
+    }
+    let part = |i: usize| {
+        let start = if i == 0 { None } else { Some(cuts[i - 1]) };
+        let mut entries = vec![Index::ALL; at];
+        entries.push(Index::Slice { start, stop: cuts.get(i).copied(), step: 1 });
+        x.index(&entries)
+    };
+    many((0..=cuts.len()).map(part).collect())
+}
+
+/// As [`split_at`], at places of which some are symbolic: slices of the axis.
+fn split_at_sizes(x: &Tensor, sections: &Bound<'_, PyAny>, axis: usize) -> Many {
+    let py = sections.py();
+    let cuts: Vec<Bound<'_, PyAny>> = sections.try_iter()?.collect::<PyResult<_>>()?;
+    let x = Bound::new(py, PyTensor(x.clone()))?;
+    let all = PySlice::full(py).into_any();
+    let slice = py.get_type::<PySlice>();
+    let part = |i: usize| {
+        let bound = |at: Option<&Bound<'_, PyAny>>| at.map(|at| at.clone().unbind());
+        let start = bound(i.checked_sub(1).and_then(|at| cuts.get(at)));
+        let entry = slice.call1((start, bound(cuts.get(i))))?;
+        let mut entries = vec![all.clone(); axis];
+        entries.push(entry);
+        Ok(PyTensor(x.get_item(PyTuple::new(py, entries)?)?.extract::<TensorArg>()?.0))
+    };
+    (0..=cuts.len()).map(part).collect()
+}
+
+/// The slices along an axis, without it. Returns: tuple[Tensor, ...].
+#[pyfunction]
+#[pyo3(signature = (x, /, *, axis=IntArg(0)))]
+fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'py, PyTuple>> {
+    let _called = location::enter!(py);
+    PyTuple::new(py, many(girih::unstack(&x.0, axis.0))?)
+}
+
+/// Parts along an axis: an int for as many, whose sizes differ by one at most; a sequence for the
+/// indices to cut at. Returns: list[Tensor].
+#[pyfunction]
+#[pyo3(signature = (x, sections, axis=IntArg(0)))]
+fn array_split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: IntArg) -> Many {
+    let _called = location::enter!(sections.py());
+    if sections.is_instance_of::<PyInt>() {
+        let count = counts("array_split", &[crate::args::integer(sections)?])?[0];
+        return many(girih::array_split(&x.0, count, axis.0));
+    }
+    split_at(&x.0, sections, axis.0)
+}
+
+macro_rules! stacks {
+    ($($name:ident $doc:literal,)*) => {
+        $(#[doc = $doc]
+        #[pyfunction]
+        fn $name(py: Python<'_>, tensors: Listed<TensorArg>) -> Out {
+            let _called = location::enter!(py);
+            out(girih::$name(&refs(&tensors)))
+        })*
+    };
+}
+
+stacks! {
+    hstack "Tensors one after the other along the second axis, or the only one.",
+    vstack "Tensors below one another along the first axis; those of one axis are rows.",
+    dstack "Tensors behind one another along the third axis.",
+    column_stack "Tensors of one axis as columns of a matrix, beside those of two.",
+}
+
+/// Adds this file's functions.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    macro_rules! add {
+        ($($name:ident)*) => { $(m.add_function(wrap_pyfunction!($name, m)?)?;)* };
+    }
+    add! { concat split unstack array_split hstack vstack dstack column_stack }
+    m.add("concatenate", m.getattr("concat")?)?;
+    m.add("cat", m.getattr("concat")?)
+}
