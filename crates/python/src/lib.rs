@@ -19,6 +19,7 @@ mod devices;
 mod dlpack;
 mod dtype;
 mod errors;
+mod executor;
 mod fft;
 mod forms;
 mod functions;
@@ -186,6 +187,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     control::register(m)?;
     host::register(m)?;
     contexts::register(m)?;
+    executor::register(m)?;
     streams::register(m)?;
     timeline::register(m)?;
     location::register();

@@ -1,0 +1,149 @@
+//! Executors from Python, and compilation in the background.
+
+use crate::args::Listed;
+use crate::contexts::{change, sync};
+use crate::errors::{IntoPy, invalid};
+use crate::lazy::{PyGraph, stats_dict};
+use crate::passes::PyPass;
+use crate::tensor::PyTensor;
+use girih::{Context, Executor, ExecutorConfig};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::BTreeMap;
+
+/// What runs programs.
+#[pyclass(name = "ExecutorHandle", module = "girih._girih", frozen)]
+pub struct PyExecutor(pub Executor);
+
+/// Success, message, three times in milliseconds, and the outputs by number.
+type Executed = (bool, String, f64, f64, f64, BTreeMap<u32, PyTensor>);
+
+/// Names and milliseconds of stages, and of kernels.
+type Profiled = (Vec<(String, f64)>, Vec<(String, f64)>);
+
+#[pymethods]
+impl PyExecutor {
+    #[new]
+    fn new(
+        use_cache: bool,
+        profile: bool,
+        device: String,
+        timeout_seconds: f64,
+        passes: Vec<PyRef<'_, PyPass>>,
+    ) -> PyResult<Self> {
+        let passes = passes.iter().map(|pass| pass.0.clone()).collect();
+        let config = ExecutorConfig { use_cache, profile, device, timeout_seconds, passes };
+        Ok(PyExecutor(Executor::new(config).py()?))
+    }
+
+    /// The one of the calling context. Returns: ExecutorHandle.
+    #[staticmethod]
+    fn current(py: Python<'_>) -> PyResult<PyExecutor> {
+        sync(py);
+        Ok(PyExecutor(Context::current().executor().py()?))
+    }
+
+    /// Has the calling context run programs by this one. Returns: None.
+    fn make_current(&self, py: Python<'_>) -> PyResult<()> {
+        change(py, |frame| frame.with_executor(self.0.clone()))
+    }
+
+    /// use_cache, profile, device, timeout_seconds and passes.
+    /// Returns: tuple[bool, bool, str, float, list[GraphPass]].
+    fn config(&self) -> (bool, bool, String, f64, Vec<PyPass>) {
+        let config = self.0.config();
+        let passes = config.passes.iter().cloned().map(PyPass).collect();
+        (config.use_cache, config.profile, config.device.clone(), config.timeout_seconds, passes)
+    }
+
+    /// Computes nodes of a graph: success, message, milliseconds of compiling, transfer and
+    /// computing, outputs by number.
+    /// Returns: tuple[bool, str, float, float, float, dict[int, Tensor]].
+    fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<Executed> {
+        let graph = &graph.0;
+        let result = py.detach(|| self.0.execute(graph, &nodes));
+        // An interrupt is not a failure of the program.
+        if let Some(interrupt) = crate::errors::take_interrupt(result.error.as_ref()) {
+            return Err(interrupt);
+        }
+        let outputs = result.outputs.into_iter().map(|(id, t)| (id, PyTensor(t))).collect();
+        let (compile, transfer) = (result.compile_time_ms, result.transfer_time_ms);
+        let message = result.error_message;
+        Ok((result.success, message, compile, transfer, result.compute_time_ms, outputs))
+    }
+
+    /// Computes one node of a graph. Returns: Tensor.
+    fn execute_single(&self, py: Python<'_>, graph: &PyGraph, node: u32) -> PyResult<PyTensor> {
+        let graph = &graph.0;
+        let mut result = py.detach(|| self.0.execute(graph, &[node]));
+        match (result.outputs.remove(&node), result.error) {
+            (Some(tensor), None) => Ok(PyTensor(tensor)),
+            (_, Some(error)) => Err(crate::errors::raise(error)),
+            (None, None) => Err(invalid(format!("execute_single: node {node} has no value"))),
+        }
+    }
+
+    /// Compiles what computes nodes of a graph; whether there was anything to compile. Returns: bool.
+    fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<bool> {
+        let graph = &graph.0;
+        py.detach(|| self.0.compile_only(graph, &nodes)).py()
+    }
+
+    /// Forgets compiled programs. Returns: None.
+    fn clear_cache(&self) {
+        self.0.clear_cache();
+    }
+
+    /// The counts of the programs that this executor has compiled and run, and of its program cache.
+    /// Returns: dict[str, float].
+    fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        stats_dict(py, &self.0.cache_stats())
+    }
+
+    /// Stops what is under way or queued. Returns: None.
+    fn cancel_all(&self) {
+        self.0.cancel_all();
+    }
+
+    /// Milliseconds of the stages and the kernels of the last evaluation.
+    /// Returns: tuple[list[tuple[str, float]], list[tuple[str, float]]] | None.
+    fn profile(&self) -> Option<Profiled> {
+        let profile = self.0.profile()?;
+        let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+        let stages = profile.stages().map(|(name, time)| (name.to_string(), ms(time)));
+        let kernels = profile.kernels.iter().map(|(name, time)| (name.clone(), ms(*time)));
+        Some((stages.to_vec(), kernels.collect()))
+    }
+}
+
+/// A program being compiled in the background.
+#[pyclass(name = "Compilation", module = "girih", frozen)]
+struct PyCompilation(girih::Compilation);
+
+#[pymethods]
+impl PyCompilation {
+    /// Whether it has ended, well or not. Returns: bool.
+    fn done(&self) -> bool {
+        self.0.done()
+    }
+
+    /// Waits for its end, and raises what compiling failed with. Returns: None.
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.wait()).py()
+    }
+}
+
+/// Compiles what leads to tensors in the background. Returns: Compilation.
+#[pyfunction]
+fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<PyCompilation> {
+    sync(py);
+    let tensors = crate::lazy::values(py, &tensors);
+    Ok(PyCompilation(py.detach(|| girih::compile_only(&tensors)).py()?))
+}
+
+/// Adds this file's functions and classes.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyExecutor>()?;
+    m.add_class::<PyCompilation>()?;
+    m.add_function(wrap_pyfunction!(compile_only_many, m)?)
+}
