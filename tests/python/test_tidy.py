@@ -128,6 +128,7 @@ UNKNOWN = {
     "policy": OPERATIONS,
     "queue": OPERATIONS + r"|\bStream\b",
     "scheduler": OPERATIONS + r"|\bStream\b",
+    "scheduler/state": OPERATIONS + r"|\bStream\b",
     "stream": r"\.scheduler\(\)",
 }
 

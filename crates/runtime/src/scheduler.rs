@@ -5,8 +5,9 @@
 //! needs no thread switch. Worker threads, started on demand, run all other work. The number of
 //! concurrent submissions does not exceed the device's concurrency.
 
+mod state;
+
 use crate::gate::Gate;
-use crate::policy::{Candidate, Turn};
 use crate::queue::Submission;
 use crate::{
     CollectorRegistration, Completion, ControlBlock, Device, Error, Policy, Result, control,
@@ -15,8 +16,8 @@ use crate::{
 use girih_sync::{Condvar, Mutex, MutexGuard, fork};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+use state::{Queue, State};
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -57,67 +58,6 @@ struct Shared {
     _collector: CollectorRegistration,
 }
 
-struct State {
-    queues: Vec<Option<Queue>>,
-    /// The first unreported failure of dropped queues.
-    orphan: Option<(Error, Arc<Completion>)>,
-    turn: Turn,
-    /// The number of submissions in all queues that have not started.
-    pending: usize,
-    /// The number of submissions that run on any thread, without those of callers inside a gate.
-    running: usize,
-    workers: usize,
-    /// The number of workers that wait for work.
-    idle: usize,
-    /// The number of threads in `synchronize`.
-    waiting: usize,
-    holds: usize,
-    closed: bool,
-    /// The process's fork count when the state was last used.
-    forks: u64,
-}
-
-#[derive(Default)]
-struct Queue {
-    pending: VecDeque<Submission>,
-    /// Closed while the queue has work, and while a thread waits for the queue.
-    gate: Arc<Gate>,
-    priority: i32,
-    /// The number of times that the policy has skipped the queue since it was last served.
-    skips: u32,
-    /// Whether a submission of this queue is running, other than that of a caller inside the gate.
-    busy: bool,
-    /// The first failure since the last synchronise, with its submission.
-    error: Option<(Error, Arc<Completion>)>,
-    /// Whether the owner reports the queue's failures, so that they may be dropped with the queue.
-    helper: bool,
-    /// Whether the queue's owner has dropped it; the slot becomes free once the queue has drained.
-    abandoned: bool,
-}
-
-impl Queue {
-    /// The failure, unless a waiting thread has received it.
-    fn standing_error(&mut self) -> Option<&Error> {
-        self.error.take_if(|(_, submission)| submission.told());
-        self.error.as_ref().map(|(error, _)| error)
-    }
-
-    fn is_running(&self) -> bool {
-        self.busy || self.gate.is_entered()
-    }
-
-    fn is_idle(&self) -> bool {
-        !self.is_running() && self.pending.is_empty()
-    }
-
-    /// Opens the gate if the queue has no work, so that callers enter without the lock.
-    fn open_if_idle(&self) {
-        if !self.busy && self.pending.is_empty() {
-            self.gate.open();
-        }
-    }
-}
-
 /// The way in which a caller started its own work.
 enum Entry {
     /// Through the queue's gate, without the lock; not counted in `running`.
@@ -134,21 +74,8 @@ impl Scheduler {
 
     /// A scheduler for a device, without queues, with that policy.
     pub fn with_policy(device: Arc<dyn Device>, policy: Policy) -> Arc<Scheduler> {
-        let state = State {
-            queues: Vec::new(),
-            orphan: None,
-            turn: Turn::new(policy),
-            pending: 0,
-            running: 0,
-            workers: 0,
-            idle: 0,
-            waiting: 0,
-            holds: 0,
-            closed: false,
-            forks: fork::count(),
-        };
         let concurrency = device.properties().concurrency.max(1);
-        let (state, changed) = (Mutex::new(state), Condvar::new());
+        let (state, changed) = (Mutex::new(State::new(policy)), Condvar::new());
         let initialized = Mutex::default();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let shared = shared.clone();
@@ -597,66 +524,6 @@ impl Shared {
             at.into_iter().for_each(|at| self.device.wait_until(index, at));
         }
         primitive::run_all(&*self.device, index, &work.blocks)
-    }
-}
-
-impl State {
-    fn queue(&mut self, index: usize) -> &mut Queue {
-        self.queues[index].as_mut().expect("a queue's slot lives as long as its owner and its work")
-    }
-
-    /// Marks a submission of the queue as running.
-    fn begin(&mut self, index: usize) {
-        self.running += 1;
-        self.queue(index).busy = true;
-    }
-
-    /// Takes the next submission that can run without waiting, chosen by the policy.
-    fn next(&mut self, concurrency: usize) -> Option<(usize, Submission)> {
-        if self.pending == 0 || self.holds > 0 || self.running >= concurrency {
-            return None;
-        }
-        let mut ready: SmallVec<[Candidate; 8]> = SmallVec::new();
-        for (index, queue) in self.queues.iter().enumerate() {
-            if let Some(queue) = queue.as_ref().filter(|q| !q.is_running())
-                && queue.pending.front().is_some_and(Submission::is_ready)
-            {
-                ready.push(Candidate { index, priority: queue.priority, skips: queue.skips });
-            }
-        }
-        let index = self.turn.next(&ready)?;
-        for candidate in &ready {
-            let queue = self.queue(candidate.index);
-            queue.skips = if candidate.index == index { 0 } else { queue.skips + 1 };
-        }
-        let work = self.queue(index).pending.pop_front()?;
-        self.begin(index);
-        self.pending -= 1;
-        Some((index, work))
-    }
-
-    /// Resets the state after a fork, where the parent's workers do not exist; returns the parent's
-    /// work.
-    fn forget_the_parents_work(&mut self) -> Vec<Submission> {
-        (self.workers, self.idle, self.holds) = (0, 0, 0);
-        (self.pending, self.running, self.waiting) = (0, 0, 0);
-        let mut lost = Vec::new();
-        for slot in &mut self.queues {
-            if let Some(queue) = slot {
-                queue.busy = false;
-                lost.extend(queue.pending.drain(..));
-            }
-            slot.take_if(|queue| queue.abandoned);
-        }
-        lost
-    }
-
-    fn reap(&mut self, index: usize) {
-        let queue = self.queue(index);
-        if queue.abandoned && queue.is_idle() {
-            let gone = self.queues[index].take().filter(|queue| !queue.helper);
-            self.orphan = self.orphan.take().or(gone.and_then(|queue| queue.error));
-        }
     }
 }
 
