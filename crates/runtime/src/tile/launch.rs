@@ -4,17 +4,17 @@
 //! The computation of a tile waits for its copy-in and for the copy-out of the result block that it
 //! overwrites. Without copies, everything runs on the stream's own queue.
 
+mod output;
+
 use super::region::Region;
 use super::{Remainder, TileArgument, TileOptions, TileResult, TiledProgram, Tiling};
-use crate::executor::Reused;
 use crate::queue::{Submission, host_bytes};
-use crate::step::Lowering;
 use crate::{
     Argument, Buffer, CachedPlan, Completion, ControlBlock, DeviceQueue, Error, HostBytes,
-    HostStep, PlanExecutor, Result, RunControl, Stream, StridedCopy, Strides, Value,
+    HostStep, PlanExecutor, Result, Stream, Strides, Value,
 };
 use girih_ir::factors::AxisFactors;
-use girih_ir::{Array, Graph, OpCode, ProgramRole, TensorSpec};
+use girih_ir::{Array, Graph, ProgramRole, TensorSpec};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -381,168 +381,6 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    /// The control blocks that compute a tile, and those that copy its results out.
-    fn compute(&mut self, tile: &Tile<'_>, arguments: &[Argument]) -> Result<(Blocks, Blocks)> {
-        let (mut blocks, mut copies) = (Blocks::new(), Blocks::new());
-        let outputs: Vec<Output> =
-            (0..self.results.len()).map(|o| self.output(tile, o)).collect::<Result<_>>()?;
-        let targets: Vec<Option<Value>> =
-            outputs.iter().map(|output| Some(output.target().clone())).collect();
-        let values = self.launch(&tile.plan, arguments, targets, &mut blocks)?;
-        for (index, (output, value)) in outputs.iter().zip(values).enumerate() {
-            // The program returns an argument, or one result twice, instead of writing the target.
-            let target = output.target();
-            if output.bytes > 0 && value.handle() != target.handle() {
-                blocks.push(copy_whole(&value, target, output.bytes));
-            }
-            if let Some(partial) = &output.partial {
-                let plan = self.combining(index, output)?;
-                self.combine(&plan, (index, &output.value, partial, output.bytes), &mut blocks)?;
-            }
-            if output.copied && output.last && output.bytes > 0 {
-                self.store(tile, index, output, &mut copies)?;
-            }
-        }
-        Ok((blocks, copies))
-    }
-
-    /// Plans a tile's part of an output.
-    fn output(&mut self, tile: &Tile<'_>, index: usize) -> Result<Output> {
-        let axes = self.program.factors.outputs()[index].clone();
-        let spec = &self.tiling.results[index];
-        let region = tile.region(spec, &axes);
-        let block = tile.block(&axes);
-        let item = spec.dtype.size();
-        let bytes = block.iter().product::<usize>() * item;
-        let direct = match &self.results[index] {
-            TileResult::Device(value, _) if region.dense && !tile.is_padded(&axes) => {
-                let offset = value.offset + region.offset;
-                Some(Value { buffer: value.buffer.clone(), offset })
-            }
-            _ => None,
-        };
-        let whole = self.tile_bytes(&axes, item).max(bytes);
-        let copied = direct.is_none();
-        let value = match direct {
-            Some(value) => value,
-            None => {
-                let buffer = self.block(Use::Output(index), tile.out_ring, whole)?;
-                Value { buffer, offset: 0 }
-            }
-        };
-        let combines = |&f: &usize| Some((f, self.program.factors.combines(index, f)?));
-        let reduced: Vec<(usize, OpCode)> = self.tiling.loops.iter().filter_map(combines).collect();
-        let first = reduced.iter().all(|(f, _)| tile.at[f].0 == 0);
-        let last = reduced.iter().all(|(f, _)| tile.at[f].0 + 1 == tile.at[f].1);
-        let partial = match first {
-            true => None,
-            false => {
-                let buffer = self.block(Use::Partial(index), 0, whole)?;
-                Some(Value { buffer, offset: 0 })
-            }
-        };
-        // All reduced factors of an output have the same op.
-        let combine = reduced.first().map_or(OpCode::Add, |(_, code)| *code);
-        Ok(Output { region, block, bytes, value, partial, combine, last, copied })
-    }
-
-    /// Binds a program to arguments and result memory, and appends its control blocks.
-    fn launch(
-        &mut self,
-        plan: &CachedPlan,
-        arguments: &[Argument],
-        targets: Vec<Option<Value>>,
-        blocks: &mut Blocks,
-    ) -> Result<crate::Values> {
-        let size = plan.plan.temporary_bytes;
-        // Tiles on one stream run one after another, so they can share the block.
-        let temporaries = match (size, self.temporaries.get(&size)) {
-            (0, _) => None,
-            (_, Some(block)) => Some(block.clone()),
-            (_, None) => {
-                let block = Arc::new(self.executor.device.allocator().allocate(size)?);
-                self.temporaries.insert(size, block.clone());
-                Some(block)
-            }
-        };
-        let reused = Reused { targets, temporaries };
-        let control: RunControl = self.executor.control(None, false);
-        let (block, values) = self.executor.bind_reusing(plan, arguments, control, reused)?;
-        let device = self.executor.device.id();
-        let lowering = Lowering { plan: &plan.plan, device, arguments: &block };
-        let operations = &plan.plan.operations;
-        operations.iter().try_for_each(|operation| lowering.operation(operation, blocks))?;
-        self.executor.count_run(&plan.plan);
-        Ok(values)
-    }
-
-    /// The program that combines two blocks of an output.
-    fn combining(&self, index: usize, output: &Output) -> Result<CachedPlan> {
-        let TiledProgram { graph, options, .. } = self.program;
-        let dtype = graph.spec(graph.outputs()[index]).dtype;
-        let block = TensorSpec::new(output.block.clone(), dtype);
-        self.executor.combining(&block, output.combine, *options)
-    }
-
-    /// Combines a partial result with the accumulated result.
-    fn combine(
-        &mut self,
-        plan: &CachedPlan,
-        (index, acc, partial, bytes): (usize, &Value, &Value, usize),
-        blocks: &mut Blocks,
-    ) -> Result<()> {
-        let result = plan.plan.outputs[0].buffer;
-        let in_place = plan.plan.donations.contains(&(result, 0));
-        let target = match in_place {
-            true => acc.clone(),
-            false => Value { buffer: self.block(Use::Combined(index), 0, bytes)?, offset: 0 },
-        };
-        let arguments = [acc, partial].map(|value| Argument::Checked(value.clone()));
-        self.launch(plan, &arguments, vec![Some(target.clone())], blocks)?;
-        if !in_place {
-            blocks.push(copy_whole(&target, acc, bytes));
-        }
-        Ok(())
-    }
-
-    /// Appends the copies from a tile's block to the result.
-    fn store(
-        &mut self,
-        tile: &Tile<'_>,
-        index: usize,
-        output: &Output,
-        copies: &mut Blocks,
-    ) -> Result<()> {
-        let (from, region) = (output.value.handle(), &output.region);
-        match &self.results[index] {
-            TileResult::Device(value, _) => {
-                let copy = region.copy(value.handle(), from, &output.block, false);
-                let buffers = SmallVec::from([output.value.buffer.clone(), value.buffer.clone()]);
-                copies.push(ControlBlock::CopyOnDevice { copy, buffers });
-            }
-            TileResult::Host(array, _) => {
-                let slot =
-                    self.slot(Use::Output(index), tile.out_ring, output.value.buffer.size_bytes())?;
-                let (source, buffer) = (from, Some(output.value.buffer.clone()));
-                let target = slot.clone();
-                copies.push(ControlBlock::CopyFromDevice { source, target, buffer });
-                let copy = region.copy(from, from, &output.block, false);
-                let (array, start) = (array.clone(), region.offset);
-                let scatter = HostStep::new("scatter a tile", move |_| {
-                    let bytes = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                    let mut array = array.lock().unwrap_or_else(PoisonError::into_inner);
-                    let array = &mut array[start..];
-                    copy.for_each_run(|from, to| {
-                        array[to..to + copy.run].copy_from_slice(&bytes[from..from + copy.run]);
-                        Ok(())
-                    })
-                });
-                copies.push(ControlBlock::Host { step: scatter, slots: Arc::new([]) });
-            }
-        }
-        Ok(())
-    }
-
     fn block(&mut self, of: Use, ring: usize, size: usize) -> Result<Arc<Buffer>> {
         if let Some(block) = self.blocks.get(&(of, ring))
             && block.size_bytes() >= size
@@ -565,38 +403,6 @@ impl<'a> Launch<'a> {
 }
 
 type Blocks = SmallVec<[ControlBlock; 4]>;
-
-/// A tile's part of an output.
-struct Output {
-    region: Region,
-    /// The shape of the block that the program writes.
-    block: Vec<usize>,
-    bytes: usize,
-    /// The memory of the part, in which partial results are accumulated.
-    value: Value,
-    /// The memory that the program writes, if its result has to be combined with `value`.
-    partial: Option<Value>,
-    /// The op that combines partial results.
-    combine: OpCode,
-    /// Whether this is the last partial result.
-    last: bool,
-    /// Whether the part has to be copied from `value` to the result.
-    copied: bool,
-}
-
-impl Output {
-    fn target(&self) -> &Value {
-        self.partial.as_ref().unwrap_or(&self.value)
-    }
-}
-
-fn copy_whole(from: &Value, to: &Value, bytes: usize) -> ControlBlock {
-    let copy = StridedCopy::dense(from.handle(), to.handle(), bytes);
-    ControlBlock::CopyOnDevice {
-        copy,
-        buffers: SmallVec::from([from.buffer.clone(), to.buffer.clone()]),
-    }
-}
 
 fn queue<'q>(queue: &'q mut Option<DeviceQueue>, stream: &Stream) -> &'q DeviceQueue {
     queue.get_or_insert_with(|| stream.queue().helper())
