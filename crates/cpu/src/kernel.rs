@@ -2,9 +2,9 @@
 //! or loop over kernels, run on the pool.
 
 use crate::compiler::HostCompiler;
-use crate::gemm::LibraryGemm;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::{GeneratedGemm, RowwiseGemm};
+use crate::library_gemm::LibraryGemm;
 use crate::pool::Pool;
 use crate::prepacked::PrepackedStore;
 use crate::threads::Threads;

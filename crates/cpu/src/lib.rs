@@ -21,9 +21,15 @@ mod disassembly;
 mod dump;
 mod explain;
 mod file;
+#[cfg(target_arch = "x86_64")]
 mod gemm;
+#[cfg(target_arch = "x86_64")]
+mod jit;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_jit.rs"]
 mod jit;
 mod kernel;
+mod library_gemm;
 mod memory;
 pub mod pool;
 mod prepacked;
@@ -42,6 +48,7 @@ pub use pool::{InvalidThreads, Pool};
 
 use girih_exec::Isa;
 use girih_exec::tuning;
+use girih_runtime::env::flag;
 use girih_runtime::{Error, PlanExecutor, Result};
 use girih_sync::OnceLock;
 use std::sync::Arc;
@@ -71,7 +78,9 @@ pub fn executor_of(number: usize) -> Result<PlanExecutor> {
 ///
 /// Errors: [`Error::Configuration`].
 pub fn check_environment() -> Result<()> {
-    jit::check_environment()?;
+    for variable in ["GIRIH_JIT", "GIRIH_PERF_MAP", "GIRIH_GDB"] {
+        flag(&[variable])?;
+    }
     calibration::install()?;
     Isa::from_env().map(drop).map_err(|value| Error::Configuration {
         variable: Isa::VARIABLE,

@@ -2,8 +2,7 @@
 //!
 //! [`GeneratedGemm`] multiplies f32, halves and integers of up to 32 bits in generated
 //! micro-kernels, on machines with AVX2 or AVX-512. [`RowwiseGemm`] is the same for the GEMMs of
-//! kernels over rows. [`LibraryGemm`] multiplies the other floats and complex numbers by the `gemm`
-//! crate, also on other machines. The rest of this text is about generated micro-kernels.
+//! kernels over rows. `library_gemm` has the GEMMs of other floats and of other machines.
 //!
 //! A `Problem` says what is computed, a `Strategy` how: `plan` chooses the strategy by one
 //! table. Most GEMMs are blocked (Goto and van de Geijn; BLIS). The columns of B are divided into
@@ -27,52 +26,30 @@
 //! result dtype. GEMMs of bfloat16 with many rows, and all but the smallest of bytes, run on AMX
 //! (`amx_vnni`) if the machine has it, which is several times as fast. Without AMX, GEMMs of bytes
 //! run on VNNI if there is VNNI.
-#[cfg(target_arch = "x86_64")]
+
 mod amx_vnni;
-#[cfg(target_arch = "x86_64")]
 mod blocking;
-#[cfg(target_arch = "x86_64")]
 mod chunk;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod describe;
-#[cfg(target_arch = "x86_64")]
 mod dots;
-#[cfg(target_arch = "x86_64")]
 mod drive;
-#[cfg(target_arch = "x86_64")]
 mod generated;
-#[cfg(target_arch = "x86_64")]
 mod indirect;
-#[cfg(target_arch = "x86_64")]
 mod integers;
-mod library;
-#[cfg(target_arch = "x86_64")]
 mod memory;
-#[cfg(target_arch = "x86_64")]
 mod microkernels;
-#[cfg(target_arch = "x86_64")]
 mod operand;
-#[cfg(target_arch = "x86_64")]
 mod pack;
-#[cfg(target_arch = "x86_64")]
 mod panels;
-#[cfg(target_arch = "x86_64")]
 mod plan;
-#[cfg(target_arch = "x86_64")]
 mod prepacked;
-#[cfg(target_arch = "x86_64")]
 mod problem;
-#[cfg(target_arch = "x86_64")]
 mod prologue;
-#[cfg(target_arch = "x86_64")]
 mod rowwise;
-#[cfg(target_arch = "x86_64")]
 mod split_k;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests;
 
-#[cfg(target_arch = "x86_64")]
 pub(crate) use generated::GeneratedGemm;
-pub(crate) use library::LibraryGemm;
-#[cfg(target_arch = "x86_64")]
 pub(crate) use rowwise::RowwiseGemm;

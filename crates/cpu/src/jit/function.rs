@@ -77,8 +77,8 @@ fn with_cache<T>(f: impl FnOnce(&mut Cache) -> T) -> T {
     f(cache.get_or_insert_default())
 }
 
-/// Clears the cache.
-pub(super) fn forget() {
+/// Clears the cache of compiled functions; functions in use remain valid.
+pub(crate) fn forget() {
     // Outside the lock, because dropping a function also unregisters its name.
     let cache = with_cache(std::mem::take);
     drop(cache);

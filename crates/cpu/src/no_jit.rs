@@ -1,0 +1,16 @@
+//! In place of the JIT compiler on machines that it does not know: the executor's own loops run.
+
+use girih_exec::{Chain, ChainOp, Compiled};
+
+/// False: no chain can be compiled.
+pub(crate) fn knows(_: ChainOp) -> bool {
+    false
+}
+
+/// `None`: no chain can be compiled.
+pub(crate) fn compile(_: &Chain, _: &str) -> Option<Box<dyn Compiled>> {
+    None
+}
+
+/// There is no cache of compiled functions.
+pub(crate) fn forget() {}
