@@ -19,9 +19,12 @@ pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     #[cfg(unix)]
     ONCE.call_once(|| {
-        // SAFETY: the handlers only use atomics and wait.
-        unsafe {
-            libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child));
+        // Miri has no fork.
+        if !cfg!(miri) {
+            // SAFETY: the handlers only use atomics and wait.
+            unsafe {
+                libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child));
+            }
         }
     });
     #[cfg(not(unix))]

@@ -56,6 +56,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn a_child_finds_every_lock_free_and_what_it_guards_whole() {
         // Handlers are registered when a thread first enters a section; the threads below may start
         // late.
@@ -98,6 +99,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no fork")]
     fn a_fork_waits_for_values_being_made() {
         static VALUE: OnceLock<u32> = OnceLock::new();
         let (sender, started) = std::sync::mpsc::channel();
