@@ -1,6 +1,11 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
 # make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
+# make features  lints without the features that are on by default
+# make deny    licences, sources and security advisories of the crates that Girih depends on
+# make msrv    compiles with the oldest supported Rust, if it is installed
+# make miri    runs tests of unsafe code under Miri, if it is installed
+# make wheel   builds a wheel and computes with it in an empty environment
 # make test-mock  the Python tests on the mock accelerator (DEVICE=mock:host_control_flow and so on)
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
 #              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models)
@@ -26,11 +31,13 @@ CARGO ?= cargo
 # The extension is PyO3's and links no libpython when built as a module, so its tests are Python's.
 EXCLUDE := $(if $(wildcard crates/python),--exclude girih-python)
 SMOKE := $(VENV)/smoke
+# Prints a title before a command, and the seconds that it took after.
+TIMED := @scripts/timed.sh
 PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke clean
+.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke environment features deny msrv miri wheel clean
 all: check
 
 # Environments.
@@ -61,11 +68,13 @@ $(VENV)/.docs: $(BIN)/python requirements-docs.txt
 	$(PIP) install -r requirements-docs.txt
 	@touch $@
 
+environment: $(VENV)/.dev $(VENV)/.docs $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
+
 # Builds the extension in release mode and installs the package for editing. Cargo knows what has
 # changed; running it again is cheap.
 develop: $(VENV)/.build
-	@echo "Compiling girih in release mode (about 4 minutes the first time, seconds if nothing changed)"
-	@VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
+	$(TIMED) "Compiling girih in release mode (about 4 minutes the first time, seconds if nothing changed)" \
+		env VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --release --quiet
 
 demo: develop
 	@$(BIN)/python examples/digits.py
@@ -73,43 +82,89 @@ demo: develop
 # Checks.
 
 rust-check:
-	@echo "Checking the Rust code (about 3 minutes the first time)"
 	@$(CARGO) fmt --all --check
-	@$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	$(TIMED) "Checking the Rust code (about 3 minutes the first time)" \
+		$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 
 rust-test: rust-check
-	@echo "Building the Rust documentation (about a minute)"
-	@RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
-	@echo "Compiling and running the Rust tests (about 15 minutes the first time, half of it compiling)"
-	@$(CARGO) test --quiet --workspace $(EXCLUDE)
+	$(TIMED) "Building the Rust documentation (about a minute)" \
+		env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
+	$(TIMED) "Compiling and running the Rust tests (about 15 minutes the first time, half of it compiling)" \
+		$(CARGO) test --quiet --workspace $(EXCLUDE)
+
+# The features are `asm` (of girih-cli by default, which enables that of girih and girih-cpu) and
+# `extension-module` of girih-python. rust-check has all of them, this row none.
+features:
+	$(TIMED) "Checking the Rust code without default features (about half a minute)" \
+		$(CARGO) clippy --quiet --workspace --all-targets --no-default-features -- -D warnings
+
+deny: $(VENV)/.dev
+	$(TIMED) "Checking licences, sources and advisories of dependencies" $(BIN)/python scripts/deny.py
+
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+
+# Toolchains are not downloaded.
+msrv:
+	@if rustup toolchain list 2> /dev/null | grep -q '^$(MSRV)'; then \
+		scripts/timed.sh "Compiling with Rust $(MSRV)" \
+			$(CARGO) +$(MSRV) check --quiet --workspace --target-dir target/msrv; \
+	else \
+		echo "Rust $(MSRV) is not installed: that it suffices is checked by clippy's incompatible_msrv only"; \
+	fi
+
+# Tests of crates with unsafe code that Miri can run: no foreign functions, no instructions of one
+# processor. Add a crate here.
+MIRI := -p girih-sync --lib
+# Threads are switched ten times as often as by default, so that one run sees more orders.
+MIRIFLAGS ?= -Zmiri-preemption-rate=0.1
+
+# Components are not downloaded.
+miri:
+	@if RUSTUP_AUTO_INSTALL=0 rustup component list --toolchain nightly --installed 2> /dev/null | grep -q '^miri'; then \
+		MIRIFLAGS="$(MIRIFLAGS)" scripts/timed.sh "Running tests of unsafe code under Miri" \
+			$(CARGO) +nightly miri test --quiet --target-dir target/miri $(MIRI); \
+	else \
+		echo "Miri is not installed: its tests of unsafe code are left out"; \
+	fi
 
 python-check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
 
 python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
-	@echo "Checking stubs and types (about a minute)"
 	@$(BIN)/python scripts/stubs.py --check
-	@$(BIN)/mypy
-	@$(BIN)/python -m mypy.stubtest girih --mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
-	@echo "Running the Python tests (about 5 minutes)"
-	@$(PYTEST)
+	$(TIMED) "Checking types" $(BIN)/mypy
+	$(TIMED) "Comparing stubs with the extension" $(BIN)/python -m mypy.stubtest girih \
+		--mypy-config-file pyproject.toml --allowlist tests/python/stubtest-allowlist.txt
+	$(TIMED) "Running the Python tests (about 5 minutes)" $(PYTEST)
 
 # Tests of the host's memory and of its programs on disk are left out: tests/python/conftest.py.
 test-mock: DEVICE = mock
 test-mock: develop $(VENV)/.dev
 	@GIRIH_DEVICE=$(DEVICE) $(PYTEST)
 
+# With the options of develop, so that nothing is compiled a second time.
+wheel: develop
+	@rm -rf $(VENV)/wheel
+	$(TIMED) "Building a wheel" env VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin build --release --quiet \
+		--interpreter $(BIN)/python --out $(VENV)/wheel
+	$(TIMED) "Computing with the wheel in an empty environment" $(BIN)/python scripts/wheel.py $(VENV)/wheel
+
 smoke: develop
 	@mkdir -p $(SMOKE)
-	@$(BIN)/python examples/digits.py --epochs 2 --out $(SMOKE) > $(SMOKE)/log
+	$(TIMED) "Training the digit classifier for two epochs" \
+		sh -c '$(BIN)/python examples/digits.py --epochs 2 --out $(SMOKE) > $(SMOKE)/log'
 	@grep -q '^accuracy' $(SMOKE)/log && test -s $(SMOKE)/loss.svg && test -s $(SMOKE)/step-graph.svg
 
 check: rust-check python-check
-	@echo "Compiling and running the crates' unit tests (about 8 minutes the first time)"
-	@$(CARGO) test --quiet --workspace --lib $(EXCLUDE)
+	$(TIMED) "Compiling and running the crates' unit tests (about 8 minutes the first time)" \
+		$(CARGO) test --quiet --workspace --lib $(EXCLUDE)
 
-test: rust-test python-test smoke docs-site
+# pip downloads while the crates are compiled for the first time.
+test:
+	@$(MAKE) --no-print-directory environment & downloads=$$!; \
+		$(MAKE) --no-print-directory rust-check; checked=$$?; wait $$downloads && exit $$checked
+	@$(MAKE) --no-print-directory deny msrv features rust-test miri python-test wheel smoke docs-site
 	@echo "All checks passed."
 
 bench: $(VENV)/.dev
@@ -153,7 +208,7 @@ docs:
 
 # Warnings and links that lead nowhere are errors. Nothing is fetched.
 docs-site: develop $(VENV)/.docs
-	@$(BIN)/python -m scripts.reference --site --out docs-out
+	$(TIMED) "Building the documentation's site" $(BIN)/python -m scripts.reference --site --out docs-out
 
 clean:
 	rm -rf $(VENV) .venv-bench demo-out bench-out docs-out
