@@ -1,5 +1,5 @@
-//! Girih's portable executor: runs kernels of `girih-kernel` on the host, whatever its processor is,
-//! block by block. Tests compare generated code with it.
+//! Girih's portable executor: runs kernels of `girih-kernel` on the host, block by block, on any
+//! processor. Tests compare generated code with it.
 //!
 //! A [`Prepared`] kernel holds every decision: which loop runs each instruction on the machine's
 //! instruction set, which loads are read in place, where values are stored, how the space is
@@ -118,8 +118,7 @@ pub enum ExecError {
 /// to 64.
 #[derive(Clone, Copy, Debug)]
 pub struct Bindings<'a> {
-    /// Start of each buffer, by [`girih_kernel::BufferId`]. Buffers that the kernel does not name are not
-    /// used.
+    /// Start of each buffer, by [`BufferId`]. Buffers that the kernel does not name are not used.
     pub buffers: &'a [*mut u8],
     /// Value of each program argument that is a run-time scalar (first word: the bits of its
     /// [`girih_ir::Literal`]) or a random key (`[key, offset]`), by argument number.

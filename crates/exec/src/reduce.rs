@@ -2,7 +2,8 @@
 //!
 //! There are two orders of the work, chosen by the strides of the prologue's operands:
 //! * [`inner`]: the reduced dimensions vary fastest; a row is folded block by block;
-//! * [`outer`]: the parallel dimensions vary fastest; whole rows of points are combined elementwise.
+//! * [`outer`]: the parallel dimensions vary fastest; whole rows of points are combined
+//!   elementwise.
 //!
 //! Both compute the one tree that [`fold`] describes, so the choice changes no bit. Neither does
 //! the split of a long reduction with few points: its first phase stores one partial result per

@@ -19,10 +19,11 @@
 //! outputs: [b2]
 //! ```
 //!
-//! Braces hold names of the signature, and expressions of sizes. When a template is created, its text
-//! is parsed for every dtype. For each set of operands, the braces are replaced, and the verifier
-//! checks the program against the operands before anything runs. Lowering inserts the kernels into
-//! the program, so they are compiled, fused over rows and placed in memory like all other kernels.
+//! Braces hold names of the signature, and expressions of sizes. When a template is created, its
+//! text is parsed for every dtype. For each set of operands, the braces are replaced, and the
+//! verifier checks the program against the operands before anything runs. Lowering inserts the
+//! kernels into the program, so they are compiled, fused over rows and placed in memory like all
+//! other kernels.
 
 mod signature;
 mod splice;
