@@ -31,7 +31,7 @@ pub const DEFAULT_REGIONS: [usize; 8] = [12 << 30; 8];
 /// Region sizes to try, largest first, if the default regions cannot be reserved.
 const REGION_SIZES: [usize; 3] = [12 << 30, 8 << 30, 4 << 30];
 /// The maximum number of smaller regions that replace the default ones.
-const MOST_REGIONS: usize = 12;
+const MAX_REGIONS: usize = 12;
 
 /// The driver's memory in physical mode, where each block is mapped and unmapped separately.
 pub trait PhysicalMemory: Send + Sync {
@@ -129,7 +129,7 @@ pub fn reserve_regions<T>(mut reserve: impl FnMut(usize) -> Option<T>) -> Vec<(T
     let (mut regions, mut reserved) = (Vec::new(), 0);
     let mut sizes = REGION_SIZES.iter().copied().peekable();
     while let Some(&size) = sizes.peek()
-        && regions.len() < MOST_REGIONS
+        && regions.len() < MAX_REGIONS
         && reserved + size <= total
     {
         match reserve(size) {
@@ -322,9 +322,9 @@ impl Pool {
 
     /// Allocates `reserved` bytes for a request of `size` bytes.
     fn reserve(&self, reserved: usize, size: usize) -> Option<DeviceHandle> {
-        let kept = |id, offset| DeviceHandle::region(self.device_id, self.id, id, offset);
+        let listed = |id, offset| DeviceHandle::region(self.device_id, self.id, id, offset);
         let find = |state: &mut State| self.find(state, reserved);
-        self.blocks.reserve(self.blocks.stripes.mine(), (reserved, size), kept, find)
+        self.blocks.reserve(self.blocks.stripes.mine(), (reserved, size), listed, find)
     }
 
     /// Allocates memory that is in no stripe.

@@ -260,9 +260,9 @@ fn memory_is_counted_for_each_device() -> Result<()> {
     let _alone = alone();
     let device = registered("counted", MockConfig::default());
     let before = memory_stats(Some(device))?;
-    let x = data(&[0.0; 1 << 16]).to_device(device)?;
+    let x = data(&[0.0; 1 << 10]).to_device(device)?;
     x.eval()?;
-    assert_eq!(memory_stats(Some(device))?.in_use - before.in_use, 4 << 16);
+    assert_eq!(memory_stats(Some(device))?.in_use - before.in_use, 4 << 10);
     drop(x);
     assert_eq!(memory_stats(Some(device))?.in_use, before.in_use);
     Ok(())

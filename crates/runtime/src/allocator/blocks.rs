@@ -90,7 +90,7 @@ impl<K: Kind> Blocks<K> {
     pub fn gather(&self) -> impl DerefMut<Target = State> {
         K::each(&self.stripes, |stripe| drop(self.empty(&mut K::lock(stripe))));
         let mut state = self.lock();
-        state.give_back();
+        state.coalesce_all();
         state
     }
 
@@ -98,7 +98,7 @@ impl<K: Kind> Blocks<K> {
     fn empty(&self, stripe: &mut Stripe) -> impl DerefMut<Target = State> {
         let mut state = self.lock();
         state.merge(&mut stripe.change);
-        stripe.kept.drain(|id, offset, reserved| state.take_back(id, offset, reserved));
+        stripe.free_lists.drain(|id, offset, reserved| state.free(id, offset, reserved));
         state
     }
 
@@ -110,26 +110,26 @@ impl<K: Kind> Blocks<K> {
     }
 
     /// Allocates `reserved` bytes for a request of `size` bytes, for a thread with the stripe
-    /// `mine`. Passes region and offset to `kept` if the stripe has a block, else calls `find` with
+    /// `mine`. Passes region and offset to `listed` if the stripe has a block, else calls `find` with
     /// the state.
     #[inline]
     pub fn reserve<H>(
         &self,
         mine: &K::Mutex<Stripe>,
         (reserved, size): (usize, usize),
-        kept: impl FnOnce(usize, usize) -> H,
+        listed: impl FnOnce(usize, usize) -> H,
         find: impl FnOnce(&mut State) -> Option<H>,
     ) -> Option<H> {
         let mut stripe = K::lock(mine);
         // Read the flag under the stripe's lock: `set_limit` clears it before it locks each stripe.
         if K::get(&self.striped)
-            && let Some((id, offset)) = stripe.kept.pop(reserved)
+            && let Some((id, offset)) = stripe.free_lists.pop(reserved)
         {
             stripe.change.allocated(reserved, size);
             if stripe.change.is_large() {
                 self.lock().merge(&mut stripe.change);
             }
-            return Some(kept(id, offset));
+            return Some(listed(id, offset));
         }
         let mut state = self.lock();
         state.merge(&mut stripe.change);
@@ -158,13 +158,13 @@ impl<K: Kind> Blocks<K> {
             if stripe.change.is_large() || !stripe.has_room(reserved) {
                 drop(self.empty(&mut stripe));
             }
-            return stripe.kept.push(id, offset, reserved);
+            return stripe.free_lists.push(id, offset, reserved);
         }
         let mut state = self.lock();
         state.merge(&mut stripe.change);
         match place {
             _ if reserved == 0 => (),
-            Some((id, offset)) => state.take_back(id, offset, reserved),
+            Some((id, offset)) => state.free(id, offset, reserved),
             None => unmap(),
         }
     }

@@ -1,20 +1,20 @@
 //! The state of a pool in region mode: regions with their free intervals, and free lists by block
 //! size.
 
-use super::stripe::{Change, Kept};
+use super::stripe::{Change, FreeLists};
 use super::{ALIGNMENT, MemoryStats, RegionStats};
 use std::collections::BTreeMap;
 
 /// The largest size, after rounding and padding, that goes to a free list, in bytes.
-const LARGEST_KEPT: usize = 258 << 10;
+const MAX_LISTED: usize = 258 << 10;
 /// The maximum total size of the free lists, in bytes.
-const MOST_KEPT: usize = 4 << 20;
+const MAX_LISTED_BYTES: usize = 4 << 20;
 
 #[derive(Default)]
 pub(super) struct State {
     pub regions: Vec<Region>,
     /// The free lists. Their blocks are not in the free intervals of the regions.
-    pub kept: Kept,
+    pub free_lists: FreeLists,
     /// Allocations minus frees, as far as stripes have reported them. If one thread allocates a
     /// block and another one frees it, the free may be reported first, so these can be negative.
     in_use: isize,
@@ -78,22 +78,22 @@ impl State {
 
     /// Allocates a free block; returns its region and offset.
     pub fn find(&mut self, reserved: usize) -> Option<(usize, usize)> {
-        self.kept.pop(reserved).or_else(|| self.carve(reserved)).or_else(|| {
+        self.free_lists.pop(reserved).or_else(|| self.carve(reserved)).or_else(|| {
             // Coalescing the free lists may give a large enough interval.
-            self.give_back();
+            self.coalesce_all();
             self.carve(reserved)
         })
     }
 
     /// Frees a block.
-    pub fn take_back(&mut self, id: usize, offset: usize, reserved: usize) {
-        if reserved > LARGEST_KEPT {
+    pub fn free(&mut self, id: usize, offset: usize, reserved: usize) {
+        if reserved > MAX_LISTED {
             return self.coalesce(id, offset, reserved);
         }
-        if self.kept.bytes() + reserved > MOST_KEPT {
-            self.give_back();
+        if self.free_lists.bytes() + reserved > MAX_LISTED_BYTES {
+            self.coalesce_all();
         }
-        self.kept.push(id, offset, reserved);
+        self.free_lists.push(id, offset, reserved);
     }
 
     /// Splits a block off the first free interval that is large enough.
@@ -111,11 +111,11 @@ impl State {
     }
 
     /// Moves all blocks of the free lists to the free intervals.
-    pub fn give_back(&mut self) {
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.drain(|id, at, reserved| self.coalesce(id, at, reserved));
-        // Put the emptied free lists back, to keep their capacity.
-        self.kept = kept;
+    pub fn coalesce_all(&mut self) {
+        let mut free_lists = std::mem::take(&mut self.free_lists);
+        free_lists.drain(|id, at, reserved| self.coalesce(id, at, reserved));
+        // Put the emptied free lists back, whose capacity is used again.
+        self.free_lists = free_lists;
     }
 
     fn coalesce(&mut self, id: usize, mut offset: usize, reserved: usize) {

@@ -10,21 +10,21 @@
 use super::ALIGNMENT;
 
 /// The largest size, after rounding and padding, that a stripe's free list holds, in bytes.
-const LARGEST: usize = 66 << 10;
+const MAX_LISTED: usize = 66 << 10;
 /// The maximum number of bytes in a stripe's free list.
-const MOST: usize = 1 << 20;
+const MAX_LISTED_BYTES: usize = 1 << 20;
 /// The change of the bytes in use after which a stripe reports to the pool.
-const TELL: usize = 1 << 20;
+const REPORT_BYTES: usize = 1 << 20;
 
 /// Free lists: region and offset of freed blocks, by their size in units of the alignment. The most
 /// recently freed block is last, because it is most likely in the CPU caches.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct FreeLists {
     classes: Vec<Vec<(usize, usize)>>,
     bytes: usize,
 }
 
-impl Kept {
+impl FreeLists {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -91,13 +91,13 @@ impl Change {
     /// Whether the stripe has to report to the pool.
     #[inline]
     pub fn is_large(&self) -> bool {
-        self.in_use.unsigned_abs() >= TELL
+        self.in_use.unsigned_abs() >= REPORT_BYTES
     }
 }
 
 #[derive(Default)]
 pub(super) struct Stripe {
-    pub kept: Kept,
+    pub free_lists: FreeLists,
     pub change: Change,
 }
 
@@ -105,12 +105,12 @@ impl Stripe {
     /// Whether freed blocks of that size go to the stripe's free list.
     #[inline]
     pub fn is_small(reserved: usize) -> bool {
-        (1..=LARGEST).contains(&reserved)
+        (1..=MAX_LISTED).contains(&reserved)
     }
 
     /// Whether the free list has room for a block of that size.
     #[inline]
     pub fn has_room(&self, reserved: usize) -> bool {
-        self.kept.bytes + reserved <= MOST
+        self.free_lists.bytes + reserved <= MAX_LISTED_BYTES
     }
 }

@@ -41,7 +41,7 @@ fn blocks_are_aligned_reused_and_coalesced() {
 }
 
 #[test]
-fn small_blocks_are_kept_by_size_until_they_are_missing() {
+fn small_blocks_stay_in_free_lists_until_memory_is_missing() {
     let pool = pool(&[1024]);
     let (a, b) = (pool.allocate(100).unwrap(), pool.allocate(300).unwrap());
     let (at_a, at_b) = (a.handle(), b.handle());
@@ -336,7 +336,10 @@ fn blocks_of_all_threads_are_counted_and_found_when_they_are_missing() {
             scope.spawn(|| drop(pool.allocate(8 << 10).unwrap()));
         });
     }
-    assert!(pool.allocate(1 << 16).is_ok(), "what stripes keep is found when it is missing");
+    assert!(
+        pool.allocate(1 << 16).is_ok(),
+        "blocks in the free lists of stripes are found when memory is missing"
+    );
 }
 
 #[test]
