@@ -76,7 +76,8 @@ parameters! { machine;
     /// The same if a GEMM is among the parts, and intermediate results are in the L2 cache.
     row_gemm_elements = (machine.l2_bytes / 8).clamp(1 << 15, 1 << 18);
     /// Bytes from which on a result is written by non-temporal stores, because it would not fit in
-    /// the caches beside its operands. The highest value, where such stores are slower than others.
+    /// the caches beside its operands. The highest value, where such stores are clearly slower than
+    /// others.
     streamed_bytes = match machine.memory.streams() {
         true => machine.l3_bytes.clamp(8 << 20, 32 << 20),
         false => MAX,

@@ -16,14 +16,14 @@ fn parameters_grow_with_the_caches_within_bounds() {
 }
 
 #[test]
-fn results_are_streamed_where_that_is_faster() {
+fn results_are_streamed_unless_that_is_slower() {
     let of = |stream_mbps| {
         let machine = Machine::default();
         let memory = Memory { stream_mbps, ..machine.memory };
         Tuning::of(&Machine { memory, ..machine }).streamed_bytes
     };
     let write_mbps = Machine::default().memory.write_mbps;
-    assert_eq!((of(write_mbps), of(write_mbps + 1)), (MAX, 16 << 20));
+    assert_eq!((of(write_mbps / 2), of(write_mbps)), (MAX, 16 << 20));
 }
 
 #[test]
