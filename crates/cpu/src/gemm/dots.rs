@@ -6,12 +6,12 @@ use super::memory::{A_BLOCK, CHUNK};
 use super::microkernels::{DotCall, DotMicrokernel, Function, LANES, Stored, dot_columns};
 use super::operand::CTile;
 use super::pack::{add_lanes, by_stored, element, size};
+use super::panels::Offsets;
 use super::problem::{CBlock, Problem};
 use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_exec::{Bindings, ExecError, Prepared, Scratch};
-use smallvec::SmallVec;
 
 /// Multiplications that a chunk should have.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 18;
@@ -187,7 +187,8 @@ unsafe fn pack_rows(problem: &Problem, start: *const u8, to: *mut f32) {
 /// As [`pack_rows`].
 unsafe fn pack_rows_as<const S: u8>(problem: &Problem, start: *const u8, to: *mut f32) {
     let (a, m, k) = (problem.a.packed_from(), problem.m, problem.k);
-    let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, k);
+    let mut offsets = Offsets::new();
+    offsets.resize(k, 0);
     a.k_dims.fill(0, &mut offsets);
     for row in 0..m {
         let first = a.outer.at(row);

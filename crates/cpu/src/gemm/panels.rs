@@ -18,6 +18,10 @@ const MIN_PARALLEL_ELEMENTS: usize = 1 << 17;
 /// The most elements of a block of A that a prologue computes, unless one tile of rows has more.
 const MAX_A_BLOCK_ELEMENTS: usize = 1 << 14;
 
+/// The offsets of the elements of a row along K. Create it empty and resize it: other constructors
+/// copy the whole array, which takes longer than a small GEMM.
+pub(super) type Offsets = SmallVec<[isize; 2048]>;
+
 impl BlockedGemm {
     /// Packs all of A, on several threads if A is large.
     ///
@@ -102,7 +106,8 @@ impl BlockedGemm {
         let a = self.problem.a.packed_from();
         let above = self.blocking.tile_start(tiles.start);
         let elements = self.k_elements(&k_range);
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, elements.len());
+        let mut offsets = Offsets::new();
+        offsets.resize(elements.len(), 0);
         a.k_dims.fill(elements.start, &mut offsets);
         for tile in tiles {
             let (row, rows) =
@@ -145,7 +150,8 @@ impl BlockedGemm {
             // SAFETY: the caller's promise.
             return unsafe { rows.pack(to) };
         }
-        let mut offsets: SmallVec<[isize; 2048]> = SmallVec::from_elem(0, elements.len());
+        let mut offsets = Offsets::new();
+        offsets.resize(elements.len(), 0);
         b.k_dims.fill(elements.start, &mut offsets);
         for first in columns.clone().step_by(nr) {
             let indices = first..(first + nr).min(columns.end);
