@@ -20,14 +20,14 @@ pub struct Machine {
 /// Latency and bandwidth of memory, as one thread sees it. 1 MB/s is a byte per microsecond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Of a load that misses all caches, in nanoseconds.
+    /// The latency of a load that misses all caches, in nanoseconds.
     pub latency_ns: usize,
     /// Bandwidth of loads of consecutive addresses, in MB/s.
     pub read_mbps: usize,
     /// Bandwidth of stores to consecutive addresses, in MB/s: a cache line is loaded, changed and
     /// written back.
     pub write_mbps: usize,
-    /// Bandwidth of non-temporal stores to consecutive addresses, in MB/s.
+    /// The bandwidth of non-temporal stores to consecutive addresses, in MB/s.
     pub stream_mbps: usize,
 }
 
