@@ -1,9 +1,11 @@
-//! Random well-typed graphs from the registry, for tests of text and file forms, passes and back
-//! ends. The seed determines everything.
+//! Random well-typed graphs from the registry, and regions of branches and loops, for tests of text
+//! and file forms, passes and back ends. The seed determines a random graph.
 
 mod floats;
+mod regions;
 
 pub use floats::graph_of_floats;
+pub use regions::{region, scanned};
 
 use crate::ops::{Attrs, Class};
 use crate::{Array, DType, Graph, Node, NodeId, Op, OpCode, Shape, TensorSpec};

@@ -3,7 +3,9 @@
 use crate::common::{check, f32s, input, splat};
 use girih_ir::ops::AxisSet;
 use girih_ir::ops::control::Control;
-use girih_ir::{Array, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result};
+use girih_ir::{
+    Array, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec, testing,
+};
 use girih_opt::passes::{Branch, Prune};
 use girih_opt::{OptOptions, Pass, PassManager, optimize};
 use girih_reference::evaluate;
@@ -14,10 +16,7 @@ fn region(
     operands: usize,
     record: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> Result<Vec<NodeId>>,
 ) -> Graph {
-    let mut b = GraphBuilder::default();
-    let inputs: Vec<NodeId> = (0..operands).map(|_| f32s(&mut b, &[2])).collect();
-    let outputs = record(&mut b, &inputs).unwrap();
-    b.finish(outputs)
+    testing::region(&vec![TensorSpec::new([2], DType::F32); operands], record)
 }
 
 fn control(code: OpCode, control: Control, regions: Vec<Graph>, result: usize) -> Op {

@@ -3,17 +3,8 @@
 use super::*;
 use crate::Dim;
 use crate::ops::control::{CallMode, Control};
+use crate::testing::region;
 use crate::{Graph, GraphBuilder};
-
-fn region(
-    specs: &[TensorSpec],
-    record: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> Result<Vec<NodeId>>,
-) -> Graph {
-    let mut b = GraphBuilder::default();
-    let inputs: Vec<NodeId> = specs.iter().map(|s| b.input(s.clone())).collect();
-    let outputs = record(&mut b, &inputs).expect("the samples' regions are well-formed");
-    b.finish(outputs)
-}
 
 fn vector() -> TensorSpec {
     TensorSpec::new([2], DType::F64)

@@ -5,29 +5,11 @@ use crate::control::{Control, Feed, Flow};
 use crate::ir::Core;
 use crate::verify::verify;
 use girih_ir::ops::control::Control as Regions;
+use girih_ir::testing::{region, scanned};
 use std::sync::Arc;
 
 fn spec() -> TensorSpec {
     TensorSpec::new([2], DType::F64)
-}
-
-fn region(
-    specs: &[TensorSpec],
-    record: impl FnOnce(&mut GraphBuilder, &[NodeId]) -> Result<Vec<NodeId>>,
-) -> Graph {
-    let mut b = GraphBuilder::default();
-    let inputs: Vec<NodeId> = specs.iter().map(|s| b.input(s.clone())).collect();
-    let outputs = record(&mut b, &inputs).unwrap();
-    b.finish(outputs)
-}
-
-/// `(c * k, y = c + x)`.
-fn scanned(length: usize, reverse: bool) -> Arc<Regions> {
-    let body =
-        region(&[spec(), spec(), spec()], |b, x| Ok(vec![b.mul(x[0], x[2])?, b.add(x[0], x[1])?]));
-    let control =
-        Regions { carries: 1, slices: 1, length: length.into(), reverse, ..Regions::default() };
-    Arc::new(control.with_regions(vec![body]))
 }
 
 fn control_of(program: &Program) -> &Control {
