@@ -17,7 +17,7 @@ pub fn region(
     b.finish(outputs)
 }
 
-/// A scan over f64[2] with a carry `c`, a slice `x` and a constant `k`: `(c * k, y = c + x)`.
+/// A scan over `f64[2]` with a carry `c`, a slice `x` and a constant `k`: `(c * k, y = c + x)`.
 pub fn scanned(length: usize, reverse: bool) -> Arc<Control> {
     let specs = [0; 3].map(|_| TensorSpec::new([2], DType::F64));
     let body = region(&specs, |b, x| Ok(vec![b.mul(x[0], x[2])?, b.add(x[0], x[1])?]));
