@@ -12,6 +12,7 @@ mod buffers;
 mod build;
 mod control;
 mod cost;
+mod disabled;
 mod horizontal;
 mod kernel;
 mod map;
@@ -109,9 +110,15 @@ pub fn lower_explained(
 fn run(lowering: Lowering<'_>, refusals: Refusals) -> Result<build::Built, LowerError> {
     let plan = plan::Plan::new(lowering, refusals)?;
     let mut built = build::program(lowering, plan);
-    for pass in lowering.options.passes() {
-        pass(lowering, &mut built);
+    let mut disabled = Vec::new();
+    for (on, pass) in lowering.options.passes() {
+        if on {
+            pass(lowering, &mut built);
+        } else if built.refusals.is_some() {
+            disabled.extend(disabled::fusions(lowering, &built, pass));
+        }
     }
+    disabled::record(&mut built, disabled);
     #[cfg(debug_assertions)]
     if let Err(broken) = crate::verify::verify(&built.program) {
         let (program, graph) = (&built.program, lowering.graph);

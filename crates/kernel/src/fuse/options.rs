@@ -39,12 +39,11 @@ macro_rules! fusions {
                 $((self.$name as u32) << $bit)|*
             }
 
-            /// The passes over kernels that are on, in order. They fuse several ops, so there are
-            /// none without `elementwise`.
-            pub(super) fn passes(self) -> impl Iterator<Item = KernelPass> {
+            /// The passes over kernels in order, each with true if it is on. They fuse several ops,
+            /// so there are none without `elementwise`.
+            pub(super) fn passes(self) -> impl Iterator<Item = (bool, KernelPass)> {
                 let table = [$($((self.$name, $pass as KernelPass),)?)*];
-                let on = move |(on, pass)| (on && self.elementwise).then_some(pass);
-                table.into_iter().filter_map(on)
+                table.into_iter().filter(move |_| self.elementwise)
             }
         }
     };
@@ -116,7 +115,7 @@ mod tests {
 
     #[test]
     fn each_pass_over_kernels_has_its_switch() {
-        let count = |options: FusionOptions| options.passes().count();
+        let count = |options: FusionOptions| options.passes().filter(|(on, _)| *on).count();
         assert_eq!(count(FusionOptions::ALL), 3);
         assert_eq!(count(FusionOptions { horizontal: false, ..FusionOptions::ALL }), 2);
         assert_eq!(count(FusionOptions { elementwise: false, ..FusionOptions::ALL }), 0);

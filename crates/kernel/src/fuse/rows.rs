@@ -27,14 +27,14 @@ const HORIZON: usize = 32;
 pub(super) struct FusionPart {
     pub kernel: Kernel,
     nodes: Vec<NodeId>,
-    reads: SmallVec<[BufferId; 8]>,
+    pub reads: SmallVec<[BufferId; 8]>,
     pub writes: SmallVec<[BufferId; 4]>,
     /// Buffers that it writes in part.
     pub partly_written: SmallVec<[BufferId; 2]>,
 }
 
 impl FusionPart {
-    fn new(program: &Program, (kernel, nodes): (Kernel, Vec<NodeId>)) -> FusionPart {
+    pub fn new(program: &Program, (kernel, nodes): (Kernel, Vec<NodeId>)) -> FusionPart {
         let (reads, writes) = (kernel.reads().collect(), kernel.writes().collect());
         let mut partly_written = SmallVec::new();
         for store in kernel.all_stores() {
@@ -56,7 +56,7 @@ impl FusionPart {
     }
 
     /// The op that consumes a value, possibly through views.
-    fn consumer_of(&self, graph: &Graph, value: NodeId) -> NodeId {
+    pub fn consumer_of(&self, graph: &Graph, value: NodeId) -> NodeId {
         let source = |mut id: NodeId| {
             while id != value && matches!(graph.node(id).op.class(), Class::View | Class::Reshape) {
                 id = graph.node(id).inputs[0];

@@ -3,18 +3,25 @@
 use super::*;
 use crate::target::RowLimits;
 
-/// The reasons given, by op name.
+/// The reasons of vertical fusion, by op name.
 #[track_caller]
 fn check(graph: &Graph, expected: &[(&str, Refusal)]) {
-    check_with(graph, VERTICAL, expected);
+    let refused = refusals(graph, VERTICAL);
+    let vertical = refused.iter().copied().filter(|(_, reason)| *reason != Refusal::Disabled);
+    assert_eq!(vertical.collect::<Vec<_>>(), expected);
 }
 
 #[track_caller]
 fn check_with(graph: &Graph, options: FusionOptions, expected: &[(&str, Refusal)]) {
+    assert_eq!(refusals(graph, options), expected);
+}
+
+/// The reasons given, by op name.
+fn refusals(graph: &Graph, options: FusionOptions) -> Vec<(&'static str, Refusal)> {
     let explained = lower_explained(graph, options, &Target::CPU).unwrap();
-    let named = explained.refusals.iter().map(|r| (graph.node(r.node).op.name(), r.reason));
-    assert_eq!(named.collect::<Vec<_>>(), expected, "{}", explained.program);
     assert_eq!(explained.program, lower(graph, options, &Target::CPU).unwrap());
+    let named = explained.refusals.iter().map(|r| (graph.node(r.node).op.name(), r.reason));
+    named.collect()
 }
 
 #[test]
@@ -30,6 +37,45 @@ fn a_disabled_fusion_says_so() {
     let disabled = ["exp", "permute", "neg", "reduce_sum"].map(|op| (op, Refusal::Disabled));
     check_with(&g, FusionOptions::NONE, &disabled);
     check(&g, &[]);
+}
+
+#[test]
+fn a_disabled_pass_over_kernels_names_each_fusion_it_would_make() {
+    let norm = |size: usize| {
+        graph(|b| {
+            let x = input(b, [size, size]);
+            let m = b.max(x, AxisSet::one(1), true)?;
+            let d = b.sub(x, m)?;
+            Ok([b.exp(d)?])
+        })
+    };
+    let rows = FusionOptions { rows: false, ..FusionOptions::ALL };
+    let vertical = ("reduce_max", Refusal::Space);
+    check_with(&norm(512), FusionOptions::ALL, &[vertical]);
+    check_with(&norm(512), rows, &[("reduce_max", Refusal::Disabled), vertical]);
+    // Horizontal fusion fuses small kernels all the same.
+    check_with(&norm(64), rows, &[vertical]);
+
+    let scaled = graph(|b| {
+        let (x, w, s) = (input(b, [64, 64]), input(b, [64, 64]), input(b, [64]));
+        let w = b.mul(w, s)?;
+        Ok([b.matmul(x, w)?])
+    });
+    let prologue = FusionOptions { matmul_prologue: false, ..FusionOptions::ALL };
+    check_with(&scaled, FusionOptions::ALL, &[]);
+    check_with(&scaled, prologue, &[("mul", Refusal::Disabled), ("mul", Refusal::Memory)]);
+
+    let updates = graph(|b| {
+        let (x, y) = (input(b, [64]), input(b, [32]));
+        Ok([b.exp(x)?, b.exp(y)?])
+    });
+    let horizontal = FusionOptions { horizontal: false, ..FusionOptions::ALL };
+    check_with(&updates, FusionOptions::ALL, &[]);
+    check_with(&updates, horizontal, &[("exp", Refusal::Disabled)]);
+
+    // Without vertical fusion there are no passes over kernels, so nothing else is refused.
+    let elementwise = FusionOptions { elementwise: false, ..FusionOptions::ALL };
+    check_with(&updates, elementwise, &[]);
 }
 
 #[test]
@@ -341,7 +387,8 @@ fn a_refusal_names_the_op_that_would_have_had_the_value() {
     let consumers = |g: &Graph| {
         let refusals = lower_explained(g, VERTICAL, &Target::CPU).unwrap().refusals;
         let name = |id: Option<NodeId>| id.map(|id| g.node(id).op.name());
-        refusals.iter().map(|r| (name(Some(r.node)), name(r.consumer))).collect::<Vec<_>>()
+        let vertical = refusals.iter().filter(|r| r.reason != Refusal::Disabled);
+        vertical.map(|r| (name(Some(r.node)), name(r.consumer))).collect::<Vec<_>>()
     };
     // Through a view, and past a consumer that could have fused it.
     let g = graph(|b| {
