@@ -252,7 +252,7 @@ def prepare(
 ) -> tuple[list[Sampler], dict[str, str]]:
     """The samplers of the libraries that can run a row, and the reasons why others cannot.
 
-    The operands are generated unless they are given.
+    The operands are generated unless they are given. A peer that raises cannot run the row.
 
     Raises:
         WrongValueError: A library's value differs from the reference, which is the value of the
@@ -269,6 +269,12 @@ def prepare(
             samplers.append(Sampler(library, workload, arrays))
         except peers.UnsupportedError as error:
             missing[library.name] = str(error)
+        except Exception as error:
+            # A peer's own defect costs its figure, not the row.
+            if library.name in ("girih", peers.LAZY):
+                raise
+            first = str(error).strip().partition("\n")[0]
+            missing[library.name] = f"fails: {type(error).__name__}: {first}"
     _check(workload, samplers)
     return samplers, missing
 
