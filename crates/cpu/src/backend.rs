@@ -129,7 +129,11 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
             ..Operation::default()
         });
         let loaded = LoadedKernel::new(kernel);
-        weights.extend(loaded.prepackable().filter(is_argument).filter(|b| !weights.contains(b)));
+        for buffer in loaded.prepackable().into_iter().filter(is_argument) {
+            if !weights.contains(&buffer) {
+                weights.push(buffer);
+            }
+        }
         binaries.push(Arc::new(HostProgram { name: kernel.name.clone(), kernel: loaded }));
     }
     ExecutionPlan {

@@ -4,7 +4,7 @@
 use crate::affinity::available;
 use crate::memory::{Memory, affordable, memory_of_machine};
 use crate::pool::{chunk_counts_of_thread, watched};
-use crate::prepacked::{LaunchWeights, PrepackedBytes, PrepackedStore};
+use crate::prepacked::{LaunchWeights, PrepackedBytes};
 use crate::{LoadedKernel, Pool};
 use girih_exec::tuning::tuning;
 use girih_exec::{Bindings, ExecError};
@@ -269,12 +269,10 @@ impl Device for HostDevice {
         let bindings =
             Bindings { buffers, arguments: arguments.words, workspace: std::ptr::null_mut() };
         let store = LaunchWeights { device: self, weights: arguments.weights };
-        let store: Option<&dyn PrepackedStore> =
-            if arguments.weights.is_empty() { None } else { Some(&store) };
         let outcome = watched(arguments.control, || {
             // SAFETY: the executor bound each buffer of the plan to a block of at least its size
             // that stays alive with the argument block, and no other launch writes it meanwhile.
-            unsafe { program.kernel.run_with_prepacked(&bindings, self.pool, store) }
+            unsafe { program.kernel.run_with_prepacked(&bindings, self.pool, Some(&store)) }
         });
         outcome.map_err(|error| match error {
             ExecError::Stopped => arguments.control.error(&program.name),

@@ -6,7 +6,7 @@ use crate::compiler::HostCompiler;
 use crate::gemm::{GeneratedGemm, RowwiseGemm};
 use crate::library_gemm::LibraryGemm;
 use crate::pool::Pool;
-use crate::prepacked::PrepackedStore;
+use crate::prepacked::{LoopWeights, PrepackedStore, ProgramWeights};
 use crate::threads::Threads;
 use girih_exec::{Bindings, CompiledGemm, Driver, ExecError, Hooks, Prepared, Steady};
 use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
@@ -15,6 +15,9 @@ use std::cell::Cell;
 
 /// A kernel that is ready to run, shared freely between threads.
 pub struct LoadedKernel(Implementation);
+
+/// The fewest iterations for which a loop prepacks weights that only it can use.
+const MIN_TRIPS: usize = 4;
 
 /// Iterations of a loop between two checks of the clock. Long kernels check it themselves.
 const CLOCK_ITERATIONS: u32 = 32;
@@ -25,8 +28,7 @@ enum Implementation {
     #[cfg(target_arch = "x86_64")]
     GeneratedGemm(Box<(GeneratedGemm, Prepared)>),
     InOrder(Box<InOrder>),
-    /// With the kernels of each of its programs.
-    Control(Box<(Driver, Vec<Vec<LoadedKernel>>)>),
+    Control(Box<LoadedControl>),
 }
 
 /// The maximum memory for locals that a thread reuses for the next kernel.
@@ -117,11 +119,15 @@ impl LoadedKernel {
             let often = often || control.trips() != Some(1);
             let load = |k: &Kernel| LoadedKernel::load(k, often);
             let load = |p: &Program| p.kernels.iter().map(load).collect();
-            let kernels = control.programs.iter().map(load).collect();
-            return LoadedKernel(Implementation::Control(Box::new((
-                Driver::new(control),
-                kernels,
-            ))));
+            let constants = |program| {
+                let constants = control.constants(program).into_iter();
+                constants.map(|id| id.map(|id| id.0 as usize)).collect()
+            };
+            return LoadedKernel(Implementation::Control(Box::new(LoadedControl {
+                kernels: control.programs.iter().map(load).collect(),
+                constants: (0..control.programs.len()).map(constants).collect(),
+                driver: Driver::new(control),
+            })));
         }
         if let Core::Rows(rows) = &kernel.core
             && kernel.points() == 1
@@ -153,7 +159,7 @@ impl LoadedKernel {
                 form.kernels.iter().flat_map(LoadedKernel::code).collect()
             }
             Implementation::Control(form) => {
-                form.1.iter().flatten().flat_map(LoadedKernel::code).collect()
+                form.kernels.iter().flatten().flat_map(LoadedKernel::code).collect()
             }
         }
     }
@@ -172,12 +178,13 @@ impl LoadedKernel {
         unsafe { self.run_with_prepacked(bindings, pool, None) }
     }
 
-    /// The buffer that the kernel can read prepacked.
-    pub(crate) fn prepackable(&self) -> Option<usize> {
+    /// The buffers that the kernel can read prepacked.
+    pub(crate) fn prepackable(&self) -> SmallVec<[usize; 1]> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Implementation::GeneratedGemm(form) => form.0.prepackable(),
-            _ => None,
+            Implementation::GeneratedGemm(form) => form.0.prepackable().into_iter().collect(),
+            Implementation::Control(form) => form.prepackable(),
+            _ => SmallVec::new(),
         }
     }
 
@@ -205,28 +212,66 @@ impl LoadedKernel {
             Implementation::Portable(prepared) => unsafe { run_portable(prepared, bindings, pool) },
             // SAFETY: the caller's promise.
             Implementation::InOrder(form) => unsafe { form.run(bindings, pool) },
-            Implementation::Control(form) => {
-                let (driver, kernels) = &**form;
-                let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
-                    // SAFETY: the driver binds the kernel's buffers as its contract asks.
-                    unsafe { kernels[program][kernel].run(bindings, pool) }
-                };
-                let iterations = Cell::new(0u32);
-                let proceed = || {
-                    iterations.set(iterations.get().wrapping_add(1));
-                    crate::pool::proceed(iterations.get().is_multiple_of(CLOCK_ITERATIONS))
-                };
-                let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| {
-                    let Implementation::Portable(body) = &kernels[0][0].0 else { return None };
-                    // SAFETY: the driver's addresses are those of the body's buffers.
-                    unsafe { body.run_steady(steady, bindings, &mut || proceed()) }
-                };
-                let (run, steady, proceed) = (&mut run, &mut steady, &mut || proceed());
-                let hooks = Hooks { run, steady, proceed };
-                // SAFETY: the caller's promise; the hooks run the kernels and nothing else.
-                unsafe { driver.run(bindings, hooks) }
-            }
+            // SAFETY: the caller's promise.
+            Implementation::Control(form) => unsafe { form.run(bindings, pool, store) },
         }
+    }
+}
+
+/// A branch or a loop.
+struct LoadedControl {
+    driver: Driver,
+    /// The kernels of each program.
+    kernels: Vec<Vec<LoadedKernel>>,
+    /// By program and buffer: the buffer of the surrounding program whose contents it has in every
+    /// iteration.
+    constants: Vec<Vec<Option<usize>>>,
+}
+
+impl LoadedControl {
+    /// Buffers of the surrounding program that the kernels can read prepacked.
+    fn prepackable(&self) -> SmallVec<[usize; 1]> {
+        let programs = self.kernels.iter().zip(&self.constants);
+        programs
+            .flat_map(|(kernels, constants)| {
+                kernels.iter().flat_map(|k| k.prepackable()).filter_map(|b| constants[b])
+            })
+            .collect()
+    }
+
+    /// # Safety
+    /// As [`LoadedKernel::run`].
+    unsafe fn run(
+        &self,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+        store: Option<&dyn PrepackedStore>,
+    ) -> Result<(), ExecError> {
+        let LoadedControl { driver, kernels, constants } = self;
+        let repeats = driver.trips().is_none_or(|trips| trips >= MIN_TRIPS);
+        let weights = store.map(LoopWeights::new);
+        let mut run = |program: usize, kernel: usize, bindings: &Bindings<'_>| {
+            let constants = &constants[program];
+            let weights =
+                weights.as_ref().map(|weights| ProgramWeights { weights, constants, repeats });
+            let store = weights.as_ref().map(|weights| weights as &dyn PrepackedStore);
+            // SAFETY: the driver binds the kernel's buffers as its contract asks.
+            unsafe { kernels[program][kernel].run_with_prepacked(bindings, pool, store) }
+        };
+        let iterations = Cell::new(0u32);
+        let proceed = || {
+            iterations.set(iterations.get().wrapping_add(1));
+            crate::pool::proceed(iterations.get().is_multiple_of(CLOCK_ITERATIONS))
+        };
+        let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| {
+            let Implementation::Portable(body) = &kernels[0][0].0 else { return None };
+            // SAFETY: the driver's addresses are those of the body's buffers.
+            unsafe { body.run_steady(steady, bindings, &mut || proceed()) }
+        };
+        let (run, steady, proceed) = (&mut run, &mut steady, &mut || proceed());
+        let hooks = Hooks { run, steady, proceed };
+        // SAFETY: the caller's promise; the hooks run the kernels and nothing else.
+        unsafe { driver.run(bindings, hooks) }
     }
 }
 
@@ -306,3 +351,6 @@ impl<'a> SharedBindings<'a> {
         &self.0
     }
 }
+
+#[cfg(test)]
+mod tests;

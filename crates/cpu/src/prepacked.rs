@@ -1,8 +1,10 @@
-//! Prepacked weights: packed forms of arguments that the host stores from one run to the next.
+//! Prepacked weights: packed forms of arguments that the host stores from one run to the next, and
+//! of the operands of a loop that the host stores from one iteration to the next.
 
 use crate::HostDevice;
 use girih_runtime::{Buffer, Device, PrepackKey, Prepacked};
 use std::any::Any;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -20,14 +22,19 @@ pub(crate) trait PrepackedStore {
         bytes: usize,
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights>;
+
+    /// Memory of so many bytes for weights that are prepacked during a run; `None` if the store has
+    /// none to give.
+    fn allocate(&self, bytes: usize) -> Option<PrepackedWeights>;
 }
 
 /// Prepacked weights, and their address.
+#[derive(Clone)]
 pub(crate) struct PrepackedWeights {
     /// Keeps the weights alive.
     #[allow(dead_code, reason = "held for its drop")]
     pub packed: Arc<dyn Any + Send + Sync>,
-    pub start: *const u8,
+    pub start: *mut u8,
 }
 
 /// The bytes of all prepacked forms of a device's buffers.
@@ -61,6 +68,21 @@ pub(crate) struct LaunchWeights<'a> {
     pub weights: &'a [(usize, Arc<Buffer>)],
 }
 
+impl LaunchWeights<'_> {
+    /// Memory of the device, counted as prepacked weights.
+    fn prepare(&self, bytes: usize) -> Option<Prepacked> {
+        let max = self.device.properties().memory_bytes / MEMORY_FRACTION;
+        let accounting = self.device.prepacked_bytes().count(bytes, max)?;
+        let buffer = self.device.allocator().allocate(bytes).ok()?;
+        Some(Prepacked { buffer, accounting })
+    }
+
+    fn weights(&self, packed: Arc<Prepacked>, bytes: usize) -> Option<PrepackedWeights> {
+        let start = self.device.resolve(packed.buffer.handle(), bytes).ok()? as *mut u8;
+        Some(PrepackedWeights { start, packed })
+    }
+}
+
 impl PrepackedStore for LaunchWeights<'_> {
     fn get_or_pack(
         &self,
@@ -70,15 +92,66 @@ impl PrepackedStore for LaunchWeights<'_> {
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights> {
         let (_, memory) = self.weights.iter().find(|(of, _)| *of == buffer)?;
-        let address = |packed: &Prepacked| self.device.resolve(packed.buffer.handle(), bytes).ok();
         let packed = memory.prepacked(key, || {
-            let max = self.device.properties().memory_bytes / MEMORY_FRACTION;
-            let accounting = self.device.prepacked_bytes().count(bytes, max)?;
-            let buffer = self.device.allocator().allocate(bytes).ok()?;
-            let packed = Prepacked { buffer, accounting };
-            pack(address(&packed)? as *mut u8).then_some(packed)
+            let packed = self.prepare(bytes)?;
+            let start = self.device.resolve(packed.buffer.handle(), bytes).ok()? as *mut u8;
+            pack(start).then_some(packed)
         })?;
-        Some(PrepackedWeights { start: address(&packed)? as *const u8, packed })
+        self.weights(packed, bytes)
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<PrepackedWeights> {
+        self.weights(Arc::new(self.prepare(bytes)?), bytes)
+    }
+}
+
+/// The weights of one run of a loop. The first iteration prepacks them, unless the surrounding
+/// program's store has them.
+pub(crate) struct LoopWeights<'a> {
+    surrounding: &'a dyn PrepackedStore,
+    packed: RefCell<Vec<(PrepackKey, PrepackedWeights)>>,
+}
+
+impl<'a> LoopWeights<'a> {
+    pub fn new(surrounding: &'a dyn PrepackedStore) -> LoopWeights<'a> {
+        LoopWeights { surrounding, packed: RefCell::default() }
+    }
+}
+
+/// The weights of a program that a loop or a branch runs.
+pub(crate) struct ProgramWeights<'a> {
+    pub weights: &'a LoopWeights<'a>,
+    /// By buffer of the program: the buffer of the surrounding program whose contents it has in
+    /// every iteration.
+    pub constants: &'a [Option<usize>],
+    /// True if the program runs so often that packing for this run alone pays.
+    pub repeats: bool,
+}
+
+impl PrepackedStore for ProgramWeights<'_> {
+    fn get_or_pack(
+        &self,
+        buffer: usize,
+        key: &PrepackKey,
+        bytes: usize,
+        pack: &mut dyn FnMut(*mut u8) -> bool,
+    ) -> Option<PrepackedWeights> {
+        let outer = self.constants[buffer]?;
+        let LoopWeights { surrounding, packed } = self.weights;
+        // The key contains the address of the contents, so it tells operands from each other.
+        if let Some((_, weights)) = packed.borrow().iter().find(|(of, _)| of == key) {
+            return Some(weights.clone());
+        }
+        let weights = surrounding.get_or_pack(outer, key, bytes, pack).or_else(|| {
+            let weights = self.repeats.then(|| surrounding.allocate(bytes)).flatten()?;
+            pack(weights.start).then_some(weights)
+        })?;
+        packed.borrow_mut().push((*key, weights.clone()));
+        Some(weights)
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<PrepackedWeights> {
+        self.weights.surrounding.allocate(bytes)
     }
 }
 

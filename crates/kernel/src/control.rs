@@ -178,6 +178,21 @@ impl Control {
         alone && self.history(carry).is_none() && updates(body, BufferId(argument as u32), output)
     }
 
+    /// By buffer of a program: the buffer of the surrounding program whose contents it has in every
+    /// iteration; `None` for carries that change, slices and computed values.
+    pub fn constants(&self, program: usize) -> Vec<Option<BufferId>> {
+        let constant = |operand: usize| match self.operands[operand] {
+            Feed::Buffer(id) if operand < self.carries => self.is_fixed(operand).then_some(id),
+            Feed::Buffer(id) => (operand >= self.carries + self.slices).then_some(id),
+            _ => None,
+        };
+        let of = |buffer: &crate::ir::Buffer| match buffer.kind {
+            BufferKind::Argument(operand) => constant(operand),
+            BufferKind::Computed => None,
+        };
+        self.programs[program].buffers.iter().map(of).collect()
+    }
+
     /// The buffer of a carry's history, if the history is needed.
     pub fn history(&self, carry: usize) -> Option<BufferId> {
         let scan = matches!(self.flow, Flow::Scan { .. });

@@ -51,9 +51,13 @@ impl PrepackedStore for AlwaysPack {
         bytes: usize,
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights> {
+        self.allocate(bytes).filter(|weights| pack(weights.start))
+    }
+
+    fn allocate(&self, bytes: usize) -> Option<PrepackedWeights> {
         let mut memory = vec![0u128; bytes.div_ceil(16)];
         let start = memory.as_mut_ptr() as *mut u8;
-        pack(start).then(|| PrepackedWeights { packed: Arc::new(memory), start })
+        Some(PrepackedWeights { packed: Arc::new(memory), start })
     }
 }
 
