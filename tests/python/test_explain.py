@@ -138,6 +138,18 @@ def test_every_reason_not_to_fuse_names_both_ops():
     assert "memory" in {refusal["code"] for refusal in e.refusals}
 
 
+def test_bottlenecks_name_the_kernel_and_what_would_help():
+    x = gr.ones([1 << 24]).eval()
+    (found,) = gr.explain(gr.exp(x[::64])).bottlenecks
+    assert (found["code"], found["kernel"]) == ("strided_read", 0)
+    assert found["lost_ns"] > 0
+    assert "256 bytes apart" in found["sentence"]
+    assert re.search(
+        r"strided_read, kernel 0 \(.*test_explain\.py:\d+\)", str(gr.explain(gr.exp(x[::64])))
+    )
+    assert gr.explain(gr.exp(x)).bottlenecks == []
+
+
 def test_explaining_changes_nothing():
     x = gr.ones([3, 9]).eval()
     y = gr.tanh(x).sum()

@@ -3,6 +3,8 @@
 
 use crate::HostBackend;
 use crate::backend::{compile_error, manager, renumber_arguments};
+use crate::bottleneck::{Bottleneck, bottlenecks};
+use crate::kernel::LoadedKernel;
 use girih_ir::Graph;
 use girih_kernel::{Explained, FusionOptions, Target, lower_explained};
 use girih_opt::Stage;
@@ -22,8 +24,23 @@ pub struct Anatomy {
     /// The kernels, the nodes that each computes, and the refused fusions. Arguments are numbered
     /// as in the given graph.
     pub lowered: Explained,
+    /// The kernels, ready to run.
+    pub loaded: Vec<LoadedKernel>,
     /// The plan. Its buffers are those of the kernels.
     pub plan: ExecutionPlan,
+}
+
+impl Anatomy {
+    /// The bottlenecks of the kernels, the worst first: causes that take at least a tenth of the
+    /// program's time, by estimate. `addresses` are those of the arguments' memory, where they are
+    /// known.
+    ///
+    /// Errors: [`girih_runtime::Error`] if the environment asks for an invalid number of threads.
+    pub fn bottlenecks(&self, addresses: &[Option<usize>]) -> Result<Vec<Bottleneck>> {
+        let threads = crate::pool()?.num_threads();
+        let machine = girih_exec::tuning::machine();
+        Ok(bottlenecks(&self.lowered.program, &self.loaded, addresses, threads, machine))
+    }
 }
 
 /// Compiles a graph and returns every stage.
@@ -42,6 +59,7 @@ pub fn anatomy(graph: &Graph, options: CompileOptions) -> Result<Anatomy> {
         iterations: optimized.iterations,
         optimized: optimized.graph,
         live_arguments: optimized.live_arguments,
+        loaded: lowered.program.kernels.iter().map(LoadedKernel::new).collect(),
         lowered,
         plan: HostBackend.compile(graph, options)?,
     })

@@ -164,6 +164,53 @@ impl LoadedKernel {
         }
     }
 
+    /// Rough time of the kernel on one thread, in nanoseconds. A loop whose number of iterations is
+    /// unknown counts as one iteration.
+    pub(crate) fn cost_ns(&self) -> u64 {
+        let sum = |kernels: &[LoadedKernel]| {
+            kernels.iter().map(LoadedKernel::cost_ns).fold(0, u64::saturating_add)
+        };
+        match &self.0 {
+            Implementation::Portable(prepared) => prepared.cost_ns(),
+            Implementation::LibraryGemm(form) => form.1.cost_ns(),
+            #[cfg(target_arch = "x86_64")]
+            Implementation::GeneratedGemm(form) => form.0.cost_ns(),
+            Implementation::InOrder(form) => sum(&form.kernels),
+            Implementation::Control(form) => {
+                let once = form.kernels.iter().map(|kernels| sum(kernels));
+                let runs = form.driver.trips().unwrap_or(1) as u64;
+                once.fold(0, u64::saturating_add).saturating_mul(runs)
+            }
+        }
+    }
+
+    /// The kernels of each program of a branch or a loop; empty for other kernels.
+    pub(crate) fn programs(&self) -> &[Vec<LoadedKernel>] {
+        match &self.0 {
+            Implementation::Control(form) => &form.kernels,
+            _ => &[],
+        }
+    }
+
+    /// True of a reduction that runs a loop for each result.
+    pub(crate) fn loops_per_result(&self) -> bool {
+        matches!(&self.0, Implementation::Portable(prepared) if prepared.loops_per_result())
+    }
+
+    /// True if one thread runs all of it: there is a single chunk.
+    pub(crate) fn has_one_chunk(&self) -> bool {
+        matches!(&self.0, Implementation::Portable(prepared) if prepared.chunks(0) == 1)
+    }
+
+    /// The buffer that a GEMM packs before it multiplies, and the time in nanoseconds of one thread.
+    pub(crate) fn packing(&self) -> Option<(usize, u64)> {
+        match &self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Implementation::GeneratedGemm(form) => form.0.packing(),
+            _ => None,
+        }
+    }
+
     /// Runs the kernel to its end. The workspace of the bindings is not used, since the kernel has
     /// its own.
     ///

@@ -11,6 +11,7 @@
 mod affinity;
 mod artifact;
 mod backend;
+mod bottleneck;
 mod cache_directory;
 mod calibration;
 mod compiler;
@@ -37,6 +38,7 @@ mod threads;
 mod wait;
 
 pub use backend::{Explanation, HostBackend, compile_explained, explain};
+pub use bottleneck::{Bottleneck, Cause};
 pub use cache_directory::CacheState;
 pub use calibration::Calibration;
 pub use device::HostDevice;

@@ -9,6 +9,7 @@
 
 use girih_runtime::{AddressMap, Allocator};
 use memmap2::{MmapMut, MmapOptions};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -161,6 +162,44 @@ fn meminfo(name: &str) -> Option<usize> {
     kilobytes.checked_mul(1 << 10)
 }
 
+/// True if most of the memory that the system has provided at these addresses is in its smallest
+/// pages although it has huge ones; false where it does not tell.
+pub(crate) fn has_small_pages(address: usize, bytes: usize) -> bool {
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if enabled.map_or(true, |modes| modes.contains("[never]")) {
+        return false;
+    }
+    let table = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    let (resident, huge) = page_kilobytes(&table, address..address + bytes);
+    resident > 2 * huge
+}
+
+/// The kilobytes that the system has provided of the mappings with these addresses, and those of
+/// them in huge pages, by the text of `/proc/self/smaps`.
+fn page_kilobytes(table: &str, addresses: Range<usize>) -> (usize, usize) {
+    let (mut inside, mut resident, mut huge) = (false, 0, 0);
+    for line in table.lines() {
+        let Some((name, rest)) = line.split_once(|c: char| c.is_ascii_whitespace()) else {
+            continue;
+        };
+        let kilobytes = || {
+            rest.trim().strip_suffix("kB").and_then(|n| n.trim().parse::<usize>().ok()).unwrap_or(0)
+        };
+        let hex = |text| usize::from_str_radix(text, 16).ok();
+        if let Some((Some(start), Some(end))) = name.split_once('-').map(|(s, e)| (hex(s), hex(e)))
+        {
+            inside = start < addresses.end && addresses.start < end;
+        } else if inside {
+            match name {
+                "Rss:" => resident += kilobytes(),
+                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:" => huge += kilobytes(),
+                _ => {}
+            }
+        }
+    }
+    (resident, huge)
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -174,6 +213,30 @@ mod tests {
         let status = unsafe { libc::mincore(start, memory.range.len(), pages.as_mut_ptr()) };
         assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
         pages.iter().filter(|page| **page & 1 != 0).count() * 4096
+    }
+
+    #[test]
+    fn huge_pages_are_counted_per_mapping() {
+        let table = "1000-3000 rw-p 00000000 00:00 0\nRss:  8 kB\nAnonHugePages:  0 kB\n\
+                     400000-c00000 rw-p 00000000 00:00 0  [heap]\nRss:  8192 kB\n\
+                     AnonHugePages:  6144 kB\nVmFlags: rd wr\n";
+        assert_eq!(page_kilobytes(table, 0x1000..0x2000), (8, 0));
+        assert_eq!(page_kilobytes(table, 0x500000..0x600000), (8192, 6144));
+        assert_eq!(page_kilobytes(table, 0x2000..0x500000), (8200, 6144));
+        assert_eq!(page_kilobytes(table, 0x3000..0x400000), (0, 0));
+        assert_eq!(page_kilobytes("a-b\n\nRss: x kB", 0..1 << 20), (0, 0));
+    }
+
+    #[test]
+    fn memory_without_huge_pages_has_small_pages() {
+        let mut range = MmapOptions::new().len(4 * STEP).map_anon().unwrap();
+        range.advise(memmap2::Advice::NoHugePage).unwrap();
+        range.fill(1);
+        let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let any = modes.is_ok_and(|modes| !modes.contains("[never]"));
+        assert_eq!(has_small_pages(range.as_ptr() as usize, range.len()), any);
+        // Nothing is mapped at these addresses.
+        assert!(!has_small_pages(4096, 4096));
     }
 
     /// Whether this system provides pages on request.

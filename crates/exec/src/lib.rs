@@ -322,6 +322,11 @@ impl Prepared {
         self.chunks[phase]
     }
 
+    /// True of a reduction that runs a loop for each of its results, rather than one over results.
+    pub fn loops_per_result(&self) -> bool {
+        matches!(self.core, PreparedCore::Reduce(_))
+    }
+
     /// Bytes of shared workspace that a run needs; often 0.
     pub fn workspace_bytes(&self) -> usize {
         match &self.core {

@@ -3,18 +3,18 @@
 //!
 //! An explanation contains the recorded graph and the graph after each pass; the kernels with their
 //! ops, memory traffic, cost and source lines; the fusions that were refused, with reasons; the
-//! operations; the memory plan; and whether the program is cached, or how it differs from the
-//! cached programs. Explaining neither runs anything nor changes the cache.
+//! slow kernels, by estimate; the operations; the memory plan; and whether the program is cached, or
+//! how it differs from the cached programs. Explaining neither runs anything nor changes the cache.
 
 mod json;
 mod text;
 
 use crate::eval::{cut_out, executor, executor_of};
 use crate::{Result, Tensor};
-use girih_cpu::Anatomy;
+use girih_cpu::{Anatomy, Bottleneck, LoadedKernel};
 use girih_ir::{Graph, NodeId};
-use girih_kernel::{Program, Refused, Traffic};
-use girih_runtime::{CompileOptions, Lookup, Placement, Step};
+use girih_kernel::{Kernel, Program, Refused, Traffic};
+use girih_runtime::{Argument, CompileOptions, Device, DeviceId, Lookup, Placement, Step};
 use smallvec::SmallVec;
 
 /// The explanation of a graph. `Display` prints all of it, except the graphs between the first and
@@ -37,6 +37,9 @@ pub struct Explanation {
     pub kernels: Vec<KernelInfo>,
     /// The refused fusions.
     pub refusals: Vec<RefusalInfo>,
+    /// The causes that take at least a tenth of the program's time on the host, by estimate; the
+    /// worst first.
+    pub bottlenecks: Vec<BottleneckInfo>,
     /// The operations in the order of submission to the stream.
     pub operations: Vec<OperationInfo>,
     /// The memory plan.
@@ -124,6 +127,19 @@ pub struct RefusalInfo {
     pub line: Option<String>,
 }
 
+/// Why a kernel is slow, by estimate.
+#[derive(Clone, Debug)]
+pub struct BottleneckInfo {
+    /// The kernel; a loop for the kernels in it.
+    pub kernel: usize,
+    /// The cause as a code of one word.
+    pub code: &'static str,
+    /// The cause as a sentence, with what would help.
+    pub sentence: String,
+    /// The time that the cause takes, in nanoseconds of one thread.
+    pub lost_ns: u64,
+}
+
 /// An operation of the plan.
 #[derive(Clone, Debug)]
 pub struct OperationInfo {
@@ -178,7 +194,8 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
         Some(node.location()).filter(|l| l.is_known()).map(|l| l.to_string())
     };
     let lines = cut.nodes.iter().map(line).collect();
-    explained(executor.runtime(), cut.graph, lines, crate::options()?)
+    let addresses = addresses(&**executor.runtime().device(), &cut.arguments);
+    explained(executor.runtime(), (cut.graph, lines, addresses), crate::options()?)
 }
 
 /// Explains what the compilation of a closed graph does under the current options. The explanation
@@ -188,13 +205,24 @@ pub fn explain<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Expl
 /// be compiled.
 pub fn explain_graph(graph: &Graph) -> Result<Explanation> {
     graph.verify()?;
-    explained(&*executor()?, graph.clone(), vec![None; graph.len()], crate::options()?)
+    let lines = vec![None; graph.len()];
+    explained(&*executor()?, (graph.clone(), lines, Vec::new()), crate::options()?)
 }
 
+/// The address of each argument's memory; `None` for scalars, and for devices other than the host.
+fn addresses(device: &dyn Device, arguments: &[Argument]) -> Vec<Option<usize>> {
+    let address = |argument: &Argument| {
+        let value = argument.value().filter(|_| device.id() == DeviceId::HOST)?;
+        Some(value.address(0, device).ok()? as usize)
+    };
+    arguments.iter().map(address).collect()
+}
+
+/// The explanation of a graph with the line that recorded each node, and the known addresses of its
+/// arguments.
 fn explained(
     executor: &girih_runtime::PlanExecutor,
-    graph: Graph,
-    lines: Vec<Option<String>>,
+    (graph, lines, addresses): (Graph, Vec<Option<String>>, Vec<Option<usize>>),
     options: CompileOptions,
 ) -> Result<Explanation> {
     let cache = executor.lookup(&graph, options);
@@ -209,6 +237,7 @@ fn explained(
             .collect(),
         kernels: kernels(&anatomy, &context),
         refusals: anatomy.lowered.refusals.iter().map(|r| context.refusal(r)).collect(),
+        bottlenecks: anatomy.bottlenecks(&addresses)?.into_iter().map(bottleneck).collect(),
         operations: operations(&anatomy),
         memory: memory(&anatomy),
         cache,
@@ -258,9 +287,14 @@ impl Context<'_> {
     }
 }
 
+fn bottleneck(found: Bottleneck) -> BottleneckInfo {
+    let Bottleneck { kernel, cause, lost_ns } = found;
+    BottleneckInfo { kernel, code: cause.code(), sentence: cause.sentence(), lost_ns }
+}
+
 fn kernels(anatomy: &Anatomy, context: &Context<'_>) -> Vec<KernelInfo> {
     let program = &anatomy.lowered.program;
-    let info = |(kernel, nodes): (&girih_kernel::Kernel, &Vec<NodeId>)| {
+    let info = |((kernel, nodes), loaded): ((&Kernel, &Vec<NodeId>), &LoadedKernel)| {
         let ops: Vec<OpInfo> = nodes.iter().map(|&node| context.op(node)).collect();
         let mut lines: Vec<String> = Vec::new();
         for line in ops.iter().filter_map(|op| op.line.as_ref()) {
@@ -274,10 +308,10 @@ fn kernels(anatomy: &Anatomy, context: &Context<'_>) -> Vec<KernelInfo> {
             traffic: kernel.traffic(&program.buffers),
             lines,
             text: kernel.to_string(),
-            code: girih_cpu::LoadedKernel::new(kernel).code(),
+            code: loaded.code(),
         }
     };
-    program.kernels.iter().zip(&anatomy.lowered.nodes).map(info).collect()
+    program.kernels.iter().zip(&anatomy.lowered.nodes).zip(&anatomy.loaded).map(info).collect()
 }
 
 fn operations(anatomy: &Anatomy) -> Vec<OperationInfo> {

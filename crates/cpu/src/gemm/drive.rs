@@ -112,6 +112,12 @@ impl BlockedGemm {
         self.problem.cost_ns(self.k, self.element_work())
     }
 
+    /// Rough time of packing all of B on one core in nanoseconds.
+    pub fn packing_ns(&self) -> u64 {
+        let without = self.problem.arithmetic_ns(self.k, self.problem.m);
+        self.problem.arithmetic_ns(self.k, self.element_work()) - without
+    }
+
     /// Multiplications per element of B, including the cost of packing the element.
     fn element_work(&self) -> usize {
         self.problem.m + if self.packs_b_ahead() { PACK_COST } else { 0 }

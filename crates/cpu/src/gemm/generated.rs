@@ -1,6 +1,7 @@
 //! A GEMM in generated micro-kernels that is ready to run.
 
 use super::microkernels::Function;
+use super::operand::Operand;
 use super::plan::{BlockedGemm, ReadB, Strategy, plan};
 use super::problem::Problem;
 use crate::pool::Pool;
@@ -45,6 +46,27 @@ impl GeneratedGemm {
         match &self.0 {
             Strategy::AmxVnni(_) | Strategy::Dots(_) => None,
             Strategy::Blocked(gemm) => gemm.prepackable(),
+        }
+    }
+
+    /// Rough time on one core in nanoseconds.
+    pub fn cost_ns(&self) -> u64 {
+        match &self.0 {
+            Strategy::AmxVnni(gemm) => gemm.cost_ns(),
+            Strategy::Dots(gemm) => gemm.cost_ns(),
+            Strategy::Blocked(gemm) => gemm.cost_ns(),
+        }
+    }
+
+    /// The buffer of B and the time of packing it on one core in nanoseconds, if B is packed before
+    /// it is multiplied.
+    pub fn packing(&self) -> Option<(usize, u64)> {
+        match &self.0 {
+            Strategy::Blocked(gemm) if gemm.packs_b_ahead() => {
+                let Operand::Memory(b) = &gemm.problem.b else { return None };
+                Some((b.buffer, gemm.packing_ns()))
+            }
+            _ => None,
         }
     }
 

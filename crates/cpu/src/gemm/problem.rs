@@ -76,9 +76,17 @@ impl Problem {
     /// Rough time on one core in nanoseconds: the larger of arithmetic with packing, and reading B.
     /// `element_work` are the multiplications per element of B, and `k` counts elements or pairs.
     pub fn cost_ns(&self, k: usize, element_work: usize) -> u64 {
-        let elements = self.n.saturating_mul(k).saturating_mul(self.batches);
-        let reading = elements.saturating_mul(self.b.in_memory().stored.size()) / 25;
-        (elements.saturating_mul(element_work) / 80).max(reading) as u64
+        let reading = self.b_elements(k).saturating_mul(self.b.in_memory().stored.size()) / 25;
+        self.arithmetic_ns(k, element_work).max(reading as u64)
+    }
+
+    /// The part of [`Problem::cost_ns`] that is arithmetic with packing.
+    pub fn arithmetic_ns(&self, k: usize, element_work: usize) -> u64 {
+        (self.b_elements(k).saturating_mul(element_work) / 80) as u64
+    }
+
+    fn b_elements(&self, k: usize) -> usize {
+        self.n.saturating_mul(k).saturating_mul(self.batches)
     }
 
     /// C in memory from the first row and column of a block on, if the kernel has no epilogue.

@@ -1,6 +1,6 @@
 //! Explanations as JSON, for tools.
 
-use super::{BufferInfo, Explanation, KernelInfo, OpInfo, RefusalInfo};
+use super::{BottleneckInfo, BufferInfo, Explanation, KernelInfo, OpInfo, RefusalInfo};
 use girih_kernel::Traffic;
 use girih_runtime::{Lookup, Placement};
 use std::fmt::Write;
@@ -111,6 +111,7 @@ impl Explanation {
             ("kernels", list(&self.kernels, |k| kernel(k, self.asm))),
             ("traffic", traffic(self.traffic())),
             ("refusals", list(&self.refusals, refusal)),
+            ("bottlenecks", list(&self.bottlenecks, bottleneck)),
             ("operations", list(&self.operations, operation)),
             ("memory", self.memory_json()),
             ("cache", cache(&self.cache)),
@@ -171,6 +172,15 @@ fn refusal(refusal: &RefusalInfo) -> Json {
         ("code", refusal.code.into()),
         ("sentence", (&refusal.sentence).into()),
         ("line", Json::from(refusal.line.as_ref())),
+    ])
+}
+
+fn bottleneck(found: &BottleneckInfo) -> Json {
+    Json::Object(vec![
+        ("kernel", found.kernel.into()),
+        ("code", found.code.into()),
+        ("sentence", (&found.sentence).into()),
+        ("lost_ns", Json::Number(found.lost_ns)),
     ])
 }
 

@@ -49,6 +49,7 @@ impl fmt::Display for Explanation {
         self.passes(f)?;
         self.kernels_text(f)?;
         self.refusals_text(f)?;
+        self.bottlenecks_text(f)?;
         writeln!(f, "\nOperations")?;
         for (i, operation) in self.operations.iter().enumerate() {
             writeln!(f, "  {i} {}: {}", operation.name, operation.steps.join(", "))?;
@@ -123,6 +124,18 @@ impl Explanation {
         Ok(())
     }
 
+    fn bottlenecks_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nBottlenecks, by estimate: {}", self.bottlenecks.len())?;
+        for found in &self.bottlenecks {
+            let lines = &self.kernels[found.kernel].lines;
+            let from =
+                if lines.is_empty() { String::new() } else { format!(" ({})", lines.join(", ")) };
+            let (code, kernel, time) = (found.code, found.kernel, time_text(found.lost_ns));
+            writeln!(f, "  {code}, kernel {kernel}{from}, {time}: {}", found.sentence)?;
+        }
+        Ok(())
+    }
+
     fn memory_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let m = &self.memory;
         let bytes = |n: usize| Amount(n as u64, "B");
@@ -138,6 +151,13 @@ impl Explanation {
             writeln!(f, "  b{i} {}", buffer_text(buffer))?;
         }
         Ok(())
+    }
+}
+
+fn time_text(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
     }
 }
 

@@ -37,9 +37,16 @@ fn every_stage_is_shown_with_kernels_lines_and_costs() -> Result<()> {
     assert_eq!(e.operations.len(), e.kernels.len());
     assert!(e.operations.iter().all(|op| op.steps == ["launch"]));
     let text = e.to_string();
-    for part in
-        ["Recorded: ", "Passes: ", "Kernels: ", "Not fused: ", "Operations", "Memory: ", "Cache"]
-    {
+    for part in [
+        "Recorded: ",
+        "Passes: ",
+        "Kernels: ",
+        "Not fused: ",
+        "Bottlenecks, ",
+        "Operations",
+        "Memory: ",
+        "Cache",
+    ] {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
     assert!(out.is_lazy(), "explaining runs nothing");
@@ -58,6 +65,74 @@ fn a_refusal_names_both_ops_and_gives_a_reason() -> Result<()> {
         }
         assert!(refusal.line.is_some());
     }
+    Ok(())
+}
+
+/// The bottlenecks of a graph of f32 inputs.
+fn bottlenecks<const N: usize>(
+    shapes: [&[usize]; N],
+    record: impl FnOnce(&mut ir::GraphBuilder, [ir::NodeId; N]) -> ir::Result<Vec<ir::NodeId>>,
+) -> Result<Vec<(&'static str, usize)>> {
+    let mut b = ir::GraphBuilder::default();
+    let inputs = shapes.map(|shape| b.input(ir::TensorSpec::new(shape, DType::F32)));
+    let outputs = record(&mut b, inputs)?;
+    let e = explain_graph(&b.finish(outputs))?;
+    for found in &e.bottlenecks {
+        let line = format!("  {}, kernel {}", found.code, found.kernel);
+        assert!(e.to_string().contains(&line) && e.to_string().contains(&found.sentence), "{e}");
+        assert!(found.lost_ns > 0);
+    }
+    Ok(e.bottlenecks.iter().map(|found| (found.code, found.kernel)).collect())
+}
+
+#[test]
+fn slow_reads_are_bottlenecks() -> Result<()> {
+    let strided = |step: usize| {
+        bottlenecks([&[1 << 24]], |b, [x]| {
+            let dim = ir::ops::SliceDim { start: 0, size: (1 << 24) / step, step };
+            let part = b.slice(x, vec![dim])?;
+            Ok(vec![b.exp(part)?])
+        })
+    };
+    assert_eq!(strided(64)?, [("strided_read", 0)]);
+    assert_eq!(strided(1)?, []);
+    let gathered = |row: usize| {
+        bottlenecks([&[1 << 24 >> row, 1 << row], &[1 << 18]], |b, [table, at]| {
+            let at = b.cast(at, DType::I64)?;
+            let take = ir::Op::new(ir::OpCode::Take, ir::Attrs::Axis(0));
+            Ok(vec![b.emit(take, &[table, at])?])
+        })
+    };
+    assert_eq!(gathered(0)?, [("scattered_read", 0)]);
+    assert_eq!(gathered(6)?, []);
+    Ok(())
+}
+
+#[test]
+fn what_no_code_or_one_loop_runs_is_a_bottleneck() -> Result<()> {
+    let sums = |dtype: DType| {
+        bottlenecks([&[1 << 18, 3]], |b, [x]| {
+            let x = b.cast(x, dtype)?;
+            Ok(vec![b.sum(x, ir::AxisSet::one(1), false)?])
+        })
+    };
+    assert!(sums(DType::C64)?.contains(&("short_reduction", 0)));
+    assert_eq!(sums(DType::F32)?, []);
+    Ok(())
+}
+
+#[test]
+fn an_operand_that_is_computed_in_each_run_is_packed_in_each_run() -> Result<()> {
+    let product = |computed: bool| {
+        bottlenecks([&[128, 1024], &[1024, 1024]], |b, [x, w]| {
+            let w = if computed { b.neg(w)? } else { w };
+            Ok(vec![b.matmul(x, w)?, w])
+        })
+    };
+    assert_eq!(product(false)?, []);
+    let found = product(true)?;
+    // Without generated micro-kernels nothing is prepacked.
+    assert!(found == [("repacking", 1)] || found == [], "{found:?}");
     Ok(())
 }
 
