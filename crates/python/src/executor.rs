@@ -11,11 +11,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 
-/// What runs programs.
+/// An executor: it compiles graphs for a device, caches the programs and runs them.
 #[pyclass(name = "ExecutorHandle", module = "girih._girih", frozen)]
 pub struct PyExecutor(pub Executor);
 
-/// Success, message, three times in milliseconds, and the outputs by number.
+/// Success, error message, three times in milliseconds, and the outputs by node number.
 type Executed = (bool, String, f64, f64, f64, BTreeMap<u32, PyTensor>);
 
 /// Names and milliseconds of stages, and of kernels.
@@ -36,19 +36,19 @@ impl PyExecutor {
         Ok(PyExecutor(Executor::new(config).py()?))
     }
 
-    /// The one of the calling context. Returns: ExecutorHandle.
+    /// The executor of the calling context. Returns: ExecutorHandle.
     #[staticmethod]
     fn current(py: Python<'_>) -> PyResult<PyExecutor> {
         sync(py);
         Ok(PyExecutor(Context::current().executor().py()?))
     }
 
-    /// Has the calling context run programs by this one. Returns: None.
+    /// Makes this executor the one of the calling context. Returns: None.
     fn make_current(&self, py: Python<'_>) -> PyResult<()> {
         change(py, |frame| frame.with_executor(self.0.clone()))
     }
 
-    /// use_cache, profile, device, timeout_seconds and passes.
+    /// The configuration: use_cache, profile, device, timeout_seconds and passes.
     /// Returns: tuple[bool, bool, str, float, list[GraphPass]].
     fn config(&self) -> (bool, bool, String, f64, Vec<PyPass>) {
         let config = self.0.config();
@@ -56,8 +56,8 @@ impl PyExecutor {
         (config.use_cache, config.profile, config.device.clone(), config.timeout_seconds, passes)
     }
 
-    /// Computes nodes of a graph: success, message, milliseconds of compiling, transfer and
-    /// computing, outputs by number.
+    /// Computes nodes of a graph. The result: success, error message, milliseconds of compilation,
+    /// transfer and computation, and the outputs by node number.
     /// Returns: tuple[bool, str, float, float, float, dict[int, Tensor]].
     fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<Executed> {
         let graph = &graph.0;
@@ -83,24 +83,25 @@ impl PyExecutor {
         }
     }
 
-    /// Compiles what computes nodes of a graph; whether there was anything to compile. Returns: bool.
+    /// Compiles the program that computes nodes of a graph; true if there was a program to compile.
+    /// Returns: bool.
     fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<bool> {
         let graph = &graph.0;
         py.detach(|| self.0.compile_only(graph, &nodes)).py()
     }
 
-    /// Forgets compiled programs. Returns: None.
+    /// Drops the compiled programs. Returns: None.
     fn clear_cache(&self) {
         self.0.clear_cache();
     }
 
-    /// The counts of the programs that this executor has compiled and run, and of its program cache.
+    /// How many programs this executor has compiled and run, and the counts of its program cache.
     /// Returns: dict[str, float].
     fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats_dict(py, &self.0.cache_stats())
     }
 
-    /// Stops what is under way or queued. Returns: None.
+    /// Stops the running and the queued evaluations. Returns: None.
     fn cancel_all(&self) {
         self.0.cancel_all();
     }
@@ -122,18 +123,18 @@ struct PyCompilation(girih::Compilation);
 
 #[pymethods]
 impl PyCompilation {
-    /// Whether it has ended, well or not. Returns: bool.
+    /// True once the compilation has ended, successfully or not. Returns: bool.
     fn done(&self) -> bool {
         self.0.done()
     }
 
-    /// Waits for its end, and raises what compiling failed with. Returns: None.
+    /// Waits for the end of the compilation, and raises its error. Returns: None.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.wait()).py()
     }
 }
 
-/// Compiles what leads to tensors in the background. Returns: Compilation.
+/// Compiles the programs that compute tensors, in the background. Returns: Compilation.
 #[pyfunction]
 fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<PyCompilation> {
     sync(py);
