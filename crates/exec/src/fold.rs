@@ -133,7 +133,7 @@ struct FoldRows<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for FoldRows<M, T> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, x: *const u8, len: *const u8, _: *const u8, rows: usize) {
-        let len = len as usize;
+        let len = len.addr();
         // SAFETY: the caller passes `rows` results and `rows * len` elements.
         let (mut out, mut x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
         while len == LANES && out.len() >= TOGETHER {
@@ -160,7 +160,7 @@ struct Blocks<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for Blocks<M, T> {
     #[inline(always)]
     unsafe fn run(out: *mut u8, x: *const u8, len: *const u8, _: *const u8, rows: usize) {
-        let len = len as usize;
+        let len = len.addr();
         // SAFETY: the caller passes `rows` results and `rows * len` elements.
         let (out, x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
         for (o, x) in out.iter_mut().zip(x.chunks_exact(len)) {
@@ -219,7 +219,7 @@ struct CombineRows<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for CombineRows<M, T> {
     #[inline(always)]
     unsafe fn run(acc: *mut u8, x: *const u8, step: *const u8, rows: *const u8, n: usize) {
-        let (step, rows) = (step as usize, rows as usize);
+        let (step, rows) = (step.addr(), rows.addr());
         let whole = rows - rows % ROWS;
         // SAFETY: valid for `n` elements of each row and not overlapping, by the contract of `run`.
         unsafe {

@@ -15,6 +15,7 @@ use girih_kernel::{Access, Kernel};
 use num_complex::Complex;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::ptr::without_provenance;
 
 /// An operand: its position at a point, and its walk along K.
 struct Operand {
@@ -255,7 +256,13 @@ impl PreparedGemm {
                             let (from, by) = (lhs.offset(a * size_a), rhs.offset(b * size_b));
                             let wide = if self.extends { self.lhs.extended(from) } else { 0 };
                             let from = if self.extends { (&raw const wide).cast() } else { from };
-                            (self.axpy)(acc, from, by, self.n_stride as *const u8, len);
+                            (self.axpy)(
+                                acc,
+                                from,
+                                by,
+                                without_provenance(self.n_stride as usize),
+                                len,
+                            );
                             (a, b) = (a + a_step, b + b_step);
                         }
                     });
@@ -338,7 +345,7 @@ struct Axpy<F, S>(PhantomData<(F, S)>);
 impl<S: Copy, F: Factor<S>> Loop for Axpy<F, S> {
     #[inline(always)]
     unsafe fn run(acc: *mut u8, a: *const u8, b: *const u8, stride: *const u8, n: usize) {
-        let stride = stride as isize;
+        let stride = stride.addr() as isize;
         // SAFETY: the caller passes one `a`, `n` accumulators, and `b` valid at `n` such strides.
         unsafe {
             let (acc, a, b) = (slice_mut::<F::Acc>(acc, n), *(a as *const F::Left), b as *const S);

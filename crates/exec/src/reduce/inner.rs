@@ -6,6 +6,7 @@ use crate::code::Reg;
 use crate::fold::{ArgFold, ArgState, Cascade, Fold};
 use crate::{BLOCK, ExecError};
 use std::ops::Range;
+use std::ptr::without_provenance;
 
 impl PreparedReduce {
     /// # Safety
@@ -41,7 +42,7 @@ impl PreparedReduce {
                         continue;
                     }
                     let x = work.prologue.reg(self.value);
-                    (fold.rows)(work.lanes, x, len as *const u8, null, 1);
+                    (fold.rows)(work.lanes, x, without_provenance(len), null, 1);
                     cascade.push(work.lanes);
                 }
                 let total = cascade.finish();
@@ -75,7 +76,7 @@ impl PreparedReduce {
                     std::ptr::copy_nonoverlapping(x, out, rows * self.size);
                     continue;
                 }
-                let (x, len) = (work.prologue.reg(self.value), self.reduced as *const u8);
+                let (x, len) = (work.prologue.reg(self.value), without_provenance(self.reduced));
                 (fold.rows)(out, x, len, std::ptr::null(), rows);
             }
         }
@@ -113,7 +114,7 @@ impl PreparedReduce {
                 let x = work.prologue.reg(total);
                 if blocks <= BLOCK {
                     work.prologue.run(row + range.start, rows * range.len())?;
-                    (fold.blocks)(out.add(i * size), x, blocks as *const u8, null, rows);
+                    (fold.blocks)(out.add(i * size), x, without_provenance(blocks), null, rows);
                     continue;
                 }
                 let bytes = self.level_bytes();
@@ -121,7 +122,7 @@ impl PreparedReduce {
                 for r in range.clone().step_by(BLOCK * BLOCK) {
                     let len = (BLOCK * BLOCK).min(range.end - r);
                     work.prologue.run(row + r, len)?;
-                    (fold.blocks)(work.lanes, x, (len / BLOCK) as *const u8, null, 1);
+                    (fold.blocks)(work.lanes, x, without_provenance(len / BLOCK), null, 1);
                     cascade.push(work.lanes);
                 }
                 std::ptr::copy_nonoverlapping(cascade.finish(), out.add(i * size), size);

@@ -5,6 +5,7 @@ use super::{PreparedReduce, Work};
 use crate::fold::{ArgFold, Cascade, Fold, LANES};
 use crate::{BLOCK, ExecError};
 use std::ops::Range;
+use std::ptr::without_provenance;
 
 impl PreparedReduce {
     /// The number of rows of the points `[start, start + n)` in one block of the outer order:
@@ -63,10 +64,10 @@ impl PreparedReduce {
                 // Parts of rows are apart in memory in any order, so read those of a lane one after
                 // another, and combine them in registers.
                 let step = self.points * self.size;
-                let between = (LANES * step) as *const u8;
+                let between = without_provenance(LANES * step);
                 for lane in 0..used {
                     let first = (range.start + lane) * self.points + start;
-                    let rows = (range.len() - lane).div_ceil(LANES) as *const u8;
+                    let rows = without_provenance((range.len() - lane).div_ceil(LANES));
                     let (x, to) = (work.prologue.address(load, first), work.lanes.add(lane * row));
                     (fold.combine_rows)(to, x, between, rows, n);
                 }
