@@ -50,7 +50,7 @@ OF_THE_HOST = {
     """,
     "memory of others is a tensor's as it is only on the host": r"""
         test_compiled_calls.py::test_donated_arguments_are_overwritten
-        test_compiled_calls.py::test_what_somebody_else_has_is_not_overwritten
+        test_compiled_calls.py::test_donated_memory_with_other_owners_is_not_overwritten
         test_foreign_arrays.py::test_memory_is_shared
         test_foreign_arrays.py::test_what_nobody_can_write_is_shared
         test_foreign_arrays.py::test_another_dtype_is_a_copy
@@ -61,7 +61,7 @@ OF_THE_HOST = {
         test_weights.py::test_memory_of_others
     """,
     "the mock's programs are in its memory, and not on disk": r"""
-        test_backward.py::TestTracking::test_the_tape_goes_with_its_tensors
+        test_backward.py::TestTracking::test_the_tape_is_freed_with_its_tensors
         test_executor.py::test_a_second_process_compiles_nothing
         test_executor.py::test_programs_bound_to_sizes_are_found_by_a_second_process
         test_robustness.py::test_a_variable_that_says_nothing_usable.*GIRIH_CACHE

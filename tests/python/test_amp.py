@@ -86,7 +86,7 @@ def test_recurrent_layers_take_and_give_states():
         close(found, want.numpy(), 5e-2, 5e-2)
 
 
-def test_compiled_functions_look_whether_the_scope_is_as_it_was():
+def test_compiled_functions_have_a_program_for_each_autocast_scope():
     model, x = gr.eval(nn.Linear(3, 2)), gr.asarray(sample((4, 3), "float32"))
     f = gr.compile(lambda x: model(x))
     plain = f(x).numpy()
@@ -227,7 +227,7 @@ def test_ops_outside_of_modules(name, half):
     )
 
 
-def test_solvers_and_integers_are_as_without():
+def test_solvers_and_integers_ignore_autocast():
     matrix = gr.asarray(sample((4, 4), "float32")) + 4 * gr.eye(4)
     with gr.amp.autocast():
         for f in (gr.linalg.inv, gr.linalg.pinv, gr.linalg.expm, gr.cov):
@@ -267,7 +267,7 @@ def test_a_compiled_function_has_a_program_for_each_precision():
     assert any("autocast" in reason or "bfloat16" in reason for reason in product.retraced)
 
 
-def test_a_program_is_of_the_dtypes_that_it_was_traced_with():
+def test_a_traced_program_keeps_its_dtypes():
     graph = gr.make_graph(lambda x: x @ x)(X)
     with gr.amp.autocast():
         assert graph(X).dtype == gr.float32
@@ -277,7 +277,7 @@ def test_a_program_is_of_the_dtypes_that_it_was_traced_with():
         assert exported(X).dtype == gr.float32
 
 
-def test_tasks_and_threads_have_their_own():
+def test_tasks_and_threads_have_their_own_autocast_scopes():
     import asyncio
 
     async def task(half, turns):

@@ -41,7 +41,7 @@ def test_numbers_and_arrays_are_operands():
         gr.apply("add", x, gr.asarray([1, 2, 3, 4]))
 
 
-def test_leaves():
+def test_leaves_are_recorded_by_shape_and_dtype():
     assert gr.apply("iota", shape=[3], dtype=gr.int64, dim=0).tolist() == [0, 1, 2]
     assert gr.apply("constant", shape=(2,), dtype="float32", value=0.5).tolist() == [0.5, 0.5]
     assert gr.apply("constant", shape=(2,), dtype=gr.bool, value=True).tolist() == [True, True]
@@ -85,7 +85,7 @@ def test_symbolic_sizes():
         ("add", {}, "takes 2 to 2 operands, got 1"),
     ],
 )
-def test_what_does_not_fit(op, attributes, says):
+def test_unknown_ops_and_wrong_attributes_are_refused(op, attributes, says):
     with pytest.raises(gr.GirihError, match=says):
         gr.apply(op, gr.asarray(X), **attributes)
 

@@ -91,7 +91,7 @@ SAME = {
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bool", "float16"])
 @pytest.mark.parametrize("name", SAME)
-def test_as_numpys(name, dtype):
+def test_functions_agree_with_numpy(name, dtype):
     x = sample(SHAPE, dtype)
     if dtype == "bool" and name.startswith(("trace", "isin", "pad constant", "extract")):
         return
@@ -104,7 +104,7 @@ def test_as_numpys(name, dtype):
 
 @pytest.mark.parametrize("name", ["tile", "repeat", "roll", "ravel", "argwhere", "flatnonzero"])
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3)])
-def test_of_nothing_and_of_scalars(name, shape):
+def test_empty_arrays_and_scalars_agree_with_numpy(name, shape):
     x = sample(shape, "float32")
     close(SAME[name](gr, gr.asarray(x)), np.asarray(SAME[name](np, x)))
 
@@ -133,7 +133,7 @@ MANY = {
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool"])
 @pytest.mark.parametrize("name", MANY)
-def test_many_as_numpys(name, dtype):
+def test_functions_with_several_results_agree_with_numpy(name, dtype):
     x = sample(SHAPE, dtype)
     got, want = MANY[name](gr, gr.asarray(x)), MANY[name](np, x)
     assert len(got) == len(want)
@@ -213,7 +213,7 @@ def test_small_functions():
 @given(
     hnp.arrays("f4", hnp.array_shapes(max_dims=3, min_side=0), elements=st.sampled_from([0, 1, 2]))
 )
-def test_what_is_found_leads_back(x):
+def test_found_indices_select_the_elements(x):
     t = gr.asarray(x)
     found = gr.nonzero(t)
     np.testing.assert_array_equal(t[found].numpy(), x[x != 0])
@@ -252,7 +252,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_mistakes(name):
+def test_invalid_arguments_are_refused(name):
     f, error = BAD[name]
     with pytest.raises(error) as caught:
         f(gr.zeros([2, 3]))

@@ -582,7 +582,7 @@ def test_several_new_axes(axes):
 
 
 @pytest.mark.parametrize("value", [0, 3, 2**63 + 1, 2**64 - 1])
-def test_places_of_python_integers_among_uint64(value):
+def test_searchsorted_of_python_integers_among_uint64(value):
     x = np.array([1, 3, 2**63, 2**64 - 1], np.uint64)
     for side in ("left", "right"):
         got = gr.searchsorted(gr.asarray(x), value, side=side)

@@ -81,7 +81,7 @@ def test_scores_by_rows_have_the_bits_of_whole_ones(kind):
 
 @pytest.mark.parametrize("scale", [None, 1.0])
 @pytest.mark.parametrize("causal", [False, True])
-def test_memory_does_not_hold_the_scores(causal, scale):
+def test_attention_does_not_store_all_scores(causal, scale):
     length = 3000
     attention = gr.scaled_dot_product_attention
     call = lambda q, k, v: attention(q, k, v, is_causal=causal, scale=scale)

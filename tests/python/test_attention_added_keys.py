@@ -121,7 +121,7 @@ def test_distances_of_all_pairs(n, p):
     close(got, np.array(want, "f8"), 1e-12)
 
 
-def test_distances_that_cannot_be():
+def test_pdist_refuses_vectors_and_negative_orders():
     with pytest.raises(gr.ShapeError, match=r"pdist: .*\[3\]"):
         F.pdist(gr.ones([3]))
     with pytest.raises(gr.InvalidArgumentError, match="got -1"):

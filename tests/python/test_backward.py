@@ -32,7 +32,7 @@ class TestBackward:
         close(w.grad, gr.grad(loss)(w))
         assert x.grad is None
 
-    def test_after_values_were_printed(self) -> None:
+    def test_backward_after_intermediate_values_were_read(self) -> None:
         x = leaf([1.0, 2.0])
         y = gr.exp(x)
         assert str(y)
@@ -62,7 +62,7 @@ class TestBackward:
         (x * 3).sum().backward()
         assert x.grad.tolist() == [4.0, 4.0]
 
-    def test_a_tensor_that_is_no_scalar_needs_a_gradient(self) -> None:
+    def test_backward_of_a_non_scalar_needs_a_gradient(self) -> None:
         x = leaf([1.0, 2.0])
         with pytest.raises(gr.InvalidArgumentError, match="a gradient is of a scalar"):
             (x * x).backward()
@@ -111,7 +111,7 @@ class TestBackward:
 
         close(x.grad, gr.grad(f)(x.detach()))
 
-    def test_a_leaf_itself(self) -> None:
+    def test_backward_of_a_leaf(self) -> None:
         x = leaf(3.0)
         x.backward()
         assert x.grad is not None
@@ -119,7 +119,7 @@ class TestBackward:
 
 
 class TestTracking:
-    def test_what_requires_gradients(self) -> None:
+    def test_results_of_tracked_tensors_require_gradients(self) -> None:
         x = leaf([1.0])
         assert x.requires_grad
         assert x.is_leaf
@@ -143,7 +143,7 @@ class TestTracking:
 
         assert not f(x).requires_grad
 
-    def test_switching_off(self) -> None:
+    def test_tracking_can_be_switched_off_for_leaves(self) -> None:
         x = leaf([1.0])
         y = x * 2
         with pytest.raises(gr.InvalidArgumentError, match="detach"):
@@ -200,7 +200,7 @@ class TestTracking:
             thread.join()
         assert found == [True]
 
-    def test_the_tape_goes_with_its_tensors(self) -> None:
+    def test_the_tape_is_freed_with_its_tensors(self) -> None:
         def count() -> int:
             gc.collect()
             return gr.cache_stats()["memory_bytes"]

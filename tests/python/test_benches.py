@@ -124,7 +124,7 @@ def test_models_are_rows_of_their_own_whose_values_are_compared():
     assert set(report.FIRST_SHOWN) <= {*command.GROUPS, *command.MODELS}
 
 
-def test_a_wrong_value_is_no_figure():
+def test_a_wrong_value_is_an_error():
     body = lambda lib, x: x + (1.0 if lib.name == "girih" else 1.5)
     with pytest.raises(
         measure.WrongValueError, match=r"doubled: girih differs from numpy by 0\.\d"
@@ -181,7 +181,7 @@ def test_the_ratio_is_to_the_best_peer_that_starts_from_the_same():
     assert "| doubled | 2.00 | jax |" in report.behind([result])
 
 
-def test_the_least_time_is_of_what_takes_longest():
+def test_the_limit_is_the_slowest_resource():
     bandwidth = {"a": {"bytes": 1 << 20, "add": 10.0, "read": 5.0}}
     rates = {"f32": {"gflops": 100.0}, "bf16": {"gflops": 200.0}, "bandwidth": bandwidth}
     limit = lambda *of: limits.limit(rates, *of)
@@ -203,12 +203,12 @@ def test_bandwidth_falls_from_cache_to_cache():
     }
     found = {"bandwidth": measured, "caches": [20_000, 50_000, 1 << 20]}
     rate = lambda size: limits.bandwidth(found, size)
-    # The smallest set was measured in a slow moment.
+    # The smallest set, measured slower than a larger set, gets the rate of the larger set.
     assert [rate(s) for s in (1, 1 << 10, 1 << 12, 1 << 14)] == [64.0] * 4
     # No measured set fits the L2 cache but not the L1 cache.
     assert rate(15_001) == rate(37_500) == 64.0
     assert rate(37_501) == rate(1 << 18) == rate(1 << 19) == 16.0
-    # A set that fills a whole cache is not in it.
+    # A working set as large as the cache counts as uncached.
     assert rate(1 << 20) == rate(1 << 30) == 8.0
     # Without caches, the nearest measured set counts.
     assert limits.bandwidth({"bandwidth": measured}, 1 << 15) == 64.0
@@ -256,7 +256,7 @@ def test_limits_are_measured_again_during_a_run(monkeypatch):
     assert meter.best == {"f32": {"gflops": 3.0}}
 
 
-def test_every_row_has_a_name_of_its_own_and_libraries_that_there_are():
+def test_every_row_has_a_unique_name_and_known_libraries():
     rows = [w for _, w in command.choose(False, [])]
     assert len({w.name for w in rows}) == len(rows)
     assert all("girih" in w.libraries and set(w.libraries) <= set(peers.EVERY) for w in rows)

@@ -99,7 +99,7 @@ def test_a_fast_inverse_square_root():
 @pytest.mark.parametrize(
     ("own", "dtype"), [(a, b) for a, b in PAIRS if SIZES[a] == SIZES[b]], ids=lambda x: x
 )
-def test_scalars_of_one_size(own, dtype):
+def test_scalars_are_viewed_in_dtypes_of_equal_size(own, dtype):
     t, x = of_bytes(np.arange(1, 1 + SIZES[own], dtype=np.uint8), own)
     got = t[0].view(dtype)
     assert got.shape == ()
@@ -148,7 +148,7 @@ def test_views_that_are_refused_say_why(case):
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int32", "float64", "complex64"])
-def test_vmap_sees_the_last_axis_of_one_example(dtype):
+def test_vmap_views_the_last_axis_of_each_example(dtype):
     x = RNG.standard_normal((5, 8)).astype(np.float32)
     got = gr.vmap(lambda row: row.view(dtype))(gr.asarray(x))
     np.testing.assert_array_equal(got.numpy(), x.view(dtype))
@@ -158,7 +158,7 @@ def test_vmap_sees_the_last_axis_of_one_example(dtype):
     np.testing.assert_array_equal(numbers.numpy(), x[0].view(np.int32))
 
 
-def test_bits_have_no_derivative_and_parts_have():
+def test_integer_views_have_no_derivative_and_complex_views_have_one():
     x = gr.asarray([1.0, 2.0, 3.0, 4.0])
     through_bits = gr.grad(lambda x: (x.view(gr.int32).view(gr.float32) * x).sum())
     assert through_bits(x).tolist() == x.tolist()

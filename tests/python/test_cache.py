@@ -67,7 +67,7 @@ def test_sharing_is_part_of_the_program():
         close(x * y + x * z, a * b + a * c, 1e-6)
 
 
-def test_which_values_are_wanted_is_part_of_the_program():
+def test_the_set_of_requested_values_is_part_of_the_program():
     x, y, _ = vectors()
     for _ in range(2):
         t = x * y
@@ -99,7 +99,7 @@ def program_of(x, y, held):
     return total.eval(), kept
 
 
-def test_what_is_still_held_does_not_compile_again():
+def test_held_intermediates_do_not_compile_again():
     x, y, _ = vectors()
     a, b = x.numpy(), y.numpy()
     expected = [a * b, a + b, np.exp(a * b), np.abs(a + b), a * b - (a + b)]
@@ -118,7 +118,7 @@ def test_what_is_still_held_does_not_compile_again():
     assert (c["compiles"] <= 10, c["runs"]) == (True, 40), c["compiles"]
 
 
-def test_what_is_wanted_time_and_again_has_a_program_of_its_own():
+def test_frequently_requested_results_get_their_own_program():
     x, y, _ = vectors()
     gr.clear_cache()
     program_of(x, y, [0, 1, 2, 3, 4])

@@ -43,7 +43,7 @@ def test_a_pure_callback_is_evaluated_and_compiled():
         "complex128",
     ],
 )
-def test_every_dtype_and_shape_comes_and_goes(dtype):
+def test_every_dtype_and_shape_round_trips_through_a_callback(dtype):
     for shape in [(), (1,), (2, 3), (0,), (2, 0, 3)]:
         array = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
         y = gr.pure_callback(lambda v: v.copy(), SDS(shape, dtype), gr.asarray(array))
@@ -94,7 +94,7 @@ def test_another_shape_or_dtype_than_declared_is_an_error_that_names_both():
         gr.pure_callback(lambda v: v, "float32", x)
 
 
-def test_an_exception_reaches_the_user_as_itself_and_leaves_all_else_intact():
+def test_an_exception_of_a_callback_is_raised_unchanged():
     class OwnError(Exception):
         pass
 

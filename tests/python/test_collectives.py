@@ -182,7 +182,7 @@ class TestNesting:
         total = gr.vmap(lambda x: gr.all_gather(x, "i"), out_axes=1)
         close(named(total, x)[1], x.numpy())
 
-    def test_the_innermost_of_a_name(self) -> None:
+    def test_a_repeated_name_refers_to_the_innermost_axis(self) -> None:
         x = draws(2, 3)
         outer = named(lambda row: named(lambda v: gr.psum(v, "i"), row) + gr.psum(row, "i"), x)
         close(outer, x.numpy().sum(1, keepdims=True) + x.numpy().sum(0))
@@ -239,7 +239,7 @@ class TestDerivatives:
         expected = np.diag(6 * n * n.sum()) + 3 * np.add.outer(n**2, n**2)
         close(gr.hessian(f)(x), expected)
 
-    def test_linear_ones_can_be_transposed(self) -> None:
+    def test_linear_collectives_can_be_transposed(self) -> None:
         x = draws(3, 2)
         pull = gr.linear_transpose(lambda x: named(lambda v: gr.psum(v, "i"), x), x)
         close(pull(x)[0], np.broadcast_to(x.numpy().sum(0), (3, 2)))
@@ -386,7 +386,7 @@ class TestErrors:
         with pytest.raises(gr.InvalidArgumentError, match="the order has 2 members"):
             named(lambda x: gr.pshuffle(x, "i", [1, 0]), x)
 
-    def test_an_axis_that_nothing_binds(self) -> None:
+    def test_an_unbound_axis_is_an_error_unless_its_size_is_one(self) -> None:
         x, index = draws(2), gr.asarray(0)
         one = gr.apply("all_gather", x, index, axis="i", size=1)
         close(one, x.numpy()[None])

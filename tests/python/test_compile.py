@@ -74,7 +74,7 @@ def test_one_compile_serves_batch_2_and_5_and_no_python_runs_again():
     check(lambda x: gr.softmax(model(x)), lambda n: (data(n, 7),))
 
 
-def test_a_mean_over_the_symbolic_axis_divides_by_the_size_there_is():
+def test_a_mean_over_the_symbolic_axis_divides_by_the_actual_size():
     check(
         lambda x: (x.mean(), x.mean(axis=0), x.var(axis=0, correction=1), gr.std(x)),
         lambda n: (data(n, 3) * 4,),
@@ -241,7 +241,7 @@ def test_running_statistics_are_updated_by_each_call():
     assert len(calls) == 1
 
 
-def test_what_would_leak_out_of_the_trace_is_an_error():
+def test_leaking_a_traced_tensor_is_an_error():
     kept = {}
 
     def leak(x):
@@ -432,7 +432,7 @@ def test_the_gradient_of_a_loop_over_a_symbolic_axis():
     check(gradients, lambda n: (u, data(n, 4, seed=n)), dims={1: {0: "batch"}})
 
 
-def test_names_of_arguments_are_found_once_however_many_there_are(monkeypatch):
+def test_argument_names_are_computed_once_per_trace(monkeypatch):
     from girih import tree
 
     calls = []

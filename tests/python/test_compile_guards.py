@@ -113,7 +113,7 @@ def test_numbers_strings_and_functions_are_read_afresh():
     check(compiled, f, x4(), programs=compiled.num_programs)
 
 
-def test_a_class_attribute_that_an_object_gets_for_itself():
+def test_an_instance_attribute_that_shadows_a_class_attribute_is_seen():
     config = Config()
     compiled = gr.compile(lambda x: x * config.factor)
     check(compiled, lambda x: x * 2.0, x4())
@@ -121,7 +121,7 @@ def test_a_class_attribute_that_an_object_gets_for_itself():
     check(compiled, lambda x: x * 3.0, x4())
 
 
-def test_what_methods_and_helpers_read():
+def test_values_read_by_methods_and_helpers_are_guarded():
     helper = types.ModuleType("helper")
     exec("RATE = 2.0\ndef scaled(x):\n    return x * RATE", helper.__dict__)
 
@@ -164,7 +164,7 @@ def test_partials_and_tensors_of_other_shapes():
         compiled(x4())
 
 
-def test_containers_that_were_replaced_are_looked_into():
+def test_tensors_in_replaced_containers_are_read_afresh():
     params = {"w": gr.ones([4]).eval()}
     compiled = gr.compile(lambda x: x * params["w"])
     for value in range(3):
@@ -172,7 +172,7 @@ def test_containers_that_were_replaced_are_looked_into():
         check(compiled, lambda x, value=value: x * value, x4(), programs=1)
 
 
-def test_tensors_that_were_one_and_are_two():
+def test_tensors_that_are_no_longer_aliased_retrace():
     held = {"a": gr.ones([4]).eval()}
     held["b"] = held["a"]
     f = lambda x: x * held["a"] + held["b"]
@@ -205,7 +205,7 @@ def test_a_list_that_the_function_appends_to_is_a_record_of_its_traces():
     assert traced == [(4,)]
 
 
-def test_what_makes_a_program_with_every_call_is_told():
+def test_a_value_that_retraces_every_call_gives_a_warning():
     step = 0
     compiled = gr.compile(lambda x: x * step)
     with warnings.catch_warnings(record=True) as caught:
@@ -242,7 +242,7 @@ def test_values_of_tensors_outside_are_not_read(read):
     assert w.item() == 2.0
 
 
-def test_tensors_put_where_there_was_nothing():
+def test_storing_a_tensor_in_a_new_attribute_is_refused():
     model = gr.eval(nn.Linear(4, 4))
 
     def f(x):
@@ -258,7 +258,7 @@ def test_random_numbers_are_those_of_the_plain_function():
         return x + gr.randn([5])[:4]
 
     def f(x):
-        gr.rand([7])  # Drawn, and not used.
+        gr.rand([7])  # An unused draw advances the generator, too.
         carry, noise = gr.scan(lambda c, _: (c + gr.rand([]), gr.rand([2])), 0.0, length=3)
         return inner(x) * gr.rand(x.shape) + carry + noise.sum()
 
@@ -368,7 +368,7 @@ def test_a_compiled_module_has_the_modules_attributes():
         _ = compiled.nothing
 
 
-def test_decisions_by_values_under_grad():
+def test_branches_on_values_under_grad():
     def f(x):
         loss = (x * x).sum()
         if loss > 1:
@@ -385,7 +385,7 @@ def test_decisions_by_values_under_grad():
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, gr.grad])
-def test_decisions_by_values_under_compile_name_the_argument(wrap):
+def test_branches_on_values_under_compile_name_the_argument(wrap):
     def f(x, params):
         return x.sum() if params["w"][0] > 1 else (x * params["w"][0]).sum()
 
@@ -420,7 +420,7 @@ def test_calls_are_profiled():
         np.testing.assert_allclose(value.item(), (x.numpy() @ x.numpy()).sum() + 1, rtol=1e-5)
 
 
-def test_odds_and_ends():
+def test_is_lazy_eval_of_a_graph_and_repr_of_donated_tensors():
     assert gr.is_lazy(gr.ones([2]) + 1)
     assert not gr.is_lazy(3)
     assert not gr.is_lazy(np.ones(2))
@@ -441,7 +441,7 @@ class Lying(list):
         return 2**62
 
 
-def test_lengths_that_are_no_lengths():
+def test_lists_with_a_wrong_length_are_safe():
     from girih import _girih
 
     t = gr.ones([2]) + 1
@@ -454,7 +454,7 @@ def test_lengths_that_are_no_lengths():
         _girih.record_while_loop(Lying([_girih.Body(), _girih.Body()]), Lying([t]), [])
 
 
-def test_a_step_that_fails_is_taken_back():
+def test_a_failed_step_is_rolled_back():
     class Net(nn.Module):
         def __init__(self):
             self.table = nn.Embedding(5, 4)
@@ -482,13 +482,13 @@ def test_a_step_that_fails_is_taken_back():
     assert optimizer.state["step"].item() == 1
     _, grads = step(gr.asarray([1, 2]))
     optimizer.update(model, grads)
-    gr.eval(gr.rollback(gr.eval(model)), optimizer.state)  # What is there stays.
+    gr.eval(gr.rollback(gr.eval(model)), optimizer.state)  # An evaluated state is not rolled back.
     assert optimizer.state["step"].item() == 2
     with pytest.raises(gr.InvalidArgumentError, match="expected modules"):
         gr.rollback(3)
 
 
-def test_names_that_code_reads_are_those_that_dis_finds() -> None:
+def test_names_read_by_code_agree_with_dis() -> None:
     import dis
     import inspect
     import sys

@@ -60,7 +60,7 @@ def test_modes_have_programs_of_their_own():
     assert model.compiled_forward.num_programs == 2
 
 
-def test_parameters_that_are_replaced_count():
+def test_replaced_parameters_are_used_by_the_program():
     model = net().compile()
     assert model(rows(2)).numpy().any()
     model.load_state_dict({k: gr.zeros_like(v) for k, v in model.state_dict().items()})
@@ -86,7 +86,7 @@ def test_options_are_those_of_compile_and_name_arguments_of_forward():
     assert wrapped.num_programs == 1
 
 
-def test_it_is_undone():
+def test_uncompile_restores_lazy_calls():
     model = net().compile()
     model(rows(2))
     assert model.uncompile() is model

@@ -157,7 +157,7 @@ def test_arrays_of_numpy_are_tensors_of_the_call():
     assert len(calls) == 3
 
 
-def test_a_type_whose_function_fails_when_it_is_called_again():
+def test_a_flatten_function_that_fails_in_a_later_call():
     class Shy(Box):
         pass
 
@@ -199,7 +199,7 @@ def test_results_of_traced_calls_are_recorded():
     assert len(calls) == 1
 
 
-def test_outside_tensors_are_those_of_the_call():
+def test_captured_tensors_are_read_afresh_in_each_call():
     scale = data(3, seed=5)
     held = {"w": data(3, seed=6)}
 
@@ -271,7 +271,7 @@ def test_random_numbers_are_drawn_anew():
     assert not np.array_equal(found[0], found[1])
 
 
-def test_many_ways_of_calling_stay_right():
+def test_many_programs_of_one_function_stay_correct():
     compiled = gr.compile(lambda x: x.sum() * 2)
     xs = [data(n + 1, seed=n) for n in range(24)]
     for _ in range(2):
@@ -376,7 +376,7 @@ def test_donated_arguments_are_overwritten_and_nothing_else_changes(donate, n):
             donating(old, x)
 
 
-def test_a_donated_argument_of_which_a_part_is_replaced_becomes_the_result():
+def test_a_partially_updated_donated_argument_becomes_the_result():
     start = np.arange(20_000, dtype=np.float32)
     put = gr.compile(lambda x, y: x.at[5:7].set(y), donate=0)
     x, y = gr.asarray(start).eval(), gr.asarray(np.float32([-1, -2])).eval()
@@ -388,11 +388,11 @@ def test_a_donated_argument_of_which_a_part_is_replaced_becomes_the_result():
     np.testing.assert_array_equal(y.numpy(), [-1, -2])
 
 
-def test_what_somebody_else_has_is_not_overwritten():
+def test_donated_memory_with_other_owners_is_not_overwritten():
     double = gr.compile(lambda x: x * 2, donate=0)
     x = data(100)
     values = x.numpy().copy()
-    array = x.numpy()  # Over the same memory.
+    array = x.numpy()  # Shares the memory of x.
     np.testing.assert_array_equal(double(x).numpy(), values * 2)
     np.testing.assert_array_equal(array, values)
     x = data(100, seed=1)
@@ -445,7 +445,7 @@ def test_donating_holds_less_memory():
         assert peaks[1] == 0
 
 
-def test_arguments_that_do_not_exist_cannot_be_donated():
+def test_donating_an_unknown_argument_is_refused():
     for donate in ("z", 2, -3, ["x", "y", "w"]):
         with pytest.raises(gr.errors.InvalidArgumentError, match="donate names argument"):
             gr.compile(lambda x, y: x + y, donate=donate)

@@ -79,7 +79,7 @@ def test_parameters_by_name():
     assert "right: float32[3], more: float32[1]" in repr(model.weights)
 
 
-def test_parameters_among_others_are_refused():
+def test_lists_that_mix_parameters_and_modules_are_refused():
     model = nn.Module()
     with pytest.raises(gr.InvalidArgumentError, match=r"Module\.ws: .*Linear.* list of their own"):
         model.ws = [nn.Parameter(gr.ones([1])), nn.Linear(1, 1)]
@@ -201,7 +201,7 @@ def test_layers_print_all_their_arguments(want):
     assert repr(REPRS[want]()).startswith(want)
 
 
-def test_own_modules_print_their_plain_arguments():
+def test_user_modules_print_their_plain_arguments():
     class Block(nn.Module):
         def __init__(self, size, rate=0.5, inner=None):
             self.size, self.rate = size, rate

@@ -32,7 +32,7 @@ scoped = pytest.mark.parametrize("name", SCOPES)
 
 
 @scoped
-def test_threads_that_overlap(name):
+def test_overlapping_threads_have_separate_scopes(name):
     make, look = SCOPES[name]
     before = look()
     steps = [threading.Event() for _ in range(3)]
@@ -65,7 +65,7 @@ def test_threads_that_overlap(name):
 
 @scoped
 @pytest.mark.parametrize("shared", [False, True])
-def test_tasks_that_overlap(name, shared):
+def test_overlapping_tasks_have_separate_scopes(name, shared):
     make, look = SCOPES[name]
     one = make()
 
@@ -119,7 +119,7 @@ def test_generators_that_end_in_another_order(name):
     assert look() == before
 
 
-def test_what_is_left_from_under_others():
+def test_scopes_may_be_left_out_of_order():
     before = gr.current_graph().id
     graph, eager = gr.graph_scope(), gr.eager_mode()
     inner = graph.__enter__()
@@ -130,11 +130,11 @@ def test_what_is_left_from_under_others():
     assert gr.is_eager()
     eager.__exit__(None, None, None)
     assert not gr.is_eager()
-    eager.__exit__(None, None, None)  # Once too often: nothing is left.
+    eager.__exit__(None, None, None)  # One exit too many has no effect.
     assert not gr.is_eager()
 
 
-def test_a_generator_that_another_task_closes():
+def test_a_generator_may_be_closed_by_another_task():
     def block():
         with gr.eager_mode():
             yield
@@ -155,7 +155,7 @@ def test_a_generator_that_another_task_closes():
     assert not gr.is_eager()
 
 
-def test_what_a_task_sets_stays_with_it():
+def test_settings_of_a_task_do_not_reach_other_tasks():
     async def setter():
         gr.set_eager(True)
         await asyncio.sleep(0)
@@ -272,7 +272,7 @@ def test_modules_that_tasks_call_record_in_their_own_scopes():
 
 
 @pytest.mark.parametrize("way", ["tasks", "threads"])
-def test_gradients_of_many_at_once(way):
+def test_concurrent_tasks_and_threads_compute_gradients(way):
     def slope(x):
         return gr.grad(lambda x: (x**2 + 2 * x).sum())(x)
 

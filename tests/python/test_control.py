@@ -203,7 +203,7 @@ def test_fori_loop_counts_from_lower_to_upper():
     assert rows.item() == 15.0
 
 
-def test_parts_of_a_carry_are_replaced_and_what_it_began_as_is_not():
+def test_partial_updates_of_a_carry_do_not_change_its_initial_value():
     start = np.arange(20_000, dtype=np.float32)
     x, at = gr.asarray(start).eval(), gr.asarray(np.arange(9, dtype=np.int64) * 7)
     want = start.copy()
@@ -350,7 +350,7 @@ def test_loops_run_from_several_threads():
         np.testing.assert_allclose(results[n], 2.0)
 
 
-def test_big_bodies_use_the_pool_and_agree():
+def test_loops_with_large_bodies_agree_with_numpy():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(200, 200)) / 20, rng.normal(size=(200, 200))
     got = gr.scan(lambda c, _: (gr.tanh(gr.asarray(a) @ c + 0.1), c.sum()), gr.asarray(b), length=5)
@@ -486,10 +486,10 @@ def test_the_gradient_runs_the_forward_loop_once():
     assert kernels.count("scan") == 2, kernels
 
 
-def test_while_has_no_reverse_derivative_and_says_what_has():
+def test_while_loop_has_no_reverse_derivative_and_names_alternatives():
     with pytest.raises(gr.GirihError, match=r"scan.*fori_loop"):
         gr.grad(lambda x: gr.while_loop(lambda c: c < 10, lambda c: c * x, x))(gr.asarray(2.0))
-    # The derivative is not needed if no gradient flows there.
+    # The derivative is not needed if no gradient flows through the loop.
     stopped = gr.grad(lambda x: x * gr.while_loop(lambda c: c < 10, lambda c: c * 2.0, 1.0))
     assert stopped(gr.asarray(2.0)).item() == 16.0
 
@@ -662,7 +662,7 @@ def test_assignment_in_a_body_stays_in_the_body():
     assert init.tolist() == [0.0, 1.0]
 
 
-def test_named_tuples_come_back_as_they_went():
+def test_named_tuples_are_preserved_as_carries():
     State = collections.namedtuple("State", "x n")
     out = gr.while_loop(lambda s: s.n < 3, lambda s: State(s.x * 2, s.n + 1), State(arr(1.0), 0))
     assert isinstance(out, State)

@@ -112,7 +112,7 @@ def cube_op():
     return cube
 
 
-def test_with_derivatives_either_way_round():
+def test_batching_rules_compose_with_derivatives_in_either_order():
     cube = cube_op()
     CALLS.clear()
     x = gr.asarray([[1.0, 2.0], [3.0, 4.0]])
@@ -162,7 +162,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_rules_that_are_wrong_say_how(case):
+def test_errors_of_wrong_batching_rules_say_the_reason(case):
     rule, kind, words = WRONG[case]
 
     @gr.custom_op(name=f"test.wrong.{case.replace(' ', '-')}", shape=lambda x: x)

@@ -141,7 +141,7 @@ def swish(x):
     return x * gr.sigmoid(x)
 
 
-def test_an_op_of_tensors_has_all_that_its_function_has():
+def test_an_op_of_tensors_supports_the_transforms_of_its_function():
     x = gr.asarray(np.linspace(-2, 2, 5, dtype=np.float32))
     plain = swish.__wrapped__
     np.testing.assert_array_equal(swish(x).numpy(), plain(x).numpy())
@@ -247,7 +247,7 @@ def test_an_executable_with_an_op_of_python_runs_in_another_process(tmp_path):
     assert "'test.mix' version 3" in said
 
 
-def test_an_op_called_on_what_no_file_holds_says_so(tmp_path):
+def test_saving_an_op_with_unsupported_arguments_is_an_error(tmp_path):
     wrote = """
         class Own: pass
         op = gr.custom_op(lambda x, own: x, name="test.own", shape=lambda x, own: x)
@@ -376,7 +376,7 @@ class TestWhenFunctionsOfTensorsAreCalled:
 
         return op, calls
 
-    def test_once_for_shapes_dtypes_and_other_arguments(self) -> None:
+    def test_functions_are_called_once_per_shape_dtype_and_argument(self) -> None:
         op, calls = self.op()
         for scale in (1.0, 2.0):
             assert op(gr.ones([2]) * scale).tolist() == [2 * scale + 1] * 2
@@ -390,7 +390,7 @@ class TestWhenFunctionsOfTensorsAreCalled:
         assert gr.vmap(op)(gr.ones([4, 2])).shape == (4, 2)
         assert len(calls) == 4
 
-    def test_each_time_where_calls_may_differ(self) -> None:
+    def test_functions_with_captured_tensors_or_draws_are_called_each_time(self) -> None:
         calls: list[str] = []
         table = [gr.asarray([1.0, 2.0])]
 

@@ -45,7 +45,7 @@ def test_trees_of_arrays_keep_their_rows_together():
 
 
 @pytest.mark.parametrize("source", [gr.zeros([0, 3]), [], np.zeros((0,))])
-def test_no_data_give_no_batches(source):
+def test_empty_data_give_no_batches(source):
     assert list(data.DataLoader(source, 2, shuffle=True)) == []
     assert len(data.DataLoader(source, 2)) == 0
 
@@ -69,7 +69,7 @@ def test_an_epoch_goes_on_where_it_was_saved(prefetch, tmp_path):
             resumed.load_state_dict(bad)
 
 
-def test_loaders_that_cannot_be():
+def test_invalid_loader_arguments_are_refused():
     for bad, message in (
         (lambda: data.DataLoader([1], 0), "batch_size must be at least 1, got 0"),
         (lambda: data.DataLoader([1], prefetch=-1), "prefetch must not be negative"),
@@ -110,7 +110,7 @@ def test_a_buffer_shuffles_an_iterable():
     assert sorted(found) == list(range(100))
     assert found != list(range(100))
     assert found == list(data.shuffled(range(100), 20, seed=3))
-    # An item is at most the buffer's size early.
+    # An item is at most the size of the buffer ahead of its position.
     assert all(item <= at + 20 for at, item in enumerate(found))
     assert sorted(data.shuffled(range(3), 10)) == [0, 1, 2]
 
@@ -119,7 +119,7 @@ def alive():
     return [t for t in threading.enumerate() if t.name == "girih-prefetch"]
 
 
-def test_a_thread_makes_items_ahead_and_ends():
+def test_a_prefetching_thread_works_ahead_and_ends():
     made = []
 
     def items():

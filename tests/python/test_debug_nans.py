@@ -64,7 +64,7 @@ def test_async_evaluation_is_waited_for():
         gr.async_eval(y)
 
 
-def test_what_has_no_nan_passes_and_values_stay():
+def test_finite_values_pass_and_failed_tensors_stay_usable():
     x = gr.asarray([-1.0, 0.0])
     y = gr.log(x)
     with gr.debug_nans():
@@ -79,7 +79,7 @@ def test_what_has_no_nan_passes_and_values_stay():
     assert gr.isnan(y).tolist() == [True, False]
 
 
-def test_the_switch():
+def test_set_debug_nans_switches_the_check():
     gr.set_debug_nans(True)
     try:
         with pytest.raises(gr.EvaluationError, match="debug_nans"):
@@ -146,7 +146,7 @@ def test_derivatives_and_batches_of_control_flow_keep_the_lines():
     )
 
 
-def test_a_checkpoint_is_looked_into():
+def test_the_op_inside_a_checkpoint_is_named():
     at = []
 
     def f(x):

@@ -1,4 +1,4 @@
-"""What ``make deny`` finds in the metadata of crates."""
+"""The problems that ``make deny`` finds in the metadata of crates."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ def seeded(draw):
 
 
 @pytest.mark.parametrize("name", CREATED)
-def test_what_is_made_for_a_device_is_there(name):
+def test_creation_functions_place_tensors_on_the_device(name):
     make = CREATED[name]
     there = make(device="mock")
     with gr.device("mock") as current:
@@ -259,7 +259,7 @@ def test_what_is_made_for_a_device_is_there(name):
 
 
 @pytest.mark.parametrize("make", [gr.zeros_like, gr.ones_like, lambda x: gr.full_like(x, 3)])
-def test_what_is_made_like_a_tensor_is_where_the_tensor_is(make):
+def test_like_functions_use_the_device_of_their_tensor(make):
     x = gr.asarray([1.0, 2.0]).to("mock")
     assert make(x).device == "mock"
     np.testing.assert_array_equal((make(x) + x).numpy(), np.add(make(x).numpy(), [1, 2]))
@@ -282,7 +282,7 @@ def test_to_takes_devices_dtypes_and_tensors():
         x.to("nowhere")
 
 
-def test_a_copy_that_nobody_waits_for():
+def test_non_blocking_copies_complete_without_a_read():
     x = gr.asarray(np.arange(1 << 16, dtype=np.float32))
     y = (x * 2).to("mock", non_blocking=True)
     assert y.device == "mock"
@@ -376,7 +376,7 @@ def test_a_model_trains_where_it_was_moved():
         np.testing.assert_array_equal(here, there)
 
 
-def test_streams_and_memory_are_of_a_device():
+def test_streams_and_memory_statistics_belong_to_a_device():
     stream = gr.Stream(device="mock")
     assert (stream.device, gr.current_stream().device) == ("mock", "cpu")
     assert gr.default_stream("mock").device == "mock"
@@ -431,7 +431,7 @@ def test_the_host_can_be_several_devices():
         assert outcome in done.stdout + done.stderr, done.stderr
 
 
-def test_indices_of_the_host_follow_and_what_is_found_stays():
+def test_host_indices_move_to_the_device_and_results_stay_there():
     a = np.arange(12.0, dtype=np.float32).reshape(3, 4) % 5
     x = gr.asarray(a).to("mock")
     rows = gr.asarray([2, 0])

@@ -24,7 +24,7 @@ STRICT = {name: getattr(strict, name) for name in DTYPES if name != "float16"}
 
 @pytest.mark.parametrize("a", STRICT)
 @pytest.mark.parametrize("b", STRICT)
-def test_promotion_is_the_array_apis_where_it_has_one(a, b):
+def test_promotion_agrees_with_the_array_api(a, b):
     x, y = gr.zeros([2], dtype=DTYPES[a]), gr.zeros([2], dtype=DTYPES[b])
     try:
         want = str(strict.result_type(STRICT[a], STRICT[b])).removeprefix("array_api_strict.")
@@ -88,7 +88,7 @@ def test_python_integers_must_fit(dtype, scalar, ok):
                 call()
 
 
-def test_complex_numbers_make_no_real_tensor():
+def test_complex_numbers_do_not_convert_to_real_dtypes():
     with pytest.raises(gr.GirihError):
         gr.full([2], 1j, dtype="float32")
     with pytest.raises(gr.DTypeError, match="complex"):
@@ -502,7 +502,7 @@ def test_sign_bits(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_values_go_out_and_come_back(dtype):
+def test_extreme_values_round_trip(dtype):
     x = extremes(dtype)
     t = gr.asarray(x)
     assert t.dtype.name == dtype
@@ -521,7 +521,7 @@ def test_values_go_out_and_come_back(dtype):
         np.testing.assert_array_equal(gr.asarray(memoryview(x)).numpy(), x)
 
 
-def test_complex_numbers_as_python_has_them():
+def test_python_complex_numbers_convert():
     t = gr.asarray(1 - 2j)
     assert t.dtype == gr.complex64
     assert complex(t) == 1 - 2j

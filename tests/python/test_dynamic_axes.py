@@ -44,7 +44,7 @@ def test_indices_and_slices(name):
 
 
 @pytest.mark.parametrize("name", [n for n in INDICES if n not in ("in the middle",)])
-def test_their_gradients(name):
+def test_gradients_of_dynamic_indices_and_slices(name):
     f = INDICES[name]
     loss = lambda x: (f(x) * f(x)).sum()
     compiled = gr.compile(gr.grad(loss), dynamic_dims={0: {1: gr.Dim("n", min=4, max=64)}})
@@ -53,7 +53,7 @@ def test_their_gradients(name):
         np.testing.assert_allclose(compiled(x).numpy(), gr.grad(loss)(x).numpy(), rtol=1e-6)
 
 
-def test_text_that_grows_is_one_program():
+def test_growing_token_sequences_share_one_program():
     gr.manual_seed(0)
     table = gr.eval(gr.rand([11, 8]))
 

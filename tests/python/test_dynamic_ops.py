@@ -177,7 +177,7 @@ def test_gradients(name):
     check(gr.grad(loss), lambda n: data(n) / 31)
 
 
-def test_text_that_grows_by_a_decoder_is_one_program():
+def test_decoding_growing_sequences_shares_one_program():
     wq, wk, wv = (
         gr.asarray(np.cos(np.arange(64.0) * k).reshape(8, 8)).astype(gr.float32).eval()
         for k in (1, 2, 3)
@@ -215,7 +215,7 @@ def test_guards_name_the_line_that_caused_them():
     assert f"{__file__}:{first + 1}" in compiled.retraced[0]
 
 
-def test_numbers_of_sizes_are_fixed_where_python_reads_them():
+def test_converting_a_symbolic_size_to_a_number_adds_a_guard():
     compiled = gr.compile(
         lambda x: x[:, : int(size(x) / 2)] * float(size(x) * 0.5), dynamic_dims={0: {1: "n"}}
     )

@@ -34,7 +34,7 @@ def test_configurations_have_the_seeds_defaults():
 
 
 @pytest.mark.parametrize("device", ["toaster", "simulator", "cs2", "cs3"])
-def test_devices_that_are_not_there(device):
+def test_unknown_and_absent_devices_are_errors(device):
     word = "simulator, cs2, cs3" if device == "toaster" else "unavailable"
     with pytest.raises(gr.DeviceError, match=word):
         gr.Executor(gr.ExecutorConfig(device=device))
@@ -88,7 +88,7 @@ def test_a_run_that_takes_too_long_is_stopped():
         assert (gr.ones([2]) + 1).tolist() == [2.0, 2.0]
 
 
-def test_another_thread_cancels():
+def test_another_thread_may_cancel_an_evaluation():
     with gr.use_executor(gr.Executor()) as executor:
         timer = threading.Timer(0.2, executor.cancel_all)
         timer.start()
@@ -166,14 +166,14 @@ def test_eager_mode_by_the_environment(name, value, eager):
     assert out.stdout.split() == [str(eager), "available" if eager else "lazy"], out.stderr
 
 
-def test_an_environment_that_says_nothing_usable_is_an_error():
+def test_an_invalid_environment_variable_is_an_error():
     code = "import girih as gr; gr.ones([2]) + 1"
     out = run(code, GIRIH_EAGER_MAX_GRAPH="junk")
     assert "InvalidArgumentError" in out.stderr
     assert "GIRIH_EAGER_MAX_GRAPH=junk" in out.stderr
 
 
-def test_shape_verification_passes_what_is_right():
+def test_shape_verification_accepts_correct_graphs():
     with gr.verify_shapes():
         x = gr.ones([2, 3, 4])
         assert gr.softmax(x.mean(1), axis=-1).sum().item() == pytest.approx(2)
@@ -309,7 +309,7 @@ def test_programs_bound_to_sizes_are_found_by_a_second_process(tmp_path):
     # The symbols store the size of the first call, so try both orders.
     for sizes in ("4,6,5,7", "7,6,5,4"):
         assert counted(sizes, **env) == ((4, 0, 0), values)
-    # A new size is only bound.
+    # Size 6 is stored, and size 8 is new.
     assert counted("6,8", **env)[0] == (1, 1, 1)
     assert counted("4,6,5,7", GIRIH_CACHE="0") == ((0, 2, 4), values)
 

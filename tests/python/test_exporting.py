@@ -65,7 +65,7 @@ def test_lowering_traces_and_neither_compiles_nor_runs() -> None:
     assert repr(lowered) == "Lowered((*) -> *, 3 ops)"
 
 
-def test_what_was_compiled_is_not_compiled_again() -> None:
+def test_calling_an_executable_does_not_compile_again() -> None:
     executable = gr.compile(lambda x: gr.tanh(x * 3.75) @ x).lower(gr.ones([6, 6])).compile()
     compiled = gr.cache_stats()
     x = gr.asarray(np.eye(6, dtype=np.float32))
@@ -75,7 +75,7 @@ def test_what_was_compiled_is_not_compiled_again() -> None:
     assert later["runs"] == compiled["runs"] + 1
 
 
-def test_arguments_and_value_are_nested_as_the_functions() -> None:
+def test_arguments_and_results_keep_the_structure_of_the_function() -> None:
     params, batch = arguments()
     executable = gr.export(step, params, batch, lr=0.5)
     same(executable(params, batch, lr=0.5), step(params, batch, lr=0.5))
@@ -120,7 +120,7 @@ def test_dynamic_axes_stay_dynamic_in_files(tmp_path: Path) -> None:
         same(executable(params, batch, lr=0.5), step(params, batch, lr=0.5))
 
 
-def test_modules_and_what_functions_refer_to_are_held(tmp_path: Path) -> None:
+def test_executables_hold_modules_and_captured_tensors(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     model.eval()
     x = gr.ones([2, 3])
@@ -231,7 +231,7 @@ def test_a_model_without_inputs_holds_what_it_needs() -> None:
     assert (first.tolist(), second.tolist()) == ([2.0] * 3, [3.0] * 3)
 
 
-def test_models_that_there_are_not() -> None:
+def test_models_without_tensors_or_with_other_objects_are_refused() -> None:
     with pytest.raises(gr.InvalidArgumentError, match="no tensors"):
         gr.eval([1, "two"], return_model=True)
     with pytest.raises(gr.InvalidArgumentError, match="return_model=True"):

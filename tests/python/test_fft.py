@@ -124,7 +124,7 @@ def test_along_several_axes(case, single):
 
 
 @pytest.mark.parametrize("name", MANY)
-def test_axes_as_numpy_has_them(name):
+def test_axes_and_lengths_agree_with_numpy(name):
     x = operand(name, (4, 3, 5))
     f = getattr(gr.fft, name)
     # An axis that is named twice is transformed twice.
@@ -218,7 +218,7 @@ def test_nan_and_infinity():
     assert np.isinf(gr.fft.ifft(gr.asarray([np.inf, 1.0])).numpy().real).all()
 
 
-def test_what_a_real_spectrum_cannot_have_counts_as_zero():
+def test_irfft_ignores_imaginary_parts_of_real_frequencies():
     for n in (1, 2, 5, 6):
         x = sample((n // 2 + 1,), "complex128")
         close(gr.fft.irfft(gr.asarray(x), n), np.fft.irfft(x, n), 1e-14, 1e-14)

@@ -36,7 +36,7 @@ COMING_IN = {
 
 
 @pytest.mark.parametrize("how", COMING_IN)
-def test_what_its_owner_writes_later_does_not_reach_a_tensor(how):
+def test_later_writes_to_the_array_do_not_change_the_tensor(how):
     a = float_array()
     lazy = COMING_IN[how](a)
     a[:] = 99
@@ -52,7 +52,7 @@ def test_memory_is_shared_where_that_is_asked_for():
         assert address(share(a, copy=True).numpy()) != address(a)
 
 
-def test_what_nobody_can_write_is_shared_without_being_asked():
+def test_immutable_memory_is_shared_by_default():
     t = gr.arange(6).eval()
     constant = np.frombuffer(bytes(24), np.float32)
     for a in (t.numpy(), t.numpy().reshape(2, 3)[1:], constant):
@@ -204,7 +204,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 @pytest.mark.parametrize("copy", [None, True, False])
-def test_an_interface_that_is_none_is_an_error(case, copy):
+def test_a_malformed_array_interface_is_an_error(case, copy):
     words, fields = BROKEN[case]
     broken = Interface(**fields)
     if "__array_interface__" in fields:
@@ -215,7 +215,7 @@ def test_an_interface_that_is_none_is_an_error(case, copy):
         gr.asarray(broken, copy=copy)
 
 
-def test_an_astype_that_does_nothing_is_not_asked():
+def test_an_astype_method_of_the_object_is_not_called():
     data = np.arange(6, dtype=">f4")
     broken = Interface(data, typestr=">f4", data=(address(data), False))
     assert gr.asarray(broken).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
@@ -300,7 +300,7 @@ def test_nested_lists_of_tensors_stay_lazy_and_have_gradients():
         gr.asarray([[gr.ones([]), gr.ones([])], [gr.ones([])]])
 
 
-def test_lists_of_tensors_with_a_length_that_is_not_theirs():
+def test_lists_of_tensors_with_a_wrong_length_are_safe():
     class Lying(list):
         def __len__(self):
             return 2**60
@@ -311,7 +311,7 @@ def test_lists_of_tensors_with_a_length_that_is_not_theirs():
     assert gr.linalg.multi_dot(Lying([gr.ones([1, 1]), gr.zeros([1, 1])])).shape == (1, 1)
 
 
-def test_sequences_whose_items_do_not_end():
+def test_sequences_whose_iteration_contradicts_their_length_are_refused():
     class Endless(list):
         def __iter__(self):
             return itertools.count()

@@ -185,7 +185,7 @@ def test_guards_of_a_saved_function_hold_when_it_is_loaded():
         program(gr.ones([2]), gr.ones([3]))
 
 
-def test_what_a_saved_function_cannot_do_is_refused():
+def test_functions_with_side_effects_or_other_results_are_not_saved():
     norm = gr.nn.BatchNorm1d(3)
     train = gr.compile(lambda x: norm(x))
     with pytest.raises(gr.InvalidArgumentError, match=r"running_mean.* when it is called"):
@@ -195,7 +195,7 @@ def test_what_a_saved_function_cannot_do_is_refused():
 
 
 @pytest.mark.parametrize("node", [-1, 2**40, 3])
-def test_nodes_that_are_not_there(node):
+def test_hints_and_names_of_unknown_nodes_are_errors(node):
     program = gr.text_to_graph("Graph:\n  %0 = input([], f32)\n  outputs: [%0]")
     for call in [
         lambda: program.hints(node),
@@ -305,12 +305,12 @@ def test_names_are_not_part_of_the_program():
 
 
 @pytest.mark.parametrize("bad", [b"", b"PFGB", b"PFGB" + bytes(40), b"\x93NUMPY"])
-def test_bytes_that_are_no_program_are_refused(bad):
+def test_malformed_program_bytes_are_refused(bad):
     with pytest.raises(gr.FormatError, match="PFGB"):
         gr.deserialize(bad)
 
 
-def test_every_byte_of_a_file_counts():
+def test_a_flipped_bit_anywhere_in_a_file_is_detected():
     _, y = model()
     data = gr.serialize(y)
     for i in range(0, len(data), 7):
@@ -424,7 +424,7 @@ def test_trees_and_modules_are_named_by_path_and_come_back(tmp_path):
         gr.load(tmp_path / "t.npz", like={"layers": [{}, {}, {"w": gr.ones([1])}]})
 
 
-def test_files_of_tensors_that_are_none(tmp_path):
+def test_malformed_tensor_files_are_refused(tmp_path):
     (tmp_path / "a.npz").write_bytes(b"PK\x05\x06")
     (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00")
     (tmp_path / "a.safetensors").write_bytes(b"\xff" * 20)
@@ -633,7 +633,7 @@ fn(%a1: f32[4,8], %a2: f32[3]) -> (f32[4,3], f32[]) {
         text = str(dynamic.to_program(gr.ones([3, 2])))
         assert text.startswith("fn(%a1: f32[batch,2]) -> f32[batch,2] {")
 
-    def test_a_node_becomes_an_output_once(self) -> None:
+    def test_marking_an_output_twice_adds_one_output(self) -> None:
         graph = gr.make_graph(lambda x: gr.sin(x) * 2)(gr.ones([2]))
         (sine,) = [node.id for node in graph.nodes if node.op == "sin"]
         last = len(graph.nodes) - 1
@@ -646,7 +646,7 @@ fn(%a1: f32[4,8], %a2: f32[3]) -> (f32[4,3], f32[]) {
         with pytest.raises(gr.IndexOutOfBoundsError, match="no node"):
             graph.mark_output(9)
 
-    def test_nodes_that_do_not_exist(self) -> None:
+    def test_unknown_nodes_and_empty_subgraphs_are_errors(self) -> None:
         graph = gr.make_graph(gr.sin)(gr.ones([2]))
         for call in (lambda: graph.node(9), lambda: graph.node(-1), lambda: graph.subgraph([7])):
             with pytest.raises(gr.IndexOutOfBoundsError, match="no node"):

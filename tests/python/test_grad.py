@@ -438,7 +438,7 @@ def test_misuse_is_explained(case):
         lambda x: gr.cond(x > 0, lambda x: x if x > 1 else -x, lambda x: x, x),
     ],
 )
-def test_asking_a_traced_value_is_an_error(ask):
+def test_reading_a_traced_value_is_an_error(ask):
     with pytest.raises(gr.TracedValueError, match="where"):
         gr.grad(ask)(gr.asarray(1.0))
 

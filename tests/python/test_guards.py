@@ -44,7 +44,7 @@ def is_alive(process):
 # The neighbour.
 
 
-def test_neighbours_are_of_sessions_of_their_own_and_end_with_the_block():
+def test_neighbours_have_their_own_sessions_and_end_with_the_block():
     with neighbour.neighbour(2) as processes:
         assert len(set(processes)) == 2
         assert sessions(processes) == processes
@@ -91,7 +91,7 @@ def test_a_row_is_measured_alone_and_beside_a_neighbour():
     assert all(0 < t.least <= min(t.alone, t.beside) for t in found.values())
 
 
-def test_a_busy_machine_is_said_to_be_busy():
+def test_a_busy_machine_is_reported():
     assert neighbour.disturbance(None) == neighbour.disturbance(0.1) == ""
     assert neighbour.disturbance(2.0).startswith("2.0 other threads are running")
     others = machine.others_running()
@@ -186,7 +186,7 @@ def test_bounds_are_of_operands_rows_and_blocks():
     assert wide.bound(last) == 8 * (1 << 18) / 64
     assert wide.bound(first) == 1.5 * wide.bound(last)
     product = lambda n: cachesim.Row(kernels.product(n, n, n), product=(n, n, n))
-    # Each line of a product that fits is read once.
+    # Each cache line of a product that fits the cache is read once.
     assert product(64).bound(last) == 3 * 4 * 64 * 64 / 64
     assert product(2048).bound(last) > 3 * 4 * 2048**2 / 64
     assert product(64).bound(first) == (3 + 64 / cachesim.COLUMNS) * 4 * 64 * 64 / 64

@@ -54,7 +54,7 @@ OPS: dict[str, Callable[[gr.Tensor], gr.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_the_value_stays_whichever_op_it_is(name):
+def test_a_hint_changes_no_value_of_any_op(name):
     def chain(hinted):
         y = OPS[name](gr.asarray(X) + 1)
         return (alone(y) if hinted else y) * 2 - 1
@@ -109,7 +109,7 @@ def test_a_loop_keeps_the_hint_in_its_body_and_has_a_program_of_its_own():
     assert gr.explain(loop).to_dict()["optimized"].count("mode=isolated") == 1
 
 
-def test_programs_with_and_without_the_hint_are_two_and_other_hints_make_none():
+def test_only_the_fuse_hint_is_part_of_the_program():
     x = gr.asarray(X)
 
     def misses(key, value):
@@ -168,7 +168,7 @@ def test_the_pass_is_switched_off_like_others():
         assert kernels(gr.exp(alone(gr.sin(gr.asarray(X))))) == 1
 
 
-def test_hints_go_with_their_tensors():
+def test_hints_are_freed_with_their_tensors():
     x = gr.asarray(X)
     for i in range(2000):
         (x + i).set_hint("note", str(i))
@@ -187,7 +187,7 @@ def test_hints_go_with_their_tensors():
         ("layout", "RowPartition(0)", "'layout' takes"),
     ],
 )
-def test_hints_that_cannot_be(key, value, match):
+def test_invalid_hints_are_refused(key, value, match):
     program = gr.make_graph(gr.sin)(gr.asarray(X))
     for put in (gr.asarray(X).set_hint, lambda k, v: program.set_hint(1, k, v)):
         with pytest.raises(gr.InvalidArgumentError, match=match):

@@ -65,7 +65,7 @@ def test_tensors_cannot_be_written_through_their_arrays():
 
 
 @pytest.mark.parametrize("convert", [np.asarray, np.array, lambda t: np.asarray(t, "f4")])
-def test_arrays_that_numpy_makes_are_its_own(convert):
+def test_arrays_copied_by_numpy_are_writeable_and_independent(convert):
     t = gr.ones([3]).eval()
     a = convert(t)
     assert a.flags.writeable
@@ -134,7 +134,7 @@ def test_from_dlpack_and_its_device():
     assert address(t.numpy()) == address(x)
     assert t.__dlpack_device__() == (1, 0)
     assert gr.from_dlpack(gr.ones([2])).tolist() == [1.0, 1.0]
-    gr.ones([3]).__dlpack__()  # a capsule nobody takes frees itself
+    gr.ones([3]).__dlpack__()  # an unconsumed capsule frees its tensor
 
 
 def test_buffers_and_sequences_of_tensors():
@@ -256,7 +256,7 @@ def test_every_public_function_has_a_docstring():
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "int64", "uint8", "float16", "float32", "float64"]
 )
-def test_numpy_scalars_are_read_before_they_go(dtype):
+def test_numpy_scalars_are_copied_before_their_memory_is_freed(dtype):
     # The array interface of a NumPy scalar points to an array that only the interface owns.
     values = [np.dtype(dtype).type(v) for v in (0, 1)] * 50
     tensors = [gr.asarray(v) for v in values]

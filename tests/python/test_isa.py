@@ -93,7 +93,7 @@ def test_all_levels_compute_the_same_bits():
     ("variable", "value", "expected"),
     [("GIRIH_ISA", "sse9", "baseline, avx2 or avx512"), ("GIRIH_JIT", "maybe", "on, yes")],
 )
-def test_variables_that_say_nothing_usable(variable, value, expected):
+def test_invalid_environment_variables_are_errors(variable, value, expected):
     code = "import girih as gr; print((gr.ones(3) + 1).tolist())"
     done = run("", "-c", code, **{variable: value})
     assert done.returncode != 0

@@ -29,7 +29,7 @@ def test_a_label_that_names_no_class_is_an_error(name, bad):
         y.eval()
 
 
-def test_who_asks_for_the_gradient_alone_is_told_too():
+def test_an_invalid_label_is_an_error_of_the_gradient():
     g = gr.grad(lambda x: gr.cross_entropy(x, gr.asarray([0, 7, 1])))(gr.asarray(X))
     with pytest.raises(gr.IndexOutOfBoundsError, match="class label 7"):
         g.eval()
@@ -45,7 +45,7 @@ def test_a_failed_loss_leaves_the_logits_usable():
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 @pytest.mark.parametrize("classes", [4, 200])
-def test_minus_a_hundred_does_not_count(dtype, classes):
+def test_the_label_minus_100_is_ignored(dtype, classes):
     x = sample((3, classes), "float64")
     y = np.array([1, -100, 3], dtype)
     kept = gr.cross_entropy(gr.asarray(x[[0, 2]]), gr.asarray(y[[0, 2]])).item()
@@ -60,14 +60,14 @@ def test_minus_a_hundred_does_not_count(dtype, classes):
     assert total == pytest.approx(2 * kept, rel=1e-12)
 
 
-def test_labels_of_dtypes_without_minus_a_hundred():
+def test_labels_of_dtypes_that_cannot_hold_minus_100():
     for dtype in ("uint8", "uint16", "uint64"):
         y = gr.asarray(np.array([1, 0, 3], dtype))
         want = gr.cross_entropy(gr.asarray(X), gr.asarray([1, 0, 3])).item()
         assert gr.cross_entropy(gr.asarray(X), y).item() == pytest.approx(want, rel=1e-12)
 
 
-def test_nothing_that_counts_has_no_mean():
+def test_the_mean_of_ignored_labels_only_is_nan():
     assert np.isnan(gr.cross_entropy(gr.asarray(X), gr.asarray([-100] * 3)).item())
 
 

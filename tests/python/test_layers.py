@@ -104,7 +104,7 @@ def test_padding_is_numpys(kind, n):
     assert f"padding={tuple(widths)}" in repr(layer)
 
 
-def test_padding_that_cannot_be():
+def test_invalid_padding_is_refused():
     x = gr.ones([1, 3])
     with pytest.raises(
         gr.ShapeError, match=r"ReflectionPad1d: padding \(3, 0\) of axis 1 .* 2 fit"
@@ -138,7 +138,7 @@ def test_padding_modes_of_convolutions(mode, padding):
     assert f"padding_mode='{mode}'" in repr(layer)
 
 
-def test_a_mode_of_padding_that_is_none():
+def test_an_unknown_padding_mode_is_refused():
     with pytest.raises(gr.InvalidArgumentError, match=r"Conv1d: padding_mode .*got 'mirror'"):
         nn.Conv1d(1, 1, 1, padding_mode="mirror")
     with pytest.raises(gr.InvalidArgumentError, match=r"conv1d: padding_mode .*got 'mirror'"):
@@ -173,7 +173,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=[text for _, text in MISTAKES])
-def test_mistakes_are_said_of_the_function_and_its_argument(mistake):
+def test_errors_name_the_function_and_its_argument(mistake):
     call, message = mistake
     with pytest.raises(gr.InvalidArgumentError, match=message):
         call()
@@ -207,7 +207,7 @@ def test_poolings_take_every_padding_a_convolution_takes(padding):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
-def test_places_of_the_largest(dtype):
+def test_max_pooling_indices_select_the_maxima(dtype):
     x = sample((2, 3, 5, 6), dtype, low=-3, high=3)
     largest, places = F.max_pool2d_with_indices(t(x), (2, 3), 2, 1)
     assert largest.dtype.name == dtype
@@ -221,7 +221,7 @@ def test_places_of_the_largest(dtype):
     assert (np.delete(flat[0, 0], places.numpy()[0, 0].ravel()) == 0).all()
 
 
-def test_places_of_equal_ones_are_the_first():
+def test_max_pooling_indices_of_equal_elements_are_the_first():
     x = gr.zeros([1, 4, 4])
     assert F.max_pool2d_with_indices(x, 2)[1].tolist() == [[[0, 2], [8, 10]]]
     assert F.adaptive_max_pool2d_with_indices(x, 3)[1].numpy().ravel()[:2].tolist() == [0, 1]
@@ -382,7 +382,7 @@ def test_gumbel_softmax_samples_categories():
             F.gumbel_softmax(logits, bad)
 
 
-def test_bilinear_and_linear():
+def test_bilinear_and_linear_layers_agree_with_einsum():
     x, y = sample((4, 2), "float64"), sample((4, 3), "float64", 1)
     layer = nn.Bilinear(2, 3, 5, dtype=gr.float64)
     w, b = layer.weight.numpy(), layer.bias.numpy()
@@ -394,7 +394,7 @@ def test_bilinear_and_linear():
     close(F.linear(t(x), t(w[:, :, 0]), t(b)), x @ w[:, :, 0].T + b, 1e-12)
 
 
-def test_flattening_and_back():
+def test_unflatten_splits_an_axis():
     x = gr.ones([2, 6, 5])
     assert nn.Unflatten(1, (2, -1))(x).shape == (2, 2, 3, 5)
     assert nn.Unflatten(-1, (5, 1))(x).shape == (2, 6, 5, 1)
@@ -416,7 +416,7 @@ def test_softplus_has_a_threshold():
     assert np.isfinite(gr.grad(lambda x: F.softplus(x).sum())(t(x)).numpy()).all()
 
 
-def test_vectors_have_a_cosine():
+def test_cosine_similarity_and_pairwise_distance():
     a, b = t([3.0, 4.0]), t([4.0, 3.0])
     assert gr.cosine_similarity(a, b).item() == pytest.approx(0.96)
     assert nn.CosineSimilarity(0)(a, b).item() == pytest.approx(0.96)

@@ -49,7 +49,7 @@ QUIET = {
 
 
 @pytest.mark.parametrize("name", TRIGGERS)
-def test_asking_for_the_value_computes_it_once(name):
+def test_reading_the_value_computes_it_once(name):
     t = lazy_sum()
     assert gr.is_lazy(t)
     with Counters() as c:
@@ -63,7 +63,7 @@ def test_asking_for_the_value_computes_it_once(name):
 
 
 @pytest.mark.parametrize("name", QUIET)
-def test_asking_about_the_tensor_computes_nothing(name):
+def test_metadata_views_and_comparisons_compute_nothing(name):
     t = lazy_sum()
     with Counters() as c:
         QUIET[name](t)
@@ -342,7 +342,7 @@ def test_the_interpreter_runs_while_kernels_do():
     assert len(ticks) > 5
 
 
-def test_async_eval_gives_the_value_to_whoever_asks():
+def test_values_of_async_eval_can_be_read():
     x = gr.randn([500, 500]).eval()
     ys = [x @ x * float(i) for i in range(4)]
     assert gr.async_eval(ys) is ys
@@ -409,7 +409,7 @@ def test_passes_and_fusions_can_be_switched_off():
     assert gr.compile_graph((x + y) * (x + y) * 1).optimized_text.count("add(") == 1
 
 
-def test_passes_that_must_be_asked_for_can_be():
+def test_optional_passes_can_be_enabled():
     a, b, c = (gr.ones(shape) for shape in ([50, 40], [40, 30], [30, 1]))
     gr.eval(a, b, c)
 

@@ -388,7 +388,7 @@ def test_results_of_one_call_come_from_one_kernel_and_only_those_needed():
     assert c["runs"] == 1
 
 
-def test_results_somebody_holds_come_from_one_call_though_asked_for_one_by_one():
+def test_held_results_of_one_call_are_computed_together():
     x = sample((20, 20), "float32")
     for call in (la.svd, la.qr, la.eigh, la.eig, la.slogdet):
         parts = call(gr.asarray(x))
@@ -397,11 +397,11 @@ def test_results_somebody_holds_come_from_one_call_though_asked_for_one_by_one()
                 part.eval()
         assert c["runs"] == 1
     s = la.svd(gr.asarray(x)).S
-    assert "_, b1[20] = svd" in gr.compile_graph(s).kernels_text  # Nobody holds the vectors.
+    assert "_, b1[20] = svd" in gr.compile_graph(s).kernels_text  # No handle to the vectors exists.
     halves = la.svd(gr.asarray(x.astype("float16")))
     assert "svd" in gr.compile_graph(halves.U).kernels_text
     halves.S.eval()
-    assert "svd" not in gr.compile_graph(halves.U).kernels_text  # Only rounded from what is there.
+    assert "svd" not in gr.compile_graph(halves.U).kernels_text  # Rounds the computed result.
 
 
 def test_results_do_not_depend_on_the_number_of_threads():
@@ -454,10 +454,10 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_matrices_that_cannot_be_taken_are_errors_when_evaluated(case):
+def test_invalid_matrices_are_errors_when_evaluated(case):
     call, message = BAD[case]
     x = call()
-    for _ in range(2):  # It stays lazy, and can be asked again.
+    for _ in range(2):  # The tensor stays lazy and raises again.
         with pytest.raises(gr.LinAlgError, match=message):
             x.eval()
     assert issubclass(gr.LinAlgError, ValueError)

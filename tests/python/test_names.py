@@ -14,7 +14,7 @@ from girih import synonyms as names
 
 
 @pytest.mark.parametrize("name", names.ALIASES)
-def test_an_alias_is_the_function_meant(name):
+def test_an_alias_is_its_function(name):
     assert name not in gr.__all__
     meant = functools.reduce(getattr, names.ALIASES[name].split("."), gr)
     assert getattr(gr, name) is meant
@@ -80,7 +80,7 @@ def test_round_to_decimals(dtype, decimals):
     assert gr.asarray(x).round(decimals).numpy().dtype == dtype
 
 
-def test_round_beyond_numbers():
+def test_round_of_infinities_nan_and_bools():
     x = np.array([np.inf, -np.inf, np.nan, -0.0, 1e300, 0.125])
     np.testing.assert_array_equal(gr.round(x, 2).numpy(), np.round(x, 2))
     assert gr.round([True, False], 1).dtype == gr.bool_

@@ -81,7 +81,7 @@ def test_activation_gradients(name):
 
 
 @pytest.mark.parametrize("name", [n for n in ACTIVATIONS if n not in ("glu", "softmin") and "normalize" not in n])  # fmt: skip
-def test_activations_at_the_ends(name):
+def test_activations_of_infinities_nan_and_large_values(name):
     function, want, _ = ACTIVATIONS[name]
     x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 800.0, -800.0])
     with np.errstate(all="ignore"):

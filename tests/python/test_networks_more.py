@@ -57,7 +57,7 @@ def test_sinusoidal_positions_are_those_of_the_paper():
     close(nn.SinusoidalPositionalEncoding(6)(gr.asarray(x), 3), want, 1e-12)
 
 
-def test_positions_that_cannot_be():
+def test_invalid_positional_encodings_are_refused():
     for kind in (nn.RoPE, nn.SinusoidalPositionalEncoding):
         for bad in (3, 0, -2):
             with pytest.raises(gr.InvalidArgumentError, match=f"{kind.__name__}: dims must be"):
@@ -70,7 +70,7 @@ def test_positions_that_cannot_be():
 
 @pytest.mark.parametrize("batch", [[], [2]])
 @pytest.mark.parametrize("rope", [False, True])
-def test_steps_with_a_cache_are_the_whole_sequence(batch, rope):
+def test_steps_with_a_cache_agree_with_the_whole_sequence(batch, rope):
     layer = nn.MultiheadAttention(8, 4, num_kv_heads=2, dtype=gr.float64, rope=nn.RoPE(2) if rope else None)  # fmt: skip
     x = gr.asarray(sample((*batch, 6, 8), "float64"))
     whole = layer(x, is_causal=True).numpy()
@@ -143,7 +143,7 @@ LAYERS = [
 
 @pytest.mark.parametrize(("make", "shape", "dim"), LAYERS)
 @pytest.mark.parametrize("function", ["weight_norm", "spectral_norm"])
-def test_weights_made_of_others_are_trained_compiled_copied_and_removed(function, make, shape, dim):
+def test_reparametrised_weights_are_trained_compiled_copied_and_removed(function, make, shape, dim):
     layer = gr.eval(make())
     x = gr.asarray(sample(shape, layer.weight.dtype.name))
     before, weight = layer(x).numpy(), layer.weight.numpy()
@@ -189,7 +189,7 @@ def test_weights_made_of_others_are_trained_compiled_copied_and_removed(function
     assert type(layer) is type(make())
 
 
-def test_programs_in_files_know_the_tensors_that_weights_are_made_of():
+def test_saved_programs_hold_the_tensors_of_reparametrised_weights():
     layers = (nn.weight_norm(nn.Linear(3, 2)), nn.spectral_norm(nn.Linear(2, 2)))
     model, x = gr.eval(nn.Sequential(*layers)).eval(), gr.asarray(sample((4, 3), "float32"))
     names = {"0.bias", "0.weight_g", "0.weight_v", "1.bias", "1.weight_orig"}
@@ -200,7 +200,7 @@ def test_programs_in_files_know_the_tensors_that_weights_are_made_of():
         close(program(x), model(x).numpy(), 1e-6)
 
 
-def test_weights_that_cannot_be_made_of_others():
+def test_invalid_reparametrisations_are_refused():
     with pytest.raises(
         gr.InvalidArgumentError, match="weight_norm: ReLU has no parameter 'weight'"
     ):

@@ -84,7 +84,7 @@ WITHOUT = {
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_other_functions_get_the_values(name):
+def test_functions_without_an_equivalent_receive_arrays(name):
     f = WITHOUT[name]
     y = f(gr.asarray(X))
     assert isinstance(y, np.ndarray)
@@ -99,7 +99,7 @@ def test_assigning_to_an_array_computes():
     np.testing.assert_array_equal(a[0], X[0])
 
 
-def test_what_needs_a_value_says_so_while_a_function_is_traced():
+def test_functions_that_need_values_fail_while_tracing():
     with pytest.raises(gr.TracedValueError):
         gr.grad(lambda x: np.spacing(x).sum())(gr.asarray(X))
 

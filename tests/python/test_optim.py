@@ -130,7 +130,7 @@ def same(a, b):
         np.testing.assert_array_equal(x.astype(gr.float64).numpy(), y.astype(gr.float64).numpy())
 
 
-def test_state_is_there_from_the_start_and_made_while_tracing_if_not():
+def test_missing_optimiser_state_is_created_while_tracing():
     model, optimizer = network("float32"), optim.Adam(0.1)
     assert optimizer.state["step"].item() == 0
     traced = []
@@ -146,7 +146,7 @@ def test_state_is_there_from_the_start_and_made_while_tracing_if_not():
     for n in range(4):
         step(x)
         assert optimizer.state["step"].item() == n + 1
-    assert len(traced) == 2  # Once more, with the state.
+    assert len(traced) == 2  # Traced again when the state exists.
     assert step.num_programs == 1
     optimizer.init(model)
     step(x)
@@ -213,7 +213,7 @@ def test_two_optimisers_in_one_step():
     assert step.num_programs == 1
 
 
-def test_options_that_make_no_sense():
+def test_invalid_options_are_refused():
     for bad in (
         lambda: optim.SGD(0.1, momentum=0.9, nesterov=True, dampening=0.1),
         lambda: optim.RMSprop(alpha=1.0),

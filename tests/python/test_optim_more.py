@@ -415,7 +415,7 @@ def test_schedules_in_steps_are_one_program():
     assert rates(S.warmup_cosine(1.0, 0, 2), 3) == pytest.approx([1.0, 0.5, 0.0])
 
 
-def test_schedules_that_make_no_sense():
+def test_invalid_schedules_are_refused():
     for bad in (
         lambda: S.linear(0.0, 1.0, 0),
         lambda: S.warmup_cosine(1.0, 5, 5),
@@ -437,7 +437,7 @@ def test_schedules_that_make_no_sense():
             bad()
 
 
-def test_states_go_back_where_new_ones_cannot_be_computed():
+def test_states_are_rolled_back_after_a_failed_step():
     model = gr.eval(nn.Embedding(3, 2))
     optimizer = optim.Accumulate(optim.MultiOptimizer([optim.Adam(0.1)], []), 2)
     average, scaler = optim.EMA(0.9), gr.amp.LossScaler(4.0)

@@ -8,7 +8,7 @@ import pytest
 from girih import nn
 
 
-def test_there_and_back():
+def test_parameters_round_trip_through_a_vector():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2, bias=False))
     vector = nn.parameters_to_vector(model)
     assert vector.shape == (sum(p.size for p in model.parameters()),)
@@ -38,7 +38,7 @@ def test_gradients_flow_through_the_vector():
     assert gr.grad(loss)(gr.asarray([1.0, 1.0, 3.0])).tolist() == [2, 2, 6]
 
 
-def test_vectors_that_do_not_fit():
+def test_vectors_of_a_wrong_size_are_refused():
     with pytest.raises(gr.ShapeError, match=r"have 3 elements, got .*\[2\]"):
         nn.vector_to_parameters(gr.ones([2]), [gr.ones([3])])
     with pytest.raises(gr.ShapeError, match=r"have 3 elements, got .*\[3, 1\]"):

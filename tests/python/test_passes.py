@@ -39,7 +39,7 @@ class TestWhatRuns:
         assert [p.name for p in executor.config.passes] == ["tripled"]
         assert gr.tanh(x).tolist() == np.tanh(np.float32([1, 2])).tolist()
 
-    def test_it_is_part_of_the_key_and_asked_once_per_program(self):
+    def test_a_pass_is_part_of_the_key_and_runs_once_per_program(self):
         asked = []
 
         @gr.graph_pass
@@ -55,7 +55,7 @@ class TestWhatRuns:
             assert compiles() == before + 2
         assert asked == [2, 4] or len(asked) == 2
 
-    def test_it_sees_the_whole_program_in_one_call(self):
+    def test_a_pass_receives_the_whole_program_in_one_call(self):
         seen = []
 
         @gr.graph_pass
@@ -86,7 +86,7 @@ class TestWhatRuns:
         assert order == ["first", "second"]
         assert (first.name, second.name) == ("first", "second")
 
-    def test_numbers_as_runtime_constants_random_leaves_and_state_stay(self):
+    def test_passes_keep_runtime_constants_and_random_leaves(self):
         with gr.with_passes(tripled):
             x = gr.asarray([1.0, 2.0])
             assert (gr.tanh(x) * 2.5 + 0.5).tolist() == [8.0, 15.5]
@@ -199,7 +199,7 @@ class TestRefused:
             y.eval()
         assert y.tolist() == [1.0, 1.0, 1.0]
 
-    def test_what_is_no_pass(self):
+    def test_values_that_are_no_pass_are_refused(self):
         with pytest.raises(gr.InvalidArgumentError, match="expected a function, got int"):
             gr.graph_pass(3)
         with pytest.raises(gr.InvalidArgumentError, match="with_passes: expected names"):

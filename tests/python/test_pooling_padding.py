@@ -31,7 +31,7 @@ def windows(x, pairs, stride, fill, size=(2, 2)):
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
 @pytest.mark.parametrize("stride", STRIDES)
 @pytest.mark.parametrize("name", PADDINGS)
-def test_windows_of_padding_have_the_least_value(name, stride, dtype):
+def test_max_pooling_over_padding_gives_the_least_value(name, stride, dtype):
     padding, pairs = PADDINGS[name]
     x = sample((2, 3, 4), dtype, low=1, high=9)
     least = -inf if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).min

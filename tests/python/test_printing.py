@@ -139,7 +139,7 @@ def test_options(options):
             check(sample(shape, "complex64"))
 
 
-def test_options_that_are_not_given_stay():
+def test_print_options_not_given_are_unchanged():
     gr.set_printoptions(precision=3)
     gr.set_printoptions(linewidth=50)
     assert gr.get_printoptions() == {**OPTIONS, "precision": 3, "linewidth": 50}
@@ -166,7 +166,7 @@ def test_printing_records_nothing_and_notebooks_escape():
     assert "traced" in traced[0][2]
 
 
-def test_sizes_that_overflow_name_no_dtype_that_nobody_asked_for():
+def test_overflow_errors_name_the_size_and_no_other_dtype():
     for shape in ([2**31, 2**31], [2**40, 2**40]):
         with pytest.raises(gr.ShapeError) as caught:
             gr.zeros(shape, dtype=gr.int8)

@@ -70,7 +70,7 @@ def test_masks_are_drawn_in_the_product():
         np.testing.assert_array_equal(fused, (gr.dropout(x, 0.5) @ w).numpy())
 
 
-def test_what_is_read_otherwise_too_is_in_memory():
+def test_operands_with_other_users_are_stored():
     x, w = floats(16, 64), floats(64, 32)
     y = gr.relu(x)
     assert gr.compile_graph([y @ w, y]).num_kernels == 2
@@ -79,7 +79,7 @@ def test_what_is_read_otherwise_too_is_in_memory():
         gr.eval(gr.relu(gr.take(x, index, 0)) @ w)
 
 
-def test_weights_in_small_integers_are_never_there_as_floats():
+def test_small_integer_weights_are_not_expanded_to_floats():
     x, w, scale = floats(4, 2048), small_integers(2048, 2048), floats(2048)
     call = gr.compile(lambda x, w, scale: x @ (w.astype("float32") * scale))
     gr.eval(call(x, w, scale))

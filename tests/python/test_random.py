@@ -161,7 +161,7 @@ def test_uniform_draws_stay_below_one():
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_key_gives_the_same_numbers_whatever_else_happens(name):
+def test_draws_depend_only_on_the_key(name):
     draw, _ = EVERY[name]
     first = draw((2, 3), key=key()).numpy()
     gr.manual_seed(99)

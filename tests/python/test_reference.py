@@ -64,7 +64,7 @@ tensor([1.], dtype=float32)
 """
 
 
-def test_the_nearest_place_that_says_something_holds(tmp_path):
+def test_the_nearest_description_applies(tmp_path):
     made = write(tmp_path, TOPIC)
     exp, sin = made.entries["girih.exp"], made.entries["girih.sin"]
     assert exp.parameters == {"x": "Numbers."}
@@ -77,11 +77,11 @@ def test_the_nearest_place_that_says_something_holds(tmp_path):
     assert lacking == ["topic.md:21: girih.sin lacks an example"]
 
 
-def test_names_that_do_not_exist_and_names_that_are_nowhere_are_reported(tmp_path):
+def test_unknown_names_and_undocumented_names_are_reported(tmp_path):
     found = entries.problems(write(tmp_path, TOPIC + "\n### frobnicate\n"))
     assert "topic.md:25: there is no girih.frobnicate" in found
     assert any(line.startswith("girih.cos is on no page") for line in found)
-    # One name is enough for a function with several.
+    # A function with several names needs one entry.
     assert not any("girih.exp " in line for line in found)
 
 
@@ -94,7 +94,7 @@ def test_names_that_do_not_exist_and_names_that_are_nowhere_are_reported(tmp_pat
         (TOPIC + "\n### exp\n", "girih.exp is at"),
     ],
 )
-def test_pages_that_are_not_written_as_they_have_to_be_are_errors(tmp_path, broken, message):
+def test_malformed_pages_are_errors(tmp_path, broken, message):
     with pytest.raises(pages.PageError, match=message):
         write(tmp_path, broken)
 
@@ -189,7 +189,7 @@ def test_markup_of_restructured_text_is_escaped_outside_of_code():
     )
 
 
-def test_methods_that_are_functions_link_to_them_and_second_names_are_told(reference):
+def test_methods_link_to_their_functions_and_aliases_are_listed(reference):
     made = render.render(reference)
     assert "Tensor.exp()" in made["tensor"]
     assert "See :py:func:`girih.exp`." in made["tensor"]

@@ -1,4 +1,4 @@
-"""The op registry: every op has everything that it needs in Python."""
+"""The op registry: Python callers, categories, NumPy references and gradient tests of the ops."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ TOO_LARGE = {
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
-def test_more_than_the_machine_holds_is_out_of_memory(name):
+def test_tensors_beyond_the_memory_are_out_of_memory_errors(name):
     with pytest.raises(gr.OutOfMemoryError):
         TOO_LARGE[name]()
 
@@ -166,7 +166,7 @@ VARIABLES += ["GIRIH_DEBUG_NANS"]
 @pytest.mark.skipif(sys.platform == "win32", reason="the environment is text there")
 @pytest.mark.parametrize("variable", VARIABLES)
 @pytest.mark.parametrize("value", [b"\xff\xfe", b"nonsense"])
-def test_a_variable_that_says_nothing_usable_is_named(variable, value):
+def test_an_invalid_environment_variable_is_named(variable, value):
     result = run(USE, **{variable: value})
     assert result.returncode != 0
     assert b"girih.errors" in result.stderr

@@ -74,7 +74,7 @@ class TestCheckpoint:
 
         assert decorated(gr.ones([1])).item() == 2.0
 
-    def test_one_more_forward(self) -> None:
+    def test_a_checkpoint_runs_the_forward_pass_once_more(self) -> None:
         calls = []
 
         def layer(w: gr.Tensor, x: gr.Tensor) -> gr.Tensor:
@@ -98,7 +98,7 @@ class TestCheckpoint:
             # The derivative may reuse its own forward pass of the last layer.
             assert 9 <= count(gr.checkpoint(layer, policy=policy)) <= 10
 
-    def test_less_memory_one_more_forward(self) -> None:
+    def test_a_checkpoint_takes_less_memory_and_one_more_forward_pass(self) -> None:
         w = [gr.eye(64) * 0.9 + 0.001 for _ in range(16)]
         gr.eval(w)
 
@@ -140,7 +140,7 @@ class TestCheckpoint:
         peaks = [peak for peak, _, _ in by_policy]
         assert peaks[0] < peaks[1] < peaks[2] <= plain
 
-    def test_a_function_says_what_is_kept(self) -> None:
+    def test_a_policy_function_selects_the_saved_values(self) -> None:
         w, x = draws(4, 6) / 3, draws(5, 4, seed=1)
         seen = []
 

@@ -59,7 +59,7 @@ def running() -> tuple[Any, list[str]]:
 
 
 class TestWhenRulesAreCalled:
-    def test_not_before_a_derivative_is_taken(self) -> None:
+    def test_rules_are_called_only_by_derivatives(self) -> None:
         f, calls = counted()
         x = gr.asarray(3.0)
         assert f(x).item() == 9.0
@@ -70,7 +70,7 @@ class TestWhenRulesAreCalled:
         assert gr.grad(f)(x).item() == 12.0
         assert calls == ["f", "forward", "backward"]
 
-    def test_a_function_that_is_not_differentiated_by_calls_none(self) -> None:
+    def test_inactive_functions_call_no_rule(self) -> None:
         f, calls = counted()
         g = lambda x, y: f(y) * x
         assert gr.grad(g)(gr.asarray(2.0), gr.asarray(3.0)).item() == 9.0
@@ -164,7 +164,7 @@ class TestRecursion:
         f.defjvp(lambda p, t: (f(p[0]), f(p[0]) * t[0]))
         return f
 
-    def test_to_any_order(self) -> None:
+    def test_a_recursive_rule_has_derivatives_of_any_order(self) -> None:
         f = self.exponential()
         x = gr.asarray(0.5, dtype=gr.float64)
         g = j = f

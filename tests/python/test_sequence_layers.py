@@ -93,7 +93,7 @@ def test_forms_of_operands(kind):
         cell(gr.ones([2, 5]))
 
 
-def test_recurrent_layers_that_cannot_be():
+def test_invalid_recurrent_layers_are_refused():
     with pytest.raises(gr.InvalidArgumentError, match="RNN: nonlinearity is"):
         nn.RNN(2, 3, nonlinearity="gelu")
     with pytest.raises(gr.InvalidArgumentError, match="GRU: sizes must be at least 1"):

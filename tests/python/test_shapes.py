@@ -88,7 +88,7 @@ def test_views_and_placement(case, dtype):
 
 
 @pytest.mark.parametrize("case", ["flatten", "transpose", "flip", "pad", "stack", "T"])
-def test_views_of_nothing_and_of_scalars(case):
+def test_views_of_empty_and_scalar_tensors(case):
     ours, numpys = VIEWS[case]
     shapes = [(0,), (2, 0, 3), (1,)] if case == "T" else [(), (0,), (2, 0, 3), (1,)]
     for shape in shapes:

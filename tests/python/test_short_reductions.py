@@ -36,7 +36,7 @@ def lain(x):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "argmax", "argmin", "any", "all"])
 @pytest.mark.parametrize("points", [15, 16, 101])
-def test_short_reductions_are_numpys_however_elements_lie(name, dtype, points):
+def test_short_reductions_agree_with_numpy_in_every_layout(name, dtype, points):
     if dtype == "bool" and name in ("sum", "prod", "max", "min", "argmax", "argmin"):
         return
     for length in LENGTHS:
@@ -59,7 +59,7 @@ def test_short_reductions_are_numpys_however_elements_lie(name, dtype, points):
             assert len(bits) == 1, length
 
 
-def test_what_is_reduced_and_what_follows_are_computed_with_it():
+def test_short_reductions_fuse_their_prologue_and_epilogue():
     x, y = rows(300, 3, "float32")[6::7], rows(300, 3, "float32")[6::7, 0]
     got = gr.sqrt(((gr.asarray(x)[None] - gr.asarray(x)[:, None]) ** 2).sum(2)) + gr.asarray(y)
     want = np.sqrt(((x[None].astype("float64") - x[:, None]) ** 2).sum(2)) + y

@@ -29,7 +29,7 @@ def test_parts_are_those_of_numpy(dtype: str, axis: int) -> None:
         np.testing.assert_array_equal(f.astype("float32").numpy(), w)
 
 
-def test_places_that_are_not_in_order_or_within() -> None:
+def test_split_points_out_of_order_or_range_agree_with_numpy() -> None:
     x = gr.asarray(X)
     for at in ([4, 2], [-2], [2, 9], [-9, 3]):
         for f, w in zip(gr.split(x, at), np.split(X, at), strict=True):

@@ -155,7 +155,7 @@ def test_events_order_streams_and_tell_the_time() -> None:
     assert end.elapsed_time(start) < 0
 
 
-def test_an_event_never_recorded_holds_nobody() -> None:
+def test_an_unrecorded_event_does_not_block() -> None:
     event = gr.Event()
     assert event.query()
     event.synchronize()
@@ -188,7 +188,7 @@ def test_an_error_stays_with_its_stream_until_it_is_told() -> None:
         np.testing.assert_allclose(np.asarray(work(2)), expected(2), rtol=1e-4, atol=1e-3)
 
 
-def test_what_is_behind_a_failure_is_computed_when_it_is_read() -> None:
+def test_work_behind_a_failure_is_computed_when_read() -> None:
     side = gr.Stream()
     gr.eval(work(1, 21))
     with gr.stream(side):
@@ -200,7 +200,7 @@ def test_what_is_behind_a_failure_is_computed_when_it_is_read() -> None:
     gr.synchronize()
 
 
-def test_who_reads_the_failed_tensor_is_told_and_the_stream_goes_on() -> None:
+def test_reading_a_failed_tensor_raises_and_the_stream_continues() -> None:
     side = gr.Stream()
     with gr.stream(side):
         broken = gr.async_eval(fails())
@@ -244,7 +244,7 @@ def test_many_streams_of_many_threads() -> None:
     assert not failures
 
 
-def test_arguments_that_are_no_streams() -> None:
+def test_arguments_of_other_types_are_refused() -> None:
     with pytest.raises(gr.InvalidArgumentError, match="expected a Stream or None, got int"):
         gr.stream(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError):

@@ -29,7 +29,7 @@ def test_as_strided(shape, size, stride, offset, dtype):
     np.testing.assert_array_equal(got.numpy(), want.copy() if want.size else np.zeros(size, dtype))
 
 
-def test_of_a_transposed_tensor_row_major_order_counts():
+def test_as_strided_of_a_transposed_tensor_uses_row_major_order():
     x = gr.asarray(np.arange(6.0).reshape(2, 3)).T
     assert gr.as_strided(x, (3,), (1,)).tolist() == [0.0, 3.0, 1.0]
 
@@ -57,7 +57,7 @@ def test_as_strided_scatter():
         ((2**40,), (2**40,), 0, "reach element"),
     ],
 )
-def test_what_lies_outside_is_refused(size, stride, offset, message):
+def test_views_outside_the_memory_are_refused(size, stride, offset, message):
     with pytest.raises(gr.InvalidArgumentError, match=message):
         gr.as_strided(gr.asarray(np.zeros(4)), size, stride, offset)
 

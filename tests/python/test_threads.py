@@ -1,4 +1,4 @@
-"""All numbers of threads have bitwise equal results, and programs with threads of their own work."""
+"""Results are bitwise equal for every number of threads, and programs may start threads."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_callers_on_many_threads_share_the_pool(threads):
     assert not wrong
 
 
-def test_numbers_of_threads_that_are_none_are_refused(threads):
+def test_invalid_numbers_of_threads_are_refused(threads):
     for count in (0, 5000):
         with pytest.raises(gr.errors.InvalidArgumentError, match=f"1 to 1024 .* got {count}"):
             threads(count)

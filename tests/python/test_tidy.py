@@ -157,7 +157,7 @@ def test_every_file_of_a_test_program_is_run():
         assert {file.stem for file in program.parent.glob("*.rs")} == modules | {"main"}, program
 
 
-def test_every_test_of_the_process_holds_the_lock():
+def test_every_process_wide_test_holds_the_lock():
     for file in (ROOT / "crates/girih/tests/process").glob("*.rs"):
         tests = re.findall(r"#\[test\]\nfn (\w+)\(.*\{\n(.*)", file.read_text())
         unlocked = [name for name, first in tests if not re.search(r"alone\(\)|seeded\(", first)]
@@ -267,7 +267,7 @@ def unknown(code: str) -> bool:
     """Whether text in backticks looks like a name in the sources and does not exist."""
     code = code.removesuffix("()")
     if re.search(r"/mine\b|\bMy[A-Z]", code):
-        # A name that the reader has to write.
+        # A placeholder for a name that the reader chooses.
         return False
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)+/?|[\w-]+\.(md|rs|py|toml|pyi)", code):
         return not (ROOT / code).exists()

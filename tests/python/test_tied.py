@@ -34,7 +34,7 @@ def model(seed=0, **kwargs):
     return gr.eval(Tied(**kwargs))
 
 
-def test_a_tied_parameter_is_one():
+def test_a_tied_parameter_is_counted_once():
     tied = model()
     assert tied.head.weight is tied.tok.weight
     assert [name for name, _ in tied.named_parameters()] == ["tok.weight"]
@@ -80,14 +80,14 @@ def test_an_optimiser_keeps_what_is_tied(compiled):
             found, grads = nn.value_and_grad(plain, loss(plain))()
             assert found.item() == value
             other.update(plain, grads)
-        tied.head.weight = gr.zeros([5, 3]).eval()  # Apart from here on.
+        tied.head.weight = gr.zeros([5, 3]).eval()  # No longer tied.
         with pytest.raises(gr.InvalidArgumentError, match=r"head.*weight"):
             run()
         optimizer.init(tied)
         assert run().item() == 0.0
 
 
-def test_whatever_replaces_a_tied_parameter_replaces_it_in_both_places():
+def test_every_update_of_a_tied_parameter_reaches_both_places():
     tied = model()
     tied.update({"tok": {"weight": gr.ones([5, 3])}})
     assert tied.head.weight is tied.tok.weight
@@ -103,7 +103,7 @@ def test_whatever_replaces_a_tied_parameter_replaces_it_in_both_places():
     assert pickle.loads(pickle.dumps(tied)).parameters_tree()["head"] == {}
 
 
-def test_one_tensor_given_twice_ties_nothing():
+def test_two_parameters_made_from_one_tensor_are_not_tied():
     shared = gr.ones([2])
 
     class Two(nn.Module):
@@ -119,7 +119,7 @@ def test_one_tensor_given_twice_ties_nothing():
     assert len(two.parameters()) == 2
 
 
-def test_a_parameter_held_as_a_plain_attribute_too():
+def test_a_parameter_may_also_be_a_plain_attribute():
     class Projected(nn.Module):
         def __init__(self):
             self.again = None

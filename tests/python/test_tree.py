@@ -132,7 +132,7 @@ def test_trees_that_change_while_they_are_taken_apart():
     assert tree.flatten(held, is_leaf=lambda node: node == 1 and held.clear())[0] == [1, 2]
 
 
-def test_what_functions_raise_is_raised():
+def test_exceptions_of_user_functions_propagate():
     class Sealed:
         pass
 
@@ -156,7 +156,7 @@ def test_what_functions_raise_is_raised():
         tree.flatten_with_path(Nameless())
 
 
-def test_types_met_before_they_are_registered():
+def test_types_may_be_registered_after_use():
     class Late:
         def __init__(self, *content):
             self.content = content

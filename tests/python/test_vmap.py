@@ -98,7 +98,7 @@ class TestFunctions:
         x = draws(3, 2)
         close(gr.vmap(lambda *, x: x.sum())(x=x), x.numpy().sum(1))
 
-    def test_what_does_not_vary_is_computed_once_and_stretched(self) -> None:
+    def test_unbatched_results_are_broadcast(self) -> None:
         x, w = draws(3, 2), draws(2, seed=1)
         _y, z = gr.vmap(lambda x: (x + w, gr.exp(w)))(x)
         assert z.shape == (3, 2)
@@ -107,7 +107,7 @@ class TestFunctions:
         assert gr.vmap(lambda x: 3)(x).tolist() == [3, 3, 3]
 
     @pytest.mark.parametrize("size", [0, 1])
-    def test_batches_of_none_and_one(self, size: int) -> None:
+    def test_batches_of_size_zero_and_one(self, size: int) -> None:
         x = gr.zeros([size, 3])
         assert gr.vmap(lambda x: x.sum())(x).shape == (size,)
         assert gr.vmap(lambda x: gr.outer(x, x))(x).shape == (size, 3, 3)
@@ -212,7 +212,7 @@ class TestControlFlow:
 
 
 class TestRandomness:
-    def test_draws_are_an_error_unless_said_what_they_are(self) -> None:
+    def test_draws_need_a_randomness_argument(self) -> None:
         x = gr.zeros([4])
         f = lambda x: x + gr.randn([2])
         with pytest.raises(gr.InvalidArgumentError, match="randomness='same'"):
@@ -286,7 +286,7 @@ class TestComposition:
             close(step(w, x)[0], gr.grad(f)(w, x[0]))
         assert step.num_programs == 1
 
-    def test_a_value_may_not_be_asked_for(self) -> None:
+    def test_reading_a_batched_value_is_an_error(self) -> None:
         with pytest.raises(gr.TracedValueError, match="cond"):
             gr.vmap(lambda x: x if x > 0 else -x)(gr.ones([2]))
 

@@ -48,7 +48,7 @@ def test_donated_weights_are_packed_anew():
         assert w.numpy().__array_interface__["data"][0] == before
 
 
-def test_memory_of_others_is_not_kept_in_another_form():
+def test_shared_memory_is_not_prepacked():
     values = np.random.default_rng(0).standard_normal((512, 256)).astype(np.float32)
     x, w = tensor(20, 512), gr.asarray(values, copy=False)
     for _ in range(4):

@@ -60,7 +60,7 @@ fn model(folder: &Folder) -> String {
 }
 
 #[test]
-fn info_and_cache_say_what_there_is() {
+fn info_and_cache_report_the_machine_and_the_disabled_disk_cache() {
     let info = json(&["info"]);
     assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(info["devices"][0]["name"], "cpu");
@@ -79,7 +79,7 @@ fn info_and_cache_say_what_there_is() {
 }
 
 #[test]
-fn the_cache_is_the_one_on_disk() {
+fn the_cache_command_reports_the_disk_cache() {
     let folder = Folder::new("cache");
     let model = model(&folder);
     let x = Tensor::from_slice(&[1.0f32; 6], [3, 2]).unwrap();
@@ -115,7 +115,7 @@ fn the_cache_is_the_one_on_disk() {
 }
 
 #[test]
-fn every_dtype_is_printed_as_what_it_is() {
+fn complex_and_large_unsigned_values_are_printed_exactly() {
     let folder = Folder::new("dtypes");
     let complex = Tensor::from_slice(&[1.5f64, -2.0], [2]).unwrap().astype(DType::C128).unwrap();
     let large = Tensor::from_slice(&[u64::MAX, 0], [2]).unwrap();
@@ -176,7 +176,7 @@ fn show_says_what_files_of_tensors_hold() {
 }
 
 #[test]
-fn what_a_file_of_inputs_lacks_is_said_also_of_one_without_names() {
+fn missing_inputs_are_reported_for_files_without_names() {
     let folder = Folder::new("lacks");
     let (a, b) =
         (Tensor::from_slice(&[1.0f32], [1]).unwrap(), Tensor::from_slice(&[2.0f32], [1]).unwrap());
@@ -343,7 +343,7 @@ fn kernels_are_printed_as_c_that_a_compiler_accepts() {
 }
 
 #[test]
-fn failures_are_1_and_usage_is_2() {
+fn failures_exit_with_1_and_usage_errors_with_2() {
     let folder = Folder::new("failures");
     let bad = folder.at("bad.txt");
     std::fs::write(&bad, "Graph:\n  %0 = inptu([2], f32)\n").unwrap();

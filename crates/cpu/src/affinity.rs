@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_gives_way_to_the_caller() {
+    fn a_worker_moves_off_the_cpu_of_the_caller() {
         let affinity = Affinity::among(vec![2, 4, 6], 3);
         assert_eq!(assigned(&affinity), [Affinity::UNBOUND, 4, 6]);
         affinity.free_cpu(2);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_without_a_cpu_each_are_not_bound() {
+    fn threads_are_not_bound_if_there_are_fewer_cpus() {
         let affinity = Affinity::among(vec![0, 1], 3);
         assert_eq!(assigned(&affinity), [Affinity::UNBOUND; 3]);
         affinity.free_caller_cpu();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_worker_moves_when_it_next_runs() {
+    fn bind_worker_pins_the_worker_to_its_cpu() {
         let Some(&cpu) = allowed().last() else { return };
         let affinity = Affinity::among(vec![cpu; 2], 2);
         std::thread::spawn(move || {

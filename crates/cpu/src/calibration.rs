@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calibration_is_read_back_and_of_this_machine_only() {
+    fn a_calibration_is_read_back_only_on_the_same_machine() {
         let machine = Machine { wake_ns: 12_345, handover_ns: 67, ..Machine::default() };
         let plain = Machine::default();
         assert_eq!(parse(&print(&machine), &plain), Some(machine.clone()));

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_back_as_they_went_and_foreign_handles_are_refused() {
+    fn bytes_round_trip_and_foreign_handles_are_refused() {
         let device = HostDevice::new(crate::pool().unwrap()).unwrap();
         let block = device.allocator().allocate(5).unwrap();
         device.copy_to_device(None, &[1, 2, 3, 4, 5], block.handle()).unwrap();

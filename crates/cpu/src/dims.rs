@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances_are_those_of_the_dimensions_in_row_major_order() {
+    fn offsets_follow_the_dimensions_in_row_major_order() {
         let dims = Dims::new([(2, 100), (1, 7), (3, 10), (4, 1)].into_iter());
         let all: Vec<isize> = (0..24).map(|i| i / 12 * 100 + i / 4 % 3 * 10 + i % 4).collect();
         assert_eq!((0..24).map(|i| dims.at(i)).collect::<Vec<_>>(), all);

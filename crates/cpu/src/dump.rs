@@ -137,7 +137,7 @@ fn write(step: usize, out: &mut impl io::Write) -> io::Result<usize> {
 }
 
 #[test]
-fn what_is_compiled_is_the_same_each_time() {
+fn compilation_is_deterministic() {
     if Isa::machine() < Isa::Avx2 || !crate::jit::generates() {
         return;
     }

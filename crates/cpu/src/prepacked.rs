@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prepacked_weights_take_no_more_than_their_part() {
+    fn prepacked_weights_stay_within_their_memory_limit() {
         let all = PrepackedBytes::default();
         let first = all.count(60, 100);
         assert!(

@@ -104,7 +104,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn a_sleeper_is_woken_by_who_makes_it_hold() {
+    fn sleepers_are_woken_when_the_condition_becomes_true() {
         let (sleepers, ready) = (Sleepers::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..3)
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn spinning_ends_by_itself_and_at_once_where_the_condition_holds() {
+    fn spinning_ends_when_the_condition_is_true_or_the_time_is_over() {
         assert!(spin(Duration::MAX, || true));
         assert!(!spin(Duration::from_micros(20), || false));
     }

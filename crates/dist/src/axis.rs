@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_equal_but_for_the_last_ones() {
+    fn block_spans_are_equal_except_the_last() {
         let parts_of = |size, parts| -> Vec<(usize, usize)> {
             let spans = (0..parts).flat_map(|part| spans(size, parts, None, part));
             spans.map(|span| (span.start, span.len)).collect()
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_dealt_as_scalapack_deals_them() {
+    fn cyclic_blocks_are_assigned_as_in_scalapack() {
         let split = Split::Cyclic { parts: 3, block: 2 };
         assert_eq!([0, 1, 2].map(|part| split.len(10, part)), [4, 4, 2]);
         let own: Vec<usize> =

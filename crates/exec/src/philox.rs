@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_part_of_a_leaf_draws_what_the_whole_does() {
+    fn any_part_of_a_leaf_has_the_numbers_of_the_whole_leaf() {
         fn check<D: Draw>()
         where
             D::Item: PartialEq + std::fmt::Debug,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_takes_whole_blocks() {
+    fn a_leaf_consumes_whole_random_blocks() {
         assert_eq!(blocks(OpCode::RandomUniform, DType::F32, 9), 3);
         assert_eq!(blocks(OpCode::RandomNormal, DType::F64, 9), 5);
         assert_eq!(blocks(OpCode::RandomBits, DType::I64, 0), 0);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_where_their_walks_are_whether_others_are_parallel_or_not() {
+    fn fused_streams_have_the_addresses_of_separate_walks() {
         let walk =
             |offset, strides: [isize; 3]| Walk::new(offset, [4, 5, 6].into_iter().zip(strides));
         let image = [0, 1, 9].map(|offset| walk(offset, [100, 10, 1]));

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dense_operands_have_one_run_and_broadcasts_one_per_row() {
+    fn dense_walks_have_one_run_and_broadcasts_have_one_run_per_row() {
         let dense = Walk::new(3, [(2, 12), (3, 4), (4, 1)].into_iter());
         assert!(dense.is_dense() && dense.at(23) == 26);
         let bias = Walk::new(0, [(5, 0), (4, 1)].into_iter());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn grids_are_several_runs_at_a_time() {
+    fn grids_cover_several_runs() {
         let w = Walk::new(7, [(3, 90), (4, -5), (5, 0)].into_iter());
         assert_eq!(
             (w.short_runs(), Walk::new(0, [(9, 1)].into_iter()).short_runs()),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_at_agree_for_odd_strides() {
+    fn runs_agree_with_at_for_negative_and_large_strides() {
         let w = Walk::new(100, [(3, -7), (1, 9), (4, 20), (5, -1)].into_iter());
         for (p, n) in [(0, 60), (13, 40), (59, 1)] {
             w.runs(p, n, |done, e, s, len| {

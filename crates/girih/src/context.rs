@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_knows_its_live_tensors_and_keeps_none() {
+    fn a_graph_lists_its_live_tensors_without_keeping_them_alive() {
         let scope = Scope::new();
         let kept = Tensor::zeros([2], crate::DType::F32).unwrap();
         for _ in 0..5000 {

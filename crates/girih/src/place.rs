@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_the_tape_and_of_cuts_leave_the_place_alone() {
+    fn tape_and_cut_marks_do_not_change_the_place() {
         let place = Place::floating(Device::from_index(Place::MAX_DEVICES as u8 - 1));
         let byte = PlaceByte::new(place);
         assert!(byte.mark_cut() && !byte.mark_cut());

@@ -110,7 +110,7 @@ fn an_intermediate_the_user_holds_is_not_computed_again() -> Result<()> {
 }
 
 #[test]
-fn a_held_broadcast_keeps_what_it_stretches_and_no_copies_of_it() -> Result<()> {
+fn a_held_broadcast_keeps_its_operand_without_copies() -> Result<()> {
     let mut counting = Counting::new();
     let x = data(&[1.0, 2.0, 3.0]);
     let wide = x.sum(None, false)?.broadcast_to([1 << 20])?;
@@ -126,7 +126,7 @@ fn a_held_broadcast_keeps_what_it_stretches_and_no_copies_of_it() -> Result<()> 
 }
 
 #[test]
-fn a_held_intermediate_of_random_numbers_stays_what_it_was() -> Result<()> {
+fn a_held_random_intermediate_keeps_its_values() -> Result<()> {
     let _counting = Counting::new();
     for hold_leaf in [false, true] {
         let x = Tensor::rand([100], DType::F32)?;
@@ -145,7 +145,7 @@ fn a_held_intermediate_of_random_numbers_stays_what_it_was() -> Result<()> {
 }
 
 #[test]
-fn aliased_and_shared_operands_are_told_apart_by_the_cache() -> Result<()> {
+fn the_cache_distinguishes_aliased_and_shared_operands() -> Result<()> {
     let mut counting = Counting::new();
     clear_cache()?;
     for _ in 0..2 {
@@ -409,7 +409,7 @@ fn two_threads_evaluating_overlapping_graphs_compute_each_node_once() -> Result<
 }
 
 #[test]
-fn memory_of_what_is_dropped_returns() -> Result<()> {
+fn memory_of_dropped_tensors_is_freed() -> Result<()> {
     let _counting = Counting::new();
     let before = cache_stats()?.memory_bytes;
     let x = Tensor::ones([1000, 100], DType::F32)?;
@@ -421,9 +421,9 @@ fn memory_of_what_is_dropped_returns() -> Result<()> {
     Ok(())
 }
 
-/// The chunks of one evaluation, and those that workers ran.
+/// The number of chunks of one evaluation, and the number of chunks that workers ran.
 fn chunks(counting: &mut Counting, record: impl Fn() -> Result<Tensor>) -> Result<(u64, u64)> {
-    // Compiled, and the operands are there.
+    // Compile the program and evaluate the operands.
     record()?.eval()?;
     let y = record()?;
     counting.restart();

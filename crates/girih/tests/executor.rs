@@ -54,7 +54,7 @@ fn long_kernel() -> Tensor {
 }
 
 #[test]
-fn the_cache_counts_exactly_what_a_script_does() -> Outcome {
+fn cache_counters_are_exact() -> Outcome {
     let run = executor(ExecutorConfig::default());
     within(&run, || {
         let counts = || {
@@ -110,7 +110,7 @@ fn what_one_executor_computes_another_reads() -> Outcome {
 }
 
 #[test]
-fn unknown_devices_list_the_choices_and_absent_ones_say_so() {
+fn unknown_devices_list_the_choices_and_absent_devices_are_unavailable() {
     let with = |device: &str| {
         Executor::new(ExecutorConfig { device: device.into(), ..ExecutorConfig::default() })
     };
@@ -274,7 +274,7 @@ fn a_run_that_takes_too_long_fails_and_leaves_everything_usable() {
 }
 
 #[test]
-fn another_thread_cancels_what_is_under_way_or_queued_and_nothing_later() {
+fn cancelling_ends_running_and_queued_work_and_no_later_work() {
     let _alone = LONG.lock().unwrap_or_else(PoisonError::into_inner);
     let run = executor(ExecutorConfig::default());
     let queued = long();
@@ -363,7 +363,7 @@ fn compiling_in_the_background_warms_the_cache() {
 }
 
 #[test]
-fn a_failure_in_the_background_is_told_to_whoever_reads() {
+fn a_background_failure_is_raised_by_the_next_read() {
     let run = executor(ExecutorConfig::default());
     within(&run, || {
         let index = Tensor::from_slice(&[5i64], [1])?;
@@ -376,7 +376,7 @@ fn a_failure_in_the_background_is_told_to_whoever_reads() {
 }
 
 #[test]
-fn the_order_targets_are_asked_for_in_makes_no_other_program() {
+fn the_order_of_targets_does_not_change_the_program() {
     let run = executor(ExecutorConfig::default());
     within(&run, || {
         let pair = |k: f32| -> girih::Result<(Tensor, Tensor)> {
@@ -455,7 +455,7 @@ fn eager_mode_computes_as_it_records_with_the_same_numbers_and_gradients() {
 }
 
 #[test]
-fn shape_verification_passes_what_is_right() {
+fn shape_verification_accepts_correct_graphs() {
     let run = executor(ExecutorConfig::default());
     within(&run, || {
         let context = Context::current();
@@ -470,7 +470,7 @@ fn shape_verification_passes_what_is_right() {
 }
 
 #[test]
-fn states_and_unrealized_tensors_are_seen_and_held_by_nobody() -> Outcome {
+fn unrealized_tensors_are_listed_without_being_kept_alive() -> Outcome {
     let scope = Scope::new();
     let x = data(&[1.0, 2.0]);
     let y = x.add(1.5)?;
@@ -497,7 +497,7 @@ fn the_process_has_an_executor_of_its_own() -> Outcome {
 }
 
 #[test]
-fn passes_of_users_take_part_in_evaluations_of_their_executor() {
+fn user_passes_run_in_evaluations_of_their_executor() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     // Multiply by two, so that the results show whether the pass ran.
     let doubled = girih::pass::graph_pass("doubled", |program| {

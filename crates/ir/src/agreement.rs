@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn an_op_whose_shape_rule_lies_is_named_with_what_it_says_and_what_is_built() {
+    fn a_wrong_shape_rule_is_reported_with_both_shapes() {
         let toys = [
             // Composites are checked by their decomposition, elementwise ops by their operands.
             (OpCode::Exp, OpDef { infer: lying, ..elementwise::EXP }, "loop nest"),

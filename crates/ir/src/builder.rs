@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_copied_up_to_those_that_stand_for_others() {
+    fn copy_nodes_stops_at_mapped_nodes() {
         let mut b = GraphBuilder::default();
         let (x, y) =
             (b.input(TensorSpec::new([2], DType::F32)), b.input(TensorSpec::new([2], DType::F32)));

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_nothing_needs_keep_their_place_in_the_call() {
+    fn unused_arguments_keep_their_position_in_the_call() {
         let mut b = GraphBuilder::default();
         let (idle, x) =
             (b.input(TensorSpec::scalar(DType::F64)), b.input(TensorSpec::scalar(DType::F32)));

@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn promotion_is_commutative_and_keeps_what_it_gives() {
+    fn promotion_is_commutative_and_idempotent() {
         for a in DType::ALL {
             assert_eq!(a.promote(a), Ok(a));
             for b in DType::ALL {

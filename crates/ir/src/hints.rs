@@ -77,7 +77,7 @@ mod tests {
     use crate::{DType, GraphBuilder, TensorSpec};
 
     #[test]
-    fn only_the_hint_that_the_compiler_reads_is_encoded() {
+    fn only_the_fuse_hint_is_encoded() {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([2], DType::F32));
         let y = b.exp(x).unwrap();

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_of_a_flipped_axis_move_by_two_dimensions() {
+    fn windows_of_a_flipped_axis_have_negative_strides() {
         // Windows of three elements with step two, over ten elements in reverse order.
         let mut axis = AxisIndex::affine(0, 0, 2);
         axis.add(1, 1);

@@ -74,7 +74,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_encoding_sees_sharing_aliasing_and_attributes() {
+    fn the_encoding_distinguishes_sharing_aliasing_and_attributes() {
         let key = |build: fn(&mut GraphBuilder) -> NodeId| {
             let mut b = GraphBuilder::default();
             let out = build(&mut b);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn native_composites_remain_also_in_definitions_of_others() {
+    fn native_composites_are_kept_within_decompositions() {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([2, 3], DType::F32));
         let silu = b.op(OpCode::Silu, &[x]).unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn rewritten_nodes_know_what_they_were_made_for_if_asked() {
+    fn rewritten_nodes_record_their_origin_on_request() {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([2], DType::F32));
         let (n, silu) = (b.neg(x).unwrap(), b.op(OpCode::Silu, &[x]).unwrap());

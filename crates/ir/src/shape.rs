@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_do_not_fit_are_errors_even_next_to_a_zero() {
+    fn element_counts_that_overflow_are_errors_even_with_a_zero_size() {
         let huge = Shape::from([1 << 32, 1 << 32]);
         assert!(matches!(huge.check("zeros", DType::F32), Err(Error::SizeOverflow { .. })));
         assert!(Shape::from([1 << 32, 1 << 32, 0]).check("zeros", DType::F32).is_err());

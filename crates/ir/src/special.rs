@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_zero_of_digamma_is_kept() {
+    fn digamma_is_accurate_near_its_zero() {
         let slope = polygamma(1.0, 1.461_632_144_968_362_2);
         for h in [1e-3, 1e-8, 1e-12] {
             let x = 1.461_632_144_968_362_2 + h;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn poles_and_ends() {
+    fn poles_and_infinities_have_the_limit_values() {
         assert_eq!(lgamma(0.0), f64::INFINITY);
         assert_eq!(digamma(0.0), f64::NEG_INFINITY);
         assert_eq!(digamma(-0.0), f64::INFINITY);

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_stand_together_and_are_named_once() {
+    fn nodes_of_a_scope_are_drawn_together_with_one_label() {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([100], DType::F32));
         let wide: Vec<_> = (0..8).map(|_| b.exp(x).unwrap()).collect();

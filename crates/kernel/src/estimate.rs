@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn broadcasts_and_slices_are_read_as_far_as_they_go() {
+    fn broadcasts_and_slices_count_only_the_bytes_read() {
         let found = traffic(|b| {
             let (x, y) = (input(b, &[4, 6]), input(b, &[6]));
             let x = b.slice_axis(x, 0, 1, 2)?;

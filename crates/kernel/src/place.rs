@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn results_take_the_memory_of_arguments_that_they_are_computed_from_point_by_point() {
+    fn elementwise_results_reuse_the_memory_of_arguments() {
         let step = program(|b| {
             let (p, m, g) = (input(b, &[8, 8]), input(b, &[8, 8]), input(b, &[8, 8]));
             let m = b.mul(m, g)?;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_elsewhere_or_later_is_not_overwritten() {
+    fn arguments_read_at_other_points_or_later_are_not_overwritten() {
         for shape in [[8usize, 8], [4, 16]] {
             let none = program(|b| {
                 let x = input(b, &shape);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_argument_of_which_a_part_is_replaced_becomes_the_result() {
+    fn a_partially_updated_argument_becomes_the_result() {
         let of = |update: fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>| {
             program(|b| {
                 let (x, y) = (input(b, &[8, 8]), input(b, &[1, 8]));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_temporary_is_written_over_the_one_it_is_made_from() {
+    fn a_large_temporary_overwrites_its_operand() {
         // GEMMs prevent fusion of the maps.
         let chain = |n: usize| {
             let program = program(|b| {

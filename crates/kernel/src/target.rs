@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_decide_which_kernels_there_are() {
+    fn row_limits_of_the_target_control_fusion() {
         // Sums of rows, subtracted from the rows.
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([100, 100], DType::F32));

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_found_broken() {
+    fn each_rule_detects_its_violation() {
         check("V1", |p| p.kernels[0].extents[0] = 0);
         check("V1", |p| p.kernels[0].extents[0] = usize::MAX);
         check("V2", |p| p.kernels[0].stores[0].value = Val(9));

@@ -93,7 +93,7 @@ fn check_rectangles<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
 }
 
 #[test]
-fn rectangles_are_the_products_of_their_factors() {
+fn rectangular_matrices_equal_the_product_of_their_factors() {
     check_rectangles(real);
     check_rectangles(complex);
 }
@@ -159,7 +159,7 @@ fn degenerate_matrices_are_decomposed() {
 }
 
 #[test]
-fn what_cannot_be_done_is_a_failure() {
+fn singular_indefinite_and_nan_matrices_fail() {
     assert_eq!(inv(&[1.0, 2.0, 2.0, 4.0], 2, false, &Alone), Err(Failure::Singular(1)));
     assert_eq!(det(&[1.0, 2.0, 2.0, 4.0], 2, &Alone), 0.0);
     assert_eq!(slogdet(&[0.0f32], 1, &Alone), (0.0, f32::NEG_INFINITY));
@@ -257,7 +257,7 @@ fn eigenvalues_of_defective_repeated_and_rotating_matrices_are_found() {
 }
 
 #[test]
-fn cofactors_are_there_for_matrices_of_any_rank() {
+fn cofactors_are_defined_for_matrices_of_any_rank() {
     let a = real(4, 4);
     let inverse = inv(&a, 4, false, &Alone).unwrap();
     let scaled: Vec<f64> =
@@ -319,7 +319,7 @@ fn diagonals_of_triangular_factors_are_real() {
 }
 
 #[test]
-fn what_cannot_be_done_to_large_matrices_is_the_same_failure() {
+fn large_singular_indefinite_and_nan_matrices_fail_alike() {
     let n = from::LU.max(from::EIGH).max(from::SVD) + 3;
     let mut a = real(n, n);
     // Two parallel columns: the second has exactly zero pivot.
@@ -465,7 +465,7 @@ fn bits_do_not_depend_on_threads() {
 
 /// The transpose, and the largest element with NaN and infinities, for whole and partial tiles.
 #[test]
-fn every_element_is_looked_at() {
+fn transpose_and_largest_visit_every_element() {
     for (rows, columns) in [(0, 3), (8, 8), (17, 9), (7, 24)] {
         let a = real(rows, columns);
         let t = transpose(&a, rows, columns);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_the_host_brings_late_takes_the_gap_where_it_would_have_run() {
+    fn late_work_fills_gaps_in_the_timeline() {
         let mut timeline = Timeline::default();
         let engine = Engine::Compute(0);
         timeline.wait_until(0, us(100));

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_of_ones_asks_for_nothing() {
+    fn a_mask_of_ones_enables_no_optional_pass() {
         assert_eq!(OptOptions::from_bits(u32::MAX), OptOptions::default());
         let chain = OptOptions::default().with(PassFlag::MatmulChain);
         assert_eq!(OptOptions::from_bits(chain.bits()), chain);

@@ -99,7 +99,7 @@ fn half_floats_round_after_each_op_and_sum_in_f32() {
 }
 
 #[test]
-fn composites_keep_their_heads_at_infinity_and_over_nothing() {
+fn composites_handle_infinities_and_empty_operands() {
     let minus = vector(F32, &[-INFINITY, -INFINITY]);
     check(all(OpCode::LogSumExp), &[minus], &[-INFINITY]);
     check(all(OpCode::LogSumExp), &[vector(F32, &[INFINITY, 0.0])], &[INFINITY]);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_found_it_finds_while_another_holds_the_lock_of_all() {
+    fn a_thread_finds_its_own_entries_while_the_shared_lock_is_held() {
         let cache = ProgramCache::new(16);
         cache.insert([1].into(), plan(1));
         std::thread::scope(|scope| {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_found_by_no_thread() {
+    fn evicted_and_replaced_plans_are_not_found() {
         let cache = ProgramCache::new(8);
         let found = |key: u8| cache.get(&[key]).map(|found| found.plan.temporary_bytes);
         cache.insert([0].into(), plan(0));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_find_a_plan_of_before_the_last_clear() {
+    fn threads_never_find_a_plan_older_than_the_last_clear() {
         let cache = ProgramCache::new(4);
         let newest = AtomicU64::new(0);
         std::thread::scope(|scope| {

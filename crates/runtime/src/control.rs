@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_stops_for_its_limit_its_cancellation_and_its_executors() {
+    fn a_run_stops_at_its_time_limit_or_a_cancellation() {
         let count = Arc::new(AtomicU64::new(7));
         let free = RunControl::new(None, &count, false);
         assert!(!free.check() && !free.stopped());

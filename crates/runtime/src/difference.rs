@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_that_differ_are_named_and_not_what_follows_from_them() {
+    fn only_the_causes_of_a_difference_are_named() {
         check(
             &source(16, DType::F32, OpCode::Relu, 0),
             &["shape of argument 0: [32, 784] -> [16, 784]"],
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_similar_program_is_compared_and_a_stranger_is_not() {
+    fn the_most_similar_program_is_compared_and_a_dissimilar_program_is_not() {
         let (near, far) =
             (source(8, DType::F32, OpCode::Relu, 0), source(8, DType::F32, OpCode::Relu, 0));
         let mut b = GraphBuilder::from_graph(far.graph);

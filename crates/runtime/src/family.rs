@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_program_that_gives_enough_serves() {
+    fn the_smallest_program_with_all_results_is_chosen() {
         let mut family = Family::default();
         assert_eq!(family.choose(&ids(&[9, 3]), 1), ids(&[9, 3]));
         family.add(ids(&[9, 3]));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_are_wanted_time_and_again_have_a_program() {
+    fn frequently_requested_results_get_their_own_program() {
         let mut family = Family::default();
         family.add(ids(&[7, 1, 2]));
         for _ in 0..MAX_SERVED {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_memory_of_a_family_is_bounded() {
         let mut family = Family::default();
         for i in 0..100 {
             family.add(ids(&[i]));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_the_place_as_it_was_and_nothing_beside_it() {
+    fn a_failed_write_changes_nothing_and_leaves_no_temporary_file() {
         let directory = fresh("fails");
         let (looped, inside) = (directory.join("loop"), directory.join("none/file"));
         symlink("loop", &looped).unwrap();
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_while_others_write_sees_a_whole_file() {
+    fn readers_see_a_complete_file_during_writes() {
         let directory = fresh("whole");
         let file = directory.join("file");
         let contents: Vec<Vec<u8>> = (0..3).map(|i| vec![i; 100_000 + i as usize]).collect();

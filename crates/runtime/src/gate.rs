@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken_in_every_interleaving() {
+    fn waiters_are_woken_in_every_interleaving() {
         // Bound the preemptions: three threads have too many interleavings for a quick test.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_enters_and_a_closed_gate_lets_nobody_in() {
+    fn a_gate_admits_one_thread_and_none_when_closed() {
         let gate: Gate = Gate::default();
         assert!(gate.enter() && !gate.enter());
         assert!(!gate.leave() && gate.enter());

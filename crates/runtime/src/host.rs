@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_grows_and_takes_its_own_blocks_back() {
+    fn a_pool_grows_and_reuses_released_blocks() {
         let pool = HostMemoryPool::new(256, HostMemoryPool::INITIAL_BLOCKS).unwrap();
         let counts = || (pool.total_blocks(), pool.available_blocks());
         assert_eq!((counts(), pool.block_size()), ((16, 16), 256));

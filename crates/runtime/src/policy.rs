@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_back() {
+    fn policy_names_are_parsed_back() {
         let all = [Policy::RoundRobin, Policy::Priority, Policy::DrainOneFirst, Policy::Random(17)];
         for policy in all {
             assert_eq!(policy.to_string().parse(), Ok(policy));

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_those_from_the_first_element_to_the_last() {
+    fn size_bytes_spans_the_first_to_the_last_element() {
         let dense = Strided::dense(&TensorSpec::new([4, 6], DType::F32));
         assert_eq!((dense.size_bytes(), dense.numel()), (96, 24));
         let column = dense.slice(1, 2, 1, 1).unwrap();

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn every_layout_gives_back_what_it_was_given() {
+    fn transfers_round_trip_in_every_layout() {
         let manager = manager();
         let custom = |m: usize, n: usize| {
             let top = (vec![0, 0], vec![m / 2, n]);

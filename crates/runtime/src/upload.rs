@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_a_copy_of_the_stream_or_of_the_copies_queue() {
+    fn uploads_use_the_copy_queue_while_the_stream_is_busy() {
         let executor = executor(2);
         let recording = Recording::new();
         let stream = executor.thread_stream();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_the_host_may_bring_data_to_the_device_that_waits_for_it() {
+    fn a_host_function_may_upload_to_the_waiting_device() {
         let executor = executor(1);
         let (sender, receiver) = mpsc::channel();
         let uploading = executor.clone();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn staged_parts_arrive_in_their_places() {
+    fn staged_uploads_arrive_in_order_and_reuse_their_block() {
         let executor = executor(1);
         let (size, stream) = (20_000, executor.thread_stream());
         let read = |at: usize, part: &mut [u8]| {

@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "Miri has no fork")]
-    fn a_child_finds_every_lock_free_and_what_it_guards_whole() {
+    fn a_forked_child_finds_locks_free_and_their_data_consistent() {
         // Handlers are registered when a thread first enters a section; the threads below may start
         // late.
         drop(Section::enter());

@@ -119,7 +119,7 @@ mod x86 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_measured_is_that_of_a_memory() {
+    fn measured_memory_rates_are_plausible() {
         let Some(memory) = super::measure() else { return };
         // Wide bounds: the machine may have any other load.
         assert!((2..1_000_000).contains(&memory.latency_ns), "{memory:?}");

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_k_loads_four_tiles_for_four_multiply_adds() {
+    fn a_tall_amx_step_loads_four_tiles_for_four_multiply_adds() {
         for (multiply, mnemonic) in [
             (Multiply::BF16, Mnemonic::Tdpbf16ps),
             (Multiply::Bytes(true, true), Mnemonic::Tdpbssd),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rows_are_one_tile_for_two_multiply_adds() {
+    fn a_short_amx_step_loads_three_tiles_for_two_multiply_adds() {
         let names = names(AmxMicrokernel { multiply: Multiply::Bytes(true, true), tall: false });
         let count = |name| names.iter().filter(|m| **m == name).count();
         assert_eq!((count(Mnemonic::INVALID), count(Mnemonic::Tilezero)), (0, 2));

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_have_all_elements_and_reach_no_further() {
+    fn strided_vectors_cover_all_elements_and_stay_in_bounds() {
         for lanes in [8, 16] {
             for step in 2..=64 {
                 let wanted: Vec<usize> = (0..lanes).map(|i| i * step).collect();

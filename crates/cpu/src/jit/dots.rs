@@ -154,7 +154,7 @@ mod tests {
     use crate::jit::tile_shapes::reads_in_place;
 
     #[test]
-    fn dots_are_sixteen_chains_whose_sum_is_the_element() {
+    fn dot_products_sum_sixteen_chains() {
         crate::jit::on_each_level(run_every_shape);
     }
 

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_of_indirect_vectors_are_the_same_chains() {
+    fn indirect_tiles_equal_chains_of_multiply_adds() {
         crate::jit::on_each_level(run_every_shape);
     }
 

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_for_a_debugger_names_the_code_where_it_lies() {
+    fn the_debugger_elf_file_names_the_code_at_its_address() {
         let Some(code) = super::super::arena::install(&[0xc3; 7]) else { return };
         let file = elf(&code, "girih:test");
         assert_eq!(&file[..4], b"\x7fELF");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_the_list_come_and_go() {
+    fn debugger_entries_are_registered_and_removed() {
         let entries = || {
             let _guard = LIST.lock().unwrap_or_else(PoisonError::into_inner);
             let mut found = vec![];

@@ -208,7 +208,7 @@ fn element(dtype: DType, i: usize, seed: u64) -> u64 {
         1 => (word >> 40) as f64 / (1 << 22) as f64 - 2.0,
         2 if dtype == DType::F64 => f64::from_bits(word.rotate_left(23)),
         2 => f32::from_bits((word >> 20) as u32) as f64,
-        // Close to ties of halves.
+        // Close to the ties of rounding to half precision.
         _ => 1.0 + 2f64.powi(-11) + 2f64.powi(-8 - (word >> 58) as i32),
     };
     let integers = [0, 1, u64::MAX, i64::MIN as u64, i64::MAX as u64, 7, 1 << 31, 0x7fff_ffff];
@@ -297,7 +297,7 @@ fn check_bits(maker: &Maker, seed: u64) -> usize {
             }
         }
     });
-    // As in the body of a loop, and by a single call if one suffices.
+    // As a kernel in the body of a loop, and by a single call if one call computes the kernel.
     let often = Prepared::compiled(&maker.kernel, &HostCompiler, true);
     let bytes = often.workspace_bytes();
     let in_a_loop = outputs(&maker.kernel, &maker.buffers, seed, bytes, |bindings| {
@@ -329,7 +329,7 @@ fn adding(row: usize, argument: bool) -> Maker {
 }
 
 #[test]
-fn one_point_is_a_call_of_a_function_where_it_runs_often() {
+fn frequent_one_point_kernels_are_single_calls() {
     if !super::function::enabled() {
         return;
     }
@@ -428,7 +428,7 @@ fn every_op_gives_the_portable_executors_bits() {
 }
 
 #[test]
-fn every_length_and_alignment_writes_what_it_should_and_no_more() {
+fn every_length_and_alignment_is_written_exactly() {
     at_each_level(|| {
         for row in 0..70 {
             for offset in [0, 1, 3] {
@@ -449,7 +449,7 @@ fn every_length_and_alignment_writes_what_it_should_and_no_more() {
 }
 
 #[test]
-fn chunks_and_rows_meet() {
+fn chunks_may_split_rows() {
     at_each_level(|| {
         let mut maker = Maker::new(331, 1001);
         let x = maker.load(DType::F32, Walk::Dense, 0);
@@ -493,7 +493,7 @@ fn more_values_than_registers_are_kept_in_memory() {
 }
 
 #[test]
-fn what_the_generator_does_not_know_is_left() {
+fn unsupported_ops_are_not_generated() {
     let unknown = |make: &dyn Fn(&mut Maker)| {
         let mut maker = Maker::new(2, 64);
         make(&mut maker);
@@ -517,7 +517,7 @@ fn what_the_generator_does_not_know_is_left() {
 }
 
 #[test]
-fn a_chain_that_comes_again_is_the_same_function_until_it_is_forgotten() {
+fn equal_chains_share_a_function_until_the_table_is_cleared() {
     let choices: Vec<(u8, u8, u8, u8)> = (0..20).map(|i| (i * 11, i, i * 5, i)).collect();
     at_each_level(|| {
         let address = || {

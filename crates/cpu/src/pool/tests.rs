@@ -34,7 +34,7 @@ fn a_deque_is_claimed_from_both_ends_once() {
 }
 
 #[test]
-fn threads_that_wait_for_each_other_each_have_the_same_chunks_every_time() {
+fn each_thread_runs_the_same_chunks_in_every_round() {
     let pool = Pool::new(3);
     let started = AtomicUsize::new(0);
     let mut owners: Vec<Vec<std::thread::ThreadId>> = vec![];
@@ -56,7 +56,7 @@ fn threads_that_wait_for_each_other_each_have_the_same_chunks_every_time() {
 }
 
 #[test]
-fn chunks_are_counted_with_those_of_workers() {
+fn chunk_counts_include_the_chunks_of_workers() {
     let of = |threads: usize, chunks: usize, cost_ns: u64| {
         let pool = Pool::new(threads);
         let before = chunk_counts_of_thread();

@@ -112,7 +112,7 @@ fn the_examples_of_the_documents() {
 }
 
 #[test]
-fn ranks_that_a_layout_says_nothing_about_are_refused() {
+fn tensors_of_a_rank_without_a_layout_are_refused() {
     let grid = MeshLayout::grid(2, 2).unwrap();
     assert!(matches!(grid.tile_shape(pe(0, 0), &[8]), Err(LayoutError::Rank { found: 1, .. })));
     let rows = [Some(MeshAxis::Row)];
@@ -138,7 +138,7 @@ fn ranks_that_a_layout_says_nothing_about_are_refused() {
 }
 
 #[test]
-fn layouts_are_compared_by_who_has_what() {
+fn layouts_are_compatible_if_each_pe_owns_the_same_elements() {
     let same =
         |a: &MeshLayout, b: &MeshLayout, shape: &[usize]| a.compatible_with(b, shape).unwrap();
     let grid = |r, c| MeshLayout::grid(r, c).unwrap();
@@ -181,7 +181,7 @@ fn layouts_are_printed_and_read() {
 }
 
 #[test]
-fn tables_that_do_not_cover_a_tensor_once_are_refused() {
+fn tile_tables_with_gaps_or_overlaps_are_refused() {
     let of = |tiles: &[([usize; 1], [usize; 1])]| {
         let tiles: Vec<_> = tiles.iter().map(|(s, e)| (s.to_vec(), e.to_vec())).collect();
         MeshLayout::custom(tiles.len(), 1, &[6], tiles)

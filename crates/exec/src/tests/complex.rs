@@ -76,7 +76,7 @@ fn elementwise(arity: usize) -> impl Iterator<Item = OpCode> {
 }
 
 #[test]
-fn every_op_on_special_values_is_the_references() {
+fn every_op_agrees_with_the_reference_on_special_values() {
     for dtype in DTYPES {
         let values = specials(dtype);
         for code in elementwise(1) {
@@ -183,7 +183,7 @@ fn sums_and_products_of_any_size_and_order() {
 
 /// Multiplying by the identity 1 is not exact: 1 times an infinity has a NaN part.
 #[test]
-fn a_product_of_one_number_is_that_number() {
+fn a_product_over_a_single_element_is_the_element() {
     for dtype in DTYPES {
         for value in specials(dtype) {
             let mut m = Memory::new();

@@ -82,7 +82,7 @@ fn several_dimensions_are_reduced_row_major() {
 }
 
 #[test]
-fn long_and_few_results_stay_reductions() {
+fn long_rows_and_few_results_stay_reductions() {
     for (points, row) in [(15, 3), (100, 33), (1, 8)] {
         let mut m = Memory::new();
         let kernel = reduction(&mut m, ReduceOp::Sum, DType::F32, &[points, row], 1, &[0, 1]);

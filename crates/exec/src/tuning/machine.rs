@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_grow_with_their_level_whoever_says_so() {
+    fn cache_sizes_grow_with_the_level() {
         let machine = Machine::read();
         assert!(machine.l1_bytes >= 4 << 10, "{machine:?}");
         assert!(machine.l1_bytes <= machine.l2_bytes, "{machine:?}");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_are_none_count_as_unknown() {
+    fn invalid_sizes_count_as_unknown() {
         assert_eq!(kilobytes("48K\n"), 48 << 10);
         for text in ["", "K", "48", "-1K", "99999999999999999999K"] {
             assert_eq!(kilobytes(text), 0, "{text}");

@@ -42,7 +42,7 @@ fn single_parameters_are_set_by_name() {
 }
 
 #[test]
-fn the_part_that_cannot_be_read_is_named() {
+fn an_invalid_setting_is_named() {
     let mut tuning = Tuning::of(&Machine::default());
     for text in [
         "chunk",

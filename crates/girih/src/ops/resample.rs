@@ -272,7 +272,7 @@ impl Tensor {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_longest_window_is_that_of_all_looked_at() {
+    fn the_longest_window_is_the_maximum_over_all_windows() {
         for size in 1..60usize {
             for n in 1..60usize {
                 let length = |i: usize| ((i + 1) * size).div_ceil(n) - i * size / n;

@@ -40,7 +40,7 @@ fn results_are_where_their_operands_are() -> Result<()> {
 }
 
 #[test]
-fn every_dtype_and_shape_survives_the_way_there_and_back() -> Result<()> {
+fn every_dtype_and_shape_round_trips_through_a_device() -> Result<()> {
     let _alone = alone();
     for dtype in DType::ALL {
         for shape in [&[][..], &[0], &[1], &[3, 0, 2], &[2, 3], &[700, 301]] {
@@ -78,7 +78,7 @@ fn operands_of_two_devices_are_refused_where_they_are_mixed() -> Result<()> {
 }
 
 #[test]
-fn constants_and_draws_go_where_they_are_used() -> Result<()> {
+fn constants_and_random_leaves_move_to_the_device_of_their_users() -> Result<()> {
     let _alone = alone();
     let x = data(&[1.0, 2.0]).to_device(mock())?;
     let ramp = Tensor::arange(0, 2, 1, DType::F32)?;
@@ -99,7 +99,7 @@ fn constants_and_draws_go_where_they_are_used() -> Result<()> {
 }
 
 #[test]
-fn a_scope_says_where_data_goes() -> Result<()> {
+fn a_device_scope_places_new_data() -> Result<()> {
     let _alone = alone();
     {
         let _scope = DeviceScope::new(mock());
@@ -277,7 +277,7 @@ fn registered(name: &str, config: MockConfig) -> Device {
 }
 
 #[test]
-fn devices_of_users_are_found_by_name() -> Result<()> {
+fn registered_devices_are_found_by_name() -> Result<()> {
     let _alone = alone();
     let device = registered("mine", MockConfig::default());
     assert_eq!((Device::named("mine")?, device.name()), (device, "mine"));
@@ -329,7 +329,7 @@ fn a_device_that_fails_leaves_the_tensors_lazy_and_the_others_unharmed() -> Resu
 }
 
 #[test]
-fn nobody_waits_for_a_copy_to_a_slow_device() -> Result<()> {
+fn copies_to_a_slow_device_do_not_block() -> Result<()> {
     let _alone = alone();
     let slow = MockConfig {
         pace: Pace::Real,

@@ -61,7 +61,7 @@ fn adam_by_hand(rate: f64, decay: f64, start: f64, gradients: &[f64]) -> Vec<f64
 }
 
 #[test]
-fn adam_is_its_papers_algorithm() -> Result<()> {
+fn adam_takes_the_steps_of_its_paper() -> Result<()> {
     let _alone = alone();
     let gradients = [0.5, -1.5, 2.0, 0.0, 3.0];
     let expected = adam_by_hand(0.01, 0.0, 1.0, &gradients);
@@ -275,7 +275,7 @@ fn optimisers_step_models_in_one_run() -> Result<()> {
 }
 
 #[test]
-fn initialisers_have_the_spread_that_they_say() -> Result<()> {
+fn initialisers_have_their_standard_deviation() -> Result<()> {
     let _alone = alone();
     girih::random::manual_seed(2);
     let spread = |tensor: Tensor| tensor.std_of();

@@ -64,7 +64,7 @@ fn leaves_are_recorded_by_shape_and_dtype() {
 }
 
 #[test]
-fn what_does_not_fit_names_op_attribute_and_what_was_expected() {
+fn errors_name_the_op_the_attribute_and_the_expected_value() {
     let x = Tensor::ones([2, 3], DType::F32).unwrap();
     let says = |name: &str, given: &[(&str, Attribute)], parts: &[&str]| {
         let error = apply(name, &[&x], given).unwrap_err();

@@ -33,7 +33,7 @@ fn each_collective_is_an_op_along_the_batch() -> Result<()> {
 }
 
 #[test]
-fn a_batch_without_a_name_between_keeps_the_axis() -> Result<()> {
+fn an_unnamed_inner_batch_keeps_the_named_axis() -> Result<()> {
     let shares = |x: &[Tensor]| Ok(vec![x[0].div(&psum(&x[0], "i")?)?]);
     let found = named(|x| Ok(vmap(shares, &[Some(0)])(std::slice::from_ref(x))?.swap_remove(0)))?;
     assert_eq!(found[..2], [1.0 / 9.0, 2.0 / 12.0]);
@@ -61,7 +61,7 @@ fn sizes_may_be_symbolic_and_are_not_read() -> Result<()> {
 }
 
 #[test]
-fn names_that_nothing_binds_are_errors_that_list_those_that_are_bound() {
+fn unbound_axis_names_are_errors_that_list_the_bound_names() {
     let message = |e: Error| e.to_string();
     let outside = message(psum(&rows(), "i").unwrap_err());
     assert!(outside.contains("no axis 'i': no axis has a name here"), "{outside}");

@@ -184,7 +184,7 @@ fn batch() -> Vec<Vec<DynamicDim>> {
 }
 
 #[test]
-fn what_a_branch_on_a_size_decides_is_decided_again() {
+fn a_branch_on_a_size_is_traced_again_for_other_sizes() {
     let compiled = compile(
         |x| {
             let size = x[0].shape()[0];
@@ -215,7 +215,7 @@ fn what_a_branch_on_a_size_decides_is_decided_again() {
 }
 
 #[test]
-fn a_program_tells_its_guards_and_why_it_refuses() {
+fn a_program_lists_its_guards_and_the_reason_of_a_refusal() {
     let spec = |sizes: &[usize]| girih::TensorSpec::new(sizes, DType::F32);
     let dims = [vec![DynamicDim::new(0, "batch")], vec![DynamicDim::new(0, "batch")]];
     let trace = |x: &[Tensor]| {
@@ -270,7 +270,7 @@ fn sizes_that_contradict_are_errors() {
 }
 
 #[test]
-fn a_size_too_large_to_serve_is_an_error_and_no_more() {
+fn a_size_that_overflows_is_an_error() {
     let f = |x: &[Tensor]| {
         let n = x[0].shape().dim(0);
         let grown = girih::Shape::of_dims([n * (1usize << 40) * n]);
@@ -284,7 +284,7 @@ fn a_size_too_large_to_serve_is_an_error_and_no_more() {
 }
 
 #[test]
-fn compiled_functions_are_differentiated_and_draw_anew() {
+fn compiled_functions_have_gradients_and_draw_new_random_numbers() {
     let compiled = compile(|x| Ok(vec![x[0].mul(&x[0])?.mean(None, false)?]), batch());
     for size in [2, 5] {
         let x = data(&[size], 3);
@@ -307,7 +307,7 @@ fn compiled_functions_are_differentiated_and_draw_anew() {
 }
 
 #[test]
-fn forgetting_programs_compiles_again_and_traces_nothing() {
+fn clearing_the_cache_compiles_again_without_tracing() {
     alone(|executor| {
         let compiled = compile(|x| Ok(vec![x[0].exp()?.sum(None, false)?]), batch());
         let run = |size: usize| {
@@ -323,7 +323,7 @@ fn forgetting_programs_compiles_again_and_traces_nothing() {
 }
 
 #[test]
-fn donated_tensors_are_gone_and_shared_ones_stay() {
+fn donated_tensors_are_consumed_unless_shared() {
     let double = |x: &[Tensor]| Ok::<_, Error>(vec![x[0].mul(2.0)?]);
     let spec = data(&[5, 3], 1).spec();
     let program = TracedProgram::trace(std::slice::from_ref(&spec), &[], &[], double).unwrap().0;

@@ -14,7 +14,7 @@ fn number(value: f64) -> Tensor {
 }
 
 #[test]
-fn a_branch_refers_to_operands_and_to_what_is_outside() -> Result<()> {
+fn a_branch_uses_operands_and_captured_tensors() -> Result<()> {
     let (x, y) = (data(&[1.0, 2.0]), data(&[10.0, 20.0]));
     for (sign, expected) in [(1.0, [11.0, 22.0]), (-1.0, [-9.0, -18.0])] {
         let positive = number(sign).gt(0.0)?;
@@ -32,7 +32,7 @@ fn a_branch_refers_to_operands_and_to_what_is_outside() -> Result<()> {
 }
 
 #[test]
-fn a_switch_takes_the_nearest_branch_there_is() -> Result<()> {
+fn a_switch_clamps_its_index() -> Result<()> {
     let x = data(&[2.0]);
     for (index, expected) in [(-4i64, 3.0), (0, 3.0), (1, 20.0), (7, 20.0)] {
         let index = Tensor::from_slice(&[index], [])?;
@@ -47,7 +47,7 @@ fn a_switch_takes_the_nearest_branch_there_is() -> Result<()> {
 }
 
 #[test]
-fn loops_run_as_often_as_they_are_told() -> Result<()> {
+fn loops_run_the_requested_number_of_iterations() -> Result<()> {
     let limit = number(50.0);
     let doubled = while_loop(|c| c[0].lt(&limit), |c| Ok(vec![c[0].add(&c[0])?]), &[number(1.5)])?;
     assert_eq!(doubled[0].item::<f64>()?, 96.0);

@@ -120,7 +120,7 @@ fn dtypes_that_do_not_fit_are_named() {
 }
 
 #[test]
-fn sizes_that_no_memory_has_are_errors_and_not_overflows() {
+fn sizes_beyond_the_address_space_are_errors() {
     let (tall, wide) = (zeros(&[1 << 40, 1]), zeros(&[1, 1 << 40]));
     let bytes = Tensor::zeros([1 << 62], DType::U8).unwrap();
     for error in [
@@ -157,7 +157,7 @@ fn sizes_that_no_memory_has_are_errors_and_not_overflows() {
 }
 
 #[test]
-fn arguments_that_mean_nothing_are_named() {
+fn invalid_arguments_are_named() {
     let a = zeros(&[4]);
     let invalid = |error: Error, says: &str| {
         assert!(matches!(error, Error::InvalidArgument(_)), "{error:?}");
@@ -184,7 +184,7 @@ fn arguments_that_mean_nothing_are_named() {
 }
 
 #[test]
-fn gradients_of_what_has_none_are_errors() {
+fn gradients_without_a_definition_are_errors() {
     let a = zeros(&[4]);
     let a = std::slice::from_ref(&a);
     let transform = |error: Error| match error {
@@ -202,7 +202,7 @@ fn gradients_of_what_has_none_are_errors() {
 }
 
 #[test]
-fn the_value_of_an_argument_is_not_to_be_had_while_a_function_is_traced() {
+fn reading_a_traced_value_is_an_error_that_names_the_line() {
     let line = std::cell::Cell::new(0);
     let f = |x: &[Tensor]| {
         line.set(line!() + 1);
@@ -276,7 +276,7 @@ fn a_traced_function_keeps_the_lines_that_recorded_it() {
 }
 
 #[test]
-fn a_failure_that_nobody_waited_for_is_told_to_who_reads() -> Result<()> {
+fn an_asynchronous_failure_is_raised_by_the_next_read() -> Result<()> {
     let (x, taken, line) = out_of_range();
     let (bad, good) = (taken.add(1.0)?, x.add(1.0)?);
     async_eval([&bad, &good])?;
@@ -291,7 +291,7 @@ fn a_failure_that_nobody_waited_for_is_told_to_who_reads() -> Result<()> {
 }
 
 #[test]
-fn running_out_of_memory_is_an_error_and_costs_nothing() -> Result<()> {
+fn running_out_of_memory_is_an_error_and_the_tensor_stays_usable() -> Result<()> {
     let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
     let huge = x.unsqueeze(1)?.broadcast_to([2, 1 << 44])?;
     let line = line!() + 1;
@@ -326,7 +326,7 @@ fn a_program_that_does_not_fit_in_memory_is_refused_when_it_is_compiled() -> Res
     let stats = own.cache_stats();
     assert_eq!((stats.runs, stats.launches), (0, 0), "nothing ran");
     assert!(sum.is_lazy());
-    // A part of it that fits in memory can be compiled.
+    // A part of the tensor that fits in memory can be compiled.
     assert!(compile_graph([&sum.narrow(1, 0, 2)?], true)?.num_kernels >= 1);
     Ok(())
 }

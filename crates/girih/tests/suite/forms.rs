@@ -17,7 +17,7 @@ fn again(program: &Program) -> Program {
 }
 
 #[test]
-fn a_program_gives_what_the_recording_gave_and_takes_other_inputs() {
+fn a_captured_program_repeats_the_recording_and_takes_other_inputs() {
     let (x, w) = (vector(&[1.0, 2.0]), vector(&[3.0, -4.0]).into_parameter().unwrap());
     let y = x.mul(&w).unwrap().add(0.5).unwrap();
     let z = y.sum(None, false).unwrap();
@@ -33,20 +33,20 @@ fn a_program_gives_what_the_recording_gave_and_takes_other_inputs() {
 }
 
 #[test]
-fn without_inputs_a_program_holds_all_it_needs() {
+fn a_program_without_inputs_holds_its_data() {
     let x = vector(&[1.0, 2.0, 3.0]);
     let half = x.mul(0.5).unwrap();
     half.eval().unwrap();
     let y = half.add(&x).unwrap();
     let program = Program::capture(&[&y], &[]).unwrap();
     assert!(program.inputs().is_empty());
-    // Evaluated tensors are data of the program; others are computed again.
+    // Evaluated tensors are data of the program; lazy tensors are computed again.
     assert_eq!((program.graph().num_ops(), program.held_bytes()), (1, 24));
     assert_eq!(again(&program).call(&[]).unwrap()[0].to_vec::<f32>().unwrap(), [1.5, 3.0, 4.5]);
 }
 
 #[test]
-fn random_leaves_draw_what_they_would_have_drawn() {
+fn random_leaves_of_a_captured_program_draw_the_recorded_numbers() {
     let draws = Tensor::randn([4], DType::F32)
         .unwrap()
         .add(&Tensor::rand([4], DType::F32).unwrap())
@@ -63,7 +63,7 @@ fn random_leaves_draw_what_they_would_have_drawn() {
 }
 
 #[test]
-fn inputs_keep_their_order_used_or_not_and_are_checked() {
+fn inputs_keep_their_order_and_are_checked() {
     let (a, b, c) = (vector(&[1.0]), vector(&[2.0]), vector(&[3.0]));
     let y = c.sub(&a).unwrap();
     let program = again(&Program::capture(&[&y], &[&c, &b, &a]).unwrap());
@@ -82,7 +82,7 @@ fn inputs_keep_their_order_used_or_not_and_are_checked() {
 }
 
 #[test]
-fn text_of_the_seed_runs_with_inputs_in_place_of_data() {
+fn runtime_constants_of_a_text_program_become_inputs() {
     let text = "Graph:\n  %0 = input([2], f32) {name=\"x\"}\n  %1 = constant([2], f32, runtime)\n  \
                 %2 = mul(%0, %1) -> [2]\n  outputs: [%2]";
     let program = Program::from_text(text).unwrap();
@@ -136,7 +136,7 @@ fn a_chain_of_many_nodes_is_written_read_and_recorded_without_recursion() {
 }
 
 #[test]
-fn files_are_told_by_their_content_and_written_by_their_suffix() {
+fn formats_follow_the_content_on_loading_and_the_suffix_on_saving() {
     let folder = std::env::temp_dir().join(format!("girih-forms-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let x = vector(&[1.0]);

@@ -35,7 +35,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn slices_select_what_pythons_do(
+    fn slices_select_the_elements_of_python_slices(
         n in 0usize..7,
         start in bound(),
         stop in bound(),
@@ -53,7 +53,7 @@ fn all() -> Index {
 }
 
 #[test]
-fn entries_combine_as_numpys() -> Result<()> {
+fn index_entries_combine_as_in_numpy() -> Result<()> {
     let x = range(24).reshape(&[2, 3, 4])?;
     let check = |entries: &[Index], shape: &[usize], values: &[i64]| {
         let part = x.index(entries).unwrap();
@@ -99,7 +99,7 @@ fn several_tensors_index_together() -> Result<()> {
 }
 
 #[test]
-fn updates_leave_the_tensor_and_change_what_the_index_names() -> Result<()> {
+fn updates_change_the_indexed_elements_of_a_copy() -> Result<()> {
     let x = range(6).reshape(&[2, 3])?;
     let set = x.index_update(
         &[Index::At(1), Index::Slice { start: None, stop: None, step: -2 }],
@@ -147,7 +147,7 @@ fn gradients_of_slices_scatter_back() -> Result<()> {
 }
 
 #[test]
-fn ranges_end_where_numpys_do() -> Result<()> {
+fn ranges_end_as_in_numpy() -> Result<()> {
     let floats = |start, stop, step| Tensor::arange(start, stop, step, DType::F64)?.to_vec::<f64>();
     assert_eq!(floats(0.0, 1.0, 0.25)?, [0.0, 0.25, 0.5, 0.75]);
     assert_eq!(floats(1.0, 0.0, -0.5)?, [1.0, 0.5]);
@@ -167,7 +167,7 @@ fn ranges_end_where_numpys_do() -> Result<()> {
 }
 
 #[test]
-fn scalars_meet_half_precision_in_its_own_numbers() -> Result<()> {
+fn scalars_are_rounded_to_half_precision() -> Result<()> {
     use half::{bf16, f16};
     let x = Tensor::from_slice(&[f16::from_f32(1.5), f16::from_f32(-2.0)], [2])?;
     assert_eq!(x.mul(2)?.to_vec::<f16>()?, [3.0, -4.0].map(f16::from_f32));

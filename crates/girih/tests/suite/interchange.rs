@@ -127,7 +127,7 @@ fn a_model_saved_here_gives_the_same_when_it_is_loaded() -> Result<()> {
 }
 
 #[test]
-fn states_that_do_not_fit_are_refused_and_change_nothing() -> Result<()> {
+fn mismatched_state_dicts_are_refused_and_change_nothing() -> Result<()> {
     let model = Linear::new(2, 3)?;
     let before = model.parameters();
     let (weight, bias) = (Tensor::ones([3, 2], DType::F32)?, Tensor::ones([3], DType::F32)?);

@@ -145,7 +145,7 @@ fn refused<T>(result: Result<T, Error>, part: &str) {
 }
 
 #[test]
-fn files_that_are_none_are_refused() {
+fn malformed_tensor_files_are_refused() {
     refused(io::from_npy(b""), "expected the mark");
     refused(io::from_npy(b"\x93NUMPY\x09\x00\x00\x00"), "version 9");
     refused(io::from_npy(b"\x93NUMPY\x01\x00\xff\xff{"), "does not fit");

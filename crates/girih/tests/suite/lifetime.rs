@@ -93,7 +93,7 @@ fn threads_record_to_graphs_of_their_own_and_share_tensors() -> Result<()> {
 }
 
 #[test]
-fn a_view_of_data_is_there_without_a_copy() -> Result<()> {
+fn a_view_of_data_is_available_without_a_copy() -> Result<()> {
     let x = Tensor::from_slice(&[1i32, 2, 3, 4, 5, 6], [3, 2])?;
     let rows = x.narrow(0, 1, 2)?;
     eval([&rows])?;

@@ -14,7 +14,7 @@ fn range(shape: &[usize]) -> Result<Tensor> {
 }
 
 #[test]
-fn a_convolution_slides_and_its_transpose_spreads() -> Result<()> {
+fn convolutions_and_transposed_convolutions_have_known_values() -> Result<()> {
     let x = range(&[1, 1, 5])?;
     let w = Tensor::from_slice(&[1.0f32, 10.0], [1, 1, 2])?;
     let options = ConvOptions { stride: vec![2], ..ConvOptions::default() };
@@ -65,7 +65,7 @@ fn a_causal_query_sees_what_came_before() -> Result<()> {
 }
 
 #[test]
-fn labels_to_ignore_count_for_nothing() -> Result<()> {
+fn ignored_labels_have_zero_loss() -> Result<()> {
     let logits = Tensor::zeros([3, 4], DType::F32)?;
     let labels = Tensor::from_slice(&[0i64, -1, 2], [3])?;
     let options = ClassOptions { ignore_index: Some(-1), ..ClassOptions::default() };
@@ -79,7 +79,7 @@ fn labels_to_ignore_count_for_nothing() -> Result<()> {
 }
 
 #[test]
-fn largest_elements_go_back_to_their_places() -> Result<()> {
+fn max_unpooling_restores_the_positions_of_the_maxima() -> Result<()> {
     let x = Tensor::from_slice(&[1.0f32, 3.0, 5.0, 2.0], [1, 4])?;
     let options = PoolOptions::new(vec![2]);
     let (largest, places) = x.max_pool_with_indices(&options)?;
@@ -131,7 +131,7 @@ fn padding_of_a_convolution_may_come_from_the_other_end() -> Result<()> {
 }
 
 #[test]
-fn tables_images_and_channels() -> Result<()> {
+fn embeddings_grid_samples_and_channel_shuffles_have_known_values() -> Result<()> {
     let table = range(&[3, 2])?;
     let indices = Tensor::from_slice(&[2i64, 0], [1, 2])?;
     let options = EmbeddingOptions { padding_idx: Some(0), ..EmbeddingOptions::default() };
@@ -151,7 +151,7 @@ fn tables_images_and_channels() -> Result<()> {
 }
 
 #[test]
-fn a_sequence_of_labels_has_a_probability() -> Result<()> {
+fn ctc_loss_sums_all_alignments() -> Result<()> {
     // Two steps, three equally likely classes: 11, 01 and 10 spell the label 1.
     let log_p = Tensor::zeros([2, 1, 3], DType::F64)?.log_softmax(-1)?;
     let labels = Tensor::from_slice(&[1i64], [1, 1])?;

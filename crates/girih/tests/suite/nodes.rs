@@ -29,7 +29,7 @@ fn a_node_tells_its_op_kind_operands_and_users() {
 }
 
 #[test]
-fn users_are_counted_per_operand_and_while_somebody_holds_them() {
+fn users_are_counted_per_operand_while_they_are_alive() {
     let _scope = Scope::new();
     let x = data(&[1.0, 2.0]);
     let square = x.mul(&x).unwrap();
@@ -43,7 +43,7 @@ fn users_are_counted_per_operand_and_while_somebody_holds_them() {
 }
 
 #[test]
-fn rows_of_data_are_that_data_further_on() {
+fn leading_slices_share_the_buffer_at_an_offset() {
     let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0], [3, 2]).unwrap();
     let rows = x.narrow(0, 1, 2).unwrap();
     let (whole, part) = (x.value().unwrap(), rows.value().unwrap());
@@ -75,7 +75,7 @@ fn data_is_read_in_place_by_its_own_type_only() {
 }
 
 #[test]
-fn constants_tell_their_data_in_their_own_type() {
+fn constant_data_is_read_in_the_dtype_of_the_constant() {
     let two = Tensor::full(2.5, [3, 4], DType::F32).unwrap();
     assert_eq!(two.constant_data::<f32>().unwrap(), 2.5);
     let error = two.constant_data::<f64>().unwrap_err();

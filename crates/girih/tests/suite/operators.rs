@@ -66,7 +66,7 @@ fn tells(error: Error, line: u32) {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_an_error_of_the_next_call_that_can_tell() -> Result<()> {
+fn recording_errors_of_operators_are_raised_by_the_next_fallible_call() -> Result<()> {
     let (a, b) = (vector(&[1.0, 2.0]), vector(&[1.0, 2.0, 3.0]));
     let line = line!() + 1;
     let wrong = &a + &b;
@@ -158,7 +158,7 @@ fn every_operator_carries_errors_and_dtypes_matter_too() -> Result<()> {
 }
 
 #[test]
-fn errors_are_let_go_with_their_tensors_and_cross_threads() {
+fn operator_errors_are_freed_with_their_tensors_and_cross_threads() {
     let (a, b) = (vector(&[1.0, 2.0]), vector(&[1.0, 2.0, 3.0]));
     for _ in 0..1000 {
         let wrong = &a - &b;

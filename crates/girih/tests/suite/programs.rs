@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn parameters_are_held_and_differentiated_and_nothing_is_run() -> Result<()> {
+fn transforms_keep_and_differentiate_parameters_without_running() -> Result<()> {
     let w = vector(&[2.0, -1.0]);
     let x = vector(&[3.0, 5.0]);
     let y = x.mul(&w)?.square()?.sum(None, false)?;
@@ -306,7 +306,7 @@ fn a_linear_program_is_transposed_and_another_is_refused() -> Result<()> {
 }
 
 #[test]
-fn linear_programs_of_nothing_and_of_integers() -> Result<()> {
+fn linearize_handles_integers_and_programs_without_inputs() -> Result<()> {
     let (x, n) = (vector(&[1.0, 2.0]), Tensor::from_slice(&[1i64, 2], [2])?);
     let program = Program::capture(&[&n.mul(&n)?, &x, &vector(&[7.0])], &[&x, &n])?;
     let (values, map) = program.linearize(&[ids(&program)[0]])?;
@@ -367,7 +367,7 @@ proptest! {
 }
 
 #[test]
-fn jacobians_of_matrices_parameters_integers_and_nothing() -> Result<()> {
+fn jacobians_of_matrices_parameters_integers_and_empty_tensors() -> Result<()> {
     let w = Tensor::from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3])?;
     let x = vector(&[1.0, -1.0, 2.0]);
     let (y, n) = (w.matmul(&x)?, Tensor::from_slice(&[3i64], [1])?);

@@ -50,7 +50,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn random_graphs_give_what_the_reference_says_with_a_warm_cache(
+    fn random_graphs_agree_with_the_reference_with_a_warm_cache(
         steps in prop::collection::vec(any::<Step>(), 1..14),
         held in any::<u16>(),
         first in any::<usize>(),

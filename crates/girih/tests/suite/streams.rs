@@ -10,7 +10,7 @@ fn product(n: usize) -> Result<Tensor> {
 }
 
 #[test]
-fn a_scope_submits_to_its_stream_and_restores_the_one_before() -> Result<()> {
+fn a_stream_scope_restores_the_previous_stream() -> Result<()> {
     let (outer, inner) = (Stream::new(0)?, Stream::new(-1)?);
     assert_eq!(Stream::current()?, Stream::default_stream()?);
     {

@@ -55,7 +55,7 @@ fn threads_that_wait_and_threads_that_do_not_never_wait_for_each_other_in_a_circ
 }
 
 #[test]
-fn failures_of_one_thread_are_not_the_others() {
+fn failures_of_one_thread_do_not_reach_other_threads() {
     within_a_minute(|| {
         let x = Tensor::from_slice(&[1.0f32, 2.0], [2]).unwrap();
         let indices = Tensor::from_slice(&[5i64], [1]).unwrap();

@@ -75,7 +75,7 @@ fn an_output_that_does_not_depend_on_an_argument_has_zero_gradient() -> Result<(
 }
 
 #[test]
-fn an_argument_given_back_and_arguments_that_are_one_tensor_are_told_apart() -> Result<()> {
+fn a_returned_argument_and_repeated_arguments_have_separate_gradients() -> Result<()> {
     let (value, gradients) = value_and_grad(|x| Ok(x[0].clone()))(&[scalar(5.0)])?;
     close(&value, 5.0);
     close(&gradients[0], 1.0);
@@ -87,7 +87,7 @@ fn an_argument_given_back_and_arguments_that_are_one_tensor_are_told_apart() -> 
 }
 
 #[test]
-fn a_function_may_give_one_tensor_several_times_and_more_than_its_value() -> Result<()> {
+fn a_traced_function_may_return_repeated_and_auxiliary_outputs() -> Result<()> {
     let mut trace = Trace::new();
     let x = trace.placeholder(&scalar(0.0));
     let square = x.mul(&x)?;
@@ -106,7 +106,7 @@ fn a_function_may_give_one_tensor_several_times_and_more_than_its_value() -> Res
 }
 
 #[test]
-fn arguments_unlike_the_placeholders_are_errors() {
+fn arguments_that_differ_from_the_placeholders_are_errors() {
     let mut trace = Trace::new();
     let x = trace.placeholder(&scalar(0.0));
     let y = x.mul(&x).unwrap();

@@ -89,7 +89,7 @@ fn close(a: Complex64, b: Complex64, tolerance: f64) -> bool {
 }
 
 #[test]
-fn inverses_lead_back() {
+fn inverse_functions_invert_their_functions() {
     let pairs: [(Function, Function); 7] = [
         (asinh, sinh),
         (acosh, cosh),
@@ -117,7 +117,7 @@ fn inverses_lead_back() {
 }
 
 #[test]
-fn quotients_and_powers_stay_in_range() {
+fn quotients_powers_and_logarithms_do_not_overflow() {
     let huge = c(1e300, 1e300);
     assert_eq!(div(huge, huge), c(1.0, 0.0));
     assert_eq!(div(c(1.0, 0.0), c(0.0, 0.0)).re, INF);

@@ -16,7 +16,7 @@ fn guarded<T>(f: impl FnOnce() -> T) -> (T, Vec<String>) {
 }
 
 #[test]
-fn expressions_have_one_form() {
+fn expressions_have_a_canonical_form() {
     let (b, s) = (symbol("b", 2), symbol("s", 3));
     assert_eq!((b + 1usize) * s, s * b + s);
     assert_eq!((b * s * 4usize).floor_div(s * 2usize), b * 2usize);
@@ -31,7 +31,7 @@ fn expressions_have_one_form() {
 }
 
 #[test]
-fn what_ranges_decide_leaves_no_guard() {
+fn comparisons_decided_by_ranges_add_no_guard() {
     let (b, s) = (symbol("b", 2), symbol("s", 3));
     let (answers, guards) = guarded(|| {
         [
@@ -50,7 +50,7 @@ fn what_ranges_decide_leaves_no_guard() {
 }
 
 #[test]
-fn what_the_hint_decides_leaves_a_guard_that_tells_when_it_holds() {
+fn comparisons_decided_by_hints_add_a_guard() {
     let (b, s) = (symbol("b", 2), symbol("s", 3));
     let collected = Guards::new();
     let entered = collected.enter();
@@ -74,7 +74,7 @@ fn what_the_hint_decides_leaves_a_guard_that_tells_when_it_holds() {
 }
 
 #[test]
-fn values_follow_the_sizes() {
+fn expressions_are_evaluated_at_given_sizes() {
     let (b, s) = (symbol("b", 2), symbol("s", 3));
     let dim = (b * s + b).floor_div(2usize) + 1usize;
     assert_eq!(dim.hint(), 5);
@@ -90,7 +90,7 @@ fn values_follow_the_sizes() {
 }
 
 #[test]
-fn another_thread_notes_its_guards_with_whoever_collects() {
+fn guards_of_other_threads_reach_the_collector() {
     let b = symbol("elsewhere", 4);
     let ((), guards) = guarded(|| {
         std::thread::spawn(move || assert_eq!(b.get(), 4)).join().unwrap();
@@ -99,7 +99,7 @@ fn another_thread_notes_its_guards_with_whoever_collects() {
 }
 
 #[test]
-fn what_is_printed_is_read() {
+fn printed_dimensions_are_parsed_back() {
     let b = Dim::parse("batch").unwrap();
     assert_eq!(b, symbol("batch", 2));
     let s = symbol("s_1", 2);

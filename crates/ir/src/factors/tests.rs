@@ -139,7 +139,7 @@ fn bad_texts_say_what_was_expected() {
 }
 
 #[test]
-fn sizes_follow_from_shapes() {
+fn sizes_of_factors_follow_from_the_shapes() {
     let factors = Factors::parse("(i j) k -> i (j k)").unwrap();
     let [a, b] = [[6, 4], [2, 12]].map(Shape::from);
     assert_eq!(factors.sizes(&[&a], &b).unwrap(), [2, 3, 4].map(Dim::from));

@@ -46,7 +46,7 @@ mod tests {
     use crate::{DType, GraphBuilder, TensorSpec};
 
     #[test]
-    fn a_row_is_divided_into_blocks_if_the_target_cannot_cache_it() {
+    fn rows_beyond_the_cache_are_split_into_blocks() {
         let mut b = GraphBuilder::default();
         let x = b.input(TensorSpec::new([4, 100], DType::F32));
         let y = b.softmax(x, 1).unwrap();

@@ -44,7 +44,7 @@ fn file(graph: Graph) -> File {
 }
 
 #[test]
-fn the_checksum_is_zlibs() {
+fn the_checksum_is_the_crc32_of_zlib() {
     assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     assert_eq!(crc32(b""), 0);
 }
@@ -105,7 +105,7 @@ fn attributes_have_a_section_of_their_own_to_the_byte() {
 }
 
 #[test]
-fn codes_are_what_they_have_always_been() {
+fn op_codes_do_not_change() {
     let codes: Vec<String> =
         OPS.iter().enumerate().map(|(i, name)| format!("{i} {name}")).collect();
     let known = [
@@ -131,7 +131,7 @@ fn codes_are_what_they_have_always_been() {
 }
 
 #[test]
-fn every_op_is_read_back_also_by_its_name_alone() {
+fn every_op_is_read_back_by_code_and_by_name() {
     let mut rng = Rng(3);
     for &code in OpCode::ALL {
         for _ in 0..6 {
@@ -183,7 +183,7 @@ fn random_graphs_their_data_and_layouts_are_read_back() {
 }
 
 #[test]
-fn parameters_and_inputs_keep_data_results_of_ops_cannot_have_any() {
+fn only_parameters_and_inputs_hold_data() {
     let mut graph = Graph::new();
     let w = graph.leaf(OpCode::Parameter.into(), TensorSpec::new([2], DType::I16));
     let e = graph.leaf(OpCode::Input.into(), TensorSpec::new([0, 3], DType::F64));
@@ -350,7 +350,7 @@ fn symbolic_sizes_guards_and_names_of_outputs_are_read_back() {
 }
 
 #[test]
-fn interfaces_that_lie_are_refused() {
+fn inconsistent_interfaces_are_refused() {
     let texts = |list: &[&str]| -> String {
         let texts = list
             .iter()
@@ -402,7 +402,7 @@ fn refused(text: &str, part: &str) {
 }
 
 #[test]
-fn files_that_lie_are_refused() {
+fn inconsistent_files_are_refused() {
     let node = "0000000000000000 02 0000 01 0200000000000000 00 00 0000";
     let head = |flags: u32, nodes: u32| {
         format!("50464742 01000000 {} {}", hex(&flags.to_le_bytes()), hex(&nodes.to_le_bytes()))
@@ -451,7 +451,7 @@ fn files_that_lie_are_refused() {
 }
 
 #[test]
-fn regions_are_files_inside_of_files_and_nest_only_so_deep() {
+fn regions_are_nested_files_of_bounded_depth() {
     let file = |depth: usize| {
         let mut graph = Graph::new();
         let x = graph.leaf(OpCode::Input.into(), TensorSpec::new([2], DType::F32));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn slopes_are_those_of_differences() {
+    fn derivatives_agree_with_finite_differences() {
         for x in [0.02, 0.3, 0.9, 1.2, 3.0, 12.0, 60.0] {
             for a in [0.05, 0.4, 1.0, 2.5, 9.0, 40.0] {
                 let h = 1e-4 * a;

@@ -86,7 +86,7 @@ fn constants_keep_their_values_to_the_bit() {
 }
 
 #[test]
-fn names_and_hints_survive_and_count_for_nothing() {
+fn names_and_hints_round_trip_and_are_not_part_of_the_key() {
     let mut graph = Graph::parse(SEED).unwrap();
     let plain = graph.clone();
     let ids: Vec<_> = graph.ids().collect();
@@ -110,7 +110,7 @@ fn names_and_hints_survive_and_count_for_nothing() {
 }
 
 #[test]
-fn the_writer_may_number_order_and_space_as_it_likes() {
+fn node_numbers_attribute_order_and_spaces_are_free() {
     let text = "Graph: # a program\n%7=input( [2,3] ,float32){}\n\n  %2 = \
                 reduce_sum(%7, keepdim = true, dim=[1])->[2,1] outputs:[%2,%7]\n # the end";
     let graph = Graph::parse(text).unwrap();
@@ -138,7 +138,7 @@ fn refused(body: &str, line: usize, column: usize, part: &str) {
 }
 
 #[test]
-fn what_is_no_graph_is_refused_with_its_place() {
+fn malformed_text_is_refused_with_its_position() {
     refused("", 1, 1, "expected 'Graph:'");
     refused("Graph:\n", 2, 1, "expected a node");
     refused("Graph:\n  outputs: [%0]", 2, 13, "%0 is not defined above");
@@ -264,7 +264,7 @@ fn mutated_text_never_panics() {
 }
 
 #[test]
-fn reductions_over_all_axes_of_a_scalar_and_of_none_differ_where_ranks_do() {
+fn reductions_over_no_axes_round_trip_for_any_rank() {
     let mut b = GraphBuilder::default();
     let (x, s) =
         (b.input(TensorSpec::new([2], DType::F32)), b.input(TensorSpec::scalar(DType::F32)));

@@ -1,4 +1,4 @@
-//! The C of small programs, literally. Tests of `girih-exec` compile and run the C of many.
+//! The exact C text of small programs. `girih-exec` tests that the C of many programs runs.
 
 use super::*;
 
@@ -101,7 +101,7 @@ void program(const int8_t *restrict b0, const uint8_t *restrict b1, int32_t *res
 }
 
 #[test]
-fn parts_over_rows_are_in_one_loop() {
+fn parts_of_a_row_kernel_share_one_loop() {
     check(
         "b0 = argument 0: bf16[12]
          b1 = bf16[2]

@@ -104,7 +104,7 @@ fn refused(error: Error, expected: &str) {
 }
 
 #[test]
-fn what_is_no_op_is_refused_when_it_is_made() {
+fn invalid_kernel_templates_are_refused_when_created() {
     let new = |signature: &str, text: &str| {
         KernelTemplate::new("k", signature, dtypes(&[DType::F32]), text).unwrap_err()
     };
@@ -167,7 +167,7 @@ fn operands_that_do_not_fit_are_refused_with_what_was_expected() {
 }
 
 #[test]
-fn nothing_is_computed_that_nobody_reads() {
+fn unused_results_are_not_computed() {
     let text = "b0 = argument 0: f64[3]\nb1 = argument 1: f64[3]\nb2 = f64[3]\nb3 = f64[3]\nb4 = f64[3]\n\
                 both over [3]\n  v0 = load b0[i0]\n  v1 = neg(v0): f64\n  b2[i0] = v1\n  b4[i0] = v0\n\
                 second over [3]\n  v0 = load b1[i0]\n  b3[i0] = v0\noutputs: [b2, b3]";

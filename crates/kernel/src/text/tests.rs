@@ -194,7 +194,7 @@ fn text_that_is_no_program_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_the_verifier_cannot_prove_is_refused_at_its_kernel() {
+fn verifier_errors_are_reported_at_the_kernel() {
     let refused = |text: &str, from: &str, to: &str, rule: &str| {
         let line =
             1 + text.lines().position(|l| l.contains(" over [") && !l.starts_with(' ')).unwrap();
@@ -235,7 +235,7 @@ fn what_the_verifier_cannot_prove_is_refused_at_its_kernel() {
 }
 
 #[test]
-fn elements_that_nobody_writes_are_not_read() {
+fn outputs_with_unwritten_elements_are_refused() {
     let halves = |second: &str| {
         format!(
             "b0 = argument 0: f32[2]\nb1 = f32[4]\nfirst over [2]\n  v0 = load b0[i0]\n  \

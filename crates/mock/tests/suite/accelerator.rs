@@ -203,7 +203,7 @@ fn programs_of_other_back_ends_are_refused() {
 }
 
 #[test]
-fn configurations_that_say_nothing_usable_are_refused() {
+fn invalid_configurations_are_refused() {
     for bandwidth in [0.0, -1.0, f64::NAN] {
         let made = MockAccelerator::new(host(), MockConfig { bandwidth, ..config() });
         assert!(matches!(made.err(), Some(Error::Configuration { .. })), "{bandwidth}");

@@ -1,4 +1,4 @@
-//! Tests of loops that the host runs, beside loops that the device runs.
+//! Tests of loops that the host runs, and of loops that the device runs.
 
 use girih_conformance::{Random, Rig, Subject, random_program};
 use girih_cpu::{HostBackend, HostDevice};
@@ -31,7 +31,7 @@ fn region(f: impl FnOnce(&mut GraphBuilder, NodeId) -> NodeId) -> Graph {
     b.finish([y])
 }
 
-/// `x = tanh(x)` without an end.
+/// `x = tanh(x)` in an endless loop.
 fn endless() -> Graph {
     let forever = region(|b, _| b.constant(Literal::from_f64(DType::Bool, 1.0), []));
     let body = region(|b, x| b.tanh(x).expect("a float"));

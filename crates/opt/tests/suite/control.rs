@@ -31,7 +31,7 @@ fn negated_or_doubled() -> Vec<Graph> {
 }
 
 #[test]
-fn a_branch_on_a_literal_is_the_one_it_takes() {
+fn a_conditional_with_a_literal_predicate_is_replaced_by_its_branch() {
     let on = |index: Literal, expected: &str| {
         check(Branch, expected, |b| {
             let (x, p) = (f32s(b, &[2]), b.constant(index, []));
@@ -53,7 +53,7 @@ fn a_branch_on_a_literal_is_the_one_it_takes() {
 }
 
 #[test]
-fn loops_that_do_not_begin_give_what_they_start_from() {
+fn loops_of_zero_iterations_return_their_initial_carries() {
     let body = || region(2, |b, x| Ok(vec![b.add(x[0], x[1])?, b.neg(x[0])?]));
     let scan = |result| {
         let none = Control { carries: 1, length: 0.into(), ..Control::default() };
@@ -77,7 +77,7 @@ fn loops_that_do_not_begin_give_what_they_start_from() {
 }
 
 #[test]
-fn loops_lose_what_nothing_needs() {
+fn unused_carries_and_results_of_loops_are_removed() {
     // The carries are a (used), b (only its own update reads it) and k (never changes); the last
     // operand is a captured literal.
     let body = || {
@@ -118,7 +118,7 @@ fn loops_lose_what_nothing_needs() {
 }
 
 #[test]
-fn what_a_condition_reads_is_needed() {
+fn carries_read_by_a_condition_are_kept() {
     let condition = region(2, |b, x| {
         let sum = b.sum(x[1], AxisSet::all(1), false)?;
         let limit = b.scalar(DType::F32, 9.0);

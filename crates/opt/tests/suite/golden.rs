@@ -90,7 +90,7 @@ fn equal_subexpressions_merge_also_commuted() {
 }
 
 #[test]
-fn what_differs_in_attributes_or_comes_from_outside_never_merges() {
+fn leaves_and_ops_with_different_attributes_never_merge() {
     check(Cse, "unchanged", |b| {
         let x = f32s(b, &[2, 2]);
         let (s, t) = (b.softmax(x, 0)?, b.softmax(x, 1)?);
@@ -128,7 +128,7 @@ fn splats_fold_to_splats_whatever_their_shape() {
 }
 
 #[test]
-fn what_ieee_leaves_open_and_what_varies_does_not_fold() {
+fn results_that_ieee_leaves_open_and_runtime_constants_do_not_fold() {
     check(Fold, "unchanged", |b| {
         let x = splat(b, &[], DType::F32, 1.0);
         b.exp(x)
@@ -203,7 +203,7 @@ fn negations_cancel() {
 }
 
 #[test]
-fn known_choices_are_made() {
+fn selects_with_a_known_result_are_simplified() {
     check(Simplify, "outputs: [%0]", |b| {
         let (x, y) = (f32s(b, &[2]), f32s(b, &[]));
         let c = splat(b, &[], DType::Bool, 1.0);
@@ -277,7 +277,7 @@ fn chains_of_views_shorten() {
 }
 
 #[test]
-fn broadcasts_go_where_the_op_does_them_and_stay_where_they_give_the_shape() {
+fn broadcasts_are_removed_unless_they_determine_the_shape() {
     check(Simplify, "%2 = mul(%0, %1) -> [2, 3]\noutputs: [%2]", |b| {
         let (x, y) = (f32s(b, &[2, 3]), f32s(b, &[3]));
         let y = b.broadcast_to(y, [2, 3])?;

@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn each_pass_keeps_every_bit_and_finds_nothing_in_its_own_result(
+    fn each_pass_keeps_every_bit_and_is_idempotent(
         choices in vec(any::<Choice>(), 1..40),
         seed in 0..10_000usize,
     ) {

@@ -1,9 +1,9 @@
-//! Every op has a meaning on its samples.
+//! Every op evaluates on its samples.
 
 use super::*;
 
 #[test]
-fn every_op_means_something_on_its_samples() {
+fn every_op_evaluates_on_its_samples() {
     for sample in OpCode::ALL.iter().flat_map(|code| code.samples()) {
         let spec = sample.infer().expect("the op takes its sample");
         let mut b = GraphBuilder::default();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn no_block_is_two_threads_and_none_is_lost_in_every_interleaving() {
+    fn no_block_is_shared_or_lost_in_every_interleaving() {
         model(|| {
             let shared = Shared::new(2);
             let work = |shared: Arc<Shared>, stripe| {
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_holds_from_when_it_is_set_in_every_interleaving() {
+    fn a_limit_holds_once_set_in_every_interleaving() {
         model(|| {
             let shared = Shared::new(2);
             let kept = [shared.allocate(0), shared.allocate(1)].map(Option::unwrap);

@@ -218,7 +218,7 @@ fn in_physical_mode_each_block_is_mapped_and_unmapped() {
 }
 
 #[test]
-fn the_default_regions_and_what_stands_in_for_them() {
+fn smaller_regions_are_reserved_if_the_default_fails() {
     assert_eq!(DEFAULT_REGIONS.iter().sum::<usize>(), 103_079_215_104);
     let sizes = |limit: fn(usize) -> Option<()>| -> Vec<usize> {
         reserve_regions(limit).into_iter().map(|(_, size)| size >> 30).collect()
@@ -286,7 +286,7 @@ fn statistics_are_exact() {
 }
 
 #[test]
-fn places_in_a_block_are_checked() {
+fn offsets_into_a_block_are_checked() {
     let device = crate::testing::MockDevice::new(std::time::Duration::ZERO);
     let block = device.allocator().allocate(100).unwrap();
     assert_eq!(block.at(96, 4, &*device).unwrap(), block.handle().offset(96));

@@ -72,7 +72,7 @@ fn double() -> Graph {
 }
 
 #[test]
-fn a_choice_is_a_branch_of_calls() {
+fn a_conditional_compiles_to_a_branch_of_calls() {
     let regions = Regions::new(vec![double(), graph(&[numbers()], |_, x| vec![x[0]])]);
     let control = Arc::new(Control { regions, ..Control::default() });
     let index = TensorSpec::scalar(DType::I32);
@@ -147,7 +147,7 @@ fn parameters_are_tensors_of_the_caller() {
 }
 
 #[test]
-fn a_scan_takes_and_leaves_parts_from_the_last_to_the_first() {
+fn a_reverse_scan_reads_and_writes_slices_from_the_last_to_the_first() {
     let part = TensorSpec::new([2], DType::F32);
     let body = graph(&[part.clone(), part.clone()], |b, x| {
         let sum = b.add(x[0], x[1]).unwrap();

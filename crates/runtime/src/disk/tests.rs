@@ -36,7 +36,7 @@ fn store(cache: &DiskCache, key: &[u8], bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_stored_comes_back_and_other_keys_do_not() {
+fn stored_programs_are_loaded_by_their_key_only() {
     let directory = Temporary::new("roundtrip");
     let cache = directory.open("v1");
     store(&cache, b"key", b"artefact");
@@ -201,7 +201,7 @@ fn a_directory_others_may_write_to_is_refused() {
 }
 
 #[test]
-fn nothing_is_left_of_a_process_that_died_writing() {
+fn stale_temporary_files_are_removed() {
     let directory = Temporary::new("stale");
     let cache = directory.open("v1");
     let left = directory.0.join("1-0-0.tmp");

@@ -43,7 +43,7 @@ fn a_scheduler_that_is_gone_is_not_asked_for_memory() {
 }
 
 #[test]
-fn a_failure_surfaces_at_its_own_queues_next_synchronise_only() {
+fn a_failure_is_reported_by_the_next_synchronise_of_its_queue_only() {
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::new(device);
     let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
@@ -106,7 +106,7 @@ fn a_device_that_panics_fails_the_launch_and_leaves_the_queue_usable() {
 }
 
 #[test]
-fn what_follows_a_completion_is_called_once_before_or_after_the_fact() {
+fn callbacks_of_a_completion_are_called_once() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let completion = Completion::pending();
     let (early, late) = (sender.clone(), sender);
@@ -314,7 +314,7 @@ fn callers_that_wait_share_serial_hardware_with_the_worker() {
 }
 
 #[test]
-fn nothing_enqueued_behind_a_failure_runs_until_it_is_told() {
+fn work_behind_a_failure_is_skipped_until_the_failure_is_reported() {
     let device = MockDevice::new(Duration::ZERO);
     let scheduler = Scheduler::new(device.clone());
     let (bad, good) = (DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler));
@@ -400,7 +400,7 @@ fn an_allocation_waits_for_memory_that_queued_work_holds() {
 }
 
 #[test]
-fn who_enqueues_faster_than_the_device_works_waits_for_room() {
+fn a_fast_producer_waits_for_room_in_the_queue() {
     let device = MockDevice::new(Duration::from_millis(1));
     let scheduler = Scheduler::new(device.clone());
     let queue = DeviceQueue::new(&scheduler);
@@ -512,7 +512,7 @@ fn callers_of_a_device_that_counts_its_work_are_counted() {
 }
 
 #[test]
-fn failures_of_a_queue_that_is_gone_are_told_by_all() {
+fn failures_of_a_dropped_queue_are_reported_by_synchronize_all() {
     let scheduler = Scheduler::new(MockDevice::new(Duration::from_millis(2)));
     let queue = DeviceQueue::new(&scheduler);
     queue.launch(Arc::new(MockDevice::FAILS), Arc::default());

@@ -69,7 +69,7 @@ impl Run {
 }
 
 #[test]
-fn the_three_kinds_of_operation_and_the_empty_one() {
+fn operations_of_every_kind_run_in_order() {
     let copy = || Step::CopyToDevice { source: [7; 4].into(), buffer: 0 };
     let operations = vec![
         Operation::compute("one", 1),
@@ -91,7 +91,7 @@ fn the_three_kinds_of_operation_and_the_empty_one() {
 }
 
 #[test]
-fn results_are_read_within_an_operation_and_worked_on_by_the_host() {
+fn an_operation_may_read_results_and_process_them_on_the_host() {
     let double = HostStep::new("double", |slots| {
         slots[0].lock().unwrap().iter_mut().for_each(|byte| *byte *= 2);
         Ok(())
@@ -131,7 +131,7 @@ fn strided_copies_within_the_device() {
 }
 
 #[test]
-fn loops_and_branches_follow_what_is_in_memory() {
+fn loops_and_branches_depend_on_values_in_memory() {
     // Decrements the slot's first byte to 0 and launches the branch with that index.
     let count_down = HostStep::new("count down", |slots| {
         slots[0].lock().unwrap()[0] -= 1;

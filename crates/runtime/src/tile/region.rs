@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_parts_are_dense_and_others_are_not() {
+    fn regions_of_contiguous_elements_are_dense() {
         let dense =
             |start: [usize; 3], extents: [usize; 3]| Region::new(&spec(), &start, &extents).dense;
         assert!(dense([2, 0, 0], [2, 6, 10]) && dense([3, 1, 0], [1, 2, 10]));

@@ -120,7 +120,7 @@ fn is_varied(sample: &Sample) -> bool {
 }
 
 #[test]
-fn every_op_on_a_batch_of_every_operand_is_the_op_on_each() {
+fn every_batched_op_is_the_op_on_each_member() {
     for sample in samples().filter(is_varied) {
         let graph = graph_of(&sample);
         for marks in ways(sample.inputs.len()) {
@@ -130,7 +130,7 @@ fn every_op_on_a_batch_of_every_operand_is_the_op_on_each() {
 }
 
 #[test]
-fn derivatives_on_a_batch_are_the_derivatives_of_each() {
+fn batched_derivatives_are_the_derivatives_of_each_member() {
     for sample in support::samples().filter(is_varied).filter(has_forward) {
         let (graph, wrt) = program(&sample);
         let reverse = gradients(&graph, graph.outputs()[0], &wrt, None).unwrap();
@@ -152,7 +152,7 @@ fn derivatives_on_a_batch_are_the_derivatives_of_each() {
 }
 
 #[test]
-fn a_batch_of_batches_is_each_member_of_both() {
+fn nested_batches_apply_the_op_to_each_member() {
     for sample in samples().filter(is_varied) {
         let graph = graph_of(&sample);
         let all = vec![true; sample.inputs.len()];
@@ -262,7 +262,7 @@ fn an_op_with_a_rule_is_batched_by_its_graph() {
 }
 
 #[test]
-fn a_rule_that_gives_another_spec_than_it_says_is_refused() {
+fn a_batching_rule_with_a_wrong_result_spec_is_refused() {
     let error = batch_of(Arc::new(Double::<true>)).unwrap_err().to_string();
     assert!(error.contains("double") && error.contains("without the batch"), "{error}");
 }

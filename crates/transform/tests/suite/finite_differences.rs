@@ -79,7 +79,7 @@ fn f64s(values: &[f64]) -> Array {
 }
 
 #[test]
-fn gradients_have_the_dtype_of_what_they_are_of() {
+fn gradients_have_the_dtype_of_their_variable() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         for mut sample in samples() {
             for x in sample.inputs.iter_mut().filter(|x| x.spec().dtype.is_float()) {

@@ -157,7 +157,7 @@ impl CustomOp for Counted {
 }
 
 #[test]
-fn rules_are_asked_where_an_operand_has_a_tangent_and_nowhere_else() {
+fn forward_rules_are_called_only_for_operands_with_a_tangent() {
     let op = Arc::new(Counted::default());
     let mut b = GraphBuilder::default();
     let spec = TensorSpec::new([3], DType::F64);

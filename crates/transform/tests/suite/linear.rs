@@ -44,7 +44,7 @@ fn adds_up(f: impl Fn(&[Array]) -> Vec<f64>, arguments: &[Array], marked: &[bool
 }
 
 #[test]
-fn each_op_is_linear_in_what_its_definition_says_and_in_nothing_else() {
+fn each_op_is_linear_exactly_in_its_declared_operands() {
     let (mut linear, mut unsaid) = (0, BTreeMap::new());
     for sample in samples() {
         let (graph, _) = program(&sample);

@@ -85,7 +85,7 @@ fn an_optimised_training_step_has_the_same_bits() {
 }
 
 #[test]
-fn the_general_rule_of_a_power_is_optimised_to_the_one_of_a_square() {
+fn the_gradient_of_a_power_of_two_is_optimised_to_a_product() {
     let mut b = GraphBuilder::default();
     let x = b.input(TensorSpec::scalar(DType::F32));
     let two = b.scalar(DType::F32, 2.0);

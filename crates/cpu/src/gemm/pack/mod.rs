@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_any_strides_are_packed_in_order_with_zeros_to_the_width() {
+    fn panels_of_any_strides_are_packed_in_order_and_zero_padded() {
         if !crate::gemm::microkernels::generates() {
             return;
         }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_of_any_strides_are_packed_in_order_with_zeros_to_the_width() {
+    fn pairs_of_any_strides_are_packed_in_order_and_zero_padded() {
         if !crate::gemm::microkernels::generates() {
             return;
         }

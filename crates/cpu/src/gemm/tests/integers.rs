@@ -31,7 +31,7 @@ fn draw(dtype: DType, n: usize, seed: usize) -> Vec<u64> {
 #[derive(Clone, Copy, Debug)]
 enum Implementation {
     Portable,
-    /// The best one on this machine, on so many threads.
+    /// The fastest implementation on this machine, on this number of threads.
     Threads(usize),
     /// AVX-512 VNNI, even if the machine has AMX.
     Vnni(usize),

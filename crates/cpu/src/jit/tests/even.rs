@@ -91,7 +91,7 @@ fn nothing_is_read_beyond_the_last_element() {
 }
 
 #[test]
-fn two_vectors_become_one_in_two_instructions_or_three() {
+fn even_elements_are_gathered_by_one_permutation() {
     at_each_level(|| {
         let maker = |dtype| {
             let mut maker = Maker::new(2, 100);

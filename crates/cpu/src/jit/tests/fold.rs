@@ -71,7 +71,7 @@ fn reductions_along_rows_have_the_bits_of_the_executor() {
 }
 
 #[test]
-fn a_fold_is_part_of_the_loop() {
+fn accumulators_of_a_fold_stay_in_registers() {
     at_each_level(|| {
         let bytes = if LEVEL.get() == Some(Isa::Avx512) { 64 } else { 32 };
         for dtype in [DType::F32, DType::F64] {
@@ -87,9 +87,9 @@ fn a_fold_is_part_of_the_loop() {
 }
 
 #[test]
-fn long_rows_are_a_tree_of_blocks() {
+fn long_rows_are_reduced_by_a_tree_of_blocks() {
     at_each_level(|| {
-        // Split into parts, and whole rows of more blocks than are reduced at once.
+        // Few rows, which are split into parts, and more rows of many blocks each.
         for (rows, blocks) in [(2, 3), (1, 512), (2, 513), (16, 600)] {
             let maker = reduction(DType::F32, ReduceOp::Sum, Folded::Thirds, rows, blocks * 512);
             assert!(check_bits(&maker, blocks as u64) > 0);

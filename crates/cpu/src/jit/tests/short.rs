@@ -82,7 +82,7 @@ fn a_short_row_is_read_from_one_address() {
     at_each_level(|| {
         let maker = reduction(DType::F32, ReduceOp::Sum, Layout::RowMajor, 64, 9);
         let text = form::iteration(&code_of(&maker.kernel));
-        // Nine elements, the first with 0, and the operand.
+        // One addition for each of nine elements (the first is added to 0) and for the operand.
         assert_eq!(text.matches("vaddps").count(), 10, "{text}");
         assert_eq!(text.matches("add r").count(), 2, "{text}");
     });
@@ -135,7 +135,7 @@ fn no_step_reads_beyond_the_last_element() {
 }
 
 #[test]
-fn steps_on_avx512_are_permutations_and_of_the_rest_broadcasts() {
+fn short_rows_on_avx512_use_permutations_and_broadcasts() {
     if !super::super::function::enabled() {
         return;
     }
@@ -144,7 +144,7 @@ fn steps_on_avx512_are_permutations_and_of_the_rest_broadcasts() {
     let function = crate::jit::compile(&doubled(DType::F32, 3), "doubled").unwrap();
     let text = form::disassembly(function.code());
     LEVEL.set(None);
-    // Three vectors for each of two inputs: no more than elements between the lanes.
+    // Three vectors for each of two inputs: at most one vector per element of the stride.
     assert_eq!(text.matches("vpermt2ps").count(), 6, "{text}");
     assert_eq!(text.matches("kshiftlw k4,").count(), 30, "{text}");
     assert_eq!(text.matches("vbroadcastss").count(), 32, "{text}");

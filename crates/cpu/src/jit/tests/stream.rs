@@ -16,7 +16,7 @@ fn sums(dtype: DType, streamed: bool) -> Chain {
 }
 
 #[test]
-fn stores_past_the_caches_store_the_same_wherever_the_results_lie() {
+fn streaming_stores_give_the_same_results_at_any_alignment() {
     if !super::super::function::enabled() {
         return;
     }
@@ -52,7 +52,7 @@ fn stores_past_the_caches_store_the_same_wherever_the_results_lie() {
 }
 
 #[test]
-fn whole_vectors_are_stored_past_the_caches_and_a_fence_ends_the_function() {
+fn streaming_functions_use_nontemporal_stores_and_a_fence() {
     if Isa::best() < Isa::Avx512 || !super::super::function::enabled() {
         return;
     }

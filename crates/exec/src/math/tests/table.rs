@@ -99,7 +99,7 @@ fn functions_of_f64_are_close_to_the_platforms_everywhere() {
 }
 
 #[test]
-fn what_std_has_no_good_form_of_is_right_at_special_values() {
+fn functions_missing_from_std_handle_special_values() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     let cases: [(One, f64, f64); 20] = [
         (wide::asinh, 0.0, 0.0),

@@ -22,7 +22,7 @@ fn control_of(program: &Program) -> &Control {
 }
 
 #[test]
-fn constants_are_no_operands_and_a_carry_starts_from_one() {
+fn constants_are_no_operands_of_a_loop_and_may_initialise_a_carry() {
     let g = graph(|b| {
         let start = b.leaf(OpCode::Constant.into(), spec());
         let k = b.leaf(OpCode::Constant.into(), spec());
@@ -62,23 +62,23 @@ fn setting(keep: bool) -> Graph {
 }
 
 #[test]
-fn a_carry_of_which_parts_are_replaced_stays_in_one_place() {
+fn a_partially_updated_carry_is_updated_in_place() {
     let x: Data = (0..40).map(f64::from).collect();
     for keep in [false, true] {
         let program = lowered(&setting(keep), FusionOptions::ALL);
         let control = control_of(&program);
         assert_eq!(control.is_updated(0), !keep, "{program}");
-        assert_eq!(control.workspace.is_some(), keep, "the result's place is the only one");
+        assert_eq!(control.workspace.is_some(), keep, "a stored history needs a workspace");
         let found = run_to_f64(&program, &[x.clone(), vec![5.0, -1.0, 7.0], vec![0.5]]);
         let mut want = x.clone();
         [5, 39, 7].into_iter().for_each(|i| want[i] = 0.5);
         assert_eq!(found[0], want);
-        assert_eq!(found[1], x.iter().map(|v| -v).collect::<Data>(), "what it began as is there");
+        assert_eq!(found[1], x.iter().map(|v| -v).collect::<Data>(), "the initial value stays");
     }
 }
 
 #[test]
-fn iterations_copy_nothing_of_a_carry_that_stays_in_its_place() {
+fn a_carry_updated_in_place_is_not_copied_by_iterations() {
     let program = lowered(&setting(false), FusionOptions::ALL);
     let control = control_of(&program);
     let prepared: Vec<Prepared> = control.body().kernels.iter().map(Prepared::new).collect();
@@ -126,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn loops_compute_what_the_reference_says(
+    fn loops_agree_with_the_reference(
         choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..6),
         outputs in prop::collection::vec(any::<u8>(), 5),
         length in 0usize..9,
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn conditional_loops_compute_what_the_reference_says(
+    fn conditional_loops_agree_with_the_reference(
         choices in prop::collection::vec(any::<(u8, u8, u8)>(), 0..6),
         outputs in prop::collection::vec(any::<u8>(), 5),
         limit in 0i64..5,

@@ -33,7 +33,7 @@ fn check(op: &Op, data: Array, n: usize, epsilon: f64) {
 }
 
 #[test]
-fn transforms_of_any_length_are_the_sums_that_define_them() {
+fn transforms_of_any_length_agree_with_the_dft_sum() {
     for n in (1..30).chain([31, 64, 97, 100, 128]) {
         // Enough rows for several chunks, the last one shorter.
         let rows = if n == 5 { 2003 } else { 3 };
@@ -52,7 +52,7 @@ fn transforms_of_any_length_are_the_sums_that_define_them() {
 }
 
 #[test]
-fn rows_that_no_transform_is_of_are_refused() {
+fn transforms_of_unsupported_lengths_and_dtypes_are_refused() {
     let refused = |code, size, len, dtype| {
         let spec = TensorSpec::new([2, len], dtype);
         let op = Op::new(code, Attrs::Library { result: 0, flag: false, size });

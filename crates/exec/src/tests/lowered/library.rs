@@ -18,7 +18,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn rows_come_out_as_the_reference_says(
+    fn library_routines_agree_with_the_reference(
         data in prop::collection::vec(element(), 0..40),
         len in 1usize..9,
         flag: bool,

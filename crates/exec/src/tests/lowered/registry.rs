@@ -39,7 +39,7 @@ fn check(sample: &Sample) {
 }
 
 #[test]
-fn every_op_lowers_and_computes_what_the_reference_says_in_every_dtype() {
+fn every_op_lowers_and_agrees_with_the_reference_in_every_dtype() {
     for &code in OpCode::ALL {
         let mut taken = 0;
         for sample in code.samples() {

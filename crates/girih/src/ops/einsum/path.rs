@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_contracted_from_its_thin_end() {
+    fn a_chain_is_contracted_from_its_smallest_dimension() {
         let shapes: &[&[usize]] = &[&[50, 60], &[60, 70], &[70, 1]];
         for strategy in [Strategy::Exact, Strategy::Greedy] {
             let found = path("ab,bc,cd->ad", shapes, strategy);

@@ -55,7 +55,7 @@ fn factors_of_ops_are_joined() {
 }
 
 #[test]
-fn programs_that_no_part_is_enough_for_say_why() {
+fn axes_that_cannot_be_split_give_a_reason() {
     let square = graph(&[&[6, 4]], |b, x| {
         let t = b.transpose(x[0])?;
         Ok(vec![b.matmul(x[0], t)?])
@@ -100,7 +100,7 @@ fn merged_axes_keep_their_factors() {
 }
 
 #[test]
-fn programs_are_made_for_other_sizes() {
+fn programs_are_resized() {
     let layer = graph(&[&[2, 3], &[3, 4]], |b, x| {
         let y = b.matmul(x[0], x[1])?;
         let row = b.sum(x[1], AxisSet::one(0), true)?;

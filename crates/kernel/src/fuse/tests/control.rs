@@ -51,7 +51,7 @@ fn a_loop_is_one_kernel_with_the_results_that_are_asked_for() {
 }
 
 #[test]
-fn what_a_loop_reads_and_gives_is_in_memory() {
+fn operands_and_results_of_a_loop_are_stored_in_memory() {
     let g = graph(|b| {
         let x = b.input(TensorSpec::new([2, 3], DType::F64));
         let (c, k) = (b.input(spec()), b.input(spec()));

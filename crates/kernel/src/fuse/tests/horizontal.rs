@@ -65,7 +65,7 @@ fn an_operand_of_two_updates_is_not_overwritten() {
 }
 
 #[test]
-fn what_reads_a_result_runs_after_it() {
+fn a_small_kernel_that_reads_a_result_runs_after_its_producer() {
     let g = graph(|b| {
         let x = input(b, [100, 100]);
         let y = b.exp(x)?;
@@ -87,7 +87,7 @@ fn what_reads_a_result_runs_after_it() {
 }
 
 #[test]
-fn small_kernels_are_one_and_large_ones_are_not() {
+fn small_kernels_are_grouped_and_large_kernels_are_not() {
     let sums = |rows: usize| {
         let mut b = GraphBuilder::default();
         let outputs: Vec<NodeId> = (0..3)

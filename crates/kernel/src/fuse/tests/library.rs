@@ -7,7 +7,7 @@ fn routine(b: &mut GraphBuilder, code: OpCode, result: u8, x: NodeId) -> Result<
 }
 
 #[test]
-fn one_kernel_computes_the_results_that_are_needed() {
+fn one_library_call_computes_all_needed_results() {
     let both = graph(|b| {
         let x = input(b, [2, 4]);
         let indices = routine(b, OpCode::Sort, 1, x)?;
@@ -38,7 +38,7 @@ fn one_kernel_computes_the_results_that_are_needed() {
 }
 
 #[test]
-fn other_settings_or_operands_are_other_calls() {
+fn library_calls_with_other_settings_or_operands_are_separate() {
     let g = graph(|b| {
         let x = input(b, [4]);
         let down = b.emit(Op::new(OpCode::Sort, Attrs::routine(true)), &[x])?;
@@ -49,7 +49,7 @@ fn other_settings_or_operands_are_other_calls() {
 }
 
 #[test]
-fn routines_take_and_give_dense_memory() {
+fn library_routines_read_and_write_dense_memory() {
     let g = graph(|b| {
         let x = input(b, [4, 4]);
         let (t, e) = (b.transpose(x)?, b.exp(x)?);

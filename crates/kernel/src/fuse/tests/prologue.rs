@@ -36,22 +36,22 @@ fn casts_scales_and_activations_of_operands_are_prologues_of_the_gemm() {
 }
 
 #[test]
-fn an_operand_that_others_need_or_that_is_no_map_is_in_memory() {
-    // It is a result.
+fn shared_operands_and_operands_that_are_no_maps_are_stored() {
+    // The operand is also a result.
     let g = graph(|b| {
         let (x, w) = (input(b, [8, 4]), input(b, [4, 6]));
         let x = relu(b, x)?;
         Ok([b.matmul(x, w)?, x])
     });
     assert_eq!(names(&g), ["relu", "matmul"]);
-    // Two GEMMs read it, or one reads it twice.
+    // Two GEMMs read the operand, one of them twice.
     let g = graph(|b| {
         let (x, w) = (input(b, [4, 4]), input(b, [4, 6]));
         let x = relu(b, x)?;
         Ok([b.matmul(x, w)?, b.matmul(x, x)?])
     });
     assert_eq!(names(&g), ["relu", "matmul", "matmul"]);
-    // The index may be out of range; and the rows of a column-major A are computed in runs as short
+    // A gather may find an index out of range. A column-major A would be computed in runs as short
     // as a tile.
     let g = graph(|b| {
         let (table, w) = (input(b, [9, 4]), input(b, [4, 6]));

@@ -45,7 +45,7 @@ fn a_softmax_a_norm_and_a_loss_are_one_kernel_each() {
 }
 
 #[test]
-fn what_others_need_has_memory() {
+fn intermediate_results_with_other_users_are_stored() {
     let g = graph(|b| {
         let x = input(b, [32, 40]);
         let max = b.max(x, AxisSet::one(1), true)?;
@@ -56,7 +56,7 @@ fn what_others_need_has_memory() {
 }
 
 #[test]
-fn few_long_rows_and_other_rows_are_not_fused() {
+fn kernels_over_few_long_or_different_rows_are_not_fused() {
     let count = |shape: [usize; 2], axis: u8| {
         let g = graph(|b| {
             let x = input(b, shape);
@@ -88,7 +88,7 @@ fn padding_is_filled_row_by_row_unless_rows_are_few_and_large() {
 }
 
 #[test]
-fn a_copy_of_which_parts_are_replaced_may_turn_out_to_be_none() {
+fn the_copy_of_a_partial_update_is_a_separate_kernel() {
     let g = graph(|b| {
         let (x, y) = (input(b, [64, 14]), input(b, [64, 2]));
         let dims = [(0, 64), (3, 2)];
@@ -101,7 +101,7 @@ fn a_copy_of_which_parts_are_replaced_may_turn_out_to_be_none() {
 }
 
 #[test]
-fn what_depends_on_a_kernel_between_waits_for_it() {
+fn kernels_that_depend_on_an_intermediate_kernel_run_after_it() {
     let g = graph(|b| {
         let (x, w) = (input(b, [32, 8]), input(b, [8, 8]));
         let e = b.exp(x)?;
@@ -118,7 +118,7 @@ fn what_depends_on_a_kernel_between_waits_for_it() {
 }
 
 #[test]
-fn what_is_expensive_is_computed_once() {
+fn expensive_values_of_a_row_are_computed_once() {
     let g = graph(|b| {
         let x = input(b, [20, 3]);
         let max = b.max(x, AxisSet::one(1), true)?;
@@ -143,7 +143,7 @@ fn attention(b: &mut GraphBuilder, [q, k, v]: [NodeId; 3]) -> Result<NodeId> {
 }
 
 #[test]
-fn the_scores_of_an_attention_exist_for_a_few_queries() {
+fn attention_keeps_the_scores_of_a_few_queries_only() {
     let g = graph(|b| {
         let operands = [input(b, [2, 32, 4]), input(b, [2, 40, 4]), input(b, [2, 40, 4])];
         Ok([attention(b, operands)?])

@@ -110,8 +110,8 @@ fn a_cast_of_integers_is_part_of_the_gemms_that_widen_them() {
     };
     check(&of(DType::I8, DType::I32, false), &["fused_cast_matmul"]);
     check(&of(DType::U8, DType::I16, false), &["fused_cast_matmul"]);
-    // Casts that narrow or change the kind of number run before; so do casts whose result is an
-    // output.
+    // Casts that narrow or change the kind of number are kernels before the GEMM, and so are casts
+    // whose result is an output.
     check(&of(DType::I32, DType::I8, false), &["cast", "matmul"]);
     check(&of(DType::U8, DType::I8, false), &["cast", "matmul"]);
     check(&of(DType::BF16, DType::F32, false), &["cast", "matmul"]);
@@ -411,7 +411,7 @@ fn without_options_every_op_is_a_kernel() {
 }
 
 #[test]
-fn windows_are_strides_of_what_they_are_of() {
+fn windows_are_strided_accesses_to_their_operand() {
     use girih_ir::ops::window::WindowDim;
     let dim = |extent| WindowDim { extent, size: 3, step: 2, dilation: 1 };
     // A pooling of an elementwise op is one reduction over strided loads.
@@ -428,7 +428,7 @@ fn windows_are_strides_of_what_they_are_of() {
 }
 
 #[test]
-fn a_large_value_that_two_kernels_need_is_computed_by_both_if_all_it_needs_is_at_hand() {
+fn a_large_value_is_recomputed_where_its_operands_are_read_anyway() {
     // A gate in the forward half of a step, and in the backward half with all its operands.
     let exponentials = |rows: usize, whole: bool| {
         let g = graph(|b| {

@@ -105,7 +105,7 @@ mod tests {
     use girih_ir::Literal;
 
     #[test]
-    fn what_holds_a_dtype_gives_its_extreme_values_back() {
+    fn casts_to_a_wider_dtype_preserve_extreme_values() {
         for dtype in DType::ALL {
             let (low, high) = dtype.int_range().unwrap_or((-2, 2));
             for wide in DType::ALL.into_iter().filter(|&wide| holds(wide, dtype)) {
