@@ -116,7 +116,7 @@ NIGHTLY := nightly-2026-05-20
 # Tests of unsafe code that Miri can run in seconds: no foreign functions, no instructions of one
 # processor, few elements. Of girih-sync all; of girih-exec those whose names contain one of these.
 MIRI_EXEC := walk:: stream:: tuning:: custom::tests::sizes philox::tests::a_leaf \
-	lowered::control::constants lowered::control::iterations
+	lowered::control::constants lowered::control::a_carry
 # Threads are switched ten times as often as by default, so that one run sees more orders. The
 # executor reads the environment.
 MIRIFLAGS ?= -Zmiri-preemption-rate=0.1 -Zmiri-disable-isolation
