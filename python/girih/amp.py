@@ -60,7 +60,7 @@ class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is use
         enabled: Whether autocast is on; if False, the block disables autocast.
 
     Raises:
-        DTypeError: Another dtype.
+        DTypeError: ``dtype`` is another dtype.
 
     Example:
         >>> import girih as gr
@@ -89,9 +89,9 @@ class LossScaler(Stateful):
 
     Args:
         init_scale: The initial scale.
-        growth_factor: Above 1.
-        backoff_factor: Between 0 and 1.
-        growth_interval: Steps.
+        growth_factor: The factor by which the scale grows, above 1.
+        backoff_factor: The factor by which the scale shrinks, between 0 and 1.
+        growth_interval: The number of steps with finite gradients after which the scale grows.
 
     Attributes:
         state: ``{"scale": factor, "finite_steps": count}``, both tensors.
@@ -136,7 +136,7 @@ class LossScaler(Stateful):
         return factor
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss times the scale; its gradients are scaled too.
+        """Multiplies the loss by the scale, which scales its gradients too.
 
         Args:
             loss: The loss, preferably in float32.
@@ -147,7 +147,7 @@ class LossScaler(Stateful):
         return loss * self.scale_factor.astype(loss.dtype)
 
     def unscale(self, grads: PyTree) -> tuple[PyTree, Tensor]:
-        """Gradients of the unscaled loss, and whether all of them are finite.
+        """Divides gradients by the scale, and checks whether all of them are finite.
 
         Args:
             grads: Gradients of the scaled loss.

@@ -33,7 +33,7 @@ def vmap(
     axis_size: int | None = None,
     randomness: Literal["error", "same", "different"] = "error",
 ) -> Callable[..., Any]:
-    """A function that calls ``fun`` for each member of a batch, as one program.
+    """Turns ``fun`` into a function that computes all members of a batch in one program.
 
     Args:
         fun: A function of pytrees of tensors for one member of the batch. It is called once. It may
@@ -84,7 +84,7 @@ def _is_axis(spec: Any) -> bool:
 
 
 def _axes_of(spec: Any, value: Any, what: str) -> list[int | None]:
-    """The axis of each leaf of a value."""
+    """The batch axis of each leaf of a value."""
     axes = tree.spread(spec, value, _is_axis)
     if axes is None:
         raise InvalidArgumentError(

@@ -244,7 +244,7 @@ def _operands(args: Any) -> tuple[list[Tensor], list[Any], tree.TreeDef]:
         elif isinstance(leaf, (_girih.SymbolicDim, _girih.SymbolicFloat)):
             tensors.append(_girih.asarray(leaf))
             leaves[i] = _OPERAND
-    if not tensors:  # An op has an operand.
+    if not tensors:  # An op needs at least one operand.
         tensors.append(_girih.zeros([], dtype=_girih.uint8))
     return tensors, leaves, structure
 
@@ -267,7 +267,7 @@ def pure_callback(
     vmap_method: str | None = "sequential",
     **kwargs: Any,
 ) -> Any:
-    """The results of a Python function of NumPy arrays, called when the program runs.
+    """Calls a Python function of NumPy arrays when the program runs.
 
     The function must have no side effects: depending on which values are needed, it is called once,
     several times or never. It receives an array for each tensor, which it must not change, and
@@ -288,9 +288,9 @@ def pure_callback(
 
     Raises:
         InvalidArgumentError: A result is declared by an object without shape or dtype.
-        ShapeError: When the program runs: an array of another shape than declared.
-        DTypeError: When the program runs: an array of another dtype than declared. Exceptions of
-            the function are raised unchanged by the evaluation.
+        ShapeError: When the program runs, an array does not have the declared shape.
+        DTypeError: When the program runs, an array does not have the declared dtype. The evaluation
+            raises exceptions of the function unchanged.
 
     Example:
         >>> import girih as gr, numpy as np
@@ -386,7 +386,7 @@ def io_callback(
     vmap_method: str | None = "sequential",
     **kwargs: Any,
 ) -> Any:
-    """The results of a Python function with an effect, called each time that the program runs.
+    """Calls a Python function with an effect each time that the program runs.
 
     In a compiled or transformed function the call is part of the program even if nothing reads its
     results, and equal calls are not merged. Outside of such a function it runs immediately.

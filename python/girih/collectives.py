@@ -33,13 +33,13 @@ AxisName = str | Sequence[str]
 
 
 def psum(x: Any, axis_name: AxisName) -> Any:
-    """The sum over the members of a batch, the same for all.
+    """The sum over the members of a batch, which all members receive.
 
     The gradient with respect to a member's ``x`` is the sum of the cotangents of all members.
 
     Args:
         x: A pytree of tensors; bool and integers are summed in the dtypes of ``gr.sum``.
-        axis_name: The name of the batch axis, or several: the sum is over all of these.
+        axis_name: The name of the batch axis, or several names, to sum over all of these axes.
 
     Returns:
         A pytree of tensors with the shapes of the leaves of ``x``.
@@ -56,7 +56,7 @@ def psum(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName) -> Any:
-    """The mean over the members of a batch, the same for all; integers become float32.
+    """The mean over the members of a batch, which all members receive; integers become float32.
 
     Args:
         x: A pytree of tensors.
@@ -77,7 +77,7 @@ def pmean(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmax(x: Any, axis_name: AxisName) -> Any:
-    """The maximum over the members of a batch, NaN if any member is NaN; the same for all.
+    """The maximum over the members of a batch, which all receive; NaN if any member is NaN.
 
     Args:
         x: A pytree of real tensors.
@@ -88,7 +88,7 @@ def pmax(x: Any, axis_name: AxisName) -> Any:
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name.
-        DTypeError: Complex numbers, which have no order.
+        DTypeError: ``x`` is complex: complex numbers have no order.
 
     Example:
         >>> import girih as gr
@@ -99,7 +99,7 @@ def pmax(x: Any, axis_name: AxisName) -> Any:
 
 
 def pmin(x: Any, axis_name: AxisName) -> Any:
-    """The minimum over the members of a batch, NaN if any member is NaN; the same for all.
+    """The minimum over the members of a batch, which all receive; NaN if any member is NaN.
 
     Args:
         x: A pytree of real tensors.
@@ -110,7 +110,7 @@ def pmin(x: Any, axis_name: AxisName) -> Any:
 
     Raises:
         InvalidArgumentError: No batch has an axis of that name.
-        DTypeError: Complex numbers, which have no order.
+        DTypeError: ``x`` is complex: complex numbers have no order.
 
     Example:
         >>> import girih as gr
@@ -121,7 +121,7 @@ def pmin(x: Any, axis_name: AxisName) -> Any:
 
 
 def all_gather(x: Any, axis_name: AxisName, *, axis: int = 0, tiled: bool = False) -> Any:
-    """The values of all members of a batch, the same for all.
+    """Stacks the values of all members of a batch; all members receive the result.
 
     Args:
         x: A pytree of tensors.
@@ -153,7 +153,7 @@ def psum_scatter(
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
         scatter_dimension: The axis with one element for each member; it is removed.
-        tiled: The axis stays, and is divided into as many equal parts as there are members.
+        tiled: Keeps the axis, and divides it into as many equal parts as there are members.
 
     Returns:
         A pytree of tensors without the axis; with ``tiled``, the axis is shorter.
@@ -204,13 +204,13 @@ def all_to_all(
 
 
 def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
-    """Sends values from members of a batch to others.
+    """Sends values from members of a batch to other members.
 
     Args:
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
-        perm: Pairs of a source and a destination, each member at most once as either. A member that
-            is not a destination gets zeros.
+        perm: Pairs of a source and a destination. A member is at most once a source, and at most
+            once a destination. A member that is not a destination gets zeros.
 
     Returns:
         A pytree of tensors with the shapes and dtypes of the leaves of ``x``.
@@ -235,14 +235,14 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     Args:
         x: A pytree of tensors.
         axis_name: The name of the batch axis, or several.
-        perm: All members, in any order.
+        perm: A permutation of the indices of all members.
 
     Returns:
         A pytree of tensors with the shapes and dtypes of the leaves of ``x``.
 
     Raises:
-        InvalidArgumentError: No batch has an axis of that name. ``perm`` is not an order
-            of all members.
+        InvalidArgumentError: No batch has an axis of that name. ``perm`` is not a permutation of
+            all members.
 
     Example:
         >>> import girih as gr
@@ -275,10 +275,10 @@ def axis_index(axis_name: AxisName) -> Tensor:
 
 
 def axis_size(axis_name: AxisName) -> int:
-    """The number of members along a batch axis; symbolic where the batch is.
+    """The number of members along a batch axis; symbolic if the size of the batch is symbolic.
 
     Args:
-        axis_name: The name of the batch axis, or several: the product of their sizes.
+        axis_name: The name of the batch axis, or several names, for the product of their sizes.
 
     Returns:
         A number, or a symbolic size.

@@ -45,9 +45,9 @@ class Dim:
     """A dynamic dimension with a range, for ``dynamic_dims``.
 
     Args:
-        name: Letters, digits and underscores. Axes of one name have one size.
-        min: The smallest size it may have.
-        max: The largest size it may have; None for no limit.
+        name: Letters, digits and underscores. Axes with the same name have the same size.
+        min: The smallest allowed size.
+        max: The largest allowed size; None for no limit.
     """
 
     __slots__ = ("max", "min", "name")
@@ -191,8 +191,8 @@ class CompiledFunction(_girih.CompiledCall):
 
     @property
     def compile_time_ms(self) -> float:
-        """Milliseconds of compiling the programs for the sizes of their calls, or of finding them
-        in the caches; tracing and running are not in it."""
+        """Milliseconds of compiling the programs for the sizes of their calls, or of loading them
+        from the caches, without tracing and running."""
         programs = (p for programs in self._programs.values() for p in programs)
         return sum(program.traced.compile_time_ms for program in programs)
 
@@ -213,7 +213,7 @@ class CompiledFunction(_girih.CompiledCall):
         return [p.traced.text for programs in self._programs.values() for p in programs]
 
     def to_program(self, *args: Any, **kwargs: Any) -> _girih.Program:
-        """The program that serves these arguments, for saving: it is traced, but not run.
+        """The program that serves these arguments, for saving. It is traced, but not run.
 
         Its inputs are the tensors among the arguments, with symbolic dynamic axes, and it contains
         the tensors that the function refers to. If the function returns a dict, its keys name the
@@ -265,7 +265,7 @@ class CompiledFunction(_girih.CompiledCall):
             The :class:`Lowered` function: ``text()`` shows its graph, ``compile()`` compiles it.
 
         Raises:
-            InvalidArgumentError: As of :func:`export`.
+            InvalidArgumentError: As for :func:`export`.
 
         Example:
             >>> import girih as gr
@@ -480,7 +480,7 @@ def _checked(
 def _arguments(
     fun: Callable[..., Any], name: str, chosen: int | str | Sequence[int | str], option: str
 ) -> set[int | str]:
-    """Arguments that an option names, by position and by name where they have both."""
+    """The arguments that an option names: by position, and by name if an argument has both."""
     if isinstance(chosen, (int, str)):
         chosen = [chosen]
     try:
@@ -548,7 +548,7 @@ def compile(
             error. Memory that another object refers to is not reused.
         static_argnums: Arguments, by position, whose values are fixed in the program, such as
             floats in an ``if``: each value has its own program. They must be hashable.
-        static_argnames: The same by name.
+        static_argnames: As ``static_argnums``, by name.
 
     Returns:
         A :class:`CompiledFunction`. A call runs the program immediately, so its results are
@@ -556,12 +556,12 @@ def compile(
         under :func:`grad`, does the call record the program instead.
 
     Raises:
-        ShapeError: Axes of one name differ in size, or a size is out of its range.
+        ShapeError: Axes with the same name differ in size, or a size is out of its range.
         AxisError: An argument has no such axis.
         InvalidArgumentError: ``dynamic_dims``, ``donate`` or a static argument names no argument, a
             value is not hashable, a tensor donated before is used, or the function refers to an
             object that may change and cannot be guarded.
-        TracedValueError: The function asks for the value of a tensor.
+        TracedValueError: The function reads the value of a tensor.
 
     Example:
         >>> import girih as gr

@@ -1,9 +1,9 @@
 """Control flow in the graph: ``cond``, ``switch``, ``while_loop``, ``scan``, ``fori_loop``.
 
-Each function calls the user's functions once, with placeholders, and records one op whose regions
-are their recordings. So a loop with any number of iterations is one node, compiled once and
-launched once, and nothing is computed until a value is needed. Signatures and semantics are those
-of JAX.
+Each function calls the user's functions once, with placeholders, and records one op; the recordings
+of the user's functions are its regions. So a loop with any number of iterations is one node,
+compiled once and launched once, and nothing is computed until a value is needed. Signatures and
+semantics are those of JAX.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _tokens(traced: _Traced) -> list[Tensor]:
 
 
 class _Carry:
-    """The initial carries of a loop. Numbers take the dtype that the body gives them."""
+    """The initial carries of a loop. Numbers take the dtype of the body's result."""
 
     def __init__(self, init: Any, op: str) -> None:
         self.op = op
@@ -229,7 +229,7 @@ def while_loop(
     Args:
         cond_fun: Returns a bool scalar tensor.
         body_fun: Returns a pytree with the structure, shapes and dtypes of its argument.
-        init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
+        init_val: A pytree of tensors. A number becomes a tensor of the dtype of the body's result.
         max_iterations: The loop ends after this number of iterations even if the condition is true.
 
     Raises:
@@ -277,7 +277,7 @@ def while_loop(
 
 
 def _after(value: Tensor, tokens: Sequence[Tensor]) -> Tensor:
-    """The value, bool or uint8, with a dependency on the calls of these tokens."""
+    """The value, bool or uint8, with a dependency on the calls with these tokens."""
     for token in tokens:
         value = value | (token if value.dtype == token.dtype else token != 0)
     return value
@@ -343,8 +343,8 @@ def scan(
     Args:
         f: Takes the carry and one slice of ``xs``; returns the next carry, of the same structure,
             shapes and dtypes, and a pytree to be stacked (or ``None``).
-        init: A pytree of tensors. A number becomes a tensor of the dtype that ``f`` gives.
-        xs: A pytree of tensors with the same leading length; ``None`` with ``length`` alone.
+        init: A pytree of tensors. A number becomes a tensor with the dtype of the result of ``f``.
+        xs: A pytree of tensors with the same leading length; ``None`` if only ``length`` is given.
         length: The number of iterations; required without ``xs``.
         reverse: Iterates from the last slice to the first; stacked results keep the order of
             ``xs``.
@@ -411,7 +411,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
         upper: The exclusive upper bound of ``i``.
         body_fun: Takes ``i``, a tensor, and the value; returns the next value, a pytree of the same
             structure, shapes and dtypes.
-        init_val: A pytree of tensors. A number becomes a tensor of the dtype that the body gives.
+        init_val: A pytree of tensors. A number becomes a tensor of the dtype of the body's result.
 
     Raises:
         InvalidArgumentError: The body changes a structure, shape or dtype.

@@ -27,7 +27,7 @@ class CustomOp:
         version: Part of the op's identity.
 
     Args:
-        fun: Takes and returns arrays.
+        fun: A function that takes and returns arrays.
         name: The name of the op in graphs and messages.
         version: Part of the op's identity.
         shape: The shape rule; None for one that :meth:`def_shape` sets.
@@ -63,7 +63,7 @@ class CustomOp:
         return f"<custom op {self.name} version {self.version}>"
 
     def __call__(self, *args: Any) -> Any:
-        """The results at pytrees of tensors."""
+        """Records the op on pytrees of tensors and returns its results."""
         return self._recorded(*args) if self._ruled is None else self._ruled(*args)
 
     def _recorded(self, *args: Any) -> Any:

@@ -40,7 +40,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     Under ``vmap`` there is a line for each member of the batch.
 
     Args:
-        fmt: A format string, as of ``str.format``.
+        fmt: A format string, as for ``str.format``.
         args: Tensors, and other objects, for the fields of ``fmt``.
         ordered: Whether the line comes after the ordered lines recorded before it.
         kwargs: As ``args``.
@@ -87,8 +87,8 @@ def check(
     """Raises an error when the program runs, if any element of a condition is false.
 
     Args:
-        condition: A tensor of bools.
-        fmt: The message: a format string, as of ``str.format``.
+        condition: A bool tensor.
+        fmt: The message: a format string, as for ``str.format``.
         args: Tensors, and other objects, for the fields of ``fmt``.
         kwargs: As ``args``.
 

@@ -117,7 +117,7 @@ class _Arguments:
         return [leaf for leaf, v in zip(self.leaves, self.varies, strict=True) if v]
 
     def rebuilt(self, variables: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The arguments with these leaves in place of the differentiated leaves."""
+        """The arguments with these tensors in place of the differentiated leaves."""
         rest = iter(variables)
         leaves = [
             next(rest) if v else leaf for leaf, v in zip(self.leaves, self.varies, strict=True)
@@ -402,8 +402,8 @@ def jacfwd(
         argument.shape``.
 
     Raises:
-        InvalidArgumentError: ``argnums`` name no argument or one twice.
-        DTypeError: An argument is not floating point; or it is complex without ``holomorphic``.
+        InvalidArgumentError: ``argnums`` names no argument, or an argument twice.
+        DTypeError: An argument is not floating point, or is complex without ``holomorphic``.
 
     Example:
         >>> import girih as gr
@@ -441,8 +441,8 @@ def jacrev(
         A function of the same arguments, with the results of :func:`jacfwd`.
 
     Raises:
-        InvalidArgumentError: ``argnums`` name no argument or one twice.
-        DTypeError: An argument or output is not floating point; or an output is complex without
+        InvalidArgumentError: ``argnums`` names no argument, or an argument twice.
+        DTypeError: An argument or output is not floating point, or an output is complex without
             ``holomorphic``.
 
     Example:
@@ -462,8 +462,8 @@ def jacrev(
                 raise DTypeError(f"{what} is {output.dtype.name}; expected a floating-point dtype")
         pull = result[1]
         columns = vmap(lambda *cts: pull(tree.unflatten(structure, cts)))(*_basis(outputs))
-        # From the parts of all outputs for each argument leaf to a tree of arguments for each
-        # output.
+        # Regroup the parts: from all outputs for each argument leaf, to a tree of arguments for
+        # each output.
         by_leaf = [_parts(column, outputs, last=False) for column in columns]
         rows = [chosen.rebuilt([parts[i] for parts in by_leaf]) for i in range(len(outputs))]
         jacobian = tree.unflatten(structure, rows)
@@ -527,8 +527,8 @@ def hessian(
         again by argument, tensors of shape ``output.shape + argument.shape + argument.shape``.
 
     Raises:
-        InvalidArgumentError: ``argnums`` name no argument or one twice.
-        DTypeError: An argument or output is not floating point; or one is complex without
+        InvalidArgumentError: ``argnums`` names no argument, or an argument twice.
+        DTypeError: An argument or output is not floating point, or is complex without
             ``holomorphic``.
 
     Example:

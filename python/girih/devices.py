@@ -44,10 +44,10 @@ class MemoryStats(NamedTuple):
 
 
 class Device(NamedTuple):
-    """A device that programs run on. Its name, or the device itself, is what ``device=`` takes.
+    """A device that programs run on. Arguments ``device=`` take the device or its name.
 
     Attributes:
-        name: Its name, such as ``cpu``.
+        name: The name of the device, such as ``cpu``.
         target: The compilation target of programs.
         concurrency: Maximum number of concurrent evaluations, each on its own stream; None for no
             limit.
@@ -61,15 +61,16 @@ class Device(NamedTuple):
         return self.name
 
     def memory_stats(self) -> MemoryStats:
-        """Its memory now; see :func:`memory_stats`."""
+        """The current memory of the device; see :func:`memory_stats`."""
         return memory_stats(self)
 
 
 def device(device: Device | str) -> Scope[str]:
     """A context manager in which a device is the current one.
 
-    Data goes to the current device, and constants, ranges and random draws are recorded for it.
-    Results are on the device of their operands, whatever device is current: see :meth:`Tensor.to`.
+    Data is copied to the current device, and constants, ranges and random draws are recorded for
+    it. Results are on the device of their operands, even if another device is current: see
+    :meth:`Tensor.to`.
 
     Args:
         device: A device or its name: ``cpu``; ``cpu:1`` and so on, as many as the environment
@@ -97,8 +98,8 @@ def device(device: Device | str) -> Scope[str]:
 def devices() -> list[Device]:
     """The devices of the process, the current one first.
 
-    The list has ``cpu``, further devices of the host's processor if ``GIRIH_HOST_DEVICES`` is set,
-    and each other device after its first use, by ``GIRIH_DEVICE`` or in a call.
+    The list contains ``cpu``, further devices of the host's processor if ``GIRIH_HOST_DEVICES`` is
+    set, and each other device after its first use, by ``GIRIH_DEVICE`` or in a call.
 
     Returns:
         The devices.
@@ -115,13 +116,13 @@ def devices() -> list[Device]:
 
 
 def memory_stats(device: Device | str | None = None) -> MemoryStats:
-    """The memory of a device.
+    """Statistics of the memory of a device.
 
     Args:
         device: A device or its name; None for the current one.
 
     Returns:
-        The current statistics of its allocator.
+        The current statistics of the device's allocator.
 
     Raises:
         DeviceError: There is no such device.
@@ -156,14 +157,14 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
 
 
 def warmup(device: Device | str | None = None) -> None:
-    """Prepares a device, so that the first programs do not wait for it.
+    """Prepares a device, so that the first programs do not wait for its initialisation.
 
     It starts the threads of kernels, measures the machine unless an earlier process has done so,
     and makes the system provide the memory that programs use first. Without this call the first
-    programs do all of it. It runs and compiles no program:
-    :func:`compile_only` compiles the graph of tensors in the background, and ``lower(...)`` of a
-    compiled function, followed by ``compile()``, compiles it for given arguments. The memory does
-    not count as used in :func:`memory_stats`.
+    programs do this work. It runs and compiles no program: :func:`compile_only` compiles the graph
+    of tensors in the background, and ``lower(...)`` of a compiled function, followed by
+    ``compile()``, compiles it for given arguments. The memory does not count as used in
+    :func:`memory_stats`.
 
     Args:
         device: A device or its name; None for the current one.

@@ -27,7 +27,7 @@ __all__ = [
     "result_type",
 ]
 
-# Dtype names by the kinds of the array API; `isdtype` supports more dtypes than the standard.
+# Dtype names by kind, as in the array API; `isdtype` supports more dtypes than the standard.
 _SIGNED = ("int8", "int16", "int32", "int64")
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _REAL = ("float32", "float64")
@@ -43,7 +43,7 @@ _KINDS = {
 }
 _EXTRA = {"real floating": ("float16", "bfloat16"), "numeric": ("float16", "bfloat16")}
 
-# Bits of exponent and of fraction.
+# The numbers of bits of the exponent and of the fraction.
 _FORMATS = {"float16": (5, 10), "bfloat16": (8, 7), "float32": (8, 23), "float64": (11, 52)}
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 
@@ -107,7 +107,7 @@ def iinfo(type: Any, /) -> IntInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind: a dtype, the name of a kind, or a tuple of these.
+    """Whether a dtype is of the given kind: a dtype, the name of a kind, or a tuple of these.
 
     Kinds: "bool", "signed integer", "unsigned integer", "integral", "real floating" (float16 and
     bfloat16, too), "complex floating", "numeric".

@@ -26,7 +26,7 @@ class Frame:
     """The calls with an effect that one function being traced has recorded.
 
     Attributes:
-        tokens: One for each call with an effect.
+        tokens: A token for each call with an effect.
         ordered: The token of the last ordered call.
     """
 
@@ -42,7 +42,7 @@ class Frame:
         return self.ordered is not None
 
 
-#: Functions being traced, the innermost last.
+#: The frames of the functions being traced, the innermost last.
 _FRAMES: ContextVar[tuple[Frame, ...]] = ContextVar("frames", default=())
 
 

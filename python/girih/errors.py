@@ -1,4 +1,4 @@
-"""The exceptions Girih raises.
+"""The exceptions that Girih raises.
 
 Every exception derives from :class:`GirihError` and from the built-in exception that a user would
 catch for the same mistake in NumPy or plain Python. The extension raises these classes; this module

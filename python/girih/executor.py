@@ -67,13 +67,13 @@ class Profile(NamedTuple):
 
 
 class Executor:
-    """Runs programs by its configuration, with its own program cache.
+    """Runs programs according to a configuration, with its own program cache.
 
     All executors share the memory and queue of the device, so an executor can read tensors that
     another one computed.
 
     Args:
-        config: How it runs programs.
+        config: The configuration.
 
     Raises:
         DeviceError: the device does not exist or is not available.
@@ -102,21 +102,21 @@ class Executor:
 
     @property
     def config(self) -> ExecutorConfig:
-        """How it runs programs."""
+        """The configuration of the executor."""
         use_cache, profile, device, seconds, passes = self._handle.config()
         limit = None if seconds == float("inf") else seconds
         return ExecutorConfig(use_cache, profile, device, limit, tuple(passes))
 
     def execute(self, graph: Graph, output_ids: Sequence[int]) -> ExecutionResult:
-        """Computes nodes of a recording graph, all in one run: shared work is done once.
+        """Computes nodes of a recording graph in one run, so that shared work is done once.
 
         Args:
-            graph: Where they were recorded.
-            output_ids: Their numbers there (:attr:`Tensor.node_id`).
+            graph: The graph that recorded the nodes.
+            output_ids: The numbers of the nodes in the graph (:attr:`Tensor.node_id`).
 
         Returns:
-            The outputs by number, with times. The result also holds errors; after an error the
-            tensors stay lazy and can be evaluated again.
+            The outputs by node number, with times. Errors are reported in the result; after an
+            error the tensors stay lazy and can be evaluated again.
         """
         return ExecutionResult(*self._handle.execute(graph, list(output_ids)))
 
@@ -140,8 +140,9 @@ class Executor:
         """Compiles the program that computes nodes of a recording graph, without running it.
 
         Args:
-            graph: Where they were recorded.
-            output_ids: Their numbers; by default all nodes without a value and without a user.
+            graph: The graph that recorded the nodes.
+            output_ids: The numbers of the nodes; by default all nodes without a value and without a
+                user.
 
         Returns:
             Whether the program was compiled: False if it was cached.
@@ -157,10 +158,10 @@ class Executor:
         return self._handle.cache_stats()
 
     def cancel_all(self) -> None:
-        """Stops every running or queued run of this executor; any thread may call it.
+        """Stops the running and the queued evaluations of this executor; any thread may call it.
 
-        A caller that waits for a stopped run gets :class:`EvaluationCancelledError`; the tensors
-        stay lazy. Later evaluations are not affected.
+        A caller that waits for a stopped evaluation gets :class:`EvaluationCancelledError`; the
+        tensors stay lazy. Later evaluations are not affected.
         """
         self._handle.cancel_all()
 
@@ -197,24 +198,24 @@ class Context:
         return Context()
 
     def graph(self) -> Graph:
-        """The graph ops are recorded to."""
+        """The graph to which ops are recorded."""
         return _girih.current_graph()
 
     def set_graph(self, graph: Graph) -> None:
-        """Records to ``graph`` from now on; :func:`reuse_graph` does so for a block."""
+        """Records to ``graph`` from now on; :func:`reuse_graph` does this for a block."""
         _girih.set_graph(graph)
 
     def executor(self) -> Executor:
-        """The executor of this context's programs: its own, or that of the process."""
+        """The executor of this context's programs: the context's own, or that of the process."""
         return _executor(_girih.ExecutorHandle.current())
 
     def set_executor(self, executor: Executor) -> None:
-        """Runs this context's programs by ``executor`` from now on."""
+        """Makes ``executor`` the executor of this context's programs from now on."""
         executor._handle.make_current()
 
 
 class _ExecutorScope(Scope[Executor]):
-    """Runs programs by an executor until its block ends."""
+    """A scope in which an executor runs the programs."""
 
     def __init__(self, executor: Executor) -> None:
         handle = executor._handle
@@ -222,7 +223,7 @@ class _ExecutorScope(Scope[Executor]):
 
 
 def use_executor(executor: Executor) -> Scope[Executor]:
-    """A context manager in which programs are run by ``executor``, which it yields."""
+    """A context manager in which ``executor`` runs the programs; its value is the executor."""
     if not isinstance(executor, Executor):
         raise errors.InvalidArgumentError(
             f"use_executor: expected an Executor, got {type(executor).__name__}"

@@ -16,7 +16,7 @@ class Explanation:
     """Explains what evaluating some tensors would do. ``print`` shows it as text.
 
     :meth:`to_dict` returns the same information as data, whose entries are also attributes. Nodes
-    have the names of the text of the graphs, ``%3``; kernels are numbered by position.
+    have the same names as in the text of the graphs, ``%3``; kernels are numbered by position.
     """
 
     __slots__ = ("_c", "_data", "_json", "_text")
@@ -72,12 +72,12 @@ def explain(*outputs: PyTree, asm: bool = False) -> Explanation:
             function as ``assembly`` of each of ``kernels``.
 
     Returns:
-        An explanation with ``graph`` as recorded and the ``lines`` its nodes come from; ``stages``,
-        the graph after each pass, and ``optimized``, the last one; ``kernels`` with the ops, source
-        lines and ``traffic`` (bytes and FLOPs) of each; ``refusals``, the fusions that were
-        declined, with reasons; ``operations``; ``memory``, the memory of the values; and ``cache``:
-        whether the program is already compiled, and if not, in which fields it differs from the
-        most similar cached program.
+        An explanation with ``graph``, the recorded graph, and ``lines``, the source lines of its
+        nodes; ``stages``, the graph after each pass, and ``optimized``, the graph after the last
+        pass; ``kernels`` with the ops, source lines and ``traffic`` (bytes and FLOPs) of each
+        kernel; ``refusals``, the fusions that were declined, with reasons; ``operations``;
+        ``memory``, the memory of the values; and ``cache``: whether the program is already
+        compiled, and if not, in which fields it differs from the most similar cached program.
 
     Example:
         >>> import girih as gr

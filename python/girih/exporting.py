@@ -25,7 +25,7 @@ _HINT = "executable"
 
 
 class _Output:
-    """An output of a program, by its position."""
+    """The position of an output of a program."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -72,7 +72,7 @@ def _filled(layout: Any, tensors: list[Tensor]) -> Any:
 
 
 def _shown(layout: Any) -> str:
-    """A layout for people, with ``*`` for tensors."""
+    """A layout as readable text, with ``*`` for tensors."""
     if layout is None:
         return "None"
     if isinstance(layout, int):
@@ -92,8 +92,8 @@ class Executable:
     """A function compiled for arguments of given shapes and structure.
 
     It is called like the function and runs without tracing Python code. The tensors may differ from
-    those it was lowered for; integers, strings and structure must be the same. Dynamic axes may
-    have other sizes. Its results are lazy.
+    the tensors at lowering; integers, strings and structure must be the same. Dynamic axes may have
+    other sizes. Its results are lazy.
     """
 
     def __init__(self, program: Program, arguments: Any, value: Any) -> None:
@@ -118,7 +118,7 @@ class Executable:
         """The function's value at these arguments.
 
         Raises:
-            InvalidArgumentError: The nesting of the arguments differs from that at lowering.
+            InvalidArgumentError: The nesting of the arguments differs from the nesting at lowering.
         """
         tensors: list[Any] = []
         found = _layout((args, kwargs), tensors, "the arguments")
@@ -141,7 +141,7 @@ class Executable:
             file: A file that ends in ``.pfgb``.
 
         Raises:
-            InvalidArgumentError: The file has another suffix: other formats hold no values.
+            InvalidArgumentError: The file has another suffix: other formats do not store values.
             OSError: The file cannot be written.
         """
         path = os.fspath(file)
@@ -184,7 +184,7 @@ class Lowered:
         return self._executable.text()
 
     def compile(self) -> Executable:
-        """Compiles the program for the sizes of the arguments it was lowered for.
+        """Compiles the program for the sizes of the arguments at lowering.
 
         This evaluates the arguments if they have no values yet, and runs nothing else.
 
@@ -192,7 +192,7 @@ class Lowered:
             The :class:`Executable`, which can be called or saved.
 
         Raises:
-            EvaluationError: It cannot be compiled.
+            EvaluationError: The program cannot be compiled.
         """
         # Evaluate the arguments: a lazy constant would become part of the program.
         _girih.eval_many(self._tensors)
@@ -229,7 +229,7 @@ def lower(
 
 
 def model_of(value: Any, inputs: tuple[Tensor, ...]) -> Executable:
-    """The program that computes the tensors of a pytree, as they are recorded, for other inputs."""
+    """The recorded program that computes the tensors of a pytree, for calls with other inputs."""
     given: list[Any] = []
     arguments = _layout((inputs, {}), given, "the inputs")
     outputs: list[Any] = []
@@ -276,7 +276,7 @@ def load_executable(file: str | os.PathLike[str]) -> Executable:
 
     Raises:
         FormatError: The file is not an executable.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     path = os.fspath(file)
     program = _girih.program_from_file(path)
@@ -300,7 +300,7 @@ def load_executable(file: str | os.PathLike[str]) -> Executable:
 
 
 def _check(layout: Any, count: int) -> None:
-    """Raises ValueError if the data are not a layout of this number of tensors."""
+    """Raises ValueError if the data are not a layout with this number of tensors."""
     if layout is None:
         return
     if isinstance(layout, int):

@@ -112,7 +112,7 @@ def ifft2(
 
 
 def rfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """The transform of n real numbers: its first ``n // 2 + 1`` elements, which say all of it.
+    """The transform of n real numbers: its first ``n // 2 + 1`` elements, which determine the rest.
 
     Dtype: complex. x is real.
     """
@@ -180,7 +180,7 @@ def irfft2(
 
 
 def hfft(x: Any, /, n: int | None = None, axis: int = -1, norm: Norm = "backward") -> Tensor:
-    """The real spectrum of n numbers with Hermitian symmetry, of which x is the first half.
+    """The real spectrum of n numbers with Hermitian symmetry; x is the first half of the numbers.
 
     By default n is ``2 * (m - 1)`` for an axis of m. Dtype: real.
     """
@@ -201,8 +201,8 @@ def hfftn(
 ) -> Tensor:
     """The real spectrum of numbers with Hermitian symmetry along several axes.
 
-    :func:`hfft` along the last of the axes, of which x is the first half, and :func:`fft` along the
-    others. Without s, the last of the axes gets ``2 * (m - 1)`` elements from m. Dtype: real.
+    :func:`hfft` along the last of the axes, where x is the first half, and :func:`fft` along the
+    other axes. Without s, the last of the axes gets ``2 * (m - 1)`` elements from m. Dtype: real.
     """
     return _girih.fft_hfftn(x, s, axes, norm)
 
@@ -261,7 +261,7 @@ def rfftfreq(n: int, /, d: float = 1.0, dtype: Any = None, device: Any = None) -
 
 
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
-    """The element of frequency zero moved to the middle of axes, all by default. Any dtype."""
+    """Moves the element of frequency zero to the middle of axes, all by default. Any dtype."""
     return _girih.fft_fftshift(x, axes)
 
 

@@ -67,14 +67,14 @@ def _program(output: Any, inputs: _Inputs, function: str) -> Program:
         args, kwargs = ([], dict(inputs)) if by_name else (tensors, {})  # type: ignore[arg-type]
         return output.to_program(*args, **kwargs)
     outputs = _some_tensors(output, function)
-    # Graphs without modules do not need this import.
+    # Import lazily: graphs without modules do not need this module.
     from .nn.module import parameters_alive
 
     return _girih.capture(outputs, tensors, names, output_names(output), parameters_alive())
 
 
 def serialize(output: PyTree, inputs: _Inputs = None) -> bytes:
-    """The program that computes tensors, as the contents of a PFGB file.
+    """Serialises the program that computes tensors, as the contents of a PFGB file.
 
     Parameters of modules become parameters of the program, with their values and dotted names. If
     the output is a dict (or a module), calling the program returns a dict with its keys; keys of
@@ -109,7 +109,7 @@ def serialize(output: PyTree, inputs: _Inputs = None) -> bytes:
 
 
 def deserialize(data: bytes) -> Program:
-    """The program in a PFGB file: call it with its inputs.
+    """Reads a program from the contents of a PFGB file; call the program with its inputs.
 
     Raises:
         FormatError: The bytes are not a PFGB file.
@@ -161,18 +161,18 @@ def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:
     only the graph. See :func:`serialize` for the arguments.
 
     Raises:
-        InvalidArgumentError: Another suffix; as :func:`serialize`.
+        InvalidArgumentError: The suffix is not supported; or as for :func:`serialize`.
         OSError: The file cannot be written.
     """
     _program(output, inputs, "save_graph").save(os.fspath(file))
 
 
 def load_graph(file: _Path) -> Program:
-    """The program in a PFGB or text file: call it with its inputs.
+    """Reads a program from a PFGB or text file; call the program with its inputs.
 
     Raises:
         FormatError: The file is not a graph in one of these formats.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     return _girih.program_from_file(os.fspath(file))
 
@@ -185,7 +185,7 @@ def graph_to_text(output: PyTree) -> str:
 
 
 def text_to_graph(text: str) -> Program:
-    """The program that a text describes, as :func:`graph_to_text` prints it. It holds no values.
+    """Parses a program from text, as :func:`graph_to_text` prints it. It contains no values.
 
     Raises:
         FormatError: The text is not a graph; the message shows the line and a caret.
@@ -240,7 +240,7 @@ def save(file: _Path, value: PyTree) -> None:
         >>> again = gr.nn.Linear(2, 1).load_state_dict(gr.load(file))
 
     Raises:
-        InvalidArgumentError: An unsupported suffix or dtype, or two tensors with one name.
+        InvalidArgumentError: The suffix or a dtype is not supported, or two tensors have one name.
         OSError: The file cannot be written.
     """
     names, tensors = _named(value)
@@ -248,10 +248,10 @@ def save(file: _Path, value: PyTree) -> None:
 
 
 def savez(file: _Path, *tensors: Any, **named: Any) -> None:
-    """Writes tensors by name, as ``save`` of a dict; unnamed ones are ``arr_0``, ``arr_1``, ...
+    """Writes tensors by name, as ``save`` of a dict; unnamed tensors are ``arr_0``, ``arr_1``, ...
 
     Raises:
-        InvalidArgumentError: A name equals that of an unnamed tensor.
+        InvalidArgumentError: A name equals the name of an unnamed tensor.
     """
     numbered = {f"arr_{i}": tensor for i, tensor in enumerate(tensors)}
     if taken := sorted(numbered.keys() & named.keys()):
@@ -279,8 +279,8 @@ def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None
     Raises:
         FormatError: The contents do not match the suffix of the file.
         DeviceError: There is no such device.
-        InvalidArgumentError: Another suffix, or the file lacks a tensor of ``like``.
-        OSError: It cannot be read.
+        InvalidArgumentError: The suffix is not supported, or the file lacks a tensor of ``like``.
+        OSError: The file cannot be read.
     """
     with nullcontext() if device is None else device_scope(device):
         tensors = dict(_girih.load_tensors(os.fspath(file)))
@@ -301,6 +301,6 @@ def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None
 
 
 def _copy(module: Module, tensors: Iterator[Tensor]) -> Module:
-    """A copy of a module with the next tensors in place of its own."""
+    """A copy of a module whose tensors are replaced by the next tensors."""
     names = [dotted(path) for path, _ in tree.flatten_with_path(module)]
     return copy.deepcopy(module).load_state_dict(dict(zip(names, tensors)))  # noqa: B905

@@ -1,4 +1,4 @@
-"""Control over laziness: evaluation and display of graphs, and the graph that is recorded to."""
+"""Control over laziness: evaluation and display of graphs, and choice of the recording graph."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = Fal
 def async_eval(*trees: PyTree) -> Any:
     """Starts evaluating tensors and returns immediately; otherwise like :func:`eval`.
 
-    The call does not wait for the evaluation, nor for compiling, unless 64 evaluations of the
-    stream have not begun; this limits the memory of a loop that never reads a value. The first read
-    of a value waits for it, and raises the error if there is one.
+    The call waits neither for the evaluation nor for compilation, unless 64 evaluations of the
+    stream have not started; this limits the memory of a loop that never reads a value. The first
+    read of a value waits for it, and raises the error if there is one.
     """
     tensors = [t for value in trees for t in _tensors(value)]
     if tensors:
@@ -227,7 +227,7 @@ def without_passes(*names: str | GraphPass) -> Scope[None]:
             :func:`graph_pass`.
 
     Raises:
-        InvalidArgumentError: no pass or fusion has this name.
+        InvalidArgumentError: No pass or fusion has this name.
 
     Example:
         >>> import girih as gr
@@ -248,7 +248,7 @@ def with_passes(*names: str | GraphPass) -> Scope[None]:
     whose effect it undoes.
 
     Raises:
-        InvalidArgumentError: no pass or fusion has this name.
+        InvalidArgumentError: No pass or fusion has this name.
 
     Example:
         >>> import girih as gr
@@ -266,7 +266,7 @@ def create_graph() -> Graph:
 
 
 def current_graph() -> Graph:
-    """The graph this thread records into."""
+    """The graph into which this thread records."""
     return _girih.current_graph()
 
 
@@ -279,9 +279,10 @@ def cache_stats() -> dict[str, float]:
         new sizes), ``compile_time_ms`` (the milliseconds of compiling, binding and loading from
         disk, on all threads, without running; :func:`profile` measures runs), ``cached_kernels``
         and ``cache_size_bytes`` (the current contents of the cache), ``kernels_launched``,
-        ``nodes_recorded``, ``runs`` (programs executed) and ``peak_memory_bytes``. ``chunks`` are
-        the parts of kernels that threads may run independently, and ``chunks_of_workers`` those
-        that other threads ran than the one that launched the kernel, of all executors.
+        ``nodes_recorded``, ``runs`` (programs executed) and ``peak_memory_bytes``. ``chunks`` is
+        the number of parts of kernels that threads may run independently, and ``chunks_of_workers``
+        the number of these parts that ran on another thread than the one that launched the kernel;
+        both count all executors.
     """
     return _girih.cache_stats()
 

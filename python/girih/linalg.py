@@ -80,7 +80,7 @@ class EighResult(NamedTuple):
 
 
 class LUResult(NamedTuple):
-    """A permutation, and triangular matrices: the lower one's diagonal is ones."""
+    """A permutation and triangular matrices; the diagonal of the lower matrix is ones."""
 
     P: Tensor
     L: Tensor
@@ -88,7 +88,7 @@ class LUResult(NamedTuple):
 
 
 class LUFactors(NamedTuple):
-    """Both triangular factors in one matrix, and the order of the rows in their product."""
+    """Both triangular factors in one matrix, and the order of the rows in the factors' product."""
 
     LU: Tensor
     order: Tensor
@@ -132,9 +132,9 @@ def _triangle(uplo: str) -> bool:
 
 
 def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
-    """The lower triangular ``L`` with ``x = L @ L.mT.conj()``; with upper its adjoint.
+    """The lower triangular ``L`` with ``x = L @ L.mT.conj()``; with upper, the adjoint of ``L``.
 
-    Only that triangle of x is read.
+    Only this triangle of x is read.
     """
     return _girih.linalg_cholesky(x, upper)
 
@@ -330,10 +330,10 @@ def multi_dot(matrices: Sequence[Any], /) -> Tensor:
         matrices: two or more, [m, n], [n, k], ...; the first and the last may be vectors.
 
     Returns:
-        Their product.
+        The product.
 
     Raises:
-        InvalidArgumentError: there are fewer than two.
+        InvalidArgumentError: there are fewer than two matrices.
         ShapeError: sizes do not fit, or a matrix does not have two axes.
 
     Example:

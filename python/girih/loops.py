@@ -68,7 +68,7 @@ def associative_scan(
 
     Args:
         fn: Takes two pytrees of tensors with several slices each, and combines them slice by slice;
-            must be associative.
+            it must be associative.
         elems: A pytree of tensors with the same length along the axis.
         reverse: Combines from the last slice to the first.
         axis: The axis of the slices.

@@ -19,7 +19,7 @@ class GraphPass(_girih.GraphPass):
     """A pass created by :func:`graph_pass`; calling it calls the function.
 
     Attributes:
-        name: Its name in errors and explanations.
+        name: The name of the pass in errors and explanations.
         function: The wrapped function.
     """
 
@@ -67,7 +67,7 @@ def graph_pass(fun: Any = None, /, *, name: str | None = None) -> Any:
 
     Args:
         fun: The function.
-        name: Its name in errors and explanations; by default the function's.
+        name: The name of the pass in errors and explanations; by default the name of the function.
 
     Returns:
         The pass; a decorator, if only a name is given.

@@ -18,15 +18,16 @@ class Span(NamedTuple):
     """The execution of a kernel, a copy, or a compilation.
 
     Args:
-        name: The name of the kernel; for other kinds the kind.
+        name: The name of the kernel; for other kinds of spans, the kind.
         kind: ``"launch"``, ``"copy_to_device"``, ``"copy_from_device"`` or ``"compile"``.
         stream: The number of the stream on its device; None for host work without a stream.
-        start: Seconds since an arbitrary moment before the profile.
-        duration: Seconds.
-        bytes: Bytes copied; 0 for other kinds.
+        start: The start in seconds, since an arbitrary moment before the profile.
+        duration: The duration in seconds.
+        bytes: The number of bytes copied; 0 for other kinds.
         device: The name of the device.
-        chunks: The parts into which a kernel was divided; they may run on several threads.
-        chunks_of_workers: Those that ran on other threads than the one that launched the kernel.
+        chunks: The number of parts of a kernel, which may run on several threads.
+        chunks_of_workers: The number of these parts that ran on other threads than the one that
+            launched the kernel.
     """
 
     name: str
@@ -85,7 +86,7 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
         return self._handle.dropped()
 
     def table(self) -> str:
-        """The spans by name with calls, total and mean time, chunks and those of them that other
+        """The spans by name with calls, total and mean time, chunks, and the chunks that other
         threads ran, sorted by descending total time.
 
         Returns:

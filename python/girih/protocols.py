@@ -130,7 +130,7 @@ def _equivalent(module: str, name: str) -> Callable[..., Any] | None:
     return getattr(girih, named, None) if module == "numpy" and named else None
 
 
-# Functions that need no value.
+# Functions that do not need the values of the tensor.
 _KNOWN: dict[str, Callable[[Tensor], Any]] = {
     "shape": lambda x: x.shape,
     "ndim": lambda x: x.ndim,

@@ -72,7 +72,7 @@ def key(seed: Any) -> Tensor:
     """Creates a key from a seed.
 
     Args:
-        seed: an integer of at most 64 bits, or a tensor of one.
+        seed: an integer of at most 64 bits, or a tensor with one integer.
 
     Returns:
         A uint64 scalar.

@@ -27,7 +27,7 @@ _OPAQUE: tuple[Any, ...] = (types.BuiltinFunctionType, *_PLAIN)
 _UNCALLED = frozenset(
     ("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "extra_repr")
 )
-#: Names through which code accesses attributes without naming them.
+#: Names through which code accesses attributes by strings.
 _BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattribute__"))
 #: Attributes of modules that do not affect their computation.
 _ABOUT = frozenset(("_scope_name", "_parameter_names", "_frozen", "_compile", "_compiled"))
@@ -114,7 +114,7 @@ def _names(code: types.CodeType) -> _Names:
 
 @functools.lru_cache(maxsize=4096)
 def _is_foreign(module: str | None) -> bool:
-    """True for modules whose globals are not state of the user."""
+    """True for modules whose globals are not the user's state."""
     top = (module or "").split(".")[0]
     return top in (__package__, "builtins", "numpy") or top in sys.stdlib_module_names
 
@@ -125,7 +125,7 @@ def _is_own(cls: type) -> bool:
 
 
 def _is_installed(module: types.ModuleType) -> bool:
-    """True for modules of libraries, whose globals are not state of the user."""
+    """True for modules of libraries, whose globals are not the user's state."""
     return "-packages" in (getattr(module, "__file__", None) or "")
 
 
@@ -198,7 +198,8 @@ class _Walk:
         self.pending.append((value, path))
 
     def expand(self, space: Any, path: str, known: set[str]) -> None:
-        """Visits the attributes of classes and modules whose names were found since."""
+        """Visits the attributes of classes and modules whose names were found since the last
+        visit."""
         names = (self.names & vars(space).keys()) - known
         if isinstance(space, type):
             dunder = {name for name in vars(space) if name.startswith("__")}
@@ -215,7 +216,7 @@ class _Walk:
                 self.add(space, name, f"{path}.{name}", attribute=True)
 
     def defaults(self, instance: Any, path: str, known: set[str]) -> None:
-        """Visits attributes that an object inherits from its classes: it may get its own."""
+        """Visits attributes that an object inherits from its classes and may override later."""
         own = getattr(instance, "__dict__", {})
         for base in type(instance).__mro__:
             if _is_foreign(base.__module__):
@@ -257,7 +258,7 @@ class _Walk:
             self.add(cell, None, name)
         self.pending += [(value.__defaults__ or (), f"{path}.defaults")]
         self.pending += [(value.__kwdefaults__ or {}, f"{path}.defaults")]
-        # The module globals of this package's functions are not state of the user.
+        # The module globals of this package's functions are not the user's state.
         if _is_foreign(value.__module__):
             return
         read, attributes = _names(value.__code__)

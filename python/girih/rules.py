@@ -55,7 +55,7 @@ class _Arguments:
         return tuple((i, type(leaf), leaf) for i, leaf in leaves if i not in places)
 
     def template(self) -> _Arguments:
-        """The same without the tensors, so that it does not keep them alive."""
+        """A copy without the tensors, which does not keep them alive."""
         new = _Arguments.__new__(_Arguments)
         new._structure, new.where, new.inexact = self._structure, self.where, self.inexact
         new._leaves, new.tensors = list(self._leaves), []
@@ -78,7 +78,7 @@ class _Arguments:
         return tree.unflatten(self._structure, leaves)
 
     def tangents(self, inexact: Sequence[Tensor]) -> Any:
-        """A tree like the arguments: tangents of inexact tensors, zeros for the rest."""
+        """A tree like the arguments: tangents of inexact tensors, zeros for the other leaves."""
         rest = iter(inexact)
         leaves: list[Any] = [_girih.asarray(0.0) for _ in self._leaves]
         for i, tensor, varies in zip(self.where, self.tensors, self.inexact, strict=True):
@@ -86,8 +86,8 @@ class _Arguments:
         return tree.unflatten(self._structure, leaves)
 
     def cotangents(self, given: Any, name: str) -> list[Tensor]:
-        """The cotangents of inexact tensors, of a tuple that a backward rule returned: for each
-        argument a tree, or None for zeros.
+        """The cotangents of inexact tensors, from the tuple that a backward rule returned: a tree
+        for each argument, or None for zeros.
         """
         args = tree.unflatten(self._structure, list(range(len(self._leaves))))[0]
         if not isinstance(given, (tuple, list)) or len(given) != len(args):
@@ -206,7 +206,7 @@ def checkpoint(
     *,
     policy: str | Sequence[str] | Callable[[str, Tensor], bool] = "nothing",
 ) -> Callable[..., Any]:
-    """A function whose reverse-mode derivative recomputes its values instead of saving them.
+    """Makes a function recompute its values in its reverse-mode derivative instead of saving them.
 
     This trades time for memory (rematerialisation): a checkpointed layer saves only its arguments,
     and the values that the policy selects, for the derivative. The cost is one more forward
@@ -267,7 +267,7 @@ def checkpoint(
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """The same values, with a barrier that no pass optimises across.
+    """Returns the same values after a barrier that no pass optimises across.
 
     Computations before and after the barrier are never fused, and equal computations on both sides
     are not shared. The barrier is differentiable.
@@ -292,7 +292,7 @@ def optimization_barrier(operand: Any) -> Any:
 
 
 def stop_gradient(x: Any) -> Any:
-    """The same values, which derivatives treat as constants.
+    """Returns the same values, which derivatives treat as constants.
 
     Args:
         x: A tensor, an object that converts to one, or a pytree of these.
@@ -315,7 +315,7 @@ def stop_gradient(x: Any) -> Any:
 
 
 def checkpoint_name(x: Tensor, name: str) -> Tensor:
-    """The same tensor, with a name for the policy of the enclosing :func:`checkpoint`.
+    """Names a tensor for the policy of the enclosing :func:`checkpoint`.
 
     Args:
         x: A tensor that the checkpointed function computed.
@@ -343,14 +343,14 @@ def checkpoint_name(x: Tensor, name: str) -> Tensor:
 
 
 def _calls(frame: effects.Frame) -> Tensor:
-    """The token of all calls with an effect of a function; its value is zero."""
+    """The token of all calls with an effect that a function makes; its value is zero."""
     scalars = [token if token.ndim == 0 else _girih.max(token) for token in frame.tokens]
     return reduce(operator.or_, scalars, _girih.zeros([], dtype=_girih.uint8))
 
 
 def _after(frame: effects.Frame, values: Sequence[Tensor]) -> list[Tensor]:
-    """Values with a dependency on the calls of a function, so that computing a value makes the
-    calls."""
+    """Values with a dependency on the calls that a function makes, so that computing a value makes
+    the calls."""
     if not frame.tokens:
         return list(values)
     never = _calls(frame) != 0
@@ -384,7 +384,7 @@ class _Custom:
         raise NotImplementedError
 
     def _split(self, args: tuple[Any, ...]) -> tuple[list[Any], tuple[Any, ...]]:
-        """The non-differentiable arguments, and the others."""
+        """The non-differentiable arguments, and the other arguments."""
         count = len(args)
         static = {i % count if -count <= i < count else count for i in self._static}
         if count in static:
@@ -403,8 +403,8 @@ class _Custom:
     def _body(
         self, arguments: _Arguments, static: list[Any]
     ) -> tuple[_Body, Any, list[Tensor], effects.Frame]:
-        """Calls the function on placeholders: body, structure of the result, its leaves, its
-        calls."""
+        """Calls the function on placeholders; returns the body, the structure of the result, its
+        leaves, and the calls with an effect."""
         body = _Body.of(arguments.tensors)
         rest = arguments.rebuilt(body.own())[0]
         call = self._joined(static, rest, len(static) + len(rest))

@@ -32,7 +32,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-#: Numbers of scopes.
+#: The numbers for new scopes.
 _numbers = itertools.count(1)
 
 
@@ -90,7 +90,7 @@ def is_eager() -> bool:
     """Whether ops are computed as soon as they are recorded.
 
     Raises:
-        InvalidArgumentError: ``GIRIH_EAGER_MAX_GRAPH`` is not a switch.
+        InvalidArgumentError: ``GIRIH_EAGER_MAX_GRAPH`` does not have the value of a switch.
     """
     return _girih.is_eager()
 

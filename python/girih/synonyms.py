@@ -1,6 +1,6 @@
 """Aliases and hints for names of NumPy, PyTorch and JAX.
 
-``girih.NAME`` of an alias is the object under its name in Girih. A hint is the text of the
+For an alias, ``girih.NAME`` is the object under its name in Girih. A hint is the text of the
 AttributeError for a name whose function differs, or that is a method, a module or another idiom in
 Girih.
 """

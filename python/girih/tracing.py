@@ -30,10 +30,10 @@ _GONE = object()
 
 
 class StateMadeError(BaseException):
-    """An object that a function uses has created its state during tracing; trace again with the
-    state.
+    """Raised if an object that a function uses has created its state during tracing; the function
+    must then be traced again with the state.
 
-    It is not an :class:`Exception`, because the function might catch that.
+    It is not an :class:`Exception`, because the function might catch exceptions.
     """
 
 
@@ -90,8 +90,8 @@ class Program:
         return wanted
 
     def refuses(self, tensors: list[Tensor]) -> tuple[str, str] | None:
-        """The place whose object differs from tracing, and the difference; ``None`` if the program
-        is valid."""
+        """The place whose object has changed since tracing, and the difference; ``None`` if the
+        program is valid."""
         broken = self.guards.broken()
         if broken is not None:
             return _difference(self._wanted()[broken])
@@ -191,7 +191,7 @@ class Program:
 
 
 class _Run:
-    """The information from calling the function with placeholders."""
+    """The results of calling the function with placeholders."""
 
     def __init__(self, refs: References, name: str) -> None:
         self.refs = refs
@@ -253,8 +253,8 @@ class _Run:
         )
 
     def restore(self) -> None:
-        """Restores the objects that the function has replaced: each call of the program replaces
-        them."""
+        """Restores the objects that the function has replaced, because each call of the program
+        replaces them."""
         for place, value in zip(self.refs.places, self.refs.before, strict=True):
             if type(place.container) is not tuple and _held(place) is not value:
                 place.write(value)
@@ -300,7 +300,7 @@ def trace(
 
     Args:
         fun: Called once, with placeholders.
-        tensors: Its current arguments.
+        tensors: The current arguments of the function.
         dynamic: The dynamic axes of each tensor.
         look: Finds the references of the function.
         name: The name of the function, for messages.

@@ -31,7 +31,7 @@ def value_and_grad(
     has_aux: bool = False,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """A function that computes ``fun`` and its gradient in one graph.
+    """Returns a function that computes ``fun`` and its gradient in one graph.
 
     Args:
         fun: Returns a floating-point scalar tensor (shape ``[]``), or with ``has_aux`` a pair
@@ -135,11 +135,11 @@ def differentiate(
     name: str,
     has_aux: bool,
 ) -> tuple[Tensor, list[Tensor], Any]:
-    """The transform without pytrees of arguments.
+    """Computes value and gradients without pytrees of arguments.
 
     Args:
         fun: Called with a placeholder for each variable; returns the value and an auxiliary tree.
-        variables: What :func:`as_variables` returns.
+        variables: The result of :func:`as_variables`.
         name: The name of the user's function, for messages.
         has_aux: Whether the user's function returns an auxiliary tree, for messages.
 
@@ -172,7 +172,7 @@ def _with_trees(
     positions: Sequence[int],
     has_aux: bool,
 ) -> tuple[Tensor, list[Any], Any]:
-    """Value, gradients per argument, auxiliary output."""
+    """Returns the value, the gradients for each argument, and the auxiliary output."""
     variables: list[Tensor] = []
     structures: list[tree.TreeDef] = []
     for position in positions:
@@ -289,8 +289,8 @@ class Transformed:
     ) -> None:
         self._fun = fun
         self._call = call
-        # functools.wraps would also set __wrapped__, whose parameters are right but whose return
-        # type is not.
+        # functools.wraps would also set __wrapped__, which has the right parameters but the wrong
+        # return type.
         self.__name__ = f"{transform}_{name_of(fun)}"
         self.__doc__ = getattr(fun, "__doc__", None)
         self._transform = transform

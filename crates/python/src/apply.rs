@@ -14,7 +14,7 @@ use pyo3::types::{
 };
 use std::sync::Mutex;
 
-/// Records an op by its name, or a node's op again, on operands. Returns: Tensor.
+/// Records an op, given by its name or by a node, on operands. Returns: Tensor.
 #[pyfunction]
 #[pyo3(signature = (op, /, *operands, **attributes))]
 fn apply(
@@ -127,7 +127,7 @@ fn from_python(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
     )))
 }
 
-/// An attribute as Python has it.
+/// Converts an attribute to a Python object.
 pub fn to_python<'py>(py: Python<'py>, value: &Attribute) -> PyResult<Bound<'py, PyAny>> {
     let size = |size: &Dim| dim_object(py, *size);
     Ok(match value {

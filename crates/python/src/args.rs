@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;
 
-/// A tensor, or anything `asarray` takes.
+/// A tensor, or an object that `asarray` converts to one.
 pub struct TensorArg(pub Tensor);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for TensorArg {
@@ -33,14 +33,14 @@ pub enum OperandArg {
     Int(i128),
     Float(f64),
     Complex(Complex64),
-    /// A real number that is known when a program runs.
+    /// A real number whose value is known only when a program runs.
     Weak(Tensor),
     /// A symbolic size.
     Size(Dim),
 }
 
 impl OperandArg {
-    /// As the library takes it.
+    /// Converts the argument to the library's operand type.
     pub fn operand(&self) -> Operand<'_> {
         match self {
             OperandArg::Tensor(t) => Operand::Tensor(t),
@@ -53,8 +53,8 @@ impl OperandArg {
         }
     }
 
-    /// `None` for what is no scalar, tensor, or array: a binary operator then lets the other side
-    /// try.
+    /// Converts a Python object to an operand; `None` for an object that is not a scalar, tensor or
+    /// array: a binary operator then lets the other operand's class try.
     pub fn of(object: &Bound<'_, PyAny>) -> PyResult<Option<OperandArg>> {
         if let Ok(tensor) = object.cast::<PyTensor>() {
             return Ok(Some(OperandArg::Tensor(tensor.borrow().0.clone())));
@@ -106,7 +106,7 @@ pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     object.extract().map_err(|_| invalid(format!("the integer {object} does not fit in 64 bits")))
 }
 
-/// An integer of any dtype, signed or unsigned: of at most 64 bits.
+/// Reads an integer of any integer dtype, signed or unsigned, of at most 64 bits.
 pub fn wide_integer(object: &Bound<'_, PyAny>) -> PyResult<i128> {
     match object.extract::<i64>() {
         Ok(value) => Ok(value.into()),
@@ -117,14 +117,14 @@ pub fn wide_integer(object: &Bound<'_, PyAny>) -> PyResult<i128> {
     }
 }
 
-/// A Python complex number.
+/// Reads a Python complex number.
 pub fn complex(object: &Bound<'_, PyAny>) -> PyResult<Complex64> {
     let part = |name| object.getattr(name)?.extract::<f64>();
     Ok(Complex64::new(part("real")?, part("imag")?))
 }
 
-/// An integer argument. A value of another type is a `DTypeError`, which is a `TypeError`; an integer
-/// that does not fit 64 bits is an `InvalidArgumentError`.
+/// An integer argument. A value of another type raises a `DTypeError`, which is a `TypeError`; an
+/// integer that does not fit 64 bits raises an `InvalidArgumentError`.
 #[derive(Clone, Copy)]
 pub struct IntArg(pub i64);
 
@@ -163,22 +163,22 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SizeArg {
     }
 }
 
-/// Axes: one integer, several, or none given.
+/// Axes: one integer, several integers, or none given.
 #[derive(Default)]
 pub struct Axes(pub Option<SmallVec<[i64; 4]>>);
 
 impl Axes {
-    /// The one axis.
+    /// A single axis.
     pub fn one(axis: i64) -> Axes {
         Axes(Some(SmallVec::from_elem(axis, 1)))
     }
 
-    /// As the library takes them.
+    /// The axes as the slice that the library's functions take; `None` if none are given.
     pub fn as_slice(&self) -> Option<&[i64]> {
         self.0.as_deref()
     }
 
-    /// The one axis.
+    /// The only axis, if one is given; an error if several are given.
     pub fn single(&self, op: &str) -> PyResult<Option<i64>> {
         match self.as_slice() {
             None => Ok(None),
@@ -223,7 +223,8 @@ pub fn axis(op: &str, axis: Option<Axes>, dim: Option<Axes>, default: i64) -> Py
     Ok(axes(axis, dim)?.single(op)?.unwrap_or(default))
 }
 
-/// Whether reduced axes are kept. An integer in this place is often a second axis.
+/// Whether reduced axes are kept. An integer argument is an error: it is often meant as a second
+/// axis.
 pub struct KeepArg(bool);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for KeepArg {
@@ -261,12 +262,13 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<Size>> {
     sequence(args.as_any())
 }
 
-/// Axes given as [`sizes`] takes sizes.
+/// Axes in the forms in which [`sizes`] takes sizes.
 pub fn axis_list(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
     Ok(sizes(args)?.into_iter().map(Size::get).collect())
 }
 
-/// A shape as the parameters `shape, *sizes` take it: one integer, one sequence, several integers.
+/// Reads a shape from the parameters `shape, *sizes`: one integer, one sequence, or several
+/// integers.
 pub fn shape_or_sizes(
     op: &str,
     shape: Option<&Bound<'_, PyAny>>,
@@ -299,7 +301,8 @@ fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
     object.try_iter()?.take(most).map(size).collect()
 }
 
-/// What iterating an object gives. What its `__len__` says is not relied on.
+/// The items that iterating an object gives. The length that its `__len__` reports is not relied
+/// on.
 pub struct Listed<T>(pub Vec<T>);
 
 impl<T> std::ops::Deref for Listed<T> {
@@ -340,12 +343,12 @@ impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
 pub struct ShapeArg(pub Vec<Size>);
 
 impl ShapeArg {
-    /// As numbers, which symbolic sizes are fixed to.
+    /// The sizes as numbers; symbolic sizes are fixed to their values.
     pub fn numbers(&self) -> Vec<i64> {
         self.0.iter().map(|size| size.get()).collect()
     }
 
-    /// Checked.
+    /// The shape, after checking its sizes.
     pub fn shape(&self, op: &'static str) -> PyResult<Shape> {
         girih::shape_of(op, &self.0).map_err(crate::errors::raise)
     }
@@ -369,12 +372,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for ShapeArg {
 pub struct SizesArg(pub Vec<i64>);
 
 impl SizesArg {
-    /// The one size.
+    /// A single size.
     pub fn one(size: i64) -> SizesArg {
         SizesArg(vec![size])
     }
 
-    /// The sizes, none of them below `least`. The function and its argument are named by the error.
+    /// The sizes, each of which must be at least `least`. The error names the function and the
+    /// argument.
     pub fn at_least(&self, least: usize, op: &str, argument: &str) -> PyResult<Vec<usize>> {
         let sizes = self.0.iter().map(|&s| usize::try_from(s).ok().filter(|&s| s >= least));
         sizes.collect::<Option<_>>().ok_or_else(|| {

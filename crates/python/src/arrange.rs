@@ -1,4 +1,4 @@
-//! Functions that rearrange elements. `join` has those that join and split tensors.
+//! Functions that rearrange elements. The functions that join and split tensors are in `join`.
 
 mod join;
 
@@ -15,10 +15,10 @@ use girih::{DType, Dim, PadMode, Shape, Size, Tensor, Update};
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyTuple};
 
-/// What a function that gives several tensors returns.
+/// The result type of a function that returns several tensors.
 pub(crate) type Many = PyResult<Vec<PyTensor>>;
 
-/// Several tensors as Python's.
+/// Converts a library result of several tensors to Python tensors.
 pub(crate) fn many(result: girih::Result<Vec<Tensor>>) -> Many {
     Ok(result.py()?.into_iter().map(PyTensor).collect())
 }
@@ -27,13 +27,13 @@ fn refs(tensors: &[TensorArg]) -> Vec<&Tensor> {
     tensors.iter().map(|t| &t.0).collect()
 }
 
-/// Sizes that are no sizes if negative.
+/// Converts integers to sizes; negative integers are an error.
 pub(crate) fn counts(op: &'static str, values: &[i64]) -> PyResult<Vec<usize>> {
     Ok(Shape::from_signed(op, values).py()?.to_vec())
 }
 
-/// Elements moved along axes by that many places, those beyond the end coming in at the start;
-/// without axes in row-major order.
+/// Moves elements along axes by shift positions; elements moved past the end reappear at the start.
+/// Without axes, elements move in row-major order.
 #[pyfunction]
 #[pyo3(signature = (x, shift, axis=None))]
 fn roll(py: Python<'_>, x: TensorArg, shift: &Bound<'_, PyAny>, axis: Option<Axes>) -> Out {
@@ -70,8 +70,8 @@ fn roll(py: Python<'_>, x: TensorArg, shift: &Bound<'_, PyAny>, axis: Option<Axe
     out(x.0.roll(shift, axes.as_deref()))
 }
 
-/// The elements at the storage offset plus a sum of strides, one for each axis of that size, counted in
-/// row-major order.
+/// A strided view: element ``(i, j, ...)`` is the element at the storage offset plus ``i`` times
+/// the first stride plus ``j`` times the second, and so on, counted in row-major order.
 #[pyfunction]
 #[pyo3(signature = (x, size, stride, storage_offset=0))]
 fn as_strided(
@@ -87,7 +87,7 @@ fn as_strided(
     out(x.0.as_strided(&size?, &stride?, storage_offset))
 }
 
-/// The tensor with the elements that ``as_strided`` takes replaced by those of ``src``.
+/// The tensor with the elements that ``as_strided`` selects replaced by the elements of ``src``.
 #[pyfunction]
 #[pyo3(signature = (x, src, size, stride, storage_offset=0))]
 fn as_strided_scatter(
@@ -104,7 +104,7 @@ fn as_strided_scatter(
     out(x.0.as_strided_scatter(&src.0, &size?, &stride?, storage_offset))
 }
 
-/// The tensor side by side with itself, so many times along each axis.
+/// Repeats the tensor the given number of times along each axis.
 #[pyfunction]
 fn tile(py: Python<'_>, x: TensorArg, repetitions: &Bound<'_, PyAny>) -> Out {
     let _called = location::enter!(py);
@@ -118,8 +118,8 @@ fn tile(py: Python<'_>, x: TensorArg, repetitions: &Bound<'_, PyAny>) -> Out {
     out(x.0.tile(&counts("tile", repetitions.as_slice().unwrap_or_default())?))
 }
 
-/// Each element repeated next to itself along an axis, or in row-major order: an int for all, or
-/// one for each slice, which are evaluated.
+/// Repeats each element next to itself along an axis, or in row-major order. The repetitions are an
+/// int for all slices, or one number for each slice; the numbers are evaluated.
 #[pyfunction]
 #[pyo3(signature = (x, repeats, axis=None, *, dim=None))]
 fn repeat(
@@ -142,7 +142,7 @@ fn repeat(
     out(py.detach(|| x.0.repeat_each(&each, axis)))
 }
 
-/// Axes moved to other places, the others in order.
+/// Moves axes to other positions; the other axes keep their order.
 #[pyfunction]
 fn moveaxis(py: Python<'_>, x: TensorArg, source: Axes, destination: Axes) -> Out {
     let _called = location::enter!(py);
@@ -150,7 +150,8 @@ fn moveaxis(py: Python<'_>, x: TensorArg, source: Axes, destination: Axes) -> Ou
     out(x.0.moveaxis(from.unwrap_or_default(), to.unwrap_or_default()))
 }
 
-/// Turned by k right angles in the plane of two axes, from the first towards the second.
+/// Rotates the tensor by k times 90 degrees in the plane of two axes, from the first axis towards
+/// the second.
 #[pyfunction]
 #[pyo3(signature = (x, k=IntArg(1), axes=(0, 1)))]
 fn rot90(py: Python<'_>, x: TensorArg, k: IntArg, axes: (i64, i64)) -> Out {
@@ -226,7 +227,7 @@ fn tri(
     placed(device, || out(Tensor::tri(n.0, m.unwrap_or(n).0, k.0, dtype)))
 }
 
-/// A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal.
+/// A matrix with the elements of a vector on its k-th diagonal; for a matrix, its k-th diagonal.
 #[pyfunction]
 #[pyo3(signature = (x, k=IntArg(0)))]
 fn diag(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
@@ -234,7 +235,7 @@ fn diag(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
     out(x.0.diag(k.0))
 }
 
-/// A matrix with all elements on its k-th diagonal.
+/// A matrix with all elements of the tensor on its k-th diagonal.
 #[pyfunction]
 #[pyo3(signature = (x, k=IntArg(0)))]
 fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
@@ -242,7 +243,7 @@ fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
     out(x.0.reshape(&[-1]).and_then(|flat| flat.diag(k.0)))
 }
 
-/// The elements of two axes' diagonal, as the last axis.
+/// The diagonal of two axes, as the last axis.
 #[pyfunction]
 #[pyo3(signature = (x, offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
 fn diagonal(py: Python<'_>, x: TensorArg, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
@@ -250,7 +251,7 @@ fn diagonal(py: Python<'_>, x: TensorArg, offset: IntArg, axis1: IntArg, axis2: 
     out(x.0.diagonal(offset.0, axis1.0, axis2.0))
 }
 
-/// The sum along two axes' diagonal. Integers are summed in int64.
+/// The sum of the diagonal of two axes. Integers are summed in int64.
 #[pyfunction]
 #[pyo3(signature = (x, offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1), *, dtype=None))]
 fn trace(
@@ -266,8 +267,8 @@ fn trace(
     out(x.trace(offset.0, axis1.0, axis2.0))
 }
 
-/// Differences of neighbours along an axis, n times over; of bool, whether they differ. prepend and
-/// append are joined to the axis first.
+/// Differences of neighbouring elements along an axis, taken n times; for bool, whether neighbours
+/// differ. prepend and append are first joined to the axis.
 #[pyfunction]
 #[pyo3(signature = (x, n=IntArg(1), axis=IntArg(-1), prepend=None, append=None))]
 fn diff(
@@ -284,8 +285,8 @@ fn diff(
     out(x.0.diff(n, axis.0, prepend.as_ref(), append.as_ref()))
 }
 
-/// Grids of coordinates of tensors of one axis; indexing 'xy' has the first two axes exchanged.
-/// Returns: tuple[Tensor, ...].
+/// Grids of coordinates from tensors with one axis each; with indexing 'xy' the first two axes are
+/// exchanged. Returns: tuple[Tensor, ...].
 #[pyfunction]
 #[pyo3(signature = (*tensors, indexing="xy"))]
 fn meshgrid<'py>(
@@ -302,8 +303,8 @@ fn meshgrid<'py>(
     PyTuple::new(py, many(girih::meshgrid(&refs(&tensors), swapped))?)
 }
 
-/// Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition alone,
-/// its nonzero. Returns: Any.
+/// Elements of x where the condition holds, and of y elsewhere; all three broadcast. With the
+/// condition alone, the result of nonzero. Returns: Any.
 #[pyfunction]
 #[pyo3(name = "where", signature = (condition, x=None, y=None, /))]
 fn where_<'py>(
@@ -323,8 +324,9 @@ fn where_<'py>(
     }
 }
 
-/// A border: one width, one (before, after), or one per axis. Its elements are a value, or with
-/// another mode follow from those inside: 'edge', 'reflect', 'symmetric', 'wrap', as NumPy's.
+/// Pads axes; the widths are one number, one pair (before, after), or one pair per axis. The new
+/// elements are a constant value, or depend on the elements inside by the mode: 'edge', 'reflect',
+/// 'symmetric' or 'wrap', as in NumPy.
 #[pyfunction]
 #[pyo3(signature = (x, widths, mode=None, value=None, *, constant_values=None))]
 fn pad(
@@ -338,7 +340,7 @@ fn pad(
     let widths = pad_widths(widths, x.0.rank())?;
     let named = mode.and_then(|m| m.extract::<String>().ok());
     let value = match (mode, &named) {
-        // The value may be passed in the position of the mode.
+        // The value may be passed in the mode's position.
         (Some(mode), None) => Some(mode.extract::<OperandArg>()?),
         _ => value.or(constant_values),
     };
@@ -389,7 +391,7 @@ fn pad_widths(widths: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
     }
 }
 
-/// Tensors stretched to the shape they broadcast to. Returns: tuple[Tensor, ...].
+/// Broadcasts tensors to their common shape. Returns: tuple[Tensor, ...].
 #[pyfunction]
 #[pyo3(signature = (*tensors))]
 fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> PyResult<Bound<'_, PyTuple>> {
@@ -397,7 +399,7 @@ fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> PyResult<Bound<'
     PyTuple::new(py, many(girih::broadcast_arrays(&refs(&tensors)))?)
 }
 
-/// The shape that shapes broadcast to. Returns: tuple[int, ...].
+/// The shape to which shapes broadcast. Returns: tuple[int, ...].
 #[pyfunction]
 #[pyo3(signature = (*shapes))]
 fn broadcast_shapes<'py>(
@@ -426,7 +428,7 @@ at_least! {
     atleast_3d 3 "The tensor with at least three axes.",
 }
 
-/// The indices of a shape's elements, one row per axis. Dtype: int64.
+/// The indices of the elements of a shape, one row per axis. Dtype: int64.
 #[pyfunction]
 #[pyo3(signature = (shape, *, device=None))]
 fn indices(py: Python<'_>, shape: crate::args::ShapeArg, device: Option<DeviceArg>) -> Out {
@@ -435,8 +437,8 @@ fn indices(py: Python<'_>, shape: crate::args::ShapeArg, device: Option<DeviceAr
     placed(device, || out(girih::indices(&shape)))
 }
 
-/// The tensor with one element per index along an axis replaced, position by position. A new
-/// tensor: x stays as it is.
+/// Replaces the elements at the indices along an axis, position by position. The result is a new
+/// tensor: x does not change.
 #[pyfunction]
 #[pyo3(signature = (x, indices, values, axis=None, *, dim=None))]
 fn put_along_axis(
@@ -460,7 +462,7 @@ impl PyTensor {
         out(self.0.reshape(&[-1]))
     }
 
-    /// Each element repeated next to itself along an axis, or in row-major order.
+    /// Repeats each element next to itself along an axis, or in row-major order.
     #[pyo3(signature = (repeats, axis=None, *, dim=None))]
     fn repeat(
         &self,
@@ -472,14 +474,14 @@ impl PyTensor {
         repeat(py, TensorArg(self.0.clone()), repeats, axis, dim)
     }
 
-    /// The elements of two axes' diagonal, as the last axis.
+    /// The diagonal of two axes, as the last axis.
     #[pyo3(signature = (offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
     fn diagonal(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
         let _called = location::enter!(py);
         out(self.0.diagonal(offset.0, axis1.0, axis2.0))
     }
 
-    /// The sum along two axes' diagonal. Integers are summed in int64.
+    /// The sum of the diagonal of two axes. Integers are summed in int64.
     #[pyo3(signature = (offset=IntArg(0), axis1=IntArg(0), axis2=IntArg(1)))]
     fn trace(&self, py: Python<'_>, offset: IntArg, axis1: IntArg, axis2: IntArg) -> Out {
         let _called = location::enter!(py);
@@ -489,9 +491,9 @@ impl PyTensor {
 
 #[pymethods]
 impl PyTensor {
-    /// The elements under another shape, or for a dtype with their bits read as it: elements of another
-    /// size scale the last axis. Python's float and complex are the dtypes of this tensor's precision, if
-    /// it is of floating-point or complex numbers.
+    /// The same elements with another shape, or with their bits reinterpreted as another dtype; a
+    /// dtype of another size scales the last axis. Python's float and complex mean the dtypes of
+    /// this tensor's precision if its dtype is floating point or complex.
     #[pyo3(signature = (shape, /, *sizes))]
     fn view(&self, shape: &Bound<'_, PyAny>, sizes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let listed = shape.is_instance_of::<PyTuple>() || shape.is_instance_of::<PyList>();

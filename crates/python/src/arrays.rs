@@ -1,5 +1,5 @@
-//! Arrays of other libraries as tensors: the owner of their memory, whether it may be shared, and
-//! the protocols: DLPack (`dlpack`), NumPy's array interface, the buffer protocol.
+//! Arrays of other libraries as tensors: the owner of their memory, whether the memory may be
+//! shared, and the protocols: DLPack (`dlpack`), NumPy's array interface, the buffer protocol.
 //!
 //! A tensor is a value, and an op on it may run much later. Memory that its owner can still write
 //! is therefore copied, unless the caller asks to share it.
@@ -15,19 +15,19 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use std::any::Any;
 
-/// What an import may do with memory of another owner.
+/// How an import treats memory of another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
-    /// `copy=True`.
+    /// `copy=True`: always copies.
     Copy,
-    /// `copy=None`: shares only memory that nobody can write.
+    /// `copy=None`: shares the memory only if nobody can write it.
     Safe,
-    /// `copy=False`: shares, or fails.
+    /// `copy=False`: shares the memory, or fails.
     Share,
 }
 
 impl Import {
-    /// By the argument `copy`.
+    /// The mode that the argument `copy` selects.
     pub fn of(copy: Option<bool>) -> Import {
         match copy {
             None => Import::Safe,
@@ -37,24 +37,24 @@ impl Import {
     }
 }
 
-/// Elements in memory of another owner.
+/// An array in memory of another owner.
 pub struct Foreign {
-    /// Of the first element.
+    /// The address of the first element.
     pub address: usize,
-    /// Shape and dtype.
+    /// The shape and dtype.
     pub spec: TensorSpec,
-    /// From an element to the next of each axis, in bytes.
+    /// The distance between neighbouring elements of each axis, in bytes.
     pub strides: Vec<isize>,
-    /// The bytes of a number are in the order of other machines.
+    /// Whether the bytes of a number are in the byte order of other machines.
     pub swapped: bool,
-    /// Nobody can write the memory as long as its owner lives.
+    /// Whether nobody can write the memory while its owner lives.
     pub constant: bool,
-    /// Keeps the memory valid.
+    /// The owner, which keeps the memory valid.
     pub owner: Box<dyn Any + Send + Sync>,
 }
 
 impl Foreign {
-    /// A tensor of the elements, over their memory where `how` wants or allows it.
+    /// A tensor of the elements. It shares their memory if `how` demands or allows sharing.
     ///
     /// # Safety
     /// `owner` keeps every element readable that shape and strides reach from the address.
@@ -85,7 +85,8 @@ impl Foreign {
         }
     }
 
-    /// Fails for what no memory has: other strides than axes, elements at no address.
+    /// Fails for descriptions that no memory can match: the number of strides differs from the
+    /// number of axes, or elements have invalid addresses.
     fn check(&self, what: &str) -> PyResult<()> {
         let Foreign { spec, strides, address, .. } = self;
         spec.shape.check("asarray", spec.dtype).py()?;
@@ -106,12 +107,13 @@ impl Foreign {
         }
     }
 
-    /// The bytes before the first element and from it on that elements lie in.
+    /// The range of bytes that the elements occupy, relative to the first element: the
+    /// (non-positive) begin and the end.
     fn extent(&self) -> Option<(isize, isize)> {
         extent(&self.spec, &self.strides)
     }
 
-    /// Why the memory cannot be a tensor's.
+    /// The reason why a tensor cannot use the memory as it is; `None` if it can.
     ///
     /// # Safety
     /// As for [`Foreign::tensor`].
@@ -167,7 +169,7 @@ impl Foreign {
     }
 }
 
-/// The Python objects that memory belongs to.
+/// The Python objects that own imported memory.
 struct Owner(Option<(Py<PyAny>, Py<PyDict>)>);
 
 impl Drop for Owner {
@@ -178,8 +180,8 @@ impl Drop for Owner {
     }
 }
 
-/// Runs `f` with the interpreter. On another thread if this one holds a lock of the library, which a
-/// fork waits for while it holds the interpreter.
+/// Runs `f` with the interpreter attached. If this thread holds a lock of the library, `f` runs on
+/// another thread: a fork waits for that lock while it holds the interpreter.
 pub fn attached(f: impl FnOnce(Python<'_>) + Send + 'static) {
     if !girih::host::in_section() {
         return Python::attach(f);
@@ -194,8 +196,8 @@ fn dense_strides(spec: &TensorSpec) -> Vec<isize> {
     spec.shape.strides().iter().map(|s| s * spec.dtype.size() as isize).collect()
 }
 
-/// The bytes before the first element and from it on that elements lie in; none if they are more
-/// than an address space has.
+/// The range of bytes that the elements occupy, relative to the first element; `None` if the range
+/// exceeds the address space.
 fn extent(spec: &TensorSpec, strides: &[isize]) -> Option<(isize, isize)> {
     let mut bounds = (0isize, spec.dtype.size() as isize);
     for (&stride, &size) in strides.iter().zip(spec.shape.iter()) {
@@ -206,7 +208,7 @@ fn extent(spec: &TensorSpec, strides: &[isize]) -> Option<(isize, isize)> {
     Some(bounds)
 }
 
-/// Fills `out` with elements from byte `at` of the row-major order on.
+/// Fills `out` with the bytes of the elements in row-major order, from byte `at`.
 ///
 /// # Safety
 /// Every element that shape and strides reach must be readable.
@@ -260,7 +262,7 @@ unsafe fn gather(
     }
 }
 
-/// Copies bytes, an element's without a call.
+/// Copies bytes; the bytes of a single element are copied without a call.
 ///
 /// # Safety
 /// As for `std::ptr::copy_nonoverlapping`.
@@ -279,13 +281,14 @@ unsafe fn copy_few(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// What `copy=False` gets where a copy is needed.
+/// The error of `copy=False` where a copy is needed.
 pub fn must_copy(what: &str, why: &str) -> PyErr {
     let message = format!("{what}: copy=False forbids a copy, but {why}; leave copy out");
     exception("CopyRequiredError", message)
 }
 
-/// An array of another library as a tensor; `None` if the object is none that is known.
+/// Converts an array of another library to a tensor; `None` if the object supports no known
+/// protocol.
 pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>> {
     let py = object.py();
     // A class has the attributes of its instances, so exclude classes.
@@ -315,7 +318,8 @@ pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>
     Ok(None)
 }
 
-/// True of an object that [`import`] takes for an array, numbers' buffers left aside.
+/// True for an object that [`import`] takes for an array, except objects with only the buffer
+/// protocol.
 pub fn is_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
     Ok(!object.is_instance_of::<PyType>()
@@ -323,7 +327,7 @@ pub fn is_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
             || object.hasattr(intern!(py, "__dlpack__"))?))
 }
 
-/// True if nobody can write an array's memory: at the end of its bases is a tensor, or `bytes`.
+/// True if nobody can write an array's memory: the chain of its bases ends at a tensor or `bytes`.
 pub fn is_constant(object: &Bound<'_, PyAny>) -> bool {
     let py = object.py();
     let mut object = object.clone();
@@ -338,8 +342,8 @@ pub fn is_constant(object: &Bound<'_, PyAny>) -> bool {
     false
 }
 
-/// The elements of an object with NumPy's array interface, version 3. Everything it says is checked
-/// but what nobody can check: that its pointer leads to that many elements.
+/// The elements of an object with NumPy's array interface, version 3. Every field of the interface
+/// is checked, except that its pointer refers to that many elements, which cannot be checked.
 fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tensor> {
     let interface = object.getattr(intern!(object.py(), "__array_interface__"))?;
     let interface = interface.cast_into::<PyDict>().map_err(|e| {
@@ -424,7 +428,7 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
     }
 }
 
-/// Where an array interface says the elements are.
+/// The place of the elements, according to an array interface.
 enum ElementSource<'py> {
     Pointer(Bound<'py, PyTuple>),
     Buffer(Bound<'py, PyAny>),
@@ -440,7 +444,7 @@ fn integer(object: &Bound<'_, PyAny>, field: &str) -> PyResult<isize> {
     })
 }
 
-/// The integers of a field that is a tuple of them.
+/// The integers of a field that is a tuple of integers.
 fn entries<'py, T>(object: &Bound<'py, PyAny>, field: &str) -> PyResult<Vec<T>>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -464,8 +468,8 @@ fn bytes_of<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     Ok(view.call_method0("tobytes")?.cast_into::<PyBytes>()?)
 }
 
-/// The dtype of an array-interface type string, and whether its bytes are in the other order; the
-/// name tells bfloat16 from other 2-byte records.
+/// The dtype of an array-interface type string, and whether its byte order differs from this
+/// machine's. The dtype's name distinguishes bfloat16 from other 2-byte records.
 fn interface_dtype(
     typestr: &Bound<'_, PyAny>,
     object: &Bound<'_, PyAny>,
@@ -508,8 +512,9 @@ fn interface_dtype(
     Ok((dtype, order == Some(other) && dtype.size() > 1))
 }
 
-/// The elements of an object with Python's buffer protocol (`bytes`, `array.array`, `memoryview`),
-/// read through `memoryview`: the stable ABI of Python 3.10 has no other way.
+/// The elements of an object with Python's buffer protocol (`bytes`, `array.array`, `memoryview`).
+/// They are read through `memoryview`, because the stable ABI of Python 3.10 has no other access to
+/// buffers.
 fn from_buffer(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>> {
     let py = object.py();
     let Ok(view) = py.import("builtins")?.getattr("memoryview")?.call1((object,)) else {

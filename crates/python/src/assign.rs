@@ -16,10 +16,10 @@ use girih::{Context, Index, Operand, Tensor, Update};
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
-/// Longest wait for another thread that reads the object while it is to be assigned to.
+/// Maximum time that an assignment waits for another thread to finish reading the object.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Gives a Python object another value. Waits for threads that compute its present one.
+/// Gives a Python tensor object another value. Waits for threads that compute its current value.
 fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
     let old = object.try_borrow().ok().map(|tensor| tensor.0.clone());
     if let Some(old) = old.filter(|old| old.requires_grad() && old.is_leaf()) {
@@ -48,7 +48,7 @@ fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
     }
 }
 
-/// Fails unless an operator in place keeps the shape.
+/// Fails if an in-place operator would change the shape.
 fn same_shape(op: &'static str, old: &Tensor, new: &Tensor) -> PyResult<()> {
     if old.shape() == new.shape() {
         return Ok(());
@@ -58,7 +58,7 @@ fn same_shape(op: &'static str, old: &Tensor, new: &Tensor) -> PyResult<()> {
     Err(girih::ir::Error::ShapeMismatch { op, lhs, rhs, reason }).py()
 }
 
-/// `object op= other`: the operator's result, in the dtype and shape that the object has.
+/// Computes `object op= other`: the operator's result, in the dtype and shape of the object.
 fn in_place(code: OpCode, object: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>) -> PyResult<()> {
     let old = object.borrow().0.clone();
     let operand = match OperandArg::of(other)? {
@@ -128,20 +128,21 @@ impl PyTensor {
         rebind(slf, if evaluates(&entries) { slf.py().detach(update) } else { update() }.py()?)
     }
 
-    /// What ``x.at[index]`` names, to be read or updated: ``x.at[index].set(value)`` and its like
-    /// give a new tensor and leave ``x`` as it is. Returns: At.
+    /// Selects elements by index, ``x.at[index]``, to read or update them:
+    /// ``x.at[index].set(value)`` and similar methods return a new tensor and leave ``x``
+    /// unchanged. Returns: At.
     #[getter]
     fn at(&self) -> PyAt {
         PyAt(self.0.clone())
     }
 }
 
-/// True if an index may evaluate what it is made of.
+/// True if applying the index entries may evaluate a tensor among them.
 pub fn evaluates(entries: &[Index]) -> bool {
     entries.iter().any(|e| matches!(e, Index::Mask(_)))
 }
 
-/// A tensor about to be indexed for an update.
+/// A tensor whose elements are to be selected by an index for an update.
 #[pyclass(name = "At", module = "girih._girih", frozen)]
 struct PyAt(Tensor);
 
@@ -153,7 +154,7 @@ impl PyAt {
     }
 }
 
-/// The elements of a tensor that an index names.
+/// The elements of a tensor that an index selects.
 #[pyclass(name = "Indexed", module = "girih._girih", frozen)]
 struct PyIndexed {
     tensor: Tensor,
@@ -193,14 +194,14 @@ updates! {
 
 #[pymethods]
 impl PyIndexed {
-    /// These elements. Returns: Tensor.
+    /// The selected elements. Returns: Tensor.
     fn get(&self, py: Python<'_>) -> Out {
         let _called = location::enter!(py);
         out(self.tensor.index(&self.entries))
     }
 
-    /// The tensor with these elements replaced by what a function gives for them, which must keep
-    /// their dtype. Returns: Tensor.
+    /// The tensor with the selected elements replaced by the function's result for them, which must
+    /// keep their dtype. Returns: Tensor.
     fn apply(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> Out {
         let elements = self.get(py)?;
         let dtype = elements.0.dtype();

@@ -19,41 +19,41 @@ use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Plans that take less than this run without letting go of the interpreter, in nanoseconds.
+/// Plans that take fewer nanoseconds than this run without releasing the interpreter.
 const DETACH_NS: u64 = 20_000;
 
-/// Ways a function was called that are kept; the one not used for longest makes room.
+/// Maximum number of cached calls of a function; the least recently used one is evicted.
 const MAX_CACHED_CALLS: usize = 16;
 
-/// What is in the place of a leaf: of arguments to compare with, or of results to build.
+/// A leaf of a pattern: of arguments to compare with, or of results to build.
 enum Leaf {
-    /// The tensor of that position; among arguments also an array.
+    /// The tensor at this position; in arguments, also an array.
     Tensor(usize),
-    /// The number of that position: a Python float among arguments, any number in results.
+    /// The number at this position: a Python float in arguments, any number in results.
     Number(usize),
     /// The same object, or an equal one of the same builtin type.
     Same(Py<PyAny>),
 }
 
-/// A pytree as calls compare and build it.
+/// A pytree in the form in which calls compare arguments and build results.
 struct Pattern {
     structure: Py<PyTreeDef>,
     leaves: Vec<Leaf>,
 }
 
-/// A leaf as Python writes it: the position of a tensor, or of a number if the flag is set; or the
-/// object, if there is no position.
+/// A leaf in Python's form: the position of a tensor, or of a number if the flag is set; without a
+/// position, the object itself.
 type WrittenLeaf = (Option<usize>, Py<PyAny>, bool);
 
-/// A pytree as Python writes it.
+/// A pytree in Python's form.
 type WrittenPattern = (Py<PyTreeDef>, Vec<WrittenLeaf>);
 
-/// The arrays of a call as tensors, each once however often it is compared.
+/// The arrays of a call as tensors, so that each array is converted once.
 type Converted = SmallVec<[(Py<PyAny>, Tensor); 4]>;
 
 type Tensors = SmallVec<[Tensor; 8]>;
 
-/// True for an object that is as good as another one known to be hashable.
+/// True for an object that is equal to another object, which is known to be hashable.
 fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
     if known.is(object) {
         return true;
@@ -67,7 +67,8 @@ fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
     plain && is_equal(known, object)
 }
 
-/// A Python float, or a number of a function being compiled, as the scalar that a program takes.
+/// Converts a Python float, or a number of a function being compiled, to the scalar that a program
+/// takes.
 fn number(object: &Bound<'_, PyAny>) -> Option<Tensor> {
     if let Ok(traced) = object.cast::<PySymbolicFloat>() {
         return Some(traced.get().as_tensor().clone());
@@ -76,7 +77,7 @@ fn number(object: &Bound<'_, PyAny>) -> Option<Tensor> {
     Tensor::from_slice(&[value], []).ok()
 }
 
-/// A tensor, or an array as one; `None` for other objects.
+/// The tensor itself, or an array converted to a tensor; `None` for other objects.
 fn tensor(object: &Bound<'_, PyAny>, converted: &mut Converted) -> PyResult<Option<Tensor>> {
     if let Ok(tensor) = object.cast::<PyTensor>() {
         return Ok(Some(tensor.borrow().0.clone()));
@@ -105,7 +106,7 @@ impl Pattern {
         Pattern { structure, leaves: leaves.into_iter().map(leaf).collect() }
     }
 
-    /// Whether an object has this structure; its tensors are put where they belong.
+    /// Whether an object has this structure; stores its tensors at their positions.
     fn matches(
         &self,
         object: &Bound<'_, PyAny>,
@@ -128,7 +129,7 @@ impl Pattern {
         self.structure.get().0.matches(object, &mut take).unwrap_or(false)
     }
 
-    /// The object of this structure.
+    /// Builds the object of this structure from the tensors.
     fn build<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
         let mut leaves = self.leaves.iter();
         let mut next = || match leaves.next().expect("a pattern has a leaf for each of its tree") {
@@ -148,29 +149,29 @@ impl Pattern {
     }
 }
 
-/// A form of call (arguments by position and by name, and their structure), and the program that
-/// serves such calls.
+/// The signature of a call (arguments by position and by name, and their structure), and the
+/// program that serves calls with this signature.
 struct CachedCall {
     positional: Vec<Pattern>,
-    /// Those by name, in the order of that call.
+    /// Arguments by name, in the order of that call.
     named: Vec<(Py<PyString>, Pattern)>,
-    /// Tensors among the arguments.
+    /// The number of tensors among the arguments.
     count: usize,
     outside: Vec<ContainerSlot>,
-    /// Tensors among the arguments that the caller does not need any more.
+    /// Positions of the tensors among the arguments that are donated.
     donated: Vec<usize>,
     program: BoundProgram,
     result: Pattern,
-    /// Outputs that go elsewhere too, and where.
+    /// Outputs that each call also stores in containers, and the slots.
     changed: Vec<(usize, Vec<ContainerSlot>)>,
-    /// What has to be found where for the program to be right.
+    /// The conditions under which the program is valid.
     guards: Py<PyGuards>,
-    /// Objects that the function leaves somewhere, as it found others there.
+    /// Objects, other than tensors, that each call stores in containers.
     effects: Vec<(ContainerSlot, Py<PyAny>)>,
 }
 
 impl CachedCall {
-    /// The tensors of a call, if it is of this form.
+    /// The tensors of a call, if the call has this signature.
     fn tensors(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -239,10 +240,10 @@ impl CachedCall {
     }
 }
 
-/// What a compiled function is called through.
+/// The base class of compiled functions, which handles their calls.
 #[pyclass(name = "CompiledCall", module = "girih._girih", subclass, frozen)]
 struct PyCompiledCall {
-    /// Ways in which it was called, those used last first.
+    /// The cached calls, most recently used first.
     cached_calls: Mutex<Vec<Arc<CachedCall>>>,
 }
 
@@ -251,7 +252,7 @@ impl PyCompiledCall {
         self.cached_calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The way in which this call is, and its tensors.
+    /// The cached call with the signature of this call, and the tensors of this call.
     fn find(
         &self,
         args: &Bound<'_, PyTuple>,
@@ -289,7 +290,8 @@ impl PyCompiledCall {
         PyCompiledCall { cached_calls: Mutex::default() }
     }
 
-    /// Runs the program of an earlier call in the same way; else `_called(args, kwargs)`.
+    /// Runs the program of a cached call with the same signature; otherwise `_called(args,
+    /// kwargs)`.
     #[pyo3(signature = (*args, **kwargs))]
     fn __call__<'py>(
         slf: &Bound<'py, Self>,
@@ -305,7 +307,8 @@ impl PyCompiledCall {
         slf.call_method1(intern!(py, "_called"), (args, kwargs))
     }
 
-    /// The value of a call in a way that was noted; `NotImplemented` for others. Returns: Any.
+    /// Runs the program of a cached call; `NotImplemented` for calls that are not cached.
+    /// Returns: Any.
     fn direct<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
@@ -318,10 +321,11 @@ impl PyCompiledCall {
         }
     }
 
-    /// Has later calls of this way served by a program: the arguments by position and by name, their tensors
-    /// and which of them are donated, the places of tensors outside, the structure of the result, the
-    /// outputs that go elsewhere too and where, what has to be found where, and the objects that are
-    /// left somewhere. Returns: None.
+    /// Caches a call, so that a program serves later calls with the same signature. Takes the
+    /// arguments by position and by name, their tensors and which of the tensors are donated, the
+    /// places of outside tensors, the structure of the result, the outputs that are also stored in
+    /// places and these places, the guards, and the other objects that each call stores.
+    /// Returns: None.
     #[allow(clippy::too_many_arguments, reason = "they are all that a call needs")]
     fn remember(
         &self,
@@ -362,7 +366,7 @@ impl PyCompiledCall {
         Ok(())
     }
 
-    /// Forgets the ways in which the function was called. Returns: None.
+    /// Drops the cached calls of the function. Returns: None.
     fn forget(&self) {
         let cached_calls = std::mem::take(&mut *self.lock());
         drop(cached_calls);

@@ -13,7 +13,7 @@ use pyo3::types::PyString;
 #[pyclass(name = "BoundAxis", module = "girih._girih", frozen)]
 pub struct PyBoundAxis(pub BoundAxis);
 
-/// A name of an axis, or several.
+/// The name of an axis, or several names.
 struct Names(Vec<String>);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Names {
@@ -42,7 +42,7 @@ fn with_names<'n, R>(
     f(AxisNames::from(&names[..])).py()
 }
 
-/// A reduction over the members, by its name: `sum`, `mean`, `max` or `min`. Returns: Tensor.
+/// Reduces over the members of the axis: `sum`, `mean`, `max` or `min`. Returns: Tensor.
 #[pyfunction]
 fn collective_reduce(
     py: Python<'_>,
@@ -71,7 +71,7 @@ fn collective_gather(
     with_names(py, &axis_name, |names| girih::all_gather(&x.0, names, axis, tiled)).map(PyTensor)
 }
 
-/// The member's part of the sum over the members. Returns: Tensor.
+/// This member's part of the sum over the members. Returns: Tensor.
 #[pyfunction]
 fn collective_scatter(
     py: Python<'_>,
@@ -83,7 +83,7 @@ fn collective_scatter(
     with_names(py, &axis_name, |names| girih::psum_scatter(&x.0, names, axis, tiled)).map(PyTensor)
 }
 
-/// Parts of the values of all members, one of each. Returns: Tensor.
+/// Gathers one part of the value of each member. Returns: Tensor.
 #[pyfunction]
 fn collective_exchange(
     py: Python<'_>,
@@ -97,13 +97,13 @@ fn collective_exchange(
     with_names(py, &axis_name, f).map(PyTensor)
 }
 
-/// An index of a member, which is not negative.
+/// Checks the index of a member, which must not be negative.
 fn member(op: &str, index: i64) -> PyResult<usize> {
     usize::try_from(index)
         .map_err(|_| invalid(format!("{op}: {index} is the index of no member; they begin at 0")))
 }
 
-/// The value of another member, by pairs of a source and a destination. Returns: Tensor.
+/// Receives another member's value, by pairs of source and destination. Returns: Tensor.
 #[pyfunction]
 fn collective_permute(
     py: Python<'_>,
@@ -116,7 +116,7 @@ fn collective_permute(
     with_names(py, &axis_name, |names| girih::ppermute(&x.0, names, &pairs)).map(PyTensor)
 }
 
-/// The value of another member, by the order of all. Returns: Tensor.
+/// Receives another member's value, by a permutation of all members. Returns: Tensor.
 #[pyfunction]
 fn collective_shuffle(
     py: Python<'_>,
@@ -129,19 +129,20 @@ fn collective_shuffle(
     with_names(py, &axis_name, |names| girih::pshuffle(&x.0, names, &order)).map(PyTensor)
 }
 
-/// The member's own index. Returns: Tensor.
+/// The index of this member. Returns: Tensor.
 #[pyfunction]
 fn collective_index(py: Python<'_>, axis_name: Names) -> PyResult<PyTensor> {
     with_names(py, &axis_name, girih::axis_index).map(PyTensor)
 }
 
-/// The number of members. Returns: int.
+/// The number of members of the axis. Returns: int.
 #[pyfunction]
 fn collective_size<'py>(py: Python<'py>, axis_name: Names) -> PyResult<Bound<'py, PyAny>> {
     dim_object(py, with_names(py, &axis_name, girih::axis_size)?)
 }
 
-/// Whether the calling task is in a function that is batched over a named axis. Returns: bool.
+/// Whether the calling task is inside of a function that is batched over a named axis.
+/// Returns: bool.
 #[pyfunction]
 fn has_named_axes(py: Python<'_>) -> bool {
     crate::contexts::sync(py);

@@ -15,10 +15,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyTuple};
 use std::sync::{Arc, Mutex};
 
-/// A size that differs from call to call of a function being compiled. Arithmetic keeps it so, and
-/// functions that take sizes take it. Where it is used as a number (``int``, ``range``, an index)
-/// the compiled program is for that size alone; a comparison makes it one for the sizes on that
-/// side.
+/// A size that differs between calls of a function being compiled. The results of arithmetic are
+/// symbolic too, and functions that take sizes accept it. If it is used as a number (``int``,
+/// ``range``, an index), the compiled program is valid for this size alone; a comparison makes the
+/// program valid for the sizes with the same result of the comparison.
 #[pyclass(name = "SymbolicDim", module = "girih", frozen)]
 pub struct PyDim(pub Dim);
 
@@ -43,7 +43,7 @@ impl Other {
         Ok(None)
     }
 
-    /// As a size, if it is one.
+    /// The operand as a size, if it is a size.
     fn dim(&self) -> Option<Dim> {
         match *self {
             Other::Dim(dim) => Some(dim),
@@ -52,7 +52,7 @@ impl Other {
         }
     }
 
-    /// As a Python number, which a size is fixed to.
+    /// The operand as a Python number; a symbolic size is fixed to its value.
     fn number<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Ok(match *self {
             Other::Dim(dim) => (dim.get() as i64).into_pyobject(py)?.into_any(),
@@ -64,7 +64,7 @@ impl Other {
 
 type Result<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// A size as Python has it: an int, or symbolic.
+/// Converts a size to a Python int, or to a symbolic size.
 pub fn dim_object<'py>(py: Python<'py>, dim: Dim) -> Result<'py> {
     match dim.known() {
         Some(size) => Ok(size.into_pyobject(py)?.into_any()),
@@ -72,7 +72,7 @@ pub fn dim_object<'py>(py: Python<'py>, dim: Dim) -> Result<'py> {
     }
 }
 
-/// A shape as Python has it.
+/// Converts a shape to a Python tuple.
 pub fn shape_object<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, PyTuple>> {
     if !shape.is_symbolic() {
         return PyTuple::new(py, shape.iter());
@@ -82,7 +82,8 @@ pub fn shape_object<'py>(py: Python<'py>, shape: &Shape) -> PyResult<Bound<'py, 
     PyTuple::new(py, dims)
 }
 
-/// An operator: of sizes where both are and the result is one, else of the numbers.
+/// Applies an operator: to sizes, if both operands are sizes and the result is a size; otherwise to
+/// numbers.
 fn operator<'py>(
     py: Python<'py>,
     name: &str,
@@ -103,7 +104,8 @@ fn operator<'py>(
     a.number(py)?.call_method1(name, (b.number(py)?,))
 }
 
-/// An operator whose result is a real number: it follows the sizes. None for other operators.
+/// Applies an operator whose result is a real number that depends on the sizes. None for other
+/// operators.
 fn real_operator<'py>(
     py: Python<'py>,
     name: &str,
@@ -304,10 +306,10 @@ impl PyDim {
     }
 }
 
-/// Axes of one argument as Python gives them: axis, name, and the range if there is one.
+/// The dynamic axes of one argument in Python's form: axis, name, and the range if there is one.
 type Axes = Vec<(i64, String, Option<(usize, Option<usize>)>)>;
 
-/// A function as traced.
+/// A traced function.
 #[pyclass(name = "TracedFunction", module = "girih._girih", frozen)]
 pub struct PyTraced(pub Arc<TracedProgram>);
 
@@ -319,7 +321,7 @@ fn specs(py: Python<'_>, list: &[Py<PyTensor>]) -> Vec<TensorSpec> {
     list.iter().map(|t| t.borrow(py).0.spec()).collect()
 }
 
-/// What tracing fails with: the function's exception, or the library's error.
+/// The error of tracing: the function's exception, or the library's error.
 pub struct Failure(pub PyErr);
 
 impl From<girih::Error> for Failure {
@@ -334,10 +336,10 @@ impl From<PyErr> for Failure {
     }
 }
 
-/// Traces a function, called with a tensor per argument (of these names), that gives a list of
-/// tensors. Gives the
-/// program, which of the tensors outside it needs, by position, and for each of them the first that
-/// is the same. Returns: tuple[TracedFunction, list[int], list[int]].
+/// Traces a function that is called with one tensor per argument (named by ``names``) and returns a
+/// list of tensors. Gives the program, the positions of the outside tensors that it needs, and for
+/// each outside tensor the position of the first one that is the same tensor.
+/// Returns: tuple[TracedFunction, list[int], list[int]].
 #[pyfunction]
 fn trace_function(
     py: Python<'_>,
@@ -388,14 +390,15 @@ fn is_tracing() -> bool {
 
 #[pymethods]
 impl PyTraced {
-    /// Why the program does not serve these arguments; None if it does. Returns: str | None.
+    /// The reason why the program is not valid for these arguments; None if it is valid.
+    /// Returns: str | None.
     fn refuses(&self, py: Python<'_>, args: Listed<Py<PyTensor>>) -> Option<String> {
         let reason = self.0.refuses_context(&tensors(py, &args));
         reason.or_else(|| self.0.refuses(&specs(py, &args)))
     }
 
-    /// The first of the tensors outside that is not as it was traced; None if all are. Returns:
-    /// int | None.
+    /// The first outside tensor whose shape or dtype differs from tracing; None if all agree.
+    /// Returns: int | None.
     fn differs(&self, py: Python<'_>, outside: Vec<Py<PyAny>>) -> Option<usize> {
         let same = |(object, spec): (&Py<PyAny>, &TensorSpec)| {
             let tensor = object.bind(py).cast::<PyTensor>();
@@ -404,8 +407,8 @@ impl PyTraced {
         outside.iter().zip(self.0.captures()).position(|pair| !same(pair))
     }
 
-    /// The outputs at these arguments, with these values of the tensors outside that the program
-    /// needs. Returns: list[Tensor].
+    /// Runs the program on these arguments and these values of the outside tensors that it needs.
+    /// Returns: list[Tensor].
     fn call(
         &self,
         py: Python<'_>,
@@ -422,8 +425,9 @@ impl PyTraced {
         Ok(py.detach(run).py()?.into_iter().map(PyTensor).collect())
     }
 
-    /// The program with what it refers to outside, as a thing of its own: name, tensor, and whether it
-    /// is a parameter. Names of inputs and outputs are as those of `capture`. Returns: Program.
+    /// The program as a `Program` that contains the outside tensors, which are given with a name
+    /// and whether they are parameters. Names of inputs and outputs are as for `capture`.
+    /// Returns: Program.
     fn export(
         &self,
         py: Python<'_>,
@@ -440,13 +444,13 @@ impl PyTraced {
         Ok(PyProgram(Mutex::new(program)))
     }
 
-    /// What has to hold of the sizes for the program to serve them. Returns: list[str].
+    /// The conditions on sizes under which the program is valid. Returns: list[str].
     #[getter]
     fn guards(&self) -> Vec<String> {
         self.0.guards()
     }
 
-    /// Milliseconds of compiling the program, or of finding it in the caches. Returns: float.
+    /// Milliseconds of compiling the program, or of loading it from the caches. Returns: float.
     #[getter]
     fn compile_time_ms(&self) -> f64 {
         self.0.compile_time().as_secs_f64() * 1e3

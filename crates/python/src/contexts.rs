@@ -2,11 +2,12 @@
 //!
 //! A scope's frame is the value of a context variable, so each task has its own. The library has
 //! one current frame per thread. While any scope is open, recording therefore first makes the
-//! running task's frame the current one ([`sync`]). This costs nothing without open scopes.
+//! running task's frame the current one ([`sync`]). Without open scopes, this costs nothing.
 //!
-//! Scopes may be left in another order than the reverse: interleaved generators leave their scopes
-//! as they end. So a frame references the enclosing scope and has the differences from it, and
-//! leaving a scope removes it from below the scopes that were entered later.
+//! Scopes may be left in an order other than the reverse of entering: interleaved generators leave
+//! their scopes as they end. So a frame references the enclosing scope and stores its differences
+//! from the enclosing scope, and leaving a scope removes it from below the scopes that were entered
+//! later.
 
 use crate::collective::PyBoundAxis;
 use crate::devices::DeviceArg;
@@ -24,7 +25,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How a scope differs from the one around it.
+/// The differences between a scope and the enclosing scope.
 #[derive(Clone, Default)]
 struct Delta {
     graph: Option<girih::Graph>,
@@ -38,7 +39,7 @@ struct Delta {
     options: Option<CompileOptions>,
     name: Option<String>,
     axis: Option<girih::BoundAxis>,
-    /// Off, or a half dtype.
+    /// A half-precision dtype; `Some(None)` switches autocast off.
     autocast: Option<Option<girih::DType>>,
 }
 
@@ -84,21 +85,21 @@ impl Delta {
     }
 }
 
-/// What a scope makes of its context.
+/// The frame of a scope.
 #[pyclass(name = "Frame", module = "girih._girih", frozen)]
 struct PyFrame {
-    /// The number of the scope; 0 for what a task has set outside of all.
+    /// The number of the scope; 0 for settings that a task made outside of all scopes.
     scope: u64,
     delta: Delta,
     frame: Mutex<Frame>,
-    /// The scope around it; None for the thread's own context.
+    /// The enclosing scope; None for the thread's own context.
     outer: Option<Py<PyFrame>>,
-    /// Of the scope: left somewhere.
+    /// Whether the scope was left, in any context; shared by the frames of the scope.
     left: Arc<AtomicBool>,
     _open: Open,
 }
 
-/// Counts frames.
+/// Counts the frames of scopes that exist in the process.
 struct Open;
 
 impl Open {
@@ -120,7 +121,7 @@ impl PyFrame {
         PyFrame { scope, delta, frame, outer, left, _open: Open::new() }
     }
 
-    /// The same scope with another frame.
+    /// A new frame for the same scope.
     fn with(&self, frame: Frame, outer: Option<Py<PyFrame>>) -> PyFrame {
         let left = self.left.clone();
         PyFrame { left, ..PyFrame::new(self.scope, self.delta.clone(), frame, outer) }
@@ -136,15 +137,15 @@ impl PyFrame {
     }
 }
 
-/// Frames of scopes that there are in the process.
+/// The number of frames of scopes in the process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Whether a scope's frame is the thread's current one.
+    /// Whether the thread's current frame is that of a scope.
     static SWITCHED: Cell<bool> = const { Cell::new(false) };
-    /// Which it is; None for the thread's own.
+    /// The current frame; None for the thread's own frame.
     static CURRENT: RefCell<Option<Py<PyFrame>>> = const { RefCell::new(None) };
-    /// The thread's own frame, while another is current.
+    /// The thread's own frame, while another frame is current.
     static OWN: RefCell<Option<Frame>> = const { RefCell::new(None) };
 }
 
@@ -160,14 +161,14 @@ fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     Ok(VARIABLE.get_or_try_init(py, make)?.bind(py))
 }
 
-/// The running task's frame; None for the thread's own.
+/// The running task's frame; None for the thread's own frame.
 fn wanted<'py>(py: Python<'py>) -> PyResult<Option<Bound<'py, PyFrame>>> {
     let wanted = variable(py)?.call_method0(intern!(py, "get"))?;
     Ok((!wanted.is_none()).then(|| wanted.cast_into::<PyFrame>()).transpose()?)
 }
 
-/// Makes the running task's frame the current one. To be called before anything that depends on
-/// the context.
+/// Makes the running task's frame the current one. Call it before any code that depends on the
+/// context.
 #[inline]
 pub fn sync(py: Python<'_>) {
     if OPEN.load(Relaxed) > 0 || SWITCHED.get() {
@@ -206,19 +207,19 @@ fn switch(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// The thread's own frame, whatever is current.
+/// The thread's own frame, even while another frame is current.
 fn own() -> Frame {
     OWN.with_borrow(Option::clone).unwrap_or_else(|| Context::current().frame())
 }
 
-/// Makes a frame the running task's.
+/// Makes a frame the frame of the running task.
 fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
     variable(py)?.call_method1(intern!(py, "set"), (frame,))?;
     switch(py)
 }
 
-/// Enters the scope of a number, which differs from the present one in what is given (`fresh`: in its
-/// graph; `autocast`: "off", or the name of a half dtype). Returns: None.
+/// Enters the scope with this number, with the given settings changed (`fresh`: a new graph;
+/// `autocast`: "off", or the name of a half-precision dtype). Returns: None.
 #[pyfunction]
 #[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None, autocast=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
@@ -271,7 +272,7 @@ fn enter_scope(
     set_frame(py, Some(Py::new(py, PyFrame::new(scope, delta, frame, outer))?))
 }
 
-/// Leaves the scope of a number, which need not be the one entered last. Returns: None.
+/// Leaves the scope with this number, which need not be the innermost scope. Returns: None.
 #[pyfunction]
 fn leave_scope(py: Python<'_>, scope: u64) -> PyResult<()> {
     sync(py);
@@ -290,7 +291,7 @@ fn leave_scope(py: Python<'_>, scope: u64) -> PyResult<()> {
     Ok(())
 }
 
-/// The innermost of some frames, once that of a scope around them is taken out.
+/// Removes a scope from below inner scopes; returns the new innermost frame.
 fn without(
     py: Python<'_>,
     taken: &Py<PyFrame>,
@@ -310,7 +311,7 @@ fn without(
     Ok(outer)
 }
 
-/// Changes the running task's context until it ends, or until it leaves the scope that it is in.
+/// Changes the running task's context until the task ends, or until it leaves its current scope.
 pub fn change(py: Python<'_>, how: impl FnOnce(Frame) -> Frame) -> PyResult<()> {
     sync(py);
     let context = Context::current();
@@ -327,7 +328,7 @@ pub fn change(py: Python<'_>, how: impl FnOnce(Frame) -> Frame) -> PyResult<()> 
     set_frame(py, Some(Py::new(py, frame)?))
 }
 
-/// True where an asyncio task runs.
+/// True if the calling code runs in an asyncio task.
 fn in_task(py: Python<'_>) -> bool {
     let task = || {
         let modules = py.import("sys")?.getattr("modules")?;
@@ -336,47 +337,48 @@ fn in_task(py: Python<'_>) -> bool {
     task().is_ok_and(|task| !task.is_none())
 }
 
-/// Has the calling context record to a graph. Returns: None.
+/// Records to this graph in the calling context. Returns: None.
 #[pyfunction]
 fn set_graph(py: Python<'_>, graph: &PyGraph) -> PyResult<()> {
     change(py, |frame| frame.with_graph(graph.0.clone()))
 }
 
-/// Whether what is recorded of tensors that require gradients requires them too. Returns: bool.
+/// Whether results of tensors that require gradients require gradients too. Returns: bool.
 #[pyfunction]
 fn is_grad_enabled(py: Python<'_>) -> bool {
     sync(py);
     Context::current().grad()
 }
 
-/// The half dtype in which products are computed here, by autocast. Returns: str | None.
+/// The half-precision dtype of autocast in this context; None without autocast.
+/// Returns: str | None.
 #[pyfunction]
 fn autocast_dtype(py: Python<'_>) -> Option<&'static str> {
     sync(py);
     Context::current().autocast().map(girih::DType::name)
 }
 
-/// Whether ops are computed as they are recorded. Returns: bool.
+/// Whether ops are computed as soon as they are recorded. Returns: bool.
 #[pyfunction]
 fn is_eager(py: Python<'_>) -> PyResult<bool> {
     sync(py);
     Context::current().eager().py()
 }
 
-/// Has ops computed as they are recorded, or when they are needed. Returns: None.
+/// Switches eager mode, in which ops are computed as soon as they are recorded. Returns: None.
 #[pyfunction]
 fn set_eager(py: Python<'_>, on: bool) -> PyResult<()> {
     change(py, |frame| frame.with_eager(on))
 }
 
-/// Whether what is built is compared with what shape rules say. Returns: bool.
+/// Whether the shapes of compiled ops are compared with the shape rules. Returns: bool.
 #[pyfunction]
 fn is_verifying_shapes(py: Python<'_>) -> PyResult<bool> {
     sync(py);
     Context::current().verify_shapes().py()
 }
 
-/// Has what is built compared with what shape rules say, when programs are compiled. Returns: None.
+/// Switches the comparison of the shapes of compiled ops with the shape rules. Returns: None.
 #[pyfunction]
 fn set_verify_shapes(py: Python<'_>, on: bool) -> PyResult<()> {
     change(py, |frame| frame.with_verify_shapes(on))
@@ -389,25 +391,25 @@ fn is_debugging_nans(py: Python<'_>) -> PyResult<bool> {
     Context::current().debug_nans().py()
 }
 
-/// Makes a NaN in a result an error, or not. Returns: None.
+/// Switches whether a NaN in a result is an error. Returns: None.
 #[pyfunction]
 fn set_debug_nans(py: Python<'_>, on: bool) -> PyResult<()> {
     change(py, |frame| frame.with_debug_nans(on))
 }
 
-/// Whether ops keep the line that recorded them, for errors. Returns: bool.
+/// Whether ops store the source line that recorded them, for errors. Returns: bool.
 #[pyfunction]
 fn has_source_lines() -> bool {
     girih::location::enabled()
 }
 
-/// Has ops keep the line that recorded them, or not. Returns: None.
+/// Switches whether ops store the source line that recorded them. Returns: None.
 #[pyfunction]
 fn set_source_lines(on: bool) {
     girih::location::set_enabled(on);
 }
 
-/// Enters a scope of that name, and gives what was entered before. Returns: int.
+/// Enters a scope with this name; returns the previous scope. Returns: int.
 #[pyfunction]
 fn enter_named_scope(name: &str) -> u32 {
     let outer = Scope::current();
@@ -417,20 +419,20 @@ fn enter_named_scope(name: &str) -> u32 {
     outer.number()
 }
 
-/// Goes back to what [`enter_named_scope`] gave. Returns: None.
+/// Restores the scope that [`enter_named_scope`] returned. Returns: None.
 #[pyfunction]
 fn leave_named_scope(outer: u32) {
     Scope::from_number(outer).set();
 }
 
 thread_local! {
-    /// This thread waits for runs, if at all, with the interpreter held.
+    /// Whether this thread holds the interpreter while it calls code that may wait for a run.
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, which is expected to take microseconds, with the interpreter held. Where `f` has to wait
-/// for a queue after all, it lets go of the interpreter meanwhile: what runs before it there may be a
-/// Python function.
+/// Runs `f`, which is expected to take microseconds, without releasing the interpreter. If `f` has
+/// to wait for a queue nevertheless, the interpreter is released during the wait, because work that
+/// is earlier in the queue may be a Python function.
 pub fn holding_interpreter<T>(_: Python<'_>, f: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {
@@ -442,7 +444,7 @@ pub fn holding_interpreter<T>(_: Python<'_>, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Runs `f`, which blocks, with the interpreter free for other threads.
+/// Runs `f`, which blocks, with the interpreter released for other threads.
 fn waiting(f: &mut (dyn FnMut() + Send)) {
     match HOLDS.replace(false) {
         true => {
@@ -453,7 +455,8 @@ fn waiting(f: &mut (dyn FnMut() + Send)) {
     }
 }
 
-/// Has Python collect cycles of objects, which may hold tensors; true if it found some.
+/// Runs Python's cyclic garbage collector, because cycles of objects may hold tensors; true if it
+/// found any.
 fn collect_garbage() -> bool {
     Python::attach(|py| {
         let found = py.import("gc").and_then(|gc| gc.call_method0("collect")?.extract::<usize>());

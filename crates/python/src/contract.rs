@@ -8,8 +8,8 @@ use girih::{Optimize, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyString, PyTuple};
 
-/// Subscripts and operands as written: a string and tensors, or tensors each followed by a list of
-/// integers (and `...`), and perhaps such a list for the output.
+/// Reads the subscripts and operands: a string and tensors, or tensors that are each followed by a
+/// list of integers (and `...`), with an optional list for the output at the end.
 fn summation(args: &Bound<'_, PyTuple>) -> PyResult<(String, Vec<Tensor>)> {
     let Ok(first) = args.get_item(0) else {
         return Err(invalid("einsum: give subscripts and operands"));
@@ -35,7 +35,7 @@ fn summation(args: &Bound<'_, PyTuple>) -> PyResult<(String, Vec<Tensor>)> {
     Ok((terms.join(","), operands))
 }
 
-/// Labels given as integers, as letters in the same order.
+/// Converts integer labels to letters in the same order.
 fn letters(labels: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut text = String::new();
     for label in labels.try_iter()? {
@@ -78,10 +78,11 @@ fn strategy(optimize: Option<&Bound<'_, PyAny>>) -> PyResult<Optimize> {
     }
 }
 
-/// Products of operands summed over the labels that the output does not name: ``einsum("ij,jk->ik",
-/// a, b)``, or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. ``...`` stands for axes that broadcast.
-/// The order of contractions is the cheapest for few operands, found greedily for many
-/// (``optimize``: a bool, 'auto', 'optimal' or 'greedy'); see einsum_path.
+/// Products of operands, summed over the labels that the output does not name:
+/// ``einsum("ij,jk->ik", a, b)``, or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. ``...`` stands for
+/// axes that broadcast. The order of contractions is the cheapest for few operands, and is found
+/// greedily for many operands (``optimize``: a bool, 'auto', 'optimal' or 'greedy'); see
+/// einsum_path.
 #[pyfunction]
 #[pyo3(signature = (*operands, optimize=None))]
 fn einsum(operands: &Bound<'_, PyTuple>, optimize: Option<&Bound<'_, PyAny>>) -> Out {
@@ -91,9 +92,9 @@ fn einsum(operands: &Bound<'_, PyTuple>, optimize: Option<&Bound<'_, PyAny>>) ->
     out(girih::einsum(&subscripts, &refs, strategy(optimize)?))
 }
 
-/// The order of contractions that einsum takes: positions among the operands that are left, the
-/// result going to the end, and a description of the cost. Returns: tuple[list[tuple[int, ...]],
-/// str].
+/// The order of contractions that einsum uses: positions among the remaining operands, where each
+/// result is appended at the end, and a description of the cost.
+/// Returns: tuple[list[tuple[int, ...]], str].
 #[pyfunction]
 #[pyo3(signature = (*operands, optimize=None))]
 fn einsum_path<'py>(
@@ -109,8 +110,8 @@ fn einsum_path<'py>(
     Ok((steps, path.to_string()))
 }
 
-/// Sums of products over the last n axes of x1 and the first n of x2 (two by default), or over the
-/// axes of two lists. Shapes: the other axes of x1, then those of x2.
+/// Sums of products over the last n axes of x1 and the first n axes of x2 (two by default), or over
+/// the axes that two lists name. The result has the other axes of x1, then those of x2.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /, axes=None))]
 fn tensordot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axes: Option<&Bound<'_, PyAny>>) -> Out {
@@ -166,14 +167,14 @@ macro_rules! products {
 }
 
 products! {
-    outer "Products of all elements of x1 with all of x2, flattened. Shapes: [n] and [m] -> [n, m].",
-    inner "Sums of products over the last axes of both; the product if one is a scalar.",
-    dot "NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last axis of x1 and the second-last of x2.",
-    vdot "The sum of products of all elements, flattened.",
-    kron "The Kronecker product: a block x2 for each element of x1.",
+    outer "The outer product of the flattened tensors: each element of x1 times each element of x2. Shapes: [n] and [m] -> [n, m].",
+    inner "Sums of products over the last axes of both operands; the product if one operand is a scalar.",
+    dot "NumPy's dot: the inner product of vectors, the product of matrices, otherwise sums of products over the last axis of x1 and the second-last axis of x2.",
+    vdot "The sum of the products of all elements of the flattened tensors.",
+    kron "The Kronecker product: each element of x1 times a block x2.",
 }
 
-/// Sums of products along an axis, the last by default; the other axes broadcast.
+/// Sums of products along an axis, the last by default; other axes broadcast.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /, *, axis=-1))]
 fn vecdot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: i64) -> Out {

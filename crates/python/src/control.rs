@@ -1,4 +1,4 @@
-//! Branches and loops, for the functions of `girih.control`, which call the user's functions.
+//! Branches and loops, for the functions in `girih.control`, which call the user's functions.
 
 use crate::args::{Listed, SizeArg, TensorArg};
 use crate::compiled::{Failure, dim_object};
@@ -10,7 +10,7 @@ use girih::{Body, DerivativeRules, Recording, Saved, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A function of a branch or loop, while it is run on placeholders.
+/// The recording of a function of a branch or loop, during and after its call with placeholders.
 #[pyclass(name = "Body", module = "girih._girih", frozen)]
 #[derive(Default)]
 pub struct PyBody(Mutex<Body>);
@@ -22,7 +22,7 @@ impl PyBody {
         PyTensor(self.0.lock().unwrap_or_else(PoisonError::into_inner).placeholder(spec))
     }
 
-    /// What was traced; another use of it finds nothing.
+    /// Takes the recording; a second call returns an empty one.
     pub fn take(&self) -> Body {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -40,7 +40,8 @@ impl PyBody {
         self.argument(&like.0.spec())
     }
 
-    /// An argument like a part of `like` along its leading axis, without a value. Returns: Tensor.
+    /// An argument with the spec of one slice of `like` along its leading axis, without a value.
+    /// Returns: Tensor.
     fn part(&self, like: &PyTensor) -> PyTensor {
         let spec = like.0.spec();
         let rank = spec.shape.rank();
@@ -48,26 +49,26 @@ impl PyBody {
         self.argument(&TensorSpec { shape, ..spec })
     }
 
-    /// The function, to be called again; None if it draws random numbers or refers to tensors outside.
-    /// Returns: Recording | None.
+    /// The recording, for repeated calls; None if the function draws random numbers or refers to
+    /// outside tensors. Returns: Recording | None.
     fn recording(&self) -> Option<PyRecording> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).recording().map(PyRecording)
     }
 
-    /// What the function returned. Returns: None.
+    /// Sets the tensors that the function returned. Returns: None.
     fn set_outputs(&self, tensors: Listed<TensorArg>) {
         let outputs = tensors.into_iter().map(|t| t.0).collect();
         self.0.lock().unwrap_or_else(PoisonError::into_inner).set_outputs(outputs);
     }
 }
 
-/// A function as it was recorded, to be called again.
+/// A recorded function that can be called repeatedly.
 #[pyclass(name = "Recording", module = "girih._girih", frozen)]
 pub struct PyRecording(Recording);
 
 #[pymethods]
 impl PyRecording {
-    /// The results at these tensors. Returns: list[Tensor].
+    /// Calls the recording on these tensors. Returns: list[Tensor].
     fn call(&self, py: Python<'_>, tensors: Listed<TensorArg>) -> Tensors {
         location::enter(py);
         wrapped(self.0.call(&unwrapped(tensors)))
@@ -86,7 +87,8 @@ fn wrapped(results: girih::Result<Vec<Tensor>>) -> Tensors {
     Ok(results.py()?.into_iter().map(PyTensor).collect())
 }
 
-/// The results of the branch that a scalar chooses. Returns: list[Tensor].
+/// Records a conditional and returns its results; a scalar selects the branch.
+/// Returns: list[Tensor].
 #[pyfunction]
 fn record_cond(
     py: Python<'_>,
@@ -102,7 +104,7 @@ fn record_cond(
     wrapped(Body::cond(op, &node.0, &bodies, &unwrapped(tensors), &names))
 }
 
-/// The carries after a loop that a condition ends. Returns: list[Tensor].
+/// Records a while loop and returns its final carries. Returns: list[Tensor].
 #[pyfunction]
 fn record_while_loop(
     py: Python<'_>,
@@ -116,7 +118,7 @@ fn record_while_loop(
     wrapped(Body::while_loop(condition, body, &unwrapped(tensors), &names))
 }
 
-/// The carries after a scan, then what is stacked. Returns: list[Tensor].
+/// Records a scan and returns its final carries, then the stacked results. Returns: list[Tensor].
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "they are Python's")]
 fn record_scan(
@@ -135,9 +137,9 @@ fn record_scan(
     wrapped(Body::scan(op, &body, &init, &xs, length.0, reverse, &names))
 }
 
-/// The results of a checkpointed function. `saved` are tensors it recorded that its derivative keeps;
-/// with `on` results of products too, and those of which `keeps`, a function of the op's name and the tensor, says so.
-/// Returns: list[Tensor].
+/// Records a checkpointed function and returns its results. `saved` are recorded tensors that are
+/// kept for the derivative; with `on`, results of products are kept too. `keeps` decides in place
+/// of both: a function of the op's name and the tensor. Returns: list[Tensor].
 #[pyfunction]
 #[pyo3(signature = (body, tensors, saved, on, keeps=None))]
 fn record_checkpoint(
@@ -165,15 +167,15 @@ fn record_checkpoint(
     Ok(results.into_iter().map(PyTensor).collect())
 }
 
-/// The tensors, which nothing is merged with across. Returns: list[Tensor].
+/// Records a barrier that no pass optimises across, and returns the tensors. Returns: list[Tensor].
 #[pyfunction]
 fn record_barrier(py: Python<'_>, tensors: Listed<TensorArg>) -> Tensors {
     location::enter(py);
     wrapped(girih::optimization_barrier(&unwrapped(tensors)))
 }
 
-/// The results of a function as one op, whose derivatives and batches follow from the function.
-/// Returns: list[Tensor].
+/// Records a function as one op and returns its results; derivatives and batching follow from the
+/// function. Returns: list[Tensor].
 #[pyfunction]
 fn record_call(py: Python<'_>, body: Py<PyBody>, tensors: Listed<TensorArg>) -> Tensors {
     location::enter(py);
@@ -181,7 +183,7 @@ fn record_call(py: Python<'_>, body: Py<PyBody>, tensors: Listed<TensorArg>) -> 
     wrapped(body.call(&unwrapped(tensors)))
 }
 
-/// Rules of a function of Python: an object whose method `run` records them.
+/// The derivative rules of a Python function: an object whose method `run` records the rules.
 struct PyRules {
     call: Py<PyAny>,
     name: String,
@@ -220,9 +222,9 @@ impl PyRules {
     }
 }
 
-/// The results of a function with derivative rules of its own, as one op. `rules` records them when a
-/// derivative is taken: of forward mode with `on`. `saved` are tensors that they may refer to.
-/// Returns: list[Tensor].
+/// Records a function with custom derivative rules as one op and returns its results. `rules`
+/// records the rules when a derivative is taken; with `on` they are forward-mode rules. `saved` are
+/// outside tensors to which the rules may refer. Returns: list[Tensor].
 #[pyfunction]
 fn record_ruled(
     py: Python<'_>,
@@ -239,7 +241,7 @@ fn record_ruled(
     wrapped(body.with_rules(rules, &unwrapped(tensors), &unwrapped(saved)))
 }
 
-/// The number of parts that all of `xs` have, which is `length` if that is given. Returns: int.
+/// The leading length that all of `xs` share; must equal `length` if that is given. Returns: int.
 #[pyfunction]
 fn scan_length<'py>(
     py: Python<'py>,

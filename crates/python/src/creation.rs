@@ -11,14 +11,14 @@ use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// The dtype of scalars without one.
+/// The dtype of a result that is created from scalars without a dtype.
 fn scalar_dtype(dtype: Option<DTypeArg>, scalars: &[&OperandArg]) -> DType {
     let float = scalars.iter().any(|s| matches!(s, OperandArg::Float(_) | OperandArg::Weak(_)));
     let default = if float { DType::F32 } else { girih::default_int() };
     dtype.map_or(default, |d| d.0)
 }
 
-/// A number, read from a tensor of one element if need be; integers stay exact.
+/// The value of a number, or of a tensor with one element, which is evaluated; integers stay exact.
 fn number(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<OperandArg> {
     let (OperandArg::Tensor(tensor) | OperandArg::Weak(tensor)) = value else { return Ok(value) };
     if tensor.numel() != 1 {
@@ -42,7 +42,8 @@ fn real(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<f64> {
     })
 }
 
-/// Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float.
+/// Evenly spaced numbers up to but not including stop; int64, or float32 if any argument is a
+/// float.
 #[pyfunction]
 #[pyo3(signature = (start, stop=None, step=OperandArg::Int(1), *, dtype=None, device=None))]
 fn arange(
@@ -125,7 +126,7 @@ fn filled(value: &OperandArg, shape: Shape, dtype: DType) -> Out {
     })
 }
 
-/// All one value, which may be a tensor that broadcasts to the shape.
+/// A tensor filled with one value, which may be a tensor that broadcasts to the shape.
 #[pyfunction]
 #[pyo3(signature = (shape, fill_value, *, dtype=None, device=None))]
 fn full(
@@ -147,7 +148,7 @@ fn full(
     placed(device, || filled(&fill_value, shape, dtype.map_or(default, |d| d.0)))
 }
 
-/// All one value, in the shape and dtype of x.
+/// A tensor of the shape and dtype of x, filled with one value.
 #[pyfunction]
 #[pyo3(signature = (x, /, fill_value, *, dtype=None, device=None))]
 fn full_like(
@@ -181,12 +182,12 @@ macro_rules! filled_like {
 }
 
 filled_like! {
-    zeros_like zeros "All zero, in the shape and dtype of x.",
-    ones_like ones "All one, in the shape and dtype of x.",
-    empty_like zeros "Any values (zeros), in the shape and dtype of x.",
+    zeros_like zeros "Zeros in the shape and dtype of x.",
+    ones_like ones "Ones in the shape and dtype of x.",
+    empty_like zeros "A tensor of the shape and dtype of x with unspecified values (zeros).",
 }
 
-/// A shape given as one integer, one sequence, several integers, or by name.
+/// Reads a shape that is given as one integer, one sequence, several integers, or by keyword.
 fn shape_of(
     op: &'static str,
     shape: Option<&Bound<'_, PyAny>>,
@@ -214,9 +215,9 @@ macro_rules! filled_shapes {
 }
 
 filled_shapes! {
-    zeros zeros "All zero; float32 by default. The shape is one sequence, or several integers.",
-    ones ones "All one; float32 by default. The shape is one sequence, or several integers.",
-    empty zeros "Any values (zeros); float32 by default.",
+    zeros zeros "Zeros; float32 by default. The shape is one sequence, or several integers.",
+    ones ones "Ones; float32 by default. The shape is one sequence, or several integers.",
+    empty zeros "A tensor with unspecified values (zeros); float32 by default.",
     randn randn "Standard normal draws; float32 by default.",
     rand rand "Uniform draws in [0, 1); float32 by default.",
 }

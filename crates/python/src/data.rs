@@ -1,5 +1,5 @@
-//! Conversion of host data: from numbers and lists (`arrays` has other arrays), to NumPy arrays and
-//! lists.
+//! Conversion of host data: from numbers and lists (the module `arrays` converts other arrays), and
+//! to NumPy arrays and lists.
 
 use crate::args::OperandArg;
 use crate::arrays::{self, Import};
@@ -15,9 +15,9 @@ use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
 };
 
-/// Anything array-like as a tensor: a tensor, a number, nested sequences of numbers and tensors, an
-/// object with DLPack, NumPy's array interface, or a buffer. Memory that its owner can write is
-/// copied.
+/// Converts an array-like object to a tensor: a tensor, a number, nested sequences of numbers and
+/// tensors, or an object with DLPack, NumPy's array interface, or a buffer. Memory that its owner
+/// can write is copied.
 pub fn as_tensor(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     convert_to(object, dtype, Import::Safe)
 }
@@ -60,7 +60,7 @@ fn convert(object: &Bound<'_, PyAny>, dtype: Option<DType>, how: Import) -> PyRe
     from_numbers(object, dtype)
 }
 
-/// A Python number, what converts to one, or nested sequences.
+/// Converts a Python number, an object that converts to a number, or nested sequences of numbers.
 fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     if object.is_instance_of::<PyBool>() {
         let byte = object.extract::<bool>()? as u8;
@@ -89,12 +89,13 @@ fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Ten
     Err(not_array_like(object))
 }
 
-/// Bytes as a tensor. Detached: making the first executor, or a long copy, takes its time.
+/// Creates a tensor from bytes. The interpreter is released, because creating the first executor,
+/// and a long copy, take time.
 pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: &[u8]) -> PyResult<Tensor> {
     py.detach(|| Tensor::from_bytes(spec, bytes)).py()
 }
 
-/// As SciPy's and pydata's sparse arrays are.
+/// True for sparse arrays of SciPy and PyData.
 fn is_sparse(object: &Bound<'_, PyAny>) -> bool {
     let has = |name| object.hasattr(name).unwrap_or(false);
     has("nnz") && (has("toarray") || has("todense"))
@@ -112,13 +113,13 @@ fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
     exception("DTypeError", message)
 }
 
-/// Numbers from nested sequences, as they are met.
+/// Collects the numbers of nested sequences in order.
 #[derive(Default)]
 struct Nested {
     shape: Vec<usize>,
     floats: Vec<f64>,
     ints: Vec<i128>,
-    /// Imaginary parts: empty, or as many as there are numbers up to the last complex one.
+    /// Imaginary parts: empty, or as many as there are numbers up to the last complex number.
     imag: Vec<f64>,
     any_float: bool,
     any_int: bool,
@@ -147,7 +148,7 @@ impl Nested {
         upload(object.py(), &spec, &self.bytes(target)?)
     }
 
-    /// The numbers in a dtype's memory.
+    /// The numbers in the memory format of a dtype.
     fn bytes(&self, target: DType) -> PyResult<Vec<u8>> {
         let part = target.real();
         let mut bytes = Vec::with_capacity(self.floats.len() * target.size());
@@ -246,7 +247,7 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(!other && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
 }
 
-/// The items of a sequence; that there are as many as its length says.
+/// The items of a sequence; fails unless their number equals its length.
 fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let len = object.len()?;
     // Take one more than the length, to detect objects with more items; an iterator may be
@@ -299,7 +300,7 @@ fn tensors(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Option<V
     items.iter().map(|i| as_tensor(i, dtype)).collect::<PyResult<_>>().map(Some)
 }
 
-/// Keeps a tensor's memory while NumPy looks at it.
+/// Keeps a tensor's memory alive while a NumPy array refers to it.
 #[pyclass(frozen, module = "girih._girih")]
 pub struct Memory {
     address: u64,
@@ -323,7 +324,7 @@ impl Memory {
     }
 }
 
-/// The tensor as a read-only NumPy array over the same memory.
+/// A read-only NumPy array over the tensor's memory.
 pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let numpy = py.import("numpy")?;
     let spec = tensor.spec();
@@ -360,17 +361,17 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
     array.call_method1("view", (ml_dtypes.getattr("bfloat16")?,))
 }
 
-/// The values as nested lists, or a number for a scalar.
+/// The values as nested lists; a number for a scalar.
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let spec = tensor.spec();
-    // Each element takes an object and a pointer in a list.
+    // A list needs an object and a pointer for each element.
     Tensor::check_room(spec.numel(), spec.dtype.size() + 32).py()?;
     let bytes = py.detach(|| tensor.to_bytes()).py()?;
     let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|e| number(py, spec.dtype, e));
     nest(py, &spec.shape, &mut elements)
 }
 
-/// An element's memory as a Python number.
+/// Converts an element's bytes to a Python number.
 fn number<'py>(py: Python<'py>, dtype: DType, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     let literal = |dtype, bytes: &[u8]| {
         let mut word = [0; 8];
@@ -403,12 +404,13 @@ fn nest<'py>(
     Ok(PyList::new(py, items)?.into_any())
 }
 
-/// A tensor of numbers, nested sequences, or an array of another library. Arrays are copied, but for
-/// those that nobody can write, such as one that a tensor's `numpy()` gave. `copy=False` shares an
-/// array's memory, which must not change while the tensor or what is recorded of it lives, and raises
-/// CopyRequiredError where that cannot be: for numbers, lists, another dtype, elements that are not
-/// row-major. Python floats give float32, ints int64, bools bool, complex numbers complex64. Never a
-/// literal of the graph: other values are the same program.
+/// Converts numbers, nested sequences or an array of another library to a tensor. Arrays are
+/// copied, except arrays that nobody can write, such as a result of a tensor's `numpy()`.
+/// `copy=False` shares an array's memory, which must not change while the tensor, or ops recorded
+/// on it, exist; it raises CopyRequiredError where sharing is impossible: for numbers, lists,
+/// another dtype, and elements that are not row-major. Python floats give float32, ints int64,
+/// bools bool, complex numbers complex64. The values never become literals of the graph: other
+/// values use the same program.
 #[pyfunction]
 #[pyo3(signature = (value, /, dtype=None, *, device=None, copy=None))]
 fn asarray<'py>(
@@ -421,7 +423,7 @@ fn asarray<'py>(
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.borrow().0.dtype())
         && device.is_none_or(|d| d.0 == tensor.borrow().0.device())
     {
-        // Tensors share their values; a copy is another object.
+        // Tensors are immutable values, so a copy is another handle.
         return match copy {
             Some(true) => {
                 Ok(Bound::new(value.py(), PyTensor(tensor.borrow().0.clone()))?.into_any())
@@ -433,7 +435,7 @@ fn asarray<'py>(
     Ok(Bound::new(value.py(), placed(device, convert)?)?.into_any())
 }
 
-/// asarray with a copy.
+/// Like asarray with a copy.
 #[pyfunction]
 #[pyo3(signature = (value, dtype=None, *, device=None))]
 fn tensor(
@@ -444,16 +446,17 @@ fn tensor(
     placed(device, || convert_to(value, dtype.map(|d| d.0), Import::Copy).map(PyTensor))
 }
 
-/// A tensor from what pickling kept.
+/// Rebuilds a tensor from its pickled data.
 #[pyfunction]
 fn _restore(py: Python<'_>, bytes: Vec<u8>, shape: Vec<usize>, dtype: &str) -> PyResult<PyTensor> {
     let spec = TensorSpec::new(shape, DType::parse(dtype).py()?);
     upload(py, &spec, &bytes).map(PyTensor)
 }
 
-/// How tensors are printed: most digits behind the point, elements from more than which on axes are
-/// shortened, elements shown at their ends, characters of a line, whether small numbers are written
-/// without an exponent. What is not given stays as it is.
+/// Sets how tensors are printed: the maximum number of digits after the decimal point, the number
+/// of elements above which axes are shortened, the number of elements shown at both ends, the
+/// characters per line, and whether small numbers are written without an exponent. Settings that
+/// are not given do not change.
 #[pyfunction]
 #[pyo3(signature = (precision=None, threshold=None, edgeitems=None, linewidth=None, suppress=None))]
 fn set_printoptions(
@@ -474,7 +477,7 @@ fn set_printoptions(
     });
 }
 
-/// How tensors are printed: see set_printoptions. Returns: dict[str, int | builtins.bool].
+/// The settings of printing: see set_printoptions. Returns: dict[str, int | builtins.bool].
 #[pyfunction]
 fn get_printoptions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let (options, dict) = (girih::print_options(), PyDict::new(py));

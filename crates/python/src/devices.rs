@@ -8,7 +8,7 @@ use girih::{Context, Device, DeviceScope, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A device argument: a name, or an object that prints as one.
+/// A device argument: a name, or an object whose string is a name.
 #[derive(Clone, Copy)]
 pub struct DeviceArg(pub Device);
 
@@ -20,20 +20,20 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DeviceArg {
     }
 }
 
-/// Calls `make`, and puts its result on a device if one is given.
+/// Calls `make`, and puts its result on the given device, if there is one.
 pub fn placed(device: Option<DeviceArg>, make: impl FnOnce() -> Out) -> Out {
     let Some(DeviceArg(device)) = device else { return make() };
     let _scope = DeviceScope::new(device);
     make()?.0.to_device(device).map(PyTensor).py()
 }
 
-/// As [`placed`], on the device of `like` if none is given.
+/// Like [`placed`], with the device of `like` if no device is given.
 pub fn placed_like(device: Option<DeviceArg>, like: &Tensor, make: impl FnOnce() -> Out) -> Out {
     let own = (like.device() != Context::current().device()).then(|| DeviceArg(like.device()));
     placed(device.or(own), make)
 }
 
-/// Fails for the name of a device that there is not. Returns: None.
+/// Fails if there is no device with this name. Returns: None.
 #[pyfunction]
 fn check_device(device: DeviceArg) {
     let _ = device;
@@ -54,7 +54,7 @@ fn devices(py: Python<'_>) -> PyResult<Vec<(String, String, Option<usize>)>> {
     girih::devices().py()?.into_iter().map(|device| facts(device).py()).collect()
 }
 
-/// A device's memory, the current one's if none is given. Returns: dict[str, Any].
+/// The memory of a device, or of the current device if none is given. Returns: dict[str, Any].
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn memory_stats(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<Bound<'_, PyDict>> {
@@ -72,7 +72,7 @@ fn memory_stats(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<Bound<'_,
     Ok(dict)
 }
 
-/// Measures a device's peak memory anew from here. Returns: None.
+/// Resets a device's peak memory to the memory in use. Returns: None.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn reset_peak_memory(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
@@ -80,7 +80,8 @@ fn reset_peak_memory(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> 
     girih::reset_peak_memory(device.map(|d| d.0)).py()
 }
 
-/// Prepares a device, the current one if none is given, for the first programs. Returns: None.
+/// Prepares a device, or the current device if none is given, for the first programs.
+/// Returns: None.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn warm_up(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {

@@ -41,7 +41,7 @@ struct DlTensor {
     byte_offset: u64,
 }
 
-/// Before version 1.
+/// The managed tensor of DLPack before version 1.
 #[repr(C)]
 struct Managed {
     tensor: DlTensor,
@@ -67,7 +67,7 @@ const VERSIONED: &CStr = c"dltensor_versioned";
 const USED_LEGACY: &CStr = c"used_dltensor";
 const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 
-/// What an exported tensor points to.
+/// The memory to which an exported tensor points.
 struct Export {
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -99,7 +99,7 @@ fn dtype(data_type: DlDataType) -> PyResult<DType> {
     })
 }
 
-/// The capsule of a tensor: versioned if the consumer knows version 1.
+/// Exports a tensor as a capsule: versioned if the consumer supports version 1.
 pub fn export<'py>(
     py: Python<'py>,
     tensor: &Tensor,
@@ -163,7 +163,7 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
     }
 }
 
-/// Frees what no consumer took.
+/// Frees the tensor of a capsule that no consumer has taken.
 unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: the interpreter passes a capsule that `export` created; its name identifies its
     // contents, and a consumer that took the contents has renamed it.
@@ -176,7 +176,8 @@ unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Calls the producer's deleter when the last tensor over its memory goes.
+/// An imported tensor; calls the producer's deleter when the last tensor over its memory is
+/// dropped.
 enum Imported {
     Legacy(*mut Managed),
     Versioned(*mut ManagedVersioned),
@@ -188,7 +189,7 @@ unsafe impl Send for Imported {}
 unsafe impl Sync for Imported {}
 
 impl Imported {
-    /// The same structure. One of the two must not be dropped.
+    /// A bitwise copy of the structure. One of the two must not be dropped.
     fn copy(&self) -> Imported {
         match *self {
             Imported::Legacy(managed) => Imported::Legacy(managed),
@@ -222,7 +223,7 @@ impl Drop for Imported {
     }
 }
 
-/// A tensor of the elements of an object with `__dlpack__`. `what` is the user's function.
+/// Imports an object with `__dlpack__` as a tensor. `what` is the name of the user's function.
 pub fn import(object: &Bound<'_, PyAny>, what: &str, how: Import) -> PyResult<Tensor> {
     let capsule = request(object)?;
     let raw = capsule.as_ptr();
@@ -263,7 +264,7 @@ fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
     let kwargs = PyDict::new(object.py());
     kwargs.set_item("max_version", (1, 0))?;
     let capsule = match object.call_method("__dlpack__", (), Some(&kwargs)) {
-        // A producer older than version 1 does not have the argument.
+        // Producers before version 1 do not support the argument.
         Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
             object.call_method0("__dlpack__")?
         }
@@ -310,10 +311,10 @@ fn share(
     unsafe { foreign.tensor(object.py(), what, how) }
 }
 
-/// A tensor of another library's array. It is copied, but if nobody can write its memory: an op on
-/// the tensor may run after the owner has changed it. `copy=False` shares the memory, which must not
-/// change while the tensor or what is recorded of it lives; CopyRequiredError where the elements are
-/// not row-major.
+/// Converts an array of another library to a tensor. The elements are copied unless nobody can
+/// write their memory, because an op on the tensor may run after the owner has changed it.
+/// `copy=False` shares the memory, which must not change while the tensor, or ops recorded on it,
+/// exist; it raises CopyRequiredError if the elements are not row-major.
 #[pyfunction]
 #[pyo3(signature = (x, /, *, device=None, copy=None))]
 fn from_dlpack(

@@ -14,19 +14,19 @@ pub struct PyDType(pub DType);
 
 #[pymethods]
 impl PyDType {
-    /// The dtype of that name.
+    /// The dtype with this name.
     #[new]
     fn new(name: &str) -> PyResult<PyDType> {
         DType::parse(name).map(PyDType).py()
     }
 
-    /// NumPy's name of it. Returns: str.
+    /// The name of the dtype in NumPy. Returns: str.
     #[getter]
     fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    /// Bytes of one element. Returns: int.
+    /// The number of bytes of one element. Returns: int.
     #[getter]
     fn itemsize(&self) -> usize {
         self.0.size()
@@ -38,7 +38,7 @@ impl PyDType {
         hasher.finish()
     }
 
-    /// Equal to itself, and to NumPy's dtype and scalar type of the same elements.
+    /// A dtype equals itself, and NumPy's dtype and scalar type of the same elements.
     fn __richcmp__<'py>(
         &self,
         other: &Bound<'py, PyAny>,
@@ -69,8 +69,8 @@ impl PyDType {
     }
 }
 
-/// The name of a dtype or scalar type of NumPy's, or of a library of further ones. `None` for any
-/// other object; a dtype of another byte order has no name.
+/// The name of a dtype or scalar type of NumPy, or of a library that adds dtypes to NumPy. `None`
+/// for any other object; a dtype of another byte order has no name.
 fn numpy_name(object: &Bound<'_, PyAny>) -> PyResult<Option<Option<String>>> {
     let class = match object.cast::<PyType>() {
         Ok(class) => class.clone(),
@@ -87,7 +87,7 @@ fn numpy_name(object: &Bound<'_, PyAny>) -> PyResult<Option<Option<String>>> {
     if native { Ok(Some(Some(dtype.getattr("name")?.extract()?))) } else { Ok(Some(None)) }
 }
 
-/// Adds one object per dtype; the one for bool also as `bool_`.
+/// Adds an object for each dtype; the object for bool is also named `bool_`.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     for dtype in DType::ALL {
         m.add(dtype.name(), PyDType(dtype))?;
@@ -95,7 +95,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("bool_", PyDType(DType::Bool))
 }
 
-/// A dtype as users give it: a `DType`, its name, a Python type, or a NumPy dtype.
+/// A dtype argument: a `DType`, its name, a Python type, or a NumPy dtype.
 pub struct DTypeArg(pub DType);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {

@@ -8,7 +8,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 use std::cell::RefCell;
 
-/// Name of the class in `girih.errors` that stands for an error.
+/// The name of the class in `girih.errors` for an error.
 fn class(error: &Error) -> &'static str {
     match error {
         Error::Record(error) => record_class(error),
@@ -73,7 +73,7 @@ fn run_class(error: &girih::runtime::Error) -> &'static str {
     }
 }
 
-/// A new exception of a class of `girih.errors`.
+/// A new exception of the class in `girih.errors` with this name.
 pub fn exception(class: &str, message: String) -> PyErr {
     static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     Python::attach(|py| {
@@ -87,19 +87,19 @@ pub fn exception(class: &str, message: String) -> PyErr {
     })
 }
 
-/// An argument that no op can take.
+/// An `InvalidArgumentError`.
 pub fn invalid(message: impl Into<String>) -> PyErr {
     exception("InvalidArgumentError", of_called(message.into()))
 }
 
 thread_local! {
-    /// What a signal handler raised while this thread waited for the library.
+    /// The exception that a signal handler raised while this thread waited for the library.
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Runs the handlers of signals that have come in, as the interpreter does between bytecodes. True
-/// if one raised: then what this thread waits for is to stop. Only ever does anything on the main
-/// thread.
+/// Runs the handlers of pending signals, as the interpreter does between bytecodes. True if a
+/// handler raised an exception: the wait of this thread must then stop. It has an effect only on
+/// the main thread.
 pub fn interrupted() -> bool {
     INTERRUPT.with_borrow_mut(|interrupt| {
         if interrupt.is_none() {
@@ -109,7 +109,7 @@ pub fn interrupted() -> bool {
     })
 }
 
-/// What a signal handler raised, if that is why an evaluation was cancelled.
+/// The exception of a signal handler, if it is the cause of a cancelled evaluation.
 pub fn take_interrupt(error: Option<&Error>) -> Option<PyErr> {
     let Some(Error::Evaluation { source, .. }) = error else { return None };
     let cancelled = matches!(**source, girih::runtime::Error::Cancelled { .. });
@@ -122,7 +122,7 @@ fn of_failure(failure: &HostFailure) -> Option<PyErr> {
     Some(Python::attach(|py| raised.clone_ref(py)))
 }
 
-/// The exception of a callback that failed.
+/// The exception of a failed callback.
 fn of_callback(error: &girih::runtime::Error) -> Option<PyErr> {
     match error {
         girih::runtime::Error::Host(failure) => of_failure(failure),
@@ -159,7 +159,7 @@ pub fn raise(error: Error) -> PyErr {
     exception(class(&error), message)
 }
 
-/// Turns a library result into Python's.
+/// Converts a library result to a Python result.
 pub trait IntoPy<T> {
     /// The value, or the exception.
     fn py(self) -> PyResult<T>;

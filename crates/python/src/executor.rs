@@ -11,14 +11,14 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 
-/// An executor: it compiles graphs for a device, caches the programs and runs them.
+/// An executor, which runs programs.
 #[pyclass(name = "ExecutorHandle", module = "girih._girih", frozen)]
 pub struct PyExecutor(pub Executor);
 
-/// Success, error message, three times in milliseconds, and the outputs by node number.
+/// Success, message, three times in milliseconds, and the outputs by node number.
 type Executed = (bool, String, f64, f64, f64, BTreeMap<u32, PyTensor>);
 
-/// Names and milliseconds of stages, and of kernels.
+/// The names and milliseconds of the stages, and of the kernels.
 type Profiled = (Vec<(String, f64)>, Vec<(String, f64)>);
 
 #[pymethods]
@@ -56,7 +56,7 @@ impl PyExecutor {
         (config.use_cache, config.profile, config.device.clone(), config.timeout_seconds, passes)
     }
 
-    /// Computes nodes of a graph. The result: success, error message, milliseconds of compilation,
+    /// Computes nodes of a graph. The result is success, message, the milliseconds of compilation,
     /// transfer and computation, and the outputs by node number.
     /// Returns: tuple[bool, str, float, float, float, dict[int, Tensor]].
     fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<Executed> {
@@ -83,7 +83,7 @@ impl PyExecutor {
         }
     }
 
-    /// Compiles the program that computes nodes of a graph; true if there was a program to compile.
+    /// Compiles the program for nodes of a graph; False if there was nothing to compile.
     /// Returns: bool.
     fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<bool> {
         let graph = &graph.0;
@@ -95,7 +95,8 @@ impl PyExecutor {
         self.0.clear_cache();
     }
 
-    /// How many programs this executor has compiled and run, and the counts of its program cache.
+    /// The counters of the programs that this executor has compiled and run, and of its program
+    /// cache.
     /// Returns: dict[str, float].
     fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats_dict(py, &self.0.cache_stats())
@@ -117,7 +118,7 @@ impl PyExecutor {
     }
 }
 
-/// A program being compiled in the background.
+/// The compilation of a program in the background.
 #[pyclass(name = "Compilation", module = "girih", frozen)]
 struct PyCompilation(girih::Compilation);
 
@@ -128,13 +129,13 @@ impl PyCompilation {
         self.0.done()
     }
 
-    /// Waits for the end of the compilation, and raises its error. Returns: None.
+    /// Waits until the compilation has ended; raises its error if it failed. Returns: None.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.wait()).py()
     }
 }
 
-/// Compiles the programs that compute tensors, in the background. Returns: Compilation.
+/// Starts compiling the graph of tensors in the background. Returns: Compilation.
 #[pyfunction]
 fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<PyCompilation> {
     sync(py);

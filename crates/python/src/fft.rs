@@ -10,7 +10,7 @@ use girih::DType;
 use girih::fft::{self, Norm};
 use pyo3::prelude::*;
 
-/// The norm of a name; the default for None, as in NumPy.
+/// The norm with this name; the default for None, as in NumPy.
 fn norm_of(op: &str, name: Option<&str>) -> PyResult<Norm> {
     let Some(name) = name else { return Ok(Norm::default()) };
     Norm::parse(name).ok_or_else(|| {
@@ -41,7 +41,7 @@ along_one! {
     fft_fft fft "The transform along an axis.";
     fft_ifft ifft "The inverse transform along an axis.";
     fft_rfft rfft "The first half of the transform of real numbers along an axis.";
-    fft_irfft irfft "The real numbers that half of a spectrum along an axis belongs to.";
+    fft_irfft irfft "The real numbers whose half spectrum along an axis is given.";
     fft_hfft hfft "The real spectrum of a signal with Hermitian symmetry.";
     fft_ihfft ihfft "The signal with Hermitian symmetry that has a real spectrum.";
 }
@@ -71,7 +71,7 @@ along_several! {
     fft_fftn fftn "The transform along several axes.";
     fft_ifftn ifftn "The inverse transform along several axes.";
     fft_rfftn rfftn "The first half of the transform of real numbers along several axes.";
-    fft_irfftn irfftn "The real numbers that half of a spectrum along several axes belongs to.";
+    fft_irfftn irfftn "The real numbers whose half spectrum along several axes is given.";
     fft_hfftn hfftn "The real spectrum of a signal with Hermitian symmetry along several axes.";
     fft_ihfftn ihfftn "The signal with Hermitian symmetry that has a real spectrum.";
 }
@@ -95,7 +95,7 @@ macro_rules! frequencies {
 }
 
 frequencies! {
-    fft_fftfreq fftfreq "The frequencies of a transform's elements.";
+    fft_fftfreq fftfreq "The frequencies of the elements of a transform.";
     fft_rfftfreq rfftfreq "The frequencies of the elements of a transform of real numbers.";
 }
 
@@ -112,8 +112,8 @@ macro_rules! shifts {
 }
 
 shifts! {
-    fft_fftshift fftshift "Frequency zero moved to the middle.";
-    fft_ifftshift ifftshift "Frequency zero moved back to the front.";
+    fft_fftshift fftshift "Moves the element of frequency zero to the middle.";
+    fft_ifftshift ifftshift "Moves the element of frequency zero back to the front.";
 }
 
 /// Adds this file's functions.

@@ -1,4 +1,4 @@
-//! Programs and tensors in files, the representations of graphs, and the `girih` command.
+//! Files of programs and tensors, the representations of graphs, and the `girih` command.
 
 use crate::args::{Listed, TensorArg};
 use crate::compiled::Failure;
@@ -11,9 +11,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
-/// input, or with inputs by name; it gives its outputs, lazy: a dict if they have names, else one
-/// tensor, or a tuple of several. Sizes that are symbolic may differ from call to call.
+/// A graph with the values that it contains, which can be run on other inputs. Call it with one
+/// tensor per input, or with inputs by name. The result is lazy: a dict if the outputs have names,
+/// otherwise a tensor, or a tuple of several tensors. Symbolic sizes may differ between calls.
 #[pyclass(name = "Program", module = "girih", frozen)]
 pub struct PyProgram(pub(crate) Mutex<Program>);
 
@@ -27,7 +27,7 @@ fn refs(tensors: &[TensorArg]) -> Vec<&Tensor> {
     tensors.iter().map(|t| &t.0).collect()
 }
 
-/// Name, shape and dtype. Symbolic sizes are text.
+/// Name, shape and dtype of an input or output. Symbolic sizes are text.
 fn described<'py>(
     py: Python<'py>,
     specs: Vec<(String, TensorSpec)>,
@@ -50,7 +50,8 @@ impl PyNode {
         self.0.id
     }
 
-    /// The name that the node was given, or that of its op with its number. Returns: str.
+    /// The name that the node was given; otherwise the name of its op with the node's number.
+    /// Returns: str.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
@@ -62,8 +63,8 @@ impl PyNode {
         self.0.op
     }
 
-    /// The attributes of the op by name, as :func:`apply` takes them; those that have their default
-    /// may be missing. Returns: dict[str, Any].
+    /// The attributes of the op by name, as :func:`apply` takes them; attributes with the default
+    /// value may be missing. Returns: dict[str, Any].
     #[getter]
     fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let attributes = PyDict::new(py);
@@ -73,7 +74,7 @@ impl PyNode {
         Ok(attributes)
     }
 
-    /// What has been noted on the node, by key. Returns: dict[str, str].
+    /// The hints on the node, by key. Returns: dict[str, str].
     #[getter]
     fn hints(&self) -> std::collections::BTreeMap<String, String> {
         self.0.hints.clone()
@@ -91,7 +92,7 @@ impl PyNode {
         self.0.kind
     }
 
-    /// The sizes; those that may differ from call to call are text. Returns: list[int | str].
+    /// The sizes; symbolic sizes are text. Returns: list[int | str].
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         sizes(py, &self.0.spec)
@@ -103,26 +104,27 @@ impl PyNode {
         self.0.spec.dtype.name()
     }
 
-    /// Which result of its call the node is; 0 for ops of one result. Returns: int.
+    /// The position of the node among the results of its op; 0 for ops with one result.
+    /// Returns: int.
     #[getter]
     fn output_index(&self) -> usize {
         self.0.output_index
     }
 
     /// The number of the first node that is a result of the same call: of the same op with the same
-    /// attributes and operands. Its own for ops of one result. Returns: int.
+    /// attributes and operands. The node's own number for ops with one result. Returns: int.
     #[getter]
     fn call(&self) -> usize {
         self.0.call
     }
 
-    /// Numbers of the operands. Returns: list[int].
+    /// The numbers of the operands. Returns: list[int].
     #[getter]
     fn inputs(&self) -> Vec<usize> {
         self.0.inputs.clone()
     }
 
-    /// Numbers of the nodes that it is an operand of. Returns: list[int].
+    /// The numbers of the nodes that have this node as an operand. Returns: list[int].
     #[getter]
     fn users(&self) -> Vec<usize> {
         self.0.users.clone()
@@ -135,7 +137,7 @@ impl PyNode {
     }
 }
 
-/// Sizes as Python has them; symbolic ones are text.
+/// The sizes as Python objects; symbolic sizes are text.
 fn sizes<'py>(py: Python<'py>, spec: &TensorSpec) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let size = |dim: girih::Dim| match dim.known() {
         Some(size) => Ok(size.into_pyobject(py)?.into_any()),
@@ -146,7 +148,7 @@ fn sizes<'py>(py: Python<'py>, spec: &TensorSpec) -> PyResult<Vec<Bound<'py, PyA
 
 #[pymethods]
 impl PyProgram {
-    /// Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
+    /// Names, shapes and dtypes of the inputs; symbolic sizes are text.
     /// Returns: list[tuple[str, list[int | str], str]].
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
@@ -154,7 +156,7 @@ impl PyProgram {
         described(py, inputs.into_iter().map(|input| (input.name, input.spec)).collect())
     }
 
-    /// Names, shapes and dtypes of the outputs, as those of the inputs.
+    /// Names, shapes and dtypes of the outputs, in the form of `inputs`.
     /// Returns: list[tuple[str, list[int | str], str]].
     #[getter]
     fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
@@ -162,33 +164,33 @@ impl PyProgram {
         described(py, outputs)
     }
 
-    /// What must hold of symbolic sizes for the program to serve them. Returns: list[str].
+    /// The conditions on symbolic sizes under which the program is valid. Returns: list[str].
     #[getter]
     fn guards(&self) -> Vec<String> {
         self.program().graph().guards().iter().map(ToString::to_string).collect()
     }
 
-    /// Values of parameters that the program holds, by name. Returns: dict[str, Tensor].
+    /// The values of the parameters in the program, by name. Returns: dict[str, Tensor].
     #[getter]
     fn parameters(&self) -> std::collections::BTreeMap<String, PyTensor> {
         let parameters = self.program().parameters().into_iter();
         parameters.map(|(name, tensor)| (name, PyTensor(tensor))).collect()
     }
 
-    /// The nodes of the graph, operands before their users. Returns: list[Node].
+    /// The nodes of the graph; operands come before their users. Returns: list[Node].
     #[getter]
     fn nodes(&self) -> Vec<PyNode> {
         self.program().nodes().into_iter().map(PyNode).collect()
     }
 
-    /// The node of a number. Returns: Node.
+    /// The node with this number. Returns: Node.
     fn node(&self, node: i64) -> PyResult<PyNode> {
         let program = self.program();
         let id = node_id(&program, node)?;
         Ok(PyNode(program.node(id.index()).expect("the number has been checked")))
     }
 
-    /// The part of the program that computes the nodes of these numbers, as a program of its own.
+    /// The part of the program that computes the nodes with these numbers, as a separate program.
     /// Returns: Program.
     fn subgraph(&self, nodes: Vec<i64>) -> PyResult<PyProgram> {
         let program = self.program();
@@ -197,43 +199,43 @@ impl PyProgram {
         Ok(PyProgram(Mutex::new(part)))
     }
 
-    /// Nodes of the graph. Returns: int.
+    /// The number of nodes of the graph. Returns: int.
     #[getter]
     fn num_nodes(&self) -> usize {
         self.program().graph().len()
     }
 
-    /// Nodes that are not leaves. Returns: int.
+    /// The number of nodes that are not leaves. Returns: int.
     #[getter]
     fn num_ops(&self) -> usize {
         self.program().graph().num_ops()
     }
 
-    /// The graph as text; values are not part of it. Returns: str.
+    /// The graph as text, without values. Returns: str.
     #[getter]
     fn text(&self) -> String {
         self.program().to_text()
     }
 
-    /// The graph in DOT, for Graphviz. Returns: str.
+    /// The graph in Graphviz's DOT format. Returns: str.
     fn to_dot(&self) -> String {
         self.program().to_dot()
     }
 
-    /// The graph as a drawing. Returns: str.
+    /// The graph as an SVG picture. Returns: str.
     fn to_svg(&self) -> String {
         self.program().to_svg()
     }
 
-    /// The graph as a page of HTML to be moved, zoomed and searched. Returns: str.
+    /// The graph as an HTML page that can be panned, zoomed and searched. Returns: str.
     #[pyo3(signature = (title="graph"))]
     fn to_html(&self, title: &str) -> String {
         self.program().to_html(title)
     }
 
-    /// The program with nodes replaced: ``rule(node, *operands)`` is called for each node that the
-    /// outputs need, with its operands as they have become, and gives what is in its place, or None
-    /// to keep the node. Inputs, parameters and random leaves stay. Returns: Program.
+    /// The program with replaced nodes. ``rule(node, *operands)`` is called for each node that the
+    /// outputs need, with the operands after their own replacement; it returns the replacement, or
+    /// None to keep the node. Inputs, parameters and random leaves are kept. Returns: Program.
     fn rewrite(&self, py: Python<'_>, rule: &Bound<'_, PyAny>) -> PyResult<PyProgram> {
         crate::location::enter(py);
         let program = self.program().clone();
@@ -251,52 +253,53 @@ impl PyProgram {
         }
     }
 
-    /// The program with broadcast_to nodes, of category OP_BROADCAST, where ops broadcast operands
-    /// implicitly. Returns: Program.
+    /// The program with a broadcast_to node, of category OP_BROADCAST, for each implicit broadcast
+    /// of an operand. Returns: Program.
     fn explicit_broadcasts(&self, py: Python<'_>) -> PyResult<PyProgram> {
         crate::location::enter(py);
         let program = self.program().clone();
         wrapped(program.explicit_broadcasts())
     }
 
-    /// Makes a node, given by its number, an output after the others, unless it is one, and gives
-    /// its place among them. Calls give its value too. Returns: int.
+    /// Makes the node with this number an additional output, unless it is an output already, and
+    /// returns its position among the outputs. Calls then return its value too. Returns: int.
     fn mark_output(&self, node: i64) -> PyResult<usize> {
         let mut program = self.program();
         let id = node_id(&program, node)?;
         program.graph_mut().mark_output(id).map_err(girih::Error::from).py()
     }
 
-    /// Names a node, given by its number. Returns: None.
+    /// Sets the name of the node with this number. Returns: None.
     fn set_name(&self, node: i64, name: &str) -> PyResult<()> {
         self.set_hint(node, "name", name)
     }
 
-    /// Puts a hint on a node, given by its number. Hints never change a value; files and text keep
-    /// them, and calls of the program record them. The compiler reads ``fuse``, which takes ``no``:
-    /// the op is computed in kernels of its own, apart from its operands and its users. The hint
-    /// ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``. Returns: None.
+    /// Sets a hint on the node with this number. Hints never change a value; they are stored in
+    /// files and text, and recorded by calls of the program. The compiler reads ``fuse``: with the
+    /// value ``no``, the op is computed in separate kernels, not fused with its operands or its
+    /// users. The hint ``layout`` is a layout that the node's value can have, such as ``Grid(2,
+    /// 2)``. Returns: None.
     fn set_hint(&self, node: i64, key: &str, value: &str) -> PyResult<()> {
         let mut program = self.program();
         let id = node_id(&program, node)?;
         program.set_hint(id, key, value).py()
     }
 
-    /// The hints on a node, given by its number. Returns: dict[str, str].
+    /// The hints on the node with this number. Returns: dict[str, str].
     fn hints(&self, node: i64) -> PyResult<std::collections::BTreeMap<String, String>> {
         let program = self.program();
         Ok(program.graph().hints(node_id(&program, node)?).clone())
     }
 
-    /// The program as a PFGB file. Returns: bytes.
+    /// The contents of a PFGB file of the program. Returns: bytes.
     fn serialize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let program = self.program().clone();
         let bytes = py.detach(|| program.to_bytes()).py()?;
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Writes the program in the form that the suffix names: .pfgb with the values it holds; .txt,
-    /// .dot, .svg or .html without. Returns: None.
+    /// Writes the program in the format that the suffix selects: .pfgb includes the values; .txt,
+    /// .dot, .svg and .html do not. Returns: None.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let program = self.program().clone();
         py.detach(|| program.save(&path)).py()
@@ -344,7 +347,8 @@ impl PyProgram {
         }
     }
 
-    /// The program as a function: ``fn(%a1: f32[4,8]) -> f32[4] { ... }``. Returns: str.
+    /// The program as the text of a function: ``fn(%a1: f32[4,8]) -> f32[4] { ... }``.
+    /// Returns: str.
     fn __str__(&self) -> String {
         self.program().to_function_text()
     }
@@ -375,9 +379,9 @@ fn wrapped(program: girih::Result<Program>) -> PyResult<PyProgram> {
     program.map(|program| PyProgram(Mutex::new(program))).py()
 }
 
-/// The program that computes outputs from inputs, these with names unless empty; outputs have names
-/// if there are any. Those of the parameters that it needs it holds under their names.
-/// Returns: Program.
+/// Captures the program that computes the outputs from the inputs. Names of inputs may be empty,
+/// and the list of output names may be empty. The program contains the parameters that it needs,
+/// under their names. Returns: Program.
 #[pyfunction]
 fn capture(
     py: Python<'_>,
@@ -395,7 +399,7 @@ fn capture(
     Ok(PyProgram(Mutex::new(program)))
 }
 
-/// Names inputs, unless a name is empty, and outputs, if there are names.
+/// Sets the names of inputs, except empty names, and the names of outputs, if there are any.
 pub(crate) fn name(
     program: &mut Program,
     inputs: Vec<String>,
@@ -415,32 +419,32 @@ pub(crate) fn name(
     }
 }
 
-/// The program in the bytes of a PFGB file. Returns: Program.
+/// Reads a program from the contents of a PFGB file. Returns: Program.
 #[pyfunction]
 fn program_from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<PyProgram> {
     let data = data.to_vec();
     wrapped(py.detach(|| Program::from_bytes(&data)))
 }
 
-/// The program that a text describes. Returns: Program.
+/// Parses a program from text. Returns: Program.
 #[pyfunction]
 fn program_from_text(text: &str) -> PyResult<PyProgram> {
     wrapped(Program::from_text(text))
 }
 
-/// The program in a file. Returns: Program.
+/// Reads a program from a file. Returns: Program.
 #[pyfunction]
 fn program_from_file(py: Python<'_>, path: PathBuf) -> PyResult<PyProgram> {
     wrapped(py.detach(|| Program::load(&path)))
 }
 
-/// The graph that leads to tensors, as recorded, in DOT. Returns: str.
+/// The recorded graph of tensors, in DOT. Returns: str.
 #[pyfunction]
 fn graph_dot(tensors: Listed<TensorArg>) -> PyResult<String> {
     Ok(girih::ir::dot::to_dot(&girih::graph_of(refs(&tensors)).py()?))
 }
 
-/// The tensors of a file, with their names. Returns: list[tuple[str, Tensor]].
+/// Reads the tensors of a file, with their names. Returns: list[tuple[str, Tensor]].
 #[pyfunction]
 fn load_tensors(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(String, PyTensor)>> {
     let tensors = py.detach(|| girih::io::load(&path)).py()?;
@@ -460,13 +464,13 @@ fn save_tensors(
     py.detach(|| girih::io::save(&path, &named)).py()
 }
 
-/// Writes a file, whole or not at all. Returns: None.
+/// Writes a file atomically. Returns: None.
 #[pyfunction]
 fn write_file(py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<()> {
     py.detach(|| girih::io::write(&path, data)).py()
 }
 
-/// Runs the `girih` command: exit status, output, errors. Returns: tuple[int, str, str].
+/// Runs the `girih` command; returns exit status, output and errors. Returns: tuple[int, str, str].
 #[pyfunction]
 fn command(py: Python<'_>, argv: Vec<OsString>) -> (u8, String, String) {
     py.detach(|| {

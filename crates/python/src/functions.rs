@@ -1,4 +1,4 @@
-//! The module's functions, and the methods of the same names: one declaration defines both.
+//! Functions of the module, and methods with the same names: one declaration defines both.
 
 use crate::args::{
     Axes, IntArg, KeepArg, Listed, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
@@ -12,23 +12,24 @@ use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// What a function that gives a tensor returns.
+/// The result type of a function that returns a tensor.
 pub(crate) type Out = PyResult<PyTensor>;
 
-/// A library result as Python's.
+/// Converts a library result to a Python tensor.
 pub(crate) fn out(result: girih::Result<Tensor>) -> Out {
     result.map(PyTensor).py()
 }
 
-/// Two tensors.
+/// The result type of a function that returns two tensors.
 pub(crate) type Pair = PyResult<(PyTensor, PyTensor)>;
 
-/// A library result of two tensors as Python's.
+/// Converts a library result of two tensors to Python tensors.
 pub(crate) fn pair(result: girih::Result<(Tensor, Tensor)>) -> Pair {
     result.map(|(a, b)| (PyTensor(a), PyTensor(b))).py()
 }
 
-/// A function and a method per row: of the elementwise table, then of those that are no op.
+/// Defines a function and a method for each row: for the elementwise table, then for functions that
+/// are not ops.
 macro_rules! elementwise {
     (
         unary { $($how:ident $method:ident $ucode:ident $udef:path, $unary:ident $udoc:literal;)* }
@@ -92,7 +93,7 @@ unary! {
     square square "``x * x``.",
     reciprocal reciprocal "``1 / x``.",
     logical_not logical_not "Whether each element is zero. Dtype: bool.",
-    angle angle "The angle in the complex plane; 0 or pi of real numbers.",
+    angle angle "The angle in the complex plane; 0 or pi for real numbers.",
 }
 
 macro_rules! reductions {
@@ -140,15 +141,16 @@ macro_rules! reductions {
 }
 
 reductions! {
-    mean "Mean over axes, all by default; NaN over nothing. Integers give float32.";
-    max "Largest element over axes, all by default; NaN wins. Over nothing a ShapeError.";
-    min "Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError.";
+    mean "Mean over axes, all by default; NaN if there are no elements. Integers give float32.";
+    max "Largest element over axes, all by default; NaN if any element is NaN. Without elements, a ShapeError.";
+    min "Smallest element over axes, all by default; NaN if any element is NaN. Without elements, a ShapeError.";
     any "Whether any element is nonzero, over axes, all by default. Dtype: bool.";
     all "Whether all elements are nonzero, over axes, all by default. Dtype: bool.";
-    logsumexp "``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing.";
+    logsumexp "``log(sum(exp(x)))`` over axes, without overflow; -inf if there are no elements.";
 }
 
-/// Methods that are functions too, the tensor first; the functions are in a module of that name.
+/// Defines functions and methods with the same names; the tensor is the first argument of the
+/// function. The functions are in a module of this name.
 macro_rules! both {
     ($module:ident: $($(#[doc = $doc:literal])+ fn $name:ident($x:ident, $py:ident
         $(, $arg:ident: $ty:ty $(= $default:tt)?)* $(; $($kw:ident: $kwty:ty),*)?) $body:block)*) => {
@@ -185,7 +187,7 @@ macro_rules! both {
 
 pub(crate) use both;
 
-/// A result in the dtype asked for.
+/// Casts a result to the given dtype.
 fn in_dtype(tensor: girih::Result<Tensor>, dtype: Option<DTypeArg>) -> Out {
     out(tensor.and_then(|t| match dtype {
         Some(dtype) => t.astype(dtype.0),
@@ -193,7 +195,7 @@ fn in_dtype(tensor: girih::Result<Tensor>, dtype: Option<DTypeArg>) -> Out {
     }))
 }
 
-/// The operand of a sum in the dtype asked for: the sum is then taken in it.
+/// Casts the operand of a sum to the given dtype, in which the sum is then computed.
 fn summand(x: &Tensor, dtype: Option<&DTypeArg>) -> PyResult<Tensor> {
     match dtype {
         Some(dtype) if dtype.0 != DType::Bool => x.astype(dtype.0).py(),
@@ -240,7 +242,7 @@ both! {
         out(x.var(axes.as_slice(), correction.unwrap_or(0.0), keep(keepdims, keepdim)?))
     }
 
-    /// Drops axes of size one: those named, or all.
+    /// Removes axes of size one: the given axes, or all.
     fn squeeze(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         out(x.squeeze(axes(axis, dim)?.as_slice()))
     }
@@ -250,7 +252,7 @@ both! {
         out(x.unsqueeze(crate::args::axis("unsqueeze", axis, dim, 0)?))
     }
 
-    /// Reverses axes, all by default.
+    /// Reverses the elements along axes, all by default.
     fn flip(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         out(x.flip(axes(axis, dim)?.as_slice()))
     }
@@ -274,8 +276,8 @@ both! {
         }
     }
 
-    /// The nearest integer, or number of so many decimal places, halves to even. Fewer places than
-    /// none are tens and more, to which integers are rounded, too.
+    /// Rounds to the nearest integer, or to the given number of decimal places, halves to even. A
+    /// negative number of places rounds to tens, hundreds and so on, for integers too.
     fn round(x, py, decimals: i32 = 0) {
         out(if decimals == 0 { x.round() } else { x.round_to(decimals) })
     }
@@ -308,8 +310,8 @@ both! {
 
 #[pymethods]
 impl PyTensor {
-    /// Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
-    /// leading axes broadcast.
+    /// Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n] ->
+    /// [..., m, n]; leading axes broadcast.
     fn matmul(&self, py: Python<'_>, other: TensorArg) -> Out {
         let _called = location::enter!(py);
         out(self.0.matmul(&other.0))
@@ -353,8 +355,8 @@ fn std_(
     PyTensor(x.0).std(py, axis, keepdims, correction, dim, keepdim)
 }
 
-/// Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
-/// leading axes broadcast.
+/// Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n] ->
+/// [..., m, n]; leading axes broadcast.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /))]
 fn matmul(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
@@ -393,7 +395,7 @@ fn logical_xor(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     out(x1.0.logical_xor(&x2.0))
 }
 
-/// The real part; real numbers as they are.
+/// The real part; real numbers are unchanged.
 #[pyfunction]
 #[pyo3(signature = (x, /))]
 fn real(py: Python<'_>, x: TensorArg) -> Out {
@@ -409,8 +411,8 @@ fn imag(py: Python<'_>, x: TensorArg) -> Out {
     out(x.0.imag())
 }
 
-/// The same elements under another shape; one size may be -1. Tensors are values, so that a copy
-/// and none are the same.
+/// The same elements with another shape; one size may be -1. Tensors are values, so it does not
+/// matter whether the elements are copied.
 #[pyfunction]
 #[pyo3(signature = (x, /, shape=None, *sizes, copy=None))]
 fn reshape(
@@ -423,7 +425,7 @@ fn reshape(
     PyTensor(x.0).reshape(shape, sizes)
 }
 
-/// Axes in the given order.
+/// Permutes the axes into the given order.
 #[pyfunction]
 #[pyo3(signature = (x, *axes))]
 fn permute(py: Python<'_>, x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
@@ -431,28 +433,29 @@ fn permute(py: Python<'_>, x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
     out(x.0.permute(&axis_list(axes)?))
 }
 
-/// Axes in the given order; two ints exchange those axes; none reverses all.
+/// Permutes the axes into the given order; two ints exchange these two axes; without arguments the
+/// order is reversed.
 #[pyfunction]
 #[pyo3(signature = (x, *axes))]
 fn transpose(x: TensorArg, axes: &Bound<'_, PyTuple>) -> Out {
     PyTensor(x.0).transpose(axes)
 }
 
-/// Two axes exchanged.
+/// Exchanges two axes.
 #[pyfunction]
 fn swapaxes(py: Python<'_>, x: TensorArg, axis1: IntArg, axis2: IntArg) -> Out {
     let _called = location::enter!(py);
     out(x.0.swapaxes(axis1.0, axis2.0))
 }
 
-/// Stretched to a shape.
+/// Broadcasts the tensor to a shape.
 #[pyfunction]
 #[pyo3(signature = (x, /, shape=None, *sizes))]
 fn broadcast_to(x: TensorArg, shape: Option<&Bound<'_, PyAny>>, sizes: &Bound<'_, PyTuple>) -> Out {
     PyTensor(x.0).broadcast_to(shape, sizes)
 }
 
-/// Inserts an axis of size one, or one at each of several places of the result.
+/// Inserts an axis of size one, or several axes at the given positions of the result.
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, *, dim=None))]
 fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
@@ -461,7 +464,7 @@ fn expand_dims(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axe
     out(x.0.expand_dims(axes.as_slice().unwrap_or(&[0])))
 }
 
-/// Tensors of one shape side by side along a new axis.
+/// Joins tensors of equal shape along a new axis.
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=None, *, dim=None))]
 fn stack(py: Python<'_>, tensors: Listed<TensorArg>, axis: Option<Axes>, dim: Option<Axes>) -> Out {
@@ -470,7 +473,7 @@ fn stack(py: Python<'_>, tensors: Listed<TensorArg>, axis: Option<Axes>, dim: Op
     out(girih::stack(&refs, self::axis("stack", axis, dim, 0)?))
 }
 
-/// One at each index along a new last axis, zero elsewhere; float32 by default.
+/// One-hot vectors along a new last axis: one at each index, zero elsewhere; float32 by default.
 #[pyfunction]
 #[pyo3(signature = (indices, num_classes, *, dtype=None))]
 fn one_hot(
@@ -484,14 +487,14 @@ fn one_hot(
     out(indices.0.one_hot(classes, dtype.map_or(DType::F32, |d| d.0)))
 }
 
-/// Whether a shape has some last axes of these sizes.
+/// Whether the last axes of a shape have these sizes.
 pub fn ends_with(shape: &Shape, sizes: &Shape) -> bool {
     let lead = shape.rank().checked_sub(sizes.rank()).filter(|_| sizes.rank() > 0);
     lead.is_some_and(|lead| shape.part(lead..).equals(sizes))
 }
 
-/// Normalises over the last axes (their sizes; one int for the last axis' size), then scales and
-/// shifts.
+/// Normalises over the last axes, whose sizes are given (an int is the size of the last axis), then
+/// scales and shifts.
 #[pyfunction]
 #[pyo3(signature = (x, normalized_shape, weight=None, bias=None, eps=1e-5))]
 fn layer_norm(
@@ -515,8 +518,8 @@ fn layer_norm(
     out(x.0.layer_norm(sizes.rank(), weight.as_ref(), bias.as_ref(), eps))
 }
 
-/// The ops of the registry, each a dict: its name, category, sentence, most operands, whether
-/// gradients flow, and what to call (or why there is nothing). Tests walk it.
+/// The ops of the registry, for tests. Each is a dict: name, category, sentence, maximum number of
+/// operands, whether gradients flow, and the function to call (or the reason why there is none).
 /// Returns: list[dict[str, Any]].
 #[pyfunction]
 fn _registry(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {

@@ -9,23 +9,23 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyList, PyString, PyTuple};
 
-/// A container and how it holds something: under a key, in an attribute, or as a cell.
+/// A container, and how it holds an object: under a key, in an attribute, or as a cell.
 pub struct ContainerSlot {
     container: Py<PyAny>,
     key: Option<Py<PyAny>>,
     is_attribute: bool,
 }
 
-/// A place as Python writes it: container, key (None for a cell), whether it is an attribute.
+/// A slot in Python's form: container, key (None for a cell), and whether the key is an attribute.
 pub type WrittenSlot = (Py<PyAny>, Option<Py<PyAny>>, bool);
 
 impl ContainerSlot {
-    /// From what Python writes.
+    /// Converts a slot from Python's form.
     pub fn new((container, key, is_attribute): WrittenSlot) -> ContainerSlot {
         ContainerSlot { container, key, is_attribute }
     }
 
-    /// What is held there; nothing if the place is empty, or gone.
+    /// The object in the slot; `None` if the slot is empty or no longer exists.
     fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let container = self.container.bind(py);
         let Some(key) = &self.key else {
@@ -41,12 +41,12 @@ impl ContainerSlot {
         }
     }
 
-    /// The tensor that is held there.
+    /// The tensor in the slot.
     pub fn tensor(&self, py: Python<'_>) -> Option<Tensor> {
         Some(self.get(py)?.cast::<PyTensor>().ok()?.borrow().0.clone())
     }
 
-    /// Puts something there.
+    /// Stores an object in the slot.
     pub fn set(&self, value: Bound<'_, PyAny>) -> PyResult<()> {
         let py = value.py();
         let container = self.container.bind(py);
@@ -59,34 +59,35 @@ impl ContainerSlot {
         }
     }
 
-    /// For the garbage collector.
+    /// Visits the held objects for the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.container)?;
         visit.call(&self.key)
     }
 }
 
-/// What has to be found in a place.
+/// The condition on the object in a slot.
 enum Expected {
-    /// This object.
+    /// This very object.
     Same(Py<PyAny>),
-    /// An object of this type and value, which cannot change: a number, a string, a tuple of such.
+    /// An object with this type and value, which is immutable: a number, a string, or a tuple of
+    /// these.
     Equal(Py<PyAny>),
-    /// A list of such objects.
+    /// A list of such immutable objects.
     Items(Vec<Py<PyAny>>),
-    /// This container, with so many items.
+    /// This container, with this number of items.
     Length(Py<PyAny>, usize),
     /// An object of the same type that equals this copy.
     Contents(Py<PyAny>),
-    /// This array, with these bytes.
+    /// This array, with the same bytes as this copy.
     Bytes(Py<PyAny>, Py<PyAny>),
-    /// A tensor like this one.
+    /// A tensor with this shape and dtype.
     Spec(TensorSpec),
-    /// The tensor that is in another place too.
+    /// The tensor that is also in another slot.
     Alias(ContainerSlot),
 }
 
-/// True for an object of the same type and value as one that cannot change.
+/// True for an object with the same type and value as a known immutable object.
 pub fn is_equal(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
     if known.is(object) {
         return true;
@@ -172,12 +173,12 @@ impl Expected {
     }
 }
 
-/// What has to be found where, for a program to serve a call.
+/// The conditions on slots under which a program is valid.
 #[pyclass(name = "Guards", module = "girih._girih", frozen)]
 pub struct PyGuards(Vec<(ContainerSlot, Expected)>);
 
 impl PyGuards {
-    /// True if all is found as it was.
+    /// True if all conditions hold.
     pub fn hold(&self, py: Python<'_>) -> bool {
         self.first_broken(py, 0).is_none()
     }
@@ -193,7 +194,7 @@ impl PyGuards {
 
 #[pymethods]
 impl PyGuards {
-    /// Of places, each with the kind of what is expected there, and a model of it.
+    /// Takes slots, each with the kind of its condition and a model of the expected object.
     #[new]
     fn new(py: Python<'_>, written: Vec<(WrittenSlot, String, Py<PyAny>)>) -> PyResult<PyGuards> {
         let guard = |(place, kind, value): (WrittenSlot, String, Py<PyAny>)| {
@@ -202,7 +203,7 @@ impl PyGuards {
         written.into_iter().map(guard).collect::<PyResult<_>>().map(PyGuards)
     }
 
-    /// The first place from a position on where something else is found; None if there is none.
+    /// The first slot, from a position on, whose condition does not hold; None if there is none.
     /// Returns: int | None.
     #[pyo3(signature = (start=0))]
     fn broken(&self, py: Python<'_>, start: usize) -> Option<usize> {

@@ -15,15 +15,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 use std::sync::Arc;
 
-/// A Python function that takes operands as bytes with shape and dtype, and gives the bytes of the
-/// results.
+/// A Python function that takes the bytes, shapes and dtypes of operands and returns the bytes of
+/// the results.
 struct PyHost {
     call: Py<PyAny>,
     name: String,
     version: u32,
     identity: u64,
-    /// Arguments that are no tensors, and the structure of all of them: what files hold to call the op
-    /// again. Empty if a file cannot hold them.
+    /// The arguments that are not tensors, and the structure of all arguments, as stored in files
+    /// to call the op again. Empty if a file cannot hold the arguments.
     settings: String,
 }
 
@@ -44,7 +44,7 @@ impl CustomOp for PyHost {
         &self.settings
     }
 
-    /// The op as Python defines it makes a call of its settings.
+    /// The op's Python definition creates a call from its settings.
     fn with_settings(&self, settings: &str) -> Result<Option<Arc<dyn CustomOp>>, String> {
         let (name, version) = (&self.name, self.version);
         if settings.is_empty() {
@@ -98,7 +98,7 @@ impl CustomOp for PyHost {
 }
 
 impl PyHost {
-    /// The batch as Python's rule records it.
+    /// Records the batched op by the rule of the Python op.
     fn recorded(
         &self,
         py: Python<'_>,
@@ -151,15 +151,15 @@ impl PyHost {
     }
 }
 
-/// Makes a Python op known by name and version, so that files find it; `identity` tells it from others
-/// of that name in this process. Returns: None.
+/// Registers a Python op by name and version, so that files find it; `identity` distinguishes it
+/// from other ops with that name in this process. Returns: None.
 #[pyfunction]
 fn register_host(call: Py<PyAny>, name: String, version: u32, identity: u64) -> PyResult<()> {
     let settings = String::new();
     custom::register_custom(Arc::new(PyHost { call, name, version, identity, settings })).py()
 }
 
-/// An op that is made of the text of kernels, and known by name and version.
+/// An op that is defined by the text of kernels, and registered by name and version.
 #[pyclass(name = "KernelOp", module = "girih._girih", frozen)]
 pub struct PyKernelOp(Arc<dyn CustomOp>);
 
@@ -181,7 +181,7 @@ impl PyKernelOp {
         Ok(PyKernelOp(op))
     }
 
-    /// The results at tensors. Returns: list[Tensor].
+    /// The results of the op on these tensors. Returns: list[Tensor].
     fn call(&self, py: Python<'_>, tensors: Listed<TensorArg>) -> PyResult<Vec<PyTensor>> {
         location::enter(py);
         let operands: Vec<Tensor> = tensors.into_iter().map(|t| t.0).collect();
@@ -190,7 +190,8 @@ impl PyKernelOp {
     }
 }
 
-/// The results of a call of a Python function while the program runs, of the specs that `likes` have.
+/// Records a call of a Python function that is made when the program runs; the results have the
+/// specs of `likes`.
 /// Returns: list[Tensor].
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "they are Python's")]

@@ -7,7 +7,7 @@ use girih::{Error, Hook, Tensor};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// A hook of Python's on a tensor, to be removed.
+/// The handle of a Python hook on a tensor, by which the hook can be removed.
 #[pyclass(name = "RemovableHandle", module = "girih._girih", frozen)]
 struct PyHandle {
     tensor: Tensor,
@@ -16,13 +16,13 @@ struct PyHandle {
 
 #[pymethods]
 impl PyHandle {
-    /// Takes the hook back. Returns: None.
+    /// Removes the hook. Returns: None.
     fn remove(&self) {
         self.tensor.remove_hook(self.number);
     }
 }
 
-/// The hook that calls a function of Python's.
+/// The hook that calls a Python function.
 fn hook_of(function: Py<PyAny>) -> Hook {
     Arc::new(move |gradient: &Tensor| {
         Python::attach(|py| {
@@ -42,8 +42,8 @@ fn hook_of(function: Py<PyAny>) -> Hook {
 
 #[pymethods]
 impl PyTensor {
-    /// Whether ``backward`` of a result of the tensor gives it a gradient, or passes through it.
-    /// Returns: bool.
+    /// Whether ``backward`` of a result gives the tensor a gradient, or passes gradients through
+    /// it. Returns: bool.
     #[getter]
     fn get_requires_grad(&self) -> bool {
         self.0.requires_grad()
@@ -54,20 +54,21 @@ impl PyTensor {
         self.0.set_requires_grad(on).py()
     }
 
-    /// Makes the tensor require a gradient, or not, from here on; gives the tensor itself.
+    /// Sets whether the tensor requires a gradient from now on; returns the tensor itself.
     #[pyo3(signature = (requires_grad=true))]
     fn requires_grad_(slf: PyRef<'_, Self>, requires_grad: bool) -> PyResult<PyRef<'_, Self>> {
         slf.0.set_requires_grad(requires_grad).py()?;
         Ok(slf)
     }
 
-    /// Whether the tensor is no result of others that require gradients. Returns: bool.
+    /// Whether the tensor is not a result of tensors that require gradients. Returns: bool.
     #[getter]
     fn is_leaf(&self) -> bool {
         self.0.is_leaf()
     }
 
-    /// The gradient that ``backward`` has summed up; None if there is none. Returns: Tensor | None.
+    /// The gradient that ``backward`` has accumulated; None if there is none.
+    /// Returns: Tensor | None.
     #[getter]
     fn get_grad(&self) -> Option<PyTensor> {
         self.0.grad().map(PyTensor)
@@ -78,9 +79,10 @@ impl PyTensor {
         self.0.set_grad(grad.map(|g| g.0.clone())).py()
     }
 
-    /// Adds the gradients of the tensor, a scalar unless ``gradient`` is given, to the ``grad`` of the
-    /// tensors that it follows from and that require one. With ``retain_graph`` it can be called
-    /// again; with ``create_graph`` gradients can be differentiated. Returns: None.
+    /// Adds gradients to the ``grad`` of the tensors from which this tensor was computed and that
+    /// require gradients. The tensor is a scalar unless ``gradient`` is given. With
+    /// ``retain_graph`` it can be called again; with ``create_graph`` the gradients are
+    /// differentiable. Returns: None.
     #[pyo3(signature = (gradient=None, retain_graph=false, create_graph=false))]
     fn backward(
         &self,
@@ -94,13 +96,14 @@ impl PyTensor {
         self.0.backward(gradient.as_ref(), retain_graph, create_graph).py()
     }
 
-    /// Has ``backward`` keep the gradient of a tensor that is a result of others. Returns: None.
+    /// Makes ``backward`` store the gradient of a tensor that is a result of other tensors.
+    /// Returns: None.
     fn retain_grad(&self) -> PyResult<()> {
         self.0.retain_grad().py()
     }
 
-    /// Calls ``hook`` with the tensor's gradient when ``backward`` has it; a tensor that it returns takes
-    /// the gradient's place. Returns: RemovableHandle.
+    /// Registers ``hook``, which ``backward`` calls with the gradient of the tensor; if the hook
+    /// returns a tensor, this tensor replaces the gradient. Returns: RemovableHandle.
     fn register_hook(&self, hook: Py<PyAny>) -> PyResult<PyHandle> {
         let number = self.0.register_hook(hook_of(hook)).py()?;
         Ok(PyHandle { tensor: self.0.clone(), number })

@@ -73,7 +73,7 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
     }
 }
 
-/// A slice with a bound that is computed of sizes; None for others.
+/// A slice with a bound that is computed from sizes; None for other slices.
 fn between(slice: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
     let (start, stop) = (slice.getattr("start")?, slice.getattr("stop")?);
     if !start.is_instance_of::<PyDim>() && !stop.is_instance_of::<PyDim>() {

@@ -10,12 +10,12 @@ use girih::{CompilationInfo, CompileOptions, Graph, Stats, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-/// The handles' present values: a handle may be given another one while these are computed.
+/// The current values of handles: a handle may be assigned another value while these are computed.
 pub fn values(py: Python<'_>, tensors: &[Py<PyTensor>]) -> Vec<Tensor> {
     tensors.iter().map(|t| t.borrow(py).0.clone()).collect()
 }
 
-/// Computes tensors in one run. Returns: None.
+/// Evaluates tensors in one run. Returns: None.
 #[pyfunction]
 fn eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     sync(py);
@@ -23,25 +23,25 @@ fn eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     py.detach(|| girih::eval(&tensors)).py()
 }
 
-/// A tensor that this does not keep.
+/// A weak reference to a tensor.
 #[pyclass(name = "WeakTensor", module = "girih._girih", frozen)]
 struct PyWeakTensor(girih::WeakTensor);
 
 #[pymethods]
 impl PyWeakTensor {
-    /// The tensor, if somebody else still needs it. Returns: Tensor | None.
+    /// The tensor, if another reference keeps it alive. Returns: Tensor | None.
     fn tensor(&self) -> Option<PyTensor> {
         self.0.upgrade().map(PyTensor)
     }
 }
 
-/// A tensor without keeping it. Returns: WeakTensor.
+/// Creates a weak reference to a tensor. Returns: WeakTensor.
 #[pyfunction]
 fn weak(tensor: &PyTensor) -> PyWeakTensor {
     PyWeakTensor(tensor.0.downgrade())
 }
 
-/// Starts computing tensors and returns. Returns: None.
+/// Starts evaluating tensors and returns immediately. Returns: None.
 #[pyfunction]
 fn async_eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     sync(py);
@@ -49,37 +49,37 @@ fn async_eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()
     py.detach(|| girih::async_eval(&tensors)).py()
 }
 
-/// What a compilation came to.
+/// The result of a compilation.
 #[pyclass(name = "CompilationInfo", module = "girih", frozen)]
 struct PyCompilationInfo(CompilationInfo);
 
 #[pymethods]
 impl PyCompilationInfo {
-    /// Time for passes, lowering and compilation. Returns: float.
+    /// Milliseconds of passes, lowering and compilation. Returns: float.
     #[getter]
     fn compile_time_ms(&self) -> f64 {
         self.0.compile_time.as_secs_f64() * 1e3
     }
 
-    /// Nodes as recorded. Returns: int.
+    /// The number of nodes as recorded. Returns: int.
     #[getter]
     fn num_nodes(&self) -> usize {
         self.0.num_nodes
     }
 
-    /// Nodes after the passes. Returns: int.
+    /// The number of nodes after the passes. Returns: int.
     #[getter]
     fn num_nodes_optimized(&self) -> usize {
         self.0.num_nodes_optimized
     }
 
-    /// Kernels of the program. Returns: int.
+    /// The number of kernels of the program. Returns: int.
     #[getter]
     fn num_kernels(&self) -> usize {
         self.0.num_kernels
     }
 
-    /// The graph as recorded, as text. Returns: str.
+    /// The recorded graph as text. Returns: str.
     #[getter]
     fn graph_text(&self) -> String {
         self.0.graph.to_string()
@@ -91,13 +91,13 @@ impl PyCompilationInfo {
         self.0.optimized.to_string()
     }
 
-    /// The kernels, as text. Returns: str.
+    /// The kernels as text. Returns: str.
     #[getter]
     fn kernels_text(&self) -> &str {
         &self.0.kernels
     }
 
-    /// The graph after the passes, as a picture. Returns: str.
+    /// The graph after the passes as an SVG picture. Returns: str.
     fn optimized_svg(&self) -> String {
         girih::ir::svg::to_svg(&self.0.optimized)
     }
@@ -114,7 +114,7 @@ impl PyCompilationInfo {
     }
 }
 
-/// Compiles what leads to tensors, without running it. Returns: CompilationInfo.
+/// Compiles the graph of tensors without running it. Returns: CompilationInfo.
 #[pyfunction]
 fn compile_graph(
     py: Python<'_>,
@@ -126,21 +126,21 @@ fn compile_graph(
     py.detach(|| girih::compile_graph(&tensors, optimize)).map(PyCompilationInfo).py()
 }
 
-/// Nodes, ops and bytes of what leads to tensors. Returns: tuple[int, int, int].
+/// The numbers of nodes, ops and bytes in the graph of tensors. Returns: tuple[int, int, int].
 #[pyfunction]
 fn graph_stats(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<(usize, usize, usize)> {
     let graph = girih::graph_of(&values(py, &tensors)).py()?;
     Ok((graph.len(), graph.num_ops(), graph.estimated_memory_bytes()))
 }
 
-/// The graph that leads to tensors, as recorded, as text. Returns: str.
+/// The recorded graph of tensors as text. Returns: str.
 #[pyfunction]
 fn graph_text(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<String> {
     Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
 }
 
-/// What evaluating tensors would do, as text and as JSON, with machine code if wanted, and the
-/// kernels as C. Returns: tuple[str, str, str].
+/// Explains what evaluating tensors would do: as text, as JSON, and as C source of the kernels;
+/// optionally with machine code. Returns: tuple[str, str, str].
 #[pyfunction]
 fn explain_tensors(
     py: Python<'_>,
@@ -157,7 +157,7 @@ fn explain_tensors(
     py.detach(explain).py()
 }
 
-/// A recording graph.
+/// A graph to which ops are recorded.
 #[pyclass(name = "Graph", module = "girih", frozen, eq)]
 #[derive(Clone, PartialEq)]
 pub struct PyGraph(pub Graph);
@@ -169,31 +169,31 @@ impl PyGraph {
         PyGraph(Graph::new())
     }
 
-    /// A number no other graph of this process has. Returns: int.
+    /// A number that no other graph of this process has. Returns: int.
     #[getter]
     fn id(&self) -> u64 {
         self.0.id()
     }
 
-    /// Nodes ever recorded here. Returns: int.
+    /// The number of nodes recorded to this graph so far. Returns: int.
     #[getter]
     fn num_nodes(&self) -> usize {
         self.0.num_nodes()
     }
 
-    /// A line per node recorded here that is still reachable: number, op, spec, state. Returns: str.
+    /// One line per reachable recorded node: number, op, spec, state. Returns: str.
     fn dump(&self) -> String {
         self.0.dump()
     }
 
-    /// Tensors recorded here that are reachable and have no value yet; the graph itself keeps
-    /// none. Returns: list[Tensor].
+    /// The reachable tensors recorded to this graph that have no value yet; the graph itself keeps
+    /// no tensor alive. Returns: list[Tensor].
     fn unrealized<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let tensors = self.0.unrealized().into_iter().map(|t| Bound::new(py, PyTensor(t)));
         PyList::new(py, tensors.collect::<PyResult<Vec<_>>>()?)
     }
 
-    /// Nodes recorded here that are still reachable. Returns: int.
+    /// The number of recorded nodes that are still reachable. Returns: int.
     #[getter]
     fn live_nodes(&self) -> usize {
         self.0.live().len()
@@ -221,14 +221,14 @@ fn current_graph(py: Python<'_>) -> PyGraph {
     PyGraph(girih::current_graph())
 }
 
-/// Counts of everything compiled and run. Returns: dict[str, float].
+/// Counters of all compilations and runs. Returns: dict[str, float].
 #[pyfunction]
 fn cache_stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     sync(py);
     stats_dict(py, &girih::cache_stats().py()?)
 }
 
-/// Counts as a dictionary.
+/// Converts counters to a dictionary.
 pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("hits", stats.hits)?;
@@ -249,13 +249,13 @@ pub fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, Py
     Ok(dict)
 }
 
-/// Forgets all compiled programs. Returns: None.
+/// Drops all compiled programs. Returns: None.
 #[pyfunction]
 fn clear_cache() -> PyResult<()> {
     girih::clear_cache().py()
 }
 
-/// Sets how many threads kernels may use. Returns: None.
+/// Sets the maximum number of threads for kernels. Returns: None.
 #[pyfunction]
 fn set_num_threads(threads: i64) -> PyResult<()> {
     // A negative number is an error like a number that is too large, and is shown as it was given.
@@ -267,7 +267,7 @@ fn set_num_threads(threads: i64) -> PyResult<()> {
     }
 }
 
-/// Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`.
+/// The enabled passes and kinds of fusion, as bits for `set_compile_options`.
 /// Returns: tuple[int, int, int].
 #[pyfunction]
 fn compile_options(py: Python<'_>) -> PyResult<(u32, u32, u32)> {
@@ -276,14 +276,14 @@ fn compile_options(py: Python<'_>) -> PyResult<(u32, u32, u32)> {
     Ok((options.passes, options.fusion, options.user))
 }
 
-/// Sets which passes and kinds of fusion run. Returns: None.
+/// Sets the enabled passes and kinds of fusion. Returns: None.
 #[pyfunction]
 fn set_compile_options(passes: u32, fusion: u32, user: u32) -> PyResult<()> {
     girih::set_options(CompileOptions { passes, fusion, user }).py()
 }
 
-/// The bits of now with the named passes and kinds of fusion, and the user's passes, switched on or
-/// off. Returns: tuple[int, int, int].
+/// The current bits with the named passes and kinds of fusion, and user-defined passes, switched on
+/// or off. Returns: tuple[int, int, int].
 #[pyfunction]
 fn compile_options_switched(
     py: Python<'_>,
@@ -300,7 +300,7 @@ fn compile_options_switched(
     Ok((options.passes, options.fusion, options.user))
 }
 
-/// Any integer of 64 bits, with or without a sign.
+/// Any signed or unsigned integer of 64 bits.
 struct SeedArg(u64);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for SeedArg {
@@ -314,7 +314,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for SeedArg {
     }
 }
 
-/// Starts the random generator anew. Returns: None.
+/// Seeds the random generator. Returns: None.
 #[pyfunction]
 fn manual_seed(seed: SeedArg) {
     girih::random::manual_seed(seed.0);

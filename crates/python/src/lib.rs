@@ -50,7 +50,7 @@ mod windows;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
-/// What only the package's own modules use. All else is public as `girih.…`.
+/// Names that only the package's own modules use. All other names are public as `girih.…`.
 const INTERNAL: &[&str] = &[
     "At",
     "Body",

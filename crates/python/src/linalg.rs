@@ -1,4 +1,4 @@
-//! Linear algebra for `girih.linalg`, which names the results.
+//! Linear algebra for `girih.linalg`, which gives names to the results.
 
 use crate::args::{Axes, IntArg, Listed, OperandArg, TensorArg, axes};
 use crate::errors::{IntoPy, invalid};
@@ -15,7 +15,7 @@ fn pair(result: girih::Result<(girih::Tensor, girih::Tensor)>) -> Pair {
     result.map(|(a, b)| (PyTensor(a), PyTensor(b))).py()
 }
 
-/// The triangular factor of positive definite matrices.
+/// The Cholesky factor of positive definite matrices.
 #[pyfunction]
 fn linalg_cholesky(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
     let _called = location::enter!(py);
@@ -70,14 +70,15 @@ fn linalg_qr(py: Python<'_>, x: TensorArg, complete: bool) -> Pair {
     pair(linalg::qr(&x.0, complete))
 }
 
-/// Triangular factors in one, and the order of the rows. Returns: tuple[Tensor, Tensor].
+/// Both triangular factors in one matrix, and the order of the rows.
+/// Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 fn linalg_lu_factor(py: Python<'_>, x: TensorArg) -> Pair {
     let _called = location::enter!(py);
     pair(linalg::lu_factor(&x.0))
 }
 
-/// Solutions by triangular factors.
+/// Solutions of linear systems, from triangular factors.
 #[pyfunction]
 fn linalg_lu_solve(py: Python<'_>, x1: TensorArg, x2: TensorArg, b: TensorArg) -> Out {
     let _called = location::enter!(py);
@@ -198,28 +199,28 @@ fn linalg_matrix_power(py: Python<'_>, x: TensorArg, n: IntArg) -> Out {
     out(linalg::matrix_power(&x.0, n.0))
 }
 
-/// Diagonals of the last two axes.
+/// The diagonals of the last two axes.
 #[pyfunction]
 fn linalg_diagonal(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
     let _called = location::enter!(py);
     out(linalg::diagonal(&x.0, offset.0))
 }
 
-/// Sums of diagonals of the last two axes.
+/// The sums of the diagonals of the last two axes.
 #[pyfunction]
 fn linalg_trace(py: Python<'_>, x: TensorArg, offset: IntArg) -> Out {
     let _called = location::enter!(py);
     out(linalg::trace(&x.0, offset.0))
 }
 
-/// All products of elements of two vectors.
+/// The outer product of two vectors.
 #[pyfunction]
 fn linalg_outer(py: Python<'_>, x1: TensorArg, x2: TensorArg) -> Out {
     let _called = location::enter!(py);
     out(linalg::outer(&x1.0, &x2.0))
 }
 
-/// Cross products of vectors of three elements.
+/// Cross products of vectors with three elements.
 #[pyfunction]
 fn linalg_cross(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out {
     let _called = location::enter!(py);
@@ -240,7 +241,7 @@ fn linalg_vector_norm(
     out(linalg::vector_norm(&x.0, axes(axis, None)?.as_slice(), keepdims, ord))
 }
 
-/// A norm of a name or order.
+/// The matrix norm with this name or order.
 fn matrix_norm_of(ord: &Bound<'_, PyAny>) -> PyResult<MatrixNorm> {
     Ok(match ord.extract::<String>().as_deref() {
         Ok("fro") => MatrixNorm::Frobenius,

@@ -12,20 +12,20 @@ use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Code objects seen, and the call sites in them.
+/// The known code objects, and the call sites in them.
 #[derive(Default)]
 struct Sites {
     codes: Vec<Py<PyAny>>,
-    /// Per call site: code and bytecode offset.
+    /// The code and bytecode offset of each call site.
     sites: Vec<(u32, u32)>,
     ids: FxHashMap<(u32, u32), u32>,
-    /// What call sites are in the scopes they were met in, for all threads.
+    /// The location of each call site in each scope, for all threads.
     locations: FxHashMap<(u32, Scope), Location>,
     by_address: FxHashMap<usize, u32>,
 }
 
-/// Most code objects that are kept. A process with more makes code as it runs; lines of the code beyond are
-/// unknown.
+/// Maximum number of code objects that are kept. A process with more code objects creates code
+/// while it runs; the lines of further code objects are unknown.
 const MAX_CODES: usize = 1 << 16;
 
 static SITES: Mutex<Option<Sites>> = Mutex::new(None);
@@ -33,7 +33,7 @@ static SITES: Mutex<Option<Sites>> = Mutex::new(None);
 #[derive(Clone, Copy)]
 struct Code {
     id: u32,
-    /// Belongs to this package.
+    /// Whether the code belongs to this package.
     internal: bool,
 }
 
@@ -43,7 +43,7 @@ struct Cache {
     sites: FxHashMap<(u32, u32, Scope), Location>,
 }
 
-/// A call site found lately.
+/// A recently found call site.
 #[derive(Clone, Copy)]
 struct Recent {
     code: usize,
@@ -52,17 +52,18 @@ struct Recent {
     location: Location,
 }
 
-/// Call sites kept at hand.
+/// The number of recent call sites that each thread caches.
 const RECENT: usize = 16;
 
 thread_local! {
     static LATELY: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([None; RECENT]) };
     static CACHE: RefCell<Cache> = RefCell::default();
-    /// Path of a function inside the one that Python has called and that has entered.
+    /// The path of a function inside of the extension function that Python has called and that has
+    /// entered.
     static CALLED: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Lets the library ask for lines.
+/// Registers the resolver of source lines in the library.
 pub fn register() {
     set_resolver(resolve);
 }
@@ -88,16 +89,16 @@ fn resolve(site: u32) -> Option<(String, u32)> {
     })
 }
 
-/// Attributes what is recorded next on this thread to the calling Python line, and to the running
-/// task's context.
+/// Attributes the ops that this thread records next to the calling Python line, and to the context
+/// of the running task.
 pub fn enter(py: Python<'_>) {
     crate::contexts::sync(py);
     let line = if girih::location::enabled() { current(py) } else { None };
     girih::location::enter(line.unwrap_or_default());
 }
 
-/// As [`enter`], by a function that errors are to name: until the guard goes, what fails is said of
-/// the function around this line, whichever ops and helpers it is made of.
+/// As [`enter`], for a function whose name errors show: until the guard is dropped, errors name the
+/// function around this line, whichever ops and helpers it uses.
 macro_rules! enter_here {
     ($py:expr) => {{
         fn here() {}
@@ -107,7 +108,7 @@ macro_rules! enter_here {
 
 pub(crate) use enter_here as enter;
 
-/// Ends the stay in a function that [`enter!`] has entered.
+/// A guard that ends the effect of [`enter!`] when it is dropped.
 #[must_use]
 pub struct Called(Option<&'static str>);
 
@@ -117,23 +118,23 @@ impl Drop for Called {
     }
 }
 
-/// What [`enter!`] expands to.
+/// The function to which [`enter!`] expands.
 pub fn enter_named(py: Python<'_>, path: &'static str) -> Called {
     enter(py);
     Called(CALLED.replace(Some(path)))
 }
 
-/// As [`enter!`] in an operator or another special method: errors keep the op's name, unless a
-/// function of this package uses the operator.
+/// As [`enter!`], for an operator or another special method: errors show the name of the op, unless
+/// a function of this package uses the operator.
 pub fn enter_operator(py: Python<'_>) -> Called {
     enter_named(py, "__operator__::here")
 }
 
-/// What is wrong with a call, said of the function the user called: of this package's function or
-/// layer around the extension's, if there is one, else of the extension's own. Special methods keep
-/// the name of the op.
+/// The message of an error, with the name of the function that the user called: the function or
+/// layer of this package that called the extension, if there is one; otherwise the function of the
+/// extension. Special methods keep the name of the op.
 ///
-/// A message begins with the name of an op or helper and a colon, or has no such head.
+/// A message begins with the name of an op or helper and a colon, or has no such prefix.
 pub fn of_called(message: String) -> String {
     let Some(path) = CALLED.get() else { return message };
     let name = path.rsplit("::").nth(1).unwrap_or(path).trim_end_matches('_');
@@ -154,8 +155,8 @@ pub fn of_called(message: String) -> String {
     format!("{name}: {text}")
 }
 
-/// The function of this package that the user's line has called and that is running: the innermost
-/// layer with its path in the model, else the outermost function.
+/// The running function of this package that the user's line has called: the innermost layer with
+/// its path in the model, otherwise the outermost function.
 fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
     // SAFETY: the thread is attached; the frame is borrowed from the interpreter, and is null only
     // if no Python code runs.
@@ -228,7 +229,7 @@ fn current(py: Python<'_>) -> Option<Location> {
     })
 }
 
-/// The call site that was found for this place in the code before, if that was not long ago.
+/// The cached call site of this instruction, if it was found recently.
 fn lately(frame: &Bound<'_, PyAny>) -> Option<Location> {
     let code = code_of(frame).as_ptr() as usize;
     let offset = offset_in(frame)?;
@@ -237,7 +238,8 @@ fn lately(frame: &Bound<'_, PyAny>) -> Option<Location> {
     same.then_some(known.location)
 }
 
-/// Notes a call site whose code is the user's; that code is kept, so that its address stays its own.
+/// Stores a call site in user code; the code object is kept alive, so that no other object gets its
+/// address.
 fn remember(code: usize, offset: u32, location: Location) {
     let site = Recent { code, offset, scope: Scope::current(), location };
     LATELY.with_borrow_mut(|sites| sites[slot(code, offset)] = Some(site));
@@ -247,7 +249,7 @@ fn slot(code: usize, offset: u32) -> usize {
     (code / 64 + offset as usize / 2) % RECENT
 }
 
-/// The offset of the instruction that a frame runs.
+/// The offset of the instruction that a frame is running.
 fn offset_in(frame: &Bound<'_, PyAny>) -> Option<u32> {
     if let Some(offset) = lasti() {
         // SAFETY: `frame` is a frame object.
@@ -258,8 +260,8 @@ fn offset_in(frame: &Bound<'_, PyAny>) -> Option<u32> {
 
 type Lasti = unsafe extern "C" fn(*mut ffi::PyObject) -> std::ffi::c_int;
 
-/// The interpreter's function that gives that offset, of Python 3.11 and later: not among those that
-/// every version has, so looked for by its name.
+/// The interpreter's function that returns this offset, in Python 3.11 and later. It is looked up
+/// by name, because Python 3.10 does not have it.
 fn lasti() -> Option<Lasti> {
     #[cfg(unix)]
     {
@@ -284,7 +286,7 @@ fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     }
 }
 
-/// Keeps the code object, so that its address stays its own.
+/// Keeps the code object alive, so that no other object gets its address.
 fn note_code(code: &Bound<'_, PyAny>) -> Option<Code> {
     let file: String = code.getattr("co_filename").ok()?.extract().ok()?;
     let package = code.py().import("girih").ok()?.getattr("__path__").ok()?;

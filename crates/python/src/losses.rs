@@ -24,8 +24,8 @@ fn reduction(op: &str, name: &str) -> PyResult<Reduction> {
     }
 }
 
-/// Warns of shapes that differ: where they broadcast, one of the operands lacks or has an axis by
-/// mistake more often than not.
+/// Warns if shapes differ but broadcast, because an operand then usually lacks an axis, or has an
+/// extra axis, by mistake.
 fn stretches(py: Python<'_>, op: &str, [x, target]: [&Tensor; 2]) -> PyResult<()> {
     let (x, target) = (x.shape(), target.shape());
     if x == target {
@@ -39,7 +39,8 @@ fn stretches(py: Python<'_>, op: &str, [x, target]: [&Tensor; 2]) -> PyResult<()
     PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)
 }
 
-/// Losses of tensors and numbers, in this order, that `girih::losses` has under the same names.
+/// Defines losses of tensors and numbers, in this order, which `girih::losses` has under the same
+/// names.
 macro_rules! simple_losses {
     ($($name:ident $($check:ident)? ($first:ident $(, $tensor:ident)*;
         $($arg:ident: $ty:ty = $default:expr),*) $doc:literal;)*) => {
@@ -74,25 +75,25 @@ simple_losses! {
     huber_loss stretches(x, target; delta: f64 = 1.0)
         "``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)`` elsewhere.";
     kl_div(x, target; log_target: bool = false)
-        "``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target. The reduction 'batchmean' divides the sum by the size of the first axis.";
-    hinge_loss(x, target; margin: f64 = 1.0) "``max(0, margin - x * target)``, targets -1 and 1.";
+        "``target * (log(target) - x)`` of log-probabilities x; with log_target the targets are log-probabilities too. The reduction 'batchmean' divides the sum by the size of the first axis.";
+    hinge_loss(x, target; margin: f64 = 1.0) "``max(0, margin - x * target)``, with targets -1 and 1.";
     hinge_embedding_loss(x, target; margin: f64 = 1.0)
         "``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.";
     margin_ranking_loss(x1, x2, target; margin: f64 = 0.0)
-        "``max(0, -target * (x1 - x2) + margin)``, targets -1 and 1.";
-    soft_margin_loss(x, target;) "``log(1 + exp(-x * target))``, targets -1 and 1.";
+        "``max(0, -target * (x1 - x2) + margin)``, with targets -1 and 1.";
+    soft_margin_loss(x, target;) "``log(1 + exp(-x * target))``, with targets -1 and 1.";
     cosine_embedding_loss(x1, x2, target; margin: f64 = 0.0)
-        "``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1; vectors on the last axis.";
+        "``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1; the vectors are on the last axis.";
     multilabel_margin_loss(x, target;)
-        "``sum(max(0, 1 - x[j] + x[i])) / classes`` over the labels j of a row, up to the first negative one, and the other classes i; classes on the last axis.";
+        "``sum(max(0, 1 - x[j] + x[i])) / classes`` over the labels j of a row, up to the first negative label, and the other classes i; the classes are on the last axis.";
     poisson_nll_loss(x, target; log_input: bool = true, full: bool = false, eps: f64 = 1e-8)
-        "``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full Stirling's term.";
+        "``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; full adds Stirling's term.";
     gaussian_nll_loss(x, target, var; full: bool = false, eps: f64 = 1e-6)
-        "``(log(var) + (x - target)**2 / var) / 2``, variances at least eps; with full the constant too.";
+        "``(log(var) + (x - target)**2 / var) / 2``, with variances of at least eps; full adds the constant.";
 }
 
-/// ``max(0, |anchor - positive| - |anchor - negative| + margin)`` by p-norms along the last axis;
-/// with swap the positive's distance from the negative counts if that is smaller.
+/// ``max(0, |anchor - positive| - |anchor - negative| + margin)`` with p-norms along the last axis;
+/// with swap, the distance between positive and negative is used if it is smaller.
 #[pyfunction]
 #[pyo3(signature = (
     anchor, positive, negative, margin=1.0, p=2.0, eps=1e-6, swap=false, reduction="mean"
@@ -115,7 +116,8 @@ fn triplet_margin_loss(
     out(losses::triplet_margin_loss(&anchor.0, &positive.0, &negative.0, options, reduction))
 }
 
-/// ``-(target * log(x) + (1 - target) * log(1 - x))`` of probabilities x, logarithms at least -100.
+/// ``-(target * log(x) + (1 - target) * log(1 - x))`` of probabilities x, with logarithms of at
+/// least -100.
 #[pyfunction]
 #[pyo3(signature = (x, target, weight=None, reduction="mean"))]
 fn binary_cross_entropy(
@@ -154,8 +156,8 @@ fn binary_cross_entropy_with_logits(
     ))
 }
 
-/// Minus the log-probability at each label; weight has one entry per class, labels equal to
-/// ignore_index do not count. Classes are on the last axis unless told otherwise.
+/// The negative log-probability at each label; weight has one entry per class, and labels equal to
+/// ignore_index are ignored. Classes are on the last axis by default.
 #[pyfunction]
 #[pyo3(signature = (log_probabilities, labels, weight=None, ignore_index=Some(girih::losses::IGNORED), reduction="mean", axis=None, *, dim=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
@@ -181,9 +183,10 @@ fn nll_loss(
     out(losses::nll_loss(&log_probabilities.0, &labels.0, options, reduction))
 }
 
-/// The cross entropy of softmax of logits with labels: class indices, or probabilities of the
-/// logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
-/// label_smoothing gives a share to all classes. Classes are on the last axis unless told otherwise.
+/// The cross entropy between softmax of logits and labels: class indices, or probabilities with the
+/// shape of the logits. weight has one entry per class, labels equal to ignore_index are ignored,
+/// and label_smoothing distributes a fraction over all classes. Classes are on the last axis by
+/// default.
 #[pyfunction]
 #[pyo3(signature = (
     logits, labels, reduction="mean", *, weight=None, ignore_index=Some(girih::losses::IGNORED), label_smoothing=0.0,
@@ -213,8 +216,8 @@ fn cross_entropy(
     out(losses::cross_entropy(&logits.0, &labels.0, options, reduction))
 }
 
-/// ``sum(max(0, margin - x[label] + x[i])**p) / classes`` over the other classes i, p 1 or 2, times
-/// the label's entry of weight. Shapes: x [..., classes], labels [...].
+/// ``sum(max(0, margin - x[label] + x[i])**p) / classes`` over the other classes i, with p 1 or 2,
+/// times the entry of weight for the label. Shapes: x [..., classes], labels [...].
 #[pyfunction]
 #[pyo3(signature = (x, labels, p=1, margin=1.0, weight=None, reduction="mean"))]
 fn multi_margin_loss(
@@ -232,7 +235,7 @@ fn multi_margin_loss(
     out(losses::multi_margin_loss(&x.0, &labels.0, p, margin, weight.as_ref(), reduction))
 }
 
-/// The mean over classes, the last axis, of binary_cross_entropy_with_logits, weighed by class.
+/// The mean of binary_cross_entropy_with_logits over classes, the last axis, weighted by class.
 #[pyfunction]
 #[pyo3(signature = (x, target, weight=None, reduction="mean"))]
 fn multilabel_soft_margin_loss(
@@ -248,11 +251,11 @@ fn multilabel_soft_margin_loss(
     out(losses::multilabel_soft_margin_loss(&x.0, &target.0, weight.as_ref(), reduction))
 }
 
-/// Minus the log-probability of sequences of labels, summed over the ways they may be spread over
-/// time with the class blank between. Shapes: log_probabilities [time, batch, classes], labels
-/// [batch, longest] or all on one axis, input_lengths and target_lengths [batch]; or without the
-/// batch axis. The mean divides each entry by its number of labels first. What is impossible costs
-/// infinity, or with zero_infinity nothing.
+/// The negative log-probability of label sequences, summed over their alignments in time with the
+/// blank class between labels. Shapes: log_probabilities [time, batch, classes], labels [batch,
+/// longest] or all on one axis, input_lengths and target_lengths [batch]; or all without the batch
+/// axis. The mean first divides each entry by its number of labels. Impossible sequences have
+/// infinite loss, or zero loss with zero_infinity.
 #[pyfunction]
 #[pyo3(signature = (
     log_probabilities, labels, input_lengths, target_lengths, blank=0, reduction="mean",

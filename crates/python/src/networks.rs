@@ -17,7 +17,7 @@ fn kernel_rank(op: &'static str, weight: &Tensor, n: usize) -> PyResult<()> {
     Err(crate::errors::raise(girih::ir::Error::InvalidShape { op, shape, reason }.into()))
 }
 
-/// How a kernel moves.
+/// The stride, padding and dilation of a kernel.
 fn moves(
     op: &str,
     stride: &SizesArg,
@@ -32,7 +32,7 @@ fn moves(
     })
 }
 
-/// Where padding comes from, by PyTorch's names.
+/// The source of padding values, by PyTorch's names.
 fn padding_mode_of(op: &str, name: &str) -> PyResult<Option<PadMode>> {
     match name {
         "zeros" => Ok(None),
@@ -117,18 +117,18 @@ macro_rules! convolutions {
 
 convolutions! {
     conv1d conv_transpose1d 1
-        "Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k], bias [out]; the batch axis may be missing."
+        "Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k], bias [out]; the batch axis may be absent."
         "The transpose of conv1d as a map of x. Shapes: x [batch, in, n], weight [in, out / groups, k], bias [out].";
     conv2d conv_transpose2d 2
-        "Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh, kw], bias [out]; the batch axis may be missing."
+        "Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh, kw], bias [out]; the batch axis may be absent."
         "The transpose of conv2d as a map of x. Shapes: x [batch, in, h, w], weight [in, out / groups, kh, kw], bias [out].";
     conv3d conv_transpose3d 3
-        "Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups, kd, kh, kw], bias [out]; the batch axis may be missing."
+        "Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups, kd, kh, kw], bias [out]; the batch axis may be absent."
         "The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out / groups, kd, kh, kw], bias [out].";
 }
 
-/// Windows over the last axes as new axes behind their positions: [..., n] -> [..., count, size]. A
-/// view.
+/// Sliding windows over the last axes, a view: the elements of a window are new axes after the
+/// positions of the windows, [..., n] -> [..., count, size].
 #[pyfunction]
 #[pyo3(signature = (x, kernel_size, stride=SizesArg::one(1), dilation=SizesArg::one(1)))]
 fn windows(
@@ -146,8 +146,8 @@ fn windows(
     out(x.0.windows(&size, &stride, &dilation))
 }
 
-/// The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to [batch,
-/// channels * kernel, positions], as many axes as kernel_size has entries.
+/// The patches under a convolution kernel, as columns. Shapes: [batch, channels, ...] to [batch,
+/// channels * kernel, positions], with as many spatial axes as kernel_size has entries.
 #[pyfunction]
 #[pyo3(signature = (
     x, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg::none(),
@@ -171,7 +171,7 @@ fn unfold(
     out(x.0.unfold(&size, &moves("unfold", &stride, &padding, &dilation)?))
 }
 
-/// The transpose of unfold: patches added up where they lie, to axes of the sizes output_size.
+/// The transpose of unfold: the sum of overlapping patches, on axes with the sizes output_size.
 #[pyfunction]
 #[pyo3(signature = (
     x, output_size, kernel_size, dilation=SizesArg::one(1), padding=PaddingArg::none(),
@@ -193,9 +193,9 @@ fn fold(
     out(x.0.fold(&output, &size, &moves("fold", &stride, &padding, &dilation)?))
 }
 
-/// Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
+/// Resamples the spatial axes of [batch, channels, ...] to a size or by factors. Modes: "nearest",
 /// "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
-/// align_corners the first and last elements keep their places.
+/// align_corners the first and last elements keep their positions.
 #[pyfunction]
 #[pyo3(signature = (x, size=None, scale_factor=None, mode="nearest", align_corners=false))]
 fn interpolate(
@@ -253,8 +253,8 @@ fn interpolate(
     }
 }
 
-/// Channels (axis 1) normalised: by running_mean and running_var, or with training=True by this
-/// batch's own; then scaled and shifted.
+/// Normalises each channel (axis 1) by running_mean and running_var, or with training=True by the
+/// statistics of this batch; then scales and shifts.
 #[pyfunction]
 #[pyo3(signature = (
     x, running_mean=None, running_var=None, weight=None, bias=None, training=false, eps=1e-5
@@ -284,7 +284,7 @@ fn batch_norm(
     out(x.0.batch_norm(statistics, weight.as_ref(), bias.as_ref(), eps))
 }
 
-/// Groups of channels (axis 1) of each batch entry normalised, then scaled and shifted by channel.
+/// Normalises groups of channels (axis 1) of each batch entry, then scales and shifts each channel.
 #[pyfunction]
 #[pyo3(signature = (x, num_groups, weight=None, bias=None, eps=1e-5))]
 fn group_norm(
@@ -301,8 +301,8 @@ fn group_norm(
     out(x.0.group_norm(groups, weight.as_ref(), bias.as_ref(), eps))
 }
 
-/// Each channel (axis 1) of each batch entry normalised over its spatial axes, or by running_mean and
-/// running_var with use_input_stats=False; then scaled and shifted.
+/// Normalises each channel (axis 1) of each batch entry over its spatial axes, or by running_mean
+/// and running_var with use_input_stats=False; then scales and shifts.
 #[pyfunction]
 #[pyo3(signature = (
     x, weight=None, bias=None, eps=1e-5, *, running_mean=None, running_var=None,
@@ -333,7 +333,7 @@ fn instance_norm(
     out(x.0.instance_norm(statistics, weight.as_ref(), bias.as_ref(), eps))
 }
 
-/// Division by the root mean square over the last axes (their sizes), then scaling.
+/// Divides by the root mean square over the last axes, whose sizes are given, then scales.
 #[pyfunction]
 #[pyo3(signature = (x, normalized_shape, weight=None, eps=1e-6))]
 fn rms_norm(
@@ -355,12 +355,12 @@ fn rms_norm(
     out(x.0.rms_norm(sizes.rank(), weight.as_ref().map(|w| &w.0), eps))
 }
 
-/// ``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e], key [...,
-/// heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for a run of
-/// the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen, or
-/// numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing gets
-/// zeros. The scale is 1 / sqrt(e) unless given; a share dropout_p of the weights is dropped.
-/// enable_gqa=False refuses keys of fewer heads.
+/// ``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e], key
+/// [..., heads, m, e], value [..., heads, m, f]; with fewer heads, each head of keys and values
+/// serves a group of consecutive query heads. The mask broadcasts to [..., heads, n, m]: bool, True
+/// to attend to a key, or numbers that are added. With is_causal query i attends only to keys up to
+/// i. A query that attends to no key gets zeros. The scale is 1 / sqrt(e) by default; weights are
+/// dropped with probability dropout_p. enable_gqa=False rejects keys with fewer heads.
 #[pyfunction]
 #[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None, enable_gqa=true))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
@@ -393,8 +393,8 @@ fn scaled_dot_product_attention(
     out(result.map(|(result, _)| result))
 }
 
-/// As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [..., heads, n,
-/// m]. Returns: tuple[Tensor, Tensor].
+/// As scaled_dot_product_attention, with the attention weights: ``(result, weights)``, where
+/// weights is [..., heads, n, m]. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 #[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
@@ -448,14 +448,15 @@ activations! {
     softshrink(lambd: f64 = 0.5) "``x`` moved toward 0 by lambd, 0 where that passes it.";
 }
 
-/// ``x``, or ``weight * x`` where it is not positive; one weight, or one per channel (axis 1).
+/// ``x``, or ``weight * x`` where x is not positive; with one weight, or one weight per channel
+/// (axis 1).
 #[pyfunction]
 fn prelu(py: Python<'_>, x: TensorArg, weight: TensorArg) -> Out {
     let _called = location::enter!(py);
     out(x.0.prelu(&weight.0))
 }
 
-/// The first half of an axis, the last by default, times the logistic function of the second.
+/// The first half of an axis, the last by default, times the sigmoid of the second half.
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, *, dim=None))]
 fn glu(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) -> Out {
@@ -471,14 +472,15 @@ fn softmin(py: Python<'_>, x: TensorArg, axis: Option<Axes>, dim: Option<Axes>) 
     out(x.0.softmin(crate::args::axis("softmin", axis, dim, -1)?))
 }
 
-/// The probability of a dropout: none outside of training, but for one that is an error in either.
+/// The probability of dropout, which is zero outside of training; an invalid probability is an
+/// error in both modes.
 pub fn while_training(p: f64, training: bool) -> f64 {
     if training || !(0.0..=1.0).contains(&p) { p } else { 0.0 }
 }
 
-/// Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; x itself unless
-/// training. With whole_channels draws once for each channel (axis 1) of each batch entry, with
-/// spatial_axes once for all elements of that many last axes.
+/// Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; returns x itself
+/// unless training. With whole_channels there is one draw for each channel (axis 1) of each batch
+/// entry, with spatial_axes one draw for all elements of that many last axes.
 #[pyfunction]
 #[pyo3(signature = (x, p=0.5, training=true, *, whole_channels=false, spatial_axes=None))]
 fn dropout(
@@ -495,7 +497,7 @@ fn dropout(
     out(x.0.dropout(p, spatial_axes.unwrap_or(after_channels)))
 }
 
-/// Division by the p-norm along an axis, the norm at least eps.
+/// Divides by the p-norm along an axis, with norms of at least eps.
 #[pyfunction]
 #[pyo3(signature = (x, p=2.0, axis=None, eps=1e-12, *, dim=None))]
 fn normalize(
@@ -510,8 +512,8 @@ fn normalize(
     out(x.0.normalize(p, crate::args::axis("normalize", axis, dim, 1)?, eps))
 }
 
-/// The cosine of the angle between vectors along an axis of the shape both broadcast to, 1 unless
-/// given, or the only one; their norms at least eps.
+/// The cosine of the angle between vectors along an axis of the broadcast shape, by default axis 1,
+/// or the only axis; the norms are at least eps.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, axis=None, eps=1e-8, *, dim=None))]
 fn cosine_similarity(
@@ -528,7 +530,7 @@ fn cosine_similarity(
     out(x1.0.cosine_similarity(&x2.0, axis, eps))
 }
 
-/// The p-norm of ``x1 - x2 + eps`` along the last axis, which stays as one of size 1 with keepdims.
+/// The p-norm of ``x1 - x2 + eps`` along the last axis, which is kept with size 1 if keepdims.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, p=2.0, eps=1e-6, keepdims=None, *, keepdim=None))]
 fn pairwise_distance(

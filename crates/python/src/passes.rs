@@ -6,7 +6,7 @@ use girih::{Error, Program};
 use pyo3::prelude::*;
 use std::sync::{Arc, Mutex};
 
-/// A function from program to program that evaluations run before all other passes.
+/// A pass: a function from program to program that evaluations run before all other passes.
 #[pyclass(name = "GraphPass", module = "girih._girih", frozen, subclass)]
 pub struct PyPass(pub Arc<dyn Pass>);
 
@@ -21,14 +21,14 @@ impl PyPass {
         PyPass(pass::graph_pass(name, run))
     }
 
-    /// The name in errors and explanations. Returns: str.
+    /// The name of the pass in errors and explanations. Returns: str.
     #[getter]
     fn name(&self) -> &str {
         self.0.name()
     }
 }
 
-/// The program that the function gives; a message if it fails.
+/// The program that the function returns; a message if the function fails.
 fn called(
     py: Python<'_>,
     function: &Py<PyAny>,

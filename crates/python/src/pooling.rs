@@ -8,7 +8,7 @@ use crate::windows::{PaddingArg, exactly};
 use girih::PoolOptions;
 use pyo3::prelude::*;
 
-/// Options of windows of `n` axes.
+/// The options of a pooling with windows of `n` axes.
 fn options(
     op: &str,
     n: usize,
@@ -23,7 +23,7 @@ fn options(
     })
 }
 
-/// Options of a pooling that takes the largest elements, whose windows may have gaps.
+/// The options of a max pooling, whose windows may be dilated.
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn dilated(
     op: &str,
@@ -42,7 +42,7 @@ macro_rules! poolings {
     ($($n:literal $max:ident $indices:ident $unpool:ident $avg:ident $lp:ident $adaptive_avg:ident
         $adaptive_max:ident $adaptive_indices:ident $axes:literal;)*) => {
         $(
-        #[doc = concat!("Largest element of each window of the last ", $axes, "; NaN wins, padding never does. The stride is the window's size unless given.")]
+        #[doc = concat!("Largest element of each window of the last ", $axes, "; NaN counts as largest, and padding is ignored. The stride is the size of the window by default.")]
         #[pyfunction]
         #[pyo3(signature = (
             x, kernel_size, stride=None, padding=PaddingArg::none(),
@@ -63,7 +63,7 @@ macro_rules! poolings {
             out(x.0.max_pool(&options))
         }
 
-        #[doc = concat!("``", stringify!($max), "`` with the index of each largest element among those of the last ", $axes, " in row-major order: of equal ones the first. Returns: tuple[Tensor, Tensor].")]
+        #[doc = concat!("``", stringify!($max), "`` with the index of each largest element among those of the last ", $axes, " in row-major order; of equal elements, the first. Returns: tuple[Tensor, Tensor].")]
         #[pyfunction]
         #[pyo3(signature = (
             x, kernel_size, stride=None, padding=PaddingArg::none(),
@@ -84,7 +84,7 @@ macro_rules! poolings {
             pair(x.0.max_pool_with_indices(&options))
         }
 
-        #[doc = concat!("Elements put back where ``", stringify!($indices), "`` found them, zeros elsewhere. The last ", $axes, " get the sizes output_size, by default those that a pooling without a rest has come from.")]
+        #[doc = concat!("Puts elements back at the positions that ``", stringify!($indices), "`` returned; other elements are zero. The last ", $axes, " get the sizes output_size, by default the sizes that a pooling without a remainder pools to the sizes of x.")]
         #[pyfunction]
         #[pyo3(signature = (
             x, indices, kernel_size, stride=None, padding=PaddingArg::none(), output_size=None
@@ -116,7 +116,7 @@ macro_rules! poolings {
             out(x.0.max_unpool(&indices.0, &sizes))
         }
 
-        #[doc = concat!("Mean of each window of the last ", $axes, "; padding counts unless told not to, and divisor_override is divided by instead of a count. The stride is the window's size unless given.")]
+        #[doc = concat!("Mean of each window of the last ", $axes, "; padding counts by default, and divisor_override replaces the count as the divisor. The stride is the size of the window by default.")]
         #[pyfunction]
         #[pyo3(signature = (
             x, kernel_size, stride=None, padding=PaddingArg::none(), ceil_mode=false,
@@ -165,7 +165,7 @@ macro_rules! poolings {
             out(x.0.lp_pool(norm_type, &options))
         }
 
-        #[doc = concat!("Means of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
+        #[doc = concat!("Means of windows of the last ", $axes, ", placed so that the result has the given sizes.")]
         #[pyfunction]
         fn $adaptive_avg(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
             let _called = location::enter!(py);
@@ -173,7 +173,7 @@ macro_rules! poolings {
             out(x.0.adaptive_avg_pool(&sizes))
         }
 
-        #[doc = concat!("Largest elements of windows of the last ", $axes, ", so placed that the result has the given sizes.")]
+        #[doc = concat!("Largest elements of windows of the last ", $axes, ", placed so that the result has the given sizes.")]
         #[pyfunction]
         fn $adaptive_max(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Out {
             let _called = location::enter!(py);
@@ -181,7 +181,7 @@ macro_rules! poolings {
             out(x.0.adaptive_max_pool(&sizes))
         }
 
-        #[doc = concat!("``", stringify!($adaptive_max), "`` with the index of each largest element among those of the last ", $axes, " in row-major order: of equal ones the first. Returns: tuple[Tensor, Tensor].")]
+        #[doc = concat!("``", stringify!($adaptive_max), "`` with the index of each largest element among those of the last ", $axes, " in row-major order; of equal elements, the first. Returns: tuple[Tensor, Tensor].")]
         #[pyfunction]
         fn $adaptive_indices(py: Python<'_>, x: TensorArg, output_size: SizesArg) -> Pair {
             let _called = location::enter!(py);

@@ -12,7 +12,7 @@ use girih::{Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
 
-/// What all distributions are told by name.
+/// Reads the arguments that all distributions have.
 fn draws(
     op: &'static str,
     shape: Option<ShapeArg>,
@@ -32,7 +32,7 @@ fn draws(
     })
 }
 
-/// Distributions of scalar parameters.
+/// Defines distributions with scalar parameters.
 macro_rules! distributions {
     ($($name:ident $function:ident($($parameter:ident),*) $doc:literal;)*) => {
         $(#[doc = $doc]
@@ -65,10 +65,10 @@ distributions! {
     random_truncated_normal truncated_normal(lower, upper, loc, scale) "Truncated normal draws.";
     random_gamma gamma(a, scale) "Gamma draws.";
     random_beta beta(a, b) "Beta draws.";
-    random_bernoulli bernoulli(p) "Truth values.";
-    random_poisson poisson(lam) "Counts of rare events.";
-    random_binomial binomial(n, p) "Counts of successes.";
-    random_rademacher rademacher() "Signs.";
+    random_bernoulli bernoulli(p) "Bernoulli draws.";
+    random_poisson poisson(lam) "Poisson draws.";
+    random_binomial binomial(n, p) "Binomial draws.";
+    random_rademacher rademacher() "Rademacher draws: -1 or 1.";
     random_bits bits() "Random bits.";
 }
 
@@ -88,7 +88,7 @@ fn random_dirichlet(
     placed(device, || out(random::dirichlet(&draws, &alpha.0)))
 }
 
-/// Indices by logits.
+/// Indices with the probabilities that the softmax of logits gives.
 #[pyfunction]
 #[pyo3(signature = (logits, axis, shape, dtype, key, device))]
 fn random_categorical(
@@ -122,7 +122,7 @@ fn random_multinomial(
     placed(device, || out(random::multinomial(&draws, n.operand(), &p.0)))
 }
 
-/// Integers of a range.
+/// Integers in a range.
 #[pyfunction]
 #[pyo3(signature = (low, high, shape, dtype, key, device))]
 fn random_randint(
@@ -140,7 +140,7 @@ fn random_randint(
     placed(device, || out(random::randint(&draws, low, high)))
 }
 
-/// Numbers below an integer, or slices, in random order.
+/// The integers below an integer, or slices of a tensor, in random order.
 #[pyfunction]
 #[pyo3(signature = (x, axis, independent, key))]
 fn random_permutation(
@@ -186,14 +186,14 @@ fn random_choice(
     out(a.take(&chosen, axis))
 }
 
-/// The key of a seed.
+/// Creates a key from a seed.
 #[pyfunction]
 fn random_key(py: Python<'_>, seed: OperandArg) -> Out {
     let _called = location::enter!(py);
     out(random::key(seed.operand()))
 }
 
-/// New keys of a key.
+/// Creates new keys from a key.
 #[pyfunction]
 fn random_split(py: Python<'_>, key: TensorArg, shape: ShapeArg) -> Out {
     let _called = location::enter!(py);
@@ -202,7 +202,7 @@ fn random_split(py: Python<'_>, key: TensorArg, shape: ShapeArg) -> Out {
     out(Tensor::reshape_to(&keys, shape))
 }
 
-/// A new key of a key and data.
+/// Creates a new key from a key and data.
 #[pyfunction]
 fn random_fold_in(py: Python<'_>, key: TensorArg, data: OperandArg) -> Out {
     let _called = location::enter!(py);

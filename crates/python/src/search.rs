@@ -1,5 +1,5 @@
-//! Functions that find and count elements. The number of results often determines their shape, so
-//! these functions evaluate.
+//! Functions that find and count elements. The shape of many results is the number of elements
+//! found, so these functions evaluate.
 
 use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg};
 use crate::arrange::{counts, many};
@@ -12,7 +12,7 @@ use girih::{Bins, DType, Operand, Tensor, Unique};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-/// Where the elements are that are not zero: per axis, their indices. Evaluates x.
+/// The indices of the nonzero elements, one tensor per axis. Evaluates x.
 /// Returns: tuple[Tensor, ...].
 #[pyfunction]
 pub fn nonzero(py: Python<'_>, x: TensorArg) -> PyResult<Bound<'_, PyTuple>> {
@@ -20,21 +20,21 @@ pub fn nonzero(py: Python<'_>, x: TensorArg) -> PyResult<Bound<'_, PyTuple>> {
     PyTuple::new(py, many(py.detach(|| x.0.nonzero()))?)
 }
 
-/// Where the elements are that are not zero: one row of indices for each. Evaluates x.
+/// The indices of the nonzero elements, one row for each element. Evaluates x.
 #[pyfunction]
 fn argwhere(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
     out(py.detach(|| x.0.argwhere()))
 }
 
-/// Positions in row-major order of the elements that are not zero. Evaluates x.
+/// The positions, in row-major order, of the nonzero elements. Evaluates x.
 #[pyfunction]
 fn flatnonzero(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
     out(py.detach(|| x.0.flatnonzero()))
 }
 
-/// How many elements are not zero, over axes, all by default. Dtype: int64.
+/// The number of nonzero elements over axes, all by default. Dtype: int64.
 #[pyfunction]
 #[pyo3(signature = (x, axis=None, keepdims=None, *, dim=None, keepdim=None))]
 fn count_nonzero(
@@ -84,7 +84,7 @@ fn named<'py>(py: Python<'py>, name: &str, fields: Vec<Tensor>) -> PyResult<Boun
     py.import("girih.results")?.getattr(name)?.call1(fields)
 }
 
-/// The distinct elements in ascending order, and how often each occurs. Evaluates x.
+/// The distinct elements in ascending order, and the number of occurrences of each. Evaluates x.
 /// Returns: UniqueCounts.
 #[pyfunction]
 fn unique_counts<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
@@ -100,8 +100,9 @@ fn unique_inverse<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyA
     named(py, "UniqueInverse", vec![unique.values, unique.inverse])
 }
 
-/// The distinct elements in ascending order, where each occurs first, for each element of x its
-/// position among them, and how often each occurs. Evaluates x. Returns: UniqueAll.
+/// The distinct elements in ascending order, the position of the first occurrence of each, the
+/// position among them of each element of x, and the number of occurrences. Evaluates x.
+/// Returns: UniqueAll.
 #[pyfunction]
 fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
     let Unique { values, indices, inverse, counts } = unique_of(py, &x)?;
@@ -125,7 +126,7 @@ fn isin(py: Python<'_>, x: TensorArg, test: &Bound<'_, PyAny>, invert: bool) -> 
     if invert { out(found.logical_not()) } else { Ok(PyTensor(found)) }
 }
 
-/// How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x.
+/// The number of occurrences of each of 0, 1, 2, ..., or the sum of the weights there. Evaluates x.
 #[pyfunction]
 #[pyo3(signature = (x, weights=None, minlength=IntArg(0)))]
 fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength: IntArg) -> Out {
@@ -134,7 +135,7 @@ fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength:
     out(py.detach(|| x.0.bincount(weights.as_ref(), minlength)))
 }
 
-/// Bins as NumPy takes them: how many, or edges.
+/// Bins as NumPy takes them: the number of bins, or their edges.
 pub enum BinsArg {
     Count(usize),
     Edges(Tensor),
@@ -159,7 +160,8 @@ impl BinsArg {
     }
 }
 
-/// Edges of intervals: a number of equal ones over a range, by default that of x; or edges given.
+/// The edges of intervals: a number of equal intervals over a range, by default the range of x; or
+/// the given edges.
 #[pyfunction]
 #[pyo3(signature = (x, bins=None, range=None))]
 fn histogram_bin_edges(
@@ -172,7 +174,7 @@ fn histogram_bin_edges(
     out(x.0.histogram_bin_edges(&BinsArg::of(bins)?.bins(range)))
 }
 
-/// How many elements fall into each interval, or the sum of their weights; and the edges.
+/// The number of elements in each interval, or the sum of their weights; and the edges.
 /// Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 #[pyo3(signature = (x, bins=None, range=None, density=false, weights=None))]
@@ -192,7 +194,7 @@ fn histogram(
 
 #[pymethods]
 impl PyTensor {
-    /// Where the elements are that are not zero: per axis, their indices. Evaluates.
+    /// The indices of the nonzero elements, one tensor per axis. Evaluates.
     /// Returns: tuple[Tensor, ...].
     fn nonzero<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         nonzero(py, TensorArg(self.0.clone()))

@@ -9,7 +9,7 @@ use crate::tensor::PyTensor;
 use girih::{DType, Tensor};
 use pyo3::prelude::*;
 
-/// The tensor and the axis to work along: all elements in one row if no axis is given.
+/// The tensor and the axis of an operation along an axis: the flattened tensor if no axis is given.
 pub fn along(
     op: &str,
     x: &Tensor,
@@ -22,7 +22,7 @@ pub fn along(
     }
 }
 
-/// Fails unless the axis is given or the only one.
+/// Fails unless an axis is given or the tensor has only one axis.
 fn need_axis(op: &str, x: &Tensor, axis: &Option<Axes>) -> PyResult<()> {
     let given = axis.as_ref().is_some_and(|a| a.0.is_some());
     match given || x.rank() == 1 {
@@ -37,65 +37,65 @@ fn need_axis(op: &str, x: &Tensor, axis: &Option<Axes>) -> PyResult<()> {
 both! {
     sorting:
 
-    /// Elements in order along an axis, the last by default. NaN is largest; equal elements keep
-    /// their order.
+    /// Sorts elements along an axis, the last by default. NaN counts as largest; equal elements
+    /// keep their order.
     fn sort(x, py, axis: Option<Axes> = None;
         descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
         let _ = stable; // The sort is always stable.
         out(x.sort(self::axis("sort", axis, dim, -1)?, descending.unwrap_or(false)))
     }
 
-    /// Indices that sort along an axis, the last by default. NaN is largest; equal elements keep
-    /// their order. Dtype: int64.
+    /// Indices that sort along an axis, the last by default. NaN counts as largest; equal elements
+    /// keep their order. Dtype: int64.
     fn argsort(x, py, axis: Option<Axes> = None;
         descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
         let _ = stable;
         out(x.argsort(self::axis("argsort", axis, dim, -1)?, descending.unwrap_or(false)))
     }
 
-    /// Running sums along an axis, or of all elements in a row. Integers and bool are summed in
+    /// Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
     /// int64.
     fn cumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
         let (x, axis) = along("cumsum", x, axis, dim)?;
         out(x.cumsum(axis, dtype.map(|d| d.0), false))
     }
 
-    /// Running products along an axis, or of all elements in a row. Integers and bool are
-    /// multiplied in int64.
+    /// Running products along an axis, or of the flattened tensor. Integers and bool are multiplied
+    /// in int64.
     fn cumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
         let (x, axis) = along("cumprod", x, axis, dim)?;
         out(x.cumprod(axis, dtype.map(|d| d.0), false))
     }
 
-    /// ``log(cumsum(exp(x)))`` without overflow, along an axis or of all elements in a row.
+    /// ``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor.
     fn logcumsumexp(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         let (x, axis) = along("logcumsumexp", x, axis, dim)?;
         out(x.logcumsumexp(axis))
     }
 
-    /// Running maxima along an axis, the last by default; NaN from the first NaN on.
+    /// Running maxima along an axis, the last by default; all are NaN from the first NaN on.
     fn cummax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         out(x.cummax(self::axis("cummax", axis, dim, -1)?))
     }
 
-    /// Running minima along an axis, the last by default; NaN from the first NaN on.
+    /// Running minima along an axis, the last by default; all are NaN from the first NaN on.
     fn cummin(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         out(x.cummin(self::axis("cummin", axis, dim, -1)?))
     }
 
-    /// Indices of the running maxima along an axis, the last of equal ones. Dtype: int64.
+    /// Indices of the running maxima along an axis; of equal elements, the last. Dtype: int64.
     fn argcummax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         out(x.argcummax(self::axis("argcummax", axis, dim, -1)?))
     }
 
-    /// Indices of the running minima along an axis, the last of equal ones. Dtype: int64.
+    /// Indices of the running minima along an axis; of equal elements, the last. Dtype: int64.
     fn argcummin(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
         out(x.argcummin(self::axis("argcummin", axis, dim, -1)?))
     }
 }
 
-/// Running sums along an axis, which must be given for more than one. With include_initial a zero
-/// comes first.
+/// Running sums along an axis, which is required for tensors with several axes. With
+/// include_initial the result begins with a zero.
 #[pyfunction]
 #[pyo3(signature = (x, /, *, axis=None, dtype=None, include_initial=false))]
 fn cumulative_sum(
@@ -111,8 +111,8 @@ fn cumulative_sum(
     out(x.0.cumsum(axis, dtype.map(|d| d.0), include_initial))
 }
 
-/// Running products along an axis, which must be given for more than one. With include_initial a
-/// one comes first.
+/// Running products along an axis, which is required for tensors with several axes. With
+/// include_initial the result begins with a one.
 #[pyfunction]
 #[pyo3(signature = (x, /, *, axis=None, dtype=None, include_initial=false))]
 fn cumulative_prod(
@@ -128,8 +128,8 @@ fn cumulative_prod(
     out(x.0.cumprod(axis, dtype.map(|d| d.0), include_initial))
 }
 
-/// The k largest (or smallest) elements along an axis, the last by default, best first, and their
-/// indices. Returns: tuple[Tensor, Tensor].
+/// The k largest (or smallest) elements along an axis, the last by default, in order from the best,
+/// and their indices. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
 #[pyo3(signature = (x, k, axis=None, *, largest=true, dim=None))]
 fn topk(
@@ -148,8 +148,8 @@ fn topk(
     Ok((PyTensor(values), PyTensor(indices)))
 }
 
-/// Indices at which values keep a sorted vector in order: before equal elements, or behind them
-/// with side='right'. Dtype: int64.
+/// Indices at which inserted values keep a sorted vector in order: before equal elements, or after
+/// them with side='right'. Dtype: int64.
 #[pyfunction]
 #[pyo3(signature = (sorted, values, side="left", sorter=None))]
 fn searchsorted(

@@ -1,4 +1,4 @@
-//! Statistics, approximate comparisons, interpolation, polynomials, histograms, and window functions.
+//! Statistics, approximate comparisons, interpolation, polynomials, histograms, window functions.
 
 use crate::args::{Axes, IntArg, KeepArg, OperandArg, TensorArg, axes, keep};
 use crate::arrange::counts;
@@ -13,16 +13,16 @@ use girih::{Beyond, Covariance, DType, Quantile, Taper, Tensor, Tolerance};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-/// Fractions of a quantile: numbers in a range, or a tensor, whose values are not looked at.
+/// The fractions of a quantile: numbers in a range, or a tensor, whose values are not checked.
 pub struct Fractions {
     values: Tensor,
     outside: Option<f64>,
     percent: bool,
 }
 
-/// Fractions up to one.
+/// Fractions between 0 and 1.
 pub struct Share(Fractions);
-/// Fractions up to a hundred.
+/// Percentages between 0 and 100.
 pub struct Percent(Fractions);
 
 impl Fractions {
@@ -83,13 +83,13 @@ macro_rules! over_axes {
 }
 
 over_axes! {
-    median "The middle element over axes, all by default, or the mean of the two in the middle. NaN if any element is, and over nothing. Integers give float32.";
+    median "The middle element over axes, all by default, or the mean of the two middle elements. NaN if any element is NaN, or if there are no elements. Integers give float32.";
     nanmedian "The median of the elements that are not NaN. Integers give float32.";
     nansum "Sum of the elements that are not NaN, over axes, all by default. Signed integers and bool are summed in int64, unsigned integers in uint64.";
     nanprod "Product of the elements that are not NaN, over axes, all by default.";
-    nanmean "Mean of the elements that are not NaN, over axes, all by default; NaN over nothing else. Integers give float32.";
-    nanmax "Largest of the elements that are not NaN, over axes, all by default; NaN over nothing else.";
-    nanmin "Smallest of the elements that are not NaN, over axes, all by default; NaN over nothing else.";
+    nanmean "Mean of the elements that are not NaN, over axes, all by default; NaN if there are no such elements. Integers give float32.";
+    nanmax "Largest of the elements that are not NaN, over axes, all by default; NaN if there are no such elements.";
+    nanmin "Smallest of the elements that are not NaN, over axes, all by default; NaN if there are no such elements.";
 }
 
 macro_rules! positions {
@@ -108,23 +108,23 @@ macro_rules! positions {
 }
 
 positions! {
-    nanargmax "Index of the first largest element that is not NaN, along an axis, or of the flattened tensor; -1 over NaN alone. Dtype: int64.";
-    nanargmin "Index of the first smallest element that is not NaN, along an axis, or of the flattened tensor; -1 over NaN alone. Dtype: int64.";
+    nanargmax "Index of the first largest element that is not NaN, along an axis, or of the flattened tensor; -1 if all elements are NaN. Dtype: int64.";
+    nanargmin "Index of the first smallest element that is not NaN, along an axis, or of the flattened tensor; -1 if all elements are NaN. Dtype: int64.";
 }
 
 both! {
     more:
 
-    /// The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
-    /// default; the axis of several q comes first. method is the name of any method of NumPy's, 'linear'
-    /// by default. NaN if any element is. Integers give float32.
+    /// The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
+    /// default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
+    /// default. NaN if any element is NaN. Integers give float32.
     fn quantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("quantile")?, of_name(method)?);
         out(x.quantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
     }
 
-    /// The quantile of q percent, from 0 to 100; see quantile.
+    /// The quantile at q percent, from 0 to 100; see quantile.
     fn percentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("percentile")?, of_name(method)?);
@@ -138,15 +138,15 @@ both! {
         out(x.nanquantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
     }
 
-    /// The quantile of q percent, from 0 to 100, of the elements that are not NaN; see quantile.
+    /// The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile.
     fn nanpercentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("nanpercentile")?, of_name(method)?);
         out(x.nanquantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
     }
 
-    /// Variance of the elements that are not NaN, over axes, all by default; see var. NaN where
-    /// there are not more than correction.
+    /// Variance of the elements that are not NaN, over axes, all by default; see var. NaN if there
+    /// are not more than correction such elements.
     fn nanvar(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
         let keep = keep(keepdims, keepdim)?;
@@ -160,20 +160,20 @@ both! {
         out(x.nanstd(axes(axis, dim)?.as_slice(), correction.unwrap_or(0.0), keep))
     }
 
-    /// Running sums that leave NaN out, along an axis, or of all elements in a row.
+    /// Running sums that ignore NaN, along an axis, or of the flattened tensor.
     fn nancumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
         let (x, axis) = crate::sorting::along("nancumsum", x, axis, dim)?;
         out(x.nancumsum(axis, dtype.map(|d| d.0)))
     }
 
-    /// Running products that leave NaN out, along an axis, or of all elements in a row.
+    /// Running products that ignore NaN, along an axis, or of the flattened tensor.
     fn nancumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
         let (x, axis) = crate::sorting::along("nancumprod", x, axis, dim)?;
         out(x.nancumprod(axis, dtype.map(|d| d.0)))
     }
 
-    /// NaN and infinities replaced by numbers: NaN by 0 and infinities by the dtype's extremes,
-    /// unless others are given.
+    /// Replaces NaN and infinities by numbers: by default NaN by 0 and infinities by the extremes
+    /// of the dtype.
     fn nan_to_num(x, py, nan: f64 = 0.0, posinf: Option<f64> = None, neginf: Option<f64> = None) {
         out(x.nan_to_num(nan, posinf, neginf))
     }
@@ -203,7 +203,7 @@ fn isclose(
     out(girih::isclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
 }
 
-/// Whether all elements are close: see isclose. A bool scalar.
+/// Whether all elements are close; see isclose. A bool scalar.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, rtol=1e-5, atol=1e-8, equal_nan=false))]
 fn allclose(
@@ -218,7 +218,7 @@ fn allclose(
     out(girih::allclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
 }
 
-/// Whether both have one shape and equal elements. A bool scalar.
+/// Whether the tensors have the same shape and equal elements. A bool scalar.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, equal_nan=false))]
 fn array_equal(py: Python<'_>, x1: TensorArg, x2: TensorArg, equal_nan: bool) -> Out {
@@ -228,7 +228,7 @@ fn array_equal(py: Python<'_>, x1: TensorArg, x2: TensorArg, equal_nan: bool) ->
 
 #[pymethods]
 impl PyTensor {
-    /// Whether all elements are close to another tensor's: see isclose. A bool scalar.
+    /// Whether all elements are close to those of another tensor; see isclose. A bool scalar.
     #[pyo3(signature = (other, rtol=1e-5, atol=1e-8, equal_nan=false))]
     fn allclose(
         &self,
@@ -242,7 +242,7 @@ impl PyTensor {
         out(girih::allclose(&self.0, other.operand(), Tolerance { rtol, atol, equal_nan }))
     }
 
-    /// Whether elements are close to another tensor's: see isclose. Dtype: bool.
+    /// Whether each element is close to that of another tensor; see isclose. Dtype: bool.
     #[pyo3(signature = (other, rtol=1e-5, atol=1e-8, equal_nan=false))]
     fn isclose(
         &self,
@@ -257,9 +257,9 @@ impl PyTensor {
     }
 }
 
-/// The covariances of variables: rows of x and of y, or columns without rowvar. ddof is subtracted
-/// from the number of observations, 1 unless bias; fweights say how often each occurred, aweights
-/// how much it counts.
+/// The covariance matrix of variables: the rows of x and y, or the columns without rowvar. The
+/// divisor is the number of observations minus ddof, which is 1 unless bias; fweights are the
+/// frequencies and aweights the weights of the observations.
 #[pyfunction]
 #[pyo3(signature = (x, y=None, rowvar=true, bias=false, ddof=None, fweights=None, aweights=None))]
 #[allow(clippy::too_many_arguments)]
@@ -283,7 +283,7 @@ fn cov(
     out(girih::cov(&x.0, y.as_ref().map(|y| &y.0), &settings))
 }
 
-/// The correlation coefficients of variables: rows of x and of y, or columns without rowvar.
+/// The correlation coefficients of variables: the rows of x and y, or the columns without rowvar.
 #[pyfunction]
 #[pyo3(signature = (x, y=None, rowvar=true))]
 fn corrcoef(py: Python<'_>, x: TensorArg, y: Option<TensorArg>, rowvar: bool) -> Out {
@@ -291,8 +291,9 @@ fn corrcoef(py: Python<'_>, x: TensorArg, y: Option<TensorArg>, rowvar: bool) ->
     out(girih::corrcoef(&x.0, y.as_ref().map(|y| &y.0), !rowvar))
 }
 
-/// The piecewise linear function through the points (xp, fp) at x; xp ascends, unless a period is
-/// given. Below and above it is left and right, by default the first and last of fp.
+/// The piecewise linear function through the points (xp, fp), at x; xp must ascend unless a period
+/// is given. left and right are the values below and above the points, by default the first and
+/// last of fp.
 #[pyfunction]
 #[pyo3(signature = (x, xp, fp, left=None, right=None, period=None))]
 fn interp(
@@ -309,8 +310,9 @@ fn interp(
     out(girih::interp(&x.0, &xp.0, &fp.0, Beyond { left, right, period }))
 }
 
-/// Into which interval between neighbours of bins, which ascend or descend, each element falls: 0
-/// before the first. Intervals hold their lower end, or with right their upper one. Dtype: int64.
+/// The interval between neighbouring bins, which ascend or descend, into which each element falls;
+/// 0 is before the first. An interval includes its lower end, or with right its upper end. Dtype:
+/// int64.
 #[pyfunction]
 #[pyo3(signature = (x, bins, right=false))]
 fn digitize(py: Python<'_>, x: TensorArg, bins: TensorArg, right: bool) -> Out {
@@ -318,7 +320,8 @@ fn digitize(py: Python<'_>, x: TensorArg, bins: TensorArg, right: bool) -> Out {
     out(girih::digitize(&x.0, &bins.0, right))
 }
 
-/// The integral along an axis of the piecewise linear function through samples y at x, or dx apart.
+/// The integral along an axis of the piecewise linear function through samples y at positions x, or
+/// at distance dx.
 #[pyfunction]
 #[pyo3(signature = (y, x=None, dx=1.0, axis=IntArg(-1)))]
 fn trapezoid(py: Python<'_>, y: TensorArg, x: Option<TensorArg>, dx: f64, axis: IntArg) -> Out {
@@ -326,15 +329,15 @@ fn trapezoid(py: Python<'_>, y: TensorArg, x: Option<TensorArg>, dx: f64, axis: 
     out(girih::trapezoid(&y.0, x.as_ref().map(|x| &x.0), dx, axis.0))
 }
 
-/// The polynomial with coefficients p, that of the highest power first, at x.
+/// The polynomial with coefficients p, the highest power first, at x.
 #[pyfunction]
 fn polyval(py: Python<'_>, p: TensorArg, x: TensorArg) -> Out {
     let _called = location::enter!(py);
     out(girih::polyval(&p.0, &x.0))
 }
 
-/// The coefficients, that of the highest power first, of the polynomial of degree deg that is
-/// closest to the points (x, y) in least squares, which w weights.
+/// The coefficients, the highest power first, of the polynomial of degree deg that fits the points
+/// (x, y) by least squares with weights w.
 #[pyfunction]
 #[pyo3(signature = (x, y, deg, rcond=None, w=None))]
 fn polyfit(
@@ -350,7 +353,8 @@ fn polyfit(
     out(girih::polyfit(&x.0, &y.0, degree, rcond, w.as_ref().map(|w| &w.0)))
 }
 
-/// Powers of a vector's elements as columns, n of them, the highest first unless increasing.
+/// The Vandermonde matrix of a vector: n powers of its elements as columns, the highest first
+/// unless increasing.
 #[pyfunction]
 #[pyo3(signature = (x, n=None, increasing=false))]
 fn vander(py: Python<'_>, x: TensorArg, n: Option<IntArg>, increasing: bool) -> Out {
@@ -359,9 +363,9 @@ fn vander(py: Python<'_>, x: TensorArg, n: Option<IntArg>, increasing: bool) -> 
     out(girih::vander(&x.0, columns, increasing))
 }
 
-/// How many points fall into each cell of a grid, or the sum of their weights: a row per interval of
-/// x and a column per interval of y; and the edges of both. bins and range are histogram's, or one
-/// for each. Returns: tuple[Tensor, Tensor, Tensor].
+/// The number of points in each cell of a grid, or the sum of their weights, with a row per
+/// interval of x and a column per interval of y; and the edges of both. bins and range are as in
+/// histogram, or a pair with one for each. Returns: tuple[Tensor, Tensor, Tensor].
 #[pyfunction]
 #[pyo3(signature = (x, y, bins=None, range=None, density=false, weights=None))]
 fn histogram2d(
@@ -390,9 +394,10 @@ fn histogram2d(
     Ok((PyTensor(counted), PyTensor(rows), PyTensor(columns)))
 }
 
-/// The distinct elements in ascending order, or the distinct slices along an axis; if asked for with
-/// where each occurs first, for each element or slice its position among them, and how often each
-/// occurs. NaN is one value unless equal_nan is false. Evaluates x. Returns: Any.
+/// The distinct elements in ascending order, or the distinct slices along an axis; optionally with
+/// the position of the first occurrence of each, the position among them of each element or slice,
+/// and the number of occurrences. All NaNs are one value unless equal_nan is false. Evaluates x.
+/// Returns: Any.
 #[pyfunction]
 #[pyo3(signature = (
     x, return_index=false, return_inverse=false, return_counts=false, axis=None, *, equal_nan=true
@@ -473,7 +478,7 @@ windows! {
         "Bartlett's window of m points, symmetric, as NumPy's. Dtype: float32.";
 }
 
-/// Kaiser's window, as PyTorch's: periodic unless symmetric. Dtype: float32.
+/// The Kaiser window, as in PyTorch: periodic unless symmetric. Dtype: float32.
 #[pyfunction]
 #[pyo3(signature = (window_length, periodic=true, beta=12.0, *, dtype=None, device=None))]
 fn kaiser_window(
@@ -490,7 +495,7 @@ fn kaiser_window(
     placed(device, || out(Taper::Kaiser(beta).window(size, periodic, dtype)))
 }
 
-/// Kaiser's window of m points, symmetric, as NumPy's. Dtype: float32.
+/// The Kaiser window of m points, symmetric, as in NumPy. Dtype: float32.
 #[pyfunction]
 #[pyo3(signature = (m, beta, *, dtype=None, device=None))]
 fn kaiser(

@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 
 /// An ordered sequence of evaluations on a device.
 ///
-/// Evaluations of one stream run one after the other, those of several streams may run at once. A
-/// tensor that is computed on one stream may be used on another, which waits for its value.
+/// Evaluations on one stream run one after the other, and evaluations on several streams may run at
+/// the same time. A tensor that is computed on one stream may be used on another stream, which
+/// waits for its value.
 #[pyclass(name = "Stream", module = "girih", frozen, eq)]
 #[derive(PartialEq)]
 pub struct PyStream(pub Stream);
@@ -30,23 +31,25 @@ impl PyStream {
         self.0.device().name()
     }
 
-    /// The number of the stream on its device; the default stream of the first thread has 0. Returns: int.
+    /// The number of the stream on its device; the default stream of the first thread has 0.
+    /// Returns: int.
     #[getter]
     fn index(&self) -> usize {
         self.0.index()
     }
 
-    /// Waits until everything submitted so far is done. Returns: None.
+    /// Waits until all work submitted so far is done. Returns: None.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.synchronize()).py()
     }
 
-    /// Whether everything submitted so far is done. Returns: bool.
+    /// Whether all work submitted so far is done. Returns: bool.
     fn query(&self) -> bool {
         self.0.query()
     }
 
-    /// Has an event, a new one if none is given, reached when everything submitted so far is done.
+    /// Records an event, by default a new one, which is reached when all work submitted so far is
+    /// done.
     /// Returns: Event.
     #[pyo3(signature = (event=None))]
     fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> PyResult<Py<PyEvent>> {
@@ -58,12 +61,12 @@ impl PyStream {
         Ok(event)
     }
 
-    /// Has work submitted from here on wait for the last record of an event. Returns: None.
+    /// Makes work submitted from now on wait for the last record of an event. Returns: None.
     fn wait_event(&self, event: &PyEvent) {
         self.0.wait(&event.0);
     }
 
-    /// Has work submitted from here on wait for everything submitted to another stream so far.
+    /// Makes work submitted from now on wait for all work submitted to another stream so far.
     /// Returns: None.
     fn wait_stream(&self, stream: &PyStream) {
         self.0.wait_stream(&stream.0);
@@ -90,23 +93,23 @@ impl PyEvent {
         PyEvent::default()
     }
 
-    /// Has the event reached when everything submitted so far to a stream is done; to the current
-    /// stream if none is given. Returns: None.
+    /// Records the event on a stream, by default the current one: it is reached when all work
+    /// submitted to the stream so far is done. Returns: None.
     #[pyo3(signature = (stream=None))]
     fn record(&self, py: Python<'_>, stream: Option<&PyStream>) -> PyResult<()> {
         stream_or_current(py, stream)?.record(&self.0);
         Ok(())
     }
 
-    /// Has work submitted from here on to a stream, the current one if none is given, wait for the
-    /// last record of the event. Returns: None.
+    /// Makes work submitted from now on to a stream, by default the current one, wait for the last
+    /// record of the event. Returns: None.
     #[pyo3(signature = (stream=None))]
     fn wait(&self, py: Python<'_>, stream: Option<&PyStream>) -> PyResult<()> {
         stream_or_current(py, stream)?.wait(&self.0);
         Ok(())
     }
 
-    /// Whether the last record has been reached, or there is none. Returns: bool.
+    /// Whether the last record has been reached, or there is no record. Returns: bool.
     fn query(&self) -> bool {
         self.0.query()
     }
@@ -116,7 +119,8 @@ impl PyEvent {
         py.detach(|| self.0.synchronize()).py()
     }
 
-    /// Milliseconds between the last records of this event and of a later one. Returns: float.
+    /// Milliseconds between the last record of this event and that of a later event.
+    /// Returns: float.
     fn elapsed_time(&self, end: &PyEvent) -> PyResult<f64> {
         self.0.elapsed_ms(&end.0).py()
     }
@@ -134,15 +138,17 @@ fn stream_or_current(py: Python<'_>, stream: Option<&PyStream>) -> PyResult<Stre
     Context::current().stream().py()
 }
 
-/// The stream that programs of this context are submitted to on the current device. Returns: Stream.
+/// The stream to which programs of this context are submitted on the current device.
+/// Returns: Stream.
 #[pyfunction]
 fn current_stream(py: Python<'_>) -> PyResult<PyStream> {
     Ok(PyStream(stream_or_current(py, None)?))
 }
 
-/// This thread's default stream of a device, the current one if none is given, to which programs are
-/// submitted where no other stream is current. The first thread that uses the device has stream 0, each
-/// other thread a stream of its own, as with CUDA's per-thread default streams. Returns: Stream.
+/// This thread's default stream of a device, or of the current device if none is given; programs
+/// are submitted to it if no other stream is current. The first thread that uses the device has
+/// stream 0, and each other thread has its own stream, as with CUDA's per-thread default streams.
+/// Returns: Stream.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn default_stream(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<PyStream> {
@@ -151,8 +157,8 @@ fn default_stream(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<PyStrea
     Ok(PyStream(Stream::default_of(device).py()?))
 }
 
-/// Waits until everything submitted so far, to any stream of a device, is done; of all devices if none
-/// is given. Returns: None.
+/// Waits until all work submitted so far to any stream of a device, or of all devices if none is
+/// given, is done. Returns: None.
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn synchronize(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {

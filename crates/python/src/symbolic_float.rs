@@ -12,20 +12,21 @@ use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 use pyo3::types::PyFloat;
 
-/// A float argument of a function that is being compiled, or what is computed of one, or of a symbolic
-/// size. Like a float it takes the dtype of the tensor it meets; its value is that of each call. Where
-/// Python needs the value of an argument (``if``, ``float``, ``math``) is an error: name the argument in
-/// ``static_argnames``. What follows from sizes alone is fixed there, as a size is.
+/// A float argument of a function that is being compiled, or a value computed from such an argument
+/// or from a symbolic size. Like a float, it takes the dtype of the tensor with which it is
+/// combined; each call has its own value. If Python needs the value of an argument (``if``,
+/// ``float``, ``math``), an error is raised: name the argument in ``static_argnames``. Values that
+/// depend on sizes alone are fixed in this case, as sizes are.
 #[pyclass(name = "SymbolicFloat", module = "girih", frozen)]
 pub struct PySymbolicFloat {
     tensor: Tensor,
-    /// The value at the sizes traced, and the sizes, if it follows from sizes alone.
+    /// The value at the traced sizes, and the sizes, if the value depends on sizes alone.
     of_sizes: Option<(f64, Vec<Dim>)>,
 }
 
 type Result<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// Python's method for an operator, and the op.
+/// The name of Python's method for an operator, and the op.
 pub type Operator = (&'static str, OpCode);
 
 pub const ADD: Operator = ("__add__", OpCode::Add);
@@ -37,12 +38,12 @@ const MOD: Operator = ("__mod__", OpCode::Remainder);
 pub const POW: Operator = ("__pow__", OpCode::Pow);
 
 impl PySymbolicFloat {
-    /// An argument.
+    /// An argument of the function.
     pub fn argument(tensor: Tensor) -> PySymbolicFloat {
         PySymbolicFloat { tensor, of_sizes: None }
     }
 
-    /// A number that Python knows, or a size.
+    /// A known Python number, or a size.
     pub fn known(operand: Operand<'_>) -> PyResult<PySymbolicFloat> {
         let (value, sizes) = match operand {
             Operand::Size(size) => (size.hint() as f64, vec![size]),
@@ -54,12 +55,12 @@ impl PySymbolicFloat {
         Ok(PySymbolicFloat { tensor, of_sizes: Some((value, sizes)) })
     }
 
-    /// As a tensor of f64.
+    /// The value as a float64 tensor.
     pub fn as_tensor(&self) -> &Tensor {
         &self.tensor
     }
 
-    /// The other operand; None for what is no real number.
+    /// Converts the other operand; None for objects that are not real numbers.
     fn real(object: &Bound<'_, PyAny>) -> PyResult<Option<PySymbolicFloat>> {
         if let Ok(number) = object.cast::<PySymbolicFloat>() {
             return Ok(Some(number.get().copy()));
@@ -77,7 +78,8 @@ impl PySymbolicFloat {
         PySymbolicFloat { tensor: self.tensor.clone(), of_sizes: self.of_sizes.clone() }
     }
 
-    /// The value, which sizes are fixed to by that; None for what follows from arguments.
+    /// The value, after fixing the sizes on which it depends; None for values that depend on
+    /// arguments.
     fn fixed(&self) -> Option<f64> {
         let (value, sizes) = self.of_sizes.as_ref()?;
         sizes.iter().for_each(|size| {
@@ -86,7 +88,7 @@ impl PySymbolicFloat {
         Some(*value)
     }
 
-    /// The result of an operator.
+    /// Applies an operator.
     pub fn of(
         py: Python<'_>,
         (name, code): Operator,
@@ -106,7 +108,7 @@ impl PySymbolicFloat {
         Ok(PySymbolicFloat { tensor: girih::binary(code, a, b).py()?, of_sizes })
     }
 
-    /// The value, for Python.
+    /// The value as a Python object.
     fn value<'py>(&self, py: Python<'py>, what: &'static str) -> Result<'py> {
         let _called = location::enter_operator(py);
         match self.fixed() {
@@ -133,13 +135,13 @@ impl PySymbolicFloat {
 
 #[pymethods]
 impl PySymbolicFloat {
-    /// Of a tensor of float64 without axes.
+    /// Creates a symbolic float from a float64 tensor without axes.
     #[new]
     fn new(x: &PyTensor) -> PySymbolicFloat {
         PySymbolicFloat::argument(x.0.clone())
     }
 
-    /// The number as a tensor of float64. Returns: Tensor.
+    /// The number as a float64 tensor. Returns: Tensor.
     #[getter]
     fn tensor(&self) -> PyTensor {
         PyTensor(self.tensor.clone())
@@ -273,7 +275,7 @@ impl PySymbolicFloat {
         py.get_type::<pyo3::types::PyInt>().call1((self.value(py, "int()")?,))
     }
 
-    /// NumPy leaves operators with it to this class and to tensors. Returns: None.
+    /// Makes NumPy leave operators to this class and to tensors. Returns: None.
     #[classattr]
     fn __array_ufunc__() -> Option<bool> {
         None
@@ -289,8 +291,8 @@ impl PySymbolicFloat {
     }
 }
 
-/// A number that a compiled function returns: as Python has it, or, where the call is part of another
-/// function being compiled, a number of that one. Returns: Any.
+/// The number that a compiled function returns: a Python number, or a symbolic number if the call
+/// is part of another function being compiled. Returns: Any.
 #[pyfunction]
 pub fn returned_number<'py>(py: Python<'py>, x: &PyTensor) -> Result<'py> {
     match girih::is_tracing() && x.0.dtype() == DType::F64 {

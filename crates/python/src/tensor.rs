@@ -1,5 +1,5 @@
-//! The `Tensor` class: properties, conversions, and the operators (`operators`). `functions` has the
-//! methods that are functions, too.
+//! The `Tensor` class: properties, conversions, and the operators (`operators`). The methods that
+//! are functions too are in `functions`.
 
 mod operators;
 
@@ -13,12 +13,13 @@ use girih::{Device, Size, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-/// A lazy tensor: a handle of a value that is computed when needed. Values do not change; a handle
-/// can be given another one, by assignment to a part of it or by an operator such as ``+=``.
+/// A lazy tensor: a handle to a value that is computed when it is needed. Values are immutable;
+/// assignment to a part of the tensor, or an operator such as ``+=``, gives the handle another
+/// value.
 #[pyclass(name = "Tensor", module = "girih")]
 pub struct PyTensor(pub Tensor);
 
-/// The slices along the first axis, each recorded when it is asked for.
+/// Iterates over the slices along the first axis; each slice is recorded when it is requested.
 #[pyclass(module = "girih")]
 pub struct TensorIterator {
     tensor: Tensor,
@@ -42,13 +43,13 @@ impl TensorIterator {
         Ok(Some(PyTensor(row)))
     }
 
-    /// How many slices are left. Returns: int.
+    /// The number of remaining slices. Returns: int.
     fn __length_hint__(&self) -> usize {
         self.len - self.next
     }
 }
 
-/// Revisions of the array API standard whose namespace this is: each adds to the one before.
+/// The supported revisions of the array API standard; each revision extends the previous one.
 const ARRAY_API: [&str; 5] = ["2021.12", "2022.12", "2023.12", "2024.12", "2025.12"];
 
 /// Bytes, shape and dtype of a pickled tensor.
@@ -57,7 +58,7 @@ type Pickled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyTuple>, &'static str);
 type MaybeTensor<'py> = PyResult<Bound<'py, PyAny>>;
 
 impl PyTensor {
-    /// One element, for conversions to Python's numbers.
+    /// The value of the only element, for conversions to Python numbers.
     pub fn scalar<'py>(&self, py: Python<'py>, what: &'static str) -> MaybeTensor<'py> {
         if self.0.numel() != 1 {
             let (what, shape) = (what, self.0.shape());
@@ -97,44 +98,46 @@ impl PyTensor {
         Ok(Bound::new(py, rows)?.into_any())
     }
 
-    /// Sizes of the axes. Returns: tuple[int, ...].
+    /// The sizes of the axes. Returns: tuple[int, ...].
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         crate::compiled::shape_object(py, &self.0.shape())
     }
 
-    /// Element type. Returns: DType.
+    /// The element type. Returns: DType.
     #[getter]
     fn dtype(&self) -> PyDType {
         PyDType(self.0.dtype())
     }
 
-    /// Number of axes. Returns: int.
+    /// The number of axes. Returns: int.
     #[getter]
     fn ndim(&self) -> usize {
         self.0.rank()
     }
 
-    /// Number of elements. Returns: int.
+    /// The number of elements. Returns: int.
     #[getter]
     fn size<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         crate::compiled::dim_object(py, self.0.shape().count())
     }
 
-    /// Bytes of all elements. Returns: int.
+    /// The number of bytes of all elements. Returns: int.
     #[getter]
     fn nbytes(&self) -> usize {
         self.0.spec().size_bytes()
     }
 
-    /// Bytes from one element to the next along each axis, as if the elements lay in memory row by row.
+    /// The distance between neighbouring elements of each axis in bytes, as if the tensor were
+    /// row-major.
     /// Returns: tuple[int, ...].
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.spec().byte_strides())
     }
 
-    /// Elements from one element to the next along each axis, or along one. Returns: Any.
+    /// The distance between neighbouring elements of each axis, or of one axis, in elements.
+    /// Returns: Any.
     #[pyo3(signature = (dim=None))]
     fn stride<'py>(&self, py: Python<'py>, dim: Option<i64>) -> MaybeTensor<'py> {
         let strides = self.0.spec().strides();
@@ -148,7 +151,7 @@ impl PyTensor {
         }
     }
 
-    /// The real part; real numbers as they are.
+    /// The real part; real numbers are unchanged.
     #[getter]
     fn real(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
@@ -162,33 +165,33 @@ impl PyTensor {
         self.0.imag().map(PyTensor).py()
     }
 
-    /// Where the value lives. Returns: str.
+    /// The device of the value. Returns: str.
     #[getter]
     fn device(&self) -> &'static str {
         self.0.device().name()
     }
 
-    /// Whether there is no value yet. Returns: bool.
+    /// Whether the tensor has no value yet. Returns: bool.
     #[getter]
     fn is_lazy(&self) -> bool {
         self.0.is_lazy()
     }
 
-    /// Axes reversed. Returns: Tensor.
+    /// The tensor with its axes reversed. Returns: Tensor.
     #[getter(T)]
     fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.t().map(PyTensor).py()
     }
 
-    /// The last two axes exchanged. Returns: Tensor.
+    /// The tensor with its last two axes exchanged. Returns: Tensor.
     #[getter(mT)]
     fn mt(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.swapaxes(-1, -2).map(PyTensor).py()
     }
 
-    /// The same elements under another shape; one size may be -1.
+    /// The same elements with another shape; one size may be -1.
     #[pyo3(signature = (shape=None, *sizes))]
     pub fn reshape(
         &self,
@@ -199,14 +202,15 @@ impl PyTensor {
         self.0.reshape_sizes(&shape_or_sizes("reshape", shape, sizes)?).map(PyTensor).py()
     }
 
-    /// Axes in the given order.
+    /// Permutes the axes into the given order.
     #[pyo3(signature = (*axes))]
     fn permute(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let _called = location::enter!(axes.py());
         self.0.permute(&axis_list(axes)?).map(PyTensor).py()
     }
 
-    /// Axes in the given order; two ints exchange those axes; none reverses all.
+    /// Permutes the axes into the given order; two ints exchange these two axes; without arguments
+    /// the order is reversed.
     #[pyo3(signature = (*axes))]
     pub fn transpose(&self, axes: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         let _called = location::enter!(axes.py());
@@ -230,13 +234,13 @@ impl PyTensor {
         .py()
     }
 
-    /// Two axes exchanged.
+    /// Exchanges two axes.
     fn swapaxes(&self, py: Python<'_>, axis1: IntArg, axis2: IntArg) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.swapaxes(axis1.0, axis2.0).map(PyTensor).py()
     }
 
-    /// Stretched to a shape.
+    /// Broadcasts the tensor to a shape.
     #[pyo3(signature = (shape=None, *sizes))]
     pub fn broadcast_to(
         &self,
@@ -264,22 +268,23 @@ impl PyTensor {
         self.0.broadcast_to(shape).map(PyTensor).py()
     }
 
-    /// All elements along one axis, or those of the axes from one to another.
+    /// All elements along one axis; or merges the axes from start_dim to end_dim.
     #[pyo3(signature = (start_dim=IntArg(0), end_dim=IntArg(-1)))]
     fn flatten(&self, py: Python<'_>, start_dim: IntArg, end_dim: IntArg) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.flatten(start_dim.0, end_dim.0).map(PyTensor).py()
     }
 
-    /// Cast to another dtype.
+    /// Casts to another dtype.
     fn astype(&self, py: Python<'_>, dtype: DTypeArg) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.astype(dtype.0).map(PyTensor).py()
     }
 
     /// The tensor with another dtype, on another device, or both: x.to(dtype), x.to(device),
-    /// x.to(device, dtype), or x.to(other) for those of another tensor. With non_blocking, what leads to
-    /// it and the copy begin at once, and nothing waits for them; reading the tensor does.
+    /// x.to(device, dtype), or x.to(other) for the dtype and device of another tensor. With
+    /// non_blocking, the evaluation of the tensor and the copy start immediately, and the call does
+    /// not wait for them; reading the tensor waits.
     #[pyo3(signature = (target=None, dtype=None, non_blocking=false, *, device=None))]
     fn to(
         &self,
@@ -317,19 +322,19 @@ impl PyTensor {
         Ok(PyTensor(result))
     }
 
-    /// The tensor on the host's processor: itself if it is there, else a copy.
+    /// The tensor on the host's processor: itself if it is already there, otherwise a copy.
     fn cpu(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.to_device(Device::CPU).map(PyTensor).py()
     }
 
-    /// The same value, held constant by gradients.
+    /// The same value, which gradients treat as a constant.
     fn detach(&self, py: Python<'_>) -> PyResult<PyTensor> {
         let _called = location::enter!(py);
         self.0.stop_gradient().map(PyTensor).py()
     }
 
-    /// Where the value stands: "lazy", "scheduled" or "available". Returns: str.
+    /// The state of the value: "lazy", "scheduled" or "available". Returns: str.
     fn state(&self) -> String {
         self.0.state().to_string()
     }
@@ -340,21 +345,21 @@ impl PyTensor {
         self.0.id()
     }
 
-    /// Puts a hint on the tensor. Hints never change a value; programs captured or traced from the
-    /// tensor keep them, in files too, and passes of users see them. The compiler reads one: ``fuse``
-    /// with the value ``no`` has the op computed in kernels of its own, apart from its operands and
-    /// its users. Returns: None.
+    /// Sets a hint on the tensor. Hints never change a value; programs captured or traced from the
+    /// tensor keep them, in files too, and user-defined passes can read them. The compiler reads
+    /// one hint: ``fuse`` with the value ``no`` makes the op run in separate kernels, not fused
+    /// with its operands or its users. Returns: None.
     fn set_hint(&self, key: &str, value: &str) -> PyResult<()> {
         self.0.set_hint(key, value).py()
     }
 
-    /// The hints that set_hint put on the tensor. Returns: dict[str, str].
+    /// The hints that set_hint has set on the tensor. Returns: dict[str, str].
     #[getter]
     fn hints(&self) -> std::collections::BTreeMap<String, String> {
         self.0.hints()
     }
 
-    /// Computes the value, now; returns the tensor itself.
+    /// Computes the value immediately; returns the tensor itself.
     fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let tensor = slf.borrow().0.clone();
         slf.py().detach(|| tensor.eval().map(|_| ())).py()?;
@@ -391,8 +396,8 @@ impl PyTensor {
         to_numpy(py, &self.0)
     }
 
-    /// The elements as a read-only memoryview over the same memory, of their type and shape. Evaluates.
-    /// bfloat16 has none: convert it first. Returns: memoryview.
+    /// The elements as a read-only memoryview over the same memory, with their type and shape.
+    /// Evaluates. There is no memoryview of bfloat16: convert it first. Returns: memoryview.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> MaybeTensor<'py> {
         if self.0.dtype() == girih::DType::BF16 {
@@ -402,13 +407,13 @@ impl PyTensor {
         to_numpy(py, &self.0)?.getattr("data")
     }
 
-    /// Above NumPy's arrays, whose operators then ask this class first.
+    /// Higher than the priority of NumPy arrays, whose operators then defer to this class.
     #[classattr]
     fn __array_priority__() -> f64 {
         1000.0
     }
 
-    /// A function of NumPy on elements: the op recorded, if there is one of that meaning.
+    /// Implements NumPy's ufuncs: records the equivalent op, if there is one.
     #[pyo3(signature = (ufunc, method, *inputs, **kwargs))]
     fn __array_ufunc__<'py>(
         &self,
@@ -423,7 +428,7 @@ impl PyTensor {
         module.call_method1("ufunc", (ufunc, method, inputs, kwargs))
     }
 
-    /// Another function of NumPy: the op recorded, if there is one of that meaning.
+    /// Implements NumPy's other functions: records the equivalent op, if there is one.
     fn __array_function__<'py>(
         &self,
         func: &Bound<'py, PyAny>,
@@ -436,8 +441,8 @@ impl PyTensor {
         module.call_method1("function", (func, args, kwargs))
     }
 
-    /// NumPy's array of the elements: one that NumPy may write, or with copy=False the read-only view
-    /// that numpy() gives.
+    /// A NumPy array of the elements: one that NumPy may write to, or with copy=False the read-only
+    /// view that numpy() returns.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -480,7 +485,8 @@ impl PyTensor {
         dlpack::export(py, &self.0, versioned, copy == Some(true))
     }
 
-    /// The functions for tensors, as the array API standard asks for them: this package. Returns: Any.
+    /// The namespace of functions for tensors, in the sense of the array API standard: this
+    /// package. Returns: Any.
     #[pyo3(signature = (*, api_version=None))]
     fn __array_namespace__<'py>(
         &self,
@@ -496,8 +502,8 @@ impl PyTensor {
         }
     }
 
-    /// The tensor on a device: itself if it is there, else a copy that is made when it is needed.
-    /// Gradients go the other way.
+    /// The tensor on a device: itself if it is already there, otherwise a copy that is made when it
+    /// is needed. Gradients are copied in the opposite direction.
     #[pyo3(signature = (device, /, *, stream=None))]
     fn to_device(
         &self,
@@ -545,7 +551,7 @@ impl PyTensor {
         }
     }
 
-    /// What a notebook shows: values, dtype and shape. Returns: str.
+    /// The HTML that a notebook shows: values, dtype and shape. Returns: str.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
         let text = self.__str__(py)?;
         let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");

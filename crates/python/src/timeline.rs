@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
-/// Name, kind, stream, start and duration in seconds, bytes, device, chunks, chunks of workers.
+/// Name, kind, stream, start and duration in seconds, bytes, device, chunks, and chunks of workers
+/// of a span.
 type SpanRow = (String, &'static str, Option<usize>, f64, f64, usize, &'static str, u64, u64);
 
-/// What the process does between the start and the stop.
+/// Records the work of the process between start and stop.
 #[pyclass(name = "TimelineHandle", module = "girih._girih", frozen)]
 pub struct PyTimeline(Mutex<Option<girih::Timeline>>);
 
@@ -30,7 +31,7 @@ impl PyTimeline {
         PyTimeline(Mutex::new(None))
     }
 
-    /// Starts to record, and forgets what was recorded before. Returns: None.
+    /// Starts recording, and drops the spans recorded before. Returns: None.
     fn start(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(girih::Timeline::start());
     }
@@ -59,7 +60,7 @@ impl PyTimeline {
         self.with(|timeline| timeline.spans().into_iter().map(row).collect())
     }
 
-    /// Milliseconds of the spans that compile. Returns: float.
+    /// Milliseconds of the compilation spans. Returns: float.
     fn compile_time_ms(&self) -> PyResult<f64> {
         self.with(|timeline| timeline.compile_time().as_secs_f64() * 1e3)
     }
@@ -69,12 +70,13 @@ impl PyTimeline {
         self.with(|timeline| timeline.execution_time().as_secs_f64() * 1e3)
     }
 
-    /// How many of the earliest spans were dropped because there were too many. Returns: int.
+    /// The number of spans that were dropped, oldest first, because there were too many.
+    /// Returns: int.
     fn dropped(&self) -> PyResult<usize> {
         self.with(girih::Timeline::dropped)
     }
 
-    /// The spans by name, those that took most time first. Returns: str.
+    /// A table of the spans by name, sorted by descending time. Returns: str.
     fn table(&self) -> PyResult<String> {
         self.with(girih::Timeline::table)
     }

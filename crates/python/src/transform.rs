@@ -32,13 +32,14 @@ impl PyTrace {
         PyTrace::default()
     }
 
-    /// An argument of `like`'s shape and dtype, without a value. Returns: Tensor.
+    /// An argument with the shape and dtype of `like`, without a value. Returns: Tensor.
     fn placeholder(&self, like: &PyTensor) -> PyTensor {
         PyTensor(self.lock().placeholder(&like.0))
     }
 
-    /// Records the traced function and its gradients at `args`: the value, one gradient per tensor
-    /// of `wrt`, and the auxiliary outputs. Returns: tuple[Tensor, list[Tensor], list[Tensor]].
+    /// Records the traced function and its gradients at `args`: the value, one gradient for each
+    /// tensor in `wrt`, and the auxiliary outputs.
+    /// Returns: tuple[Tensor, list[Tensor], list[Tensor]].
     fn value_and_grad(
         &self,
         py: Python<'_>,
@@ -57,13 +58,15 @@ impl PyTrace {
         Ok((PyTensor(values.swap_remove(0)), wrapped(gradients), wrapped(aux)))
     }
 
-    /// An argument of the shape and dtype of one member of `like`, whose batch is its leading axis.
+    /// An argument with the shape and dtype of one member of `like`, whose leading axis is the
+    /// batch.
     /// Returns: Tensor.
     fn member(&self, like: &PyTensor) -> PyTensor {
         PyTensor(self.lock().member(&like.0))
     }
 
-    /// The traced function at `args`, and its derivative along `tangents` of `wrt`.
+    /// The outputs of the traced function at `args`, and their derivatives along `tangents` of
+    /// `wrt`.
     /// Returns: tuple[list[Tensor], list[Tensor]].
     fn jvp(
         &self,
@@ -81,7 +84,7 @@ impl PyTrace {
         Ok((wrapped(values), wrapped(tangents)))
     }
 
-    /// The traced function at `args`, and the map of tangents of `wrt` to those of `outputs`.
+    /// The outputs at `args`, and the linear map from tangents of `wrt` to tangents of `outputs`.
     /// Returns: tuple[list[Tensor], LinearMap].
     fn linearize(
         &self,
@@ -93,7 +96,8 @@ impl PyTrace {
         self.linear(py, girih::Trace::linearize, [outputs, wrt, args])
     }
 
-    /// The traced function at `args`, and the map of cotangents of `outputs` to those of `wrt`.
+    /// The outputs at `args`, and the linear map from cotangents of `outputs` to cotangents of
+    /// `wrt`.
     /// Returns: tuple[list[Tensor], LinearMap].
     fn vjp(
         &self,
@@ -120,16 +124,18 @@ impl PyTrace {
         Ok(self.linear(py, transpose, [outputs, wrt, args])?.1)
     }
 
-    /// Names the batch axis, which is the leading one of `like`: what the function has to be called
-    /// within, and the argument for one more placeholder, with a batch. Returns: tuple[BoundAxis, Tensor].
+    /// Names the batch axis, the leading axis of `like`. The results are the axis, within which the
+    /// function must be called, and the argument for one more placeholder, which is batched.
+    /// Returns: tuple[BoundAxis, Tensor].
     fn bind_axis(&self, name: &str, like: &PyTensor) -> PyResult<(PyBoundAxis, PyTensor)> {
         let (size, device) = (like.0.shape().dim(0), like.0.device());
         let (axis, indices) = self.lock().bind_axis(name, size, device).py()?;
         Ok((PyBoundAxis(axis), PyTensor(indices)))
     }
 
-    /// The traced function on a batch: `batched` marks the arguments whose leading axis is the batch,
-    /// of the size of that axis of `like`, `name` is the axis' name.
+    /// The outputs of the traced function on a batch. `batched` marks the arguments whose leading
+    /// axis is the batch, the size of the batch is that of the leading axis of `like`, and `name`
+    /// is the name of the axis.
     /// Returns: list[tuple[Tensor, bool]].
     #[allow(clippy::too_many_arguments, reason = "the method of one caller")]
     fn vmap(
@@ -156,7 +162,7 @@ impl PyTrace {
     }
 }
 
-/// `linearize` or `vjp` of a trace: outputs, what varies, arguments.
+/// `linearize` or `vjp` of a trace, which takes outputs, differentiated tensors and arguments.
 type Linearized = fn(
     &girih::Trace,
     &[&Tensor],
@@ -183,13 +189,13 @@ impl PyTrace {
     }
 }
 
-/// A linear map of tensors: of tangents, or of cotangents.
+/// A linear map of tensors: of tangents or of cotangents.
 #[pyclass(name = "LinearMap", module = "girih._girih", frozen)]
 struct PyLinearMap(girih::Linear);
 
 #[pymethods]
 impl PyLinearMap {
-    /// The map at tensors. Returns: list[Tensor].
+    /// Applies the map to tensors. Returns: list[Tensor].
     fn __call__(&self, py: Python<'_>, given: Listed<Py<PyTensor>>) -> PyResult<Vec<PyTensor>> {
         crate::location::enter(py);
         Ok(wrapped(self.0.call(&refs(&tensors(py, &given))).py()?))

@@ -1,7 +1,7 @@
 //! Pytrees: flattening and unflattening of nested containers of tensors, for `girih.tree`.
 //!
-//! Every transform and every call of a compiled function flattens its arguments, so this is not
-//! written in Python.
+//! This module is in Rust because every transform and every call of a compiled function flattens
+//! its arguments.
 
 mod kinds;
 mod structure;
@@ -18,8 +18,8 @@ use pyo3::types::{PyList, PyTuple, PyType};
 use rustc_hash::FxHasher;
 use std::hash::Hasher;
 
-/// Containers within containers, at most: as deep as Python recurses by default. A list that holds
-/// itself is deeper.
+/// Maximum nesting depth of containers, which is Python's default recursion limit. A list that
+/// contains itself exceeds it.
 const MAX_DEPTH: usize = 1000;
 
 fn check_depth(depth: usize) -> PyResult<()> {
@@ -31,13 +31,13 @@ fn check_depth(depth: usize) -> PyResult<()> {
     }
 }
 
-/// The structure of a pytree without its leaves. Compares by structure; hashable.
+/// The structure of a pytree without its leaves. Structures can be compared and hashed.
 #[pyclass(name = "TreeDef", module = "girih.tree", frozen)]
 pub struct PyTreeDef(pub Structure);
 
 #[pymethods]
 impl PyTreeDef {
-    /// How many leaves a tree of this structure has. Returns: int.
+    /// The number of leaves of a tree with this structure. Returns: int.
     #[getter]
     fn num_leaves(&self) -> usize {
         self.0.num_leaves()
@@ -60,7 +60,7 @@ impl PyTreeDef {
         Ok(format!("TreeDef({})", self.0.text(py)?))
     }
 
-    /// A structure is pickled as a tree that has it.
+    /// Pickles the structure as a tree with this structure.
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         let py = slf.py();
         let zero = || Ok(0i32.into_pyobject(py)?.into_any());
@@ -76,7 +76,7 @@ impl PyTreeDef {
 
 type Object<'py> = Bound<'py, PyAny>;
 
-/// A node of a walk: asked first whether to keep it whole.
+/// Opens a node of a walk, unless `is_leaf` keeps it whole.
 fn opened<'py>(
     node: &Object<'py>,
     is_leaf: Option<&Object<'py>>,
@@ -106,7 +106,7 @@ fn flatten_into<'py>(
     Ok(Structure::Node { container, children, num_leaves: leaves.len() - before })
 }
 
-/// The leaves in order, and the structure. Returns: tuple[list[Any], TreeDef].
+/// Flattens a tree: the leaves in order, and the structure. Returns: tuple[list[Any], TreeDef].
 #[pyfunction]
 #[pyo3(signature = (tree, is_leaf=None))]
 fn tree_flatten<'py>(
@@ -132,7 +132,7 @@ fn leaves_into<'py>(
     children.into_iter().try_for_each(|child| leaves_into(child, depth + 1, leaves))
 }
 
-/// The leaves in order. Returns: list[Any].
+/// The leaves of a tree in order. Returns: list[Any].
 #[pyfunction]
 fn tree_leaves(tree: Object<'_>) -> PyResult<Bound<'_, PyList>> {
     let py = tree.py();
@@ -176,7 +176,8 @@ fn tree_flatten_with_path<'py>(
     Ok(found)
 }
 
-/// The leaves of a tree of that structure; None where it has another. Returns: list[Any] | None.
+/// The leaves of a tree with the given structure; None if the tree has another structure.
+/// Returns: list[Any] | None.
 #[pyfunction]
 fn tree_leaves_like<'py>(
     treedef: &PyTreeDef,
@@ -193,7 +194,7 @@ fn tree_leaves_like<'py>(
     }
 }
 
-/// The tree of a structure with these leaves. Returns: Any.
+/// Builds the tree with this structure and these leaves. Returns: Any.
 #[pyfunction]
 fn tree_unflatten<'py>(treedef: &PyTreeDef, leaves: Object<'py>) -> PyResult<Object<'py>> {
     let (py, structure) = (leaves.py(), &treedef.0);
@@ -235,8 +236,8 @@ fn spread_into<'py>(
     Ok(true)
 }
 
-/// For each leaf of a tree the leaf of the prefix that it lies under; None where the containers
-/// differ. Returns: list[Any] | None.
+/// For each leaf of a tree, the leaf of the prefix above it; None if the containers differ.
+/// Returns: list[Any] | None.
 #[pyfunction]
 fn tree_spread<'py>(
     prefix: Object<'py>,
@@ -247,7 +248,7 @@ fn tree_spread<'py>(
     Ok(spread_into(&prefix, tree, &is_leaf, 0, &mut found)?.then_some(found))
 }
 
-/// Makes a type a container of pytrees. Returns: None.
+/// Registers a type as a container of pytrees. Returns: None.
 #[pyfunction]
 #[pyo3(signature = (node_type, flatten, unflatten, names, subclasses))]
 fn tree_register(

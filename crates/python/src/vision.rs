@@ -1,4 +1,4 @@
-//! Channel and pixel shuffles, sampling at positions, embedding tables, random functions.
+//! Channel and pixel shuffles, sampling at positions, embedding tables, random activations.
 
 use crate::args::{Axes, IntArg, ShapeArg, TensorArg};
 use crate::errors::invalid;
@@ -8,30 +8,31 @@ use crate::windows::count;
 use girih::{BagMode, Bags, EmbeddingOptions, GridOptions, Outside, Sampling};
 use pyo3::prelude::*;
 
-/// Channels turned into space. Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w * r] for an
-/// upscale_factor r.
+/// Rearranges channels into spatial positions. Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w
+/// * r] for an upscale_factor r.
 #[pyfunction]
 fn pixel_shuffle(py: Python<'_>, x: TensorArg, upscale_factor: IntArg) -> Out {
     let _called = location::enter!(py);
     out(x.0.pixel_shuffle(count("pixel_shuffle", "upscale_factor", upscale_factor)?))
 }
 
-/// Space turned into channels, the inverse of pixel_shuffle. Shapes: [..., c, h * r, w * r] -> [...,
-/// c * r * r, h, w] for a downscale_factor r.
+/// Rearranges spatial positions into channels, the inverse of pixel_shuffle. Shapes: [..., c, h *
+/// r, w * r] -> [..., c * r * r, h, w] for a downscale_factor r.
 #[pyfunction]
 fn pixel_unshuffle(py: Python<'_>, x: TensorArg, downscale_factor: IntArg) -> Out {
     let _called = location::enter!(py);
     out(x.0.pixel_unshuffle(count("pixel_unshuffle", "downscale_factor", downscale_factor)?))
 }
 
-/// Channels (axis 1) dealt out, those of each group side by side.
+/// Interleaves the channels (axis 1) of the groups.
 #[pyfunction]
 fn channel_shuffle(py: Python<'_>, x: TensorArg, groups: IntArg) -> Out {
     let _called = location::enter!(py);
     out(x.0.channel_shuffle(count("channel_shuffle", "groups", groups)?))
 }
 
-/// Division by ``(k + alpha * mean(x**2))**beta``, the mean over size neighbouring channels (axis 1).
+/// Divides by ``(k + alpha * mean(x**2))**beta``, with the mean over size neighbouring channels
+/// (axis 1).
 #[pyfunction]
 #[pyo3(signature = (x, size, alpha=1e-4, beta=0.75, k=1.0))]
 fn local_response_norm(
@@ -47,8 +48,8 @@ fn local_response_norm(
     out(x.0.local_response_norm(size, alpha, beta, k))
 }
 
-/// Positions for grid_sample by an affine map per batch entry. Shapes: theta [batch, n, n + 1], a
-/// shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
+/// Sampling positions for grid_sample by an affine map for each batch entry. Shapes: theta [batch,
+/// n, n + 1], a shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
 #[pyfunction]
 #[pyo3(signature = (theta, size, align_corners=false))]
 fn affine_grid(py: Python<'_>, theta: TensorArg, size: ShapeArg, align_corners: bool) -> Out {
@@ -63,10 +64,11 @@ fn affine_grid(py: Python<'_>, theta: TensorArg, size: ShapeArg, align_corners: 
     out(theta.0.affine_grid(&size[2..], align_corners))
 }
 
-/// Values of x at the positions of a grid, coordinates from -1 to 1, that of the last axis first.
-/// Shapes: [batch, channels, sizes...], grid [batch, out..., n] -> [batch, channels, out...]. The mode
-/// is 'bilinear', 'nearest' or (of two axes) 'bicubic'; outside are 'zeros', the 'border' or its
-/// 'reflection'. With align_corners -1 and 1 are centres of elements, else outer edges.
+/// Samples x at the positions of a grid, whose coordinates are from -1 to 1, the last axis first.
+/// Shapes: [batch, channels, sizes...], grid [batch, out..., n] -> [batch, channels, out...]. The
+/// mode is 'bilinear', 'nearest' or (for two axes) 'bicubic'; positions outside get 'zeros', the
+/// 'border' or its 'reflection'. With align_corners -1 and 1 are the centres of the outermost
+/// elements, otherwise their outer edges.
 #[pyfunction]
 #[pyo3(signature = (x, grid, mode="bilinear", padding_mode="zeros", align_corners=false))]
 fn grid_sample(
@@ -101,9 +103,9 @@ fn grid_sample(
     out(x.0.grid_sample(&grid.0, GridOptions { mode, outside, align_corners }))
 }
 
-/// Rows of the table weight at integer indices. The row padding_idx learns nothing; rows of a larger
-/// norm than max_norm are scaled to it; scale_grad_by_freq divides gradients by how often their row
-/// was looked up. Shapes: weight [rows, features], indices [...] -> [..., features].
+/// Looks up rows of the table weight by integer indices. The row padding_idx gets no gradient; rows
+/// with a norm above max_norm are scaled to it; scale_grad_by_freq divides the gradient of a row by
+/// the number of its look-ups. Shapes: weight [rows, features], indices [...] -> [..., features].
 #[pyfunction]
 #[pyo3(signature = (
     indices, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=false
@@ -122,9 +124,10 @@ fn embedding(
     out(weight.0.embedding(&indices.0, &options))
 }
 
-/// Rows of the table weight put together by bags: their 'sum', 'mean' or 'max'. Indices are [bags,
-/// n], or on one axis with the offsets at which bags begin (include_last_offset: and end). Rows at
-/// padding_idx do not count; per_sample_weights scale the rows of sums. Shapes: -> [bags, features].
+/// Reduces bags of rows of the table weight by 'sum', 'mean' or 'max'. Indices are [bags, n], or on
+/// one axis with the offsets at which bags begin (and with include_last_offset the end of the last
+/// bag). Rows at padding_idx are ignored; per_sample_weights scale the rows of sums. Shapes: ->
+/// [bags, features].
 #[pyfunction]
 #[pyo3(signature = (
     indices, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=false,
@@ -164,8 +167,9 @@ fn embedding_bag(
     out(weight.0.embedding_bag(&indices.0, bags, mode, weights.as_ref(), &options))
 }
 
-/// Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay; x itself
-/// unless training. With whole_channels draws once for each channel (axis 1) of each batch entry.
+/// Sets elements to the value at which selu saturates, then scales and shifts to preserve mean 0
+/// and variance 1; returns x itself unless training. With whole_channels there is one draw for each
+/// channel (axis 1) of each batch entry.
 #[pyfunction]
 #[pyo3(signature = (x, p=0.5, training=true, *, whole_channels=false))]
 fn alpha_dropout(
@@ -179,8 +183,8 @@ fn alpha_dropout(
     out(x.0.alpha_dropout(crate::networks::while_training(p, training), whole_channels))
 }
 
-/// ``x``, or a slope times x where it is negative: slopes drawn from lower..upper while training,
-/// else their mean.
+/// ``x``, or a slope times x where x is negative: in training the slopes are drawn from
+/// lower..upper, otherwise the slope is their mean.
 #[pyfunction]
 #[pyo3(signature = (x, lower=0.125, upper=1.0 / 3.0, training=false))]
 fn rrelu(py: Python<'_>, x: TensorArg, lower: f64, upper: f64, training: bool) -> Out {
@@ -188,8 +192,9 @@ fn rrelu(py: Python<'_>, x: TensorArg, lower: f64, upper: f64, training: bool) -
     out(x.0.rrelu(lower, upper, training))
 }
 
-/// Samples of categories that gradients pass through: softmax along an axis, the last by default, of
-/// noisy logits over tau. With hard one is 1 and the others 0, with the gradient of the soft ones.
+/// Samples of categories through which gradients flow: softmax along an axis, the last by default,
+/// of (logits plus noise) / tau. With hard one element is 1 and the others are 0, with the gradient
+/// of the soft samples.
 #[pyfunction]
 #[pyo3(signature = (logits, tau=1.0, hard=false, axis=None, *, dim=None))]
 fn gumbel_softmax(

@@ -6,8 +6,8 @@ use girih::Padding;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// Padding as written: one width, widths per axis, pairs per axis, or a name. What it must be is
-/// checked by [`PaddingArg::get`], which knows of which function.
+/// Padding as written: one width, widths per axis, pairs per axis, or a name. [`PaddingArg::get`],
+/// which takes the name of the function for errors, checks it.
 pub enum PaddingArg {
     Name(String),
     Widths(Vec<(i64, i64)>),
@@ -15,12 +15,12 @@ pub enum PaddingArg {
 }
 
 impl PaddingArg {
-    /// None.
+    /// No padding.
     pub fn none() -> PaddingArg {
         PaddingArg::Widths(vec![(0, 0)])
     }
 
-    /// As the library takes it.
+    /// Converts the padding to the library's type.
     pub fn get(&self, op: &str) -> PyResult<Padding> {
         let found = match self {
             PaddingArg::Name(name) => match name.to_lowercase().as_str() {
@@ -68,7 +68,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PaddingArg {
     }
 }
 
-/// A count of at least 1.
+/// Checks that a count is at least 1.
 pub fn count(op: &str, what: &str, value: IntArg) -> PyResult<usize> {
     match usize::try_from(value.0) {
         Ok(count) if count > 0 => Ok(count),
@@ -76,7 +76,7 @@ pub fn count(op: &str, what: &str, value: IntArg) -> PyResult<usize> {
     }
 }
 
-/// Sizes of exactly `n` axes, at least 1; one stands for all.
+/// Checks that there are exactly `n` sizes, each at least 1; a single size stands for all axes.
 pub fn exactly(op: &str, what: &str, sizes: &SizesArg, n: usize) -> PyResult<Vec<usize>> {
     let sizes = sizes.at_least(1, op, what)?;
     match sizes.len() {

@@ -132,8 +132,8 @@ def progress(
 ) -> Progress[_T]:
     """An iterable with a progress bar: completed fraction, remaining time, speed, and user numbers.
 
-    On a terminal the bar is redrawn in one line; otherwise there is a line every ten seconds and
-    one at the end.
+    On a terminal the bar is redrawn in one line; otherwise a line is printed every ten seconds and
+    at the end.
 
     Args:
         items: The items of the loop.
@@ -146,7 +146,7 @@ def progress(
         The iterable; its ``set`` shows numbers after the bar.
 
     Raises:
-        InvalidArgumentError: A negative interval.
+        InvalidArgumentError: The interval is negative.
 
     Example:
         >>> import girih as gr, sys

@@ -32,8 +32,8 @@ def collate(samples: list[Any]) -> Any:
         A pytree of tensors whose first axis is the samples.
 
     Raises:
-        InvalidArgumentError: There are no samples, or they differ in structure.
-        ShapeError: They differ in shape.
+        InvalidArgumentError: There are no samples, or the samples differ in structure.
+        ShapeError: The samples differ in shape.
 
     Example:
         >>> import girih as gr
@@ -92,7 +92,7 @@ def batched(
         An iterator of batches.
 
     Raises:
-        InvalidArgumentError: A batch size below 1.
+        InvalidArgumentError: The batch size is below 1.
 
     Example:
         >>> import girih as gr
@@ -130,7 +130,7 @@ def shuffled(samples: Iterable[_T], buffer_size: int, seed: int = 0) -> Iterator
         An iterator of the samples.
 
     Raises:
-        InvalidArgumentError: A buffer size below 1.
+        InvalidArgumentError: The buffer size is below 1.
 
     Example:
         >>> import girih as gr
@@ -167,7 +167,7 @@ class prefetched(Generic[_T]):  # noqa: N801 - reads as a function where it is u
         size: The maximum number of prefetched items.
 
     Raises:
-        InvalidArgumentError: A size below 1.
+        InvalidArgumentError: The size is below 1.
 
     Example:
         >>> import girih as gr
@@ -239,9 +239,9 @@ class DataLoader:
         epoch: The number of the epoch of the next iteration, from 0.
 
     Raises:
-        InvalidArgumentError: A batch size below 1, a negative prefetch, arrays without axes, or
-            ``shuffle`` with an iterable.
-        ShapeError: Arrays whose first axes differ.
+        InvalidArgumentError: The batch size is below 1, ``prefetch`` is negative, an array has no
+            axes, or ``shuffle`` is used with an iterable.
+        ShapeError: The first axes of the arrays differ in size.
 
     Example:
         >>> import girih as gr
@@ -296,7 +296,7 @@ class DataLoader:
         """The order of the samples in an epoch.
 
         Args:
-            epoch: Its number, from 0.
+            epoch: The number of the epoch, from 0.
 
         Returns:
             The positions of the samples.
@@ -348,7 +348,7 @@ class DataLoader:
         made = self._made(self.epoch, self._skip)
         self._batch, self._skip = self._skip, 0
         for batch in prefetched(made, self.prefetch) if self.prefetch else made:
-            # The state is the state after the current batch of the loop.
+            # While the loop processes a batch, the state is the state after this batch.
             self._batch += 1
             yield batch
         self.epoch, self._batch = self.epoch + 1, 0

@@ -53,12 +53,12 @@ class _Activation(Module):
         return apply(self._function, x, **self.options)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options of the module."""
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
 
 
 class ELU(_Activation):
-    """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
+    """``x``, or ``alpha * (exp(x) - 1)`` where ``x`` is not positive."""
 
     _function = "elu"
 
@@ -76,7 +76,7 @@ class SELU(_Activation):
 
 
 class CELU(_Activation):
-    """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
+    """``x``, or ``alpha * (exp(x / alpha) - 1)`` where ``x`` is not positive."""
 
     _function = "celu"
 
@@ -85,7 +85,7 @@ class CELU(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """``x``, or ``negative_slope * x`` where it is not positive."""
+    """``x``, or ``negative_slope * x`` where ``x`` is not positive."""
 
     _function = "leaky_relu"
 
@@ -177,15 +177,15 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 
 class RReLU(Module):
-    """``x``, or a slope times ``x`` where it is negative. Slopes are random in training mode, and
-    their mean in evaluation mode: Xu et al. 2015.
+    """``x``, or a slope times ``x`` where ``x`` is negative. In training mode the slopes are
+    random, in evaluation mode the slope is their mean: Xu et al. 2015.
 
     Args:
         lower: The smallest slope.
         upper: The largest slope.
 
     Raises:
-        InvalidArgumentError: On a call, ``lower`` above ``upper``.
+        InvalidArgumentError: On a call, ``lower`` is above ``upper``.
 
     Example:
         >>> import girih as gr
@@ -229,7 +229,7 @@ class LogSigmoid(_Activation):
 
 
 class Threshold(_Activation):
-    """``x`` where it is above the threshold, ``value`` elsewhere."""
+    """``x`` where ``x`` is above the threshold, ``value`` elsewhere."""
 
     _function = "threshold"
 
@@ -295,7 +295,7 @@ class Softmax2d(Module):
     """Softmax over the channels of images, ``[batch, channels, h, w]`` or without the batch axis.
 
     Raises:
-        ShapeError: On a call, a wrong number of axes.
+        ShapeError: On a call, the number of axes is wrong.
 
     Example:
         >>> import girih as gr
@@ -313,8 +313,8 @@ class Softmax2d(Module):
 
 
 class PReLU(Module):
-    """``x``, or ``weight * x`` where it is not positive, with a learnable weight, or a learnable
-    weight for each of ``num_parameters`` channels (axis 1)."""
+    """``x``, or ``weight * x`` where ``x`` is not positive, with one learnable weight, or one for
+    each of ``num_parameters`` channels (axis 1)."""
 
     weight: Tensor
 
@@ -329,5 +329,5 @@ class PReLU(Module):
         return _girih.prelu(x, self.weight)
 
     def extra_repr(self) -> str:
-        """The number of weights, and their initial value."""
+        """The number of weights, and the initial value."""
         return f"num_parameters={self.weight.shape[0]}, initial={self.initial}"

@@ -1,4 +1,4 @@
-"""Softmax over a very large number of classes, of which few are frequent."""
+"""Softmax over a very large number of classes, most of which are rare."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ class MultiheadAttention(Module):
         num_heads: The number of heads; it must divide ``embed_dim``.
         dropout: The probability of dropping an attention weight in training mode.
         bias: Whether the projections have biases.
-        kdim: Features of keys, ``embed_dim`` by default.
-        vdim: Features of values, ``embed_dim`` by default.
-        num_kv_heads: Heads of keys and values, ``num_heads`` by default.
+        kdim: The number of features of keys, ``embed_dim`` by default.
+        vdim: The number of features of values, ``embed_dim`` by default.
+        num_kv_heads: The number of heads of keys and values, ``num_heads`` by default.
         dtype: The dtype of the parameters.
         rope: A rotary position embedding for queries and keys.
         add_bias_kv: Whether to append a learnable key and value (``bias_k``, ``bias_v``).
@@ -100,8 +100,9 @@ class MultiheadAttention(Module):
         self._start(dtype)
 
     def _start(self, dtype: DType | None) -> None:
-        """Projections use Xavier initialisation; those of query, key and value are initialised as
-        one matrix if they have the same number of features. Biases start at zero."""
+        """Initialises the projections by Xavier initialisation; the projections of query, key and
+        value are initialised as one matrix if they have the same number of features. Biases start
+        at zero."""
         projections = (self.q_proj, self.k_proj, self.v_proj)
         shapes = [tuple(p.weight.shape) for p in projections]
         joint = len({features for _, features in shapes}) == 1
@@ -148,10 +149,10 @@ class MultiheadAttention(Module):
             need_weights: Whether to return ``(result, weights)``.
             average_attn_weights: Whether to average the returned weights over heads: ``[..., n,
                 m]``; otherwise ``[..., num_heads, n, m]``.
-            cache: A cache from :meth:`make_cache`. The queries are the positions after those in the
-                cache, and their keys and values are appended to the cache. Each query attends to
-                the positions up to its own, so that ``is_causal`` has no further effect. Masks then
-                cover all ``m = capacity`` positions.
+            cache: A cache from :meth:`make_cache`. The queries follow the positions in the cache,
+                and the keys and values of the queries are appended to the cache. Each query attends
+                to the positions up to its own, so that ``is_causal`` has no further effect. Masks
+                then cover all ``m = capacity`` positions.
 
         Returns:
             The result, ``[..., n, embed_dim]``, or a pair with the weights.

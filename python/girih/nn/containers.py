@@ -58,7 +58,7 @@ class _Holder(Module, Generic[T]):
         return len(self._keys)
 
     def extra_repr(self) -> str:
-        """Empty, because the held values are shown by their names."""
+        """Empty, because ``repr`` shows the held values by name."""
         return ""
 
 
@@ -66,8 +66,8 @@ class _Ordered(_Holder[T]):
     """Values by position: the names are ``"0"``, ``"1"`` and so on."""
 
     def _refill(self, items: list[tuple[str, Any]]) -> None:
-        """Replaces the held values. Names that are positions follow the new order; other names
-        stay."""
+        """Replaces the held values. Names that are positions follow the new order; other names are
+        kept."""
         for key in list(self._keys):
             self._drop(key)
         for i, (key, value) in enumerate(items):
@@ -187,7 +187,7 @@ class _OfModules(_Holder[Any]):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The scope is not named by the key alone: see name_scope.
+        # The key is only a part of the scope's name: see name_scope.
         if isinstance(value, Module):
             object.__setattr__(self, name, value)
             if (own := self.__dict__.get("_scope_name")) is not None:

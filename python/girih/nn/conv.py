@@ -28,7 +28,7 @@ __all__ = [
 
 
 def sizes(name: str, value: _Sizes, n: int) -> tuple[int, ...]:
-    """One size per axis."""
+    """The size of each axis; a single size is repeated for all axes."""
     out = (value,) * n if isinstance(value, int) else tuple(value)
     if len(out) != n or any(size < 1 for size in out):
         raise InvalidArgumentError(f"{name}: expected {n} positive sizes, got {value}")
@@ -146,15 +146,15 @@ class Conv1d(_Conv):
         dilation: The distance between elements of the kernel.
         groups: The number of groups of channels; each group is convolved separately.
         bias: Whether to add a bias.
-        padding_mode: The values of the padding: ``"zeros"``, the mirrored axis (``"reflect"``), its
-            outermost elements (``"replicate"``) or its other end (``"circular"``).
+        padding_mode: The values of the padding: ``"zeros"``, the mirrored axis (``"reflect"``), the
+            outermost elements of the axis (``"replicate"``) or its other end (``"circular"``).
         dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: The groups do not divide the channels; an invalid size, stride,
-            dilation or padding; an unknown mode.
-        ShapeError: On a call, a wrong number of channels, or a kernel larger than the padded
-            argument.
+        InvalidArgumentError: The groups do not divide the channels; a size, stride, dilation or
+            padding is invalid; or the mode is unknown.
+        ShapeError: On a call, the number of channels is wrong, or the kernel is larger than the
+            padded argument.
 
     Example:
         >>> import girih as gr

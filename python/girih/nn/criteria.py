@@ -174,8 +174,8 @@ class KLDivLoss(_Loss):
             axis, which is the mean of the divergence over a batch.
 
     Raises:
-        InvalidArgumentError: On a call, another reduction.
-        ShapeError: On a call, shapes that differ.
+        InvalidArgumentError: On a call, the reduction is unknown.
+        ShapeError: On a call, the shapes differ.
 
     Example:
         >>> import girih as gr
@@ -193,7 +193,7 @@ class KLDivLoss(_Loss):
 
 
 class HingeLoss(_Loss):
-    """``max(0, margin - x * target)``, targets -1 and 1."""
+    """``max(0, margin - x * target)``, with targets -1 and 1."""
 
     _function = "hinge_loss"
 
@@ -211,7 +211,7 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class MarginRankingLoss(_Loss):
-    """``max(0, -target * (a - b) + margin)``, targets -1 and 1."""
+    """``max(0, -target * (a - b) + margin)``, with targets -1 and 1."""
 
     _function = "margin_ranking_loss"
 
@@ -220,7 +220,7 @@ class MarginRankingLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """``log(1 + exp(-x * target))``, targets -1 and 1."""
+    """``log(1 + exp(-x * target))``, with targets -1 and 1."""
 
     _function = "soft_margin_loss"
 
@@ -229,7 +229,7 @@ class SoftMarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """A loss by the angle between vectors on the last axis; see
+    """A loss of the angle between vectors on the last axis; see
     :func:`girih.cosine_embedding_loss`."""
 
     _function = "cosine_embedding_loss"
@@ -293,7 +293,7 @@ class TripletMarginWithDistanceLoss(Module):
         reduction: As in other losses.
 
     Raises:
-        InvalidArgumentError: On a call, an unknown reduction.
+        InvalidArgumentError: On a call, the reduction is unknown.
 
     Example:
         >>> import girih as gr
@@ -341,8 +341,8 @@ def triplet_margin_with_distance_loss(
 
     Args:
         anchor: Any shape that ``distance`` takes.
-        positive: The tensor that should be near.
-        negative: The tensor that should be far.
+        positive: The tensor that should be near the anchor.
+        negative: The tensor that should be far from the anchor.
         distance: A function of two tensors; by default :func:`girih.pairwise_distance`.
         margin: The required difference between the two distances.
         swap: Whether to use the distance from positive to negative if it is smaller.
@@ -352,7 +352,7 @@ def triplet_margin_with_distance_loss(
         The loss.
 
     Raises:
-        InvalidArgumentError: An unknown reduction.
+        InvalidArgumentError: The reduction is unknown.
 
     Example:
         >>> import girih as gr
@@ -388,8 +388,8 @@ class MultiMarginLoss(_Loss):
         reduction: As in other losses.
 
     Raises:
-        InvalidArgumentError: On a call, another p.
-        ShapeError: On a call, labels or weights that do not fit.
+        InvalidArgumentError: On a call, p is neither 1 nor 2.
+        ShapeError: On a call, the shape of labels or weights does not fit.
 
     Example:
         >>> import girih as gr
@@ -416,8 +416,8 @@ class MultiLabelMarginLoss(_Loss):
     Shapes: x and labels ``[..., classes]``; a row of labels ends at its first negative one.
 
     Raises:
-        DTypeError: On a call, labels that are not integers.
-        ShapeError: On a call, shapes that differ.
+        DTypeError: On a call, the labels are not integers.
+        ShapeError: On a call, the shapes differ.
 
     Example:
         >>> import girih as gr
@@ -439,7 +439,7 @@ class MultiLabelSoftMarginLoss(_Loss):
     Shapes: x and targets ``[..., classes]``, weight ``[classes]``.
 
     Raises:
-        ShapeError: On a call, shapes that do not fit.
+        ShapeError: On a call, the shapes do not fit.
 
     Example:
         >>> import girih as gr
@@ -457,8 +457,8 @@ class CTCLoss(_Loss):
     """The negative log-likelihood of label sequences that are not aligned in time: Graves et al.
     2006; see :func:`girih.ctc_loss`.
 
-    Called with log-probabilities ``[time, batch, classes]``, labels ``[batch, longest]`` (or all on
-    one axis), and the lengths of both, ``[batch]``.
+    Call it with log-probabilities ``[time, batch, classes]``, labels ``[batch, longest]`` (or all
+    on one axis), and the lengths of both, ``[batch]``.
 
     Args:
         blank: The class of the blank label.
@@ -466,8 +466,8 @@ class CTCLoss(_Loss):
         zero_infinity: Whether the loss of an entry with too few steps for its labels is zero.
 
     Raises:
-        InvalidArgumentError: On a call, a blank that is not a class.
-        ShapeError: On a call, operands that do not fit.
+        InvalidArgumentError: On a call, ``blank`` is not a class.
+        ShapeError: On a call, the shapes of the operands do not fit.
 
     Example:
         >>> import girih as gr
@@ -512,7 +512,7 @@ class PairwiseDistance(Module):
 
     Args:
         p: The order of the norm.
-        eps: Added to differences.
+        eps: A number added to differences.
         keepdim: Whether to keep the last axis with size 1.
 
     Example:

@@ -1,4 +1,4 @@
-"""Embeddings: tables of rows that are indexed by integers."""
+"""Embeddings: tables whose rows are looked up by integer indices."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Embedding(_Table):
         dtype: The dtype of the table.
 
     Raises:
-        InvalidArgumentError: A negative size, or a ``padding_idx`` that is not a row.
+        InvalidArgumentError: A size is negative, or ``padding_idx`` is not a row.
 
     Example:
         >>> import girih as gr
@@ -136,7 +136,7 @@ class EmbeddingBag(_Table):
         dtype: The dtype of the table.
 
     Raises:
-        InvalidArgumentError: A negative size, or a ``padding_idx`` that is not a row.
+        InvalidArgumentError: A size is negative, or ``padding_idx`` is not a row.
 
     Example:
         >>> import girih as gr

@@ -37,17 +37,17 @@ __all__ = [
 
 
 def zeros(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
-    """All zero; float32 by default."""
+    """A tensor of zeros; float32 by default."""
     return _girih.zeros(shape, dtype=dtype)
 
 
 def ones(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
-    """All one; float32 by default."""
+    """A tensor of ones; float32 by default."""
     return _girih.ones(shape, dtype=dtype)
 
 
 def constant(shape: Sequence[int], value: float, dtype: DType | None = None) -> Tensor:
-    """All ``value``; float32 by default."""
+    """A tensor filled with ``value``; float32 by default."""
     return _girih.full(shape, value, dtype=_girih.float32 if dtype is None else dtype)
 
 
@@ -199,7 +199,7 @@ def orthogonal(shape: Sequence[int], gain: float = 1.0, dtype: DType | None = No
         The weights.
 
     Raises:
-        ShapeError: Fewer than two axes.
+        ShapeError: The shape has fewer than two axes.
 
     Example:
         >>> import girih as gr
@@ -232,7 +232,7 @@ def eye(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
         The matrix.
 
     Raises:
-        ShapeError: A wrong number of axes.
+        ShapeError: The number of axes is wrong.
 
     Example:
         >>> import girih as gr
@@ -245,7 +245,7 @@ def eye(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
 
 
 def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> Tensor:
-    """Kernels of a convolution that is the identity: one at the centre for equal channels.
+    """Kernels of an identity convolution: one at the centre of kernels between equal channels.
 
     Args:
         shape: ``[out, in / groups, ...]``, with 1 to 3 spatial axes.
@@ -257,7 +257,7 @@ def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> 
 
     Raises:
         InvalidArgumentError: The groups do not divide the channels.
-        ShapeError: A wrong number of axes.
+        ShapeError: The number of axes is wrong.
 
     Example:
         >>> import girih as gr
@@ -294,7 +294,7 @@ def sparse(
 
     Raises:
         InvalidArgumentError: ``sparsity`` is outside ``[0, 1]``.
-        ShapeError: A wrong number of axes.
+        ShapeError: The number of axes is wrong.
 
     Example:
         >>> import girih as gr

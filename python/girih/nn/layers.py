@@ -277,7 +277,7 @@ class Bilinear(Module):
         dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: A negative size.
+        InvalidArgumentError: A size is negative.
         ShapeError: On a call, the sizes do not match.
 
     Example:

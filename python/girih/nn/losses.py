@@ -1,4 +1,4 @@
-"""Losses by short names. In all losses ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
+"""Losses with short names. In all losses ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
 
 Shapes of predictions and targets must be equal; :func:`mse` and :func:`l1` broadcast them with a
 warning, because broadcasting is nearly always a mistake there.

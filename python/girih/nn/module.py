@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Module", "Parameter"]
 
 _SCOPE = "_scope_name"
-#: The number of calls that froze or unfroze parameters: compiled functions compare it.
+#: The number of calls that froze or unfroze parameters; compiled functions compare it.
 _freezes = 0
 
 
@@ -179,8 +179,8 @@ class Module(CompiledInPlace):
         object.__setattr__(self, name, value)
 
     def name_scope(self, name: str) -> None:
-        """Sets the scope name of the module's calls if it has none; the owner of the module calls
-        it."""
+        """Sets the scope name of the module's calls if it has none. The owner of the module calls
+        this method."""
         self.__dict__.setdefault(_SCOPE, name)
 
     def __delattr__(self, name: str) -> None:
@@ -215,7 +215,7 @@ class Module(CompiledInPlace):
 
         Raises:
             InvalidArgumentError: The tree has a name that the module does not have.
-            ShapeError: A tensor has another shape than the one it replaces.
+            ShapeError: A tensor has another shape than the tensor it replaces.
         """
         for holder, name, tensor in _changes(self, values):
             holder.__dict__[name] = tensor
@@ -238,7 +238,7 @@ class Module(CompiledInPlace):
         return list(named(_tree_of(walk, self)))
 
     def num_parameters(self) -> int:
-        """Number of trainable scalars."""
+        """The number of trainable scalars."""
         return sum(tensor.size for tensor in self.parameters())
 
     def state_dict(self, style: str = "girih") -> dict[str, Tensor]:
@@ -282,7 +282,7 @@ class Module(CompiledInPlace):
 
         Raises:
             InvalidArgumentError: With ``strict``, names are missing or unexpected; all are listed.
-            ShapeError: A tensor has another shape than the one it replaces. Nothing is replaced.
+            ShapeError: A tensor has another shape than the tensor it replaces. Nothing is replaced.
         """
         from .torch_names import from_torch
 
@@ -329,8 +329,8 @@ class Module(CompiledInPlace):
     def freeze(self, *names: str, recurse: bool = True) -> Self:
         """Freezes parameters: they get no gradient, and optimisers do not update them.
 
-        They stay parameters otherwise. An optimiser that has state for them must be initialised
-        again with :meth:`~girih.optim.Optimizer.init`.
+        In all other respects they stay parameters. An optimiser that has state for them must be
+        initialised again with :meth:`~girih.optim.Optimizer.init`.
 
         Args:
             names: Names of the module's own parameters, and with ``recurse`` of the parameters of
@@ -380,7 +380,7 @@ class Module(CompiledInPlace):
         return self
 
     def eval(self) -> Self:
-        """Sets evaluation mode; :func:`girih.eval` evaluates tensors."""
+        """Sets evaluation mode. To evaluate tensors, use :func:`girih.eval`."""
         return self.train(False)
 
     def astype(self, dtype: DType) -> Self:

@@ -125,30 +125,30 @@ class _BatchNorm(_Tracking):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Each channel normalised over the batch, then scaled and shifted: Ioffe and Szegedy 2015.
+    """Normalises each channel over the batch, then scales and shifts: Ioffe and Szegedy 2015.
 
-    In training mode the layer uses mean and variance of the batch, and updates running averages of
-    them (buffers) with weight ``momentum`` (a cumulative average with ``momentum=None``); in
+    In training mode the layer uses mean and variance of the batch, and updates their running
+    averages (buffers) with weight ``momentum`` (a cumulative average with ``momentum=None``); in
     evaluation mode it uses the running averages.
 
     Shapes: x ``[batch, channels]`` or ``[batch, channels, n]``.
 
     Raises:
-        InvalidArgumentError: In training mode, a batch with one element per channel.
-        ShapeError: A wrong number of axes or channels.
+        InvalidArgumentError: In training mode, the batch has one element per channel.
+        ShapeError: The number of axes or channels is wrong.
     """
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Like :class:`BatchNorm1d`, of ``[batch, channels, h, w]``."""
+    """Like :class:`BatchNorm1d`, for ``[batch, channels, h, w]``."""
 
     ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """Like :class:`BatchNorm1d`, of ``[batch, channels, d, h, w]``."""
+    """Like :class:`BatchNorm1d`, for ``[batch, channels, d, h, w]``."""
 
     ranks = (5,)
 
@@ -186,21 +186,21 @@ class _InstanceNorm(_Tracking):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each batch entry normalised over its spatial axis: Ulyanov et al. 2016.
+    """Normalises each channel of each batch entry over its spatial axis: Ulyanov et al. 2016.
 
     Shapes: x ``[batch, channels, n]``, or without the batch axis.
 
     Args:
         num_features: The number of channels.
-        eps: Added to variances.
+        eps: A number added to variances.
         momentum: The weight of a step in the running averages; None for cumulative averages.
         affine: Whether channels are scaled and shifted by learnable parameters.
         track_running_stats: Whether evaluation mode uses running averages over batches.
         dtype: The dtype of parameters and averages.
 
     Raises:
-        InvalidArgumentError: In training mode with running statistics, channels with one element.
-        ShapeError: On a call, a wrong number of axes or channels.
+        InvalidArgumentError: In training mode with running statistics, channels have one element.
+        ShapeError: On a call, the number of axes or channels is wrong.
 
     Example:
         >>> import girih as gr
@@ -212,19 +212,19 @@ class InstanceNorm1d(_InstanceNorm):
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """Like :class:`InstanceNorm1d`, of ``[batch, channels, h, w]``."""
+    """Like :class:`InstanceNorm1d`, for ``[batch, channels, h, w]``."""
 
     ranks = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """Like :class:`InstanceNorm1d`, of ``[batch, channels, d, h, w]``."""
+    """Like :class:`InstanceNorm1d`, for ``[batch, channels, d, h, w]``."""
 
     ranks = (4, 5)
 
 
 class GroupNorm(_ByChannel):
-    """Groups of channels of each batch entry normalised, then scaled and shifted by channel: Wu
+    """Normalises groups of channels of each batch entry, then scales and shifts each channel: Wu
     and He 2018. Shapes: x ``[batch, num_channels, ...]``.
 
     Raises:
@@ -252,7 +252,7 @@ class GroupNorm(_ByChannel):
 
 
 class RMSNorm(Module):
-    """Division by the root mean square over the last axes, then scaling: Zhang and Sennrich 2019.
+    """Divides by the root mean square over the last axes, then scales: Zhang and Sennrich 2019.
 
     Shapes: x ``[..., *normalized_shape]``, weight ``normalized_shape``.
     """

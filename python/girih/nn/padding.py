@@ -61,7 +61,7 @@ class _Pad(Module):
         return [(0, 0)] * (x.ndim - n) + pairs
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pads."""
+        """Pads the tensor."""
         pairs = self._pairs(x)
         # Negative widths crop.
         cut = [
@@ -91,15 +91,15 @@ class _ConstantPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """The last axis padded with a value.
+    """Pads the last axis with a value.
 
     Args:
         padding: One width for both ends, or ``(before, after)``; negative widths crop.
         value: The value of the padding.
 
     Raises:
-        InvalidArgumentError: A wrong number of widths.
-        ShapeError: On a call, too few axes.
+        InvalidArgumentError: The number of widths is wrong.
+        ShapeError: On a call, there are too few axes.
 
     Example:
         >>> import girih as gr
@@ -111,15 +111,15 @@ class ConstantPad1d(_ConstantPad):
 
 
 class ConstantPad2d(_ConstantPad):
-    """The last two axes padded with a value; widths ``(left, right, top, bottom)`` or one for all.
+    """Pads the last two axes with a value; widths ``(left, right, top, bottom)`` or one for all.
     See :class:`ConstantPad1d`."""
 
     axes = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """The last three axes padded with a value; widths ``(left, right, top, bottom, front, back)``
-    or one for all. See :class:`ConstantPad1d`."""
+    """Pads the last three axes with a value; widths ``(left, right, top, bottom, front, back)`` or
+    one for all. See :class:`ConstantPad1d`."""
 
     axes = 3
 
@@ -130,25 +130,25 @@ class _ZeroPad(_ConstantPad):
 
 
 class ZeroPad1d(_ZeroPad):
-    """The last axis padded with zeros; see :class:`ConstantPad1d`."""
+    """Pads the last axis with zeros; see :class:`ConstantPad1d`."""
 
     axes = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """The last two axes padded with zeros; see :class:`ConstantPad2d`."""
+    """Pads the last two axes with zeros; see :class:`ConstantPad2d`."""
 
     axes = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """The last three axes padded with zeros; see :class:`ConstantPad3d`."""
+    """Pads the last three axes with zeros; see :class:`ConstantPad3d`."""
 
     axes = 3
 
 
 class _Inside(_Pad):
-    """Padding with elements of the tensor itself, which must have enough elements."""
+    """Pads with elements of the tensor itself, which must have enough elements."""
 
     least: ClassVar[int]
 
@@ -162,14 +162,14 @@ class _Inside(_Pad):
 
 
 class ReflectionPad1d(_Inside):
-    """The last axis padded with its elements mirrored at the ends, which are not repeated.
+    """Pads the last axis with its elements mirrored at the ends; the end elements are not repeated.
 
     Args:
         padding: One width for both ends, or ``(before, after)``; negative widths crop.
 
     Raises:
-        InvalidArgumentError: A wrong number of widths.
-        ShapeError: On a call, too few axes or elements.
+        InvalidArgumentError: The number of widths is wrong.
+        ShapeError: On a call, there are too few axes or elements.
 
     Example:
         >>> import girih as gr
@@ -181,26 +181,26 @@ class ReflectionPad1d(_Inside):
 
 
 class ReflectionPad2d(_Inside):
-    """Like :class:`ReflectionPad1d`, of the last two axes: ``(left, right, top, bottom)``."""
+    """Like :class:`ReflectionPad1d`, for the last two axes: ``(left, right, top, bottom)``."""
 
     axes, mode, least = 2, "reflect", 1
 
 
 class ReflectionPad3d(_Inside):
-    """Like :class:`ReflectionPad1d`, of the last three axes, the last one's widths first."""
+    """Like :class:`ReflectionPad1d`, for the last three axes; the last axis' widths first."""
 
     axes, mode, least = 3, "reflect", 1
 
 
 class ReplicationPad1d(_Pad):
-    """The last axis padded with its outermost elements.
+    """Pads the last axis with its outermost elements.
 
     Args:
         padding: One width for both ends, or ``(before, after)``; negative widths crop.
 
     Raises:
-        InvalidArgumentError: A wrong number of widths.
-        ShapeError: On a call, too few axes, or an axis without elements.
+        InvalidArgumentError: The number of widths is wrong.
+        ShapeError: On a call, there are too few axes, or an axis has no elements.
 
     Example:
         >>> import girih as gr
@@ -212,26 +212,26 @@ class ReplicationPad1d(_Pad):
 
 
 class ReplicationPad2d(_Pad):
-    """Like :class:`ReplicationPad1d`, of the last two axes: ``(left, right, top, bottom)``."""
+    """Like :class:`ReplicationPad1d`, for the last two axes: ``(left, right, top, bottom)``."""
 
     axes, mode = 2, "edge"
 
 
 class ReplicationPad3d(_Pad):
-    """Like :class:`ReplicationPad1d`, of the last three axes, the last one's widths first."""
+    """Like :class:`ReplicationPad1d`, for the last three axes; the last axis' widths first."""
 
     axes, mode = 3, "edge"
 
 
 class CircularPad1d(_Inside):
-    """The last axis padded with elements from its other end.
+    """Pads the last axis with elements from its other end.
 
     Args:
         padding: One width for both ends, or ``(before, after)``; negative widths crop.
 
     Raises:
-        InvalidArgumentError: A wrong number of widths.
-        ShapeError: On a call, too few axes or elements.
+        InvalidArgumentError: The number of widths is wrong.
+        ShapeError: On a call, there are too few axes or elements.
 
     Example:
         >>> import girih as gr
@@ -243,12 +243,12 @@ class CircularPad1d(_Inside):
 
 
 class CircularPad2d(_Inside):
-    """Like :class:`CircularPad1d`, of the last two axes: ``(left, right, top, bottom)``."""
+    """Like :class:`CircularPad1d`, for the last two axes: ``(left, right, top, bottom)``."""
 
     axes, mode, least = 2, "wrap", 0
 
 
 class CircularPad3d(_Inside):
-    """Like :class:`CircularPad1d`, of the last three axes, the last one's widths first."""
+    """Like :class:`CircularPad1d`, for the last three axes; the last axis' widths first."""
 
     axes, mode, least = 3, "wrap", 0

@@ -54,7 +54,7 @@ class _Pool(Module):
         return apply(self._function, x, **self.options)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options of the module."""
         return ", ".join(f"{name}={value!r}" for name, value in self.options.items())
 
 
@@ -69,7 +69,7 @@ class _WithIndices(_Pool):
         return apply(name, x, **self.options)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """The options of the module."""
         return f"{super().extra_repr()}, return_indices={self.return_indices}"
 
 
@@ -94,7 +94,7 @@ class _MaxPool(_WithIndices):
 
 
 class MaxPool1d(_MaxPool):
-    """Largest element of each window of the last axis; NaN counts as largest, and padding is
+    """The largest element of each window of the last axis; NaN counts as largest, and padding is
     ignored.
 
     Args:
@@ -104,13 +104,13 @@ class MaxPool1d(_MaxPool):
             padding gives the smallest value of the dtype.
         dilation: The distance between elements of a window.
         return_indices: Whether to return ``(result, indices)``, with the position of each element
-            along the axis; of equal elements the first, -1 for only padding. :class:`MaxUnpool1d`
-            takes the indices.
+            along the axis; the first of equal elements, or -1 for a window of only padding.
+            :class:`MaxUnpool1d` takes the indices.
         ceil_mode: Whether the last window may extend beyond the padding.
 
     Raises:
-        InvalidArgumentError: On a call, an invalid size, stride or padding.
-        ShapeError: On a call, windows that do not fit.
+        InvalidArgumentError: On a call, a size, stride or padding is invalid.
+        ShapeError: On a call, the windows do not fit.
 
     Example:
         >>> import girih as gr
@@ -213,12 +213,13 @@ class AvgPool1d(_AvgPool):
         stride: The distance between windows, their size by default.
         padding: As in :class:`MaxPool1d`.
         ceil_mode: Whether the last window may extend beyond the padding.
-        count_include_pad: Whether padding counts; if not, the mean of only padding is NaN.
-        divisor_override: The divisor of the sums in place of the counts.
+        count_include_pad: Whether padding counts; if not, the mean of a window of only padding is
+            NaN.
+        divisor_override: The divisor of the sums, in place of the counts.
 
     Raises:
-        InvalidArgumentError: On a call, an invalid size, stride or padding.
-        ShapeError: On a call, windows that do not fit.
+        InvalidArgumentError: On a call, a size, stride or padding is invalid.
+        ShapeError: On a call, the windows do not fit.
 
     Example:
         >>> import girih as gr
@@ -358,13 +359,13 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
     Args:
         kernel_size: The size of a window.
-        output_size: The sizes of the result; or
-        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        output_size: The sizes of the result, unless ``output_ratio`` is given.
+        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
         return_indices: Whether to return ``(result, indices)``.
 
     Raises:
         InvalidArgumentError: On a call, unless exactly one of size and ratio is given.
-        ShapeError: On a call, windows that do not fit.
+        ShapeError: On a call, the windows do not fit.
 
     Example:
         >>> import girih as gr
@@ -376,17 +377,17 @@ class FractionalMaxPool2d(_FractionalMaxPool):
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """Like :class:`FractionalMaxPool2d`, of three spatial axes.
+    """Like :class:`FractionalMaxPool2d`, for three spatial axes.
 
     Args:
         kernel_size: The size of a window.
-        output_size: The sizes of the result; or
-        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        output_size: The sizes of the result, unless ``output_ratio`` is given.
+        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
         return_indices: Whether to return ``(result, indices)``.
 
     Raises:
         InvalidArgumentError: On a call, unless exactly one of size and ratio is given.
-        ShapeError: On a call, windows that do not fit.
+        ShapeError: On a call, the windows do not fit.
 
     Example:
         >>> import girih as gr
@@ -433,7 +434,7 @@ def _fractional_max_pool(
     samples = samples.astype(_girih.float64)
     places = _girih.arange(prod(have)).reshape(have).broadcast_to(batched.shape)
     pooled: Tensor = _girih.stop_gradient(batched)
-    # The last axis comes first, so that of equal elements the first in row-major order is found.
+    # Start with the last axis, so that of equal elements the first in row-major order is found.
     for axis in reversed(range(n)):
         # PyTorch's samples begin with the last axis.
         starts = _starts(samples[..., n - 1 - axis], have[axis], size[axis], want[axis])
@@ -486,8 +487,8 @@ def fractional_max_pool2d(
     Args:
         x: ``[batch, channels, h, w]`` or ``[channels, h, w]``.
         kernel_size: The size of a window.
-        output_size: The sizes of the result; or
-        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        output_size: The sizes of the result, unless ``output_ratio`` is given.
+        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
         return_indices: Whether to return ``(result, indices)``.
         samples: Draws from ``[0, 1)``, ``[batch, channels, 2]``; new ones by default.
 
@@ -496,7 +497,7 @@ def fractional_max_pool2d(
 
     Raises:
         InvalidArgumentError: Not exactly one of size and ratio is given.
-        ShapeError: Windows do not fit.
+        ShapeError: The windows do not fit.
 
     Example:
         >>> import girih as gr
@@ -522,8 +523,8 @@ def fractional_max_pool3d(
     Args:
         x: ``[batch, channels, d, h, w]`` or ``[channels, d, h, w]``.
         kernel_size: The size of a window.
-        output_size: The sizes of the result; or
-        output_ratio: their ratio to the sizes of the argument, between 0 and 1.
+        output_size: The sizes of the result, unless ``output_ratio`` is given.
+        output_ratio: The ratio of these sizes to the sizes of the argument, between 0 and 1.
         return_indices: Whether to return ``(result, indices)``.
         samples: Draws from ``[0, 1)``, ``[batch, channels, 3]``; new ones by default.
 
@@ -532,7 +533,7 @@ def fractional_max_pool3d(
 
     Raises:
         InvalidArgumentError: Not exactly one of size and ratio is given.
-        ShapeError: Windows do not fit.
+        ShapeError: The windows do not fit.
 
     Example:
         >>> import girih as gr

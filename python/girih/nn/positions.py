@@ -52,18 +52,18 @@ class RoPE(Module):
     position.
 
     Dot products of queries and keys then depend only on the distance of their positions: Su et al.
-    2021. Shapes: ``[..., n, features]`` to the same.
+    2021. Shapes: ``[..., n, features]`` for argument and result.
 
     Args:
-        dims: The number of features that are rotated, from the first; even.
+        dims: The number of leading features that are rotated; even.
         traditional: Whether pairs are neighbours (0 with 1, 2 with 3), as in the paper; otherwise a
-            feature of the first half is paired with one of the second half, as in LLaMA's published
-            weights.
-        base: The base of the wavelengths, which are its powers.
-        scale: A factor for positions; below 1 for longer sequences than in training.
+            feature of the first half is paired with a feature of the second half, as in LLaMA's
+            published weights.
+        base: The number whose powers are the wavelengths.
+        scale: A factor of positions; below 1 for longer sequences than in training.
 
     Raises:
-        InvalidArgumentError: An odd number of dims, or a base that is not above 0.
+        InvalidArgumentError: ``dims`` is odd, or ``base`` is not above 0.
 
     Example:
         >>> import girih as gr
@@ -111,14 +111,15 @@ class RoPE(Module):
 class SinusoidalPositionalEncoding(Module):
     """Adds sines and cosines of the position to the features: Vaswani et al. 2017, section 3.5.
 
-    Even features get sines, odd ones cosines. Shapes: ``[..., n, dims]`` to the same.
+    Even features get sines, odd features get cosines. Shapes: ``[..., n, dims]`` for argument and
+    result.
 
     Args:
         dims: The number of features; even.
-        base: The base of the wavelengths, which are its powers.
+        base: The number whose powers are the wavelengths.
 
     Raises:
-        InvalidArgumentError: An odd number of dims, or a base that is not above 0.
+        InvalidArgumentError: ``dims`` is odd, or ``base`` is not above 0.
 
     Example:
         >>> import girih as gr
@@ -189,7 +190,7 @@ class KVCache:
             The cache, evaluated.
 
         Raises:
-            ShapeError: Fewer than three axes.
+            ShapeError: The shape has fewer than three axes.
         """
         if len(shape) < 3:
             raise ShapeError(

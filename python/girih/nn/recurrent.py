@@ -144,7 +144,7 @@ class _Layers(_Recurrent):
         return states
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Runs over time.
+        """Applies the layer to a sequence.
 
         Args:
             x: ``[time, batch, input_size]``, with ``batch_first`` ``[batch, time, input_size]``, or
@@ -185,7 +185,7 @@ class _Layers(_Recurrent):
     def _run(
         self, x: Tensor, first: tuple[Tensor, ...], suffix: str, reverse: bool
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One direction of one layer: its states at all times, and the final state."""
+        """Runs one direction of one layer; returns its states at all times, and the final state."""
         step = self._step()
         of_x = self._linear("ih", suffix, x)
         first = tuple(s.astype(of_x.dtype) for s in first)
@@ -214,7 +214,8 @@ class RNN(_Layers):
         dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: A size below 1, a dropout outside ``[0, 1]``, or an unknown function.
+        InvalidArgumentError: A size is below 1, ``dropout`` is outside ``[0, 1]``, or the
+            nonlinearity is unknown.
 
     Example:
         >>> import girih as gr
@@ -248,7 +249,7 @@ class LSTM(_Layers):
     The state is a pair of hidden state and cell. See :class:`RNN` for the arguments.
 
     Raises:
-        InvalidArgumentError: A size below 1, or a dropout outside ``[0, 1]``.
+        InvalidArgumentError: A size is below 1, or ``dropout`` is outside ``[0, 1]``.
 
     Example:
         >>> import girih as gr
@@ -266,7 +267,7 @@ class GRU(_Layers):
     arguments.
 
     Raises:
-        InvalidArgumentError: A size below 1, or a dropout outside ``[0, 1]``.
+        InvalidArgumentError: A size is below 1, or ``dropout`` is outside ``[0, 1]``.
 
     Example:
         >>> import girih as gr
@@ -326,7 +327,7 @@ class RNNCell(_Cell):
         dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: A size below 1, or an unknown function.
+        InvalidArgumentError: A size is below 1, or the nonlinearity is unknown.
 
     Example:
         >>> import girih as gr

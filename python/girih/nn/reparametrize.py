@@ -1,7 +1,7 @@
 """Weights computed from other tensors at each use: weight norm and spectral norm.
 
-The class of the layer is replaced by a subclass whose weight is a property: trees and files have
-the tensors from which the weight is computed in its place.
+The class of the layer is replaced by a subclass whose weight is a property. Trees and files
+contain, in place of the weight, the tensors from which it is computed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T", bound=Module)
 
 
 def _norm_except(x: Tensor, dim: int | None) -> Tensor:
-    """The norms over all axes but one; the reduced axes stay with size 1."""
+    """The norms over all axes but one; the reduced axes are kept with size 1."""
     if dim is None:
         return (x * x).sum().sqrt()
     return (x * x).sum([a for a in range(x.ndim) if a != dim], keepdims=True).sqrt()
@@ -173,7 +173,7 @@ def weight_norm(module: _T, name: str = "weight", dim: int | None = 0) -> _T:
 
     Args:
         module: The layer.
-        name: The name of its parameter.
+        name: The name of the layer's parameter.
         dim: The axis along which each slice has its own length; ``None`` for one length.
 
     Returns:
@@ -206,17 +206,18 @@ def spectral_norm(
 
     Args:
         module: The layer.
-        name: The name of its parameter.
-        n_power_iterations: Iterations per call.
+        name: The name of the layer's parameter.
+        n_power_iterations: The number of iterations per call.
         eps: The lower bound of the norms in divisions.
-        dim: The axis of the weight that is the rows of the matrix; 1 for transposed convolutions.
+        dim: The axis of the weight that becomes the rows of the matrix; 1 for transposed
+            convolutions.
 
     Returns:
         The layer.
 
     Raises:
         InvalidArgumentError: The layer has no such parameter, the parameter has no such axis, or
-            there is less than one iteration.
+            the number of iterations is below 1.
 
     Example:
         >>> import girih as gr
@@ -237,7 +238,7 @@ def remove_weight_norm(module: _T, name: str = "weight") -> _T:
 
     Args:
         module: The layer, from :func:`weight_norm`.
-        name: The name of its parameter.
+        name: The name of the layer's parameter.
 
     Returns:
         The layer.
@@ -260,7 +261,7 @@ def remove_spectral_norm(module: _T, name: str = "weight") -> _T:
 
     Args:
         module: The layer, from :func:`spectral_norm`.
-        name: The name of its parameter.
+        name: The name of the layer's parameter.
 
     Returns:
         The layer.

@@ -66,7 +66,7 @@ class _Layer(Module):
             setattr(self, f"dropout{i}", Dropout(dropout))
 
     def _around(self, i: int, x: Tensor, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """A block with a residual connection, and a norm before or after it."""
+        """Applies a block with a residual connection, and a norm before or after the block."""
         norm, dropout = getattr(self, f"norm{i}"), getattr(self, f"dropout{i}")
         out: Tensor
         out = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
@@ -80,7 +80,7 @@ class _Layer(Module):
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward network, each with a residual connection and a norm.
 
-    Shapes: ``[..., n, d_model]`` to the same: the batch is first.
+    Shapes: ``[..., n, d_model]`` for argument and result; the batch axes come first.
 
     Args:
         d_model: The number of features.
@@ -88,7 +88,7 @@ class TransformerEncoderLayer(_Layer):
         dim_feedforward: The number of hidden features of the feed-forward network.
         dropout: The probability of dropping an element or an attention weight in training mode.
         activation: ``"relu"``, ``"gelu"`` or a function.
-        layer_norm_eps: Added to variances.
+        layer_norm_eps: A number added to variances.
         norm_first: Whether norms come before the blocks (pre-norm), not after the residual sums.
         bias: Whether linear layers and norms have biases.
         dtype: The dtype of the parameters.
@@ -132,9 +132,10 @@ class TransformerEncoderLayer(_Layer):
             src: ``[..., n, d_model]``.
             src_mask: The ``attn_mask`` of :class:`MultiheadAttention`: bool, True to *ignore* a
                 key, or numbers that are added to the scores.
-            src_key_padding_mask: ``[..., n]``, likewise.
+            src_key_padding_mask: ``[..., n]``, in the same form as ``src_mask``.
             is_causal: Whether a position attends only to positions up to its own.
-            cache: The positions before those of ``src``; see :meth:`MultiheadAttention.forward`.
+            cache: The keys and values of the positions before ``src``; see
+                :meth:`MultiheadAttention.forward`.
 
         Returns:
             ``[..., n, d_model]``.
@@ -165,13 +166,13 @@ class TransformerDecoderLayer(_Layer):
         dim_feedforward: The number of hidden features.
         dropout: The dropout probability.
         activation: ``"relu"``, ``"gelu"`` or a function.
-        layer_norm_eps: Added to variances.
+        layer_norm_eps: A number added to variances.
         norm_first: Whether norms come first.
         bias: Whether linear layers and norms have biases.
         dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: As :class:`TransformerEncoderLayer`.
+        InvalidArgumentError: As for :class:`TransformerEncoderLayer`.
 
     Example:
         >>> import girih as gr
@@ -219,7 +220,8 @@ class TransformerDecoderLayer(_Layer):
             memory_key_padding_mask: ``[..., m]``.
             tgt_is_causal: Whether a position attends only to positions up to its own.
             memory_is_causal: Whether a position attends only to memory positions up to its own.
-            cache: The positions before those of ``tgt``; see :meth:`MultiheadAttention.forward`.
+            cache: The keys and values of the positions before ``tgt``; see
+                :meth:`MultiheadAttention.forward`.
 
         Returns:
             ``[..., n, d_model]``.
@@ -305,7 +307,7 @@ class TransformerEncoder(_Stack):
         layer: A layer, which is copied so that all layers have the same initial weights; or a
             function that creates a layer, so that each layer has its own initial weights.
         num_layers: The number of layers.
-        norm: Applied at the end.
+        norm: A norm that is applied after the layers.
 
     Raises:
         InvalidArgumentError: ``num_layers`` is negative.
@@ -329,7 +331,7 @@ class TransformerEncoder(_Stack):
 
         Args:
             src: ``[..., n, d_model]``.
-            mask: As ``src_mask`` of the layers.
+            mask: Like ``src_mask`` of the layers.
             src_key_padding_mask: As in the layers.
             is_causal: Whether a position attends only to positions up to its own.
             caches: The caches from :meth:`make_cache`.
@@ -353,7 +355,7 @@ class TransformerDecoder(_Stack):
         layer: A layer, which is copied so that all layers have the same initial weights; or a
             function that creates a layer, so that each layer has its own initial weights.
         num_layers: The number of layers.
-        norm: Applied at the end.
+        norm: A norm that is applied after the layers.
 
     Raises:
         InvalidArgumentError: ``num_layers`` is negative.
@@ -395,7 +397,7 @@ class TransformerDecoder(_Stack):
 class Transformer(Module):
     """An encoder, and a decoder that attends to the output of the encoder.
 
-    Shapes: source ``[..., m, d_model]``, target ``[..., n, d_model]``, result that of the target.
+    Shapes: source ``[..., m, d_model]``, target and result ``[..., n, d_model]``.
 
     Args:
         d_model: The number of features.
@@ -405,13 +407,13 @@ class Transformer(Module):
         dim_feedforward: The number of hidden features of the feed-forward networks.
         dropout: The dropout probability in training mode.
         activation: ``"relu"``, ``"gelu"`` or a function.
-        layer_norm_eps: Added to variances.
+        layer_norm_eps: A number added to variances.
         norm_first: Whether norms come before the blocks (pre-norm), not after the residual sums.
         bias: Whether linear layers and norms have biases.
         dtype: The dtype of the parameters.
 
     Raises:
-        InvalidArgumentError: As :class:`TransformerEncoderLayer`.
+        InvalidArgumentError: As for :class:`TransformerEncoderLayer`.
 
     Example:
         >>> import girih as gr

@@ -61,7 +61,7 @@ class PixelUnshuffle(Module):
         downscale_factor: The factor by which height and width shrink.
 
     Raises:
-        ShapeError: On a call, sizes that are not multiples of r.
+        ShapeError: On a call, the sizes are not multiples of r.
 
     Example:
         >>> import girih as gr
@@ -98,18 +98,18 @@ class ChannelShuffle(Module):
 
 
 class LocalResponseNorm(Module):
-    """Division by ``(k + alpha * mean(x**2))**beta``, the mean over neighbouring channels (axis 1):
-    Krizhevsky et al. 2012.
+    """Divides by ``(k + alpha * mean(x**2))**beta``, with the mean over neighbouring channels (axis
+    1): Krizhevsky et al. 2012.
 
     Args:
         size: The number of neighbouring channels, including the channel itself.
         alpha: The weight of the mean.
-        beta: Exponent.
-        k: Added to the mean.
+        beta: The exponent.
+        k: A number added to the scaled mean.
 
     Raises:
-        InvalidArgumentError: On a call, a size below 1.
-        ShapeError: On a call, a tensor without a channel axis.
+        InvalidArgumentError: On a call, the size is below 1.
+        ShapeError: On a call, the tensor has no channel axis.
 
     Example:
         >>> import girih as gr
@@ -171,7 +171,7 @@ class Fold(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        # One size is for both axes of an image.
+        # A single size applies to both axes of an image.
         size = (self.output_size,) * 2 if isinstance(self.output_size, int) else self.output_size
         return _girih.fold(x, size, self.kernel_size, self.dilation, self.padding, self.stride)
 
@@ -180,8 +180,8 @@ class Upsample(Module):
     """Resamples the spatial axes of ``[batch, channels, ...]``; see :func:`girih.interpolate`.
 
     Args:
-        size: The sizes of the result; or
-        scale_factor: the factor by which the axes grow.
+        size: The sizes of the result, unless ``scale_factor`` is given.
+        scale_factor: The factor by which the axes grow.
         mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (for any number of axes),
             ``"bicubic"`` or ``"area"``.
         align_corners: Whether the first and last elements keep their positions.

@@ -23,7 +23,7 @@ __all__ = ["EMA"]
 
 class EMA(Stateful):
     """An exponential moving average of parameters, which often generalises better than the last
-    ones.
+    parameters.
 
     ``average = decay average + (1 - decay) parameters``; the first update copies the parameters.
     Averages of half-precision parameters are stored in float32.
@@ -96,7 +96,7 @@ class EMA(Stateful):
         for average, p in zip(old, leaves, strict=True):
             share = cast(1.0 - decay, average.dtype)
             moved = average + (cast(p, average.dtype) - average) * share
-            # This copies the bits: a difference and a sum may round.
+            # The first update copies the bits, because a difference and a sum may round.
             new.append(_girih.where(count == 0, cast(p, average.dtype), moved))
         return {"step": state["step"] + 1, "average": tree.unflatten(treedef, new)}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: A learning rate as a function of the step count, a float64 scalar tensor.
 Schedule: TypeAlias = Callable[["Tensor"], Any]
-#: Numbers that are the same for all parameters of a step, by name.
+#: Numbers that all parameters of a step share, by name.
 Scalars: TypeAlias = "dict[str, Tensor]"
 
 __all__ = ["Optimizer", "Scalars", "Schedule"]
@@ -205,7 +205,7 @@ class Optimizer(Stateful):
         grads: PyTree,
         state: dict[str, Any],
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The new parameters and state; ``target`` is used only for the path of a leaf in
+        """The new parameters and state. ``target`` is used only to name the path of a leaf in
         errors."""
         columns = [self._column(grads, treedef, "gradients")]
         for slot in self.slots:
@@ -253,7 +253,7 @@ class Optimizer(Stateful):
         return leaves
 
     def _initial(self, slot: str, p: Tensor) -> Tensor:
-        """The slots of a parameter before the first step."""
+        """The initial value of a slot of a parameter."""
         return _girih.zeros(p.shape, dtype=compute_dtype(p))
 
     def _globals(self) -> dict[str, Tensor]:
@@ -279,7 +279,7 @@ class Optimizer(Stateful):
     def _step(
         self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars
     ) -> tuple[Tensor, ...]:
-        """New parameter and new slots."""
+        """Computes the new parameter and its new slots."""
         raise NotImplementedError
 
 

@@ -21,8 +21,7 @@ __all__ = ["Accumulate", "MultiOptimizer", "SkipNonFinite"]
 
 
 class _Combined(Optimizer):
-    """An optimiser that wraps other optimisers, whose states are parts of its own under these
-    names."""
+    """An optimiser that wraps named optimisers; its state has their states under these names."""
 
     _inner: dict[str, Optimizer]
 
@@ -91,7 +90,7 @@ class _Combined(Optimizer):
     def _stepped(
         self, key: str, target: PyTree, grads: PyTree, state: dict[str, Any]
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """One step of one of the optimisers on its part."""
+        """Makes one step of one of the optimisers on its part of the parameters."""
         if key not in state:
             raise InvalidArgumentError(
                 f"{type(self).__name__}: the state has no '{key}'; begin with init(parameters)"
@@ -105,9 +104,9 @@ class MultiOptimizer(_Combined):
 
     Args:
         optimizers: The optimisers.
-        filters: One filter less than optimisers: functions of a parameter's dotted name and of the
-            parameter that say whether it belongs to the optimiser of the same position. The first
-            filter that returns true decides; the last optimiser has the other parameters.
+        filters: One filter for each optimiser except the last: a function of a parameter's dotted
+            name and of the parameter, which returns whether the parameter belongs to the optimiser.
+            The first filter that returns true decides; the last optimiser has the other parameters.
 
     Attributes:
         optimizers: The optimisers, whose rates may be assigned.

@@ -32,19 +32,19 @@ class LBFGS(Optimizer):
 
     Each step moves by the rate along ``-H g``, where ``H`` is the inverse Hessian estimated from
     the last steps and differences of gradients. The first step is at most as long as the rate. All
-    parameters together are one vector. If :meth:`Optimizer.update` gets the function, a line search
-    chooses the length of each step.
+    parameters together are one vector. If the function is passed to :meth:`Optimizer.update`, a
+    line search chooses the length of each step.
 
     Args:
         learning_rate: See :class:`Optimizer`.
         history_size: The number of stored pairs of step and gradient difference.
-        tolerance_grad: No step is made if no element of the gradient is larger.
+        tolerance_grad: No step is made if no element of the gradient is larger than this number.
         tolerance_change: No step is made if the slope along the direction is above the negative of
             this number.
-        maximize: Whether to go up the gradient.
+        maximize: Whether to maximise instead of minimise.
 
     Source: Nocedal and Wright 2006, algorithm 7.5, in the form of one iteration of PyTorch's
-    without a line search.
+    optimiser without a line search.
 
     Example:
         >>> import girih as gr
@@ -125,7 +125,7 @@ class LBFGS(Optimizer):
         Args:
             target: A model, or a pytree of parameters.
             grads: Gradients in the form of the parameters.
-            fun: The function of the gradients, which takes the tree of parameters (for a model
+            fun: The differentiated function, which takes the tree of parameters (for a model
                 ``parameters_tree()``, for :func:`girih.nn.functional_call`). If given, the step is
                 halved until the value decreases enough (Armijo's rule), at most 20 times.
 
@@ -152,7 +152,7 @@ class LBFGS(Optimizer):
             grads: Gradients in the form of the parameters.
             state: The state from ``init``, or from the previous step.
             parameters: A tree of parameters, or a model.
-            fun: The function of the gradients, for the line search.
+            fun: The differentiated function, for the line search.
 
         Returns:
             The new parameters and the new state.
@@ -200,7 +200,7 @@ class LBFGS(Optimizer):
     def _direction(
         self, flat: Tensor, rate: Tensor, state: dict[str, Any]
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Whether to move, the length along the direction, and the new state of the step."""
+        """Whether to make a step, the length along the direction, and the new state of the step."""
         first = state["pairs"] == 0
         kept = self._curvature(flat, state, first)
         direction = -_product(flat, kept)
@@ -214,7 +214,7 @@ class LBFGS(Optimizer):
         return moving, length, {**kept, "direction": direction, "gradient": flat, "pairs": pairs}
 
     def _curvature(self, flat: Tensor, state: dict[str, Any], first: Tensor) -> dict[str, Tensor]:
-        """The pairs, with that of the last step added if it has positive curvature."""
+        """The pairs, including the pair of the last step if it has positive curvature."""
         difference = flat - state["gradient"]
         step = state["direction"] * state["rate"]
         along = (difference * step).sum()
@@ -236,7 +236,7 @@ class LBFGS(Optimizer):
 
 
 def _moved(parameters: list[Tensor], step: Tensor) -> list[Tensor]:
-    """The parameters after a step, which is one vector for all of them."""
+    """The parameters after a step, which is one vector for all parameters."""
     out, at = [], 0
     for p in parameters:
         size, wide = prod(p.shape), compute_dtype(p)

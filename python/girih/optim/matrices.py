@@ -95,7 +95,7 @@ class Muon(Optimizer):
         return p * scalars["keep"] - scalars["lr"] * (factor * step), velocity
 
     def _orthogonal(self, x: Tensor) -> Tensor:
-        """The iteration on the smaller side of a matrix."""
+        """Iterates on the smaller side of a matrix."""
         a, b, c = self.ns_coefficients
         tall = x.shape[0] > x.shape[1]
         x = x.mT if tall else x
@@ -107,7 +107,7 @@ class Muon(Optimizer):
 
 
 class Adafactor(Optimizer):
-    """Adam without momentum, which stores mean squares of a matrix as a row and a column.
+    """Adam without momentum that stores the mean squares of a matrix as a row and a column.
 
     The state of a matrix ``[..., m, n]`` has ``m + n`` numbers instead of ``m n``. The step is
     relative to the size of the parameter, and bounded.

@@ -69,7 +69,7 @@ class SGD(Optimizer):
 
 
 def _power(base: float, exponent: Tensor) -> Tensor:
-    """A number to the power of a tensor, in double precision: in float32 1 - 0.999 has 3 digits."""
+    """Raises a number to a tensor in double precision: in float32, 1 - 0.999 has only 3 digits."""
     return _girih.asarray(base, dtype=_girih.float64) ** exponent
 
 

@@ -52,7 +52,7 @@ def _share(count: Any, steps: float) -> Tensor:
 
 
 def constant(value: float) -> _Rate:
-    """The same rate in each step.
+    """A constant rate.
 
     Example:
         >>> import girih as gr
@@ -63,7 +63,7 @@ def constant(value: float) -> _Rate:
 
 
 def linear(init_value: float, end_value: float, steps: int) -> _Rate:
-    """Linear from one rate to another, then constant.
+    """Changes linearly from one rate to another, then stays constant.
 
     Example:
         >>> import girih as gr
@@ -75,7 +75,7 @@ def linear(init_value: float, end_value: float, steps: int) -> _Rate:
 
 
 def polynomial_decay(init_value: float, end_value: float, steps: int, power: float = 1.0) -> _Rate:
-    """From one rate to another, by a power of the remaining fraction of the steps.
+    """Changes from one rate to another by a power of the remaining fraction of the steps.
 
     Example:
         >>> import girih as gr
@@ -94,7 +94,7 @@ def exponential_decay(
     staircase: bool = False,
     end_value: float = 0.0,
 ) -> _Rate:
-    """Multiplied by ``decay_rate`` over each ``steps`` steps, continuously or in a staircase.
+    """Multiplies the rate by ``decay_rate`` every ``steps`` steps, continuously or in a staircase.
 
     Example:
         >>> import girih as gr
@@ -117,7 +117,7 @@ def exponential_decay(
 
 
 def step_decay(init_value: float, decay_rate: float, steps: int) -> _Rate:
-    """Multiplied by ``decay_rate`` after each ``steps`` steps.
+    """Multiplies the rate by ``decay_rate`` after each ``steps`` steps.
 
     Example:
         >>> import girih as gr
@@ -129,7 +129,7 @@ def step_decay(init_value: float, decay_rate: float, steps: int) -> _Rate:
 
 
 def piecewise_constant(init_value: float, scales: Mapping[int, float]) -> _Rate:
-    """Multiplied by a factor at each of the given steps.
+    """Multiplies the rate by a factor at each of the given steps.
 
     Args:
         init_value: The rate before the first of the steps.
@@ -156,7 +156,7 @@ def piecewise_constant(init_value: float, scales: Mapping[int, float]) -> _Rate:
 
 
 def cosine_decay(init_value: float, steps: int, end_value: float = 0.0) -> _Rate:
-    """From one rate to another along half a cosine wave: Loshchilov and Hutter 2017.
+    """Changes from one rate to another along half a cosine wave: Loshchilov and Hutter 2017.
 
     Example:
         >>> import girih as gr
@@ -222,8 +222,8 @@ def warmup_cosine(
 
     Args:
         peak_value: The largest rate.
-        warmup_steps: The number of warm-up steps; may be 0.
-        steps: The number of all steps, including warm-up.
+        warmup_steps: The number of warm-up steps, which may be 0.
+        steps: The total number of steps, including warm-up.
         init_value: The initial rate.
         end_value: The final rate.
 
@@ -261,7 +261,7 @@ def one_cycle(
 
     Args:
         peak_value: The largest rate.
-        steps: The number of all steps; the final rate is that of step ``steps - 1``.
+        steps: The total number of steps; step ``steps - 1`` has the final rate.
         pct_start: The fraction of the steps with an increasing rate.
         div_factor: The initial rate is the peak divided by this factor.
         final_div_factor: The final rate is the initial rate divided by this factor.
@@ -318,7 +318,7 @@ def inverse_sqrt(peak_value: float, warmup_steps: int) -> _Rate:
 
 
 def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
-    """A sequence of schedules; each counts steps from its own beginning.
+    """A sequence of schedules; each schedule counts steps from its own beginning.
 
     Args:
         schedules: The schedules.

@@ -1,4 +1,4 @@
-"""State as tensors in nested dicts: of optimisers, parameter averages and loss scalers.
+"""State as tensors in nested dicts, for optimisers, parameter averages and loss scalers.
 
 The state is saved and loaded by dotted names, and replaced in place so that compiled functions find
 it. :func:`girih.rollback` restores it.
@@ -57,7 +57,7 @@ class Stateful:
 
         Raises:
             InvalidArgumentError: Names are missing or unexpected; all are listed.
-            ShapeError: A tensor has another shape than the one it replaces. Nothing is replaced.
+            ShapeError: A tensor has another shape than the tensor it replaces. Nothing is replaced.
         """
         pairs = tree.flatten_with_path(self.state)
         names = [dotted(path) for path, _ in pairs]
@@ -95,7 +95,7 @@ class Stateful:
         _assign(self.state, state)
 
     def _restore(self) -> None:
-        """Restores the previous tensors in place of tensors that are not computed."""
+        """Restores the previous tensors where the current tensors are not computed."""
         leaves, treedef = tree.flatten(self.state)
         paths = [path for path, _ in tree.flatten_with_path(self.state)]
         old = [before(self, path, leaf) for path, leaf in zip(paths, leaves, strict=True)]

@@ -11,7 +11,7 @@ use girih::{Index, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PySlice, PyTuple};
 
-/// Tensors one after the other along an axis; of None, all their elements. Dtypes promote.
+/// Concatenates tensors along an axis; with axis None, all their elements. Dtypes promote.
 #[pyfunction]
 #[pyo3(signature = (tensors, axis=Axes::one(0), *, dim=None))]
 fn concat(py: Python<'_>, tensors: Listed<TensorArg>, axis: Axes, dim: Option<Axes>) -> Out {
@@ -28,8 +28,8 @@ fn concat(py: Python<'_>, tensors: Listed<TensorArg>, axis: Axes, dim: Option<Ax
     out(girih::concat(&flat.iter().collect::<Vec<_>>(), 0))
 }
 
-/// An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
-/// Returns: list[Tensor].
+/// Splits an axis: an int gives the number of equal parts, a sequence the indices at which to cut,
+/// as in NumPy. Returns: list[Tensor].
 #[pyfunction]
 #[pyo3(signature = (x, sections, axis=None, *, dim=None))]
 fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Option<Axes>) -> Many {
@@ -44,7 +44,7 @@ fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Opt
     many(girih::split_equal(&x.0, count, axis))
 }
 
-/// The parts of an axis between indices, each from the one to the next.
+/// Splits an axis at the given indices; each part ends where the next begins.
 fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
     let at = girih::ir::shape::normalize_axis("split", axis, x.rank()).py()?;
     if sections.try_iter()?.any(|item| item.is_ok_and(|item| item.cast::<PyDim>().is_ok())) {
@@ -64,7 +64,7 @@ fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
     many((0..=cuts.len()).map(part).collect())
 }
 
-/// As [`split_at`], at places of which some are symbolic: slices of the axis.
+/// As [`split_at`], for indices of which some are symbolic: the parts are slices of the axis.
 fn split_at_sizes(x: &Tensor, sections: &Bound<'_, PyAny>, axis: usize) -> Many {
     let py = sections.py();
     let cuts: Vec<Bound<'_, PyAny>> = sections.try_iter()?.collect::<PyResult<_>>()?;
@@ -82,7 +82,7 @@ fn split_at_sizes(x: &Tensor, sections: &Bound<'_, PyAny>, axis: usize) -> Many 
     (0..=cuts.len()).map(part).collect()
 }
 
-/// The slices along an axis, without it. Returns: tuple[Tensor, ...].
+/// The slices along an axis, which the slices do not have. Returns: tuple[Tensor, ...].
 #[pyfunction]
 #[pyo3(signature = (x, /, *, axis=IntArg(0)))]
 fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'py, PyTuple>> {
@@ -90,8 +90,8 @@ fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'
     PyTuple::new(py, many(girih::unstack(&x.0, axis.0))?)
 }
 
-/// Parts along an axis: an int for as many, whose sizes differ by one at most; a sequence for the
-/// indices to cut at. Returns: list[Tensor].
+/// Splits an axis: an int gives the number of parts, whose sizes differ by at most one, a sequence
+/// the indices at which to cut. Returns: list[Tensor].
 #[pyfunction]
 #[pyo3(signature = (x, sections, axis=IntArg(0)))]
 fn array_split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: IntArg) -> Many {
@@ -115,10 +115,10 @@ macro_rules! stacks {
 }
 
 stacks! {
-    hstack "Tensors one after the other along the second axis, or the only one.",
-    vstack "Tensors below one another along the first axis; those of one axis are rows.",
-    dstack "Tensors behind one another along the third axis.",
-    column_stack "Tensors of one axis as columns of a matrix, beside those of two.",
+    hstack "Joins tensors along the second axis, or along the only axis.",
+    vstack "Joins tensors along the first axis; tensors with one axis are rows.",
+    dstack "Joins tensors along the third axis.",
+    column_stack "Joins tensors along the second axis; tensors with one axis are columns.",
 }
 
 /// Adds this file's functions.

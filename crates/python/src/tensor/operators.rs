@@ -1,4 +1,4 @@
-//! The operators of `Tensor`: arithmetic, comparisons, conversions to Python's numbers.
+//! The operators of `Tensor`: arithmetic, comparisons, conversions to Python numbers.
 
 use super::{MaybeTensor, PyTensor};
 use crate::args::OperandArg;
@@ -9,7 +9,7 @@ use girih::ir::OpCode;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
 
-/// Records a binary op, or lets Python try the other operand's class.
+/// Records a binary op, or returns `NotImplemented` so that Python tries the other operand's class.
 fn binary<'py>(
     code: OpCode,
     this: &PyTensor,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub type Children<'py> = SmallVec<[Bound<'py, PyAny>; 8]>;
 
-/// How objects of a type are opened.
+/// How objects of a type are flattened.
 #[derive(Clone)]
 enum Kind {
     Leaf,
@@ -25,14 +25,14 @@ enum Kind {
     Registered(Arc<Registered>),
 }
 
-/// A dataclass and its fields. Those with `metadata={"static": True}` belong to the structure.
+/// A dataclass and its fields. Fields with `metadata={"static": True}` belong to the structure.
 pub struct Dataclass {
     pub class: Py<PyType>,
     pub fields: Vec<Py<PyString>>,
     pub static_fields: Vec<Py<PyString>>,
 }
 
-/// A type of a user with its functions.
+/// A type that the user registered, with its functions.
 pub struct Registered {
     /// `node -> (children, data)`.
     flatten: Py<PyAny>,
@@ -43,17 +43,18 @@ pub struct Registered {
     subclasses: bool,
 }
 
-/// The types of users, and the kind of each type met so far.
+/// The registered types, and the kind of each type encountered so far.
 #[derive(Default)]
 struct Registry {
     registered: Vec<(Py<PyType>, Arc<Registered>)>,
-    /// By the address of the type, which is kept so that no other one gets its address.
+    /// Kinds by the address of the type. The type is kept alive, so that no other type gets its
+    /// address.
     met: FxHashMap<usize, (Py<PyType>, Kind)>,
 }
 
 static REGISTRY: PyOnceLock<Mutex<Registry>> = PyOnceLock::new();
 
-/// No Python may run while this is held.
+/// Locks the registry. No Python code may run while the lock is held.
 fn registry(py: Python<'_>) -> MutexGuard<'_, Registry> {
     let registry = REGISTRY.get_or_init(py, Mutex::default);
     registry.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,9 +146,9 @@ impl Dataclass {
     }
 }
 
-/// Makes a type a container of pytrees.
+/// Registers a type as a container of pytrees.
 ///
-/// Errors: the type is one already.
+/// Errors: the type is already registered.
 pub fn register(
     class: &Bound<'_, PyType>,
     flatten: Py<PyAny>,
@@ -181,7 +182,8 @@ pub fn register(
     Ok(())
 }
 
-/// Keys in the order in which children come: sorted, and where they have no order, by type and text.
+/// The keys of a dict in the order of its children: sorted, or by type and text if they cannot be
+/// compared.
 pub fn sorted_keys<'py>(dict: &Bound<'py, PyDict>) -> PyResult<Children<'py>> {
     let (py, keys) = (dict.py(), dict.keys());
     if let Err(error) = keys.sort() {
@@ -199,7 +201,7 @@ pub fn sorted_keys<'py>(dict: &Bound<'py, PyDict>) -> PyResult<Children<'py>> {
     Ok(keys.iter().collect())
 }
 
-/// True for what is a leaf by its type, seen without a lookup.
+/// True for objects that are leaves by their type, without a lookup.
 fn is_plain(node: &Bound<'_, PyAny>) -> bool {
     node.is_exact_instance_of::<PyTensor>()
         || node.is_exact_instance_of::<PyFloat>()

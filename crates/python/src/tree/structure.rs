@@ -18,15 +18,15 @@ pub enum Container {
     Tuple,
     Dict {
         kind: DictKind,
-        /// In the order of the children.
+        /// The keys in the order of the children.
         keys: Vec<Py<PyAny>>,
-        /// In the order in which they were inserted, where that is another one.
+        /// The keys in insertion order, if it differs from the order of the children.
         inserted: Option<Vec<Py<PyAny>>>,
     },
     NamedTuple(Py<PyType>),
     Dataclass {
         dataclass: Arc<Dataclass>,
-        /// Of the static fields.
+        /// The values of the static fields.
         values: Vec<Py<PyAny>>,
     },
     Registered {
@@ -36,28 +36,28 @@ pub enum Container {
     },
 }
 
-/// Which type of dict.
+/// The type of a dict.
 pub enum DictKind {
     Plain,
-    /// An `OrderedDict`, whose order of keys is part of its structure.
+    /// An `OrderedDict`, whose key order is part of its structure.
     Ordered,
     /// A `defaultdict` with its factory.
     Default(Py<PyAny>),
 }
 
-/// The structure of a pytree. It is as deep as a tree that was flattened, so recursion is bounded.
+/// The structure of a pytree. Its depth is that of a flattened tree, so the recursion is bounded.
 pub enum Structure {
     Leaf,
     Node { container: Container, children: Vec<Structure>, num_leaves: usize },
 }
 
-/// Gives the leaves of a tree that is built, one after the other.
+/// Returns the next leaf of a tree that is being built.
 pub type NextLeaf<'a, 'py> = dyn FnMut() -> PyResult<Bound<'py, PyAny>> + 'a;
 
-/// Takes a leaf of a tree that is compared; false if the leaf does not belong there.
+/// Takes the next leaf of a tree that is being compared; false if the leaf does not match.
 pub type TakeLeaf<'a, 'py> = dyn FnMut(&Bound<'py, PyAny>) -> PyResult<bool> + 'a;
 
-/// True for one object, or two that are equal to Python.
+/// True if both are the same object, or equal in Python.
 fn same(py: Python<'_>, a: &Py<PyAny>, b: &Py<PyAny>) -> PyResult<bool> {
     if a.is(b) { Ok(true) } else { a.bind(py).eq(b.bind(py)) }
 }
@@ -75,7 +75,7 @@ fn all_same(py: Python<'_>, a: &[Py<PyAny>], b: &[Py<PyAny>]) -> PyResult<bool> 
 }
 
 impl Container {
-    /// True for containers of one type and, but for their children, of one content.
+    /// True if the containers have the same type and, except for their children, the same content.
     pub fn is_same(&self, py: Python<'_>, other: &Container) -> PyResult<bool> {
         use Container::*;
         match (self, other) {
@@ -127,7 +127,7 @@ impl Container {
         Ok(())
     }
 
-    /// The container with these children.
+    /// Builds the container with these children.
     pub fn build<'py>(
         &self,
         py: Python<'py>,
@@ -183,8 +183,8 @@ impl Container {
     }
 }
 
-/// An instance of a dataclass. Its `__init__` is not called: it might check what stand-ins cannot
-/// answer; and frozen dataclasses refuse `setattr`.
+/// Builds an instance of a dataclass without calling its `__init__`, which might make checks that
+/// fail for placeholders. Fields are not set by `setattr`, which frozen dataclasses reject.
 fn build_dataclass<'py>(
     py: Python<'py>,
     dataclass: &Dataclass,
@@ -234,9 +234,9 @@ impl Structure {
         }
     }
 
-    /// Equal for equal structures.
+    /// Hashes the structure: equal structures have equal hashes.
     ///
-    /// Errors: those of objects without a hash.
+    /// Errors: errors of unhashable objects.
     pub fn hash(&self, py: Python<'_>, state: &mut impl Hasher) -> PyResult<()> {
         match self {
             Structure::Leaf => 0u8.hash(state),
@@ -249,7 +249,7 @@ impl Structure {
         Ok(())
     }
 
-    /// The tree of this structure with these leaves.
+    /// Builds the tree with this structure and these leaves.
     pub fn build<'py>(
         &self,
         py: Python<'py>,
@@ -264,10 +264,10 @@ impl Structure {
         }
     }
 
-    /// Whether an object has this structure; `take` is given what is in the place of each leaf, in
-    /// order, and says whether it belongs there.
+    /// Whether an object has this structure. `take` is called in order with the object in the place
+    /// of each leaf, and returns whether the object matches.
     ///
-    /// Errors: those of functions of registered types, and of `take`.
+    /// Errors: errors of the functions of registered types, and of `take`.
     pub fn matches<'py>(
         &self,
         object: &Bound<'py, PyAny>,
@@ -324,7 +324,7 @@ impl Structure {
         Ok(true)
     }
 
-    /// The structure with `*` for leaves, such as `{'a': (*, None)}`.
+    /// The structure as text, with `*` for leaves, such as `{'a': (*, None)}`.
     pub fn text(&self, py: Python<'_>) -> PyResult<String> {
         let Structure::Node { container, children, .. } = self else { return Ok("*".into()) };
         let inner = children.iter().map(|child| child.text(py)).collect::<PyResult<Vec<_>>>()?;
