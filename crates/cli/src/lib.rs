@@ -17,8 +17,8 @@ use std::path::PathBuf;
 
 /// Inspects, converts, explains, runs, times and traces graphs in files.
 ///
-/// Graph files are PFGB (.pfgb) or text (.txt, .girih); their content decides. Tensors come from
-/// and go to .npz, .npy and .safetensors files.
+/// Graph files are PFGB (.pfgb) or text (.txt, .girih); the content of a file determines its
+/// format. Tensors come from and go to .npz, .npy and .safetensors files.
 #[derive(Parser)]
 #[command(name = "girih", version, arg_required_else_help = true)]
 struct Arguments {
@@ -31,13 +31,13 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Version, processor, devices, caches and the environment variables that are set.
+    /// Show the version, processor, devices, caches and the environment variables that are set.
     Info,
-    /// The graph in a file as text, and its statistics; of a file of tensors what it holds.
+    /// Show the graph in a file as text with its statistics, or the contents of a file of tensors.
     Show {
         /// A graph file, or tensors: .npz, .npy or .safetensors.
         file: PathBuf,
-        /// Of a graph, print the statistics only.
+        /// Print only the statistics of a graph.
         #[arg(long)]
         stats: bool,
     },
@@ -52,14 +52,14 @@ enum Command {
         /// The file to write.
         output: PathBuf,
     },
-    /// What the compiler makes of a graph: passes, kernels, what was not fused, memory.
+    /// Explain the compilation of a graph: passes, kernels, refused fusions, memory.
     Explain {
         /// A graph file.
         file: PathBuf,
-        /// Also the machine code generated for each kernel.
+        /// Also print the machine code generated for each kernel.
         #[arg(long)]
         asm: bool,
-        /// Only the kernels, as a C11 file that a C compiler accepts.
+        /// Print only the kernels, as a C11 file that a C compiler accepts.
         #[arg(long, conflicts_with = "asm")]
         c: bool,
     },
@@ -75,22 +75,22 @@ enum Command {
         /// Inputs: .npz, .npy or .safetensors.
         #[arg(long, short)]
         inputs: Option<PathBuf>,
-        /// Where outputs go: .npz, .npy or .safetensors.
+        /// The file for the outputs: .npz, .npy or .safetensors.
         #[arg(long, short)]
         outputs: Option<PathBuf>,
     },
-    /// Time a graph: compilation once, then runs.
+    /// Time a graph: the first run, which compiles, and then other runs.
     Bench {
         /// A graph file.
         file: PathBuf,
-        /// Inputs: .npz, .npy or .safetensors; without, they are made up.
+        /// Inputs: .npz, .npy or .safetensors; without a file, all inputs are ones.
         #[arg(long, short)]
         inputs: Option<PathBuf>,
-        /// How many runs are timed.
+        /// The number of timed runs.
         #[arg(long, short = 'n', default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         runs: u32,
     },
-    /// Run a graph and write when its kernels, copies and compilations ran, for a trace viewer.
+    /// Run a graph and write the times of its kernels, copies and compilations, for a trace viewer.
     #[command(
         long_about = "Run a graph and write when its kernels, copies and compilations ran, in \
         Chrome's trace event format: open the file in Perfetto or in chrome://tracing. With a name \
@@ -99,17 +99,17 @@ enum Command {
     Trace {
         /// A graph file.
         file: PathBuf,
-        /// Inputs: .npz, .npy or .safetensors; without, they are made up.
+        /// Inputs: .npz, .npy or .safetensors; without a file, all inputs are ones.
         #[arg(long, short)]
         inputs: Option<PathBuf>,
         /// The trace to write, .json or .html.
         #[arg(long, short)]
         output: Option<PathBuf>,
-        /// How many runs are traced, the first of which compiles.
+        /// The number of traced runs; the first run compiles.
         #[arg(long, short = 'n', default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         runs: u32,
     },
-    /// The compiled programs kept on disk: how many there are, unless told otherwise.
+    /// Show or clear the compiled programs on disk; without a subcommand, show their statistics.
     Cache {
         #[command(subcommand)]
         action: Option<CacheAction>,
@@ -118,9 +118,9 @@ enum Command {
 
 #[derive(Subcommand, Clone, Copy)]
 enum CacheAction {
-    /// How many programs, how large, and where.
+    /// Show the number, size and directory of the programs.
     Stats,
-    /// Each program, what was used last first.
+    /// List the programs, the most recently used first.
     List,
     /// Remove all programs.
     Clear,
@@ -176,7 +176,7 @@ pub fn run(
             return 1;
         }
     };
-    // A reader may close the pipe early, which is no failure.
+    // A reader may close the pipe early, which is not a failure.
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => 1,
         _ => 0,

@@ -49,7 +49,7 @@ impl Split {
         }
     }
 
-    /// The processor that owns an element; `None` if all processors have it.
+    /// The processor that owns an element; `None` if all processors have the element.
     pub fn owner(self, size: usize, index: usize) -> Option<usize> {
         match self {
             Split::Whole => None,

@@ -85,13 +85,13 @@ impl MeshLayout {
         Ok(MeshLayout { kind, rows, cols, block: (0, 0), axes: None, custom: None })
     }
 
-    /// The whole tensor on processor (0, 0).
+    /// A layout with the whole tensor on processor (0, 0).
     pub fn single_pe() -> MeshLayout {
         let (kind, block) = (LayoutKind::SinglePe, (0, 0));
         MeshLayout { kind, rows: 1, cols: 1, block, axes: None, custom: None }
     }
 
-    /// The first axis over `rows` processors.
+    /// A layout that splits the first axis over `rows` processors.
     ///
     /// Errors: [`LayoutError::Size`] for zero or too many processors; likewise for the other
     /// constructors.
@@ -99,17 +99,17 @@ impl MeshLayout {
         MeshLayout::of(LayoutKind::RowPartition, rows, 1)
     }
 
-    /// The second axis over `cols` processors.
+    /// A layout that splits the second axis over `cols` processors.
     pub fn col_partition(cols: usize) -> Result<MeshLayout> {
         MeshLayout::of(LayoutKind::ColPartition, 1, cols)
     }
 
-    /// The first axis over rows, the second over columns.
+    /// A layout that splits the first axis over rows and the second axis over columns.
     pub fn grid(rows: usize, cols: usize) -> Result<MeshLayout> {
         MeshLayout::of(LayoutKind::Grid, rows, cols)
     }
 
-    /// As [`MeshLayout::grid`], in blocks of `block_rows` by `block_cols` elements assigned
+    /// As [`MeshLayout::grid`], but in blocks of `block_rows` by `block_cols` elements assigned
     /// cyclically.
     pub fn block_cyclic(
         rows: usize,
@@ -128,13 +128,13 @@ impl MeshLayout {
         Ok(MeshLayout { block: (block_rows, block_cols), ..layout })
     }
 
-    /// The whole tensor on every processor.
+    /// A layout with the whole tensor on every processor.
     pub fn replicated(rows: usize, cols: usize) -> Result<MeshLayout> {
         MeshLayout::of(LayoutKind::Replicated, rows, cols)
     }
 
-    /// A rectangle, as start and extent, for each processor in row-major order, for tensors of
-    /// shape `shape`.
+    /// A layout with a rectangle, given as start and extent, for each processor in row-major order.
+    /// The layout is for tensors of shape `shape`.
     ///
     /// Errors: [`LayoutError::Size`]; [`LayoutError::Cover`] unless each element is in exactly one
     /// rectangle.

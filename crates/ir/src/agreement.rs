@@ -1,7 +1,7 @@
-//! Checks that the statements about a node's shape and dtype agree. A definition makes several: the
-//! shape rule, the index maps, and for a composite the decomposition. The front end relies on the
-//! shape rule when it records an op; compilation relies on the others. [`check`] compares them, as
-//! a tool for authors of ops.
+//! Checks that the statements about a node's shape and dtype agree. A definition makes several
+//! statements: the shape rule, the index maps, and for a composite the decomposition. The front end
+//! relies on the shape rule when it records an op; compilation relies on the other statements.
+//! [`check`] compares them, as a tool for authors of ops.
 
 use crate::ops::OpCall;
 use crate::{Class, Error, Graph, GraphBuilder, NodeId, OpDef, Result, Shape, TensorSpec};

@@ -3,7 +3,7 @@
 use crate::{DType, Element, Literal, Shape, TensorSpec};
 use std::fmt;
 
-/// A dense row-major array. Two arrays are equal if their specs and bits are.
+/// A dense row-major array. Two arrays are equal if their specs and bits are equal.
 #[derive(Clone, PartialEq)]
 pub struct Array {
     spec: TensorSpec,
@@ -157,7 +157,7 @@ impl Array {
         (0..self.bits.len()).map(|flat| self.get(flat))
     }
 
-    /// All elements as floats, in row-major order; the real parts of complex ones.
+    /// All elements as floats, in row-major order; the real parts of complex elements.
     pub fn to_f64(&self) -> Vec<f64> {
         self.elements().map(|e| e.as_f64()).collect()
     }

@@ -95,13 +95,13 @@ pub fn div(a: Complex64, b: Complex64) -> Complex64 {
 }
 
 /// Absolute value without intermediate overflow. Infinite if a part is infinite, even if the other
-/// is NaN.
+/// part is NaN.
 pub fn abs(z: Complex64) -> f64 {
     hypot(z.re, z.im)
 }
 
-/// `sqrt(x^2 + y^2)` without intermediate overflow or underflow. Infinite if either is infinite,
-/// even if the other is NaN.
+/// `sqrt(x^2 + y^2)` without intermediate overflow or underflow. Infinite if either argument is
+/// infinite, even if the other argument is NaN.
 pub fn hypot(x: f64, y: f64) -> f64 {
     libm::hypot(x, y)
 }

@@ -218,7 +218,8 @@ impl DType {
         if self.is_inexact() { self } else { F32 }
     }
 
-    /// The dtype of the real and imaginary part of a complex dtype; any other dtype itself.
+    /// The dtype of the real and imaginary part of a complex dtype; any other dtype is returned
+    /// unchanged.
     pub fn real(self) -> DType {
         match self {
             C64 => F32,
@@ -275,7 +276,7 @@ pub struct Literal {
 }
 
 impl Literal {
-    /// From a float; integers truncate toward zero and saturate, bool is `value != 0`.
+    /// A literal from a float; integers truncate toward zero and saturate, bool is `value != 0`.
     pub fn from_f64(dtype: DType, value: f64) -> Literal {
         let bits = match dtype {
             Bool => (value != 0.0) as u64,
@@ -295,12 +296,13 @@ impl Literal {
         Literal { dtype, bits }
     }
 
-    /// From an integer; narrower integers wrap, floats round to nearest, bool is `value != 0`.
+    /// A literal from an integer; narrower integers wrap, floats round to nearest, bool is
+    /// `value != 0`.
     pub fn from_i64(dtype: DType, value: i64) -> Literal {
         Literal::from_int(dtype, value.into())
     }
 
-    /// From an integer of any width, by the rules of [`Literal::from_i64`].
+    /// A literal from an integer of any width, by the rules of [`Literal::from_i64`].
     pub fn from_int(dtype: DType, value: i128) -> Literal {
         let bits = match dtype {
             Bool => (value != 0) as u64,
@@ -326,7 +328,7 @@ impl Literal {
         }
     }
 
-    /// As an integer; u64 wraps, floats truncate toward zero and saturate.
+    /// The value as an integer; u64 wraps, floats truncate toward zero and saturate.
     pub fn as_i64(self) -> i64 {
         match self.dtype.is_inexact() {
             true => self.as_f64() as i64,
@@ -334,7 +336,8 @@ impl Literal {
         }
     }
 
-    /// As an integer that holds every integer dtype's values; floats truncate toward zero.
+    /// The value as an integer that holds every integer dtype's values; floats truncate toward
+    /// zero.
     pub fn as_int(self) -> i128 {
         match self.dtype {
             Bool | U8 => (self.bits as u8).into(),

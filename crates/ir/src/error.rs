@@ -6,7 +6,7 @@ use crate::{DType, Shape};
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What is wrong with a graph or with an op about to be recorded. Every variant carries the
+/// An error in a graph, or in an op that is about to be recorded. Every variant carries the
 /// offending values and says what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -58,7 +58,7 @@ pub enum Error {
         op: &'static str,
         /// The index as given.
         index: i64,
-        /// The axis it indexes.
+        /// The indexed axis.
         axis: usize,
         /// Size of that axis.
         size: usize,
@@ -68,9 +68,9 @@ pub enum Error {
     EmptyAxis {
         /// Name of the op.
         op: &'static str,
-        /// The axis they index.
+        /// The indexed axis.
         axis: usize,
-        /// How many indices there are.
+        /// The number of indices.
         count: usize,
     },
     /// An index expression that is invalid for the tensor.
@@ -86,19 +86,19 @@ pub enum Error {
     TooManyIndices {
         /// Name of the op.
         op: &'static str,
-        /// How many were given.
+        /// The number of given indices.
         given: usize,
         /// Rank of the tensor.
         rank: usize,
     },
-    /// A dtype the op does not take.
+    /// A dtype that the op does not accept.
     #[error("{op}: dtype {dtype} is not supported; expected {expected}")]
     DTypeUnsupported {
         /// Name of the op.
         op: &'static str,
         /// The operand's dtype.
         dtype: DType,
-        /// What the op takes.
+        /// The dtypes that the op accepts.
         expected: &'static str,
     },
     /// Operands whose dtypes must be equal but differ.
@@ -126,12 +126,12 @@ pub enum Error {
     ScalarOutOfRange {
         /// The scalar, as written.
         value: String,
-        /// The dtype it should have become.
+        /// The dtype to which the scalar should be converted.
         dtype: DType,
         /// What to do.
         hint: &'static str,
     },
-    /// A name that is no dtype.
+    /// A name that is not the name of a dtype.
     #[error("unknown dtype '{name}'; expected one of {}", crate::dtype::names())]
     UnknownDType {
         /// The name as given.

@@ -17,7 +17,7 @@ use crate::{Dim, Error, OpCode, Result, Shape};
 use smallvec::SmallVec;
 use std::fmt;
 
-/// Which results a part of a factor's range is enough to compute.
+/// The results that can be computed from a part of a factor's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// A part of the operands gives the same part of the result.
@@ -64,10 +64,10 @@ impl Role {
 /// One factor of an op's iteration space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Factor {
-    /// Which results a part of the factor's range is enough to compute.
+    /// The results that can be computed from a part of the factor's range.
     pub role: Role,
     /// Size of the factor, if the op's attributes or a reshape's sizes determine it, so that no
-    /// axis needs to.
+    /// axis needs to determine it.
     pub size: Option<usize>,
 }
 
@@ -188,8 +188,8 @@ impl Factors {
         }
         let mut sizes: Vec<Option<Dim>> =
             self.factors.iter().map(|factor| factor.size.map(Dim::from)).collect();
-        // An axis with one unknown factor determines it, which may leave another axis with one
-        // unknown.
+        // An axis with one unknown factor determines this factor. Then another axis may have only
+        // one unknown factor.
         for _ in 0..=self.factors.len() {
             for (factors, size) in &axes {
                 let mut unknown = factors.iter().filter(|&&f| sizes[f].is_none());

@@ -1,5 +1,5 @@
 //! Closed graphs: compact arenas of topologically ordered nodes, with their verifier. A front end
-//! extracts one for each evaluation.
+//! extracts a closed graph for each evaluation.
 
 use crate::dim::{Guard, Sizes, Symbol};
 use crate::hints::Hints;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 pub struct NodeId(pub u32);
 
 impl NodeId {
-    /// As an index.
+    /// The position as an index.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -81,14 +81,14 @@ pub struct Graph {
     pub(crate) origins: Origins,
     #[serde(skip)]
     pub(crate) sources: Sources,
-    /// Hints of the nodes that have any.
+    /// Hints of the nodes that have hints.
     pub(crate) hints: Option<Arc<BTreeMap<NodeId, Hints>>>,
     #[serde(skip)]
     interface: Option<Arc<Interface>>,
 }
 
-/// Facts for callers that no node holds. The interface does not change the computed values, so the
-/// canonical encoding leaves it out.
+/// Facts for callers that are not stored in nodes. The interface does not change the computed
+/// values, so the canonical encoding leaves it out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Interface {
     /// One name for each output, or empty.
@@ -176,9 +176,9 @@ impl Graph {
         }
     }
 
-    /// Appends a node to the outputs, unless it is one already, and returns its position among
-    /// them. If the outputs have names, the name of the new output is the node's name, or `%` and
-    /// the node's number.
+    /// Appends a node to the outputs, unless it is an output already, and returns its position
+    /// among the outputs. If the outputs have names, the name of the new output is the node's name,
+    /// or `%` and the node's number.
     ///
     /// Errors: [`Error::Invalid`] for an id out of range, or a name that another output has.
     pub fn mark_output(&mut self, id: NodeId) -> Result<usize> {
@@ -260,7 +260,7 @@ impl Graph {
         *op = OpCode::Parameter.into();
     }
 
-    /// Replaces a node's op by one whose result has the same spec for the same operands.
+    /// Replaces a node's op by an op whose result has the same spec for the same operands.
     pub fn replace_op(&mut self, id: NodeId, op: Op) {
         self.nodes[id.index()].op = op;
     }
@@ -282,7 +282,7 @@ impl Graph {
         self.nodes().filter(|(_, n)| n.op.takes_argument()).map(|(id, _)| id)
     }
 
-    /// Nodes that are not leaves.
+    /// The number of nodes that are not leaves.
     pub fn num_ops(&self) -> usize {
         self.nodes.iter().filter(|n| n.op.class() != Class::Leaf).count()
     }
@@ -364,12 +364,12 @@ impl Graph {
         counts
     }
 
-    /// Which nodes an output depends on (outputs included).
+    /// For each node, whether an output depends on the node (outputs included).
     pub fn live(&self) -> Vec<bool> {
         self.ancestors(&self.outputs)
     }
 
-    /// By node: whether it is one of the nodes `of`, or one of them depends on it.
+    /// For each node, whether it is one of the nodes `of`, or one of the nodes `of` depends on it.
     pub fn ancestors(&self, of: &[NodeId]) -> Vec<bool> {
         let mut ancestors = vec![false; self.nodes.len()];
         of.iter().for_each(|id| ancestors[id.index()] = true);

@@ -1,6 +1,6 @@
-//! Hints on the nodes of a graph: notes of people and tools by key, such as a name. Hints never
-//! change the computed values. The compiler reads only [`FUSE`], which is therefore part of the
-//! canonical encoding; it ignores all others.
+//! Hints on the nodes of a graph: notes of users and tools, such as a name. Each note has a key.
+//! Hints never change the computed values. The compiler reads only [`FUSE`], which is therefore
+//! part of the canonical encoding; it ignores all others.
 
 use crate::{Graph, NodeId};
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use crate::{Shape, TensorSpec};
 use smallvec::{SmallVec, smallvec};
 
 /// Index along one tensor axis: `offset + sum(step * i[dim])`. Windows have two terms for each
-/// axis, all other relations one or none.
+/// axis, all other relations have one term or none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AxisIndex {
     /// Index at the origin.
@@ -51,8 +51,8 @@ impl IndexMap {
         IndexMap((first..first + rank).map(AxisIndex::dim).collect())
     }
 
-    /// Substitutes `self` into `inner`: the map of `inner`, which is written over the axes of a
-    /// result, if that result is read through `self`.
+    /// Substitutes `self` into `inner`, which is a map over the axes of a result. Returns the map
+    /// that `inner` becomes if this result is read through `self`.
     pub fn then(&self, inner: &IndexMap) -> IndexMap {
         let axis = |a: &AxisIndex| {
             let mut out = AxisIndex { offset: a.offset, terms: SmallVec::new() };

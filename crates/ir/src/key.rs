@@ -6,10 +6,10 @@ use crate::ops::fields::Field;
 use crate::{Attrs, Graph, Node, NodeId};
 use std::ptr;
 
-/// Follows the nodes in place of an op; no op has this code.
+/// The byte that follows the last node, in place of an op; no op has this code.
 const END: u8 = u8::MAX;
-/// Stands for the kind of the attributes ([`Attrs::kind`]) if an earlier node has the same regions,
-/// whose position among the distinct ones follows.
+/// Replaces the kind of the attributes ([`Attrs::kind`]) if an earlier node has the same regions.
+/// The position of these regions among the distinct regions follows.
 const SAME_REGIONS: u8 = u8::MAX;
 
 impl Graph {
@@ -52,8 +52,8 @@ fn encode_node<'a>(node: &'a Node, controls: &mut Vec<&'a Control>, out: &mut Ve
     node.op.attrs.fields(&mut |_, field| field.encode_key(out));
 }
 
-/// The position of the control that computes the same values: of the same control, if it is there,
-/// since comparing two takes longer.
+/// The position of a control that computes the same values. Searches by address first, since
+/// comparing the contents of two controls takes longer.
 fn position(controls: &[&Control], control: &Control) -> Option<usize> {
     let same = controls.iter().rposition(|known| ptr::eq(*known, control));
     same.or_else(|| controls.iter().position(|known| known.computes_as(control)))

@@ -1,11 +1,11 @@
 //! Girih's graph layer: values ([`TensorSpec`]), ops ([`Op`], each defined once in [`ops`]), and
 //! closed [`Graph`]s of ops with their canonical encoding, verifier and text form.
 //!
-//! This crate depends on no other crate of Girih but the locks of `girih_sync`: it does not know
-//! memory, devices, kernels or front ends, and a graph never holds data. [`scalar`] defines the
-//! meaning of the elementwise ops on one element, with [`complex`], [`special`] and [`random`], which
-//! the executors use as well; the reference evaluator (`girih-reference`) defines the meaning of
-//! graphs.
+//! This crate depends on no other crate of Girih except `girih_sync`, for its locks. It is
+//! independent of memory, devices, kernels and front ends, and a graph never holds data. [`scalar`]
+//! defines the meaning of the elementwise ops on one element, with [`complex`], [`special`] and
+//! [`random`], which the executors use as well; the reference evaluator (`girih-reference`) defines
+//! the meaning of graphs.
 #![forbid(unsafe_code)]
 
 pub mod agreement;

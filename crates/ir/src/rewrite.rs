@@ -67,8 +67,8 @@ impl Graph {
         self.decomposed_for(&DecompositionTarget::CPU)
     }
 
-    /// As [`Graph::decomposed`], but for a target: its native composites remain, also those in
-    /// decompositions of others.
+    /// As [`Graph::decomposed`], but for a target: its native composites remain, including native
+    /// composites in the decompositions of other composites.
     pub fn decomposed_for(&self, target: &DecompositionTarget) -> Result<Option<Graph>> {
         let mut result: Option<Graph> = None;
         let composite = |node: &Node| {
@@ -124,7 +124,8 @@ impl Graph {
         self.origins.of.get(id.index()).copied().flatten()
     }
 
-    /// An empty graph with capacity for as many nodes, for a rewritten copy of this one.
+    /// An empty graph with capacity for as many nodes as this graph, for a rewritten copy of this
+    /// graph.
     pub fn successor(&self) -> Graph {
         let mut graph = Graph::with_capacity(self.len());
         graph.origins.on = self.origins.on;

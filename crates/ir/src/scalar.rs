@@ -177,7 +177,7 @@ macro_rules! float_arithmetic {
                 OpCode::FloorDivide => $divmod(a, b).0,
                 OpCode::Remainder => $divmod(a, b).1,
                 OpCode::Pow => a.powf(b),
-                // NaN wins; of two zeros the first operand.
+                // NaN has precedence. Of two zeros, the result is the first operand.
                 OpCode::Maximum => {
                     if a >= b || a.is_nan() {
                         a
@@ -247,7 +247,7 @@ fn integer(code: OpCode, a: i128, b: i128, width: i128) -> i128 {
     }
 }
 
-/// Wraps. A negative exponent gives `1 / base^n` rounded toward zero.
+/// Integer power, which wraps. A negative exponent gives `1 / base^n` rounded toward zero.
 fn power(base: i128, exponent: i128) -> i128 {
     if exponent < 0 {
         return match (base, exponent & 1) {

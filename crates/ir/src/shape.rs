@@ -23,7 +23,7 @@ pub const MAX_RANK: usize = 32;
 #[derive(Default, Serialize, Deserialize)]
 pub struct Shape {
     sizes: SmallVec<[usize; 4]>,
-    /// All dimensions, if any is symbolic. Graphs in caches and files have none.
+    /// All dimensions, if any dimension is symbolic. Graphs in caches and files have none.
     #[serde(skip)]
     dims: Option<Arc<Vec<Dim>>>,
 }
@@ -49,8 +49,8 @@ impl Shape {
                 usize::try_from(size).map_err(|_| Error::NegativeSize { op, size, index })?;
             shape.sizes.push(size);
         }
-        // The dtype is not known yet. Limit the number of elements to what fits with eight bytes
-        // each.
+        // The dtype is not known yet. Limit the number of elements as if each element had eight
+        // bytes.
         shape.check(op, DType::F64).map_err(|error| match error {
             Error::SizeOverflow { op, shape, .. } => Error::CountOverflow { op, shape },
             error => error,

@@ -217,7 +217,7 @@ pub fn polygamma(n: f64, x: f64) -> f64 {
         if fraction == 0.0 {
             return if even && x < 0.0 { f64::NAN } else { sign * f64::INFINITY };
         }
-        // The terms at negative numbers form two sums over positive ones.
+        // The terms at negative numbers form two sums over positive numbers.
         let below = zeta(s, 1.0 - fraction) - zeta(s, 1.0 - x);
         let below = if even { -below } else { below };
         zeta(s, fraction) + below

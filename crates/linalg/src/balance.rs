@@ -20,7 +20,8 @@ impl<R: Real> Balance<R> {
     pub fn new<T: Scalar<Real = R>>(a: &mut [T], n: usize) -> Balance<R> {
         let mut balance = Balance { exchanges: Vec::new(), factors: vec![R::ONE; n] };
         let (mut low, mut high) = (0, n);
-        // A row of zeros beside the diagonal moves to the bottom, such a column to the left.
+        // A row with only zeros beside the diagonal moves to the bottom. A column with only zeros
+        // beside the diagonal moves to the left.
         while let Some(i) = (low..high).rev().find(|&i| alone(a, n, i, low..high, false)) {
             high -= 1;
             balance.exchange(a, n, i, high);

@@ -12,10 +12,11 @@ use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, largest, norm, product,
 /// Eigenvalues, and eigenvectors as columns of length one, if requested.
 #[derive(Debug, PartialEq)]
 pub struct Eig<T: Scalar> {
-    /// In no particular order. Conjugate eigenvalues of real matrices are exactly conjugate and
-    /// adjacent; the one with positive imaginary part is first.
+    /// The eigenvalues, in no particular order. Conjugate eigenvalues of real matrices are exactly
+    /// conjugate and adjacent; the eigenvalue with positive imaginary part is first.
     pub values: Vec<T::Complex>,
-    /// The largest element of a complex eigenvector is real and positive.
+    /// The eigenvectors as columns. The largest element of a complex eigenvector is real and
+    /// positive.
     pub vectors: Vec<T::Complex>,
 }
 
@@ -137,8 +138,9 @@ fn chase<T: Scalar>(h: &mut [T], z: &mut [T], n: usize, first: usize, last: usiz
     }
 }
 
-/// First column of Francis's double-shift step: of the product of the matrix minus either
-/// eigenvalue of its trailing 2x2 block, divided by the first subdiagonal element.
+/// The first column of Francis's double-shift step: the first column of `(H - x)(H - y)`, divided
+/// by the first subdiagonal element, where `x` and `y` are the eigenvalues of the trailing 2x2
+/// block of the matrix `H`.
 pub(super) fn double_start<R: Real>(
     h: &[R],
     n: usize,
@@ -164,8 +166,8 @@ pub(super) fn double_start<R: Real>(
     ]
 }
 
-/// First column of a single-shift step with Wilkinson's shift: of the matrix minus the eigenvalue
-/// of its trailing 2x2 block that is closer to the last element.
+/// The first column of a single-shift step with Wilkinson's shift: the first column of the matrix
+/// minus the eigenvalue of its trailing 2x2 block that is closer to the last element.
 pub(super) fn single_start<T: Scalar<Complex = T>>(
     h: &[T],
     n: usize,

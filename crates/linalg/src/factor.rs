@@ -6,7 +6,7 @@ use super::{
 };
 
 /// Cholesky factor: the lower triangular `L` with `A = L L^H`, or its adjoint with `upper`. Only
-/// that triangle of `a` is read.
+/// the same triangle of `a` is read.
 ///
 /// Errors: [`Failure::NotPositiveDefinite`].
 pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Failure> {
@@ -293,9 +293,9 @@ pub fn slogdet<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (T, T::Real) {
 
 /// `A = Q R`, with orthonormal columns in `q` and an upper triangular `r`.
 pub struct Qr<T> {
-    /// `m` by `k`; empty unless requested.
+    /// The factor `Q`, `m` by `k`; empty unless requested.
     pub q: Vec<T>,
-    /// `k` by `n`.
+    /// The factor `R`, `k` by `n`.
     pub r: Vec<T>,
 }
 

@@ -73,7 +73,7 @@ pub struct Triangle<'a, T> {
     pub a: &'a [T],
     /// Number of rows.
     pub n: usize,
-    /// True for the upper triangle, false for the lower one.
+    /// True for the upper triangle, false for the lower triangle.
     pub upper: bool,
     /// True if the diagonal is taken as ones.
     pub unit: bool,

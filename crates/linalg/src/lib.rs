@@ -53,7 +53,8 @@ pub enum Failure {
 const MAX_STEPS: usize = 75;
 
 /// Sizes (the smaller of rows and columns) from which the library's routines are at least as fast
-/// for every type of number. Below them, the routines' setup costs more than they save.
+/// for every type of number. Below these sizes, the setup of the library's routines costs more than
+/// the routines save.
 mod from {
     pub const LU: usize = 40;
     pub const CHOLESKY: usize = 24;

@@ -254,8 +254,8 @@ macro_rules! reals {
     };
 }
 
-// The functions of the `libm` crate give the same bits on every machine; those of the system do
-// not.
+// The functions of the `libm` crate give the same bits on every machine; the functions of the
+// system do not.
 reals! {
     f32 libm::hypotf, libm::logf;
     f64 libm::hypot, libm::log;

@@ -13,7 +13,7 @@ pub enum Error {
     /// A pass recorded an ill-formed op.
     #[error("pass {pass}: {source}")]
     Pass {
-        /// The pass.
+        /// The name of the pass.
         pass: String,
         /// The error of recording the op.
         source: Box<girih_ir::Error>,
@@ -21,9 +21,9 @@ pub enum Error {
     /// A pass changed the program's arguments or outputs.
     #[error("pass {pass} broke the program's interface: {reason}")]
     InterfaceChanged {
-        /// The pass.
+        /// The name of the pass.
         pass: String,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
     /// No pass with this name.

@@ -33,7 +33,7 @@ pub trait Pass: Send + Sync {
 /// The graph after a pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
-    /// The pass; `"input"` for the graph before the first pass.
+    /// The name of the pass; `"input"` for the graph before the first pass.
     pub pass: String,
     /// Number of the round, from 0.
     pub iteration: usize,
@@ -265,7 +265,7 @@ fn failed(pass: &str, source: girih_ir::Error) -> Error {
     Error::Pass { pass: pass.to_string(), source: Box::new(source) }
 }
 
-/// The interface of a program: what its callers depend on.
+/// The interface of a program: the facts that its callers depend on.
 struct Interface<'a> {
     arguments: Vec<(&'a Op, &'a TensorSpec)>,
     outputs: Vec<&'a TensorSpec>,

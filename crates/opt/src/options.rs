@@ -52,30 +52,31 @@ macro_rules! pipeline {
 }
 
 pipeline! {
-    /// Before all other passes, since they do not preserve hints.
+    /// Runs before all other passes, since they do not preserve hints.
     Isolate = 9, "isolate", true, Law::Exact;
-    /// Before the other passes, so that they do not process dead nodes.
+    /// Runs before the other passes, so that they do not process dead nodes.
     DeadCode = 0, "dead_code", true, Law::Exact;
-    /// Before simplification, which matches literals.
+    /// Runs before simplification, which matches literals.
     Fold = 1, "fold", true, Law::Exact;
     /// Algebraic simplification.
     Simplify = 2, "simplify", true, Law::Exact;
-    /// After simplification, which removes ops between the two ops of the pattern; before
+    /// Runs after simplification, which removes ops between the two ops of the pattern, and before
     /// decomposition, which hides the pattern.
     LogSoftmax = 3, "log_softmax", true,
         Law::Changes("log(softmax(x)) is more accurate, and finite where the softmax underflows");
-    /// Before CSE, which merges the primitives that forward programs and gradients share.
+    /// Runs before CSE, which merges the primitives that forward programs and gradients share.
     Decompose = 4, "decompose", true, Law::Exact;
-    /// After every pass that makes ops equal.
+    /// Runs after every pass that makes ops equal.
     Cse = 5, "cse", true, Law::Exact;
-    /// After folding, which creates literals.
+    /// Runs after folding, which creates literals.
     Branch = 7, "branch", true, Law::Exact;
-    /// After the passes that merge results or remove their uses.
+    /// Runs after the passes that merge results or remove their uses.
     Prune = 8, "prune", true, Law::Exact;
-    /// After the pass that removes unused values from loops.
+    /// Runs after the pass that removes unused values from loops.
     LoopMotion = 10, "loop_motion", true,
         Law::Changes("products of floats over all iterations of a scan round in another order");
-    /// Last: a matmul with other users is not part of a chain, and merging determines the users.
+    /// Runs last, since a matmul with other users is not part of a chain, and merging determines
+    /// the users.
     MatmulChain = 6, "matmul_chain", false,
         Law::Changes("products of floats round in another order; of integers no bit changes");
 }
@@ -83,7 +84,7 @@ pipeline! {
 impl PassFlag {
     /// The pass with this name.
     ///
-    /// Errors: [`Error::UnknownPass`], listing the known ones.
+    /// Errors: [`Error::UnknownPass`], listing the known passes.
     pub fn parse(name: &str) -> Result<PassFlag> {
         PassFlag::ALL
             .into_iter()
@@ -96,7 +97,8 @@ impl PassFlag {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OptOptions(u32);
 
-/// Set in encodings that are masks over the default, in which other passes cannot be switched on.
+/// The bit that marks an encoding as a mask over the default. Such an encoding cannot switch on
+/// other passes.
 const MASK: u32 = 1 << 31;
 
 impl Default for OptOptions {
@@ -107,7 +109,7 @@ impl Default for OptOptions {
 }
 
 impl OptOptions {
-    /// No passes at all.
+    /// The empty set of passes.
     pub fn none() -> Self {
         OptOptions(0)
     }

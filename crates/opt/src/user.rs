@@ -7,8 +7,9 @@ use std::sync::{Arc, PoisonError};
 
 static LISTS: Mutex<Vec<Vec<Arc<dyn Pass>>>> = Mutex::new(Vec::new());
 
-/// The number of a list of passes: 0 for the empty list; equal for equal passes in the same order.
-/// The passes live as long as the process, since a program may be recompiled at any time.
+/// The number of a list of passes: 0 for the empty list. Lists of equal passes in the same order
+/// have equal numbers. The passes live as long as the process, since a program may be recompiled at
+/// any time.
 pub fn register(passes: Vec<Arc<dyn Pass>>) -> u32 {
     if passes.is_empty() {
         return 0;

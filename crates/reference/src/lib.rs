@@ -5,7 +5,7 @@
 //! another implementation would compute other factors.
 //!
 //! Values are faithful to their dtype: half floats are rounded after each op and summed in f32, f32
-//! is computed in f32, integers wrap. It is slow and not meant to run programs.
+//! is computed in f32, integers wrap. The evaluator is slow and not meant to run programs.
 #![forbid(unsafe_code)]
 
 mod control;

@@ -8,7 +8,8 @@ use girih_linalg::{
 };
 use smallvec::{SmallVec, smallvec};
 
-/// A result, of the operands' numbers, or of the real or complex numbers of the same precision.
+/// A result, whose numbers have the operands' type, or the real or complex type of the same
+/// precision.
 pub enum MatrixResult<T: Scalar> {
     /// Numbers of the operands' type.
     Same(Vec<T>),
@@ -21,10 +22,10 @@ pub enum MatrixResult<T: Scalar> {
 /// An operand: a matrix's elements, and its number of rows and columns.
 pub type Matrix<'a, T> = (&'a [T], [usize; 2]);
 
-/// Computes an op on one matrix, or on one pair. `needed` marks the results to compute; the others
-/// may be empty. The routines use `team` for large matrices.
+/// Computes an op on one matrix, or on one pair of matrices. `needed` marks the results to compute;
+/// the others may be empty. The routines use `team` for large matrices.
 ///
-/// Errors: the routine's. Panics: if `op` is not an op on matrices.
+/// Errors: the errors of the routine. Panics: if `op` is not an op on matrices.
 pub fn call<T: Scalar>(
     op: &Op,
     operands: &[Matrix<'_, T>],

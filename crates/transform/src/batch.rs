@@ -44,7 +44,7 @@ impl From<Dim> for BatchAxis<'_> {
 ///
 /// The new graph's outputs are those of `graph` in order; it has no additional arguments.
 /// Collectives over the axis's name become ops along the axis. Their index operand must be a marked
-/// argument, or depend on one.
+/// argument, or depend on a marked argument.
 ///
 /// Errors: [`Error::ArgumentCount`] for a wrong number of marks; [`Error::Graph`] if a batched op
 /// would be too large or its rank too high.
@@ -103,7 +103,7 @@ struct Batch<'a> {
     graph: &'a Graph,
     axis: BatchAxis<'a>,
     calls: Calls,
-    /// By node.
+    /// For each node of the old graph, its value.
     values: Vec<Value>,
     /// Batched branches and loops, by their first result.
     done: HashMap<NodeId, regions::Batched>,

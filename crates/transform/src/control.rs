@@ -5,8 +5,8 @@
 //! the forward scan from its slices and its initial carries, and applies reverse mode to the step.
 //! The initial carries come from the *history*, which is another result of the forward scan, so
 //! that the forward loop runs once. The derivative carries the cotangents of the carries and
-//! accumulates those of captured values; it returns the cotangents of the slices. Both derivatives
-//! are ordinary ops that can be differentiated again.
+//! accumulates the cotangents of captured values; it returns the cotangents of the slices. Both
+//! derivatives are ordinary ops that can be differentiated again.
 
 use crate::reverse::{cotangents, depends};
 use crate::{Error, Result};
@@ -15,7 +15,7 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The results of each call, by the first of them in the graph (its leader).
+/// The results of each call, by the first result in the graph (the leader of the call).
 #[derive(Default)]
 pub(crate) struct Calls {
     results: HashMap<NodeId, Vec<NodeId>>,
@@ -57,7 +57,7 @@ pub(crate) struct Call {
 
 /// Appends the cotangents of a call's operands; returns pairs of operand and cotangent.
 ///
-/// Errors: those of the derivative rules of the regions' ops.
+/// Errors: the errors of the derivative rules of the regions' ops.
 pub(crate) fn vjp(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     match call.node.op.code.control().expect("the op is one of control") {
         ControlOp::Cond => branch(b, call),
@@ -122,8 +122,8 @@ pub(crate) fn chosen(all: &[NodeId], marks: &[bool]) -> Vec<NodeId> {
     all.iter().zip(marks).filter(|(_, mark)| **mark).map(|(id, _)| *id).collect()
 }
 
-/// Which inputs of a loop's body are active: those active from outside, and the carries that become
-/// active in an iteration.
+/// Which inputs of a loop's body are active: the inputs that are active from outside, and the
+/// carries that become active in an iteration.
 pub(crate) fn active_inputs(control: &Control, wanted: &[bool]) -> Vec<bool> {
     let body = control.regions.last().expect("a loop has a body");
     let mut active = wanted.to_vec();
@@ -143,7 +143,7 @@ struct Parts<'a> {
     carries: &'a [NodeId],
     slices: &'a [NodeId],
     captured: &'a [NodeId],
-    /// By carry: whether it has a cotangent.
+    /// For each carry, whether it has a cotangent.
     active: Vec<bool>,
     wanted_slices: &'a [bool],
     wanted_captured: &'a [bool],
@@ -190,8 +190,8 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
         ..Control::default()
     };
     let derivative = Arc::new(derivative.with_regions(vec![body]));
-    // Cotangents of carries and captured values are carries of the derivative; those of slices are
-    // stacked.
+    // Cotangents of carries and captured values are carries of the derivative; cotangents of slices
+    // are stacked.
     let targets = active_carries.into_iter().chain(wanted).chain(chosen(slices, wanted_slices));
     let mut found = Vec::new();
     for (result, target) in targets.enumerate() {

@@ -34,7 +34,7 @@ pub enum Error {
     WrtNotFloat {
         /// Position in the list of values to differentiate with respect to.
         index: usize,
-        /// Its dtype.
+        /// The dtype of the value.
         dtype: DType,
     },
     /// A cotangent whose spec differs from its output's.
@@ -50,17 +50,17 @@ pub enum Error {
     /// A number of cotangents that differs from the number of outputs.
     #[error("vjp: {cotangents} cotangents for {outputs} outputs; expected one for each output")]
     CotangentCount {
-        /// Outputs given.
+        /// The number of outputs.
         outputs: usize,
-        /// Cotangents given.
+        /// The number of cotangents.
         cotangents: usize,
     },
     /// A number of marks that differs from the number of arguments.
     #[error("vmap: {found} marks for {expected} arguments; expected one for each argument")]
     ArgumentCount {
-        /// Arguments of the graph.
+        /// The number of arguments of the graph.
         expected: usize,
-        /// Marks given.
+        /// The number of marks.
         found: usize,
     },
     /// A node that is not in the graph.
@@ -68,15 +68,15 @@ pub enum Error {
     UnknownNode {
         /// The node as given.
         node: NodeId,
-        /// Nodes of the graph.
+        /// The number of nodes of the graph.
         len: usize,
     },
-    /// The derivative of an op without one.
+    /// The derivative of an op that has no derivative.
     #[error("{reason}")]
     NoDerivative {
         /// Name of the op.
         op: &'static str,
-        /// Why, and what to use instead.
+        /// The reason, and the alternative to use.
         reason: &'static str,
     },
     /// The batching rule of a custom op failed.

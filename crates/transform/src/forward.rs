@@ -19,7 +19,7 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// No node: see [`Transformed::map`].
+/// The id that stands for no node: see [`Transformed::map`].
 pub const DEAD: NodeId = NodeId(u32::MAX);
 
 /// A graph that a transform has rewritten.
@@ -27,8 +27,8 @@ pub const DEAD: NodeId = NodeId(u32::MAX);
 pub struct Transformed {
     /// The new graph.
     pub graph: Graph,
-    /// By node of the old graph: the node of the new graph with its value; [`DEAD`] for ops that no
-    /// output needs.
+    /// For each node of the old graph, the node of the new graph with its value; [`DEAD`] for ops
+    /// that no output needs.
     pub map: Vec<NodeId>,
     /// Arguments that only the new graph has, in the order that the transform specifies.
     pub added: Vec<NodeId>,
@@ -89,9 +89,9 @@ struct Forward<'a> {
     b: &'a mut GraphBuilder,
     graph: &'a Graph,
     calls: Calls,
-    /// By node: its value.
+    /// For each node, its value.
     primals: Vec<NodeId>,
-    /// By node: its tangent; `None` for a node that does not vary.
+    /// For each node, its tangent; `None` for a node that does not vary.
     tangents: Vec<Option<NodeId>>,
     /// Branches and loops whose regions compute tangents, by their first result.
     done: HashMap<NodeId, Varying>,
@@ -103,7 +103,7 @@ struct Forward<'a> {
 struct Varying {
     control: Arc<Control>,
     operands: Vec<NodeId>,
-    /// By old result: its new index, and the index of its tangent.
+    /// For each old result, its new index, and the index of its tangent.
     results: Vec<(usize, Option<usize>)>,
 }
 

@@ -13,7 +13,7 @@ type Rule = fn(&mut Vjp<'_>) -> girih_ir::Result<Cotangents>;
 /// The cotangents of a call's operands from the cotangent of its result, if the op is called once
 /// for each member of a batch; `None` for all other nodes.
 ///
-/// Errors: the rule's; an error for an op without a rule.
+/// Errors: the errors of the rule; an error for an op without a rule.
 pub(crate) fn cotangents(
     b: &mut GraphBuilder,
     node: &Node,

@@ -162,7 +162,7 @@ fn of_loop(
     }
 }
 
-/// The dependence of the outputs of a region, given that of its inputs.
+/// The dependence of the outputs of a region, given the dependence of its inputs.
 fn of_region(region: Option<&Graph>, given: &[Dependence]) -> Vec<Dependence> {
     let Some(region) = region else { return Vec::new() };
     let mut values = vec![Dependence::None; region.len()];

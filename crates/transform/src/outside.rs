@@ -107,7 +107,7 @@ fn copied(
 pub struct Lifted {
     /// The graph.
     pub graph: Graph,
-    /// By node of the old graph: its id in the new one.
+    /// For each node of the old graph, its id in the new one.
     pub map: Vec<NodeId>,
     /// The added inputs, with the numbers of the tensors.
     pub outside: Vec<(NodeId, u64)>,

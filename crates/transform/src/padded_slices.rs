@@ -1,6 +1,7 @@
 //! Joins the cotangents of slices of one tensor. Each slice's cotangent is zero outside of the
 //! slice. If queries, keys and values are slices of one projection, adding their cotangents would
-//! read and write the whole tensor for each of them; concatenating them writes it once.
+//! read and write the whole tensor for each slice; concatenating the cotangents writes the tensor
+//! once.
 
 use crate::Result;
 use girih_ir::ops::{Attrs, PadDim};

@@ -6,9 +6,9 @@
 //! appended. A composite that is differentiated through its decomposition remains, and the
 //! decomposition is appended. Once both are decomposed, CSE merges them.
 //!
-//! Laws, each with a test. Nothing recurses. Rules are asked only for ops on a path from the `wrt`
-//! nodes to the outputs, and only for operands on such a path. The arguments of the graph do not
-//! change. The gradient of an input that an output does not depend on is zero.
+//! Laws, each with a test. There is no recursion. Rules are asked only for ops on a path from the
+//! `wrt` nodes to the outputs, and only for operands on such a path. The arguments of the graph do
+//! not change. The gradient of an input that an output does not depend on is zero.
 
 use crate::control::{self, Call, Calls};
 use crate::padded_slices::{self, PaddedSlice};
@@ -113,7 +113,7 @@ pub(crate) fn depends(graph: &Graph, marked: &[bool]) -> Vec<bool> {
     graph.outputs().iter().map(|o| reverse.active[o.index()]).collect()
 }
 
-/// By node: whether it is floating-point or complex and depends on `wrt`.
+/// For each node, whether the node is floating-point or complex and depends on `wrt`.
 pub(crate) fn active_nodes(graph: &Graph, wrt: &[NodeId]) -> Vec<bool> {
     Reverse::new(graph, wrt).active
 }
@@ -147,9 +147,9 @@ struct Cotangent {
 /// The state of one walk.
 struct Reverse {
     b: GraphBuilder,
-    /// By node: whether it is floating-point or complex and depends on `wrt`.
+    /// For each node, whether the node is floating-point or complex and depends on `wrt`.
     active: Vec<bool>,
-    /// By node: the cotangents that have reached it so far.
+    /// For each node, the cotangents that have reached it so far.
     cotangents: Vec<Cotangent>,
     /// The results of each branch and loop, which are differentiated together.
     calls: Calls,

@@ -219,7 +219,7 @@ pub(crate) fn plain(graph: &mut Graph) {
 /// Records all rules in the graph, for a file; `None` if there are none. A rule that calls its own
 /// function is recorded up to the third order; higher derivatives differentiate the body.
 ///
-/// Errors: those of taking a derivative.
+/// Errors: the errors of taking a derivative.
 pub fn record_rules(graph: &Graph) -> Result<Option<Graph>> {
     let is_later = |op: &Op| op.as_control().is_some_and(|(_, c)| c.later.is_some());
     if !graph.any_op(&is_later) {

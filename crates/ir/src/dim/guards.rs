@@ -88,7 +88,7 @@ impl fmt::Display for Guard {
 /// Each guard, with the place in the user's program that first needed it.
 type Collected = Mutex<Vec<(Guard, u32)>>;
 
-/// Collects the guards that are recorded while it is entered.
+/// Collects the guards that are recorded while the collector is entered.
 #[derive(Clone, Default)]
 pub struct Guards(Arc<Collected>);
 
@@ -129,7 +129,7 @@ impl Guards {
         self.lock().iter().map(|(guard, _)| *guard).collect()
     }
 
-    /// The collected guards, each with the place that first needed it, or 0 without one.
+    /// The collected guards, each with the place that first needed it, or 0 if there is no place.
     pub fn placed(&self) -> Vec<(Guard, u32)> {
         self.lock().clone()
     }

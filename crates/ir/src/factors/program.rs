@@ -1,5 +1,5 @@
-//! The factors of a whole program: how the axes of its arguments and outputs correspond, and what a
-//! part of an axis suffices to compute. Tiled launches partition programs by them.
+//! The factors of a whole program: how the axes of its arguments and outputs correspond, and which
+//! results can be computed from a part of an axis. Tiled launches partition programs by them.
 //!
 //! The factors of each op are joined along the values between ops. A factor is whole in the program
 //! if one op needs it whole. It is also whole if it is reduced before the end, since partial
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Which results a part of a program factor's range is enough to compute.
+/// The results that can be computed from a part of a program factor's range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramRole {
     /// A part of the arguments gives the same part of each output with the factor.
@@ -27,7 +27,7 @@ pub enum ProgramRole {
 /// One factor of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramFactor {
-    /// Which results a part of the factor's range is enough to compute.
+    /// The results that can be computed from a part of the factor's range.
     pub role: ProgramRole,
     /// Size of the factor in the program.
     pub size: Dim,
@@ -39,7 +39,7 @@ pub struct ProgramFactors {
     factors: Vec<ProgramFactor>,
     arguments: Vec<Vec<AxisFactors>>,
     outputs: Vec<Vec<AxisFactors>>,
-    /// By output: the op that combines its partial results along each factor.
+    /// For each output, the op that combines its partial results along each factor.
     combines: Vec<BTreeMap<usize, OpCode>>,
     /// The axes of every node. Factors that no argument and no output has are numbered last.
     nodes: Vec<Vec<AxisFactors>>,
@@ -149,7 +149,7 @@ struct Joined {
 #[derive(Clone)]
 struct JoinedClass {
     size: Dim,
-    /// Why the class is whole, if it is.
+    /// The reason why the class is whole, if it is whole.
     whole: Option<String>,
     /// Nodes that reduce the class.
     reduced: Vec<(NodeId, OpCode)>,

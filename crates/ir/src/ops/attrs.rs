@@ -1,4 +1,4 @@
-//! Attributes of ops. Small attributes are inline in 16 bytes; large ones are shared.
+//! Attributes of ops. Small attributes are inline in 16 bytes; large attributes are shared.
 
 use super::collective::NamedAxis;
 use super::control::Control;
@@ -123,7 +123,7 @@ pub struct PadDim {
 }
 
 /// A number computed from a symbolic size: `max(size - correction, 0)`, or `numerator` divided by
-/// it.
+/// this number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OfSize {
     /// The size.
@@ -196,14 +196,14 @@ pub enum Attrs {
     Axis(u8),
     /// The axes of a reduction.
     Axes {
-        /// Which axes.
+        /// The axes.
         axes: AxisSet,
         /// Whether the result keeps the axes with size 1.
         keepdims: bool,
     },
     /// The axes of a variance, and the correction of its divisor.
     Moments {
-        /// Which axes.
+        /// The axes.
         axes: AxisSet,
         /// Whether the result keeps the axes with size 1.
         keepdims: bool,
@@ -233,7 +233,7 @@ pub enum Attrs {
     Scatter {
         /// Indexed axis.
         axis: u8,
-        /// Its size in the result.
+        /// Size of the indexed axis in the result.
         size: u32,
     },
     /// A scatter into an operand: its axis, and how it combines updates with the operand's
@@ -246,9 +246,9 @@ pub enum Attrs {
     },
     /// A number of elements.
     Size(usize),
-    /// A library routine: which of its results the node is, and the op's settings.
+    /// A library routine: the index of the result that the node is, and the op's settings.
     Library {
-        /// Which result.
+        /// Index of the result that the node is.
         result: u8,
         /// The op's boolean setting: descending, right-sided, reverse, upper, ...
         flag: bool,
@@ -257,9 +257,9 @@ pub enum Attrs {
     },
     /// The source and target device of a transfer, by the process's numbering.
     Devices {
-        /// Where the operand is.
+        /// The device of the operand.
         from: u8,
-        /// Where the result is.
+        /// The device of the result.
         to: u8,
     },
     /// The batch axis of a collective.
@@ -275,7 +275,7 @@ pub enum Attrs {
     },
     /// A normalisation over some axes.
     Standardize {
-        /// Which axes.
+        /// The axes.
         axes: AxisSet,
         /// Added to the variance.
         eps: Real,
@@ -295,7 +295,7 @@ pub enum Attrs {
     },
     /// A call of a custom op.
     Host {
-        /// Which of its results the node is.
+        /// Index of the result that the node is.
         result: u8,
         /// The call.
         call: Arc<HostCall>,

@@ -1,13 +1,13 @@
 //! Collectives: ops over all members of a batch with a named axis.
 //!
-//! In a batched function, a value is that of one member, and the batch axis is not one of its axes.
-//! Collectives refer to the batch axis by name. Their second operand is the member's index along
-//! the axis. A collective thus depends on the batch even if its first operand does not, so it stays
-//! in the batched function. Batching over an axis of this name replaces collectives by ops along
-//! the batch axis; all other transforms keep them. An axis that nothing binds has one member.
+//! In a batched function, a value is the value of one member, and the batch axis is not one of its
+//! axes. Collectives refer to the batch axis by name. Their second operand is the member's index
+//! along the axis. A collective thus depends on the batch even if its first operand does not, so it
+//! stays in the batched function. Batching over an axis of this name replaces collectives by ops
+//! along the batch axis; all other transforms keep them. An unbound axis has one member.
 //!
 //! The other collectives (`pmax`, `ppermute`, `all_to_all`, `psum_scatter`, ...) are compositions
-//! of these two and of indexing by the member's index.
+//! of these two collectives and of indexing by the member's index.
 
 use super::*;
 use crate::{Dim, NodeId, Shape};
@@ -100,7 +100,7 @@ fn all_gather(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { shape, dtype: x.dtype })
 }
 
-/// Fails unless the axis has one member, since nothing binds it.
+/// Fails unless the axis has one member, since the axis is unbound.
 fn check_unbound(op: &Op) -> Result<()> {
     match op.named_axis() {
         Some(axis) if axis.size.equals(1) => Ok(()),

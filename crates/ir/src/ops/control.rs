@@ -21,7 +21,8 @@ pub const MAX_DEPTH: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(from = "Vec<Graph>")]
 pub struct Regions {
-    /// The hash of the graphs, which every result of an op takes from here. It is compared first.
+    /// The hash of the graphs, which is computed once for all results of an op. Comparison compares
+    /// the hash first.
     hash: u64,
     graphs: Vec<Graph>,
     depth: usize,
@@ -62,7 +63,7 @@ impl Hash for Regions {
     }
 }
 
-/// Serialises the graphs alone, from which the rest follows.
+/// Serialises only the graphs, since the hash and the depth follow from them.
 impl serde::Serialize for Regions {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.graphs.serialize(serializer)

@@ -47,7 +47,7 @@ impl ConvDim {
     }
 
     /// Size of a transposed convolution's result along the axis; negative if the padding removes
-    /// more than there is.
+    /// more elements than there are.
     fn transposed(&self, count: usize, size: usize) -> i128 {
         let reach = self.window(0, size).reach() as i128;
         (count as i128 - 1)

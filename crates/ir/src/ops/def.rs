@@ -98,13 +98,13 @@ pub enum Precision {
 pub struct OpDef {
     /// Name in text forms and messages.
     pub name: &'static str,
-    /// One sentence on what it computes.
+    /// One sentence that says what the op computes.
     pub doc: &'static str,
     /// Kind of index relation.
     pub class: Class,
     /// Minimum and maximum number of operands.
     pub arity: (usize, usize),
-    /// The work for one element, by which fusion decides what to recompute.
+    /// The work for one element. Fusion uses it to decide which ops to recompute.
     pub cost: Cost,
     /// The work for one element on complex operands; `None` if its class is the same.
     pub complex_cost: Option<Cost>,
@@ -133,7 +133,7 @@ pub struct OpDef {
     pub batching: Option<Batching>,
     /// Definition of a composite in terms of other ops.
     pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
-    /// True for a composite after which a kernel is named that computes its decomposition.
+    /// True for a composite that gives its name to a kernel that computes its decomposition.
     pub names_kernels: bool,
     /// The range of sample operands: inside the op's domain, away from kinks and poles.
     pub domain: (f64, f64),
@@ -155,11 +155,11 @@ pub(super) const fn full(def: OpDef) -> OpDef {
 /// How Python users call an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Python {
-    /// By a function named as the op, or as its row of the elementwise table says.
+    /// By a function with the op's name, or with the name in the op's row of the elementwise table.
     Same,
     /// By `girih.NAME`, or `Tensor.NAME` if there is only a method.
     Named(&'static str),
-    /// Not at all, for this reason.
+    /// Python users cannot call the op, for this reason.
     Nothing(&'static str),
 }
 

@@ -43,7 +43,7 @@ const fn exponential(
     costs(Cost::Exponential, unary(name, doc, infer))
 }
 
-/// A transcendental function of one operand that costs more.
+/// A transcendental function of one operand that costs more than a short polynomial.
 const fn transcendental(
     name: &'static str,
     doc: &'static str,
@@ -52,7 +52,8 @@ const fn transcendental(
     costs(Cost::Transcendental, unary(name, doc, infer))
 }
 
-/// A square root, which processors have an instruction for, but not on complex numbers.
+/// A square root. Processors have an instruction for real square roots, but not for complex square
+/// roots.
 const fn square_root(
     name: &'static str,
     doc: &'static str,

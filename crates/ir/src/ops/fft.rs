@@ -2,7 +2,7 @@
 //! half of their spectrum, whose other half is the conjugate.
 //!
 //! `y_k = sum_j x_j exp(-2 pi i j k / n)`; the inverse has the positive exponent. The sum is
-//! divided by `n` only if the op says so: by size 1 for `fft`, by the flag for the others.
+//! divided by `n` only if the op requests it: `fft` by size 1, the other ops by the flag.
 
 use super::rules::only;
 use super::sort::{row_len, settings};

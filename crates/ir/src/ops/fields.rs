@@ -39,7 +39,7 @@ pub struct Context<'a> {
 /// Why a field could not be read: what was expected.
 pub type Expected = String;
 
-/// One attribute's value, to be read: how it is printed and encoded.
+/// The value of one attribute, for reading: how the value is printed and encoded.
 ///
 /// A new type of value implements this trait and [`FieldMut`]; a new kind of attributes only lists
 /// its fields.
@@ -51,7 +51,8 @@ pub trait Field {
     fn encode(&self, out: &mut Vec<u8>);
 
     /// Appends the bytes that stand for the value in the key of a graph. Different values of one
-    /// type have different bytes, of which none is the beginning of another.
+    /// type have different bytes, and the bytes of one value are never a prefix of the bytes of
+    /// another value.
     fn encode_key(&self, out: &mut Vec<u8>) {
         self.encode(out);
     }
@@ -62,7 +63,7 @@ pub trait Field {
     }
 }
 
-/// One attribute's value, to be changed: how it is parsed and decoded.
+/// The value of one attribute, for changing: how the value is parsed and decoded.
 pub trait FieldMut: Field {
     /// Parses the text that `print` writes.
     ///
@@ -252,7 +253,7 @@ impl Attrs {
 
     /// Visits the fields as [`Attrs::fields`] does, to change them.
     ///
-    /// Errors: the first of `each`.
+    /// Errors: the first error of `each`.
     pub fn fields_mut<E>(
         &mut self,
         each: &mut impl FnMut(&'static str, &mut dyn FieldMut) -> Result<(), E>,

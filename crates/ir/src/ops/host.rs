@@ -36,7 +36,7 @@ pub struct HostViewMut<'a> {
     pub bytes: &'a mut [u8],
 }
 
-/// Why a custom op failed: a message, and for a front end the original exception.
+/// The failure of a custom op: a message, and, for a front end, the original exception.
 #[derive(Clone)]
 pub struct HostFailure {
     /// The op's name.
@@ -91,7 +91,7 @@ pub trait CustomOp: Send + Sync {
 
     /// Computes all results. Runs on any thread.
     ///
-    /// Errors: why it cannot; the results are then unspecified.
+    /// Errors: why the op failed; the results are then unspecified.
     fn run(
         &self,
         operands: &[HostView<'_>],
@@ -113,7 +113,7 @@ pub trait CustomOp: Send + Sync {
     /// The op on a batch of size `size`, for [`HostBatching::Rule`]. The operands in `marks` have
     /// the batch as their leading axis. `None` for an op without a batching rule.
     ///
-    /// Errors: those of the rule.
+    /// Errors: the errors of the rule.
     fn batch(
         &self,
         size: Dim,
@@ -154,8 +154,8 @@ pub trait CustomOp: Send + Sync {
     }
 
     /// For an op that consists of kernels: the kernels' text, in the kernel layer's text form, for
-    /// operands with these specs. The kernels are compiled into the program as all others are; only
-    /// the reference evaluator calls [`CustomOp::run`].
+    /// operands with these specs. The kernels are compiled into the program as all other kernels
+    /// are; only the reference evaluator calls [`CustomOp::run`].
     ///
     /// Errors: operands that the op does not take.
     fn kernels(&self, operands: &[&TensorSpec]) -> Option<Result<String>> {

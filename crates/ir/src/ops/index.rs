@@ -255,8 +255,8 @@ impl Into {
         v.b.emit(Op::new(self.scatter, attrs), &[x, v.inputs[1], updates])
     }
 
-    /// For updates that share an element, which one wins: a mask that broadcasts to the updates,
-    /// computed by scattering the updates' numbers.
+    /// A mask of the updates that the result keeps: of several updates of one element, only one is
+    /// kept. The mask broadcasts to the updates and is computed by scattering the updates' numbers.
     fn stayed(&self, v: &mut Vjp<'_>) -> Result<NodeId> {
         let (indices, axis) = (v.inputs[1], self.axis as usize);
         let shape = v.b.shape(v.inputs[0]).clone();
@@ -326,8 +326,8 @@ fn scatter_into_vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 }
 
 /// The element and the updates that equal the extremum share the cotangent evenly, as in a
-/// reduction; `loses` is the comparison of the others. If the extremum is NaN, all get NaN. Ties
-/// are counted in f32 for the half floats.
+/// reduction; `loses` is the comparison of the other values with the extremum. If the extremum is
+/// NaN, all get NaN. Ties are counted in f32 for the half floats.
 fn extremum_vjp(v: &mut Vjp<'_>, into: &Into, loses: OpCode) -> Result<Cotangents> {
     let dtype = v.b.dtype(v.ct);
     let best = into.read(v, v.output)?;
@@ -439,7 +439,7 @@ pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
     ..INDEX
 };
 /// `wrap_index(indices)`: converts negative indices of an axis of `Size` elements, and checks
-/// bounds. Indices of several axes are checked by it before they are combined into one.
+/// bounds. This op checks the indices of several axes before they are combined into one index.
 pub static WRAP_INDEX: OpDef = OpDef {
     cost: Cost::Lookup,
     factors: Factoring::Rule(factoring::elementwise),

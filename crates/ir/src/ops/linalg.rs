@@ -135,7 +135,7 @@ const MATRIX: OpDef = OpDef {
     ..OpDef::BLANK
 };
 
-/// Cholesky factorisation of a positive definite matrix: the lower factor, or the upper one with
+/// Cholesky factorisation of a positive definite matrix: the lower factor, or the upper factor with
 /// the flag.
 pub static CHOLESKY: OpDef = OpDef {
     name: "cholesky",
@@ -156,8 +156,8 @@ pub static SOLVE: OpDef = OpDef {
     python: Python::Named("linalg.solve"),
     ..MATRIX
 };
-/// Solves `a x = b` for `x` with the lower triangle of `a`, or the upper one with the flag. Size 1
-/// means a unit diagonal.
+/// Solves `a x = b` for `x` with the lower triangle of `a`, or the upper triangle with the flag.
+/// Size 1 means a unit diagonal.
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
@@ -220,7 +220,8 @@ pub static SLOGDET: OpDef = OpDef {
     ..MATRIX
 };
 /// LU factorisation with partial pivoting. Result 0 holds both triangular factors in one matrix,
-/// without the unit diagonal of the lower one. Result 1 holds the row permutation as real numbers.
+/// without the unit diagonal of the lower factor. Result 1 holds the row permutation as real
+/// numbers.
 pub static LU: OpDef = OpDef {
     name: "lu",
     doc: "Lower and upper triangular factors of square matrices whose rows are exchanged.",
@@ -242,8 +243,8 @@ pub static QR: OpDef = OpDef {
     ..MATRIX
 };
 /// Eigendecomposition of Hermitian matrices: eigenvalues in ascending order (result 0) and
-/// eigenvectors as columns (result 1). Only the lower triangle is read, or the upper one with the
-/// flag.
+/// eigenvectors as columns (result 1). Only the lower triangle is read, or only the upper triangle
+/// with the flag.
 pub static EIGH: OpDef = OpDef {
     name: "eigh",
     doc: "Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read.",

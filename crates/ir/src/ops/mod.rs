@@ -92,7 +92,7 @@ macro_rules! with_elementwise {
         binary { $($how2:ident $binary:ident $bcode:ident $bdef:path, $bp:ident $bdoc:literal;)* }
     ) => {
 impl OpCode {
-    /// The Python name, `girih.NAME` or `Tensor.NAME`; as error, why there is none.
+    /// The Python name, `girih.NAME` or `Tensor.NAME`; the error says why there is no Python name.
     pub fn python(self) -> std::result::Result<&'static str, &'static str> {
         match (self.def().python, self) {
             (Python::Named(name), _) => Ok(name),

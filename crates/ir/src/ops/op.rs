@@ -4,12 +4,12 @@
 use super::*;
 
 /// An op with its attributes: what a node applies to its operands. The attributes take 16 bytes:
-/// small ones are inline, large ones are shared.
+/// small attributes are inline, large attributes are shared.
 #[derive(Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Op {
-    /// Which op.
+    /// The op.
     pub code: OpCode,
-    /// Its attributes.
+    /// The attributes of the op.
     pub attrs: Attrs,
 }
 

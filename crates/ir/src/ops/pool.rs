@@ -235,7 +235,7 @@ fn counts(
     b.reshape(counted, column)
 }
 
-/// The maximum of each window (attribute `Pool`), NaN if any element is. Padding is never the
+/// The maximum of each window (attribute `Pool`), NaN if any element is NaN. Padding is never the
 /// maximum. The first of equal elements gets the gradient.
 pub static MAX_POOL: OpDef = OpDef {
     factors: Factoring::Rule(factoring::windows),

@@ -98,7 +98,7 @@ fn arg(call: OpCall<'_>) -> Result<TensorSpec> {
     Ok(TensorSpec { dtype: DType::I64, ..spec })
 }
 
-/// The axes a call reduces.
+/// The axes that a call reduces.
 pub(crate) fn reduced_axes(op: &Op) -> AxisSet {
     match op.attrs {
         Attrs::Axes { axes, .. } | Attrs::Moments { axes, .. } => axes,
@@ -201,14 +201,14 @@ pub static PROD: OpDef = OpDef {
     precision: Precision::Full,
     ..reduction("reduce_prod", "The product of the elements along some axes.", arithmetic)
 };
-/// Maximum, NaN if any element is. Ties share the cotangent evenly.
+/// Maximum, NaN if any element is NaN. Ties share the cotangent evenly.
 pub static MAX: OpDef = OpDef {
     factors: Factoring::Rule(factoring::maxima),
     python: Python::Named("max"),
     derivative: Derivative::Rule(|v| extremum_vjp(v, OpCode::Lt)),
     ..reduction("reduce_max", "The largest element along some axes, NaN if any is.", extremum)
 };
-/// Minimum, NaN if any element is. Ties share the cotangent evenly.
+/// Minimum, NaN if any element is NaN. Ties share the cotangent evenly.
 pub static MIN: OpDef = OpDef {
     factors: Factoring::Rule(factoring::minima),
     python: Python::Named("min"),

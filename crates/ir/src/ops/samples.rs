@@ -88,7 +88,7 @@ pub(super) fn none(_: OpCode) -> Vec<Sample> {
     Vec::new()
 }
 
-/// Operands in the definition's domain, of shapes that broadcast. Their dtype is the first one of
+/// Operands in the definition's domain, of shapes that broadcast. Their dtype is the first dtype of
 /// f64, i64, bool, c128 and u64 that the op accepts.
 pub(super) fn elementwise(code: OpCode) -> Vec<Sample> {
     let (low, high) = code.def().domain;
@@ -121,7 +121,8 @@ pub(super) fn cast(code: OpCode) -> Vec<Sample> {
     vec![to(DType::F64)]
 }
 
-/// Float to integer, integer to float, float to float, integer to integer, and from bool.
+/// Casts of bits: float to integer, integer to float, float to float, integer to integer, and from
+/// bool.
 pub(super) fn bitcast(code: OpCode) -> Vec<Sample> {
     let numbers = [-1.5, 0.0, 3.0];
     let row = |(from, to)| {
@@ -141,7 +142,7 @@ pub(super) fn select(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(code, [condition, spread(&[2, 1], unit), spread(&[2, 3], unit)])]
 }
 
-/// Over one axis, several axes, all axes and no axis.
+/// Reductions over one axis, several axes, all axes and no axis.
 pub(super) fn reductions(code: OpCode) -> Vec<Sample> {
     vec![
         Sample::new(axes(code, &[1], false), [cube()]),
@@ -177,7 +178,7 @@ pub(super) fn truths(code: OpCode) -> Vec<Sample> {
     reductions(code).into_iter().map(bools).collect()
 }
 
-/// Over exactly one axis.
+/// Reductions over exactly one axis.
 pub(super) fn along_one(code: OpCode) -> Vec<Sample> {
     let along = |axis, keepdims| Sample::new(axes(code, &[axis], keepdims), [cube()]);
     vec![along(1, false), along(2, true)]
@@ -377,7 +378,7 @@ pub(super) fn to_device(code: OpCode) -> Vec<Sample> {
     [(0, 0), (1, 0)].map(row).into()
 }
 
-/// Over an unbound axis, which has one member.
+/// Collectives over an unbound axis, which has one member.
 pub(super) fn collectives(code: OpCode) -> Vec<Sample> {
     let name = super::collective::AxisName::new("i").expect("it is a name");
     let axis = super::collective::NamedAxis { name, size: 1.into() };

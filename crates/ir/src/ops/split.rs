@@ -13,7 +13,7 @@ impl Op {
     }
 
     /// The axis, start and size of the part that the op takes of a tensor of this shape; `None` if
-    /// the op is no split or does not fit the shape.
+    /// the op is not a split or does not fit the shape.
     pub fn part_of(&self, shape: &Shape) -> Option<(usize, usize, Dim)> {
         let Attrs::Part { result, axis, at } = &self.attrs else { return None };
         let (result, axis) = (*result as usize, *axis as usize);

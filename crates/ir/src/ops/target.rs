@@ -3,8 +3,8 @@
 
 use crate::OpCode;
 
-/// A processor, as decompositions see it. It is a constant and is not read from the machine, because
-/// the bits of results depend on it.
+/// The properties of a processor that decompositions use. They are constants and are not read from
+/// the machine, because the bits of results depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecompositionTarget {
     /// Composites that the code generator computes as a whole. They are not decomposed.
@@ -12,7 +12,7 @@ pub struct DecompositionTarget {
     /// The highest number of elements of a row that stays in the caches. The statistics of a longer
     /// row (softmax, norms, moments) are computed by blocks, in one pass over memory.
     pub max_cached_row: usize,
-    /// Elements of such a block, which stays in the L1 cache.
+    /// The number of elements of such a block, which stays in the L1 cache.
     pub row_block: usize,
     /// The highest number of taps of a kernel with one channel per group that is applied tap by tap
     /// rather than as a GEMM.

@@ -89,7 +89,7 @@ fn lies_within(d: &SliceDim, taken: Dim, size: Dim) -> bool {
     size.at_least((taken - 1usize) * d.step + d.start + 1usize)
 }
 
-/// The strided slice that a call's bounds select of its first operand.
+/// The strided slice that a call's bounds select from its first operand.
 pub(super) fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
     let shape = &call.inputs[0].shape;
     let (dims, result) = match &call.op.attrs {

@@ -191,8 +191,9 @@ fn fold_disjoint(
 
 /// Element `k` of window `i` is added at `p = i * step + k * dilation`. Row `k` has its elements at
 /// `i * step` and zeros between and after them, with length `extent + dilation`. Reading the rows
-/// with pitch `extent` shifts row `k` by `k * dilation`; then the rows are summed. What a row reads
-/// of the previous row are zeros, since the last element of a row is at `extent - reach` at most.
+/// with pitch `extent` shifts row `k` by `k * dilation`; then the rows are summed. The elements
+/// that a row reads from the previous row are zeros, since the last element of a row is at most at
+/// `extent - reach`.
 fn fold_overlapping(
     b: &mut GraphBuilder,
     x: NodeId,

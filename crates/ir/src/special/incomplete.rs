@@ -1,7 +1,7 @@
-//! The regularised incomplete gamma functions, and the derivative of the lower one with respect to
-//! its first argument. Series and continued fraction are as in Cephes; each term is computed
-//! together with its derivative. Large orders use Temme's uniform expansion (Temme 1979, "The
-//! asymptotic expansion of the incomplete gamma functions").
+//! The regularised incomplete gamma functions, and the derivative of the lower function with
+//! respect to its first argument. Series and continued fraction are as in Cephes; each term is
+//! computed together with its derivative. Large orders use Temme's uniform expansion (Temme 1979,
+//! "The asymptotic expansion of the incomplete gamma functions").
 
 use super::digamma;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};

@@ -20,7 +20,7 @@ impl Choices<'_> {
     }
 }
 
-/// A shape with so many elements, possibly with axes of one.
+/// A shape with `numel` elements, possibly with axes of size one.
 fn shapes_of(numel: usize, c: &mut Choices<'_>) -> Vec<usize> {
     let mut shape = Vec::new();
     let mut rest = numel;

@@ -55,9 +55,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The attributes of a call; `plain` holds the positional ones.
+    /// The attributes of a call; `plain` holds the positional attributes.
     ///
-    /// Errors: a value that its field does not accept, a missing attribute, or an unknown one.
+    /// Errors: a value that its field does not accept, a missing attribute, or an unknown
+    /// attribute.
     pub fn attributes(
         &self,
         code: OpCode,
@@ -246,7 +247,7 @@ impl<'a> Cursor<'a> {
         self.until(|c| !c.is_ascii_alphanumeric() && c != '_')
     }
 
-    /// Skips white space and, if it follows, the symbol; returns whether it does.
+    /// Skips white space and, if it follows, the symbol; returns whether the symbol follows.
     pub fn accept(&mut self, symbol: &str) -> bool {
         self.space();
         let found = self.rest().starts_with(symbol);

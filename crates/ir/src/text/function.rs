@@ -11,7 +11,8 @@
 //!
 //! Arguments are numbered `%a`, parameters `%p`, tensors that the function holds `%c`, and all
 //! other values `%v`. Constants are printed at their uses. Branches and loop bodies are printed as
-//! functions after the node's operands. This text is not parsed; that of [`crate::text`] is.
+//! functions after the node's operands. This text is not parsed, unlike the text form of
+//! [`crate::text`].
 
 use super::quoted;
 use crate::ops::Attrs;

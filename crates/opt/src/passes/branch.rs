@@ -11,7 +11,7 @@ use girih_ir::ops::control::{CallMode, ControlOp};
 use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, Result};
 use rustc_hash::FxHashMap;
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Branch;
 

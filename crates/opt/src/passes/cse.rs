@@ -13,12 +13,12 @@ use girih_ir::graph::Operands;
 use girih_ir::{Class, Graph, Node, NodeId, Op, TensorSpec};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cse;
 
-/// The facts that make two nodes equal. The spec of an op follows from the rest; the spec of a leaf
-/// does not.
+/// The facts that make two nodes equal. The spec of an op follows from the other facts; the spec of
+/// a leaf does not.
 #[derive(PartialEq, Eq, Hash)]
 struct Key<'a> {
     op: &'a Op,
@@ -59,7 +59,8 @@ impl Pass for Cse {
     }
 }
 
-/// By node, its representative: the first equal node. `None` if no two nodes are equal.
+/// For each node, its representative: the first node that equals it. `None` if no two nodes are
+/// equal.
 fn first_of_same(graph: &Graph) -> Option<Vec<NodeId>> {
     let live = graph.live();
     let mut first: Vec<NodeId> = graph.ids().collect();

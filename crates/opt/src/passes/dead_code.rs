@@ -6,7 +6,7 @@
 use crate::Pass;
 use girih_ir::{Graph, Node, NodeId};
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeadCode;
 
@@ -24,7 +24,7 @@ impl Pass for DeadCode {
 }
 
 /// Removes the arguments that no output depends on. Returns the graph, and the positions of the
-/// remaining arguments among the original ones, ascending.
+/// remaining arguments among the original arguments, ascending.
 pub fn drop_unused_arguments(graph: Graph) -> (Graph, Vec<usize>) {
     let live = graph.live();
     let kept = graph.arguments().enumerate().filter(|(_, id)| live[id.index()]);

@@ -8,7 +8,7 @@
 use crate::Pass;
 use girih_ir::{DecompositionTarget, Graph};
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decompose {
     /// The processor for which composites are replaced.

@@ -12,7 +12,7 @@ use girih_ir::ops::Attrs;
 use girih_ir::{Class, Graph, Literal, Node, OpCode, scalar};
 use smallvec::SmallVec;
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fold;
 

@@ -1,5 +1,6 @@
 //! Turns ops with the hint `fuse="no"` into isolated calls, in regions too, so that they are
-//! computed in kernels of their own. Leaves, and ops that call or run regions, already are.
+//! computed in kernels of their own. Leaves, and ops that call or run regions, are separate
+//! already.
 //!
 //! Laws. Never worse: the user has requested the cost. Terminates: the new calls have no hint.
 //! Exact: the same ops compute the same values.
@@ -9,7 +10,7 @@ use girih_ir::ops::control::{CallMode, Control};
 use girih_ir::{Class, Graph, GraphBuilder, Node, NodeId, Op, OpCode, Result};
 use std::sync::Arc;
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Isolate;
 

@@ -7,7 +7,7 @@
 use crate::Pass;
 use girih_ir::{Graph, Node, Op, OpCode};
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogSoftmax;
 
@@ -28,7 +28,7 @@ impl Pass for LogSoftmax {
     }
 }
 
-/// The softmax whose logarithm the node is.
+/// The softmax of which the node is the logarithm.
 fn softmax_of<'a>(graph: &'a Graph, node: &Node) -> Option<&'a Node> {
     let operand = graph.node(*node.inputs.first()?);
     let found = (node.op.code, operand.op.code) == (OpCode::Log, OpCode::Softmax);

@@ -6,8 +6,8 @@
 //! - [`sink`]: a carry that only accumulates matmuls becomes one matmul of their stacked operands
 //!   after the loop.
 //!
-//! Only the bodies decide what moves, not which results are used, since evaluating a value early
-//! must not change its bits.
+//! Only the bodies determine which ops move. The set of used results has no influence, since
+//! evaluating a value early must not change its bits.
 //!
 //! Laws. Never worse: no matmul is computed more often. A stacked value trades memory for
 //! computation; a checkpoint of the body prevents it. Terminates: each change removes an op from a
@@ -27,7 +27,7 @@ use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, Result, Shape, Ten
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoopMotion;
 
@@ -38,7 +38,7 @@ impl Pass for LoopMotion {
 
     fn run(&self, graph: &Graph) -> Result<Option<Graph>> {
         let mut current: Option<Graph> = None;
-        // A rewrite may allow another one that ran before it.
+        // After a rewrite, a rewrite that ran before it may apply, so repeat them.
         loop {
             let mut changed = false;
             for rewrite in [share::run, hoist::run, sink::run] {
@@ -115,7 +115,7 @@ enum Kind {
 /// The scans of a graph, in the order of their first nodes.
 struct Loops {
     all: Vec<Loop>,
-    /// By node: the scan that it is a result of, and the index of the result.
+    /// For each node that is a result of a scan, the scan and the index of the result.
     of_node: FxHashMap<NodeId, (usize, usize)>,
 }
 
@@ -145,7 +145,7 @@ impl Loops {
     }
 
     /// Rewrites the graph with edited scans. `operand` returns new operands of a scan, as nodes of
-    /// the new graph. `replaced` returns the replacement of a result that is no longer the scan's.
+    /// the new graph. `replaced` returns the replacement of a result that the scan no longer has.
     fn rewrite(
         &self,
         graph: &Graph,
@@ -206,7 +206,7 @@ struct Edit {
     slices: Vec<NodeId>,
     /// Nodes of the body that become new captured operands, in the operands' order.
     captured: Vec<NodeId>,
-    /// Nodes of the body that it additionally returns, stacked.
+    /// Nodes that the body additionally returns and that the scan stacks.
     outputs: Vec<NodeId>,
 }
 
@@ -260,9 +260,9 @@ impl Edit {
 
 /// The live users of a body's nodes.
 struct Users {
-    /// By node: its users, once for each use as operand.
+    /// For each node, its users, once for each use as operand.
     of: Vec<Vec<NodeId>>,
-    /// By node: how many outputs it is.
+    /// For each node, the number of outputs that are this node.
     outputs: Vec<usize>,
     live: Vec<bool>,
 }

@@ -16,7 +16,7 @@
 use crate::Pass;
 use girih_ir::{Graph, GraphBuilder, NodeId, OpCode, Result, Shape};
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MatmulChain;
 
@@ -50,7 +50,7 @@ impl Pass for MatmulChain {
     }
 }
 
-/// Matmuls whose only use is as an operand of another one: inner nodes of its chain.
+/// Matmuls whose only use is as an operand of another matmul: inner nodes of its chain.
 fn inner_matmuls(graph: &Graph) -> Vec<bool> {
     let live = graph.live();
     let mut uses = vec![(0u32, 0u32); graph.len()];
@@ -126,7 +126,7 @@ fn matmul_cost(b: &GraphBuilder, [x, y]: [NodeId; 2]) -> u128 {
 /// The cheapest order of every subchain.
 struct Order {
     len: usize,
-    /// By first and last factor: the cost, and the last factor of the left operand.
+    /// For each first and last factor, the cost and the last factor of the left operand.
     parts: Vec<(u128, usize)>,
 }
 

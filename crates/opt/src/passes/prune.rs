@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prune;
 
@@ -103,9 +103,9 @@ struct Call<'a> {
     carries: usize,
     /// Number of operands of the regions.
     count: usize,
-    /// By carry: true if no iteration changes it.
+    /// For each carry, true if no iteration changes it.
     fixed: Vec<bool>,
-    /// By operand: its literal, if it is one.
+    /// For each operand, its literal, if the operand is a literal.
     literals: Vec<Option<Literal>>,
 }
 
@@ -178,7 +178,7 @@ impl Call<'_> {
 fn prune(graph: &Graph, op: &Op, inputs: &Operands, results: &BTreeSet<usize>) -> Option<Pruned> {
     let (_, control) = op.as_control().expect("ops of control have regions");
     if op.code == OpCode::Call && control.mode != CallMode::Isolated {
-        // It will be inlined.
+        // The call will be inlined.
         return None;
     }
     // A branch's region operands follow its index operand.

@@ -1,12 +1,14 @@
-//! Algebraic simplification: a table of named rewrites, each one identity, grouped by topic.
+//! Algebraic simplification: a table of named rewrites, each of which is one identity, grouped by
+//! topic.
 //!
 //! Laws. Never worse: each rewrite replaces an op by its operand, a constant, a view or a cheaper
 //! op. Terminates: each rewrite decreases the number of ops that are not views, or otherwise the
 //! length of a chain of views or casts, and no rewrite increases what another decreases. Exact:
 //! results keep every bit, except the payload and sign of a NaN. Rewrites marked as not exact are
-//! an exception too: their results are correctly rounded, whereas the original op's were only
-//! close. In particular, `x + 0` is not rewritten for floats (it turns -0 into 0), and neither is
-//! `x * 0` (NaN and infinities). An operand that replaces its op is broadcast to the op's shape.
+//! an exception too: their results are correctly rounded, whereas the results of the original op
+//! were only close. In particular, `x + 0` is not rewritten for floats (it turns -0 into 0), and
+//! neither is `x * 0` (NaN and infinities). An operand that replaces its op is broadcast to the
+//! op's shape.
 
 mod arithmetic;
 mod choice;
@@ -20,7 +22,7 @@ use girih_sync::LazyLock;
 pub struct Rule {
     /// The identity.
     pub name: &'static str,
-    /// The ops that it may replace; empty means any op.
+    /// The ops that the rewrite may replace; an empty list means any op.
     pub on: &'static [OpCode],
     /// True if the result has the same bits as the original.
     pub exact: bool,
@@ -28,7 +30,7 @@ pub struct Rule {
     pub apply: fn(&mut GraphBuilder, &Node) -> Result<Option<NodeId>>,
 }
 
-/// See the module.
+/// The pass that this module describes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simplify;
 
@@ -70,7 +72,7 @@ fn first_match(b: &mut GraphBuilder, node: &Node) -> Result<Option<NodeId>> {
     Ok(None)
 }
 
-/// By op, the rewrites that may replace it, in the order in which they are tried.
+/// For each op, the rewrites that may replace the op, in the order in which they are tried.
 static RULES_OF: LazyLock<Vec<Vec<&Rule>>> = LazyLock::new(|| {
     let of = |code: &OpCode| {
         Simplify::rules().filter(|rule| rule.on.is_empty() || rule.on.contains(code)).collect()

@@ -1,5 +1,5 @@
 //! Batching rules of collectives. A collective over this batch's axis becomes an op along the batch
-//! axis. A collective over another axis is kept for the `vmap` of that name.
+//! axis. A collective over another axis is kept for the `vmap` over the axis of that name.
 
 use super::{Batch, Value, stretched};
 use crate::Result;

@@ -1,6 +1,7 @@
-//! Batching rules of convolutions. Batched images become more images, batched kernels more output
-//! channels, and both together more groups. The numbers of channels and groups are constants of a
-//! program, so for a symbolic batch size batched kernels are multiplied with windows instead.
+//! Batching rules of convolutions. Batched images become more images, batched kernels become more
+//! output channels, and if both are batched, they become more groups. The numbers of channels and
+//! groups are constants of a program, so for a symbolic batch size batched kernels are multiplied
+//! with windows instead.
 
 use super::{Batch, Value, aligned, stretched};
 use crate::Result;

@@ -32,7 +32,7 @@ impl Batch<'_> {
         let indices = self.offset(indices.id, size)?;
         let y = self.b.emit(Op::new(OpCode::Take, Attrs::Axis(0)), &[flat, indices])?;
         // After the batch axis come the indices' axes, then the axes before the indexed one, then
-        // the rest. Exchange the first two of these groups.
+        // the remaining axes. Exchange the first two of these groups.
         let rank = self.b.shape(y).rank();
         let order = (0..1).chain(1 + k..1 + k + axis).chain(1..1 + k).chain(1 + k + axis..rank);
         Ok(self.b.permute(y, &order.collect::<Vec<_>>())?)

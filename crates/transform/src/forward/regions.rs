@@ -12,7 +12,7 @@ fn active(tangents: &[Option<NodeId>]) -> Vec<bool> {
     tangents.iter().map(Option::is_some).collect()
 }
 
-/// The same branches. The tangents of results that vary in any branch follow the values.
+/// Keeps the branches. The tangents of results that vary in any branch follow the values.
 pub(super) fn branch(
     b: &GraphBuilder,
     control: &Control,
@@ -22,7 +22,7 @@ pub(super) fn branch(
     choices(b, control, operands, 1, tangents)
 }
 
-/// A call; the tangents of varying results follow the values. Uses the call's JVP rule if it has
+/// A call; the tangents of varying results follow the values. Uses the call's JVP rule if there is
 /// one.
 pub(super) fn called(
     b: &mut GraphBuilder,
@@ -101,8 +101,8 @@ fn numbered(
     })
 }
 
-/// The same loop. Tangents of carries are additional carries after the carries; likewise for
-/// slices, captured values and results.
+/// Keeps the loop. The tangents of carries are additional carries after the carries. The tangents
+/// of slices, captured values and results follow their values in the same way.
 pub(super) fn repeated(
     b: &mut GraphBuilder,
     control: &Control,
@@ -156,9 +156,10 @@ fn count(marks: &[bool]) -> usize {
 /// The operands of a loop with tangents.
 #[derive(Default)]
 struct Layout {
-    /// In order: the index of the old operand, and whether this is its tangent.
+    /// For each new operand, in order, the index of the old operand, and whether the new operand is
+    /// the tangent of the old operand.
     places: Vec<(usize, bool)>,
-    /// By old operand: the spec that the regions take.
+    /// For each old operand, the spec that the regions take.
     specs: Vec<TensorSpec>,
 }
 

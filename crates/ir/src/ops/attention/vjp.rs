@@ -48,7 +48,7 @@ impl Operands {
         Ok(Queries { ct, along, weights })
     }
 
-    /// Uses the exponentials of the decomposition, which are saved for it.
+    /// Uses the exponentials of the decomposition, which are saved for the derivative.
     fn kept(&self, b: &mut GraphBuilder, of: &Queries) -> Result<Slopes> {
         let columns = b.transpose(self.v)?;
         slopes(b, of.weights.exp, of.ct, columns, of.along)

@@ -64,8 +64,8 @@ pub(super) fn exponentials(
     let difference = b.sub(most, max)?;
     let shares = b.exp(difference)?;
     let shares = b.transpose(shares)?;
-    // A matrix product keeps the combination out of the first pass's kernel. Fused into it, each
-    // block's sum would wait for the maximum of the row.
+    // A matrix product keeps the combination out of the first pass's kernel. If the combination
+    // were fused into that kernel, each block's sum would wait for the maximum of the row.
     let sum = b.matmul(shares, sums)?;
     let row: Shape = b.shape(x).part(..rank - 1).dims().chain([1.into()]).collect();
     Ok(Some([b.reshape(max, row.clone())?, b.reshape(sum, row)?]))

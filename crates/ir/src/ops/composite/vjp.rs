@@ -35,7 +35,8 @@ pub(super) fn to_device(v: &mut Vjp<'_>) -> Rule {
     only(v.b.emit(back, &[v.ct])?)
 }
 
-/// 0 at 0, unlike the tie in `maximum`, which gets half; the cotangent at NaN.
+/// The gradient at 0 is 0, unlike the gradient of a tie in `maximum`, which is half. The gradient
+/// at NaN is the cotangent.
 pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
     let zero = v.scalar(0.0);
     let cut = v.b.le(v.inputs[0], zero)?;
@@ -181,8 +182,9 @@ pub(super) fn cross_entropy(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![v.narrow(ct)?.pop().flatten(), None])
 }
 
-/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, halves where both are the same infinity. Only
-/// there the difference is replaced, so that other ties keep its derivative.
+/// `ct * sigmoid(a - b)` and `ct * sigmoid(b - a)`, and half of `ct` for each operand where both
+/// are the same infinity. Only there the difference is replaced, so that other ties keep the
+/// derivative of the difference.
 pub(super) fn logaddexp(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, equal) = (v.scalar(0.0), v.b.eq(a, b)?);

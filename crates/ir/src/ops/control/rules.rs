@@ -66,7 +66,7 @@ pub struct RulesLevel {
     pub size: Dim,
     /// The axis name that collectives use.
     pub name: Option<String>,
-    /// By operand: true if the batch is its leading axis.
+    /// For each operand, true if the batch is its leading axis.
     pub marks: Vec<bool>,
 }
 

@@ -527,7 +527,7 @@ pub(super) fn pow(v: &mut Vjp<'_>) -> Rule {
     Ok(smallvec![base, exponent])
 }
 
-/// 0 for an operand that `loses`, half for each in a tie, otherwise the whole cotangent.
+/// 0 for an operand that `loses`, half for each operand in a tie, otherwise the whole cotangent.
 fn extremum(v: &mut Vjp<'_>, loses: OpCode) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
     let (zero, half) = (v.scalar(0.0), v.scalar(0.5));

@@ -18,7 +18,7 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// A run of several axes on both sides: takes common divisors as factors from the outermost axis
-/// on, until the sizes have none; the remaining axes are whole.
+/// on, until the sizes have no common divisor; the remaining axes are whole.
 fn divided(d: &mut Draft, from: &[(usize, Dim)], to: &[(usize, Dim)], axes: [&mut Axes; 2]) {
     let sides = [from, to];
     let known = |side: &[(usize, Dim)]| -> Option<Vec<usize>> {

@@ -15,13 +15,13 @@ const MIN_CONTRACTED: usize = 16;
 
 pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     let mut edits: Vec<Edit> = loops.all.iter().map(|_| Edit::default()).collect();
-    // By scan: the source of each of its new operands, as a scan and the index of its result.
+    // For each scan, the source of each of its new operands, as a scan and the index of its result.
     let mut taken: Vec<Vec<(usize, usize)>> = vec![Vec::new(); loops.all.len()];
     for (second, of) in loops.all.iter().enumerate() {
         let Some(first) = origin(loops, of) else { continue };
         let from = &loops.all[first];
-        // The first scan has new operands itself, which would have to be matched among the
-        // second's.
+        // The first scan has new operands itself, which would have to be matched with the operands
+        // of the second scan.
         if !edits[first].slices.is_empty() {
             continue;
         }
@@ -45,7 +45,7 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     )
 }
 
-/// The scan whose history a scan slices.
+/// The scan whose history is sliced by the scan `of`.
 fn origin(loops: &Loops, of: &Loop) -> Option<usize> {
     of.inputs[of.carries()..of.slices_end()].iter().find_map(|operand| {
         let &(first, result) = loops.of_node.get(operand)?;
@@ -88,8 +88,8 @@ fn contracted(body: &Graph, matmul: &Node) -> usize {
     body.spec(matmul.inputs[0]).shape.hints().last().copied().unwrap_or(0)
 }
 
-/// By node of the second body: the node of the first body with the same value in the iteration with
-/// the same slices.
+/// For each node of the second body, the node of the first body with the same value in the
+/// iteration with the same slices.
 fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId>> {
     let (from, of) = (&loops.all[first], &loops.all[second]);
     let (body, original) = (of.body(), from.body());
@@ -123,7 +123,7 @@ fn counterparts(loops: &Loops, first: usize, second: usize) -> Vec<Option<NodeId
 }
 
 /// Follows the chain of elementwise ops from a matmul, as long as each op is the only user of the
-/// previous one and is shared too. Stacking the last one stores one value for `x @ w + h @ u + b`.
+/// previous one and is shared too. Stacking the last op stores one value for `x @ w + h @ u + b`.
 fn absorbed(body: &Graph, users: &Users, same: &[Option<NodeId>], matmul: NodeId) -> NodeId {
     let mut at = matmul;
     while let Some(user) = users.only(at) {

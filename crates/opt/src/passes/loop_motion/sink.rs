@@ -48,8 +48,8 @@ pub(super) fn run(graph: &Graph, loops: &Loops) -> Result<Option<Graph>> {
     )
 }
 
-/// The matmuls that a carry accumulates, if it does nothing else; adds their operands to the
-/// stacked outputs.
+/// The matmuls that a carry accumulates, if the carry has no other use. Adds the matmuls' operands
+/// to the stacked outputs.
 fn summed(of: &Loop, edit: &mut Edit, carry: usize) -> Option<Matmuls> {
     let body = of.body();
     let users = Users::of(body);
@@ -185,7 +185,7 @@ fn contracted(
         true => rank - 1,
         false => rank - 2,
     };
-    // Move the iteration axis in front of it.
+    // Move the iteration axis in front of the contracted axis.
     let mut order: Vec<usize> = (1..rank).collect();
     order.insert(along - 1, 0);
     let value = match rank {

@@ -62,7 +62,7 @@ fn over_one(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// Only +0, whose bits are 0, since `-0 - -0` is +0.
+/// Applies only to +0, whose bits are 0, since `-0 - -0` is +0.
 fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     match b.graph().literal(node.inputs[1]) {
         Some(value) if value.bits == 0 => stand_in(b, node.inputs[0], node),
@@ -70,7 +70,7 @@ fn minus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// For floats only -0, since `-0 + 0` is +0.
+/// For floats, applies only to -0, since `-0 + 0` is +0.
 fn plus_zero(b: &mut GraphBuilder, node: &Node) -> Found {
     let neutral = Literal::from_f64(node.spec.dtype, -0.0);
     match with_literal(b, node) {
@@ -88,7 +88,7 @@ fn times_zero(b: &mut GraphBuilder, node: &Node) -> Found {
 
 fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
     match with_literal(b, node) {
-        // Not if a broadcast would have to follow, which makes two ops of one.
+        // Do not rewrite if a broadcast would have to follow: one op would become two.
         Some((x, value)) if value.is(-1.0) && *b.spec(x) == node.spec => {
             if value.dtype.is_complex() { Ok(None) } else { b.neg(x).map(Some) }
         }
@@ -96,7 +96,7 @@ fn times_minus_one(b: &mut GraphBuilder, node: &Node) -> Found {
     }
 }
 
-/// Not for floats, since NaN and infinities give NaN.
+/// Does not apply to floats, since NaN and infinities give NaN.
 fn minus_itself(b: &mut GraphBuilder, node: &Node) -> Found {
     match node.inputs[0] == node.inputs[1] && !node.spec.dtype.is_inexact() {
         true => constant(b, 0, node),

@@ -182,7 +182,7 @@ fn implicit_broadcast(b: &mut GraphBuilder, node: &Node) -> Found {
         let Some(x) = unstretched(b, node.inputs[i]) else { continue };
         let mut inputs = node.inputs.clone();
         inputs[i] = x;
-        // The result must keep its shape, so another operand must have it.
+        // The result must keep its shape, so another operand must have this shape.
         let shapes = inputs.iter().map(|&i| b.shape(i));
         let shape = shapes
             .map(|s| Ok(s.clone()))
