@@ -23,7 +23,7 @@ pub enum Attribute {
     DType(DType),
     /// A size, which may be symbolic.
     Size(Dim),
-    /// Bounds of a slice along one axis: start, end, step.
+    /// The bounds of a slice along one axis: start, end and step.
     Range(Dim, Dim, Dim),
     /// Several values. A nested list holds the numbers of one axis.
     List(Vec<Attribute>),
@@ -299,8 +299,8 @@ fn leaf(code: OpCode, operands: &[&Tensor], given: &[(&str, Attribute)]) -> Resu
     }
 }
 
-/// The attributes of a node by name, as [`apply`] takes them, without those that have their default
-/// value. An input or parameter has none.
+/// The attributes of a node by name, as [`apply`] takes them. Attributes with their default value
+/// are left out. An input or a parameter has no attributes.
 pub(crate) fn attributes(
     op: &Op,
     spec: &TensorSpec,

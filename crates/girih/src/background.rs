@@ -12,7 +12,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// The job channel of the thread, and the fork count of the process when the thread was started.
 static THREAD: Mutex<Option<(u64, Sender<Job>)>> = Mutex::new(None);
 
-/// Unfinished jobs of this process.
+/// The unfinished jobs of this process.
 static JOBS: Jobs = Jobs { pending: AtomicUsize::new(0), forks: AtomicU64::new(0) };
 
 struct Jobs {
@@ -58,7 +58,7 @@ pub(crate) fn wait() -> Result<()> {
     done.wait_or_interrupt().map_err(Error::from)
 }
 
-/// Waits for all jobs queued so far if there are at least `most`, as back-pressure.
+/// Waits for all jobs queued so far if there are at least `most` jobs, as back-pressure.
 ///
 /// Errors: as [`wait`].
 pub(crate) fn wait_for_room(most: usize) -> Result<()> {

@@ -18,7 +18,7 @@ use std::time::Instant;
 pub struct BoundProgram {
     program: Arc<TracedProgram>,
     given: Vec<Spec>,
-    /// Sizes of the program's symbols.
+    /// The sizes of the program's symbols.
     sizes: Vec<(&'static Symbol, usize)>,
     takes: Vec<Take>,
     /// The number of blocks of the random generator's sequence that a run consumes.
@@ -61,7 +61,7 @@ impl Spec {
     }
 }
 
-/// Where an argument of the program comes from.
+/// The source of an argument of the program.
 enum Take {
     /// The tensor at this position of the call's tensors.
     Given(usize),
@@ -74,9 +74,10 @@ enum Take {
 }
 
 impl BoundProgram {
-    /// Binds a program to arguments that it serves ([`TracedProgram::refuses`] none of them).
+    /// Binds a program to arguments that the program serves, that is, for which
+    /// [`TracedProgram::refuses`] returns `None`.
     ///
-    /// Errors: [`crate::Error::InvalidArgument`] if it does not serve them.
+    /// Errors: [`crate::Error::InvalidArgument`] for arguments that the program does not serve.
     pub fn new(program: Arc<TracedProgram>, arguments: &[TensorSpec]) -> Result<BoundProgram> {
         program.check(arguments)?;
         let sizes = program.sizes(arguments).map_err(crate::Error::InvalidArgument)?;
@@ -112,7 +113,8 @@ impl BoundProgram {
         Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found })
     }
 
-    /// Whether the given tensors, arguments and then captures, have exactly the bound specs.
+    /// Whether the given tensors (the arguments, then the captured tensors) have exactly the bound
+    /// specs.
     pub fn serves(&self, given: &[Tensor]) -> bool {
         given.len() == self.given.len()
             && given.iter().zip(&self.given).all(|(tensor, spec)| spec.is_of(tensor))
@@ -172,7 +174,7 @@ impl BoundProgram {
         Ok(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect())
     }
 
-    /// Collects the arguments of the plan; `false` if some given tensor has no value yet.
+    /// Collects the arguments of the plan. Returns `false` if a given tensor has no value yet.
     fn arguments(&self, given: &[Tensor], arguments: &mut SmallVec<[Argument; 8]>) -> Result<bool> {
         for take in &self.takes {
             arguments.push(match take {
@@ -199,9 +201,10 @@ impl BoundProgram {
         Ok(true)
     }
 
-    /// Donates the memory of a tensor, if only the caller holds it.
+    /// Donates the memory of a tensor if only the caller holds the tensor.
     fn donate(&self, given: &[Tensor], at: usize, arguments: &mut [Argument]) {
-        /// The caller's handle, and the handle in `given`.
+        /// The number of handles of a tensor that can be donated: the caller's handle and the
+        /// handle in `given`.
         const HANDLES: usize = 2;
         let node = given[at].node();
         let takes = |take: &&Take| matches!(take, Take::Given(other) if *other == at);

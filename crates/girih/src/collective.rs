@@ -2,7 +2,7 @@
 //! members, and permutations of values between members.
 //!
 //! A function that [`crate::vmap_named`] batches sees one member, and accesses the other members by
-//! the name of the axis. Of several names the first is the slowest-varying: the members of
+//! the name of the axis. If there are several names, the first axis varies slowest: the members of
 //! `["i", "j"]` are numbered `i * size_of_j + j`.
 
 use crate::{Context, DType, Device, DeviceScope, Error, Operand, Result, Tensor, Trace, where_};
@@ -46,7 +46,7 @@ impl BoundAxis {
         &self.index
     }
 
-    /// Whether both are the same axis of the same batch.
+    /// Whether `self` and `other` are the same axis of the same batch.
     pub(crate) fn is(&self, other: &BoundAxis) -> bool {
         self.index.is_same(&other.index)
     }
@@ -58,7 +58,7 @@ impl BoundAxis {
     }
 }
 
-/// Names of axes: one, or several with the slowest-varying first.
+/// The names of one axis, or of several axes with the slowest-varying axis first.
 #[derive(Clone, Debug)]
 pub struct AxisNames<'a>(Vec<&'a str>);
 
@@ -199,8 +199,8 @@ pub fn axis_size<'a>(axes: impl Into<AxisNames<'a>>) -> Result<Dim> {
     Ok(size_of(&axes.into().bound("axis_size")?))
 }
 
-/// The sum of `x` over the members, the same for all; bool and integers in the dtypes of
-/// [`Tensor::sum`]. Its gradient sums the cotangents of all members.
+/// The sum of `x` over the members; every member gets the same result. Bool and integers are summed
+/// in the dtypes of [`Tensor::sum`]. The gradient sums the cotangents of all members.
 ///
 /// Errors: as [`axis_index`].
 ///
@@ -218,7 +218,7 @@ pub fn psum<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     reduced(&x.astype(x.dtype().accumulator())?, &axes)
 }
 
-/// The mean of `x` over the members, the same for all; integers become f32.
+/// The mean of `x` over the members; every member gets the same result. Integers become f32.
 ///
 /// Errors: as [`axis_index`].
 #[track_caller]
@@ -228,8 +228,8 @@ pub fn pmean<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     sum.div(Operand::Size(size_of(&axes)))
 }
 
-/// The largest `x` over the members, NaN if any is; the same for all. Members with equal values
-/// share the gradient equally.
+/// The largest `x` over the members, or NaN if any `x` is NaN; every member gets the same result.
+/// Members with equal values share the gradient equally.
 ///
 /// Errors: as [`axis_index`]; a dtype error for complex numbers.
 #[track_caller]
@@ -265,8 +265,8 @@ fn extreme(
     y.sub(&reduced(&zero[0], &axes)?)
 }
 
-/// The smallest `x` over the members, NaN if any is; the same for all. Members with equal values
-/// share the gradient equally.
+/// The smallest `x` over the members, or NaN if any `x` is NaN; every member gets the same result.
+/// Members with equal values share the gradient equally.
 ///
 /// Errors: as [`pmax`].
 #[track_caller]
@@ -274,8 +274,8 @@ pub fn pmin<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
     extreme(x, axes.into().bound("pmin")?, Tensor::min)
 }
 
-/// The values of `x` of all members, the same for all: stacked along a new axis at `axis`, or with
-/// `tiled` concatenated along the existing axis `axis`.
+/// The values of `x` of all members; every member gets the same result. The values are stacked
+/// along a new axis at `axis`, or with `tiled` concatenated along the existing axis `axis`.
 ///
 /// Errors: as [`axis_index`]; an axis that does not exist.
 #[track_caller]
@@ -293,8 +293,9 @@ pub fn all_gather<'a>(
 }
 
 /// The member's part of the sum over the members. Without `tiled` it is the element at the member's
-/// index along `axis`, which must have as many elements as there are members. With `tiled` it is
-/// one of that number of equal parts of the axis.
+/// index along `axis`, which must have as many elements as there are members. With `tiled` the axis
+/// is split into as many equal parts as there are members, and the result is the part at the
+/// member's index.
 ///
 /// Errors: as [`axis_index`]; an axis that does not exist or whose size does not fit.
 #[track_caller]
@@ -343,7 +344,7 @@ pub fn all_to_all<'a>(
     if tiled { placed.flatten(concat as i64, concat as i64 + 1) } else { Ok(placed) }
 }
 
-/// Sends `x` between members, by pairs of a source and a destination; a member that is no
+/// Sends `x` between members. Each pair contains a source and a destination; a member that is not a
 /// destination gets zeros.
 ///
 /// Errors: as [`axis_index`]; an index beyond the last member; a member that occurs twice as a

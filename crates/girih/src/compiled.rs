@@ -24,12 +24,12 @@ use std::time::Duration;
 /// An axis whose size may differ from call to call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DynamicDim {
-    /// The axis; negative ones count from the end.
+    /// The axis; a negative axis counts from the end.
     pub axis: i64,
-    /// The name of the size. Axes of one name have one size.
+    /// The name of the size. Axes with the same name have the same size.
     pub name: String,
     /// The minimum size and the optional maximum size, if the user declared them. Without a range
-    /// any size is allowed; an axis without elements gets a program of its own.
+    /// any size is allowed; an axis without elements gets a separate program.
     pub range: Option<(usize, Option<usize>)>,
 }
 
@@ -45,7 +45,7 @@ pub struct TracedProgram {
     program: Program,
     /// The specs of the arguments, with symbolic sizes for dynamic axes.
     parameters: Vec<TensorSpec>,
-    /// Specs of the captured tensors, which each call supplies.
+    /// The specs of the captured tensors, which each call supplies.
     captures: Vec<TensorSpec>,
     symbols: Vec<&'static Symbol>,
     /// Conditions on the sizes that were decided while tracing, and the lines that decided them.
@@ -60,7 +60,7 @@ pub struct TracedProgram {
     drawn: BTreeMap<NodeId, usize>,
     /// The lines that recorded the nodes.
     lines: BTreeMap<NodeId, Location>,
-    /// Nanoseconds of [`TracedProgram::compile_time`].
+    /// The time of [`TracedProgram::compile_time`] in nanoseconds.
     compile_ns: AtomicU64,
 }
 
@@ -122,8 +122,8 @@ impl TracedProgram {
     ///
     /// Returns the program and the positions of the tensors of `outside` that it needs.
     ///
-    /// Errors: the function's; a shape error for sizes out of range, and for axes of one name with
-    /// different sizes; [`Error::OutsideValue`] if the function reads a captured tensor.
+    /// Errors: those of the function; a shape error for sizes out of range, and for axes of one
+    /// name with different sizes; [`Error::OutsideValue`] if the function reads a captured tensor.
     pub fn trace<E: From<Error>>(
         arguments: &[TensorSpec],
         dims: &[Vec<DynamicDim>],
@@ -335,7 +335,7 @@ impl TracedProgram {
     }
 
     /// The time of compiling the program for the sizes that it was called with, or of finding it in
-    /// the caches. Tracing and running are not in it.
+    /// the caches. The time of tracing and running is not included.
     pub fn compile_time(&self) -> Duration {
         Duration::from_nanos(self.compile_ns.load(Relaxed))
     }
@@ -344,7 +344,7 @@ impl TracedProgram {
         self.compile_ns.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
-    /// Specs of the captured tensors, which each call supplies.
+    /// The specs of the captured tensors, which each call supplies.
     pub fn captures(&self) -> &[TensorSpec] {
         &self.captures
     }
@@ -453,11 +453,12 @@ struct Recent(Arc<BoundProgram>);
 #[derive(Default)]
 struct Programs {
     traced: Vec<Arc<TracedProgram>>,
-    /// In order of creation.
+    /// The bound programs in order of creation.
     bound: Vec<Arc<BoundProgram>>,
 }
 
-/// The maximum number of bound programs per function; the oldest is evicted.
+/// The maximum number of bound programs per function; beyond this number, the oldest program is
+/// evicted.
 const MAX_BOUND: usize = 16;
 
 /// Compiles a function once per signature. `dims` lists, per argument, the axes whose sizes may
@@ -488,7 +489,7 @@ where
 impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
     /// Calls the function, running a compiled program if possible.
     ///
-    /// Errors: the function's; as [`TracedProgram::trace`] and [`TracedProgram::call`].
+    /// Errors: those of the function; as [`TracedProgram::trace`] and [`TracedProgram::call`].
     #[track_caller]
     pub fn call(&self, arguments: &[&Tensor]) -> Result<Vec<Tensor>> {
         let within = Context::current().has_named_axes();

@@ -2,7 +2,7 @@
 //! scopes that replace them temporarily.
 //!
 //! A recording graph is the scope in which nodes are recorded. It numbers and counts its nodes, and
-//! holds weak references to the live ones; it keeps no node alive.
+//! holds weak references to the live nodes; the graph keeps no node alive.
 
 mod frame;
 
@@ -35,11 +35,11 @@ struct Recording {
 }
 
 struct Registry {
-    /// Number of the next node.
+    /// The number of the next node.
     next: u32,
     nodes: Vec<Weak<Node>>,
-    /// Number of entries at which dead entries are swept. It grows with the number of live entries,
-    /// so that the amortised cost of sweeping is constant per node.
+    /// The number of entries at which dead entries are swept. It grows with the number of live
+    /// entries, so that the amortised cost of sweeping is constant per node.
     sweep_at: usize,
 }
 
@@ -75,7 +75,7 @@ impl Graph {
         self.0.id
     }
 
-    /// Number of nodes ever recorded here (modulo 2^32).
+    /// The number of nodes ever recorded in this graph, modulo 2^32.
     pub fn num_nodes(&self) -> usize {
         self.registry().next as usize
     }
@@ -108,7 +108,7 @@ impl Graph {
         text
     }
 
-    /// Live nodes whose numbers are close to `id`.
+    /// The live nodes whose numbers are close to `id`.
     pub(crate) fn around(&self, id: u32) -> Vec<Arc<Node>> {
         /// The largest distance between numbers of results of one call, and the maximum number of
         /// entries visited.
@@ -179,10 +179,12 @@ impl fmt::Debug for Graph {
     }
 }
 
-/// Variables that enable eager mode; the first one that is set counts.
+/// The environment variables that enable eager mode; the first variable that is set determines the
+/// mode.
 const EAGER_VARIABLES: [&str; 3] =
     ["GIRIH_EAGER_MAX_GRAPH", "NABLA_EAGER_MAX_GRAPH", "EAGER_MAX_GRAPH"];
-/// Variables that enable shape verification; the first one that is set counts.
+/// The environment variables that enable shape verification; the first variable that is set
+/// determines the mode.
 const VERIFY_VARIABLES: [&str; 2] = ["GIRIH_VERIFY_SHAPES", "NABLA_VERIFY_EAGER_SHAPES"];
 
 /// The calling thread's context.
@@ -217,7 +219,8 @@ impl Context {
         chosen.unwrap_or_else(Device::of_process)
     }
 
-    /// The executor of this context's device: the context's own, or the device's.
+    /// The executor of this context's device: the context's own executor, or else the device's
+    /// executor.
     ///
     /// Errors: if the device's executor cannot be created because of invalid environment variables.
     pub fn executor(&self) -> Result<Executor> {
@@ -231,8 +234,8 @@ impl Context {
         Ok(self.executor_ref(device)?.into_owned())
     }
 
-    /// As [`Context::executor_for`], but borrows the device's executor. All threads would write to
-    /// its reference count otherwise.
+    /// As [`Context::executor_for`], but borrows the device's executor, because all threads would
+    /// write to the reference count of the executor otherwise.
     pub(crate) fn executor_ref(&self, device: Device) -> Result<Cow<'static, Executor>> {
         let own = CURRENT.with_borrow(|frame| frame.executor.clone());
         match own.filter(|own| own.device() == device) {
@@ -295,8 +298,8 @@ impl Context {
     }
 
     /// Switches eager mode on or off: in eager mode, ops are computed as soon as they are recorded.
-    /// Eager mode serves to find an op that goes wrong; numbers, gradients and recorded nodes are
-    /// the same.
+    /// Eager mode helps to find an op that goes wrong; the numbers, gradients and recorded nodes
+    /// are the same as in lazy mode.
     pub fn set_eager(&self, on: bool) {
         let frame = self.frame();
         self.swap(frame.with_eager(on));
@@ -344,7 +347,7 @@ impl Context {
         }
     }
 
-    /// The compile options: the context's, else the executor's.
+    /// The compile options of the context, or else those of the executor.
     pub(crate) fn options(&self, executor: &girih_runtime::PlanExecutor) -> CompileOptions {
         CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
     }
@@ -412,7 +415,8 @@ pub fn current_graph() -> Graph {
     Context::current().graph()
 }
 
-/// Records a node in this thread's graph. `place` follows from the operands; `None` for a leaf.
+/// Records a node in this thread's graph. `place` is the place that follows from the operands, or
+/// `None` for a leaf.
 pub(crate) fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: State) -> Arc<Node> {
     let place = match op.attrs {
         Attrs::Devices { to, .. } => moved(place, to),
@@ -421,8 +425,8 @@ pub(crate) fn add_node(op: Op, spec: &TensorSpec, place: Option<Place>, state: S
     add(place, state, |place, state, id| Node::new(op, spec, place, state, id))
 }
 
-/// The place of the result of a move to the device with number `to`. A number of another process,
-/// from a file, moves nothing.
+/// The place of the result of a move to the device with number `to`. A number that no device of
+/// this process has, such as a number from another process's file, does not change the place.
 fn moved(place: Option<Place>, to: u8) -> Option<Place> {
     let Some(device) = Device::numbered(to) else { return place };
     Some(Place::committed(device).with_tracked(place.is_some_and(Place::is_tracked)))

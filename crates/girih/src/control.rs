@@ -36,7 +36,7 @@ pub struct Body {
 }
 
 /// The state at the start of tracing a function. It separates nodes and draws of the function from
-/// earlier ones.
+/// earlier nodes and draws.
 pub(crate) struct Start {
     /// The number of the first node recorded after the start.
     first: u32,
@@ -87,11 +87,11 @@ impl Captures {
 /// The role of a node in a region.
 #[derive(Clone, Copy, PartialEq)]
 enum RegionRole {
-    /// Computed in the region.
+    /// The node is computed in the region.
     Inside,
-    /// A leaf that is duplicated in the region.
+    /// The node is a leaf that is duplicated in the region.
     Copied,
-    /// A random draw of the region itself.
+    /// The node is a random draw of the region itself.
     Draw,
     Outside,
 }
@@ -302,8 +302,8 @@ impl Body {
     /// bodies' placeholders stand for `operands`. `names` are the names of the results, for errors.
     ///
     /// Errors: [`Error::InvalidArgument`] for branches whose results differ in number, shape or
-    /// dtype; [`Error::Record`] for an index that is no scalar, or neither bool (with two branches)
-    /// nor integer.
+    /// dtype; [`Error::Record`] for an index that is not a scalar, or that is neither bool (with
+    /// two branches) nor an integer.
     #[track_caller]
     pub fn cond(
         op: &'static str,
@@ -351,7 +351,7 @@ impl Body {
     }
 
     /// Applies `body` to the carries, starting from `init`, as long as `condition` returns true;
-    /// the condition is evaluated before each iteration. Both have placeholders for `init`.
+    /// the condition is evaluated before each iteration. Both bodies have placeholders for `init`.
     ///
     /// Errors: [`Error::InvalidArgument`] for a carry that changes its shape or dtype, a condition
     /// that is not one bool scalar, and random draws.

@@ -56,8 +56,8 @@ impl CutGraph {
     }
 }
 
-/// Whether a node may read at positions given by another node's values. Composites with integer
-/// operands may.
+/// Whether a node may read at positions given by another node's values. A composite with an integer
+/// operand may read at such positions.
 fn may_index(graph: &Graph, node: &GraphNode) -> bool {
     match node.op.class() {
         Class::Index | Class::Control => true,
@@ -131,8 +131,8 @@ enum Visit {
 
 /// The recorded graph that leads to some tensors, before any pass, with data as leaves.
 ///
-/// Errors: the error of a target that carries one. Placeholders are inputs of the graph, so they
-/// are no errors.
+/// Errors: the error of a target that carries an error. A placeholder is an input of the graph, not
+/// an error.
 pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Graph> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
     targets.iter().try_for_each(|target| target.node().check())?;

@@ -134,8 +134,8 @@ impl Tensor {
         eval::from_bytes(spec, bytes)
     }
 
-    /// Fails if this machine has no memory for `count` objects of `bytes_each` bytes. For objects
-    /// that front ends create from tensors, such as one object per element.
+    /// Fails if this machine has no memory for `count` objects of `bytes_each` bytes. Front ends
+    /// call this function before they create objects from tensors, such as one object per element.
     ///
     /// Errors: [`Error::Evaluation`] if memory is insufficient.
     pub fn check_room(count: usize, bytes_each: usize) -> Result<()> {
@@ -143,8 +143,8 @@ impl Tensor {
     }
 
     /// A tensor whose elements are read in parts: `read` fills memory with the bytes that start at
-    /// a given offset of the whole. It is called in order of the offsets. Parts hold whole
-    /// elements.
+    /// a given offset of the whole. `read` is called in the order of the offsets, and each part
+    /// holds whole elements.
     ///
     /// Errors: those of an invalid shape; [`Error::Evaluation`] if there is no memory for the whole
     /// tensor, before anything is read.
@@ -153,7 +153,7 @@ impl Tensor {
         eval::from_reader(spec, read)
     }
 
-    /// A tensor that shares a device value without a copy. For front ends that share memory.
+    /// A tensor that shares a device value without a copy, for front ends that share memory.
     ///
     /// Errors: those of an invalid shape; [`Error::DataLength`] if the value holds fewer elements.
     pub fn from_value(spec: &TensorSpec, value: Value) -> Result<Tensor> {
@@ -234,7 +234,7 @@ impl Tensor {
     /// The value of the elements of a constant.
     ///
     /// Errors: [`Error::ElementType`] if the constant has another dtype; [`Error::InvalidArgument`]
-    /// for a node that is no constant.
+    /// for a node that is not a constant.
     pub fn constant_data<T: Element>(&self) -> Result<T> {
         let Some(literal) = self.constant_value() else {
             let op = self.op_name();
@@ -249,9 +249,9 @@ impl Tensor {
         Ok(T::from_bytes(bytes)[0])
     }
 
-    /// The only element.
+    /// The value of the only element.
     ///
-    /// Errors: [`Error::NotScalar`] unless there is exactly one; [`Error::ElementType`].
+    /// Errors: [`Error::NotScalar`] unless there is exactly one element; [`Error::ElementType`].
     pub fn item<T: Element>(&self) -> Result<T> {
         self.check()?;
         if self.numel() != 1 {

@@ -47,8 +47,8 @@ impl Device {
     }
 
     /// The default device of programs: the device in the environment variable `GIRIH_DEVICE`, or
-    /// `cpu` if the variable is unset. With an invalid value it is `cpu`, and the first evaluation
-    /// fails.
+    /// `cpu` if the variable is unset. If the value is invalid, the device is `cpu`, and the first
+    /// evaluation fails.
     pub fn of_process() -> Device {
         registry::default().unwrap_or(Device::CPU)
     }
@@ -68,8 +68,8 @@ impl Device {
         found.map(|(device, _)| device)
     }
 
-    /// The device on which the tensors are computed together; the current one if there are no
-    /// tensors. `what` is for the error.
+    /// The device on which the tensors are computed together; the current device if there are no
+    /// tensors. `what` names the operation in the error.
     ///
     /// Errors: [`Error::MixedDevices`].
     pub fn common(what: &'static str, tensors: &[&Tensor]) -> Result<Device> {
@@ -204,7 +204,7 @@ pub fn devices() -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-/// Memory statistics of a device; of the current device for `None`.
+/// The memory statistics of a device; `None` means the current device.
 ///
 /// Errors: if the environment variables do not allow the device to be set up.
 pub fn memory_stats(device: Option<Device>) -> Result<MemoryStats> {
@@ -212,9 +212,10 @@ pub fn memory_stats(device: Option<Device>) -> Result<MemoryStats> {
     Ok(device.executor()?.runtime().device().allocator().stats())
 }
 
-/// Prepares a device, the current one for `None`, so that the first programs do not wait for it:
-/// starts the threads of kernels, measures the machine unless that is on file, and touches the
-/// pages of memory that programs use first. Programs are compiled by [`crate::compile_only`].
+/// Prepares a device (the current device for `None`), so that the first programs do not wait for
+/// the preparation: starts the threads of kernels, measures the machine unless the measurements are
+/// on file, and touches the pages of memory that programs use first. Programs are compiled by
+/// [`crate::compile_only`].
 ///
 /// ```
 /// girih::warm_up(None)?;

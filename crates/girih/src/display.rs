@@ -13,15 +13,15 @@ use std::sync::{Mutex, PoisonError};
 /// How tensors are printed; see [`set_print_options`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrintOptions {
-    /// Maximum number of digits after the decimal point.
+    /// The maximum number of digits after the decimal point.
     pub precision: usize,
-    /// Number of elements above which long axes are shortened.
+    /// The number of elements above which long axes are shortened.
     pub threshold: usize,
-    /// Elements shown at each end of a shortened axis.
+    /// The number of elements shown at each end of a shortened axis.
     pub edgeitems: usize,
-    /// Maximum number of characters of a line.
+    /// The maximum number of characters of a line.
     pub linewidth: usize,
-    /// Writes small numbers without an exponent, so that they may become 0.
+    /// Whether small numbers are written without an exponent, so that they may be printed as 0.
     pub suppress: bool,
 }
 
@@ -80,7 +80,7 @@ impl Elements {
     fn texts(&self, shown: &[usize], dtype: DType, options: &PrintOptions) -> Vec<String> {
         let part = |v: &[f64]| shown.iter().map(|&i| v[i]).collect::<Vec<_>>();
         match self {
-            // The spelling of NumPy and Python.
+            // Bools are spelled as in NumPy and Python.
             Elements::Bool(v) => {
                 shown.iter().map(|&i| if v[i] { " True" } else { "False" }.to_string()).collect()
             }
@@ -146,7 +146,8 @@ impl Tensor {
     }
 
     /// The values as text, nested in brackets by axis, with `separator` between elements. `indent`
-    /// is the number of characters before the first line, `behind` the number after the last.
+    /// is the number of characters before the first line, and `behind` the number of characters
+    /// after the last line.
     pub fn nested_text(&self, separator: &str, indent: usize, behind: usize) -> Result<String> {
         let (shape, options) = (self.shape(), print_options());
         if shape.numel() == 0 {
@@ -267,8 +268,8 @@ impl Layout<'_> {
 }
 
 impl fmt::Display for Tensor {
-    /// The values; evaluates the tensor if needed. A tensor that cannot be computed shows the
-    /// error.
+    /// The values; evaluates the tensor if needed. If the tensor cannot be computed, the error is
+    /// shown instead.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.values_text() {
             Ok(text) => f.write_str(&text),
@@ -278,7 +279,7 @@ impl fmt::Display for Tensor {
 }
 
 impl fmt::Debug for Tensor {
-    /// Metadata only: debuggers call this, and it must not compute.
+    /// Formats the metadata only, because debuggers call this function, which must not compute.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match (self.is_lazy(), self.is_scheduled()) {
             (_, true) => "scheduled",

@@ -3,7 +3,7 @@
 use crate::location::Location;
 use std::fmt;
 
-/// Result of the library's fallible functions.
+/// The result type of the library's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error, with the values that caused it and a suggestion.
@@ -78,7 +78,7 @@ pub enum Error {
         /// The number of elements given.
         found: usize,
     },
-    /// The data was requested in another element type than the tensor's.
+    /// The data was requested as an element type other than the tensor's dtype.
     #[error("the tensor holds {found}, not {expected}; convert it with astype first")]
     ElementType {
         /// The requested type.
@@ -86,7 +86,7 @@ pub enum Error {
         /// The tensor's dtype.
         found: girih_ir::DType,
     },
-    /// A single value was requested of a tensor with none or several.
+    /// A single value was requested of a tensor that does not have exactly one element.
     #[error("{what} needs a tensor with exactly one element, got shape {shape}")]
     NotScalar {
         /// The attempted operation.
@@ -130,7 +130,7 @@ pub enum Error {
     MixedDevices {
         /// The op.
         op: &'static str,
-        /// Dtype, shape and device of each operand.
+        /// The dtype, shape and device of each operand.
         operands: Vec<String>,
     },
     /// An operator that could not be recorded.

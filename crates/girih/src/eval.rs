@@ -211,8 +211,8 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     }
     match eval([tensor]) {
         Err(Error::TracedValue { argument, shape, at, .. }) => {
-            // A single number serves for a decision. Several numbers would be used as data, and
-            // their derivative would be lost.
+            // A single number may be read, because it serves for a decision. Several numbers would
+            // be used as data, and their derivative would be lost.
             let number = (tensor.numel() == 1).then(|| crate::transform::at_arguments(tensor));
             return match number.flatten() {
                 Some(there) => value(&there, what),
@@ -230,8 +230,8 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
 /// The profile to which times are added, if any.
 type Times<'a> = Option<&'a mut Profile>;
 
-/// Runs one evaluation; `false` if it first had to wait for another evaluation. If memory is
-/// insufficient for the intermediates with other references, the run is repeated with only the
+/// Runs one evaluation. Returns `false` if it first had to wait for another evaluation. If memory
+/// is insufficient for the intermediates with other references, the run is repeated with only the
 /// targets as outputs.
 fn run(
     executor: &Executor,
@@ -363,7 +363,8 @@ struct Work {
 }
 
 impl Work {
-    /// Compiles, binds and starts the graph; `false` if a run that it waited for has failed.
+    /// Compiles, binds and starts the graph. Returns `false` if a run that the evaluation waited
+    /// for has failed.
     fn run(self, program: Option<CachedPlan>, wait: bool, times: &mut Times<'_>) -> Result<bool> {
         let Work { cut, claim, .. } = &self;
         let outcome = self.start(program, wait, times);
@@ -436,7 +437,8 @@ impl Work {
         outcome
     }
 
-    /// The program. With shape verification, its result specs are compared with the recorded specs.
+    /// The program of the graph. With shape verification, the result specs of the program are
+    /// compared with the recorded specs.
     fn plan(&self) -> girih_runtime::Result<CachedPlan> {
         let graph = &self.cut.graph;
         if self.verify {
@@ -464,7 +466,7 @@ impl Work {
     }
 }
 
-/// Measures times between laps if it is on.
+/// A stopwatch that measures the times between laps if it is on.
 struct Stopwatch(Option<Instant>);
 
 impl Stopwatch {

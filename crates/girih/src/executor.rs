@@ -1,4 +1,4 @@
-//! Executors: they run programs by a configuration, and profile them.
+//! Executors, which run programs according to a configuration, and profile them.
 
 use crate::devices::Device;
 use crate::pass::{self, Pass};
@@ -59,10 +59,11 @@ impl Default for ExecutorConfig {
     }
 }
 
-/// Runs programs by its configuration, with its own program cache. A reference-counted handle.
+/// An executor runs programs according to its configuration, and has its own program cache. The
+/// value is a reference-counted handle.
 ///
-/// All executors of a device share its memory and its queue, so that one can read the results of
-/// another.
+/// All executors of a device share its memory and its queue, so that an executor can read the
+/// results of another executor.
 #[derive(Clone)]
 pub struct Executor(Arc<Inner>);
 
@@ -100,7 +101,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The six stages in order.
+    /// The names and times of the six stages, in order.
     pub fn stages(&self) -> [(&'static str, Duration); 6] {
         [
             ("extraction", self.extraction),
@@ -145,7 +146,7 @@ impl Executor {
                 "timeout_seconds: expected a positive number, infinite for no limit, got {seconds}"
             )));
         }
-        // A limit that does not fit a duration exceeds any run.
+        // A limit that does not fit a `Duration` is longer than any run.
         let limit = Duration::try_from_secs_f64(seconds).ok();
         let runtime = Arc::new(device.executor()?.0.runtime.sibling(config.use_cache));
         let user = girih_opt::register(config.passes.clone());

@@ -38,7 +38,7 @@ pub struct Explanation {
     /// The refused fusions.
     pub refusals: Vec<RefusalInfo>,
     /// The causes that take at least a tenth of the program's time on the host, by estimate; the
-    /// worst first.
+    /// worst cause first.
     pub bottlenecks: Vec<BottleneckInfo>,
     /// The operations in the order of submission to the stream.
     pub operations: Vec<OperationInfo>,
@@ -79,11 +79,11 @@ pub struct StageInfo {
 pub struct KernelInfo {
     /// The kernel's name, made of its fused ops.
     pub name: String,
-    /// The ops that it computes, in order; for a copy, the view that is copied.
+    /// The ops that the kernel computes, in order; for a copy, the view that is copied.
     pub ops: Vec<OpInfo>,
-    /// The bytes moved and the number of operations.
+    /// The number of bytes moved and the number of operations.
     pub traffic: Traffic,
-    /// The lines that recorded its ops, without duplicates.
+    /// The lines that recorded the kernel's ops, without duplicates.
     pub lines: Vec<String>,
     /// The kernel, as text.
     pub text: String,
@@ -104,11 +104,11 @@ impl KernelInfo {
 pub struct OpInfo {
     /// The node of the optimised graph.
     pub node: NodeId,
-    /// Its op.
+    /// The op of the node.
     pub op: &'static str,
-    /// The recorded node from which it was derived, and the op of that node.
+    /// The recorded node from which the node was derived, and the op of the recorded node.
     pub recorded: Option<(NodeId, &'static str)>,
-    /// The line that recorded that node.
+    /// The line of the recorded node.
     pub line: Option<String>,
 }
 
@@ -127,14 +127,14 @@ pub struct RefusalInfo {
     pub line: Option<String>,
 }
 
-/// Why a kernel is slow, by estimate.
+/// An estimated cause of a slow kernel.
 #[derive(Clone, Debug)]
 pub struct BottleneckInfo {
-    /// The kernel; a loop for the kernels in it.
+    /// The kernel; for kernels in a loop, the loop.
     pub kernel: usize,
     /// The cause as a code of one word.
     pub code: &'static str,
-    /// The cause as a sentence, with what would help.
+    /// The cause as a sentence, with a suggested remedy.
     pub sentence: String,
     /// The time that the cause takes, in nanoseconds of one thread.
     pub lost_ns: u64,
@@ -145,7 +145,7 @@ pub struct BottleneckInfo {
 pub struct OperationInfo {
     /// The operation's name.
     pub name: String,
-    /// Its primitives, in order: `copy to device (n bytes)`, `launch`.
+    /// The primitives of the operation, in order: `copy to device (n bytes)`, `launch`.
     pub steps: Vec<String>,
 }
 
@@ -154,32 +154,32 @@ pub struct OperationInfo {
 pub struct MemoryPlan {
     /// All buffers of the program.
     pub buffers: Vec<BufferInfo>,
-    /// Total bytes of the arguments that are read.
+    /// The total bytes of the arguments that are read.
     pub argument_bytes: usize,
-    /// Total bytes of the results.
+    /// The total bytes of the results.
     pub output_bytes: usize,
-    /// Bytes of the block that holds all temporaries.
+    /// The bytes of the block that holds all temporaries.
     pub temporary_bytes: usize,
-    /// Total bytes of the temporaries without reuse of memory.
+    /// The total bytes that the temporaries would need without reuse of memory.
     pub unshared_temporary_bytes: usize,
-    /// Peak memory of a run in bytes: arguments, results and temporaries.
+    /// The peak memory of a run in bytes: arguments, results and temporaries.
     pub peak_bytes: usize,
 }
 
 /// A buffer.
 #[derive(Clone, Debug)]
 pub struct BufferInfo {
-    /// The dtype and number of elements, `f32[1024]`.
+    /// The dtype and number of elements, such as `f32[1024]`.
     pub contents: String,
     /// The size in bytes.
     pub size_bytes: usize,
-    /// The origin of its memory.
+    /// The origin of the buffer's memory.
     pub placement: Placement,
-    /// The first kernel that writes it; `None` for arguments.
+    /// The first kernel that writes the buffer; `None` for arguments.
     pub written_by: Option<usize>,
-    /// The last kernel that reads it.
+    /// The last kernel that reads the buffer.
     pub last_read_by: Option<usize>,
-    /// Earlier temporaries whose memory it reuses.
+    /// The earlier temporaries whose memory the buffer reuses.
     pub reuses: Vec<usize>,
 }
 

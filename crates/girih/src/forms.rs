@@ -64,7 +64,7 @@ pub struct Input {
     pub id: NodeId,
     /// The input's name, or its node's number (`%0`) if it has no name.
     pub name: String,
-    /// Shape and dtype; a scalar for a run-time constant.
+    /// The shape and dtype; a scalar for a run-time constant.
     pub spec: TensorSpec,
 }
 
@@ -103,7 +103,7 @@ impl Program {
         Ok(Program::capture_with_lines(outputs, inputs, parameters)?.0)
     }
 
-    /// As [`Program::capture_with`], and returns the lines that recorded the nodes.
+    /// As [`Program::capture_with`]; also returns the lines that recorded the nodes.
     pub(crate) fn capture_with_lines(
         outputs: &[&Tensor],
         inputs: &[&Tensor],
@@ -122,7 +122,7 @@ impl Program {
             };
             let used: Vec<&(String, Tensor)> = parameters.iter().filter(used).collect();
             crate::eval(used.iter().map(|(_, tensor)| tensor))?;
-            // For a parameter with two names the first name counts.
+            // If a parameter has two names, the first name is used.
             for (name, tensor) in used.into_iter().rev() {
                 named.insert(Arc::as_ptr(tensor.node()), name);
             }
@@ -296,7 +296,7 @@ impl Program {
         self.graph.arguments().filter(free).map(input).collect()
     }
 
-    /// Names and specs of the outputs. The name of an output without one is its node's name or
+    /// The names and specs of the outputs. An output without a name is named by its node's name or
     /// number.
     pub fn outputs(&self) -> Vec<(String, TensorSpec)> {
         let names = self.graph.output_names();
@@ -371,7 +371,7 @@ impl Program {
         ))
     }
 
-    /// Names and values of the parameters that the program holds.
+    /// The names and values of the parameters that the program holds.
     pub fn parameters(&self) -> Vec<(String, Tensor)> {
         let parameter = |(&id, held): (&NodeId, &Held)| match held {
             Held::Tensor(t) if self.graph.node(id).op.code == OpCode::Parameter => {
@@ -382,7 +382,7 @@ impl Program {
         self.values.iter().filter_map(parameter).collect()
     }
 
-    /// Total bytes of the values that the program holds.
+    /// The total bytes of the values that the program holds.
     pub fn held_bytes(&self) -> usize {
         let size = |held: &Held| match held {
             Held::Tensor(t) => t.spec().size_bytes(),

@@ -1,13 +1,13 @@
 //! A guide to writing programs with Girih, one page per topic. The tests run each snippet.
 //!
 //! - [`recording`]: recording and evaluating
-//! - [`errors`]: results, operators and where errors show
+//! - [`errors`]: results, operators, and the functions that report errors
 //! - [`gradients`]: derivatives of functions
 //! - [`compiling`]: functions traced once, for many sizes
 //! - [`training`]: modules, losses and optimisers
 //! - [`files`]: tensors, models and programs in files
 //! - [`control_flow`]: branches and loops that stay in the graph
-//! - [`threads`]: what threads share
+//! - [`threads`]: the state that threads share
 
 #[doc = include_str!("guide/recording.md")]
 pub mod recording {}

@@ -1,5 +1,5 @@
-//! Hooks for a host language: how its users interrupt a program, and how its interpreter is
-//! released while the library works.
+//! Hooks for a host language: its users can interrupt a program, and its interpreter is released
+//! while the library works.
 
 use girih_sync::OnceLock;
 
@@ -16,7 +16,7 @@ pub fn set_outside(outside: Outside) {
 
 pub use girih_runtime::{set_interrupt_hook, set_wait_hook};
 
-/// Frees unneeded memory that the host language holds; returns whether there was any.
+/// Frees unneeded memory that the host language holds; returns whether there was such memory.
 pub type Collect = fn() -> bool;
 
 static COLLECT: OnceLock<Collect> = OnceLock::new();

@@ -84,7 +84,7 @@ pub use eval::{async_eval, compile_only, eval};
 pub use executor::{ExecutionResult, Executor, ExecutorConfig, Profile};
 pub use explain::{Explanation, explain, explain_graph};
 pub use forms::{Input, NodeInfo, Program};
-// The layers below, for front ends in other languages.
+// The lower layers, for front ends in other languages.
 pub use girih_ir as ir;
 pub use girih_runtime as runtime;
 // The element types of complex tensors, and of complex operands.

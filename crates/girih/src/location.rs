@@ -44,9 +44,9 @@ pub type Resolver = fn(u32) -> Option<(String, u32)>;
 thread_local! {
     static ENTERED: Cell<Location> = const { Cell::new(Location(0)) };
     static SCOPE: Cell<Scope> = const { Cell::new(Scope(0)) };
-    /// Interned callers by address and scope.
+    /// The interned callers, by address and scope.
     static INTERNED: RefCell<FxHashMap<(usize, Scope), Location>> = RefCell::default();
-    /// Interned scopes by parent scope and name.
+    /// The interned scopes, by parent scope and name.
     static NAMED: RefCell<FxHashMap<Scope, FxHashMap<String, Scope>>> = RefCell::default();
 }
 
@@ -70,7 +70,7 @@ impl Scope {
         Scope(number)
     }
 
-    /// Makes this the thread's scope.
+    /// Makes this scope the thread's current scope.
     pub fn set(self) {
         SCOPE.set(self);
     }
@@ -218,8 +218,8 @@ impl fmt::Display for Location {
 /// Whether ops keep their lines: 1 for no, 2 for yes, 0 until the environment variable is read.
 static ENABLED: AtomicU8 = AtomicU8::new(0);
 
-/// Whether ops keep the line that recorded them. They do, unless the environment variable
-/// `GIRIH_SOURCE_LINES` or [`set_enabled`] switches it off.
+/// Whether ops keep the line that recorded them. Ops keep their lines unless the environment
+/// variable `GIRIH_SOURCE_LINES` or [`set_enabled`] switches this off.
 #[inline]
 pub fn enabled() -> bool {
     match ENABLED.load(Relaxed) {

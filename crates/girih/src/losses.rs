@@ -106,24 +106,25 @@ fn positive(op: &str, name: &str, value: f64) -> Result<()> {
     Err(Error::InvalidArgument(format!("{op}: {name} must be positive, got {value}")))
 }
 
-/// `(x - y)^2`. Shapes broadcast.
+/// The squared error: `(x - y)^2`. Shapes broadcast.
 #[track_caller]
 pub fn mse_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = stretched("mse_loss", x, y)?;
     finish(x.sub(&y)?.square(), dtype, reduction)
 }
 
-/// `|x - y|`. Shapes broadcast.
+/// The absolute error: `|x - y|`. Shapes broadcast.
 #[track_caller]
 pub fn l1_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = stretched("l1_loss", x, y)?;
     finish(x.sub(&y)?.abs(), dtype, reduction)
 }
 
-/// Splits a difference for a piecewise loss: its absolute value, whether that is below a bound, and
-/// its square where it is (0 elsewhere). The square of the absolute value would not do, because its
-/// derivative jumps at 0. Nor would the square of a large difference, because its derivative times
-/// 0 may be NaN.
+/// Splits a difference for a piecewise loss. Returns the absolute value of the difference, whether
+/// the absolute value is below a bound, and the square of the difference where the absolute value
+/// is below the bound (0 elsewhere). The function does not square the absolute value, because its
+/// derivative jumps at 0, nor a large difference, because the derivative of the square times 0 may
+/// be NaN.
 fn near(difference: &Tensor, bound: f64) -> Result<(Tensor, Tensor, Tensor)> {
     let d = difference.abs()?;
     let inside = d.lt(bound)?;
@@ -208,7 +209,7 @@ pub fn binary_cross_entropy_with_logits(
     finish(weighted(loss, weight), dtype, reduction)
 }
 
-/// Loss and weight of each row, for integer labels.
+/// The loss and weight of each row, for integer labels.
 struct RowLosses {
     loss: Tensor,
     weight: Option<Tensor>,
@@ -356,7 +357,7 @@ pub fn cross_entropy(
     if labels.dtype().is_float() {
         let labels = classes_last(op, labels, options.axis)?;
         let loss = of_probabilities(&logits.astype(dtype.widened())?, &labels, &options)?;
-        // The mean is over rows, whatever the class weights.
+        // The mean is over rows, independent of the class weights.
         return finish(Ok(loss), dtype, reduction);
     }
     check_labels(op, &logits, labels)?;
@@ -394,8 +395,8 @@ fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> 
     each.sum(Some(&[-1]), false)?.neg()
 }
 
-/// `p (log p - x)`, 0 if the target `p` is 0. `x` are log-probabilities; with `log_target` the
-/// targets are log-probabilities too.
+/// The Kullback-Leibler divergence: `p (log p - x)`, or 0 if the target `p` is 0. `x` are
+/// log-probabilities; with `log_target` the targets are log-probabilities too.
 #[track_caller]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = operands("kl_div", x, y)?;
@@ -411,7 +412,7 @@ pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) ->
     finish(loss, dtype, reduction)
 }
 
-/// `max(0, margin - x y)` for targets -1 and 1.
+/// The hinge loss: `max(0, margin - x y)` for targets -1 and 1.
 #[track_caller]
 pub fn hinge_loss(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = operands("hinge_loss", x, y)?;
@@ -447,7 +448,7 @@ pub fn margin_ranking_loss(
     finish(b.sub(&a)?.mul(&y)?.add(margin)?.relu(), dtype, reduction)
 }
 
-/// `log(1 + exp(-x y))` for targets -1 and 1.
+/// The soft margin loss: `log(1 + exp(-x y))` for targets -1 and 1.
 #[track_caller]
 pub fn soft_margin_loss(x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let (x, y, dtype) = operands("soft_margin_loss", x, y)?;
@@ -476,13 +477,13 @@ pub fn cosine_embedding_loss(
 /// The distance and margin of a triplet loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Triplet {
-    /// The amount by which the negative should be farther than the positive.
+    /// The amount by which the negative should be farther from the anchor than the positive.
     pub margin: f64,
     /// The order of the norm.
     pub p: f64,
-    /// Added to differences.
+    /// The number that is added to differences.
     pub eps: f64,
-    /// Whether the distance between positive and negative is used if it is smaller.
+    /// Whether the distance between the positive and the negative is used if it is smaller.
     pub swap: bool,
 }
 

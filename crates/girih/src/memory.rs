@@ -6,7 +6,8 @@ use crate::context;
 /// The number of nodes from which returning memory is worthwhile, since it takes milliseconds.
 pub(crate) const LARGE: usize = 1 << 16;
 
-/// Must be called after `nodes` nodes have been dropped.
+/// Returns unused memory to the operating system if `nodes` is at least `LARGE`. The function must
+/// be called after `nodes` nodes have been dropped.
 pub(crate) fn let_go(nodes: usize) {
     if nodes >= LARGE {
         context::sweep();

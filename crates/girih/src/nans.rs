@@ -7,9 +7,9 @@ use girih_ir::{Class, DType, Graph, Literal, Node, NodeId, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, Completion, Error, NanInside, Result, Value};
 use smallvec::SmallVec;
 
-/// Fails if a result of a graph contains a NaN, with the first op whose result contains one.
+/// Fails if a result of a graph contains a NaN, with the first op whose result contains a NaN.
 ///
-/// Errors: [`Error::NotANumber`]; as running the graph.
+/// Errors: [`Error::NotANumber`]; those of running the graph.
 pub(crate) fn check(
     executor: &Executor,
     graph: &Graph,
@@ -155,7 +155,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Runs a region once: its results, or its first op with a NaN. `place` describes the run.
+    /// Runs a region once. Returns the results of the region, or its first op with a NaN. `place`
+    /// describes the run.
     fn region(
         &self,
         region: &Graph,
@@ -198,7 +199,7 @@ fn may_be_nan(dtype: DType) -> bool {
     dtype.is_float() || dtype.is_complex()
 }
 
-/// The little-endian number in at most eight bytes.
+/// Reads a little-endian number from at most eight bytes.
 fn bits(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | byte as u64)
 }

@@ -34,8 +34,9 @@ pub(crate) struct Node {
 /// only while tracing, or if the interner is full.
 type CompactShape = [u32; 4];
 
-/// A spec in the form that nodes store. If two are equal, the specs are equal. Shapes in the table
-/// of a live node, and those of failed nodes, are equal to nothing.
+/// A spec in the form that nodes store. If two compact specs are equal, the specs are equal. A
+/// compact spec whose shape is in the table of a live node, or belongs to a failed node, never
+/// compares equal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CompactSpec {
     shape: CompactShape,
@@ -121,7 +122,7 @@ impl<T> NodeTable<T> {
 
 /// The state of a node's value.
 pub(crate) enum State {
-    /// No operands: a constant, an iota, or a placeholder.
+    /// A node without operands: a constant, an iota, or a placeholder.
     Leaf,
     /// A constant whose value is always part of the program.
     Literal,
@@ -133,10 +134,10 @@ pub(crate) enum State {
     Unary(Location, Arc<Node>),
     Binary(Location, Arc<Node>, Arc<Node>),
     Nary(Location, Box<[Arc<Node>]>),
-    /// Claimed by an evaluation; keeps the lazy state in case the evaluation fails.
+    /// The node is claimed by an evaluation. The lazy state is kept in case the evaluation fails.
     Scheduled(Box<Scheduled>),
     Available(Value),
-    /// Its memory was donated to a compiled function.
+    /// The node's memory was donated to a compiled function.
     Donated,
 }
 
@@ -144,10 +145,10 @@ pub(crate) enum State {
 pub(crate) struct Scheduled {
     pub lazy: State,
     pub completion: Arc<Completion>,
-    /// Set once memory is bound, before the run begins.
+    /// The value, which is set once memory is bound, before the run begins.
     pub value: Option<Value>,
-    /// Set once the run is queued. Only then may other evaluations be queued behind it: an
-    /// evaluation queued earlier could run before its dependency.
+    /// Whether the run is queued. Only then may other evaluations be queued behind the run, because
+    /// an evaluation queued earlier could run before its dependency.
     pub queued: bool,
 }
 
@@ -358,7 +359,7 @@ impl State {
         }
     }
 
-    /// Operands of a lazy or scheduled node.
+    /// Calls `f` with each operand of a lazy or scheduled node.
     pub fn for_each_input(&self, mut f: impl FnMut(&Arc<Node>)) {
         match self {
             State::Unary(_, a) => f(a),

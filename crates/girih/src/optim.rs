@@ -167,12 +167,12 @@ pub struct Adam {
     pub learning_rate: f64,
     /// The decay rates of the first and second moments.
     pub betas: (f64, f64),
-    /// Added to the square root of the second moment.
+    /// The number that is added to the square root of the second moment.
     pub eps: f64,
     /// The decoupled weight decay, multiplied by the learning rate.
     pub weight_decay: f64,
     step: i32,
-    /// First and second moment of each parameter, alternating.
+    /// The first and second moments of the parameters, alternating.
     moments: Vec<Tensor>,
 }
 

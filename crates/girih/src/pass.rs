@@ -102,7 +102,7 @@ pub fn switched(options: CompileOptions, passes: &[Arc<dyn Pass>], on: bool) -> 
     CompileOptions { user: girih_opt::register(now), ..options }
 }
 
-/// Whether both are the same pass.
+/// Whether `a` and `b` are the same pass.
 pub(crate) fn is_same(a: &Arc<dyn Pass>, b: &Arc<dyn Pass>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }

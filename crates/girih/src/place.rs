@@ -15,7 +15,7 @@ pub(crate) struct Place(u8);
 
 const TRACKED: u8 = 1 << 7;
 const FLOATING: u8 = 1 << 6;
-/// A cut contains the node (see [`crate::cut`]). The mark is no part of a place, but shares the
+/// A cut contains the node (see [`crate::cut`]). The mark is not part of a place, but shares the
 /// node's byte.
 const CUT: u8 = 1 << 5;
 const DEVICE: u8 = CUT - 1;
@@ -24,12 +24,12 @@ impl Place {
     /// The maximum number of devices.
     pub const MAX_DEVICES: usize = DEVICE as usize + 1;
 
-    /// Committed to a device.
+    /// The place of a node that is committed to a device.
     pub fn committed(device: Device) -> Place {
         Place(device.index())
     }
 
-    /// Floating, with a default device.
+    /// The place of a floating node, with its default device.
     pub fn floating(device: Device) -> Place {
         Place(device.index() | FLOATING)
     }

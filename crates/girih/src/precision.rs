@@ -21,7 +21,7 @@ use girih_ir::ops::Precision;
 /// # Ok::<(), girih::Error>(())
 /// ```
 ///
-/// Errors: [`crate::Error::InvalidArgument`] for another dtype.
+/// Errors: [`crate::Error::InvalidArgument`] for a dtype other than f16 and bf16.
 pub fn autocast<R>(half: Option<DType>, f: impl FnOnce() -> R) -> Result<R> {
     let context = Context::current();
     let frame = context.frame().with_autocast(half)?;

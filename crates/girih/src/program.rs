@@ -108,32 +108,33 @@ fn compiled(
 /// Counters of the programs that the process has compiled and run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Lookups in the program cache that found a program.
+    /// The number of lookups in the program cache that found a program.
     pub hits: u64,
-    /// Lookups that did not find a program.
+    /// The number of lookups that did not find a program.
     pub misses: u64,
-    /// Lookups that found a program from an earlier process on disk.
+    /// The number of lookups that found a program from an earlier process on disk.
     pub disk_hits: u64,
-    /// Compiled programs, that is, runs of the passes.
+    /// The number of compiled programs, that is, of runs of the passes.
     pub compiles: u64,
-    /// Symbolic programs bound to new sizes: lowered without the passes.
+    /// The number of symbolic programs that were bound to new sizes, that is, lowered without the
+    /// passes.
     pub bindings: u64,
-    /// The time of compiling, binding to sizes, and restoring from disk, on all threads. No part of
-    /// a run is in it; [`crate::Timeline`] measures runs.
+    /// The time of compiling, binding to sizes, and restoring from disk, on all threads. The time
+    /// of runs is not included; [`crate::Timeline`] measures runs.
     pub compile_time: Duration,
-    /// Kernels of the currently cached programs.
+    /// The number of kernels of the currently cached programs.
     pub cached_kernels: usize,
-    /// Bytes of cached programs.
+    /// The number of bytes of the cached programs.
     pub cache_size_bytes: usize,
-    /// Programs run.
+    /// The number of runs of programs.
     pub runs: u64,
-    /// Kernels launched.
+    /// The number of kernel launches.
     pub launches: u64,
-    /// How the kernels of the process were divided among threads, whichever executor ran them.
+    /// Counts of how the kernels of the process were divided among threads, over all executors.
     pub counts: ChunkCounts,
-    /// Bytes of device memory in use.
+    /// The device memory in use, in bytes.
     pub memory_bytes: usize,
-    /// Peak device memory in use, in bytes.
+    /// The peak device memory in use, in bytes.
     pub peak_memory_bytes: usize,
 }
 
@@ -206,7 +207,7 @@ pub fn calibration() -> Result<Calibration> {
 }
 
 /// Sets the number of threads that kernels may use, including the calling thread. Results do not
-/// depend on it.
+/// depend on the number of threads.
 ///
 /// Errors: [`crate::Error::InvalidArgument`] unless the number is 1 to 1024.
 pub fn set_num_threads(threads: usize) -> Result<()> {
@@ -228,7 +229,7 @@ pub fn options_without(names: &[&str]) -> Result<CompileOptions> {
 }
 
 /// The current options with the named passes and kinds of fusion: those that are off by default
-/// (`matmul_chain`), or were switched off. For [`set_options`].
+/// (`matmul_chain`), or were switched off. The result is for [`set_options`].
 ///
 /// Errors: [`crate::Error::InvalidArgument`] for an unknown name.
 pub fn options_with(names: &[&str]) -> Result<CompileOptions> {

@@ -44,7 +44,7 @@ struct Generator {
 static GENERATOR: Mutex<Option<Generator>> = Mutex::new(None);
 
 /// Restarts the generator: draws recorded from now on are the same for the same seed. A process
-/// that does not call this starts from a seed of the operating system.
+/// that does not call this function starts from a seed of the operating system.
 pub fn manual_seed(seed: u64) {
     let generator = Generator { key: seed, offset: 0 };
     *GENERATOR.lock().unwrap_or_else(PoisonError::into_inner) = Some(generator);
@@ -57,12 +57,12 @@ pub(crate) fn leaf(op: &'static str, code: OpCode, shape: Shape, dtype: DType) -
     Ok(Tensor::with_state(code.into(), &TensorSpec { shape, dtype }, State::Random { key, offset }))
 }
 
-/// The position in the sequence of the next draws.
+/// The position of the next draws in the sequence.
 pub(crate) fn position() -> (u64, u64) {
     trace::position().unwrap_or_else(|| take(0))
 }
 
-/// The position of the next draws: in the sequence, or relative to the function being traced.
+/// Takes the position of the next draws, in the sequence or relative to the function being traced.
 pub(crate) fn next(code: OpCode, dtype: DType, shape: &Shape) -> (u64, u64) {
     trace::draw(code, dtype, shape)
         .unwrap_or_else(|| take(blocks(code, dtype, shape.hints().iter().product())))

@@ -6,8 +6,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// An ordered sequence of evaluations on a device. Evaluations of one stream run in order; those of
-/// different streams may run concurrently. A reference-counted handle.
+/// An ordered sequence of evaluations on a device. Evaluations of one stream run in order;
+/// evaluations of different streams may run concurrently. The value is a reference-counted handle.
 ///
 /// A tensor that is computed on one stream may be used on another: the evaluation there begins when
 /// the tensor has its value.
@@ -15,11 +15,11 @@ use std::sync::Arc;
 pub struct Stream(Device, Arc<girih_runtime::Stream>);
 
 impl Stream {
-    /// A new stream of the current device. If streams are scheduled by priority, those with lower
+    /// A new stream of the current device. If streams are scheduled by priority, streams with lower
     /// numbers come first, as in CUDA.
     ///
-    /// Errors: [`crate::Error::Evaluation`] if the environment variables do not allow to set up the
-    /// device.
+    /// Errors: [`crate::Error::Evaluation`] if the environment variables do not allow the device to
+    /// be set up.
     pub fn new(priority: i32) -> Result<Stream> {
         Stream::on(Context::current().device(), priority)
     }
@@ -121,7 +121,8 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// A point in a stream for which other streams and the host can wait. A reference-counted handle.
+/// A point in a stream for which other streams and the host can wait. The value is a
+/// reference-counted handle.
 #[derive(Clone, Debug, Default)]
 pub struct Event(girih_runtime::Event);
 
@@ -173,8 +174,8 @@ impl Drop for StreamScope {
     }
 }
 
-/// Waits until all work submitted so far to any stream of a device is done; of all devices for
-/// `None`.
+/// Waits until all work submitted so far to any stream of a device is done; `None` means all
+/// devices.
 ///
 /// Errors: as [`Stream::synchronize`], for one of the failed streams; the other streams keep their
 /// failures.

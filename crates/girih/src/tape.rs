@@ -24,9 +24,9 @@ pub(crate) type Operands = SmallVec<[Arc<Node>; 3]>;
 /// The gradient state of a tensor.
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
-    /// Whether the tensor requires a gradient itself, rather than as a result of others.
+    /// Whether the tensor requires a gradient itself, rather than as a result of other tensors.
     pub leaf: bool,
-    /// Whether its gradient is kept although it is no leaf.
+    /// Whether the tensor's gradient is kept although the tensor is not a leaf.
     pub retains: bool,
     pub grad: Option<Tensor>,
     pub hooks: Vec<(u64, Hook)>,
@@ -105,12 +105,12 @@ pub(crate) fn with_notes<R>(node: &Arc<Node>, change: impl FnOnce(&mut Notes) ->
 }
 
 impl Tensor {
-    /// Whether [`Tensor::backward`] of a result of the tensor computes its gradient.
+    /// Whether [`Tensor::backward`] of a result of the tensor computes the tensor's gradient.
     pub fn requires_grad(&self) -> bool {
         self.node().is_tracked()
     }
 
-    /// Whether the tensor is not a result of others that require gradients.
+    /// Whether the tensor is not a result of tensors that require gradients.
     pub fn is_leaf(&self) -> bool {
         !self.requires_grad() || notes(self.node()).is_some_and(|n| n.leaf)
     }
@@ -176,7 +176,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Makes [`Tensor::backward`] keep the gradient of a tensor that is no leaf.
+    /// Makes [`Tensor::backward`] keep the gradient of a tensor that is not a leaf.
     ///
     /// Errors: [`Error::InvalidArgument`] for a tensor that does not require a gradient.
     pub fn retain_grad(&self) -> Result<()> {

@@ -63,8 +63,8 @@ fn recorded(
     Ok(context::add_node(op, &spec, place, state))
 }
 
-/// A tensor: a reference-counted handle of a recorded node. Cloning the handle copies no data.
-/// Metadata is known without evaluation; the value is computed when it is first needed.
+/// A tensor: a reference-counted handle of a recorded node. Cloning the handle copies no data. The
+/// metadata is known without evaluation; the value is computed when it is first needed.
 ///
 /// Threads may send and share tensors.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ pub enum NodeKind {
 /// The state of a tensor's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TensorState {
-    /// Recorded, not computed.
+    /// The tensor is recorded and not computed yet.
     Lazy,
     /// An evaluation of the tensor is queued or running.
     Scheduled,
@@ -241,27 +241,27 @@ impl Tensor {
         WeakTensor(Arc::downgrade(&self.node))
     }
 
-    /// Shape and dtype.
+    /// The shape and dtype.
     pub fn spec(&self) -> TensorSpec {
         self.node.spec()
     }
 
-    /// Sizes of the dimensions.
+    /// The sizes of the dimensions.
     pub fn shape(&self) -> Shape {
         self.node.shape()
     }
 
-    /// Number of dimensions.
+    /// The number of dimensions.
     pub fn rank(&self) -> usize {
         self.shape().rank()
     }
 
-    /// Number of elements.
+    /// The number of elements.
     pub fn numel(&self) -> usize {
         self.shape().numel()
     }
 
-    /// Element type.
+    /// The element type.
     pub fn dtype(&self) -> DType {
         self.node.dtype()
     }
@@ -347,7 +347,7 @@ impl Tensor {
         self.state() == TensorState::Scheduled
     }
 
-    /// Whether both handles refer to one node.
+    /// Whether both handles refer to the same node.
     pub fn is_same(&self, other: &Tensor) -> bool {
         Arc::ptr_eq(&self.node, &other.node)
     }

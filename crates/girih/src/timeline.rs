@@ -43,7 +43,7 @@ pub struct SpanTotal {
     pub total: Duration,
     /// The number of bytes copied.
     pub bytes: usize,
-    /// How the work was divided among threads.
+    /// Counts of how the work was divided among threads.
     pub counts: ChunkCounts,
 }
 

@@ -156,8 +156,8 @@ impl Trace {
     /// of `wrt`, which must be placeholders of this trace. The gradient is zero if the output does
     /// not depend on the argument.
     ///
-    /// Errors: [`Error::Transform`] if `outputs[0]` is no floating-point scalar, or one of `wrt` is
-    /// no float; [`Error::InvalidArgument`] for arguments that do not match the placeholders.
+    /// Errors: [`Error::Transform`] if `outputs[0]` is not a floating-point scalar, or one of `wrt`
+    /// is not a float; [`Error::InvalidArgument`] for arguments that do not match the placeholders.
     pub fn gradients(
         &self,
         outputs: &[&Tensor],
@@ -186,8 +186,8 @@ impl Trace {
     }
 
     /// The traced function for `arguments`, and its derivative along `tangents` of `wrt`, which
-    /// must be placeholders of this trace: `outputs`, and the tangent of each, which is zero if the
-    /// output does not depend on `wrt`.
+    /// must be placeholders of this trace: `outputs`, and the tangent of each output, which is zero
+    /// if the output does not depend on `wrt`.
     ///
     /// Errors: as [`Trace::gradients`]; [`Error::InvalidArgument`] for tangents whose specs differ
     /// from those of `wrt`.

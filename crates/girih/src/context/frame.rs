@@ -55,7 +55,8 @@ impl Frame {
         Frame { graph, ..self }
     }
 
-    /// The frame with another current device; `None` for the executor's or the process's.
+    /// The frame with another current device; `None` means the device of the executor or of the
+    /// process.
     pub fn with_device(self, device: Option<Device>) -> Frame {
         Frame { device, ..self }
     }
@@ -80,7 +81,7 @@ impl Frame {
         Frame { verify_shapes: Some(on), ..self }
     }
 
-    /// The frame with NaNs in results as errors, or not.
+    /// The frame in which NaNs in results are errors, or are not.
     pub fn with_debug_nans(self, on: bool) -> Frame {
         Frame { debug_nans: Some(on), ..self }
     }
@@ -122,7 +123,7 @@ impl Frame {
         self
     }
 
-    /// The modes; the environment variables set those that the frame leaves open.
+    /// The modes. Environment variables determine the modes that the frame does not set.
     pub(super) fn modes(&self) -> Result<u8> {
         let or_env = |chosen: Option<bool>, names: &[&'static str]| match chosen {
             Some(on) => Ok(on),

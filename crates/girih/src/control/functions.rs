@@ -66,7 +66,8 @@ pub fn switch(
     Body::cond("switch", index, &bodies?, operands, &[])
 }
 
-/// Applies `body` to the carries, starting from `init`, as long as `condition` of them is true.
+/// Applies `body` to the carries, starting from `init`, as long as `condition` returns true for the
+/// carries.
 ///
 /// Forward-mode derivatives pass through the loop; reverse mode needs [`bounded_while_loop`],
 /// [`scan`] or [`fori_loop`].
@@ -94,7 +95,8 @@ pub fn while_loop(
     Body::while_loop(&condition, &body, init, &[])
 }
 
-/// The largest size in bytes of the carries of all steps of a bounded loop that reverse mode keeps.
+/// The maximum total size in bytes for which reverse mode keeps the carries of all steps of a
+/// bounded loop.
 const STACKED_BYTES: usize = 1 << 24;
 
 /// As [`while_loop`], with at most `limit` iterations. Reverse mode passes through the loop: it is

@@ -35,7 +35,7 @@ pub trait DerivativeRules: Send + Sync {
     fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure>;
 }
 
-/// The rules of one call.
+/// The derivative rules of one call.
 struct OfCall {
     rules: Arc<dyn DerivativeRules>,
     /// The number of the function's arguments, which are the leading operands of the call.
@@ -318,7 +318,7 @@ pub fn custom_jvp(
 /// The results of `f` for `operands`, differentiated in reverse mode by a rule instead of through
 /// `f`. `forward` returns the results and residuals. `backward` takes the residuals and a cotangent
 /// for each floating-point or complex result, and returns a cotangent for each such operand. Both
-/// are called when a derivative is taken; `forward` then replaces `f`.
+/// functions are called when a derivative is taken; `forward` then replaces `f`.
 ///
 /// A captured tensor that is differentiated or batched must be passed as an operand.
 ///

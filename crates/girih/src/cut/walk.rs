@@ -39,7 +39,7 @@ pub(crate) fn cut<T>(
     keep: bool,
     take: impl FnOnce(&CutGraph) -> T,
 ) -> Result<Cut<T>> {
-    // Locking the nodes is cheaper in one section than in a section per node.
+    // Locking all nodes in one section is cheaper than entering a section per node.
     let _section = Section::enter();
     let mut take = Some(take);
     let mut attempt = || CutWalk::new(device, brought).cut(targets, keep, &mut take);
@@ -85,7 +85,7 @@ impl Drop for CutWalk<'_> {
 enum Stop {
     /// Another evaluation computes this node.
     Blocked(Arc<Node>),
-    /// Another cut contains a node.
+    /// Another cut contains a node of the graph.
     Met,
 }
 
@@ -108,7 +108,7 @@ impl<'a> CutWalk<'a> {
         }
     }
 
-    /// Cuts; `None` if another cut contains a node.
+    /// Cuts the graph. Returns `None` if another cut contains a node of the graph.
     fn cut<T, F: FnOnce(&CutGraph) -> T>(
         mut self,
         targets: &[&Tensor],
@@ -139,14 +139,14 @@ impl<'a> CutWalk<'a> {
         Ok(Some(Cut::Ready(std::mem::take(&mut self.cut), taken)))
     }
 
-    /// Adds the ancestors of a tensor; stops at a node of another evaluation or cut.
+    /// Adds the ancestors of a tensor to the graph; stops at a node of another evaluation or cut.
     fn reach(&mut self, target: &Tensor) -> Result<Option<Stop>> {
         self.stack.push(Visit::Enter(target.node().clone()));
         while let Some(visit) = self.stack.pop() {
             match visit {
                 Visit::Enter(node) if self.ids.contains_key(&Arc::as_ptr(&node)) => {}
                 Visit::Enter(node) => match self.enter(&node) {
-                    // Added at its exit.
+                    // The node is added at its exit.
                     Found::Lazy => {}
                     Found::Leaf(op) => {
                         let id = self.cut.graph.leaf(op, node.spec());
@@ -246,9 +246,9 @@ impl<'a> CutWalk<'a> {
         self.add(node, id);
     }
 
-    /// Adds the live sibling results of calls with several results: they come out of the same call,
-    /// and would need another call later. Siblings are found by their numbers, so that recording
-    /// has no overhead for them. Returns false if another cut contains a sibling.
+    /// Adds the live sibling results of calls with several results: the same call computes the
+    /// siblings, and they would need another call later. Siblings are found by their numbers, so
+    /// that recording has no overhead for them. Returns false if another cut contains a sibling.
     fn add_siblings(&mut self) -> bool {
         let several = |id: &NodeId| {
             let op = &self.cut.graph.node(*id).op;
@@ -330,14 +330,14 @@ fn is_sibling(node: &Node, other: &Node) -> bool {
     !found.is_empty() && found == operands(node)
 }
 
-/// False for values that are available or scheduled already.
+/// Whether the graph computes the node; false for values that are available or scheduled already.
 fn is_computed(graph: &Graph, id: NodeId) -> bool {
     !matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
 }
 
-/// The node to compute for a node with other references. `None` for nodes that cost nothing to
-/// recompute (constants, views of available values). For a view larger than its base (a broadcast),
-/// the base. Otherwise the node itself.
+/// The node to compute for a node with other references: the base for a view that is larger than
+/// its base (a broadcast), otherwise the node itself. `None` for nodes that cost nothing to
+/// recompute (constants, views of available values).
 fn kept(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let mut base = id;
     while let Class::View | Class::Reshape = graph.node(base).op.class() {

@@ -20,7 +20,7 @@ const EXPECTED: &str = "cpu, cpu:1 and so on, or mock with any of physical, corr
 const HOST_DEVICES: &str = "GIRIH_HOST_DEVICES";
 const MAX_HOST_DEVICES: usize = 16;
 
-/// Devices that Girih knows, with the reasons why they are unavailable.
+/// Known devices that are unavailable, with the reasons.
 const ABSENT: [(&str, &str); 3] = [
     ("simulator", "this build has no wafer simulator"),
     ("cs2", "no CS-2 system is attached, and this build has no back end for it"),
@@ -157,7 +157,7 @@ pub(super) fn named(name: &str) -> Result<Device> {
     }
 }
 
-/// Known device names, for error messages.
+/// The known device names, for error messages.
 fn choices() -> String {
     let registered = all().map(|(_, entry)| entry.name.as_str());
     let known = ["mock"].into_iter().chain(ABSENT.iter().map(|(name, _)| *name));

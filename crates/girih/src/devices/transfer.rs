@@ -71,8 +71,8 @@ impl Tensor {
     }
 }
 
-/// Moves the operands of an op to one device, that of the operands which determine it. Scalars and
-/// indices on the host follow the other operands.
+/// Moves the operands of an op to one device: the device of the operands that determine it. Scalars
+/// and indices on the host follow the other operands.
 ///
 /// Errors: [`Error::MixedDevices`].
 pub(crate) fn together(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {

@@ -58,8 +58,8 @@ fn power(exponent: i32, width: usize) -> String {
     format!("e{sign}{:0>width$}", exponent.unsigned_abs())
 }
 
-/// The size from which numbers of a column are written with an exponent, since not all digits of a
-/// whole number are exact. For f64 the limit is lower than that, to keep columns short.
+/// The magnitude from which the numbers of a column are written with an exponent, since not all
+/// digits of a larger whole number are exact. For f64 the limit is lower, to keep columns short.
 fn known(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e8,
@@ -89,7 +89,7 @@ pub fn number(value: f64, dtype: DType, bare: bool) -> String {
     }
 }
 
-/// A single part of a complex number.
+/// The text of a single part of a complex number.
 pub fn part(value: f64, dtype: DType) -> String {
     number(value, dtype, true)
 }
@@ -97,10 +97,10 @@ pub fn part(value: f64, dtype: DType) -> String {
 /// The format of a column of numbers.
 pub struct Format {
     dtype: DType,
-    /// Minimum number of digits of the exponent; `None` for numbers without an exponent.
+    /// The minimum number of digits of the exponent; `None` for numbers without an exponent.
     exponent: Option<usize>,
     precision: usize,
-    /// Characters before and after the point.
+    /// The numbers of characters before and after the point.
     left: usize,
     right: usize,
     /// Whether positive numbers have a sign.

@@ -77,8 +77,8 @@ impl Claim {
         self.for_each_scheduled(|_, scheduled| scheduled.queued = true);
     }
 
-    /// Settles the nodes after the run. Never waits: a node of a failed run may already belong to
-    /// another evaluation.
+    /// Settles the nodes after the run. The method never waits, because a node of a failed run may
+    /// already belong to another evaluation.
     pub(super) fn settle(&self, succeeded: bool) {
         self.settled.store(true, Ordering::Relaxed);
         self.outputs.iter().for_each(|node| finish(node, &self.completion, succeeded));
@@ -96,8 +96,8 @@ impl Drop for Claim {
     }
 }
 
-/// Waits for a scheduled node, which is then available, or lazy again if its run failed. Returns
-/// whether it is available.
+/// Waits for a scheduled node. The node is then available, or lazy again if its run failed. Returns
+/// whether the node is available.
 pub(crate) fn settle(node: &Arc<Node>) -> bool {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),

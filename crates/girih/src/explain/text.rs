@@ -167,7 +167,7 @@ fn traffic_text(traffic: Traffic) -> String {
     format!("reads {read}, writes {written}, {}", Amount(flops, "FLOP"))
 }
 
-/// `%3 matmul, %4 add (of %2 linear)`.
+/// The ops of a kernel as text: `%3 matmul, %4 add (of %2 linear)`.
 fn ops_text(kernel: &KernelInfo) -> String {
     let text = |op: &super::OpInfo| match op.recorded {
         Some((id, name)) if name != op.op => format!("{} {} (of {id} {name})", op.node, op.op),

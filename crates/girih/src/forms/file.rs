@@ -1,4 +1,4 @@
-//! Programs as files and text: PFGB with values; text, DOT, SVG and HTML without.
+//! Programs as files and text: PFGB with values; text, DOT, SVG and HTML without values.
 
 use super::{Held, Program};
 use crate::{Error, Result, Tensor};
@@ -65,7 +65,8 @@ impl Program {
         Ok(Program::of_graph(Graph::parse(text)?))
     }
 
-    /// Reads a program from a file: PFGB if it starts with that magic number, else text.
+    /// Reads a program from a file. The file is read as PFGB if it starts with the magic number of
+    /// PFGB, else as text.
     ///
     /// Errors: [`Error::Io`]; as [`Program::from_bytes`] and [`Program::from_text`].
     pub fn load(path: &Path) -> Result<Program> {
@@ -129,8 +130,8 @@ impl Program {
         girih_ir::html::to_html(&self.graph, title, group, |_| Vec::new())
     }
 
-    /// The index of the kernel that computes each node. Nodes that the passes removed have none;
-    /// the map is empty if the graph cannot be compiled.
+    /// The index of the kernel that computes each node. A node that the passes removed has no
+    /// kernel; the map is empty if the graph cannot be compiled.
     fn kernels(&self) -> FxHashMap<NodeId, usize> {
         let mut found = FxHashMap::default();
         let explained = self.example().and_then(|graph| crate::explain_graph(&graph));

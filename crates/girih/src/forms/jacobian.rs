@@ -17,8 +17,8 @@ enum Batch {
 impl Program {
     /// The program that computes the Jacobian of each output with respect to the node `wrt` in
     /// forward mode. The shape of a Jacobian is the output's shape followed by the shape of `wrt`.
-    /// The inputs are the same. Forward mode is efficient if `wrt` has fewer elements than the
-    /// outputs.
+    /// The inputs are those of this program. Forward mode is efficient if `wrt` has fewer elements
+    /// than the outputs.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -56,8 +56,8 @@ impl Program {
     }
 
     /// The program that computes the Hessian of the first output, a scalar, with respect to the
-    /// node `wrt`. Its shape is the shape of `wrt` twice. It is computed in forward-over-reverse
-    /// mode.
+    /// node `wrt`. The shape of the Hessian is the shape of `wrt` twice. The Hessian is computed in
+    /// forward-over-reverse mode.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -142,7 +142,7 @@ impl Program {
         })
     }
 
-    /// One program with the outputs of all `parts`, whose arguments are this program's.
+    /// One program with the outputs of all `parts`, whose arguments are those of this program.
     fn beside(&self, parts: &[Program]) -> Result<Program> {
         let mut b = GraphBuilder::default();
         let mut guards = self.graph.guards().to_vec();

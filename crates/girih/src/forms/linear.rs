@@ -1,5 +1,5 @@
-//! Linearisation, transposition and checkpoints of programs, as for closures: graph to graph,
-//! without running anything.
+//! Linearisation, transposition and checkpoints of programs, as for closures. Each method converts
+//! a graph to a graph and runs nothing.
 
 use super::Program;
 use crate::outside::Met;
@@ -73,10 +73,11 @@ fn is_literal(node: &Node) -> bool {
 }
 
 impl Program {
-    /// Linearises the program: two programs. The first takes this program's inputs, and returns its
-    /// outputs, then the residuals that the linear map needs. The second is the linear map: it
-    /// takes the residuals, then a tangent for each of the nodes `wrt`, and returns a tangent for
-    /// each output. The map can be called many times while the function is computed once.
+    /// Linearises the program into two programs. The first program takes this program's inputs, and
+    /// returns its outputs, then the residuals that the linear map needs. The second program is the
+    /// linear map: it takes the residuals, then a tangent for each of the nodes `wrt`, and returns
+    /// a tangent for each output. The map can be called many times while the function is computed
+    /// once.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -148,8 +149,9 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::InvalidArgument`] for a node of `wrt` that is no input, and for a program
-    /// that is not linear, with the first op that is not; [`Error::Transform`] as [`Program::vjp`].
+    /// Errors: [`Error::InvalidArgument`] for a node of `wrt` that is not an input, and for a
+    /// program that is not linear, with the first op that is not linear; [`Error::Transform`] as
+    /// [`Program::vjp`].
     pub fn linear_transpose(&self, wrt: &[NodeId]) -> Result<Program> {
         let invalid = |reason| Error::InvalidArgument(format!("linear_transpose: {reason}"));
         let inputs = self.inputs();
@@ -192,8 +194,8 @@ impl Program {
     }
 
     /// The program with rematerialisation: its reverse-mode derivative recomputes the values
-    /// instead of keeping them, except for the values in `policy`: see [`crate::checkpoint`]. Its
-    /// inputs, outputs and values are the same. Random numbers are drawn once.
+    /// instead of keeping them, except for the values in `policy`: see [`crate::checkpoint`]. The
+    /// inputs, outputs and values are those of this program. Random numbers are drawn once.
     ///
     /// ```
     /// use girih::{Program, Saved, Tensor};

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 /// A description of a node.
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
-    /// The number in the program.
+    /// The node's number in the program.
     pub id: usize,
     /// The name if it is set, else the op's name with the node's number: `add_4`.
     pub name: String,
@@ -19,7 +19,7 @@ pub struct NodeInfo {
     /// The op's attributes, as [`crate::apply`] takes them; attributes with their default value may
     /// be missing.
     pub attributes: Vec<(&'static str, Attribute)>,
-    /// The kind of op.
+    /// The category of the op.
     pub category: Category,
     /// `CONSTANT`, `PARAMETER`, `INPUT` or `INTERMEDIATE`.
     pub kind: &'static str,
@@ -28,11 +28,11 @@ pub struct NodeInfo {
     /// The number of the first node that is a result of the same call: of the same op with the same
     /// attributes and operands. For ops of one result, the node's own number.
     pub call: usize,
-    /// Shape and dtype.
+    /// The shape and dtype.
     pub spec: TensorSpec,
-    /// Numbers of the operands.
+    /// The numbers of the operands.
     pub inputs: Vec<usize>,
-    /// Numbers of the nodes that use it as an operand, ascending.
+    /// The numbers of the nodes that use the node as an operand, ascending.
     pub users: Vec<usize>,
     /// The hints of the node.
     pub hints: Hints,
@@ -63,7 +63,7 @@ fn first_result(node: &Node) -> Option<Op> {
     several.then(|| node.op.with_result(0))
 }
 
-/// Whether two nodes are results of one call.
+/// Whether two nodes are results of the same call.
 fn is_same_call(graph: &Graph, a: NodeId, b: NodeId) -> bool {
     let (a, b) = (graph.node(a), graph.node(b));
     let same = a.op.code == b.op.code && a.inputs == b.inputs;

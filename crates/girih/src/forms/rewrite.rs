@@ -1,5 +1,5 @@
 //! Rewriting of programs: a program is copied node by node, and a rule replaces some nodes by newly
-//! recorded ones.
+//! recorded nodes.
 
 use super::{Held, NodeInfo, Program};
 use crate::context::{Context, Frame};
@@ -52,7 +52,7 @@ impl Program {
     /// ```
     ///
     /// Errors: those of the rule; [`Error::InvalidArgument`] if it returns a tensor of another
-    /// shape or dtype, or one that depends on an argument of another function.
+    /// shape or dtype, or a tensor that depends on an argument of another function.
     pub fn rewrite<E: From<Error>>(
         &self,
         rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
@@ -104,7 +104,7 @@ impl Program {
 
     /// The program with explicit `broadcast_to` nodes in place of implicit broadcasting: the
     /// operands of an elementwise op have the result's shape, and those of a matrix product have
-    /// the same batch axes. For targets and tools without implicit broadcasting.
+    /// the same batch axes. This form is for targets and tools without implicit broadcasting.
     ///
     /// ```
     /// use girih::{DType, Program, Tensor};

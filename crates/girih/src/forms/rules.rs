@@ -1,4 +1,4 @@
-//! Programs with custom derivative rules, which are programs too.
+//! Programs with custom derivative rules; the rules are programs too.
 
 use super::linear::PartialGraph;
 use super::{Held, Program};
@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 /// arguments that it holds.
 struct Callee<'a> {
     program: &'a Program,
-    /// The arguments that are no inputs, and the index of the call's operand for the first of them.
+    /// The arguments that are not inputs, and the index of the call's operand for the first such
+    /// argument.
     held: Vec<NodeId>,
     first: usize,
 }
@@ -24,7 +25,8 @@ impl<'a> Callee<'a> {
         Callee { program, held, first }
     }
 
-    /// Specs of the inputs. A scalar run-time constant has the spec of the tensor that it fills.
+    /// The specs of the inputs. A scalar run-time constant has the spec of the tensor that it
+    /// fills.
     fn takes(&self) -> Vec<TensorSpec> {
         let graph = &self.program.graph;
         self.program.inputs().iter().map(|input| graph.spec(input.id).clone()).collect()

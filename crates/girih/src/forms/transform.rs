@@ -1,5 +1,5 @@
-//! Transforms of programs: derivatives and batching, as for closures. Each returns another program
-//! with the same held values; nothing is run.
+//! Transforms of programs: derivatives and batching, as for closures. Each method returns another
+//! program with the same held values, and runs nothing.
 
 use super::Program;
 use crate::outside::Met;
@@ -13,7 +13,7 @@ impl Program {
     /// The program that computes the gradients of the first output, a scalar, with respect to the
     /// nodes `wrt`: inputs ([`super::Input::id`]), held parameters, or intermediate values. It has
     /// one output per node, of the node's shape and dtype; the output is zero if the scalar does
-    /// not depend on the node. The inputs are the same.
+    /// not depend on the node. The inputs are those of this program.
     ///
     /// ```
     /// use girih::{Program, Tensor};
@@ -26,8 +26,8 @@ impl Program {
     /// ```
     ///
     /// Errors: [`Error::InvalidArgument`] for a program without outputs; [`Error::Transform`] if
-    /// the first output is no floating-point scalar, for a node that does not exist or is no float,
-    /// and for an op without a derivative.
+    /// the first output is not a floating-point scalar, for a node that does not exist or is not a
+    /// float, and for an op without a derivative.
     pub fn grad(&self, wrt: &[NodeId]) -> Result<Program> {
         let mut program = self.value_and_grad(wrt)?;
         let gradients = program.graph.outputs()[self.graph.outputs().len()..].to_vec();
@@ -62,7 +62,7 @@ impl Program {
     /// # Ok::<(), girih::Error>(())
     /// ```
     ///
-    /// Errors: [`Error::Transform`] for a node that does not exist or is no float, and for an op
+    /// Errors: [`Error::Transform`] for a node that does not exist or is not a float, and for an op
     /// without a derivative.
     pub fn jvp(&self, wrt: &[NodeId]) -> Result<Program> {
         self.guarded(|| {

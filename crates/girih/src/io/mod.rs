@@ -42,7 +42,7 @@ pub enum Format {
 impl Format {
     /// The format of a file name's suffix.
     ///
-    /// Errors: [`Error::InvalidArgument`] for other suffixes, with the known ones.
+    /// Errors: [`Error::InvalidArgument`] for other suffixes, with the known suffixes.
     pub fn of(path: impl AsRef<Path>) -> Result<Format> {
         let path = path.as_ref();
         match path.extension().and_then(|e| e.to_str()) {
@@ -95,9 +95,9 @@ pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> 
     write(path, &bytes)
 }
 
-/// Writes a file atomically and durably: writes a temporary file beside it and renames that. The
-/// new file gets the mode of an existing file. If the path is a symbolic link, the link's target is
-/// replaced.
+/// Writes a file atomically and durably: writes a temporary file beside the file, then renames the
+/// temporary file. The new file gets the mode of an existing file. If the path is a symbolic link,
+/// the link's target is replaced.
 ///
 /// Errors: [`Error::Io`].
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {

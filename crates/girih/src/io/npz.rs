@@ -11,7 +11,7 @@ const CENTRAL: u32 = 0x0201_4b50;
 const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
 const LOCATOR_64: u32 = 0x0706_4b50;
-/// Marks a value that the 64-bit record contains.
+/// The 32-bit value that means that the 64-bit record contains the field's value.
 const FULL: usize = u32::MAX as usize;
 /// The maximum compression ratio of deflate.
 const MAX_RATIO: usize = 1032;

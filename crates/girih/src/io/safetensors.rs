@@ -9,7 +9,7 @@ const FORMAT: &str = "safetensors";
 /// The maximum header length of the format.
 const MAX_HEADER: usize = 100_000_000;
 
-/// The format's names of dtypes, and Girih's.
+/// The names of dtypes in the format and in Girih.
 const DTYPES: [(&str, &str); 14] = [
     ("BOOL", "bool"),
     ("U8", "uint8"),

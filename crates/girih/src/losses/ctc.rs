@@ -6,7 +6,8 @@ use crate::ops::concat;
 use crate::{Error, Result, Tensor, scan, stack, where_};
 use girih_ir::{DType, Shape};
 
-/// Represents log 0. Its sums and differences are finite, and so are their gradients.
+/// A finite number that represents log 0, so that sums and differences and their gradients are
+/// finite.
 const NEVER: f64 = -1e30;
 
 /// Options of [`ctc_loss`].
@@ -56,11 +57,11 @@ fn moved(a: &Tensor, n: usize) -> Result<Tensor> {
 /// The negative log-probability of each sequence of labels: Graves et al. 2006, section 4.1.
 ///
 /// Shapes: log-probabilities `[time, batch, classes]`; labels `[batch, longest]`, or concatenated
-/// in one axis; the numbers of steps and labels per entry, `[batch]`. The mean is over entries,
-/// each divided by its number of labels.
+/// in one axis; the numbers of steps and labels per entry, `[batch]`. The mean is over the entries'
+/// losses, each divided by its number of labels.
 ///
 /// Errors: a shape error for operands that do not fit; a dtype error for labels or lengths that are
-/// not integers; [`Error::InvalidArgument`] for a blank that is no class. An entry with too few
+/// not integers; [`Error::InvalidArgument`] for a blank that is not a class. An entry with too few
 /// steps for its labels has an infinite loss.
 #[track_caller]
 pub fn ctc_loss(

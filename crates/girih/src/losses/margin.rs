@@ -8,8 +8,8 @@ use girih_ir::DType;
 /// `sum(max(0, margin - x[label] + x[i])^p) / classes` over the other classes `i`, multiplied by
 /// the label's weight; `p` is 1 or 2. Shapes: `[…, classes]` and labels `[…]`.
 ///
-/// Errors: a shape error for labels or weights that do not fit; [`Error::InvalidArgument`] for
-/// another `p`; a dtype error for labels that are not integers.
+/// Errors: a shape error for labels or weights that do not fit; [`Error::InvalidArgument`] for any
+/// other `p`; a dtype error for labels that are not integers.
 #[track_caller]
 pub fn multi_margin_loss(
     x: &Tensor,

@@ -87,7 +87,7 @@ settings! {
     Glu { "The axis." axis: i64 = -1 } glu;
 }
 
-/// `x` if it is positive, else `weight * x`, with a learnt weight: He et al. 2015.
+/// Computes `x` if it is positive, else `weight * x`, with a learnt weight: He et al. 2015.
 ///
 /// Shapes: weight `[1]`, or `[channels]` for `[batch, channels, …]`.
 pub struct Prelu {

@@ -3,8 +3,9 @@
 use super::{Linear, Module, Visitor};
 use crate::{Error, Result, Shape, Tensor};
 
-/// Multi-head attention: Vaswani et al. 2017, section 3.2.2. With fewer heads of keys and values,
-/// each serves a group of query heads (grouped-query attention): Ainslie et al. 2023.
+/// Multi-head attention: Vaswani et al. 2017, section 3.2.2. If there are fewer heads of keys
+/// and values than query heads, each head of keys and values serves a group of query heads
+/// (grouped-query attention): Ainslie et al. 2023.
 ///
 /// Shapes: query `[…, n, features]`, keys and values `[…, m, features]`, result `[…, n, features]`.
 ///
@@ -86,7 +87,7 @@ impl MultiheadAttention {
     }
 }
 
-/// `[…, n, heads * e] -> […, heads, n, e]`
+/// Splits the features into heads: `[…, n, heads * e] -> […, heads, n, e]`.
 #[track_caller]
 fn split(x: &Tensor, heads: usize) -> Result<Tensor> {
     let (shape, rank) = (x.shape(), x.rank());

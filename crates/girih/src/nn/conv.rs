@@ -43,7 +43,7 @@ pub type ConvTranspose2d = ConvTranspose<2>;
 /// [`ConvTranspose`] along three axes.
 pub type ConvTranspose3d = ConvTranspose<3>;
 
-/// Weight, bias, and options.
+/// The weight, bias and options of a layer.
 struct Kernel {
     weight: Variable,
     bias: Option<Variable>,

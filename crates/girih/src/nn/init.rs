@@ -4,20 +4,20 @@
 
 use crate::{DType, Result, Shape, Tensor};
 
-/// Uniform in `[low, high)`.
+/// Weights with a uniform distribution in `[low, high)`.
 #[track_caller]
 pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, dtype: DType) -> Result<Tensor> {
     Tensor::rand(shape, dtype)?.mul(high - low)?.add(low)
 }
 
-/// Normal with the given mean and standard deviation.
+/// Weights with a normal distribution of the given mean and standard deviation.
 #[track_caller]
 pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, dtype: DType) -> Result<Tensor> {
     let draws = Tensor::randn(shape, dtype)?;
     if (mean, std) == (0.0, 1.0) { Ok(draws) } else { draws.mul(std)?.add(mean) }
 }
 
-/// Fan-in and fan-out of a weight.
+/// The fan-in and fan-out of a weight.
 fn fans(function: &'static str, shape: &Shape) -> Result<(f64, f64)> {
     if shape.rank() < 2 {
         let reason = "at least two axes, [out, in], are needed".into();
@@ -32,8 +32,8 @@ fn over(numerator: f64, fan: f64) -> f64 {
     if fan == 0.0 { 0.0 } else { (numerator / fan).sqrt() }
 }
 
-/// Uniform with standard deviation `gain / sqrt(fan_in)`: He et al. 2015, eq. 10, where the gain
-/// for rectifiers is the square root of 2.
+/// Weights with a uniform distribution of standard deviation `gain / sqrt(fan_in)`: He et al. 2015,
+/// eq. 10, where the gain for rectifiers is the square root of 2.
 ///
 /// Errors: a shape error for fewer than two axes.
 #[track_caller]
@@ -43,7 +43,8 @@ pub fn kaiming_uniform(shape: impl Into<Shape>, gain: f64, dtype: DType) -> Resu
     uniform(shape, -bound, bound, dtype)
 }
 
-/// Normal with standard deviation `gain / sqrt(fan_in)`: He et al. 2015, eq. 10.
+/// Weights with a normal distribution of standard deviation `gain / sqrt(fan_in)`: He et al. 2015,
+/// eq. 10.
 ///
 /// Errors: as [`kaiming_uniform`].
 #[track_caller]
@@ -53,7 +54,8 @@ pub fn kaiming_normal(shape: impl Into<Shape>, gain: f64, dtype: DType) -> Resul
     normal(shape, 0.0, std, dtype)
 }
 
-/// Uniform with variance `2 gain² / (fan_in + fan_out)`: Glorot and Bengio 2010, eq. 16.
+/// Weights with a uniform distribution of variance `2 gain² / (fan_in + fan_out)`: Glorot and
+/// Bengio 2010, eq. 16.
 ///
 /// Errors: as [`kaiming_uniform`].
 #[track_caller]
@@ -64,7 +66,8 @@ pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, dtype: DType) -> Resul
     uniform(shape, -bound, bound, dtype)
 }
 
-/// Normal with variance `2 gain² / (fan_in + fan_out)`: Glorot and Bengio 2010, eq. 12.
+/// Weights with a normal distribution of variance `2 gain² / (fan_in + fan_out)`: Glorot and Bengio
+/// 2010, eq. 12.
 ///
 /// Errors: as [`kaiming_uniform`].
 #[track_caller]

@@ -4,7 +4,7 @@ use super::{Mode, Module, Variable, Visitor, init};
 use crate::location::named_scope;
 use crate::{DType, Error, Result, Tensor};
 
-/// `x @ weight.T + bias`.
+/// A linear layer: `x @ weight.T + bias`.
 ///
 /// Shapes: x `[…, inputs]`, weight `[outputs, inputs]`, bias `[outputs]`, result `[…, outputs]`.
 pub struct Linear {
@@ -114,7 +114,7 @@ impl Module for Embedding {
 }
 
 /// In training, sets elements to 0 with probability `p` and scales the others by `1 / (1 - p)`. In
-/// evaluation, the identity.
+/// evaluation, dropout is the identity.
 pub struct Dropout {
     p: f64,
     /// The number of last axes that form a channel, which is dropped as a whole.
@@ -205,7 +205,7 @@ impl Sequential {
         Sequential::default()
     }
 
-    /// Appends a module, whose name is its number.
+    /// Appends a module, which is named by its number.
     pub fn then(self, layer: impl Module + 'static) -> Sequential {
         let name = self.layers.len().to_string();
         self.then_named(&name, layer)

@@ -88,7 +88,7 @@ pub trait Module: Send + Sync {
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
 
     /// Passes the module's variables, modes and submodules to the visitor, in order of definition.
-    /// Modules without any need not define it.
+    /// A module that has none of these need not define the method.
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
         let _ = visitor;
     }
@@ -110,10 +110,11 @@ pub trait Module: Send + Sync {
         all.map(|(name, variable)| (name.to_string(), variable.get())).collect()
     }
 
-    /// Replaces all parameters, in the order of [`Module::parameters`]; on an error none is
+    /// Replaces all parameters, in the order of [`Module::parameters`]; on an error no parameter is
     /// replaced.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a wrong number of parameters, or another shape.
+    /// Errors: [`Error::InvalidArgument`] for a wrong number of parameters, or a parameter of
+    /// another shape.
     fn set_parameters(&self, parameters: &[Tensor]) -> Result<()> {
         let visited = visited(self);
         let own: Vec<(&str, &Variable)> = visited.parameters().collect();
@@ -129,11 +130,11 @@ pub trait Module: Send + Sync {
         Ok(())
     }
 
-    /// Replaces all parameters and buffers by those of a [`Module::state_dict`]; on an error none
-    /// is replaced.
+    /// Replaces all parameters and buffers by those of a [`Module::state_dict`]; on an error no
+    /// tensor is replaced.
     ///
-    /// Errors: [`Error::InvalidArgument`] for missing and unexpected names, all of which it lists,
-    /// and for another shape.
+    /// Errors: [`Error::InvalidArgument`] for missing and unexpected names, all of which the
+    /// message lists, and for a tensor of another shape.
     fn load_state_dict(&self, values: &[(String, Tensor)]) -> Result<()> {
         load(&visited(self), values)
     }

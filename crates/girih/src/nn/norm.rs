@@ -3,7 +3,7 @@
 use super::{Mode, Module, Variable, Visitor};
 use crate::{DType, Error, Result, Tensor};
 
-/// Scale and shift.
+/// The scale and shift of a normalisation layer.
 struct Affine {
     weight: Variable,
     bias: Variable,
@@ -33,7 +33,7 @@ impl Affine {
 ///
 /// Shapes: x `[…, sizes]`, weight and bias of the sizes.
 pub struct LayerNorm {
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub eps: f64,
     axes: usize,
     affine: Option<Affine>,
@@ -69,7 +69,7 @@ impl Module for LayerNorm {
 ///
 /// Shapes: x `[…, sizes]`, weight of the sizes.
 pub struct RmsNorm {
-    /// Added to the mean square.
+    /// The number that is added to the mean square.
     pub eps: f64,
     axes: usize,
     weight: Variable,
@@ -101,7 +101,7 @@ impl Module for RmsNorm {
 ///
 /// Shapes: x `[batch, channels, …]`, weight and bias `[channels]`.
 pub struct GroupNorm {
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub eps: f64,
     groups: usize,
     affine: Option<Affine>,
@@ -137,7 +137,7 @@ impl Module for GroupNorm {
 ///
 /// Shapes: x `[batch, channels, …]`, weight and bias `[channels]`, if present.
 pub struct InstanceNorm {
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub eps: f64,
     affine: Option<Affine>,
 }
@@ -177,12 +177,12 @@ impl Module for InstanceNorm {
 /// Normalises each channel over the batch and its spatial axes, then scales and shifts: Ioffe and
 /// Szegedy 2015.
 ///
-/// In training, the batch's mean and variance normalise, and they update running averages
-/// (buffers). In evaluation, the running averages normalise.
+/// In training, the layer normalises by the batch's mean and variance, which also update running
+/// averages (buffers). In evaluation, the layer normalises by the running averages.
 ///
 /// Shapes: x `[batch, channels, …]`, weight, bias and running averages `[channels]`.
 pub struct BatchNorm {
-    /// Added to the variance.
+    /// The number that is added to the variance.
     pub eps: f64,
     /// The weight of each batch in the running averages; `None` for their cumulative mean.
     pub momentum: Option<f64>,

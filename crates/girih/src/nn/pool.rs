@@ -24,14 +24,14 @@ pub struct AdaptiveAvgPool(pub Vec<usize>);
 pub struct AdaptiveMaxPool(pub Vec<usize>);
 
 impl MaxPool {
-    /// Adjacent windows of these sizes.
+    /// A layer with adjacent windows of these sizes.
     pub fn new(size: &[usize]) -> MaxPool {
         MaxPool(PoolOptions::new(size.to_vec()))
     }
 }
 
 impl AvgPool {
-    /// Adjacent windows of these sizes.
+    /// A layer with adjacent windows of these sizes.
     pub fn new(size: &[usize]) -> AvgPool {
         AvgPool(PoolOptions::new(size.to_vec()))
     }

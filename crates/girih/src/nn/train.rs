@@ -19,7 +19,8 @@ use crate::{Result, Tensor, Trace};
 /// # Ok::<(), girih::Error>(())
 /// ```
 ///
-/// Errors: the function's; [`crate::Error::Transform`] if its value is no scalar or no float.
+/// Errors: those of the function; [`crate::Error::Transform`] if the value is not a scalar or not a
+/// float.
 pub fn value_and_grad<M: Module + ?Sized>(
     model: &M,
     f: impl FnOnce(&M) -> Result<Tensor>,
@@ -57,7 +58,7 @@ pub fn value_and_grad<M: Module + ?Sized>(
 /// Calls a function of a module with other parameters, in their order. Afterwards the module has
 /// its previous parameters and buffers.
 ///
-/// Errors: the function's; as [`Module::set_parameters`].
+/// Errors: those of the function; as [`Module::set_parameters`].
 pub fn functional_call<M: Module + ?Sized, T>(
     model: &M,
     parameters: &[Tensor],

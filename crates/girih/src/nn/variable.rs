@@ -74,7 +74,7 @@ impl Default for Mode {
 #[derive(Default)]
 pub struct Visitor<'a> {
     prefix: String,
-    /// Name, variable, and whether it is a parameter.
+    /// The name, the variable, and whether the variable is a parameter.
     variables: Vec<(String, &'a Variable, bool)>,
     modes: Vec<&'a Mode>,
 }

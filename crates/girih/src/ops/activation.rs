@@ -17,8 +17,8 @@ impl Tensor {
         f(&self.astype(dtype.widened())?)?.astype(dtype)
     }
 
-    /// `x` if it is positive, else `scale * expm1(x / alpha)`. The derivative at 0 is that from
-    /// below. The exponential never overflows.
+    /// `x` if it is positive, else `scale * expm1(x / alpha)`. The derivative at 0 is the
+    /// derivative from below. The exponential never overflows.
     #[track_caller]
     fn exponential_unit(&self, alpha: f64, scale: f64) -> Result<Tensor> {
         let positive = self.gt(0.0)?;
@@ -163,7 +163,7 @@ impl Tensor {
         })
     }
 
-    /// The softmax of the negative along an axis.
+    /// The softmax of the negated tensor along an axis.
     #[track_caller]
     pub fn softmin(&self, axis: i64) -> Result<Tensor> {
         self.astype(self.dtype().to_float())?.neg()?.softmax(axis)
@@ -191,7 +191,7 @@ impl Tensor {
         where_(&keep, &x.mul(1.0 / (1.0 - p))?, 0.0)
     }
 
-    /// Divides by the p-norm along an axis, clamped to at least `eps`.
+    /// Divides the tensor by its p-norm along an axis; the norm is clamped to at least `eps`.
     #[track_caller]
     pub fn normalize(&self, p: f64, axis: i64, eps: f64) -> Result<Tensor> {
         self.in_wide(|x| x.div(&x.vector_norm(p, axis, true)?.maximum(eps)?))

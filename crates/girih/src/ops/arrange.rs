@@ -9,7 +9,7 @@ use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Dim, Literal, Shape};
 
-/// The approximate size of a handle with its node.
+/// The approximate size in bytes of a handle with its node.
 pub(super) const HANDLE_BYTES: usize = 256;
 
 fn invalid(reason: String) -> Error {
@@ -88,8 +88,8 @@ impl Tensor {
         self.take(&from.remainder(Operand::Size(size))?, axis)
     }
 
-    /// The last `shift` elements along an axis in front of the others; for a negative shift, the
-    /// first elements behind the others. The axis must have that many elements.
+    /// Moves the last `shift` elements along an axis in front of the others; for a negative shift,
+    /// moves the first elements behind the others. The axis must have that many elements.
     #[track_caller]
     fn turned(&self, axis: usize, shift: i64) -> Result<Tensor> {
         if shift == 0 {

@@ -9,12 +9,13 @@ use girih_ir::{Attrs, DType, Dim, Error, Op, OpCode, Shape};
 impl Tensor {
     /// Reinterprets the elements' bits in memory, the lowest byte first, as another dtype. For an
     /// element of the same size the shape stays; otherwise the last axis keeps its number of bytes.
-    /// For its own dtype the result is the tensor itself. Complex numbers become their parts, and
-    /// parts complex numbers, with derivatives; other conversions have no derivative.
+    /// If the tensor has the dtype already, the result is the tensor itself. Conversions of complex
+    /// numbers to their parts, and of parts to complex numbers, have derivatives; other conversions
+    /// have no derivative.
     ///
-    /// Errors: a dtype error for bool unless the tensor is bool, since only the bytes 0 and 1 are a
-    /// bool. For elements of another size, a shape error for a scalar and for a last axis whose
-    /// bytes are not a whole number of elements.
+    /// Errors: a dtype error for bool unless the tensor is bool, since only the bytes 0 and 1
+    /// represent a bool. For elements of another size, a shape error for a scalar and for a last
+    /// axis whose bytes are not a whole number of elements.
     #[track_caller]
     pub fn bitcast(&self, dtype: DType) -> Result<Tensor> {
         let (op, own, shape) = ("view", self.dtype(), self.shape());

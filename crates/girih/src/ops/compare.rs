@@ -22,7 +22,7 @@ impl Default for Tolerance {
     }
 }
 
-/// Compares integers as f64 and halves as f32, since the tolerance would be rounded to nothing in a
+/// Compares integers as f64 and halves as f32, since the tolerance would be lost by rounding in a
 /// half dtype.
 #[track_caller]
 fn wide(x: Operand<'_>, dtype: DType) -> Result<Tensor> {

@@ -16,7 +16,7 @@ pub enum Padding {
     /// Pads so that the result has the size `ceil(size / stride)`; the odd element is added at the
     /// end.
     Same,
-    /// Pairs of the numbers before and after.
+    /// Pairs of the numbers of elements before and after each axis.
     Explicit(Vec<(usize, usize)>),
 }
 
@@ -39,7 +39,8 @@ pub struct ConvOptions {
     pub groups: usize,
     /// Elements added at the end of a transposed convolution's result.
     pub output_padding: Vec<usize>,
-    /// The values of the padding; zeros if `None`. Not for transposed convolutions.
+    /// The values of the padding; zeros if `None`. Transposed convolutions do not support other
+    /// values.
     pub padding_mode: Option<PadMode>,
 }
 
@@ -235,7 +236,7 @@ impl Tensor {
     }
 
     /// Sliding windows over the last axes, as new axes after the axes of window positions:
-    /// `[…, extents…] -> […, counts…, sizes…]`. A view.
+    /// `[…, extents…] -> […, counts…, sizes…]`. The result is a view.
     ///
     /// Errors: [`Error::InvalidArgument`] for a window larger than its axis.
     #[track_caller]

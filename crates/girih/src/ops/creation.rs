@@ -92,7 +92,7 @@ impl Tensor {
             return Err(no_range(start, stop, step));
         }
         let n = Shape::from_signed("arange", &[count.max(0.0) as i64])?;
-        // Computed in f64 and rounded once.
+        // The range is computed in f64 and rounded once.
         let steps = Tensor::iota(n, 0, DType::F64)?;
         steps.mul(step)?.add(start)?.astype(dtype)
     }
@@ -137,7 +137,8 @@ impl Tensor {
     }
 }
 
-/// The value as an integer, if it is one; a float must be whole and at most 2^53 in magnitude.
+/// The value as an integer, if it is an integer; a float must be whole and at most 2^53 in
+/// magnitude.
 fn whole(value: Operand<'_>) -> Option<i128> {
     match value {
         Operand::Bool(v) => Some(v as i128),

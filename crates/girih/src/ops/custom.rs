@@ -21,7 +21,8 @@ pub fn register_custom(op: Arc<dyn CustomOp>) -> Result<()> {
 /// Records a custom op on tensors; the specs of its results follow from its shape rule. A custom
 /// op's kernels are checked against the operands here, or at the binding of symbolic sizes.
 ///
-/// Errors: those of the rule; no results or more than 255; kernels that do not fit the operands.
+/// Errors: those of the rule; for an op with no results or more than 255 results; for kernels that
+/// do not fit the operands.
 #[track_caller]
 pub fn custom(op: &Arc<dyn CustomOp>, operands: &[&Tensor]) -> Result<Vec<Tensor>> {
     let specs: Vec<TensorSpec> = operands.iter().map(|t| t.spec()).collect();

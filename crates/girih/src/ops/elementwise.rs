@@ -302,7 +302,7 @@ macro_rules! methods {
 
             $(#[doc = $bdoc]
             ///
-            /// Operands broadcast, and meet in a common dtype.
+            /// Operands broadcast, and are converted to a common dtype.
             #[track_caller]
             pub fn $binary<'a>(&self, other: impl Into<Operand<'a>>) -> Result<Tensor> {
                 binary(OpCode::$bcode, Operand::Tensor(self), other.into())
@@ -425,7 +425,7 @@ impl Tensor {
         let x = self.astype(self.dtype().to_float())?;
         match x.dtype().is_complex() {
             true => x.imag()?.atan2(&x.real()?),
-            // `atan2` with a zero, so that NaN stays NaN.
+            // Use `atan2` with a zero, so that NaN stays NaN.
             false => binary(OpCode::Atan2, Operand::Float(0.0), Operand::Tensor(&x)),
         }
     }

@@ -9,7 +9,7 @@ use girih_ir::{DType, Shape};
 pub struct EmbeddingOptions {
     /// A row that receives no gradient; a negative index counts from the end.
     pub padding_idx: Option<i64>,
-    /// The maximum norm; rows with a larger norm are scaled down to it.
+    /// The maximum norm; rows with a larger norm are scaled down to the maximum norm.
     pub max_norm: Option<f64>,
     /// The order of the norm of `max_norm`.
     pub norm_type: f64,

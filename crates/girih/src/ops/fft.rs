@@ -19,10 +19,10 @@ use girih_ir::{Attrs, Op, OpCode, Shape};
 /// The normalisation of transforms of length `n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Norm {
-    /// The inverse is divided by `n`.
+    /// The inverse transform is divided by `n`.
     #[default]
     Backward,
-    /// Both are divided by the square root of `n`.
+    /// Both transforms are divided by the square root of `n`.
     Ortho,
     /// The forward transform is divided by `n`.
     Forward,
@@ -200,8 +200,9 @@ pub fn ihfft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor
     Kind::OfReal.along("ihfft", x, n, axis, norm.swapped())?.conj()
 }
 
-/// A length per axis. Without `s`, the lengths of the tensor's axes. Without axes, the last axes if
-/// there is `s`, else all axes. -1 means the length of the axis.
+/// The axes to transform, each with its length. Without `s`, the lengths are those of the tensor's
+/// axes. Without `axes`, the axes are the last `s.len()` axes if there is `s`, else all axes. A
+/// length of -1 means the length of the axis.
 fn lengths(
     op: &'static str,
     x: &Tensor,
@@ -347,7 +348,7 @@ fn sampling(op: &'static str, n: i64, d: f64, dtype: DType) -> Result<(usize, f6
 #[track_caller]
 pub fn fftfreq(n: i64, d: f64, dtype: DType) -> Result<Tensor> {
     let (n, step) = sampling("fftfreq", n, d, dtype)?;
-    // Computed in f64 and rounded once.
+    // The frequencies are computed in f64 and rounded once.
     let index = Tensor::iota([n], 0, DType::F64)?;
     let ahead = index.lt(n.div_ceil(2) as f64)?;
     where_(&ahead, &index, &index.sub(n as f64)?)?.mul(step)?.astype(dtype)

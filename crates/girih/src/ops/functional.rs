@@ -18,7 +18,7 @@ impl Tensor {
     /// As [`Tensor::matmul`], but autocast does not apply.
     #[track_caller]
     pub(crate) fn product(&self, other: &Tensor) -> Result<Tensor> {
-        // A product of bool matrices counts, as a sum of bool does.
+        // A product of bool matrices is a count, like a sum of bool.
         let dtype = match self.dtype().promote(other.dtype())? {
             DType::Bool => crate::default_int(),
             dtype => dtype,

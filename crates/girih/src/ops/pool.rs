@@ -18,7 +18,7 @@ pub struct PoolOptions {
     pub size: Vec<usize>,
     /// Distances between windows; by default the sizes.
     pub stride: Option<Vec<usize>>,
-    /// Padding.
+    /// The padding.
     pub padding: Padding,
     /// Distances between the elements of a window.
     pub dilation: Vec<usize>,
@@ -31,7 +31,7 @@ pub struct PoolOptions {
 }
 
 impl PoolOptions {
-    /// Adjacent windows of these sizes.
+    /// Options for adjacent windows of these sizes.
     pub fn new(size: Vec<usize>) -> PoolOptions {
         PoolOptions {
             size,
@@ -119,8 +119,8 @@ impl Tensor {
         windows.reshape_to(shape.part(..lead + n).dims().chain([inner.into()]).collect())
     }
 
-    /// The maximum of each window of the last axes, as many as there are window sizes. NaN
-    /// propagates; padding is ignored. A window of only padding gives the smallest value of the
+    /// The maximum of each window of the last axes; there are as many pooled axes as window sizes.
+    /// NaN propagates; padding is ignored. A window of only padding gives the smallest value of the
     /// dtype, which is negative infinity for floating-point dtypes.
     ///
     /// Errors: a shape error for a window larger than the padded axis.

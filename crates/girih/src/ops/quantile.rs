@@ -16,15 +16,15 @@ pub enum Quantile {
     Higher,
     /// The midpoint.
     Midpoint,
-    /// The nearest element; the one with the even index at a midpoint.
+    /// The nearest element; at a midpoint, the element with the even index.
     Nearest,
     /// The first element at which the cumulative fraction of elements reaches `q`.
     InvertedCdf,
-    /// As [`Quantile::InvertedCdf`], but the mean with the next element if the fraction is reached
-    /// exactly.
+    /// As [`Quantile::InvertedCdf`], but the mean of this element and the next element if the
+    /// fraction is reached exactly.
     AveragedInvertedCdf,
-    /// The element whose 1-based number is closest to the fraction of the count; the even number at
-    /// a midpoint.
+    /// The element whose 1-based number is closest to the fraction of the count; at a midpoint, the
+    /// element with the even number.
     ClosestObservation,
 }
 

@@ -101,7 +101,8 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Var, Attrs::Moments { axes, keepdims, correction }), &[&x])
     }
 
-    /// The standard deviation: the square root of [`Tensor::var`]. Its gradient is 0 where it is 0.
+    /// The standard deviation: the square root of [`Tensor::var`]. The gradient is 0 where the
+    /// standard deviation is 0.
     #[track_caller]
     pub fn std(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
         self.var(axes, correction, keepdims)?.safe_root(2.0)

@@ -173,7 +173,7 @@ impl Tensor {
     /// numbers of result elements per element, determine the positions instead of the sizes. With
     /// `align_corners` (for linear and cubic) the first and the last elements keep their positions.
     ///
-    /// Integers become f32 unless the mode is a nearest one.
+    /// Integers become f32 unless the mode is `Nearest` or `NearestExact`.
     ///
     /// Errors: a shape error for empty spatial axes; [`Error::InvalidArgument`] for lists whose
     /// lengths do not fit.

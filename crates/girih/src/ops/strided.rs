@@ -19,7 +19,7 @@ impl Tensor {
     }
 
     /// The tensor with the elements of [`Tensor::as_strided`] replaced by those of `source`. If
-    /// several elements replace one, the last in row-major order wins.
+    /// several elements replace the same element, the last of these in row-major order wins.
     ///
     /// Errors: as [`Tensor::as_strided`]; a shape error unless the source has the shape `size`.
     #[track_caller]

@@ -57,7 +57,7 @@ fn reflected(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
 
 /// The positions of a grid along one axis.
 struct Positions {
-    /// In units of elements, f32 or f64, of shape `[batch, positions]`.
+    /// The positions in units of elements, f32 or f64, of shape `[batch, positions]`.
     at: Tensor,
     size: usize,
 }
@@ -78,7 +78,7 @@ impl Positions {
         Ok(Positions { at, size })
     }
 
-    /// Moves positions inside, unless the values outside are zeros.
+    /// Moves positions into the image, unless the values outside the image are zeros.
     fn inside(&self, at: &Tensor, options: &GridOptions) -> Result<Tensor> {
         let last = self.size as f64 - 1.0;
         let at = match options.outside {

@@ -9,9 +9,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
 /// Uniform draws in `[low, high)`; rounding may give `high`. Gradients flow to the bounds.
 ///
-/// Errors: a dtype error for a dtype that is not floating-point or a tensor that is no key; a shape
-/// error for parameters that do not broadcast to the shape. This holds for all functions of this
-/// module.
+/// Errors: a dtype error for a dtype that is not floating-point or a tensor that is not a key; a
+/// shape error for parameters that do not broadcast to the shape. This holds for all functions of
+/// this module.
 #[track_caller]
 pub fn uniform<'a>(
     draws: &Draws,
@@ -89,7 +89,7 @@ of_location_and_scale! {
     cauchy "cauchy" call => call.open(0)?.sub(0.5)?.mul(PI)?.tan();
 }
 
-/// Exponential draws with mean `scale`. Gradients flow to it.
+/// Exponential draws with mean `scale`. Gradients flow to `scale`.
 #[track_caller]
 pub fn exponential<'a>(draws: &Draws, scale: impl Into<Operand<'a>>) -> Result<Tensor> {
     shifted("exponential", draws, [0.0.into(), scale.into()], |call| call.open(0)?.log()?.neg())

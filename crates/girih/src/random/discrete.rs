@@ -5,7 +5,7 @@ use crate::{Operand, Result, Tensor, default_int, scan, where_, while_loop};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
 
-/// True with probability `p`; the default dtype is bool.
+/// Draws that are true with probability `p`; the default dtype is bool.
 ///
 /// Errors: those of [`super::uniform`].
 #[track_caller]
@@ -15,7 +15,7 @@ pub fn bernoulli<'a>(draws: &Draws, p: impl Into<Operand<'a>>) -> Result<Tensor>
     call.unit(0)?.lt(&call.parameters[0])?.astype(draws.dtype_or(DType::Bool))
 }
 
-/// -1 or 1, each with probability one half; the default dtype is i64.
+/// Draws of -1 or 1, each with probability one half; the default dtype is i64.
 #[track_caller]
 pub fn rademacher(draws: &Draws) -> Result<Tensor> {
     let call = Call::new("rademacher", draws, DType::F32, &[])?;
@@ -144,7 +144,7 @@ fn binomial_counts(call: &Call, n: &Tensor, p: &Tensor) -> Result<Tensor> {
     let flipped = p.gt(0.5)?;
     let p = where_(&flipped, &p.neg()?.add(1.0)?, &p)?;
     let few = n.mul(&p)?.lt(10.0)?;
-    // Harmless values for the elements that use the other method.
+    // Elements that use the other method get harmless values.
     let (m_n, m_p) = (where_(&few, 40.0, &n)?, where_(&few, 0.5, &p)?);
     let gap = p.neg()?.log1p()?;
     let odds = m_p.div(&m_p.neg()?.add(1.0)?)?;

@@ -72,7 +72,7 @@ pub fn key<'a>(seed: impl Into<Operand<'a>>) -> Result<Tensor> {
 
 /// `count` keys along one axis, which share no draws with each other or with the key.
 ///
-/// Errors: for a tensor that is no key.
+/// Errors: for a tensor that is not a key.
 #[track_caller]
 pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
     let key = checked("split", key)?;
@@ -85,7 +85,7 @@ pub fn split(key: &Tensor, count: usize) -> Result<Tensor> {
 /// A new key from a key and an integer, such as the number of a step or layer; for a tensor of
 /// integers, a tensor of keys.
 ///
-/// Errors: for a tensor that is no key; a dtype error for data that is no integer.
+/// Errors: for a tensor that is not a key; a dtype error for data that is not an integer.
 #[track_caller]
 pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor> {
     let key = checked("fold_in", key)?;
@@ -95,7 +95,7 @@ pub fn fold_in<'a>(key: &Tensor, data: impl Into<Operand<'a>>) -> Result<Tensor>
 
 /// Integers whose bits are all uniformly random, u32 by default.
 ///
-/// Errors: a dtype error for a dtype that is no integer; for a tensor that is no key.
+/// Errors: a dtype error for a dtype that is not an integer dtype; for a tensor that is not a key.
 #[track_caller]
 pub fn bits(draws: &Draws) -> Result<Tensor> {
     let dtype = draws.dtype.unwrap_or(DType::U32);
@@ -330,7 +330,7 @@ fn digits(dtype: DType) -> i64 {
     }
 }
 
-/// `2^-digits`.
+/// The number `2^-digits`.
 fn scale(digits: i64) -> f64 {
     0.5f64.powi(digits as i32)
 }

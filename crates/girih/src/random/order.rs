@@ -9,7 +9,7 @@ use girih_ir::{DType, Shape};
 /// is below `(high - low) / 2^63`.
 ///
 /// Errors: [`Error::InvalidArgument`] unless `low < high` and both fit the dtype; a dtype error for
-/// a dtype that is no integer.
+/// a dtype that is not an integer dtype.
 #[track_caller]
 pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
     let dtype = draws.dtype_or(default_int());
@@ -88,11 +88,12 @@ pub fn choice(
             let sums = weights.cumsum(0, None, false)?;
             let total = weights.sum(None, false)?;
             let at = call.of_dtype(DType::F64).unit(0)?.mul(&total)?;
-            // Rounding may give the total.
+            // The product may be rounded to the total.
             searchsorted(&sums, &at, true, None)?.minimum((count as i64 - 1).max(0))
         }
         (false, weights) => {
-            // The smallest of weighted exponential draws; equal weights are a permutation.
+            // Select the smallest weighted exponential draws; for equal weights, this is a
+            // permutation.
             let order = match weights {
                 None => permutation(draws, count)?,
                 Some(weights) => {

@@ -15,15 +15,15 @@ impl Tensor {
     /// [`Tensor::set_requires_grad`]: see [`Tensor::grad`]. The gradients are recorded lazily and
     /// computed when their values are needed.
     ///
-    /// A tensor that is no scalar needs a `cotangent`: the gradient is that of the sum of their
-    /// products. With `retain` the tape keeps its steps for another call. With `create` the
-    /// gradients can be differentiated again.
+    /// A tensor that is not a scalar needs a `cotangent`: the gradient is that of the sum of the
+    /// products of tensor and cotangent. With `retain` the tape keeps its steps for another call.
+    /// With `create` the gradients can be differentiated again.
     ///
     /// This also works after the tensor, or its operands, have been evaluated.
     ///
     /// Errors: [`Error::InvalidArgument`] for a tensor that does not require a gradient, a missing
-    /// cotangent of a tensor that is no scalar, a cotangent of another spec, and steps of the tape
-    /// that an earlier call has released; [`Error::Transform`] for an op without a derivative;
+    /// cotangent of a tensor that is not a scalar, a cotangent of another spec, and steps of the
+    /// tape that an earlier call has released; [`Error::Transform`] for an op without a derivative;
     /// those of hooks.
     ///
     /// ```
@@ -123,9 +123,9 @@ impl TapeWalk {
         self.notes.get(&Arc::as_ptr(node))
     }
 
-    /// The gradients of leaves and of nodes that retain theirs. A node whose gradient is observed
-    /// has two nodes in the graph: its computed value, and an input for its users. The cotangent of
-    /// the input is therefore complete before it becomes the cotangent of the value.
+    /// The gradients of leaves and of nodes that retain their gradients. A node whose gradient is
+    /// observed has two nodes in the graph: its computed value, and an input for its users. The
+    /// cotangent of the input is therefore complete before it becomes the cotangent of the value.
     fn gradients(&self, output: &Tensor, seed: Tensor) -> Result<Vec<(Arc<Node>, Tensor)>> {
         let mut parts = Parts::default();
         for (node, operands) in &self.nodes {
@@ -202,7 +202,7 @@ struct Look {
 #[derive(Default)]
 struct Parts {
     graph: Graph,
-    /// By recorded node: the node for its users.
+    /// For each recorded node, the node of the graph that its users refer to.
     ids: FxHashMap<*const Node, NodeId>,
     outside: FxHashMap<NodeId, Arc<Node>>,
     looked: Vec<Look>,

@@ -1,4 +1,4 @@
-//! Transforms of closures. Each calls the closure once, on placeholders, and records the
+//! Transforms of closures. Each transform calls the closure once, on placeholders, and records the
 //! transformed function. Everything stays lazy, and transforms nest to any depth.
 
 use super::{Linear, Randomness, Trace};
@@ -61,7 +61,7 @@ fn refs(tensors: &[Tensor]) -> Vec<&Tensor> {
 /// primal. The cost is about that of `f`, and intermediate values are not kept.
 ///
 /// Errors: [`Error::InvalidArgument`] for tangents whose shapes or dtypes differ from those of the
-/// primals; [`Error::Transform`] for primals that are no floats.
+/// primals; [`Error::Transform`] for primals that are not floats.
 ///
 /// ```
 /// use girih::{Tensor, jvp};
@@ -82,7 +82,7 @@ where
 /// Reverse mode: the results of `f` for `primals`, and the linear map of cotangents of the results
 /// to cotangents of the primals.
 ///
-/// Errors: [`Error::Transform`] for primals that are no floats, and ops without a derivative.
+/// Errors: [`Error::Transform`] for primals that are not floats, and ops without a derivative.
 ///
 /// ```
 /// use girih::{Tensor, vjp};

@@ -66,7 +66,8 @@ impl Linear {
         self.inputs.iter().map(|&id| self.graph.spec(id))
     }
 
-    /// Applies the map to these tensors, whose specs must be [`Linear::inputs`]; lazy.
+    /// Applies the map to these tensors, whose specs must be [`Linear::inputs`]. The results are
+    /// lazy.
     ///
     /// Errors: [`Error::InvalidArgument`] for a wrong number of tensors, or other specs.
     pub fn call(&self, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {

@@ -20,7 +20,7 @@ const WINDOW: usize = 48;
 pub(super) enum Strategy {
     /// The optimal order.
     Exact,
-    /// Repeatedly the contraction that reduces memory most.
+    /// Repeatedly chooses the contraction that reduces memory most.
     Greedy,
     /// From left to right.
     InOrder,
@@ -76,7 +76,7 @@ impl Problem {
         let mut labels: Vec<Label> = parsed.inputs.iter().flatten().copied().collect();
         labels.sort_unstable();
         labels.dedup();
-        // Further labels share the last bit; only the cost estimate suffers.
+        // Further labels share the last bit, which makes only the cost estimate less exact.
         let bit = |l: &Label| labels.binary_search(l).unwrap_or(0).min(127);
         let set = |labels: &[Label]| labels.iter().fold(0, |set: Set, l| set | 1 << bit(l));
         let mut sizes = vec![1.0; labels.len().min(128)];
@@ -180,7 +180,8 @@ fn number(best: &[Best], subset: usize, n: usize, pairs: &mut Vec<(usize, usize)
 
 /// Two of the remaining terms, and the labels of their contraction.
 struct Candidate {
-    /// Whether they share no label, the growth of memory, and the cost; the smallest key is best.
+    /// Whether the terms share no label, the growth of memory, and the cost; the smallest key is
+    /// best.
     key: (bool, f64, f64),
     pair: (usize, usize),
     result: Set,

@@ -15,7 +15,7 @@ pub(super) struct Subscripts {
     pub inputs: Vec<Vec<Label>>,
     /// One label per axis of the result.
     pub output: Vec<Label>,
-    /// Size of each label.
+    /// The size of each label.
     sizes: Vec<(Label, Dim)>,
 }
 

@@ -26,9 +26,9 @@ pub enum Index {
     At(i64),
     /// `start:stop:step` with NumPy's rules for omitted and out-of-range bounds.
     Slice {
-        /// First index.
+        /// The first index.
         start: Option<i64>,
-        /// Index before which to stop.
+        /// The index before which the slice stops.
         stop: Option<i64>,
         /// The step, not zero; a negative step runs backwards.
         step: i64,
@@ -37,9 +37,9 @@ pub enum Index {
     AtSize(Dim),
     /// `start:stop`, whose bounds may be symbolic.
     Between {
-        /// First index.
+        /// The first index.
         start: Option<Size>,
-        /// Index before which to stop.
+        /// The index before which the slice stops.
         stop: Option<Size>,
     },
     /// As many whole axes as needed.
@@ -54,9 +54,9 @@ pub enum Index {
     Listed {
         /// The positions.
         tensor: Tensor,
-        /// The smallest position; 0 if there are none.
+        /// The smallest position; 0 if there are no positions.
         least: i64,
-        /// The largest position; -1 if there are none.
+        /// The largest position; -1 if there are no positions.
         most: i64,
     },
     /// The positions where a bool tensor is true; the mask covers as many axes as it has. A mask of
@@ -68,7 +68,8 @@ impl Index {
     /// The whole axis.
     pub const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
 
-    /// The entry with symbolic sizes replaced by their values, which fixes them with guards.
+    /// The entry with symbolic sizes replaced by their values; guards fix the sizes to these
+    /// values.
     fn fixed(&self) -> Index {
         match self {
             Index::AtSize(at) => Index::At(at.get() as i64),

@@ -35,7 +35,7 @@ pub(super) struct IndexPlan {
     /// The indexed shape with the axes of each mask merged into one, and an axis of size one for
     /// each mask of rank 0.
     pub from: Shape,
-    /// One per axis of `from`.
+    /// The operation along each axis of `from`.
     pub axes: Vec<Axis>,
     slots: Vec<Slot>,
     /// Whether other entries separate positions and index tensors; the index tensors' axes then
@@ -270,7 +270,7 @@ impl IndexPlan {
         self.axes.iter().enumerate().map(part).collect()
     }
 
-    /// Sizes of the slices between the first and the last axis that a tensor indexes.
+    /// The sizes of the slices between the first and the last axis that a tensor indexes.
     pub fn between(&self, (first, last): (usize, usize)) -> Vec<usize> {
         let size = |axis: &Axis| match axis {
             Axis::Part(dim, _) => Some(dim.size),

@@ -25,9 +25,9 @@ pub enum Update {
     Divide,
     /// The elements are raised to the power of the value.
     Power,
-    /// The minimum of element and value, NaN if either is.
+    /// The minimum of element and value, or NaN if either is NaN.
     Min,
-    /// The maximum of element and value, NaN if either is.
+    /// The maximum of element and value, or NaN if either is NaN.
     Max,
 }
 

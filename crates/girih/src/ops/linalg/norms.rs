@@ -10,8 +10,8 @@ pub enum MatrixNorm {
     Frobenius,
     /// The sum of the singular values.
     Nuclear,
-    /// `inf`: the largest sum of absolute values of a row; `1`: of a column; `2`: the largest
-    /// singular value. Negative orders take the smallest.
+    /// `inf` is the largest sum of absolute values of a row, `1` the largest sum of absolute values
+    /// of a column, and `2` the largest singular value. Negative orders take the smallest instead.
     Order(f64),
 }
 
@@ -54,8 +54,8 @@ pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -
     norm_by(x, axes, keepdims, ord, scaled_norm)
 }
 
-/// As [`vector_norm`] without scaling, so that powers may overflow. For neural network layers,
-/// where speed matters.
+/// As [`vector_norm`] without scaling, so that powers may overflow. The function is for neural
+/// network layers, where speed matters.
 #[track_caller]
 pub(crate) fn quick_norm(x: &Tensor, axis: i64, keepdims: bool, ord: f64) -> Result<Tensor> {
     norm_by(x, Some(&[axis]), keepdims, ord, power_norm)
