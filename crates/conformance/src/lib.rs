@@ -1,4 +1,4 @@
-//! The conformance suite for devices: all of Girih works on a device that passes it.
+//! The conformance suite for devices: if a device passes the suite, all of Girih works on it.
 //!
 //! A device's crate runs the suite as tests with one line:
 //!

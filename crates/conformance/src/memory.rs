@@ -8,7 +8,7 @@ use girih_runtime::{
 };
 use std::sync::Arc;
 
-/// Sizes at the edges of alignment, and one with many pages.
+/// Sizes at the edges of alignment, and a size with many pages.
 const SIZES: [usize; 9] = [0, 1, 127, 128, 129, 255, 257, 4096, (1 << 20) + 3];
 
 fn read(device: &dyn Device, at: DeviceHandle, size: usize) -> Vec<u8> {

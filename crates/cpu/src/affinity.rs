@@ -1,17 +1,17 @@
 //! Thread affinity: the CPU that each worker of a pool is bound to.
 //!
-//! A worker has a CPU of its own, so that the data in that CPU's caches is there for the worker's
-//! next job. The caller is not bound. If the system runs the caller on a worker's CPU, the two
-//! would take turns for a long time, since only one of them can be moved. So the worker is then
-//! bound to the CPU that no worker has.
+//! Each worker is bound to a CPU of its own, so that the data in that CPU's caches is there for the
+//! worker's next job. The caller is not bound. If the system ran the caller on a worker's CPU, the
+//! two threads would take turns for a long time, since only the caller can be moved. So the worker
+//! is then bound to the CPU that no worker is bound to.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The affinity of a pool's threads.
 pub(crate) struct Affinity {
-    /// The CPUs that the threads may use; empty if there are fewer than threads.
+    /// The CPUs that the threads may use; empty if there are fewer CPUs than threads.
     cpus: Vec<usize>,
-    /// By thread: its CPU; [`Affinity::UNBOUND`] for the caller, the first.
+    /// The CPU of each thread; [`Affinity::UNBOUND`] for the caller, which is the first thread.
     assigned: Vec<AtomicUsize>,
 }
 
@@ -19,8 +19,8 @@ impl Affinity {
     /// The CPU of a thread that is not bound, which is the initial `bound` of `bind_worker`.
     pub const UNBOUND: usize = usize::MAX;
 
-    /// CPUs for that many threads; none if there are fewer CPUs, since binding would then only
-    /// hurt.
+    /// The affinity for that many threads. No thread is bound if there are fewer CPUs than threads,
+    /// since binding would then only slow the threads down.
     pub fn new(threads: usize) -> Affinity {
         let cpus = if threads <= available() { allowed() } else { vec![] };
         Affinity::among(cpus, threads)
@@ -40,8 +40,8 @@ impl Affinity {
         }
     }
 
-    /// If the caller runs on a worker's CPU, assigns another one to the worker, which moves when it
-    /// next runs.
+    /// If the caller runs on a worker's CPU, assigns another CPU to the worker, which moves when it
+    /// runs next.
     pub fn free_caller_cpu(&self) {
         if !self.cpus.is_empty() {
             self.free_cpu(current());
@@ -106,7 +106,7 @@ fn bind(cpu: usize) {
 #[cfg(not(target_os = "linux"))]
 fn bind(_: usize) {}
 
-/// The CPU this thread runs on.
+/// The CPU that this thread runs on.
 #[cfg(target_os = "linux")]
 fn current() -> usize {
     // SAFETY: the call has no preconditions; its error is -1, which is no CPU's number.

@@ -1,5 +1,5 @@
-//! Compiled programs as bytes, for the cache on disk: the kernels before they are prepared, so that
-//! nothing stored is machine code or depends on addresses.
+//! Compiled programs as bytes, for the cache on disk. The bytes have the kernels before they are
+//! prepared, so they contain no machine code and depend on no addresses.
 
 use girih_ir::TensorSpec;
 use girih_kernel::Program;

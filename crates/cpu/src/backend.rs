@@ -54,8 +54,8 @@ impl Backend for HostBackend {
     }
 }
 
-/// Compiles a graph, and returns the intermediate results; the program's arguments are numbered as
-/// the plan's.
+/// Compiles a graph, and returns the intermediate results. The program's arguments are numbered
+/// like the plan's arguments.
 fn compile(graph: &Graph, options: CompileOptions) -> Result<(ExecutionPlan, Graph, Arc<Stored>)> {
     let start = Instant::now();
     let Optimized { graph: optimized, live_arguments, .. } =
@@ -92,8 +92,8 @@ fn lowered(
     Ok((plan, stored))
 }
 
-/// The user's passes, then those of the pipeline. Kernels consist of primitives, so composites that
-/// the target does not compute as a whole are always decomposed.
+/// The pass manager: the user's passes, then the passes of the pipeline. Kernels consist of
+/// primitives, so composites that the target does not compute as a whole are always decomposed.
 pub(crate) fn manager(options: CompileOptions) -> PassManager {
     let passes = OptOptions::from_bits(options.passes).with(PassFlag::Decompose);
     let mut manager = PassManager::for_target(passes, Target::CPU.decomposition);
@@ -105,7 +105,8 @@ pub(crate) fn compile_error(error: impl std::fmt::Display) -> Error {
     Error::Compile(error.to_string())
 }
 
-/// The passes drop unneeded arguments, but the plan takes the original ones.
+/// Renumbers the program's arguments: the passes drop unneeded arguments, but the plan takes the
+/// original arguments.
 pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
     program.renumber_arguments(&|i| kept[i], &|i| kept[i]);
 }
@@ -150,7 +151,8 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
     }
 }
 
-/// The rough time of a run on one thread: memory traffic at 16 GB/s and arithmetic at 16 GFLOP/s.
+/// The approximate time of a run on one thread: memory traffic at 16 GB/s and arithmetic at 16
+/// GFLOP/s.
 fn cost_ns(program: &Program) -> u64 {
     let of = |kernel: &Kernel| {
         let traffic = kernel.traffic(&program.buffers);
@@ -189,7 +191,7 @@ fn place(program: &Program) -> (Vec<PlannedBuffer>, usize) {
     (buffers, temporaries.bytes)
 }
 
-/// The intermediate results of compilation, for people.
+/// The intermediate results of compilation, for users to read.
 pub struct Explanation {
     /// The graph after the passes.
     pub optimized: Graph,

@@ -11,8 +11,9 @@ use std::time::Duration;
 const LIMIT: u64 = 256 << 20;
 
 /// The minimum compilation time of a stored program in milliseconds, unless
-/// `GIRIH_CACHE_MIN_COMPILE_MS` is set. Loading took 0.9 (three kernels) and 1.2 (the step of an
-/// MLP) of the time of compiling, and 0.8 for the step of a transformer that compiles in 22 ms.
+/// `GIRIH_CACHE_MIN_COMPILE_MS` is set. In measurements, loading took 0.9 (three kernels) and 1.2
+/// (the step of an MLP) times as long as compiling, and 0.8 times as long for the step of a
+/// transformer that compiles in 22 ms.
 const MIN_COMPILE_MS: u64 = 5;
 
 /// Whether programs are stored on disk.
@@ -35,7 +36,7 @@ impl CacheState {
     }
 }
 
-/// The cache on disk; `None` if it is disabled or impossible.
+/// The cache on disk; `None` if it is disabled or cannot be opened.
 pub(crate) fn open(backend: &dyn Backend) -> Result<Option<Arc<DiskCache>>> {
     match CacheState::of_process(backend)? {
         CacheState::Open(disk) => Ok(Some(disk)),
@@ -81,7 +82,7 @@ fn is_on() -> Result<bool> {
     Ok(env::flag(&["GIRIH_CACHE"])?.unwrap_or(true))
 }
 
-/// The path of a file beside the folder of programs; `None` if nothing is to be stored on disk.
+/// The path of a file beside the folder of programs; `None` if nothing may be stored on disk.
 pub(crate) fn beside_programs(name: &str) -> Option<PathBuf> {
     is_on().unwrap_or(false).then(directory)?.map(|programs| programs.with_file_name(name))
 }
@@ -101,13 +102,13 @@ fn directory() -> Option<PathBuf> {
     Some(caches?.join("girih/programs"))
 }
 
-/// Registers a flush at exit, so that programs compiled shortly before are written too.
+/// Registers a flush at exit, so that programs compiled shortly before the exit are written too.
 fn flush_at_exit() {
     #[cfg(unix)]
     {
         extern "C" fn flush() {
             if let Some(Ok(CacheState::Open(disk))) = STATE.get() {
-                // A panic must not cross a function that C calls.
+                // A panic must not unwind into C code, which calls this function.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| disk.flush()));
             }
         }

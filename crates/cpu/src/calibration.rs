@@ -1,6 +1,6 @@
 //! Calibration: measures the latencies of waking a thread and of handing work over, and the latency
-//! and bandwidth of memory, once in some milliseconds, and stores them in a file beside the compiled
-//! programs. The cache sizes are read.
+//! and bandwidth of memory. The measurement takes some milliseconds, runs once, and is stored in a
+//! file beside the compiled programs. The cache sizes are read.
 
 mod memory;
 
@@ -27,17 +27,19 @@ pub struct Calibration {
     pub file: Option<PathBuf>,
 }
 
-/// The number of wakes that are measured; the second fastest counts, since other load only adds time.
+/// The number of wakes that are measured. The second fastest is used, since other load only adds
+/// time.
 const WAKES: usize = 7;
-/// The number of times that round trips are measured, of which the fastest counts, and the round
-/// trips of each.
+/// The number of times that round trips are measured, of which the fastest is used, and the number
+/// of round trips of each measurement.
 const ROUNDS: u64 = 10;
 const ANSWERS: u64 = 20;
 /// The largest latencies of a machine without other load. If larger ones are measured, the threads
 /// waited for a CPU: the process uses the defaults, and nothing is stored.
 const MAX_WAKE_NS: usize = 300_000;
 const MAX_HANDOVER_NS: usize = 10_000;
-/// The longest wait for the other thread: if it gets no CPU for so long, nothing is measured.
+/// The longest wait for the other thread. If the other thread gets no CPU for so long, nothing is
+/// measured.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Computes the process's parameters, with a calibration if this machine has none on file.
@@ -52,7 +54,7 @@ pub(crate) fn install() -> Result<()> {
     })
 }
 
-/// The machine with the measurements on file, or else measured now.
+/// The machine with the measurements from the file, or with new measurements.
 fn calibrated() -> Machine {
     let machine = Machine::read();
     let file = file();
@@ -66,7 +68,7 @@ fn calibrated() -> Machine {
     measured
 }
 
-/// True if the latencies can be those of a machine without other load.
+/// Whether the latencies can be those of a machine without other load.
 fn is_plausible(machine: &Machine) -> bool {
     machine.wake_ns <= MAX_WAKE_NS && machine.handover_ns <= MAX_HANDOVER_NS
 }
@@ -168,7 +170,7 @@ impl Echo {
         self.message.0.store(message, Release);
     }
 
-    /// True if the other thread answers a message in time.
+    /// Whether the other thread answers a message in time.
     fn answered(&self, message: u64) -> bool {
         spin(PATIENCE, || self.answer.0.load(Acquire) == message)
     }
@@ -204,7 +206,8 @@ fn wake_latency(echo: &Echo, other: &Thread) -> Option<usize> {
         let message = 2 * i as u64 + 1;
         echo.send(message | PARK);
         echo.answered(message | PARK).then_some(())?;
-        // The other thread is about to park; if this thread slept, its CPU would slow down.
+        // The other thread is about to park. Do not sleep: if this thread slept, its CPU would slow
+        // down.
         spin(Duration::from_micros(20), || false);
         let start = Instant::now();
         echo.send(message + 1);
@@ -216,7 +219,8 @@ fn wake_latency(echo: &Echo, other: &Thread) -> Option<usize> {
     Some(times[1].max(1))
 }
 
-/// Nanoseconds from a store to its arrival at a spinning thread: half of the mean round trip.
+/// The time in nanoseconds from a store to its arrival at a spinning thread: half of the mean round
+/// trip.
 fn handover(echo: &Echo) -> Option<usize> {
     let mut fastest = u64::MAX;
     for round in 0..ROUNDS {
@@ -255,7 +259,7 @@ mod tests {
         assert_eq!(parse(&print(&machine), &other), None);
         let text = print(&machine);
         for cut in 0..text.len() - 1 {
-            // A number that lost digits is still a number.
+            // A number that has lost digits is still a valid number.
             if let Some(read) = parse(&text[..cut], &plain) {
                 assert_eq!(read.wake_ns, 12_345);
             }

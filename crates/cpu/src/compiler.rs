@@ -1,5 +1,5 @@
 //! The compiler that the executor of `girih-kernel` calls on the host: `jit` compiles chains of
-//! loops, and `gemm` the GEMMs of kernels over rows.
+//! loops, and `gemm` compiles the GEMMs of kernels over rows.
 
 use crate::{jit, kernel};
 use girih_exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};

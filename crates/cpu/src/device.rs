@@ -36,7 +36,7 @@ const MEMORY_LIMIT: &str = "GIRIH_MEMORY_LIMIT";
 
 /// The smallest part of a copy for which a thread is woken, in bytes.
 const SMALLEST_PART: usize = 1 << 20;
-/// The rough bandwidth of a copy by one thread.
+/// The approximate bandwidth of a copy by one thread.
 const BYTES_PER_NS: usize = 8;
 
 impl HostDevice {
@@ -59,8 +59,9 @@ impl HostDevice {
         }
     }
 
-    /// The host device. Its memory is as large as that of the machine or of the container around
-    /// the process, or as `GIRIH_MEMORY_LIMIT` says (bytes, or a number with K, M or G).
+    /// The host device. Its memory is as large as the memory of the machine or of the container
+    /// around the process, or has the size in `GIRIH_MEMORY_LIMIT` (bytes, or a number with K, M or
+    /// G).
     ///
     /// Errors: [`Error::Configuration`] for an invalid limit; [`Error::Launch`] if the address
     /// range cannot be reserved.
@@ -113,8 +114,8 @@ impl HostDevice {
             unsafe { std::ptr::copy_nonoverlapping(from, to, len) };
             return Ok(());
         }
-        // As few parts as keep the threads busy: the system's copy uses non-temporal stores for
-        // parts that are larger than the caches.
+        // Use the smallest number of parts that keeps the threads busy: the system's copy uses
+        // non-temporal stores for parts that are larger than the caches.
         let parts = (len / SMALLEST_PART).min(4 * self.pool.num_threads());
         let part = len.div_ceil(parts).next_multiple_of(4096);
         let (from, to) = (from as usize, to as usize);
@@ -136,15 +137,15 @@ impl HostDevice {
         })
     }
 
-    /// Starts a thread that touches the first pages of the memory, so that the first programs find
-    /// them there. On one processor there is nothing to gain.
+    /// Starts a thread that touches the first pages of the memory, so that the first programs cause
+    /// no page faults there. On one processor this would have no benefit.
     pub(crate) fn touch_later(&self) {
         if available() > 1 {
             self.memory.touch_later(tuning().early_bytes);
         }
     }
 
-    /// Bytes of all prepacked weights.
+    /// The number of bytes of all prepacked weights.
     pub(crate) fn prepacked_bytes(&self) -> &PrepackedBytes {
         &self.prepacked
     }

@@ -1,4 +1,4 @@
-//! Strided dimensions of an operand that count as one: M, N or K.
+//! The strided dimensions of an operand that together form one dimension of a GEMM: M, N or K.
 
 use girih_kernel::{Access, Kernel};
 use smallvec::SmallVec;
@@ -46,7 +46,7 @@ impl Dims {
         self.0.last().map_or(1, |d| d.0)
     }
 
-    /// True if consecutive indices are closer in memory than those of the other dimensions, or
+    /// Whether consecutive indices are closer in memory than those of the other dimensions, or
     /// equally close and in longer runs.
     pub fn is_denser_than(&self, other: &Dims) -> bool {
         let by =
@@ -69,7 +69,7 @@ impl Dims {
         element
     }
 
-    /// Writes the distances of the indices from `first` on.
+    /// Writes the distances of the indices from `first` on to `to`.
     pub fn fill(&self, first: usize, to: &mut [isize]) {
         let stride = self.inner_stride();
         self.runs(first, to.len(), |done, start, n| {

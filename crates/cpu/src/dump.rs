@@ -1,11 +1,11 @@
-//! The check for refactorings: everything that the host compiles for a fixed list of graphs, as one
-//! text.
+//! The dump, which checks refactorings: one text with everything that the host compiles for a fixed
+//! list of graphs.
 //!
 //! `GIRIH_DUMP=FILE cargo test -p girih-cpu --lib dump` writes the text, and `make dump OUT=FILE`
 //! runs this command. The text has the optimised graphs, the kernels, the plans, the blocking of
 //! each GEMM, and the generated code for AVX2, AVX-512, VNNI and AMX. The code is not run, so any
-//! machine with AVX2 can generate it. The text says nothing about names in the sources, so a
-//! refactoring leaves it as it is. It depends on the number of processors and on the tuning
+//! machine with AVX2 can generate it. The text does not contain names of the sources, so a
+//! refactoring does not change it. It depends on the number of processors and on the tuning
 //! parameters, so compare texts from one machine.
 
 mod graphs;
@@ -22,7 +22,8 @@ use std::cell::RefCell;
 use std::fmt::{Display, Write};
 use std::io;
 
-/// The machines that code is generated for: the level, and whether there are VNNI and AMX.
+/// The machines that code is generated for: the instruction-set level, and whether the machine has
+/// VNNI and AMX.
 const MACHINES: [(&str, Isa, [bool; 2]); 4] = [
     ("avx2", Isa::Avx2, [false, false]),
     ("avx512", Isa::Avx512, [false, false]),
@@ -39,8 +40,8 @@ pub(crate) fn record_gemm(description: String) {
     GEMMS.with_borrow_mut(|all| all.push(description));
 }
 
-/// Functions that the text has shown already, by their code, and functions that they call, by
-/// address.
+/// The functions that the text has already shown, by their code, and the functions that they call,
+/// by address.
 #[derive(Default)]
 struct Functions {
     shown: FxHashMap<Vec<u8>, usize>,
@@ -61,8 +62,8 @@ impl Functions {
         self.shown.insert(code, number);
     }
 
-    /// The code with a number in place of each address that it calls: an address is another one in
-    /// each process.
+    /// The code with a number in place of each address that it calls, because addresses differ
+    /// between processes.
     fn without_addresses(&mut self, code: &[u8]) -> Vec<u8> {
         let mut code = code.to_vec();
         for i in 0..code.len().saturating_sub(11) {
@@ -77,7 +78,7 @@ impl Functions {
     }
 }
 
-/// The hash FNV-1a, which covers the constants after the instructions too.
+/// The FNV-1a hash of the bytes, which include the constants after the instructions.
 fn fnv(bytes: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
@@ -125,8 +126,8 @@ fn describe(graph: &Graph, functions: &mut Functions) -> String {
     std::mem::take(out)
 }
 
-/// Writes the descriptions of the graphs whose number is a multiple of `step`. Returns how many
-/// they are.
+/// Writes the descriptions of the graphs whose number is a multiple of `step`. Returns the number
+/// of these graphs.
 fn write(step: usize, out: &mut impl io::Write) -> io::Result<usize> {
     let mut functions = Functions::default();
     let graphs = graphs::all();

@@ -1,4 +1,4 @@
-//! All stages of compiling a graph, for people: recomputes the result of `compile` with its
+//! All stages of compiling a graph, for users to read: recomputes the result of `compile` with its
 //! reasons.
 
 use crate::HostBackend;
@@ -31,9 +31,9 @@ pub struct Anatomy {
 }
 
 impl Anatomy {
-    /// The bottlenecks of the kernels, the worst first: causes that take at least a tenth of the
-    /// program's time, by estimate. `addresses` are those of the arguments' memory, where they are
-    /// known.
+    /// The bottlenecks of the kernels, the worst first: causes that, by estimate, take at least a
+    /// tenth of the program's time. `addresses` are the addresses of the arguments' memory, where
+    /// they are known.
     ///
     /// Errors: [`girih_runtime::Error`] if the environment asks for an invalid number of threads.
     pub fn bottlenecks(&self, addresses: &[Option<usize>]) -> Result<Vec<Bottleneck>> {

@@ -1,5 +1,5 @@
 //! A kernel that is ready to run on the CPU: loops, generated where possible, a GEMM, or a branch
-//! or loop over kernels, run on the pool.
+//! or loop over kernels. The kernel runs on the pool.
 
 use crate::compiler::HostCompiler;
 #[cfg(target_arch = "x86_64")]
@@ -16,10 +16,11 @@ use std::cell::Cell;
 /// A kernel that is ready to run, shared freely between threads.
 pub struct LoadedKernel(Implementation);
 
-/// The fewest iterations for which a loop prepacks weights that only it can use.
+/// The minimum number of iterations for which a loop prepacks weights that only the loop can use.
 const MIN_TRIPS: usize = 4;
 
-/// Iterations of a loop between two checks of the clock. Long kernels check it themselves.
+/// The number of iterations of a loop between two checks of the clock. Long kernels check the clock
+/// themselves.
 const CLOCK_ITERATIONS: u32 = 32;
 
 enum Implementation {
@@ -68,7 +69,7 @@ thread_local! {
 /// operands for which there are no generated micro-kernels.
 struct InOrder {
     kernels: Vec<LoadedKernel>,
-    /// By buffer: its offset in the memory for locals.
+    /// For each buffer, its offset in the memory for locals.
     locals: Vec<(usize, usize)>,
     bytes: usize,
 }
@@ -113,7 +114,7 @@ impl LoadedKernel {
         LoadedKernel::load(kernel, false)
     }
 
-    /// `often` means that the kernel is in the body of a loop.
+    /// Prepares a kernel; `often` means that the kernel is in the body of a loop.
     fn load(kernel: &Kernel, often: bool) -> LoadedKernel {
         if let Core::Control(control) = &kernel.core {
             let often = often || control.trips() != Some(1);
@@ -147,8 +148,8 @@ impl LoadedKernel {
         })
     }
 
-    /// The machine code generated for it, one entry per function, including constants; for branches
-    /// and loops, that of all their kernels.
+    /// The machine code that was generated for the kernel, one entry per function, including
+    /// constants; for branches and loops, the code of all their kernels.
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
             Implementation::Portable(prepared) => prepared.code(),
@@ -164,8 +165,8 @@ impl LoadedKernel {
         }
     }
 
-    /// Rough time of the kernel on one thread, in nanoseconds. A loop whose number of iterations is
-    /// unknown counts as one iteration.
+    /// The approximate time of the kernel on one thread, in nanoseconds. A loop whose number of
+    /// iterations is unknown counts as one iteration.
     pub(crate) fn cost_ns(&self) -> u64 {
         let sum = |kernels: &[LoadedKernel]| {
             kernels.iter().map(LoadedKernel::cost_ns).fold(0, u64::saturating_add)
@@ -192,17 +193,18 @@ impl LoadedKernel {
         }
     }
 
-    /// True of a reduction that runs a loop for each result.
+    /// Whether the kernel is a reduction that runs a loop for each result.
     pub(crate) fn loops_per_result(&self) -> bool {
         matches!(&self.0, Implementation::Portable(prepared) if prepared.loops_per_result())
     }
 
-    /// True if one thread runs all of it: there is a single chunk.
+    /// Whether one thread runs the whole kernel: there is a single chunk.
     pub(crate) fn has_one_chunk(&self) -> bool {
         matches!(&self.0, Implementation::Portable(prepared) if prepared.chunks(0) == 1)
     }
 
-    /// The buffer that a GEMM packs before it multiplies, and the time in nanoseconds of one thread.
+    /// The buffer that a GEMM packs before it multiplies, and the time of packing on one thread in
+    /// nanoseconds.
     pub(crate) fn packing(&self) -> Option<(usize, u64)> {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -270,13 +272,13 @@ struct LoadedControl {
     driver: Driver,
     /// The kernels of each program.
     kernels: Vec<Vec<LoadedKernel>>,
-    /// By program and buffer: the buffer of the surrounding program whose contents it has in every
-    /// iteration.
+    /// For each program and buffer, the buffer of the surrounding program whose contents it has in
+    /// every iteration.
     constants: Vec<Vec<Option<usize>>>,
 }
 
 impl LoadedControl {
-    /// Buffers of the surrounding program that the kernels can read prepacked.
+    /// The buffers of the surrounding program that the kernels can read prepacked.
     fn prepackable(&self) -> SmallVec<[usize; 1]> {
         let programs = self.kernels.iter().zip(&self.constants);
         programs

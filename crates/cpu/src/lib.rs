@@ -3,10 +3,11 @@
 //! [`HostBackend`] compiles a closed graph to a plan of kernels; [`HostDevice`] runs the plan.
 //! [`LoadedKernel`] is one kernel that is ready to run. Maps, reductions and scatters run in the
 //! portable executor, with generated code for chains of loops. GEMMs of f32, halves and integers of
-//! up to 32 bits run in generated micro-kernels on machines with AVX2 or AVX-512; other GEMMs of floats run
-//! in the `gemm` crate, those of integers in the portable executor. The kernel's epilogue runs on
-//! each part of a GEMM while the part is in the cache. The division of work does not depend on the
-//! number of threads of the [`Pool`], so results do not depend on it either.
+//! up to 32 bits run in generated micro-kernels on machines with AVX2 or AVX-512; other GEMMs of
+//! floats run in the `gemm` crate, and other GEMMs of integers in the portable executor. The
+//! kernel's epilogue runs on each part of a GEMM while the part is in the cache. The division of
+//! work does not depend on the number of threads of the [`Pool`], so results do not depend on it
+//! either.
 
 mod affinity;
 mod artifact;
@@ -102,7 +103,7 @@ fn pool() -> Result<&'static Pool> {
     })
 }
 
-/// The number of threads that kernels may use, including the calling one.
+/// The number of threads that kernels may use, including the calling thread.
 ///
 /// Errors: as [`executor`].
 pub fn num_threads() -> Result<usize> {
@@ -123,7 +124,7 @@ pub fn calibration() -> Result<Calibration> {
     Ok(Calibration { machine, parameters, file: calibration::file() })
 }
 
-/// Sets the number of threads that kernels may use, including the calling one (at least 1).
+/// Sets the number of threads that kernels may use, including the calling thread (at least 1).
 ///
 /// Errors: as [`executor`].
 pub fn set_num_threads(threads: usize) -> Result<()> {

@@ -19,17 +19,20 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Multiplications that a block of C should have: about ten microseconds. The same on every
-/// machine, because the library splits its sums depending on the sizes of a block of C.
+/// The number of multiplications that a block of C should have: about ten microseconds. The number
+/// is the same on every machine, because the library splits its sums depending on the sizes of a
+/// block of C.
 const BLOCK_MULTIPLICATIONS: usize = 1 << 20;
-/// The fewest rows of a block of C: with fewer, packing B for a block of rows costs too much.
+/// The minimum number of rows of a block of C: with fewer rows, packing B for a block of rows costs
+/// too much.
 const MIN_ROWS: usize = 96;
-/// The fewest columns of a block of C: with fewer, a block costs too much per element of A.
+/// The minimum number of columns of a block of C: with fewer columns, a block costs too much per
+/// element of A.
 const MIN_COLUMNS: usize = 64;
-/// The number of columns of a block of C is a multiple of this.
+/// The number of columns of a block of C is a multiple of this number.
 const NC_MULTIPLE: usize = 16;
-/// kc: the most K of a block of copied operands. It does not depend on the shape, so that fused and
-/// unfused GEMMs split their sums at the same indices.
+/// The maximum K of a block of copied operands (kc). It does not depend on the shape, so that fused
+/// and unfused GEMMs split their sums at the same indices.
 const MAX_KC: usize = 512;
 
 thread_local! {
@@ -46,7 +49,8 @@ struct Matrix {
 }
 
 impl Matrix {
-    /// `rows` and `columns` are the access's dimensions with these roles, after `batch` others.
+    /// `rows` and `columns` are the numbers of the access's dimensions with these roles, after
+    /// `batch` other dimensions.
     fn new(
         kernel: &Kernel,
         access: &Access,
@@ -63,7 +67,7 @@ impl Matrix {
         }
     }
 
-    /// Elements between rows and between columns, if each has a constant stride.
+    /// The number of elements between rows and between columns, if each has a constant stride.
     fn strides(&self) -> Option<(isize, isize)> {
         Some((self.rows.stride()?, self.columns.stride()?))
     }
@@ -106,7 +110,7 @@ struct CBlock {
     columns: usize,
 }
 
-/// Address and strides of a matrix in memory.
+/// The address and the strides of a matrix in memory.
 #[derive(Clone, Copy)]
 struct View<T> {
     start: *mut T,
@@ -130,8 +134,9 @@ struct InPlace<T> {
     c: Option<View<T>>,
 }
 
-/// Makes the library measure the caches, which it does once, in its first GEMM. If that GEMM ran on
-/// the scheduler's thread while the process forks, every GEMM of the child would wait for it.
+/// Makes the library measure the caches, which it does once, in its first GEMM. If the process
+/// forked while that GEMM ran on the scheduler's thread, every GEMM of the child would wait for the
+/// measurement.
 fn measure_caches() {
     const N: usize = 32;
     static ONCE: girih_sync::OnceLock<()> = girih_sync::OnceLock::new();
@@ -166,8 +171,8 @@ fn measure_caches() {
 }
 
 impl LibraryGemm {
-    /// `None` for integers, whose GEMMs the portable executor computes, and if `GIRIH_ISA` limits
-    /// the instruction set, which the library detects itself.
+    /// Returns `None` for integers, whose GEMMs the portable executor computes, and if `GIRIH_ISA`
+    /// limits the instruction set, because the library detects the instruction set itself.
     pub fn new(kernel: &Kernel) -> Option<LibraryGemm> {
         let Core::Gemm { lhs, rhs, .. } = &kernel.core else { return None };
         if !lhs.dtype.is_inexact() || Isa::best() != Isa::machine() {
@@ -408,7 +413,7 @@ impl LibraryGemm {
             let b = a.wrapping_add(a_elements);
             let dense = View { start: memory as *mut T, rows: block.columns as isize, columns: 1 };
             let out = in_place.c.unwrap_or(dense);
-            // At least once: an empty sum is zero.
+            // Run at least once: an empty sum is zero.
             for first in (0..self.k.max(1)).step_by(kc.max(1)) {
                 let k_range = first..(first + kc).min(self.k);
                 let copied = |matrix, part, to| {
@@ -531,7 +536,8 @@ unsafe fn copy_run<S: Copy, T>(
     // SAFETY: the caller's promise.
     unsafe {
         match (stride, len) {
-            // The windows of most convolutions: loops of constant length have no branches.
+            // The windows of most convolutions have this length: loops of constant length have no
+            // branches.
             (1, 3) => (0..3).for_each(|i| *to.add(i) = convert(*from.add(i))),
             (1, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(i))),
             (2, _) => (0..len).for_each(|i| *to.add(i) = convert(*from.add(2 * i))),
@@ -565,7 +571,7 @@ impl CompiledGemm for LibraryGemm {
     }
 }
 
-/// Rows and columns of the blocks of an `m` by `n` result.
+/// The rows and columns of the blocks of an `m` by `n` result.
 fn c_block_sizes(m: usize, n: usize, k: usize) -> (usize, usize) {
     let blocks = (m.saturating_mul(n).saturating_mul(k) / BLOCK_MULTIPLICATIONS).max(1);
     let m_blocks = blocks.min(m / MIN_ROWS).max(1);

@@ -1,11 +1,12 @@
 //! The memory of a host device: a reserved range of addresses, whose pages the system provides when
 //! they are first touched. A page fault takes longer than most kernels take to fill the page, so a
-//! warm-up touches the first pages ahead of their use, and so does a thread, if a parameter asks for
-//! it. The allocator gives the lowest free addresses first, so these pages are used first.
+//! warm-up touches the first pages ahead of their use. If a parameter requests it, a thread does
+//! the same. The allocator returns the lowest free addresses first, so these pages are used first.
 //!
-//! Touching does not change what a page contains, so it needs no order with writers. The thread runs
-//! only on processors that nobody else wants. It holds no lock, and the child of a fork depends on no
-//! thread of its parent: the child gets pages that the parent has not touched when it writes there.
+//! Touching does not change the contents of a page, so it needs no order with writers. The thread
+//! runs only on processors on which no other thread wants to run. It holds no lock, and the child
+//! of a fork depends on no thread of its parent: when the child writes to a page that the parent
+//! has not touched, the system provides the page then.
 
 use girih_runtime::{AddressMap, Allocator};
 use memmap2::{MmapMut, MmapOptions};
@@ -13,12 +14,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Size of a huge page, in bytes: the system provides so much at a time.
+/// The size of a huge page in bytes, which the system provides at a time.
 const STEP: usize = 1 << 21;
-/// Size of a page where the system has no huge page.
+/// The size of a page in bytes, where the system has no huge page.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 const SMALLEST_PAGE: usize = 4096;
-/// The part of the free memory that may be touched ahead.
+/// The fraction of the free memory that may be touched ahead: one byte in this many bytes.
 const SHARE: usize = 16;
 
 /// A reserved range of addresses.
@@ -53,8 +54,8 @@ impl Memory {
         allocator.map_at(&[self.range.as_ptr() as u64])
     }
 
-    /// Starts a thread that touches the first pages, `bytes` at most; a second call has no effect.
-    /// The thread ends early when the memory is dropped.
+    /// Starts a thread that touches the first pages, at most `bytes` bytes; a second call has no
+    /// effect. The thread ends early when the memory is dropped.
     pub fn touch_later(self: &Arc<Memory>, bytes: usize) {
         let bytes = bytes.min(self.ahead);
         if bytes < STEP || self.begun.swap(true, Relaxed) {
@@ -69,25 +70,28 @@ impl Memory {
         let _ = std::thread::Builder::new().name("girih-memory".into()).spawn(touch);
     }
 
-    /// Touches the first pages instead of the thread, and returns when all of them are there.
+    /// Touches the first pages on this thread instead, and returns when the system has provided all
+    /// of them.
     pub fn touch(&self) {
         self.begun.store(true, Relaxed);
-        // The thread takes no further step. One that it has taken may be unfinished, and stays so
-        // after a fork; so all pages are asked for. Where they are there, this takes microseconds.
+        // The thread takes no further step. A step that it has already taken may be unfinished, and
+        // stays unfinished after a fork; so request all pages. Where the pages already exist, this
+        // takes microseconds.
         self.next.store(self.ahead, Relaxed);
         self.provide(0, self.ahead);
     }
 
-    /// Touches the next step; false if it does not begin before `end`, or the system cannot do it.
+    /// Touches the next step; false if the step does not begin before `end`, or if the system
+    /// cannot provide the pages.
     fn touch_next(&self, end: usize) -> bool {
         let next = |at: usize| (at < end).then_some(at + STEP);
         let taken = self.next.fetch_update(Relaxed, Relaxed, next);
         taken.is_ok_and(|at| self.touch_pages(at, STEP))
     }
 
-    /// Touches each page of a part of the range by a write that changes nothing. Unlike a call of the
-    /// system for the whole part, a page fault takes no lock of the process's address space, for
-    /// which threads that make code executable would wait.
+    /// Touches each page of a part of the range by a write that does not change the contents.
+    /// Unlike a system call for the whole part, a page fault takes no lock of the process's address
+    /// space, for which threads that make code executable would wait.
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     fn touch_pages(&self, at: usize, len: usize) -> bool {
         debug_assert!(at + len <= self.range.len());
@@ -107,7 +111,8 @@ impl Memory {
         self.provide(at, len)
     }
 
-    /// Makes the system provide the pages of a part of the range; false if it cannot.
+    /// Requests the pages of a part of the range from the system; false if the system cannot
+    /// provide them.
     #[cfg(target_os = "linux")]
     fn provide(&self, at: usize, len: usize) -> bool {
         len > 0 && self.range.advise_range(memmap2::Advice::PopulateWrite, at, len).is_ok()
@@ -119,8 +124,8 @@ impl Memory {
     }
 }
 
-/// Lets the system run this thread only where no other thread wants to run: workers of the pool are
-/// bound to their processors, and would wait for the thread instead of moving away.
+/// Makes the system run this thread only where no other thread wants to run: workers of the pool
+/// are bound to their processors, and would wait for the thread instead of moving away.
 fn run_when_idle() {
     #[cfg(target_os = "linux")]
     // SAFETY: the parameter is plain data. The call reads it, and changes this thread alone; if it
@@ -131,7 +136,7 @@ fn run_when_idle() {
     }
 }
 
-/// How many bytes of memory a process may touch ahead if it would like `wanted`.
+/// The number of bytes of memory that a process may touch ahead if it requests `wanted` bytes.
 pub(crate) fn affordable(wanted: usize) -> usize {
     wanted.min(free_memory() / SHARE)
 }
@@ -162,8 +167,8 @@ fn meminfo(name: &str) -> Option<usize> {
     kilobytes.checked_mul(1 << 10)
 }
 
-/// True if most of the memory that the system has provided at these addresses is in its smallest
-/// pages although it has huge ones; false where it does not tell.
+/// Whether most of the memory that the system has provided at these addresses is in pages of the
+/// smallest size although the system has huge pages; false if the system does not report it.
 pub(crate) fn has_small_pages(address: usize, bytes: usize) -> bool {
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     if enabled.map_or(true, |modes| modes.contains("[never]")) {
@@ -174,8 +179,8 @@ pub(crate) fn has_small_pages(address: usize, bytes: usize) -> bool {
     resident > 2 * huge
 }
 
-/// The kilobytes that the system has provided of the mappings with these addresses, and those of
-/// them in huge pages, by the text of `/proc/self/smaps`.
+/// The kilobytes that the system has provided for the mappings with these addresses, and how many
+/// of these kilobytes are in huge pages, from the text of `/proc/self/smaps`.
 fn page_kilobytes(table: &str, addresses: Range<usize>) -> (usize, usize) {
     let (mut inside, mut resident, mut huge) = (false, 0, 0);
     for line in table.lines() {
@@ -204,7 +209,7 @@ fn page_kilobytes(table: &str, addresses: Range<usize>) -> (usize, usize) {
 mod tests {
     use super::*;
 
-    /// The bytes of a range that the process has.
+    /// The number of bytes of a range that are resident in the process.
     fn resident(memory: &Memory) -> usize {
         let mut pages = vec![0u8; memory.range.len() / 4096];
         let start = memory.range.as_ptr() as *mut libc::c_void;

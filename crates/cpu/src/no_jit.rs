@@ -1,4 +1,4 @@
-//! In place of the JIT compiler on machines that it does not know: the executor's own loops run.
+//! Replaces the JIT compiler on machines that it does not support: the executor's own loops run.
 
 use girih_exec::{Chain, ChainOp, Compiled};
 

@@ -2,14 +2,14 @@
 //!
 //! Each thread is assigned a range of consecutive chunks, which is the same for the same job every
 //! time, so that the thread's caches hold the data that it uses again. A thread claims its own
-//! chunks from the front. When it has none left, it steals chunks of others from the back. A claim
-//! is a compare-and-swap on a word that contains the number of the job. So the caller runs all
-//! chunks that no worker has claimed, and waits only for those in progress: at worst it is as slow
-//! as alone. Workers are bound to CPUs of their own (`affinity`), spin for a short while after a job
-//! and then park. A long job wakes them, and a burst of short jobs that is long together. With fewer
-//! CPUs than threads, no thread spins. A caller that finds
-//! the pool busy (because it is nested, or another thread uses the pool) runs its chunks alone. The
-//! caller decides the chunks, which never depend on the number of threads.
+//! chunks from the front. When it has none left, it steals chunks of other threads from the back. A
+//! claim is a compare-and-swap on a word that contains the number of the job. So the caller runs
+//! all chunks that no worker has claimed, and waits only for chunks in progress: at worst the job
+//! takes as long as on the caller alone. Workers are bound to CPUs of their own (`affinity`), spin
+//! for a short while after a job and then park. A long job wakes them, and so does a burst of short
+//! jobs that is long in total. With fewer CPUs than threads, no thread spins. A caller that finds
+//! the pool busy (because the call is nested, or another thread uses the pool) runs its chunks
+//! alone. The caller decides the chunks, which never depend on the number of threads.
 //!
 //! A run that is cancelled (`watched`) ends between two chunks.
 
@@ -28,22 +28,22 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// The shortest job that can be cancelled, in nanoseconds.
+/// The minimum time of a job that can be cancelled, in nanoseconds.
 const WATCH_NS: u64 = 20_000;
-/// Work between two checks of the clock by a job that can be cancelled, in nanoseconds.
+/// The time of work between two checks of the clock by a job that can be cancelled, in nanoseconds.
 const CLOCK_NS: u64 = 50_000;
 
-/// Bits of a deque's word for its next chunk, and for its end.
+/// The number of bits of a deque's word for its next chunk, and for its end.
 const CHUNK_BITS: u32 = 20;
 const CHUNK_MASK: u64 = (1 << CHUNK_BITS) - 1;
 const EPOCH_MASK: u64 = u64::MAX >> (2 * CHUNK_BITS);
 
-/// The shortest job, or the shortest burst of jobs, that wakes parked workers.
+/// The minimum time of a job, or of a burst of jobs, that wakes parked workers.
 fn wake_ns() -> u64 {
     tuning().wake_work_ns as u64
 }
 
-/// How long a worker without work spins before it parks, and a caller before it sleeps.
+/// The time for which a worker without work spins before it parks, and a caller before it sleeps.
 fn spin_time() -> Duration {
     Duration::from_nanos(tuning().spin_ns as u64)
 }
@@ -60,7 +60,7 @@ pub struct InvalidThreads {
 }
 
 /// The deque of a work-stealing thread: the chunks of a job that are assigned to the thread, as
-/// `epoch | end | next`. In a cache line of its own.
+/// `epoch | end | next`. Each deque is in a cache line of its own.
 #[repr(align(64))]
 #[derive(Default)]
 struct Deque(AtomicU64);
@@ -72,7 +72,7 @@ impl Deque {
         self.0.store(word | chunks.start as u64, Release);
     }
 
-    /// The number of the job whose chunks these are.
+    /// The number of the job whose chunks the deque has.
     fn epoch(&self) -> u64 {
         Deque::parts(self.0.load(Acquire)).0
     }
@@ -107,7 +107,7 @@ impl Deque {
 /// The state that the threads of one pool share. It is leaked when the pool changes its threads,
 /// because workers of the old team may still be running.
 struct Team {
-    /// One per thread, the caller's first.
+    /// One deque per thread, the caller's deque first.
     deques: Vec<Deque>,
     /// The job, a `*const &Job`, valid while claimed chunks of its epoch are unfinished.
     job: AtomicPtr<()>,
@@ -115,9 +115,9 @@ struct Team {
     offered: AtomicU64,
     /// The number of finished chunks.
     done: AtomicUsize,
-    /// The caller, if it sleeps until all chunks are finished.
+    /// The queue on which the caller sleeps until all chunks are finished.
     caller: Sleepers,
-    /// How long threads spin before they sleep.
+    /// The time for which threads spin before they sleep.
     spin: Duration,
     /// Whether a caller uses the team.
     busy: AtomicBool,
@@ -126,8 +126,8 @@ struct Team {
     workers: Mutex<Vec<Thread>>,
     affinity: Affinity,
     parked: AtomicUsize,
-    /// The time of the jobs of a burst that workers slept through, and when the last one began, in
-    /// nanoseconds after `start_time`.
+    /// The total time of the jobs of a burst during which workers stayed parked, and the time at
+    /// which the last of these jobs began, in nanoseconds after `start_time`.
     missed_ns: AtomicU64,
     last_missed_ns: AtomicU64,
     start_time: Instant,
@@ -139,8 +139,8 @@ struct Team {
 /// A pool of threads. The caller of [`Pool::run`] is one of them.
 pub struct Pool {
     team: AtomicPtr<Team>,
-    /// The chunks of all jobs, and those of them that workers ran. A job is counted once, by its
-    /// caller, so that chunks cost no increments.
+    /// The number of chunks of all jobs, and the number of these chunks that workers ran. A job is
+    /// counted once, by its caller, so that chunks cost no increments.
     chunks: Counter,
     chunks_of_workers: Counter,
 }
@@ -175,7 +175,7 @@ impl Pool {
         ChunkCounts { chunks: self.chunks.get(), chunks_of_workers: self.chunks_of_workers.get() }
     }
 
-    /// Number of threads, including the caller.
+    /// The number of threads, including the caller.
     pub fn num_threads(&self) -> usize {
         self.team().threads()
     }
@@ -191,8 +191,8 @@ impl Pool {
         unsafe { &*old }.dismiss();
     }
 
-    /// The team. In the child of a fork, a new one: the old one's workers do not exist there, and
-    /// its locks may be held for ever.
+    /// The team. In the child of a fork, a new team: the workers of the old team do not exist
+    /// there, and its locks may be held for ever.
     fn team(&self) -> &'static Team {
         // SAFETY: the pointer comes from a box that is never freed.
         let team = unsafe { &*self.team.load(Acquire) };
@@ -207,7 +207,8 @@ impl Pool {
         unsafe { &*self.team.load(Acquire) }
     }
 
-    /// Starts the workers that do not run yet; otherwise the first job for several threads does.
+    /// Starts the workers that do not run yet. Without this call, the first job for several threads
+    /// starts them.
     pub fn start(&self) {
         self.team().start();
     }
@@ -221,9 +222,9 @@ impl Pool {
         }
     }
 
-    /// Runs chunks `0..chunks` of a job, in any order and on any threads, and waits for all.
-    /// `cost_ns`, the job's rough time on one core in nanoseconds, decides whether several threads
-    /// run it.
+    /// Runs chunks `0..chunks` of a job, in any order and on any threads, and waits for all of
+    /// them. `cost_ns`, the job's approximate time on one core in nanoseconds, decides whether
+    /// several threads run the job.
     ///
     /// Errors: the error of the lowest-numbered chunk that failed; a panic in a chunk is
     /// [`ExecError::Panicked`]; [`ExecError::Stopped`] within `watched`. Chunks after a failed one
@@ -283,16 +284,16 @@ impl Drop for Pool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it holds a lock of the pool; after a poisoning the data is still valid.
+    // No code panics while it holds a lock of the pool; after a poisoning the data is still valid.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 thread_local! {
-    /// The chunks of the jobs that this thread called.
+    /// The counts of the chunks of the jobs that this thread called.
     static COUNTS: Cell<ChunkCounts> = const { Cell::new(ChunkCounts::NONE) };
 }
 
-/// The chunks of the jobs that this thread has called on any pool.
+/// The counts of the chunks of the jobs that this thread has called on any pool.
 pub(crate) fn chunk_counts_of_thread() -> ChunkCounts {
     COUNTS.get()
 }
@@ -302,7 +303,7 @@ thread_local! {
     static CONTROL: Cell<*const RunControl> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Runs `f`; jobs that it runs on a pool from this thread end early when `control` says so.
+/// Runs `f`; jobs that `f` runs on a pool from this thread end early when `control` stops them.
 pub(crate) fn watched<R>(control: &RunControl, f: impl FnOnce() -> R) -> R {
     struct Restore(*const RunControl);
     impl Drop for Restore {
@@ -398,14 +399,14 @@ impl Team {
         }
     }
 
-    /// True if no worker would see a job that wakes none.
+    /// Whether all workers are parked, so that no worker would see a job that wakes none.
     fn all_parked(&self) -> bool {
         self.parked.load(Relaxed) + 1 >= self.threads()
     }
 
-    /// Records a job that is too short to wake parked workers; true if the jobs of a burst are
-    /// together long enough. So a loop over short jobs runs alone for about as long as waking the
-    /// workers takes, and then on all threads. Called by the thread that uses the team.
+    /// Records a job that is too short to wake parked workers; true if the jobs of a burst are long
+    /// enough in total. So a loop over short jobs runs on the caller alone for about as long as
+    /// waking the workers takes, and then on all threads. Called by the thread that uses the team.
     fn has_missed(&self, cost_ns: u64) -> bool {
         if self.parked.load(Relaxed) == 0 {
             return false;
@@ -429,8 +430,9 @@ impl Team {
         }
     }
 
-    /// Publishes a job, wakes parked workers if `wakes` is true, runs chunks of it, and waits for
-    /// the chunks that others have claimed. Returns the number of chunks that the caller ran, too.
+    /// Publishes a job, wakes parked workers if `wakes` is true, runs chunks of the job, and waits
+    /// for the chunks that other threads have claimed. Returns the number of chunks that the caller
+    /// ran.
     fn run_on_all(
         &self,
         chunks: usize,
@@ -459,7 +461,7 @@ impl Team {
         (own, error.map_or(Ok(()), |(_, error)| Err(error)))
     }
 
-    /// Claims a chunk of the current job for a thread and runs it; false if none is left.
+    /// Claims a chunk of the current job for a thread and runs it; false if no chunk is left.
     fn claim_and_run(&self, thread: usize, scratch: &mut Scratch) -> bool {
         let own = &self.deques[thread];
         let chunk = own.claim_first().or_else(|| {

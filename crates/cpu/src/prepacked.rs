@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The fraction of the device's memory that prepacked weights may take: one in so many bytes.
+/// The fraction of the device's memory that prepacked weights may take: one byte in this many
+/// bytes.
 const MEMORY_FRACTION: usize = 8;
 
 /// A store of prepacked weights.
 pub(crate) trait PrepackedStore {
-    /// The prepacked weights with that key of a buffer, of so many bytes. If the store decides to
-    /// create it, `pack` writes it, and returns false on failure.
+    /// The prepacked weights with that key of a buffer, of `bytes` bytes. If the store decides to
+    /// create them, `pack` writes them, and returns false on failure.
     fn get_or_pack(
         &self,
         buffer: usize,
@@ -23,12 +24,12 @@ pub(crate) trait PrepackedStore {
         pack: &mut dyn FnMut(*mut u8) -> bool,
     ) -> Option<PrepackedWeights>;
 
-    /// Memory of so many bytes for weights that are prepacked during a run; `None` if the store has
-    /// none to give.
+    /// Allocates memory of that many bytes for weights that are prepacked during a run; `None` if
+    /// the store cannot provide it.
     fn allocate(&self, bytes: usize) -> Option<PrepackedWeights>;
 }
 
-/// Prepacked weights, and their address.
+/// Prepacked weights with their address.
 #[derive(Clone)]
 pub(crate) struct PrepackedWeights {
     /// Keeps the weights alive.
@@ -37,11 +38,11 @@ pub(crate) struct PrepackedWeights {
     pub start: *mut u8,
 }
 
-/// The bytes of all prepacked forms of a device's buffers.
+/// The number of bytes of all prepacked forms of a device's buffers.
 #[derive(Clone, Default)]
 pub(crate) struct PrepackedBytes(Arc<AtomicUsize>);
 
-/// The bytes of one prepacked form.
+/// The number of bytes of one prepacked form.
 struct Counted {
     all: PrepackedBytes,
     bytes: usize,
@@ -121,10 +122,10 @@ impl<'a> LoopWeights<'a> {
 /// The weights of a program that a loop or a branch runs.
 pub(crate) struct ProgramWeights<'a> {
     pub weights: &'a LoopWeights<'a>,
-    /// By buffer of the program: the buffer of the surrounding program whose contents it has in
-    /// every iteration.
+    /// For each buffer of the program, the buffer of the surrounding program whose contents it has
+    /// in every iteration.
     pub constants: &'a [Option<usize>],
-    /// True if the program runs so often that packing for this run alone pays.
+    /// Whether the program runs so often that packing for this run alone pays.
     pub repeats: bool,
 }
 
@@ -138,7 +139,7 @@ impl PrepackedStore for ProgramWeights<'_> {
     ) -> Option<PrepackedWeights> {
         let outer = self.constants[buffer]?;
         let LoopWeights { surrounding, packed } = self.weights;
-        // The key contains the address of the contents, so it tells operands from each other.
+        // The key contains the address of the contents, so it distinguishes operands.
         if let Some((_, weights)) = packed.borrow().iter().find(|(of, _)| of == key) {
             return Some(weights.clone());
         }

@@ -17,7 +17,8 @@ impl<'a> Threads<'a> {
         Threads { pool, failed: Mutex::new(None) }
     }
 
-    /// Errors: that of a part which was not computed; results that depend on it are then invalid.
+    /// Errors: the error of a part that was not computed; results that depend on that part are
+    /// invalid.
     pub fn outcome(self) -> Result<(), ExecError> {
         self.failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }

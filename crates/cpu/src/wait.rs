@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use std::time::{Duration, Instant};
 
-/// Spins between two checks of the clock.
+/// The number of spins between two checks of the clock.
 const SPINS: u32 = 64;
-/// The longest sleep: the condition is then checked even without a wake.
+/// The maximum time of one sleep: the condition is then checked even without a wake.
 const SLEEP: Duration = Duration::from_millis(10);
 
 /// Spins until the condition holds or about `longest` has passed; returns whether the condition
@@ -58,7 +58,7 @@ impl Sleepers {
         self.asleep.fetch_sub(1, SeqCst);
     }
 
-    /// Wakes all sleepers, whose condition may hold now.
+    /// Wakes all sleepers, because their condition may now hold.
     pub fn wake(&self) {
         // Orders the preceding writes, on which the sleepers' condition depends, before the check.
         std::sync::atomic::fence(SeqCst);
@@ -89,7 +89,7 @@ fn wake_all(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, i32::MAX) };
 }
 
-/// On other systems sleepers check again after a short while.
+/// On other systems, sleepers check the condition again after a short while.
 #[cfg(not(target_os = "linux"))]
 fn sleep(_: &AtomicU32, _: u32, longest: Duration) {
     std::thread::sleep(longest.min(Duration::from_micros(50)));

@@ -17,7 +17,7 @@ pub(crate) fn is_half(dtype: DType) -> bool {
     matches!(dtype, DType::F16 | DType::BF16)
 }
 
-/// f16 bits as f32. Exact.
+/// f16 bits to f32, exact.
 #[inline(always)]
 pub(crate) fn f16_to_f32(h: u16) -> f32 {
     let sign = ((h & 0x8000) as u32) << 16;
@@ -28,7 +28,8 @@ pub(crate) fn f16_to_f32(h: u16) -> f32 {
     f32::from_bits(bits | sign)
 }
 
-/// f32 to f16 bits, to nearest even. After F. Giesen, "float to half", the branch-free variant.
+/// f32 to f16 bits, rounded to nearest even. After F. Giesen, "float to half", the branch-free
+/// variant.
 #[inline(always)]
 pub(crate) fn f32_to_f16(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -44,13 +45,13 @@ pub(crate) fn f32_to_f16(x: f32) -> u16 {
     (r | sign) as u16
 }
 
-/// bf16 bits as f32. Exact.
+/// bf16 bits to f32, exact.
 #[inline(always)]
 pub(crate) fn bf16_to_f32(h: u16) -> f32 {
     f32::from_bits((h as u32) << 16)
 }
 
-/// f32 to bf16 bits, to nearest even.
+/// f32 to bf16 bits, rounded to nearest even.
 #[inline(always)]
 pub(crate) fn f32_to_bf16(x: f32) -> u16 {
     let bits = x.to_bits();
@@ -126,7 +127,7 @@ fn f32_to_f16_down(x: f32) -> u16 {
     if f16_to_f32(near) > x { near.wrapping_sub(1) } else { near }
 }
 
-/// Storage of a half to f32.
+/// The loop that converts a half in storage to f32.
 pub(crate) fn load_half(dtype: DType, isa: Isa) -> BlockFn {
     match dtype {
         DType::F16 => select::<Each<LoadF16, u16>>(isa),
@@ -134,7 +135,7 @@ pub(crate) fn load_half(dtype: DType, isa: Isa) -> BlockFn {
     }
 }
 
-/// f32 to storage of a half.
+/// The loop that converts f32 to a half in storage.
 pub(crate) fn store_half(dtype: DType, isa: Isa) -> BlockFn {
     match dtype {
         DType::F16 => select::<Each<StoreF16, f32>>(isa),
@@ -142,7 +143,7 @@ pub(crate) fn store_half(dtype: DType, isa: Isa) -> BlockFn {
     }
 }
 
-/// f32 to the nearest value of a half, still as f32.
+/// The loop that rounds f32 to the nearest value of a half; the result is still f32.
 pub(crate) fn round_half(dtype: DType, isa: Isa) -> BlockFn {
     match dtype {
         DType::F16 => select::<Each<RoundF16, f32>>(isa),
@@ -150,7 +151,7 @@ pub(crate) fn round_half(dtype: DType, isa: Isa) -> BlockFn {
     }
 }
 
-/// f32 in `[0, 1)` to the next lower value of a half, still as f32.
+/// The loop that rounds f32 in `[0, 1)` to the next lower value of a half; the result is still f32.
 pub(crate) fn round_half_down(dtype: DType, isa: Isa) -> BlockFn {
     match dtype {
         DType::F16 => select::<Each<DownF16, f32>>(isa),

@@ -20,16 +20,16 @@ pub enum ChainOp {
     /// An elementwise op (not `Cast`) on operands of that dtype (for `Where`, that of the
     /// branches). Results of halves are not rounded; `Bitcast` takes halves as in memory.
     Op(OpCode, DType),
-    /// From a dtype to the compute type of another. A cast from f32 or an integer to a half gives
-    /// f32, rounded to odd where necessary.
+    /// A conversion from a dtype to the compute type of another dtype. A cast from f32 or an
+    /// integer to a half returns f32, rounded to odd where necessary.
     Cast(DType, DType),
-    /// f32 to the nearest value of a half dtype, as f32.
+    /// Rounds f32 to the nearest value of a half dtype; the result is f32.
     Round(DType),
-    /// f32 in `[0, 1)` rounded down to a value of a half dtype, as f32.
+    /// Rounds f32 in `[0, 1)` down to a value of a half dtype; the result is f32.
     RoundDown(DType),
-    /// A half in memory to f32.
+    /// Converts a half in memory to f32.
     LoadHalf(DType),
-    /// An f32 that is a value of a half dtype to a half in memory.
+    /// Converts an f32 that is a value of a half dtype to a half in memory.
     StoreHalf(DType),
 }
 
@@ -46,7 +46,7 @@ impl ChainOp {
         })
     }
 
-    /// Rough time of one element in picoseconds.
+    /// The approximate time of one element in picoseconds.
     pub(crate) fn cost_ps(self) -> usize {
         match self {
             ChainOp::Op(code, dtype) => cost_ps(code, dtype),
@@ -66,8 +66,8 @@ pub enum Def {
         /// The stride in elements from each point to the next: 1; 0 if all points have the first
         /// element; or more, for elements of four or eight bytes.
         step: u8,
-        /// The input has no address of its own: it begins so many bytes after another input, an
-        /// earlier value of the same dtype and step that has an address.
+        /// For an input without an address of its own: the input begins that many bytes after
+        /// another input, which is an earlier value of the same dtype and step that has an address.
         beside: Option<(u16, i32)>,
     },
     /// The same number at every point, as the bits of its compute type.
@@ -81,9 +81,9 @@ pub enum Def {
     Op {
         /// The operation.
         op: ChainOp,
-        /// Its operands.
+        /// The operands.
         args: SmallVec<[u16; 3]>,
-        /// The result's dtype: a half only of `StoreHalf`.
+        /// The result's dtype: a half only for `StoreHalf`.
         dtype: DType,
     },
 }
@@ -102,7 +102,7 @@ impl Def {
 /// A straight-line program over points.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Chain {
-    /// Its values.
+    /// The values.
     pub defs: Vec<Def>,
     /// Values that are written to consecutive elements; each is the result of an op.
     pub outputs: Vec<u16>,
@@ -151,7 +151,7 @@ impl ChainFold {
 
 /// A code generator for chains.
 pub trait Compiler: Sync {
-    /// True if chains may have that op.
+    /// Whether the compiler supports that op in chains.
     fn knows(&self, op: ChainOp) -> bool;
 
     /// Compiles a chain to a function, with a name for profilers; `None` if the chain exceeds the
@@ -168,9 +168,9 @@ pub trait CompiledGemm: Send + Sync {
     /// Bytes of memory that carry data about an entry of the batch (packed B) from call to call.
     fn packed_bytes(&self) -> usize;
 
-    /// Runs the GEMM and the body on some rows of one entry of the batch. Rows are counted through
-    /// the whole batch, and their number is one that this was made for. `kernel` is the prepared
-    /// form of the kernel that this was made from.
+    /// Runs the GEMM and the body on some rows of one entry of the batch. Rows are numbered through
+    /// the whole batch, and their number is one of the numbers that the GEMM was compiled for.
+    /// `kernel` is the prepared form of the kernel that the GEMM was compiled from.
     ///
     /// Errors: as [`Prepared::run_body`].
     ///
@@ -205,7 +205,7 @@ pub trait Compiled: Send + Sync {
     /// nothing.
     unsafe fn run(&self, pointers: &[*mut u8], n: usize);
 
-    /// Rough time of one element in picoseconds, without memory.
+    /// The approximate time of one element in picoseconds, without memory accesses.
     fn cost_ps(&self) -> usize;
 
     /// The machine code with its constants, for inspection.

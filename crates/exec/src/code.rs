@@ -22,9 +22,9 @@ pub(crate) const NONE: Reg = Reg::MAX;
 /// The location of a register's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RegisterPlace {
-    /// At that byte of the slots.
+    /// In the slots, at that byte.
     Slot(u32),
-    /// At that word of the constants.
+    /// In the constants, at that word.
     Const(u32),
     /// Set for each range of points: a dense load or the core's value.
     Outside,
@@ -71,7 +71,8 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The register that the step defines; [`NONE`] for a chain, which may define several.
+    /// The register that the step defines; [`NONE`] for a chain, which may define several
+    /// registers.
     pub fn out(&self) -> Reg {
         match *self {
             Step::Call { out, .. }
@@ -85,7 +86,7 @@ impl Step {
         }
     }
 
-    /// The registers it defines.
+    /// The registers that the step defines.
     pub fn outs(&self) -> Registers {
         match self {
             Step::Fused(fused) => registers(&fused.streams[fused.inputs..]),
@@ -93,7 +94,7 @@ impl Step {
         }
     }
 
-    /// The registers it reads.
+    /// The registers that the step reads.
     pub fn uses(&self) -> Registers {
         match *self {
             Step::Call { args, .. } => {
@@ -134,7 +135,7 @@ pub(crate) struct Write {
     pub buffer: u32,
     pub walk: Walk,
     pub size: u8,
-    /// The register may be computed directly into the destination.
+    /// Whether the register may be computed directly into the destination.
     pub forward: bool,
 }
 
@@ -147,19 +148,19 @@ pub(crate) struct Code {
     pub steps: Vec<Step>,
     pub directs: Vec<Direct>,
     pub writes: Vec<Write>,
-    /// Buffers read, to check that a forwarded write does not alias them.
+    /// The buffers that are read, to check that a forwarded write does not alias them.
     pub reads: Vec<u32>,
-    /// The register of the core's value; [`NONE`] without one.
+    /// The register of the core's value; [`NONE`] if there is no core.
     pub core: Reg,
     /// The register of the results of each segment's fold, if a chain computes the requested fold.
     pub total: Option<Reg>,
     /// The maximum number of points per call of the steps.
     pub block: usize,
-    /// Loop-invariant values are read as one element, never as a block.
+    /// Whether loop-invariant values are read as one element, never as a block.
     pub narrow: bool,
-    /// Bytes of slots.
+    /// The size of the slots in bytes.
     pub slot_bytes: usize,
-    /// Rough time of one element in picoseconds.
+    /// The approximate time of one element in picoseconds.
     pub cost_ps: usize,
 }
 
@@ -172,7 +173,7 @@ impl Code {
         })
     }
 
-    /// The dense load of a register, if it is all that the code does.
+    /// The dense load of a register, if the code does nothing else.
     pub fn only_load(&self, reg: Reg) -> Option<&Direct> {
         let nothing_else = self.steps.is_empty() && self.writes.is_empty();
         self.directs.iter().find(|direct| nothing_else && direct.reg == reg)
@@ -251,7 +252,7 @@ impl<'a> Frame<'a> {
         frame
     }
 
-    /// The address a register holds.
+    /// The address that a register holds.
     ///
     /// # Safety
     /// `reg` is a register of the code.
@@ -307,7 +308,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Computes and stores the points `[p, p + n)`.
+    /// Computes and stores the results at the points `[p, p + n)`.
     ///
     /// # Safety
     /// As [`Frame::compute`]; no other thread touches the elements stored at these points.
@@ -327,8 +328,9 @@ impl<'a> Frame<'a> {
     }
 
     /// Computes and stores `n` points of each of some rows, from point `p` on, if a single function
-    /// does everything; returns whether it does. `core` and `core_step` are the address of the
-    /// core's value for the first row, and bytes to that of the next row.
+    /// computes the whole code; returns whether this is so. `core` and `core_step` are the address
+    /// of the core's value for the first row, and the number of bytes from there to the value for
+    /// the next row.
     ///
     /// # Safety
     /// As [`Frame::run`] for each row; the points of a row are neighbours in all walks.
@@ -356,8 +358,8 @@ impl<'a> Frame<'a> {
     }
 
     /// Computes and stores `n` points of each of some lines, from point `p` on, if a single
-    /// function does everything; returns whether it does. In the buffer `buffer`, lines are `pitch`
-    /// bytes apart instead of the bytes of `line` points.
+    /// function computes the whole code; returns whether this is so. In the buffer `buffer`, lines
+    /// are `pitch` bytes apart instead of the bytes of `line` points.
     ///
     /// # Safety
     /// As [`Frame::run_rows`]; the buffer is only written.

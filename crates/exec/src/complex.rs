@@ -1,6 +1,7 @@
 //! Complex numbers as block loops. Arithmetic is in the precision of the parts. Functions are those
-//! of [`girih_ir::complex`], called one number at a time, so these loops are compiled for a single
-//! instruction-set level; except absolute values of `Complex<f32>`, which are vectorised.
+//! of [`girih_ir::complex`] and are called for one number at a time, so these loops are compiled
+//! for a single instruction-set level. Absolute values of `Complex<f32>` are an exception: they are
+//! vectorised.
 
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Binary, Hypot, Map1, Map2, Unary, choose, slice, slice_mut};
@@ -224,7 +225,7 @@ pub(super) fn cast(from: DType, to: DType) -> BlockFn {
     }
 }
 
-/// Rough time of one element on one core, in picoseconds.
+/// The approximate time of one element on one core, in picoseconds.
 pub(super) fn cost_ps(cost: Cost, dtype: DType) -> usize {
     match cost {
         Cost::Free | Cost::Arithmetic | Cost::Move | Cost::Lookup | Cost::Checked => {

@@ -10,7 +10,7 @@ use girih_kernel::{BufferId, Kernel};
 pub struct Driver {
     control: Control,
     layout: Layout,
-    /// Bytes of each operand's element in one iteration.
+    /// The size in bytes of each operand's element in one iteration.
     taken: Vec<usize>,
     /// Whether each carry is updated in place.
     updated: Vec<bool>,
@@ -18,15 +18,15 @@ pub struct Driver {
     fixed: Vec<bool>,
 }
 
-/// Iterations of a scan between the first and the last. Their addresses need no computation of
-/// their own: carries alternate between two buffers, and slices, stacks and histories advance by a
-/// constant distance. So each address is that of two iterations before, plus a distance.
+/// The iterations of a scan between the first and the last. Their addresses need not be computed
+/// separately: carries alternate between two buffers, and slices, stacks and histories advance by a
+/// constant distance. So each address is the address of two iterations before, plus a distance.
 pub struct Steady<'a> {
     /// Addresses of the program's buffers in the next iteration, and in the one after it.
     pub tables: [&'a mut [*mut u8]; 2],
-    /// Bytes from each address to that of two iterations later.
+    /// The number of bytes from each address to the address of two iterations later.
     pub distances: &'a [isize],
-    /// Number of iterations.
+    /// The number of iterations.
     pub count: usize,
 }
 
@@ -50,11 +50,11 @@ struct Run<'a, 'h> {
     bindings: &'a Bindings<'a>,
     hooks: &'a mut Hooks<'h>,
     workspace: *mut u8,
-    /// By operand: its address.
+    /// The address of each operand.
     operands: Vec<*mut u8>,
-    /// By result of the body: its address; null for results without a buffer.
+    /// The address of each result of the body; null for results without a buffer.
     results: Vec<*mut u8>,
-    /// By buffer of the running program: its address.
+    /// The address of each buffer of the running program.
     table: Vec<*mut u8>,
 }
 
@@ -207,7 +207,7 @@ impl Run<'_, '_> {
         unsafe { self.program(program) }
     }
 
-    /// One of the two buffers of a carry.
+    /// The address of one of the two buffers of a carry.
     fn slot(&self, carry: usize, second: bool) -> *mut u8 {
         match self.driver.layout.slots[carry][second as usize] {
             Some(offset) => self.workspace.wrapping_add(offset),
@@ -402,9 +402,9 @@ struct Scan {
     reverse: bool,
     /// The operands of the slices.
     origins: Vec<*mut u8>,
-    /// The results; those of carries are not used.
+    /// The results; the results of carries are not used.
     stacks: Vec<*mut u8>,
-    /// By carry: its history, if all its values are stored.
+    /// For each carry, its history, if all its values are stored.
     histories: Vec<Option<*mut u8>>,
 }
 
@@ -427,8 +427,8 @@ impl Scan {
         if self.reverse { self.length - 1 - t } else { t }
     }
 
-    /// True if iteration `t` writes the second buffer of each carry: the last iteration writes the
-    /// first, which is the result's.
+    /// Whether iteration `t` writes the second buffer of each carry. The last iteration writes the
+    /// first buffer, which is the result's buffer.
     fn second(&self, t: usize) -> bool {
         (self.length - 1 - t) % 2 == 1
     }

@@ -1,4 +1,4 @@
-//! Copies elements of any dtype between memory and blocks: strided, transposed, gathered.
+//! Copies of elements of any dtype between memory and blocks: strided, transposed, gathered.
 
 use super::ExecError;
 use super::walk::Walk;
@@ -239,7 +239,7 @@ pub(super) unsafe fn write(
     unsafe { by_size!(size, copy(base, walk, from, p, n)) }
 }
 
-/// A checked index; negative indices count from the end.
+/// A checked index. Negative indices count from the end.
 #[inline(always)]
 pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
     let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };

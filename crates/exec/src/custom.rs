@@ -8,7 +8,7 @@ use girih_ir::{Result, TensorSpec};
 use girih_kernel::custom::{DTypes, KernelTemplate};
 use std::sync::Arc;
 
-/// The reverse-mode rule of an op: as [`CustomOp::vjp`].
+/// The reverse-mode rule of an op, as in [`CustomOp::vjp`].
 pub type KernelVjp = Arc<dyn Fn(&mut Vjp<'_>) -> Result<Cotangents> + Send + Sync>;
 
 /// An op whose implementation is the text of kernels.
@@ -46,7 +46,7 @@ impl KernelOp {
         KernelOp { vjp: Some(vjp), ..self }
     }
 
-    /// The text of its kernels, with the braces.
+    /// The text of the op's kernels, with the braces.
     pub fn text(&self) -> &str {
         self.template.text()
     }

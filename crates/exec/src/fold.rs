@@ -15,10 +15,10 @@ use girih_kernel::ReduceOp;
 use num_complex::Complex;
 use std::marker::PhantomData;
 
-/// Lanes of a block's fold.
+/// The number of lanes in the fold of a block.
 pub(crate) const LANES: usize = girih_kernel::Target::CPU.reduction.lanes;
 
-/// Loops of one reduction on one compute type.
+/// The loops of one reduction on one compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct Fold {
     /// `(out, x, len as an address, _, rows)`: folds `rows` rows of `len` elements each; the number
@@ -181,8 +181,8 @@ impl<T: Copy, M: Monoid<T>> Loop for Combine<M, T> {
     }
 }
 
-/// Rows that are read at once, so that accumulators stay in registers meanwhile, and elements of a
-/// row that are combined at once.
+/// The number of rows that are read at once, so that accumulators stay in registers meanwhile, and
+/// the number of elements of a row that are combined at once.
 const ROWS: usize = 8;
 const ELEMENTS: usize = 32;
 
@@ -305,7 +305,7 @@ pub(crate) struct Cascade {
 }
 
 impl Cascade {
-    /// The number of levels that so many vectors need.
+    /// The number of levels that `count` vectors need.
     pub fn levels(count: usize) -> usize {
         (usize::BITS - count.leading_zeros()) as usize
     }
@@ -372,7 +372,7 @@ impl Cascade {
     }
 }
 
-/// Loops of an arg reduction on one compute type.
+/// The loops of an arg reduction on one compute type.
 #[derive(Clone, Copy)]
 pub(crate) struct ArgFold {
     /// Continues the search of one row: `(state, x, base index, n)`. The state is a value and its
@@ -387,18 +387,18 @@ pub(crate) struct ArgFold {
 #[derive(Clone, Copy)]
 pub(crate) struct ArgState {
     value: u64,
-    /// Its index.
+    /// The index of the element.
     pub index: i64,
 }
 
 impl ArgState {
-    /// Before the first element.
+    /// The state before the first element.
     pub const START: ArgState = ArgState { value: 0, index: -1 };
 }
 
 /// The order of an arg reduction.
 trait Better<T> {
-    /// True if `x` replaces `best`, which comes earlier.
+    /// Whether `x` replaces `best`, which comes earlier.
     fn better(x: T, best: T) -> bool;
 }
 struct Largest;

@@ -1,6 +1,6 @@
 //! Compiles sequences of loops to one function each.
 //!
-//! Steps are sorted into units. A unit begins with the steps that no function can do (strided
+//! Steps are sorted into units. A unit begins with the steps that no function can compute (strided
 //! reads, gathers, draws) and whose operands are available, followed by all loops whose operands
 //! are then available. The loops of a unit are a [`Chain`]. Its function reads loads in memory and
 //! writes results to their destination wherever elements are contiguous for long enough. So a block
@@ -14,11 +14,11 @@ use super::stream::{Fused, Stream};
 use super::walk::Walk;
 use smallvec::SmallVec;
 
-/// The minimum number of elements, over all streams that a function would follow, that are worth a
-/// call of their own; fewer elements are copied first.
+/// The minimum number of elements, summed over all streams that a function would follow, for which
+/// a call of the function pays; fewer elements are copied first.
 const WORTH: usize = 64;
 
-/// The largest stride, in elements, that a function reads.
+/// The largest stride, in elements, with which a function reads.
 const FURTHEST: isize = 64;
 
 /// The maximum number of ops of one chain.
@@ -39,7 +39,8 @@ pub(super) struct FoldOf {
     pub row: usize,
 }
 
-/// The shortest of these runs for which a call for all runs that are at least as long pays.
+/// The shortest run length for which a function call pays, if all runs of at least this length are
+/// made by calls.
 fn shortest_worth(mut runs: SmallVec<[usize; 8]>) -> Option<usize> {
     runs.sort_unstable();
     let worth = |&(i, run): &(usize, usize)| run.saturating_mul(runs.len() - i) >= WORTH;
@@ -55,13 +56,13 @@ pub(super) struct Fuse<'a> {
     writes: &'a mut Vec<Write>,
     keep: &'a [Reg],
     fold: Option<FoldOf>,
-    /// The stores are large.
+    /// Whether the stores are large.
     pub streamed: bool,
-    /// True once a chain computes the fold, so that its value is not stored.
+    /// Whether a chain computes the fold, so that its value is not stored.
     folded: bool,
-    /// By register: the steps that read it.
+    /// For each register, the steps that read it.
     users: Vec<SmallVec<[u32; 2]>>,
-    /// By step: its unit, if it is a loop that a chain may include.
+    /// For each step, its unit, if the step is a loop that a chain may include.
     units: Vec<Option<u32>>,
     segment: usize,
     /// Reads that a function follows, by the register that they defined.
@@ -135,8 +136,8 @@ impl<'a> Fuse<'a> {
 
     /// Computes the unit of each step, and the loops that the compiler supports.
     fn rank(&mut self, compiler: &dyn Compiler, steps: &[Step]) -> Vec<u32> {
-        // By register: the first unit whose loops, and the first unit whose other steps, can read
-        // it.
+        // For each register, the first unit whose loops can read it, and the first unit whose other
+        // steps can read it.
         let mut ready = vec![(0u32, 0u32); self.regs.len()];
         let mut ranks = Vec::with_capacity(steps.len());
         for step in steps {
@@ -153,7 +154,7 @@ impl<'a> Fuse<'a> {
         ranks
     }
 
-    /// True if only members of chains read the register.
+    /// Whether only members of chains read the register.
     fn only_chained(&self, reg: Reg) -> bool {
         let chained = |&u: &u32| self.units[u as usize].is_some();
         self.users[reg as usize].iter().all(chained) && !self.kept(reg)
@@ -163,7 +164,7 @@ impl<'a> Fuse<'a> {
         self.keeps(reg) || self.writes.iter().any(|w| w.reg == reg)
     }
 
-    /// True if the caller reads the register when all steps are done.
+    /// Whether the caller reads the register when all steps are done.
     fn keeps(&self, reg: Reg) -> bool {
         !self.folded && self.keep.contains(&reg)
     }
@@ -208,7 +209,7 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    /// True for a read that functions follow.
+    /// Whether the step is a read that functions follow.
     fn follows(&self, step: &Option<Step>) -> bool {
         matches!(step, Some(Step::Read { out, .. }) if self.walk(*out).is_some())
     }
@@ -217,8 +218,8 @@ impl<'a> Fuse<'a> {
         self.walks.iter().find(|w| w.0 == reg)
     }
 
-    /// Appends the functions of a unit's loops; if the compiler refuses, those of either half of
-    /// the loops.
+    /// Appends the functions of a unit's loops; if the compiler refuses to compile all loops as one
+    /// function, compiles each half of the loops.
     fn unit(
         &mut self,
         compiler: &dyn Compiler,
@@ -259,7 +260,7 @@ impl<'a> Fuse<'a> {
         self.walks.retain(|w| w.0 != reg);
     }
 
-    /// The function of some loops of a unit; `None` if the compiler refuses.
+    /// The function of some loops of a unit; `None` if the compiler refuses to compile them.
     fn chain(
         &mut self,
         compiler: &dyn Compiler,
@@ -322,8 +323,8 @@ impl<'a> Fuse<'a> {
         Some(Fused::new(function, streams, inputs, self.segment))
     }
 
-    /// The number of the value to be folded, if these ops compute it; or, if there are no ops, that
-    /// of the load, which is added to the chain.
+    /// The number of the value to be folded, if these ops compute it. If there are no ops, the
+    /// number of the load, which is added to the chain.
     fn folded_by(
         &self,
         pending: &[(Reg, u16)],
@@ -337,7 +338,7 @@ impl<'a> Fuse<'a> {
         }
     }
 
-    /// An operand from outside of the chain.
+    /// The operand for a register that is defined outside of the chain.
     fn leaf(&self, reg: Reg, chain: &mut Chain, streams: &mut Vec<Stream>) -> u16 {
         let Register { dtype, invariant, constant } = self.regs[reg as usize];
         let number = chain.defs.len() as u16;

@@ -31,17 +31,17 @@ struct Operand {
 pub struct BodyPart {
     /// The first point.
     pub point: usize,
-    /// The number of points of a whole row of the result, that is, from a row of the part to the
-    /// next.
+    /// The number of points of a whole row of the result, which is the distance from a row of the
+    /// part to the next.
     pub row: usize,
-    /// Number of rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Points of each row, at most `row`.
+    /// The number of points of each row, at most `row`.
     pub columns: usize,
     /// The sums of the first row, contiguous, in the compute type (f32 for halves, which the body
     /// rounds).
     pub core: *const u8,
-    /// Elements between the sums of consecutive rows.
+    /// The number of elements between the sums of consecutive rows.
     pub pitch: isize,
 }
 
@@ -50,16 +50,16 @@ pub(super) struct PreparedGemm {
     body: Code,
     lhs: Operand,
     rhs: Operand,
-    /// Elements between columns of B, along the last dimension of columns.
+    /// The number of elements between columns of B, along the last dimension of columns.
     n_stride: isize,
     /// `acc[j] += a * b[j]` of `n` elements: `(acc, a, b, stride of b as an address, n)`.
     axpy: BlockFn,
-    /// An operand is narrower than the result's dtype; `a` then has 64 bits.
+    /// Whether an operand is narrower than the result's dtype; `a` then has 64 bits.
     extends: bool,
-    /// Bytes of an accumulator in the compute type.
+    /// The size of an accumulator in the compute type, in bytes.
     acc_size: usize,
     points: usize,
-    /// Points along the last dimension of columns.
+    /// The number of points along the last dimension of columns.
     columns: usize,
     k: usize,
     chunk: usize,
@@ -78,7 +78,7 @@ fn operand(kernel: &Kernel, order: &Order, access: &Access) -> Operand {
 }
 
 impl Operand {
-    /// An integer, extended to 64 bits.
+    /// Reads an integer, extended to 64 bits.
     ///
     /// # Safety
     /// `from` is an element of the operand, of integers.
@@ -185,7 +185,7 @@ impl PreparedGemm {
         Ok(())
     }
 
-    /// As [`super::Prepared::ask_for`].
+    /// Prefetches as [`super::Prepared::ask_for`] does.
     pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
         self.body.ask_for(part.point, part.columns, (part.rows, part.row), bindings);
     }
@@ -378,7 +378,7 @@ fn axpy(dtype: DType, isa: Isa) -> BlockFn {
     }
 }
 
-/// For integers, with an rhs that is as wide as the result or narrower.
+/// The loop for integers, whose rhs is as wide as the result or narrower.
 fn extending_axpy(rhs: DType, result: DType, isa: Isa) -> BlockFn {
     match result.size() {
         2 => match rhs {

@@ -18,12 +18,12 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// The levels this machine can run, lowest first.
+    /// The levels that this machine can run, lowest first.
     pub fn available() -> Vec<Isa> {
         [Isa::Baseline, Isa::Avx2, Isa::Avx512].into_iter().filter(|isa| isa.detected()).collect()
     }
 
-    /// The highest level this machine can run.
+    /// The highest level that this machine can run.
     pub fn machine() -> Isa {
         static MACHINE: OnceLock<Isa> = OnceLock::new();
         *MACHINE.get_or_init(|| Isa::available().into_iter().max().unwrap_or(Isa::Baseline))
@@ -69,7 +69,8 @@ impl Isa {
         }
     }
 
-    /// True if this machine can run the level (CPUID and the operating system's register state).
+    /// Whether this machine can run the level, according to CPUID and the register state that the
+    /// operating system saves.
     fn detected(self) -> bool {
         match self {
             Isa::Baseline => true,
@@ -89,7 +90,8 @@ impl Isa {
     }
 }
 
-/// A loop over a block: `(out, a, b, c, n)`. The [`Loop`] defines what it reads and writes.
+/// A loop over a block: `(out, a, b, c, n)`. The [`Loop`] defines which operands it reads and
+/// writes.
 pub(crate) type BlockFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, usize);
 
 /// A loop to be compiled per level.
@@ -133,7 +135,7 @@ unsafe fn avx512<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8
     unsafe { L::run(out, a, b, c, n) }
 }
 
-/// The features both vector levels of x86-64 are compiled with.
+/// Whether the machine has the features that both vector levels of x86-64 are compiled with.
 #[cfg(target_arch = "x86_64")]
 fn vector_base() -> bool {
     is_x86_feature_detected!("avx2")

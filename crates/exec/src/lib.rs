@@ -58,18 +58,18 @@ use girih_linalg::{Alone, Team};
 use short::Short;
 use thiserror::Error;
 
-/// Points per block; also the elements of a block of a reduction.
+/// The number of points per block, which is also the number of elements in a block of a reduction.
 pub const BLOCK: usize = girih_kernel::Target::CPU.reduction.block;
 
-/// Bytes of the largest element.
+/// The size of the largest element, in bytes.
 const MAX_SIZE: usize = 16;
 
-/// Time that one chunk should take, in picoseconds.
+/// The time that one chunk should take, in picoseconds.
 fn chunk_ps() -> usize {
     tuning().chunk_ns * 1000
 }
 
-/// Why a kernel stopped. Its outputs are then unspecified.
+/// The reason why a kernel stopped. Its outputs are then unspecified.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExecError {
     /// An index is out of bounds for its axis.
@@ -77,7 +77,7 @@ pub enum ExecError {
     IndexOutOfBounds {
         /// The index before wrapping.
         index: i64,
-        /// Size of the axis.
+        /// The size of the axis.
         size: usize,
     },
     /// A label is not the number of a class.
@@ -85,7 +85,7 @@ pub enum ExecError {
     LabelOutOfRange {
         /// The label.
         label: i64,
-        /// Number of classes.
+        /// The number of classes.
         classes: usize,
     },
     /// A linear algebra routine cannot process a matrix.
@@ -118,9 +118,10 @@ pub enum ExecError {
 /// to 64.
 #[derive(Clone, Copy, Debug)]
 pub struct Bindings<'a> {
-    /// Start of each buffer, by [`BufferId`]. Buffers that the kernel does not name are not used.
+    /// The start of each buffer, by [`BufferId`]. Buffers that the kernel does not name are not
+    /// used.
     pub buffers: &'a [*mut u8],
-    /// Value of each program argument that is a run-time scalar (first word: the bits of its
+    /// The value of each program argument that is a run-time scalar (first word: the bits of its
     /// [`girih_ir::Literal`]) or a random key (`[key, offset]`), by argument number.
     pub arguments: &'a [[u64; 2]],
     /// Memory for partial results, which all chunks of a run share.
@@ -137,17 +138,17 @@ struct Line(#[allow(dead_code)] [u8; 64]);
 pub struct Scratch {
     lines: Vec<Line>,
     regs: Vec<*mut u8>,
-    /// For the locals of kernels over rows, whose parts use the other memory.
+    /// Memory for the locals of kernels over rows, whose parts use the other memory.
     locals: Vec<Line>,
 }
 
 impl Scratch {
-    /// Allocates no memory yet.
+    /// Scratch memory without an allocation yet.
     pub fn new() -> Scratch {
         Scratch::default()
     }
 
-    /// At least that much memory, which the caller gives back.
+    /// Takes at least that much memory, which the caller gives back.
     fn take_locals(&mut self, bytes: usize) -> Vec<Line> {
         let mut locals = std::mem::take(&mut self.locals);
         let lines = bytes.div_ceil(64);
@@ -161,7 +162,8 @@ impl Scratch {
         self.locals = locals;
     }
 
-    /// Addresses of at least that much memory (aligned to 64) and that many registers.
+    /// Reserves at least that much memory (aligned to 64) and that many registers; returns their
+    /// addresses.
     fn reserve(&mut self, bytes: usize, regs: usize) -> (*mut u8, *mut *mut u8) {
         let lines = bytes.div_ceil(64);
         if self.lines.len() < lines {
@@ -181,9 +183,10 @@ struct PrepareOptions<'a> {
     isa: Isa,
     /// The code generator; `None` in the portable executor.
     compiler: Option<&'a dyn Compiler>,
-    /// Large results are not read soon, so non-temporal stores are better.
+    /// Whether large results are not read soon, so that non-temporal stores are better.
     streams: bool,
-    /// The kernel runs often, as in the body of a loop, so functions pay even for a single point.
+    /// Whether the kernel runs often, as in the body of a loop, so that functions pay even for a
+    /// single point.
     often: bool,
 }
 
@@ -215,7 +218,7 @@ impl Prepared {
         Prepared::with_isa(kernel, Isa::best())
     }
 
-    /// Prepares for the given level, which must be among [`Isa::available`].
+    /// Prepares a kernel for the given level, which must be among [`Isa::available`].
     pub fn with_isa(kernel: &Kernel, isa: Isa) -> Prepared {
         Prepared::with_options(
             kernel,
@@ -223,9 +226,9 @@ impl Prepared {
         )
     }
 
-    /// Prepares for the best level, and generates functions for the loops that the compiler
-    /// supports. `often` means that the kernel runs many times per run of the program, as in the
-    /// body of a loop.
+    /// Prepares a kernel for the best level, and generates functions for the loops that the
+    /// compiler supports. `often` means that the kernel runs many times per run of the program, as
+    /// in the body of a loop.
     pub fn compiled(kernel: &Kernel, compiler: &dyn Compiler, often: bool) -> Prepared {
         let compiler = Some(compiler);
         Prepared::with_options(
@@ -310,24 +313,25 @@ impl Prepared {
         chains.chain(gemms).collect()
     }
 
-    /// Number of phases, one or two.
+    /// The number of phases: one or two.
     #[inline]
     pub fn phases(&self) -> usize {
         1 + (self.chunks[1] > 0) as usize
     }
 
-    /// Number of chunks of a phase.
+    /// The number of chunks of a phase.
     #[inline]
     pub fn chunks(&self, phase: usize) -> usize {
         self.chunks[phase]
     }
 
-    /// True of a reduction that runs a loop for each of its results, rather than one over results.
+    /// Whether the kernel is a reduction that runs a loop for each of its results, rather than one
+    /// loop over results.
     pub fn loops_per_result(&self) -> bool {
         matches!(self.core, PreparedCore::Reduce(_))
     }
 
-    /// Bytes of shared workspace that a run needs; often 0.
+    /// The size in bytes of the shared workspace that a run needs; often 0.
     pub fn workspace_bytes(&self) -> usize {
         match &self.core {
             PreparedCore::Reduce(r) => r.workspace_bytes(),
@@ -336,7 +340,7 @@ impl Prepared {
         }
     }
 
-    /// Rough time of the whole kernel on one core, in nanoseconds.
+    /// The approximate time of the whole kernel on one core, in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
         let ps = match &self.core {
             PreparedCore::Map(m) => m.cost_ps(),
@@ -384,8 +388,8 @@ impl Prepared {
         }
     }
 
-    /// Runs the whole kernel if that is a single call of one function without scratch memory or
-    /// threads; returns false, having done nothing, if it is not.
+    /// Runs the whole kernel if it is a single call of one function without scratch memory or
+    /// threads. Otherwise returns false and has no effect.
     ///
     /// # Safety
     /// As [`Prepared::run`].
@@ -399,8 +403,8 @@ impl Prepared {
     }
 
     /// Runs iterations of a loop whose whole body is this kernel, if each iteration is a single
-    /// call of one function; returns `None`, having done nothing, otherwise. `proceed` is called
-    /// before each iteration, and its error ends the loop.
+    /// call of one function. Otherwise returns `None` and has no effect. `proceed` is called before
+    /// each iteration, and its error ends the loop.
     ///
     /// # Safety
     /// As [`Prepared::run`] for each iteration, with the buffers at that iteration's addresses.
@@ -419,8 +423,8 @@ impl Prepared {
         }
     }
 
-    /// True if the kernel would copy a buffer to itself (after buffer donation), so nothing is to
-    /// be done.
+    /// Whether the kernel would copy a buffer to itself (after buffer donation), so that it need
+    /// not run.
     pub fn is_done(&self, bindings: &Bindings<'_>) -> bool {
         let place = |id: BufferId| bindings.buffers[id.0 as usize];
         self.copied.is_some_and(|(from, to)| place(from) == place(to))
@@ -468,8 +472,8 @@ impl Prepared {
         unsafe { m.run_body(part, bindings, scratch) }
     }
 
-    /// Prefetches the memory that [`Prepared::run_body`] will access for a part, where that is
-    /// known to help; does not prefetch the sums.
+    /// Prefetches the memory that [`Prepared::run_body`] will access for a part, where prefetching
+    /// is known to help. It does not prefetch the sums.
     pub fn ask_for(&self, part: &BodyPart, bindings: &Bindings<'_>) {
         if let PreparedCore::Gemm(m) = &self.core {
             m.ask_for(part, bindings);

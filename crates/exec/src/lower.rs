@@ -23,12 +23,12 @@ pub(crate) struct Dim {
     pub of: usize,
     /// The number of steps.
     pub extent: usize,
-    /// Points of the kernel's dimension per step.
+    /// The number of points of the kernel's dimension per step.
     pub step: usize,
 }
 
 impl Dim {
-    /// A whole dimension.
+    /// A whole dimension of the kernel.
     pub fn whole((of, &extent): (usize, &usize)) -> Dim {
         Dim { of, extent, step: 1 }
     }
@@ -48,7 +48,7 @@ pub(crate) fn walk(order: &Order, offset: isize, strides: &[isize]) -> Walk {
 pub(super) struct Register {
     /// The dtype of its elements: a half if they are as in memory; otherwise the compute type.
     pub dtype: DType,
-    /// Loop-invariant: the same at all points.
+    /// Whether the value is loop-invariant: the same at all points.
     pub invariant: bool,
     /// The bits of each element, if they are known.
     pub constant: Option<u64>,

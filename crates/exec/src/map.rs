@@ -9,18 +9,18 @@ use smallvec::{SmallVec, smallvec};
 
 /// A prepared map.
 pub(super) struct PreparedMap {
-    /// One part; or whole tiles and the remainders beside them; for several maps, those of each
-    /// map.
+    /// One part; or whole tiles and the remainders beside them; or, for several maps, the parts of
+    /// each map.
     parts: SmallVec<[MapPart; 1]>,
 }
 
-/// The parallel dimensions in their own order.
+/// The parallel dimensions in the order of the kernel.
 pub(super) fn parallel_order(kernel: &Kernel) -> Order {
     kernel.extents[..kernel.parallel].iter().enumerate().map(Dim::whole).collect()
 }
 
-/// Lines of a tile, and the maximum number of elements of a line: a tile's operands stay in the L2
-/// cache, and lines are long enough to be worth a call.
+/// The number of lines of a tile, and the maximum number of elements of a line: a tile's operands
+/// stay in the L2 cache, and lines are long enough for a function call to pay.
 const LINES: usize = 64;
 const LINE: usize = 512;
 /// The blocks of a tile that is not computed as a whole: 16 lines of 32 elements.
@@ -34,8 +34,8 @@ struct Tiles {
 }
 
 impl Tiles {
-    /// Tiles if the kernel reads or writes across the rows: an operand has unit stride along
-    /// another dimension than the last. Tiling keeps its cache lines in the cache.
+    /// The tiles, if the kernel reads or writes across the rows: an operand has unit stride along
+    /// another dimension than the last. Tiling keeps the operand's cache lines in the cache.
     fn of(kernel: &Kernel) -> Option<Tiles> {
         let last = kernel.extents.len().checked_sub(1)?;
         let accesses = || kernel.accesses.iter().chain(kernel.stores.iter().map(|s| &s.access));

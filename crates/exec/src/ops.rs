@@ -157,8 +157,8 @@ predicates! {
     Signbit: x => x.is_sign_negative();
 }
 
-/// Circular functions: the fast argument reduction for all elements, then the full one for the few
-/// large arguments.
+/// Circular functions: computes the fast argument reduction for all elements, then the full
+/// reduction for the few large arguments.
 macro_rules! circular {
     ($($name:ident, $fast:ident, $full:ident;)*) => { $(
         struct $name;
@@ -364,7 +364,7 @@ binary_ops! {
     ShiftRight -> same {
         a, b: u8 u16 u32 u64 => if (b as u64) < bits(a) { a >> b } else { 0 };
         a, b: i8 i16 i32 i64 => {
-            // A negative shift is a large one.
+            // A negative shift amount acts as a large amount.
             a >> (b as u64).min(bits(a) - 1)
         };
     }
@@ -391,7 +391,7 @@ pub(crate) fn op(code: OpCode, dtype: DType, isa: Isa) -> Option<BlockFn> {
             }
         };
     }
-    // For integers, if the sign does not matter.
+    // For integers, if the result does not depend on the sign.
     macro_rules! bits {
         ($map:ident $op:ident) => {
             match dtype {
@@ -549,7 +549,7 @@ fn next_half(dtype: DType) -> BlockFn {
     }
 }
 
-/// The loop of `Where` on values of that many bytes.
+/// The loop of `Where` on values of `size` bytes.
 pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
     match size {
         1 => select::<Choose<u8>>(isa),
@@ -560,7 +560,7 @@ pub(super) fn choose(size: usize, isa: Isa) -> BlockFn {
     }
 }
 
-/// Rough time of one element on one core with wide vectors, in picoseconds.
+/// The approximate time of one element on one core with wide vectors, in picoseconds.
 pub(crate) fn cost_ps(code: OpCode, dtype: DType) -> usize {
     let bytes = compute(dtype).size();
     let wide = dtype == DType::F64;

@@ -27,18 +27,18 @@ use girih_ir::{DType, OpCode};
 pub struct RandomKey {
     /// The seed.
     pub key: u64,
-    /// Blocks already drawn from the seed.
+    /// The number of blocks already drawn from the seed.
     pub offset: u64,
 }
 
-/// The number of blocks that a leaf of `numel` elements takes, by which the generator's offset
-/// advances.
+/// The number of blocks that a leaf of `numel` elements draws. The generator's offset advances by
+/// this number.
 pub fn blocks(code: OpCode, dtype: DType, numel: usize) -> u64 {
     debug_assert!(stream(code).is_some(), "{code:?} draws nothing");
     (numel as u64).div_ceil(per_block(dtype))
 }
 
-/// Elements of that dtype drawn from one block.
+/// The number of elements of that dtype that are drawn from one block.
 fn per_block(dtype: DType) -> u64 {
     if dtype.size() == 8 { 2 } else { 4 }
 }
@@ -66,7 +66,7 @@ pub(crate) trait Draw {
     type Item: Copy + Default;
     /// The block's elements; the entries beyond `PER_BLOCK` are unused.
     fn draw(words: [u32; 4]) -> [Self::Item; 4];
-    /// Elements per block.
+    /// The number of elements per block.
     const PER_BLOCK: usize;
     /// The counter word.
     const STREAM: u32;
@@ -83,7 +83,7 @@ fn unit_f64(lo: u32, hi: u32) -> f64 {
     bits as f64 * (1.0 / 9_007_199_254_740_992.0)
 }
 
-/// f32 uniform.
+/// Uniform draws of f32.
 pub(crate) struct UniformF32;
 impl Draw for UniformF32 {
     type Item = f32;
@@ -95,7 +95,7 @@ impl Draw for UniformF32 {
     }
 }
 
-/// f64 uniform.
+/// Uniform draws of f64.
 pub(crate) struct UniformF64;
 impl Draw for UniformF64 {
     type Item = f64;
@@ -107,7 +107,7 @@ impl Draw for UniformF64 {
     }
 }
 
-/// f32 normal.
+/// Normal draws of f32.
 pub(crate) struct NormalF32;
 impl Draw for NormalF32 {
     type Item = f32;
@@ -126,7 +126,7 @@ impl Draw for NormalF32 {
     }
 }
 
-/// f64 normal.
+/// Normal draws of f64.
 pub(crate) struct NormalF64;
 impl Draw for NormalF64 {
     type Item = f64;
@@ -168,7 +168,7 @@ pub(crate) fn fill<D: Draw>(out: &mut [D::Item], key: RandomKey, start: isize, s
     const GROUP: usize = 16;
     let (mut p, mut done) = (start as u64, 0);
     while done < out.len() {
-        // A group of blocks at a time, so that the rounds run in vector registers.
+        // Process a group of blocks at a time, so that the rounds run in vector registers.
         let first = p / per;
         let mut group = [[D::Item::default(); 4]; GROUP];
         for (i, slot) in group.iter_mut().enumerate() {

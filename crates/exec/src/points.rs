@@ -14,15 +14,15 @@ use std::ops::Range;
 pub struct Lines {
     /// The first point.
     pub first: usize,
-    /// Points of each line.
+    /// The number of points of each line.
     pub points: usize,
     /// The number of lines.
     pub lines: usize,
-    /// Points between the starts of consecutive lines.
+    /// The number of points between the starts of consecutive lines.
     pub step: usize,
     /// The destination of the first line's results.
     pub to: *mut u8,
-    /// Bytes between the destinations of consecutive lines.
+    /// The number of bytes between the destinations of consecutive lines.
     pub pitch: usize,
 }
 

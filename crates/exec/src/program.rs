@@ -29,7 +29,7 @@ pub fn run_program(
 /// The buffers of a program. The bytes of a computed buffer are 0xff until a kernel writes them.
 pub(crate) struct ProgramMemory {
     buffers: Vec<Vec<Line>>,
-    /// Bytes of each buffer.
+    /// The size of each buffer in bytes.
     sizes: Vec<usize>,
 }
 

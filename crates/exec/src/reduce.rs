@@ -22,12 +22,12 @@ use super::{BLOCK, Bindings, ExecError, MAX_SIZE, PrepareOptions, Scratch, chunk
 use girih_kernel::{Core, Inst, Kernel, ReduceOp};
 use std::ops::Range;
 
-/// Bytes of a row of points of an outer reduction: long enough for contiguous reads, and short
-/// enough for its lanes to stay in the cache.
+/// The size in bytes of a row of points of an outer reduction. The row is long enough for
+/// contiguous reads, and short enough for its lanes to stay in the cache.
 const ROW_BYTES: usize = 2048;
 
-/// The shortest row that is worth a function call, and the minimum number of elements for which a
-/// function is worth compiling if rows have at most half a block.
+/// The minimum length of a row for which a function call pays, and the minimum number of elements
+/// for which compiling a function pays if rows have at most half a block.
 const SHORTEST: usize = 64;
 const WORTH: usize = 1 << 12;
 
@@ -41,17 +41,17 @@ enum Kind {
 pub(super) struct PreparedReduce {
     prologue: Code,
     value: Reg,
-    /// Bytes of the prologue's value in its compute type.
+    /// The size in bytes of the prologue's value in its compute type.
     size: usize,
     body: Code,
     kind: Kind,
     outer: bool,
     points: usize,
     reduced: usize,
-    /// Points per chunk, and chunks of points.
+    /// The number of points per chunk, and the number of chunks of points.
     point_chunk: usize,
     point_chunks: usize,
-    /// Reduced elements per part, and parts.
+    /// The number of reduced elements per part, and the number of parts.
     part: usize,
     parts: usize,
 }
@@ -66,8 +66,8 @@ struct Work<'a> {
     levels: *mut u8,
 }
 
-/// True if most operands of the prologue have smaller strides along the parallel dimensions than
-/// along the reduced ones.
+/// Whether most operands of the prologue have smaller strides along the parallel dimensions than
+/// along the reduced dimensions.
 fn prefers_outer(kernel: &Kernel, prologue: &girih_kernel::Block) -> bool {
     let closest = |strides: &[isize], dims: Range<usize>| {
         dims.filter(|&d| kernel.extents[d] > 1 && strides[d] != 0)
@@ -138,11 +138,12 @@ impl PreparedReduce {
         reduce
     }
 
-    /// Divides the space into chunks: over the points if there are enough of them, else over the
+    /// Divides the space into chunks: over the points if there are enough points, else over the
     /// reduced range too.
     fn split(&mut self, arg: bool) {
         let wanted = (self.cost_ps() / chunk_ps()).max(1);
-        // An outer reduction needs contiguous runs, an inner one whole points.
+        // An outer reduction needs contiguous runs of points; an inner reduction needs whole
+        // points.
         let long = self.reduced >= 2 * BLOCK && self.points >= 2 * BLOCK;
         let grain = if self.outer { if long { self.points_at_once() } else { 64 } } else { 1 };
         let by_points = self.points.div_ceil(grain).min(wanted);
@@ -177,7 +178,7 @@ impl PreparedReduce {
         if self.parts > 1 { self.parts * self.points * self.size } else { 0 }
     }
 
-    /// Points whose results are computed at once.
+    /// The number of points whose results are computed at once.
     fn points_at_once(&self) -> usize {
         if self.outer { BLOCK.min(ROW_BYTES / self.size) } else { BLOCK }
     }

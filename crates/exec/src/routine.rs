@@ -20,7 +20,8 @@ pub(super) struct PreparedRoutine {
 impl PreparedRoutine {
     pub fn new(kernel: &Kernel, routine: &Routine) -> PreparedRoutine {
         if routine.op.as_host().is_some() {
-            // The time of a host op is unknown; assume that it is worth a thread.
+            // The time of a host op is unknown; assume that it is long enough for a thread of its
+            // own.
             let cost_ps = chunk_ps();
             return PreparedRoutine { routine: routine.clone(), batches: 1, per_chunk: 1, cost_ps };
         }

@@ -40,7 +40,7 @@ struct GemmPart {
 #[derive(Clone, Copy)]
 struct Lines {
     per_row: usize,
-    /// Rows of A in one entry of the batch.
+    /// The number of rows of A in one entry of the batch.
     entry: usize,
 }
 
@@ -52,12 +52,12 @@ impl Lines {
         Some(Lines { per_row: part.size(&dims.batch) * entry / rows, entry })
     }
 
-    /// The numbers of rows of A that the GEMM is run on, for groups of so many rows.
+    /// The numbers of rows of A that the GEMM is run on, for groups with these numbers of rows.
     fn lengths(self, groups: &[usize]) -> SmallVec<[usize; 2]> {
         groups.iter().map(|rows| (rows * self.per_row).min(self.entry)).collect()
     }
 
-    /// The rows of A of some rows, split by entries of the batch.
+    /// The rows of A that belong to some rows of the kernel, split by entries of the batch.
     fn by_entry(self, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
         let (mut at, end) = (rows.start * self.per_row, rows.end * self.per_row);
         std::iter::from_fn(move || {
@@ -78,24 +78,24 @@ struct Local {
 
 /// Consecutive groups of rows.
 struct Groups {
-    /// Rows of a group.
+    /// The number of rows of a group.
     rows: usize,
-    /// Groups do not cross multiples of this number of rows, so that none crosses from an entry of
-    /// a GEMM's batch into the next one.
+    /// Groups do not cross multiples of this number of rows, so that no group crosses from an entry
+    /// of a GEMM's batch into the next entry.
     entry: usize,
-    /// The number of groups per `entry` rows, and of all groups.
+    /// The number of groups per `entry` rows, and the total number of groups.
     per_entry: usize,
     count: usize,
 }
 
 /// A prepared kernel over rows.
 pub(super) struct PreparedRows {
-    /// Each with its number of points per row.
+    /// The parts, each with its number of points per row.
     parts: Vec<(RowPart, usize)>,
     locals: Vec<Local>,
     local_bytes: usize,
     groups: Groups,
-    /// Groups of a chunk.
+    /// The number of groups of a chunk.
     chunk: usize,
     cost_ps: usize,
 }
@@ -121,7 +121,7 @@ impl Groups {
             None => tuning().row_elements / widest,
         };
         let most = most.clamp(1, entry);
-        // Groups of an entry have nearly equal lengths.
+        // The groups of an entry have nearly equal lengths.
         let each = if any { entry.div_ceil(entry.div_ceil(most)) } else { most };
         let per_entry = entry.div_ceil(each);
         Groups { rows: each, entry, per_entry, count: rows / entry * per_entry }
@@ -195,7 +195,7 @@ impl PreparedRows {
         codes
     }
 
-    /// The GEMMs that do not run by the executor's loops.
+    /// The GEMMs that are not run by the executor's loops.
     pub fn gemms(&self) -> impl Iterator<Item = &dyn CompiledGemm> {
         self.parts.iter().filter_map(|(part, _)| match part {
             RowPart::Gemm(_, Some(gemm)) => Some(&*gemm.run),
@@ -244,8 +244,8 @@ impl PreparedRows {
             let rows = self.groups.get(group);
             let first = group == first_group;
             for local in &self.locals {
-                // The address at which row 0 would be, so that the first of these rows is at the
-                // local's start.
+                // The address at which row 0 would be if the first of these rows is at the local's
+                // start.
                 let start = memory.wrapping_add(local.offset);
                 table[local.buffer] = start.wrapping_sub(rows.start * local.row_bytes);
             }
@@ -337,7 +337,7 @@ fn portable(kernel: &Prepared) -> &PreparedGemm {
     gemm
 }
 
-/// The placement of locals by liveness, for `rows` rows at a time, and the bytes of all.
+/// The placement of locals by liveness, for `rows` rows at a time, and the total number of bytes.
 fn place_locals(definition: &RowwiseCore, rows: usize) -> (Vec<Local>, usize) {
     let most = definition.locals.iter().map(|l| l.buffer.0 as usize + 1).max().unwrap_or(0);
     let empty = Buffer { dtype: DType::U8, numel: 0, kind: BufferKind::Argument(0) };

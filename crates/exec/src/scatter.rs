@@ -23,12 +23,12 @@ use girih_kernel::{Access, Core, Kernel};
 use num_complex::Complex;
 use std::marker::PhantomData;
 
-/// The shortest row that is written as a row.
+/// The minimum length of a row that is written as a row.
 const SHORTEST: usize = 8;
 /// The minimum number of elements of a row in a chunk.
 const PART: usize = 64;
 
-/// Bytes zeroed per chunk of the first phase.
+/// The number of bytes that a chunk of the first phase sets to zero.
 const ZERO_BYTES: usize = 1 << 18;
 
 /// Writes `n` values: `(buffer, positions, indices, values, stride, size of the axis, n)`.
@@ -42,9 +42,9 @@ type PutFn = unsafe fn(
     usize,
 ) -> Result<(), ExecError>;
 
-/// How results are written.
+/// The way in which results are written.
 enum Put {
-    /// One by one, with the registers of positions and indices.
+    /// Element by element, with the registers of positions and indices.
     Elements {
         put: PutFn,
         positions: Reg,
@@ -55,7 +55,7 @@ enum Put {
 
 /// Rows: consecutive points that write consecutive elements with the same index.
 struct ScatteredRows {
-    /// Points of a row.
+    /// The number of points of a row.
     row: usize,
     /// The positions of rows for the index 0.
     store: Walk,
@@ -63,7 +63,7 @@ struct ScatteredRows {
     index_buffer: usize,
     index_dtype: DType,
     put: BlockFn,
-    /// Bytes of an element in storage and of a value.
+    /// The size in bytes of an element in storage, and of a value.
     sizes: (usize, usize),
 }
 
@@ -112,16 +112,16 @@ pub(super) struct PreparedScatter {
     put: Put,
     zeroed: bool,
     buffer: usize,
-    /// Bytes of the buffer.
+    /// The size of the buffer in bytes.
     bytes: usize,
     stride: isize,
     size: usize,
     /// The numbers of points over the dependent and over the independent dimensions.
     dependent: usize,
     independent: usize,
-    /// Independent points per chunk.
+    /// The number of independent points per chunk.
     chunk: usize,
-    /// Rough time of a point, in picoseconds.
+    /// The approximate time of a point, in picoseconds.
     each_ps: usize,
 }
 

@@ -1,5 +1,5 @@
 //! Reductions over a few elements, as maps: the reduced dimensions are unrolled, so that loops run
-//! over the results and not over a handful of elements.
+//! over the results instead of over a few elements.
 //!
 //! The elements of a result are combined in the tree of [`fold`](super::fold): if there are no more
 //! elements than lanes, element `i` is lane `i`, and the upper half of the lanes is combined into
@@ -11,7 +11,7 @@ use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Block, Core, Inst, Kernel, ReduceOp, Val};
 use smallvec::SmallVec;
 
-/// The minimum number of results that are worth a program of so many instructions.
+/// The minimum number of results for which a program of so many instructions pays.
 const MIN_POINTS: usize = 16;
 
 /// The maximum number of instructions for all elements' prologues and their combination.
@@ -36,7 +36,7 @@ impl Short {
             let results = unrolled(kernel, prologue, *value, *op)?;
             return Some(Short { stored: None, results });
         }
-        // A first map computes the stored values element by element; the second one reads them.
+        // The first map computes the stored values element by element; the second map reads them.
         let store = stores.iter().find(|s| s.value == *value)?;
         let stored = Kernel {
             parallel: kernel.extents.len(),
@@ -82,11 +82,11 @@ struct Unroll<'a> {
     prologue: &'a Block,
     /// The value that is reduced.
     value: Val,
-    /// Its dtype, and the dtype in which it is combined.
+    /// The value's dtype, and the dtype in which the value is combined.
     dtype: DType,
     combined: DType,
-    /// By instruction of the prologue: whether its value differs from element to element; if not,
-    /// its value once there is one.
+    /// For each instruction of the prologue, whether its value differs from element to element; if
+    /// not, its value once there is a value.
     moves: Vec<bool>,
     fixed: Vec<Option<Val>>,
     accesses: Vec<Access>,
@@ -191,8 +191,8 @@ impl<'a> Unroll<'a> {
         if is_half(self.dtype) { self.op(OpCode::Cast, &[total], self.dtype) } else { total }
     }
 
-    /// The combination of every `step`-th lane from `first` on: of every second one of them with
-    /// the others.
+    /// The combination of every `step`-th lane from `first` on: of every second of these lanes with
+    /// the other lanes.
     fn lanes(&mut self, code: OpCode, first: usize, step: usize) -> Val {
         if first + step < self.kernel.reduced() {
             let one = self.lanes(code, first, 2 * step);

@@ -1,6 +1,7 @@
 //! Small maps that are a single call of one generated function. A frame places registers, reserves
-//! scratch memory and runs a setup. For a few dozen elements, as in the body of a loop, that takes
-//! longer than the function. Here a run computes only the addresses of the function's streams.
+//! scratch memory and runs a setup. For a few dozen elements, as in the body of a loop, this work
+//! takes longer than the function. A run of a single call computes only the addresses of the
+//! function's streams.
 
 use super::code::{Code, Reg, RegisterPlace, Source, Step};
 use super::stream::{Fused, Pointers, Stream};
@@ -9,9 +10,9 @@ use smallvec::SmallVec;
 
 /// The source of a stream's address.
 enum Origin {
-    /// That byte of a buffer.
+    /// A buffer, at that byte.
     Buffer(u32, isize),
-    /// That word of the code's constants.
+    /// The code's constants, at that word.
     Const(u32),
     /// A run-time scalar.
     Argument(u32),
@@ -20,7 +21,7 @@ enum Origin {
 /// The call of a code's only function for all of its points.
 pub(super) struct SingleCall {
     origins: Vec<Origin>,
-    /// The number of calls, one per segment, and the points of each.
+    /// The number of calls, one per segment, and the number of points of each call.
     calls: usize,
     len: usize,
 }
@@ -55,7 +56,7 @@ impl SingleCall {
         Some(SingleCall { origins: origins.collect::<Option<_>>()?, calls, len })
     }
 
-    /// Runs `code`, from which this was made.
+    /// Runs `code`, from which this call was made.
     ///
     /// # Safety
     /// The bindings fulfil [`Bindings`]' contract for the kernel the code was made from.
@@ -67,8 +68,8 @@ impl SingleCall {
         unsafe { self.call(function_of(code), &mut pointers) };
     }
 
-    /// Runs iterations of a loop with the code that this was made from; `None`, having done
-    /// nothing, if an iteration takes more than one call. From iteration to iteration only the
+    /// Runs iterations of a loop with the code from which this call was made. Returns `None` and
+    /// has no effect if an iteration takes more than one call. From iteration to iteration only the
     /// addresses of streams in buffers change.
     ///
     /// # Safety

@@ -16,8 +16,9 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Bytes between the addresses of consecutive segments of that length, and the number of
-    /// segments for which that is constant, counting from each multiple of that number.
+    /// The number of bytes between the addresses of consecutive segments of that length, and the
+    /// number of segments for which this distance is constant, counted from each multiple of that
+    /// number.
     fn step(&self, segment: usize) -> (isize, usize) {
         match self {
             Stream::Register { size, .. } => ((segment * *size as usize) as isize, usize::MAX),
@@ -30,9 +31,10 @@ impl Stream {
     }
 }
 
-/// The addresses of a chain's streams. Filled in place: a copy of addresses that were just written
-/// would read more bytes at once than any single store wrote, so store forwarding fails, and the
-/// read waits for all earlier stores, including results of the last function.
+/// The addresses of a chain's streams. The table is filled in place: a copy of addresses that were
+/// just written would read more bytes at once than any single store wrote, so store forwarding
+/// would fail, and the read would wait for all earlier stores, including results of the last
+/// function.
 pub(crate) type Pointers = SmallVec<[*mut u8; 24]>;
 
 /// A compiled chain and its streams.
@@ -42,14 +44,14 @@ pub(crate) struct Fused {
     pub streams: Vec<Stream>,
     /// The number of inputs.
     pub inputs: usize,
-    /// A call of the function has points of a single segment: points between two multiples of this
-    /// number.
+    /// The number of points of a segment. A call of the function has points of a single segment:
+    /// points between two multiples of this number.
     pub segment: usize,
-    /// Bytes by which each stream advances from segment to segment. This holds for `regular`
-    /// segments, counting from each multiple of `regular`.
+    /// The number of bytes by which each stream advances from segment to segment. This distance
+    /// holds for `regular` segments, counted from each multiple of `regular`.
     pub steps: Vec<isize>,
     regular: usize,
-    /// By stream: the number of its walk among the walks with different distances.
+    /// For each stream, the number of its walk among the walks with different distances.
     walks: Vec<u16>,
 }
 
@@ -88,8 +90,8 @@ impl Fused {
         })
     }
 
-    /// The number of segments from a point on that can run consecutively, and the points of each;
-    /// the number of points is not 0.
+    /// The number of segments from a point on that can run consecutively, and the number of points
+    /// of each segment, which is not 0.
     pub fn run_from(&self, point: usize, points: usize) -> (usize, usize) {
         let len = self.segment - point % self.segment;
         if len > points || len < self.segment {
@@ -99,9 +101,9 @@ impl Fused {
         ((points / len).min(self.regular - at % self.regular), len)
     }
 
-    /// Bytes by which each stream advances from a row of `row` points to the next, if this is
-    /// constant for `rows` rows from a point on; `None` if not. `core` is the register whose
-    /// elements the caller provides, and the bytes between its rows.
+    /// The number of bytes by which each stream advances from a row of `row` points to the next
+    /// row, if this number is constant for `rows` rows from a point on; else `None`. `core` has the
+    /// register whose elements the caller provides, and the number of bytes between its rows.
     pub fn row_steps(
         &self,
         point: usize,
@@ -121,8 +123,8 @@ impl Fused {
     }
 }
 
-/// By stream: the number of its walk among the walks with different distances, in order of first
-/// occurrence; 0 for streams that are not in memory.
+/// For each stream, the number of its walk among the walks with different distances, in order of
+/// first occurrence; 0 for streams that are not in memory.
 fn numbers<'a>(streams: &'a [Stream]) -> Vec<u16> {
     let mut walks: Vec<&'a Walk> = vec![];
     let number = |stream: &'a Stream| {

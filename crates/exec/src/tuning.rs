@@ -1,8 +1,8 @@
 //! Parameters of the executor that depend on the machine.
 //!
 //! [`Machine`] has the cache sizes, which are read; the latencies of waking a thread and of handing
-//! work over, and the latency and bandwidth of memory, which are measured. Each parameter of [`Tuning`] is a function of a
-//! [`Machine`]. The variable `GIRIH_TUNING` sets single parameters
+//! work over, and the latency and bandwidth of memory, which are measured. Each parameter of
+//! [`Tuning`] is a function of a [`Machine`]. The variable `GIRIH_TUNING` sets single parameters
 //! (`chunk_ns=6000,wake_work_ns=20000`), to measure their effect (`make bench-sensitivity`).
 //!
 //! Parameters decide how work is divided and when threads wake. They must not change a bit of a
@@ -19,7 +19,7 @@ use thiserror::Error;
 /// The environment variable that sets parameters.
 pub const VARIABLE: &str = "GIRIH_TUNING";
 
-/// `GIRIH_TUNING` names an unknown parameter, or gives a parameter an invalid value.
+/// `GIRIH_TUNING` names an unknown parameter, or has an invalid value for a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{VARIABLE} has {text:?}; expected NAME=VALUE with a whole number from 1 (for {} from 0) to {MAX}, separated by commas, and the names {}",
@@ -30,10 +30,10 @@ pub struct InvalidTuning {
     pub text: String,
 }
 
-/// The parameters that may be 0, which switches off what they are the size of.
+/// The parameters that may be 0, which disables the feature whose size they set.
 const OPTIONAL: [&str; 2] = ["touched_bytes", "early_bytes"];
 
-/// The highest value of a parameter: the product of two does not overflow.
+/// The largest value of a parameter, so that the product of two parameters does not overflow.
 const MAX: usize = 1 << 31;
 
 /// Defines the struct, and the table of its fields.
@@ -68,38 +68,42 @@ macro_rules! parameters {
 }
 
 parameters! { machine;
-    /// Time of a chunk of a kernel, in nanoseconds: long relative to the cost of handing it over.
+    /// The time of a chunk of a kernel, in nanoseconds: long relative to the cost of handing it
+    /// over.
     chunk_ns = (30 * machine.handover_ns).clamp(3_000, 20_000);
-    /// Elements of the rows that a kernel over rows processes at a time: an f32 array of that size
-    /// takes a quarter of the L2 cache.
+    /// The number of elements of the rows that a kernel over rows processes at a time: an f32 array
+    /// of that size takes a quarter of the L2 cache.
     row_elements = (machine.l2_bytes / 16).clamp(1 << 13, 1 << 17);
-    /// The same if a GEMM is among the parts, and intermediate results are in the L2 cache.
+    /// The same number if a GEMM is among the parts, and intermediate results are in the L2 cache.
     row_gemm_elements = (machine.l2_bytes / 8).clamp(1 << 15, 1 << 18);
-    /// Bytes from which on a result is written by non-temporal stores, because it would not fit in
-    /// the caches beside its operands. The highest value, where such stores are clearly slower than
-    /// others.
+    /// The size in bytes from which on a result is written by non-temporal stores, because it would
+    /// not fit in the caches beside its operands. The largest value, where non-temporal stores are
+    /// clearly slower than other stores.
     streamed_bytes = match machine.memory.streams() {
         true => machine.l3_bytes.clamp(8 << 20, 32 << 20),
         false => MAX,
     };
-    /// The number of rows of B by which a GEMM prefetches ahead, as it packs B or reads B in memory:
-    /// the rows that it reads, in some 12 ns each, during the latency of memory. More rows that are
-    /// a page apart would map to few cache sets.
+    /// The number of rows of B by which a GEMM prefetches ahead, as it packs B or reads B in
+    /// memory: the number of rows that it reads, at about 12 ns per row, during the latency of
+    /// memory. More rows that are a page apart would map to few cache sets.
     prefetched_rows = (machine.memory.latency_ns / 12).clamp(6, 10);
-    /// The shortest time of work that is divided among threads, on one of them, in nanoseconds.
+    /// The minimum time of work that is divided among threads, measured on one thread, in
+    /// nanoseconds.
     split_work_ns = (10 * machine.handover_ns).clamp(2_000, 20_000);
-    /// The shortest time of work for which parked threads are woken, in nanoseconds.
+    /// The minimum time of work for which parked threads are woken, in nanoseconds.
     wake_work_ns = (2 * machine.wake_ns).clamp(5_000, 200_000);
-    /// How long a thread without work spins before it parks, in nanoseconds: waking it costs both
-    /// sides about a tenth of that.
+    /// The time for which a thread without work spins before it parks, in nanoseconds. Waking a
+    /// parked thread costs the waking and the woken thread about a tenth of that time each.
     spin_ns = (10 * machine.wake_ns).clamp(50_000, 500_000);
-    /// Bytes of a packed block of B of a GEMM (`kc` rows of `nc` columns): half of the L2 cache.
+    /// The size in bytes of a packed block of B of a GEMM (`kc` rows of `nc` columns): half of the
+    /// L2 cache.
     gemm_block_bytes = (machine.l2_bytes / 2).clamp(64 << 10, 1 << 20);
-    /// Bytes of the device's memory that a warm-up touches before they are used, at most a sixteenth
-    /// of the free memory; 0 for none.
+    /// The number of bytes of the device's memory that a warm-up touches before they are used, at
+    /// most a sixteenth of the free memory; 0 for none.
     touched_bytes = (2 * machine.l3_bytes).clamp(32 << 20, 64 << 20);
-    /// Bytes that a thread touches without a warm-up, when the device is made; 0 for none. On two
-    /// processors this made first programs slower, because the threads of kernels want both.
+    /// The number of bytes that a thread touches without a warm-up, when the device is created; 0
+    /// for none. On two processors, touching pages early made the first programs slower, because
+    /// the threads of kernels need both processors.
     early_bytes = 0;
 }
 
@@ -133,7 +137,7 @@ fn names() -> String {
 struct State {
     machine: Machine,
     tuning: Tuning,
-    /// The error in `GIRIH_TUNING`, if there is one; the variable then sets no parameter.
+    /// The error in `GIRIH_TUNING`, if there is an error; the variable then sets no parameter.
     invalid: Option<InvalidTuning>,
 }
 

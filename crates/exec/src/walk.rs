@@ -7,13 +7,13 @@
 
 use smallvec::SmallVec;
 
-/// The longest runs that are processed several at a time.
+/// The maximum length of runs of which several are processed at a time.
 const SHORT: usize = 16;
 
 /// The positions of an operand's elements by linear index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Walk {
-    /// Element at position 0.
+    /// The element at position 0.
     pub offset: isize,
     /// `(extent, stride)`, outermost first; no extent is 1.
     dims: SmallVec<[(usize, isize); 4]>,
@@ -34,12 +34,12 @@ impl Walk {
         Walk { offset, dims: merged }
     }
 
-    /// True if the same element is read at every position.
+    /// Whether the same element is read at every position.
     pub fn is_splat(&self) -> bool {
         self.dims.iter().all(|d| d.1 == 0)
     }
 
-    /// True if consecutive positions are contiguous elements.
+    /// Whether consecutive positions are contiguous elements.
     pub fn is_dense(&self) -> bool {
         matches!(self.dims.as_slice(), [] | [(_, 1)])
     }
@@ -49,9 +49,9 @@ impl Walk {
         self.dims.last().copied().unwrap_or((usize::MAX, 0))
     }
 
-    /// The distance between consecutive runs of `len` positions, whose multiple the innermost
-    /// dimension is, and the number of runs for which that distance is constant, counting from each
-    /// multiple of that number.
+    /// The distance between consecutive runs of `len` positions, and the number of runs for which
+    /// that distance is constant, counted from each multiple of that number. The innermost
+    /// dimension is a multiple of `len`.
     pub fn run_steps(&self, len: usize) -> (isize, usize) {
         match *self.dims.as_slice() {
             [.., (extent, stride), (inner, _)] if inner == len => (stride, extent),
@@ -61,8 +61,8 @@ impl Walk {
     }
 
     /// The tiles of the range, if its elements are contiguous along the dimension before the last:
-    /// the number of lines and the elements of a line of a tile, and the distance between elements
-    /// of a line. The range consists of whole tiles. `None` otherwise.
+    /// the number of lines of a tile, the number of elements of a line, and the distance between
+    /// elements of a line. The range consists of whole tiles. `None` otherwise.
     pub fn tiles(&self, position: usize, n: usize) -> Option<(usize, usize, isize)> {
         let [.., (down, 1), (across, stride)] = self.dims[..] else { return None };
         let whole = |of: usize| position.is_multiple_of(of) && n.is_multiple_of(of);
@@ -91,13 +91,13 @@ impl Walk {
         distance + position as isize * outermost
     }
 
-    /// True if both have the same distances.
+    /// Whether both walks have the same distances.
     pub fn is_parallel(&self, other: &Walk) -> bool {
         self.dims == other.dims
     }
 
-    /// The length of the runs of equally spaced elements, if they are too short to be processed one
-    /// by one.
+    /// The length of the runs of equally spaced elements, if the runs are too short to be processed
+    /// one by one.
     pub fn short_runs(&self) -> Option<usize> {
         let [.., (_, _), (extent, _)] = self.dims[..] else { return None };
         (extent <= SHORT).then_some(extent)
@@ -140,8 +140,8 @@ impl Walk {
             return f(0, self.offset + position as isize * stride, stride, n);
         }
         let (mut inner, mut rest) = (position % extent, position / extent);
-        // The outer dimensions are counted like an odometer, because rows may be short and
-        // divisions are expensive.
+        // Count the outer dimensions like an odometer, because rows may be short and divisions are
+        // expensive.
         let mut row = self.offset;
         let mut digits: SmallVec<[usize; 4]> = SmallVec::from_elem(0, outer.len());
         for (digit, &(extent, stride)) in digits.iter_mut().zip(outer).rev() {

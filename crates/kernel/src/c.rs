@@ -1,5 +1,5 @@
-//! Prints programs as C11: what a kernel computes, for people who read it, and the second consumer
-//! of the kernel IR.
+//! Prints programs as C11 source. The source shows users the computation of a kernel, and the
+//! printer is the second consumer of the kernel IR.
 //!
 //! A program is one source file: helper functions, one function for each kernel, and a function
 //! that runs them. A buffer `b3` of the text form is the parameter `b3`, an index is `i0`, and a
@@ -55,7 +55,7 @@ pub struct SourceFile {
 struct Role<'a> {
     /// The name of the function that runs the kernels.
     name: &'a str,
-    /// The first part of the names of its kernels' functions.
+    /// The prefix of the names of the kernels' functions.
     prefix: &'a str,
     /// `static ` for a program of a branch or a loop.
     linkage: &'static str,
@@ -68,17 +68,17 @@ pub struct Function {
     linkage: &'static str,
     /// The function's name.
     pub name: String,
-    /// The buffers that it takes, and whether it writes them.
+    /// The buffers that the function takes, and whether the function writes them.
     pub buffers: BTreeMap<BufferId, bool>,
-    /// The scalars that it takes.
+    /// The scalars that the function takes.
     pub scalars: Scalars,
-    /// True if it calls a function that the file declares and does not define: a library routine,
-    /// the function of a custom op, or an op without a form in C.
+    /// Whether the function calls a function that the file declares and does not define: a library
+    /// routine, the function of a custom op, or an op without a form in C.
     pub is_external: bool,
 }
 
-/// The run-time scalars that a function takes, by position: their dtype; `None` for a random key,
-/// which is a `random_key` in C.
+/// The run-time scalars that a function takes, by position, with their dtypes; `None` for a random
+/// key, which is a `random_key` in C.
 pub type Scalars = BTreeMap<usize, Option<DType>>;
 
 /// The function of a program. Its parameters are the operands, the results and the scalars, in this
@@ -86,9 +86,9 @@ pub type Scalars = BTreeMap<usize, Option<DType>>;
 struct ProgramFunction {
     name: String,
     kernels: Vec<Function>,
-    /// By parameter: the number of the operand.
+    /// The number of the operand of each parameter.
     operands: Vec<usize>,
-    /// By parameter: the number of the result.
+    /// The number of the result of each parameter.
     results: Vec<usize>,
     scalars: Scalars,
 }
@@ -117,7 +117,7 @@ impl Function {
         self.buffers.iter().map(buffer).chain(scalar_parameters(&self.scalars)).collect()
     }
 
-    /// The names of its own parameters.
+    /// The names of the function's own parameters.
     pub fn arguments(&self) -> Vec<String> {
         let scalars = self.scalars.keys().map(|a| format!("a{a}"));
         self.buffers.keys().map(BufferId::to_string).chain(scalars).collect()
@@ -166,7 +166,7 @@ fn scalars_of(kernel: &Kernel, scalars: &mut Scalars) {
 }
 
 impl SourceFile {
-    /// Adds a program. The names of its functions begin with `prefix`, and that of the function
+    /// Adds a program. The names of its functions begin with `prefix`, and the name of the function
     /// that runs the kernels ends with `program`. Returns the functions of the kernels.
     pub fn add(&mut self, program: &Program, prefix: &str) -> Vec<Function> {
         let role = Role { name: &format!("{prefix}program"), prefix, linkage: "" };
@@ -182,7 +182,7 @@ impl SourceFile {
         format!("{HEAD}{includes}\n{helpers}{}\n", self.code.text.trim_end())
     }
 
-    /// Prints the functions of a program's kernels, then a function that runs them and gives the
+    /// Prints the functions of a program's kernels, then a function that runs them and returns the
     /// needed results.
     fn program(
         &mut self,
@@ -253,13 +253,13 @@ impl SourceFile {
     }
 }
 
-/// A statement that copies elements; `None` if there are none.
+/// A statement that copies elements; `None` if there are no elements.
 fn copy(to: &str, from: &str, numel: usize, dtype: DType) -> Option<String> {
     let t = types::memory(dtype);
     (numel > 0).then(|| format!("memcpy({to}, {from}, {numel} * sizeof({t}));"))
 }
 
-/// A name as an identifier of C.
+/// A name as a C identifier.
 fn identifier(name: &str) -> String {
     let valid = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(valid).collect();
@@ -275,7 +275,7 @@ fn summary(kernel: &Kernel) -> String {
     comment(text.lines().next().unwrap_or_default())
 }
 
-/// Text that is valid in a comment.
+/// The text in a form that is valid in a comment.
 fn comment(text: &str) -> String {
     text.trim().replace("*/", "* /")
 }

@@ -1,5 +1,5 @@
-//! Control kernels: a branch or a loop over programs of its own. One launch runs all of it; between
-//! iterations nothing is compiled or allocated, and the host is not involved.
+//! Control kernels: a branch or a loop over programs of its own. One launch runs the whole kernel;
+//! between iterations nothing is compiled or allocated, and the host is not involved.
 //!
 //! Temporaries of the programs are in the kernel's workspace, which [`Layout`] divides when the
 //! graph is lowered. Each carry has two buffers in turn (double buffering), so an iteration never
@@ -13,25 +13,27 @@ use crate::place::{ALIGNMENT, place, updates};
 use girih_ir::{DType, Literal};
 use serde::{Deserialize, Serialize};
 
-/// The control flow: which programs of a control kernel run, and how often.
+/// The control flow: the programs of a control kernel that run, and the number of times that they
+/// run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Flow {
-    /// One of them, once: the program whose number a scalar holds, clamped to the existing ones.
+    /// One of the programs, once: the program whose number is in a scalar, clamped to the existing
+    /// programs.
     Cond {
         /// The scalar.
         index: BufferId,
-        /// Its dtype, bool or an integer.
+        /// The dtype of the scalar: bool or an integer.
         dtype: DType,
     },
-    /// The only one, once.
+    /// The only program, once.
     Call,
-    /// The second program, repeatedly, while the first gives true.
+    /// The second program, repeatedly, while the first program returns true.
     While,
-    /// The only one, for each part of the slices.
+    /// The only program, once for each part of the slices.
     Scan {
         /// The number of iterations.
         length: usize,
-        /// From the last part to the first.
+        /// Whether the parts are taken from the last to the first.
         reverse: bool,
     },
 }
@@ -45,7 +47,7 @@ pub enum Feed {
     Splat {
         /// The value.
         value: Splat,
-        /// Number of elements.
+        /// The number of elements.
         numel: usize,
     },
     /// No program reads the operand from memory, because it is a constant in the programs.
@@ -59,9 +61,9 @@ pub enum Splat {
     Literal(Literal),
     /// The run-time scalar that is the argument with that position.
     Scalar {
-        /// Position among the graph's arguments.
+        /// The position among the graph's arguments.
         argument: usize,
-        /// Its dtype.
+        /// The dtype of the scalar.
         dtype: DType,
     },
 }
@@ -77,9 +79,9 @@ impl Splat {
 }
 
 /// A branch or a loop. The programs' argument with position `i` is operand `i`: for a carry, the
-/// value from the previous iteration; for a slice, its part. Results have the numbers of the op's
-/// results: the final carries, the further results of the body (stacked for a scan), a scan's
-/// histories of carries.
+/// value from the previous iteration; for a slice, the part of the slice. Results have the numbers
+/// of the op's results: the final carries, the further results of the body (stacked for a scan), a
+/// scan's histories of carries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Control {
     /// The control flow.
@@ -99,7 +101,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// The program whose results are the op's.
+    /// The program whose results are the results of the op.
     pub fn body(&self) -> &Program {
         &self.programs[self.programs.len() - 1]
     }
@@ -113,7 +115,7 @@ impl Control {
         }
     }
 
-    /// Buffers that it reads.
+    /// The buffers that the kernel reads.
     pub fn reads(&self) -> impl Iterator<Item = BufferId> + '_ {
         let index = match self.flow {
             Flow::Cond { index, .. } => Some(index),
@@ -126,12 +128,12 @@ impl Control {
         index.into_iter().chain(self.operands.iter().filter_map(buffer))
     }
 
-    /// Buffers that it writes.
+    /// The buffers that the kernel writes.
     pub fn writes(&self) -> impl Iterator<Item = BufferId> + '_ {
         self.results.iter().copied().flatten().chain(self.workspace)
     }
 
-    /// All of its buffers, for renumbering.
+    /// All buffers of the kernel, for renumbering.
     pub fn buffers_mut(&mut self) -> impl Iterator<Item = &mut BufferId> {
         let index = match &mut self.flow {
             Flow::Cond { index, .. } => Some(index),
@@ -145,7 +147,7 @@ impl Control {
         results.chain(index).chain(operands)
     }
 
-    /// The bytes of an operand in one iteration.
+    /// The size in bytes of an operand in one iteration.
     pub fn taken_bytes(&self, operand: usize) -> usize {
         if operand < self.carries {
             let body = self.body();
@@ -159,16 +161,16 @@ impl Control {
         taken.unwrap_or(0)
     }
 
-    /// True if the body returns a carry unchanged and its history is not needed: then the carry
-    /// stays in its buffer.
+    /// Whether the body returns a carry unchanged and the carry's history is not needed: then the
+    /// carry stays in its buffer.
     pub fn is_fixed(&self, carry: usize) -> bool {
         let body = self.body();
         let own = body.buffers[body.outputs[carry].0 as usize].kind;
         own == BufferKind::Argument(carry) && self.history(carry).is_none()
     }
 
-    /// True if the body replaces parts of a carry and its history is not needed: then the carry has
-    /// a single buffer, to which it is copied before the first iteration.
+    /// Whether the body replaces parts of a carry and the carry's history is not needed: then the
+    /// carry has a single buffer, to which it is copied before the first iteration.
     pub fn is_updated(&self, carry: usize) -> bool {
         let body = self.body();
         let argument = |b: &crate::ir::Buffer| b.kind == BufferKind::Argument(carry);
@@ -178,8 +180,8 @@ impl Control {
         alone && self.history(carry).is_none() && updates(body, BufferId(argument as u32), output)
     }
 
-    /// By buffer of a program: the buffer of the surrounding program whose contents it has in every
-    /// iteration; `None` for carries that change, slices and computed values.
+    /// For each buffer of a program, the buffer of the surrounding program whose contents it has in
+    /// every iteration; `None` for carries that change, slices and computed values.
     pub fn constants(&self, program: usize) -> Vec<Option<BufferId>> {
         let constant = |operand: usize| match self.operands[operand] {
             Feed::Buffer(id) if operand < self.carries => self.is_fixed(operand).then_some(id),
@@ -200,8 +202,8 @@ impl Control {
         self.results.get(at).copied().flatten().filter(|_| scan)
     }
 
-    /// True if a result of a program has a buffer outside the program's temporaries: a carry, or a
-    /// needed result.
+    /// Whether a result of a program has a buffer outside the program's temporaries: the buffer of
+    /// a carry, or of a needed result.
     fn has_place(&self, program: usize, output: usize) -> bool {
         let branches = matches!(self.flow, Flow::Cond { .. });
         (branches || program + 1 == self.programs.len())
@@ -245,18 +247,18 @@ pub enum Bound {
     Result(usize),
     /// An offset in the workspace.
     Workspace(usize),
-    /// No kernel uses it.
+    /// No memory: no kernel uses the buffer.
     Nothing,
 }
 
 /// The bindings of a program's buffers.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// By buffer.
+    /// The binding of each buffer.
     pub bound: Vec<Bound>,
-    /// Results that are in other buffers and must be copied: their number and the buffer.
+    /// The results that are in other buffers and must be copied: their number and the buffer.
     pub copies: Vec<(usize, BufferId)>,
-    /// Bytes of each result.
+    /// The size of each result in bytes.
     pub result_bytes: Vec<usize>,
     bytes: usize,
 }
@@ -297,15 +299,15 @@ impl Table {
 pub struct Layout {
     /// The bindings of each program.
     pub programs: Vec<Table>,
-    /// The two buffers of each carry, or twice the same; `None` for the result's buffer.
+    /// The two buffers of each carry, which may be equal; `None` for the result's buffer.
     pub slots: Vec<[Option<usize>; 2]>,
-    /// The size of the workspace.
+    /// The size of the workspace in bytes.
     pub bytes: usize,
 }
 
 impl Program {
-    /// Renumbers the arguments of scalars and random leaves, and those of buffers. Programs inside
-    /// kernels have buffers of their own, but share the scalars.
+    /// Renumbers the arguments of scalars and random leaves, and the arguments of buffers. Programs
+    /// inside kernels have buffers of their own, but share the scalars.
     pub fn renumber_arguments(
         &mut self,
         scalar: &dyn Fn(usize) -> usize,

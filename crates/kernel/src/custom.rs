@@ -48,7 +48,7 @@ pub struct KernelTemplate {
     name: String,
     signature: Signature,
     text: String,
-    /// Hash of signature, dtypes and text, in hexadecimal.
+    /// The hash of signature, dtypes and text, in hexadecimal.
     source: String,
 }
 

@@ -1,5 +1,5 @@
-//! Estimates of the bytes and operations of a kernel from its definition, for explanations. They
-//! are not times.
+//! Estimates of the bytes and operations of a kernel from its definition, for explanations. They do
+//! not estimate times.
 
 use crate::control::{Control, Flow};
 use crate::ir::{Access, Block, Buffer, BufferId, Core, Inst, Kernel, Program, RowwiseCore};
@@ -7,15 +7,15 @@ use girih_ir::DType;
 use girih_ir::ops::Cost;
 use smallvec::SmallVec;
 
-/// Bytes and operations of one run of a kernel.
+/// The number of bytes and operations of one run of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes read from buffers; each element counts once, however often it is used.
+    /// The number of bytes read from buffers; each element counts once, however often it is used.
     pub bytes_read: u64,
-    /// Bytes written to buffers.
+    /// The number of bytes written to buffers.
     pub bytes_written: u64,
-    /// Arithmetic operations: one per elementwise op and element (casts, comparisons and selects
-    /// count as none), one per reduced element, two per multiply-add of a GEMM.
+    /// The number of arithmetic operations: one per elementwise op and element (none for casts,
+    /// comparisons and selects), one per reduced element, two per multiply-add of a GEMM.
     pub flops: u64,
 }
 
@@ -127,7 +127,7 @@ impl Kernel {
         Traffic { bytes_read, bytes_written: writes.bytes(), flops }
     }
 
-    /// The traffic of its parts, except for intermediate results.
+    /// The traffic of the parts, except for intermediate results.
     fn rows_traffic(&self, rows: &RowwiseCore, buffers: &[Buffer]) -> Traffic {
         let parts = rows.parts.iter().map(|p| p.traffic(buffers));
         let flops = parts.fold(0u64, |sum, t| sum.saturating_add(t.flops));
@@ -164,8 +164,8 @@ impl Kernel {
 }
 
 impl Control {
-    /// The traffic of its programs: for each iteration if their number is known, otherwise once;
-    /// for branches, that of the largest.
+    /// The traffic of the programs: of each iteration if the number of iterations is known,
+    /// otherwise of one iteration; for branches, the traffic of the largest program.
     fn traffic(&self) -> Traffic {
         let of = |program: &Program| {
             let kernels = program.kernels.iter().map(|k| k.traffic(&program.buffers));

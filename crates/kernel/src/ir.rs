@@ -19,7 +19,7 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BufferId(pub u32);
 
-/// Where a buffer's memory comes from.
+/// The source of a buffer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BufferKind {
     /// The program's argument with that position among the graph's arguments. Read-only.
@@ -31,16 +31,16 @@ pub enum BufferKind {
 /// A dense, row-major buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Buffer {
-    /// Element type.
+    /// The dtype of the elements.
     pub dtype: DType,
-    /// Number of elements.
+    /// The number of elements.
     pub numel: usize,
-    /// Where its memory comes from.
+    /// The source of the buffer's memory.
     pub kind: BufferKind,
 }
 
 impl Buffer {
-    /// Bytes of the buffer.
+    /// The size of the buffer in bytes.
     pub fn size_bytes(&self) -> usize {
         self.numel * self.dtype.size()
     }
@@ -74,26 +74,26 @@ pub struct AccessId(pub u32);
 pub struct Access {
     /// The buffer.
     pub buffer: BufferId,
-    /// Its element type.
+    /// The dtype of the elements.
     pub dtype: DType,
-    /// Element at the origin.
+    /// The element at the origin.
     pub offset: isize,
-    /// Elements moved per step of each dimension. Loads of a reduction's prologue and operands of a
-    /// matmul have one stride per dimension of `extents`; all others have one per parallel
-    /// dimension.
+    /// The number of elements moved per step of each dimension. Loads of a reduction's prologue and
+    /// operands of a GEMM have one stride per dimension of `extents`; all other accesses have one
+    /// stride per parallel dimension.
     pub strides: SmallVec<[isize; 6]>,
 }
 
-/// How elements are combined by a reduction.
+/// The way in which a reduction combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ReduceOp {
     /// Sum, identity 0. Halves accumulate in f32 and are rounded once.
     Sum,
     /// Product, identity 1. Halves accumulate in f32 and are rounded once.
     Prod,
-    /// Maximum, NaN if any is NaN.
+    /// Maximum; NaN if any element is NaN.
     Max,
-    /// Minimum, NaN if any is NaN.
+    /// Minimum; NaN if any element is NaN.
     Min,
     /// Disjunction of bool, identity false.
     Any,
@@ -117,11 +117,11 @@ pub enum Core {
     /// combination depends only on the number of elements, which are taken in row-major order:
     /// neither their split into dimensions nor their strides may change a bit of the result.
     Reduce {
-        /// Computed at every point of the whole space.
+        /// The block that is computed at every point of the whole space.
         prologue: Block,
         /// The combined value.
         value: Val,
-        /// How it is combined.
+        /// The way in which the value is combined.
         op: ReduceOp,
         /// Values of the prologue that are stored, over the whole space.
         stores: Vec<Store>,
@@ -139,9 +139,9 @@ pub enum Core {
         /// The dtype of the computation and of the result. Integer operands may be narrower; they
         /// are extended when they are read.
         dtype: DType,
-        /// Number of M dimensions.
+        /// The number of M dimensions.
         rows: usize,
-        /// Number of N dimensions, the last of the parallel ones.
+        /// The number of N dimensions, which are the last parallel dimensions.
         columns: usize,
     },
     /// Combines the body's single result with the elements of a buffer at positions given by an
@@ -151,15 +151,15 @@ pub enum Core {
     /// is added to it. All dimensions count as parallel in `extents`, but two points may write the
     /// same element unless they differ along a dimension in `independent`.
     Scatter {
-        /// How a result is combined with the element that it is written to.
+        /// The way in which a result is combined with the element that it is written to.
         mode: ScatterMode,
-        /// The buffer is set to zero first.
+        /// Whether the buffer is set to zero first.
         zeroed: bool,
         /// The index: an integer access; negative values count from the end.
         index: Access,
-        /// Elements moved per unit of the index.
+        /// The number of elements moved per unit of the index.
         stride: isize,
-        /// Size of the indexed axis, for wrapping and bounds.
+        /// The size of the indexed axis, for wrapping and bounds.
         size: usize,
         /// Dimensions along which the written elements are disjoint.
         independent: SmallVec<[usize; 6]>,
@@ -179,20 +179,20 @@ pub enum Core {
 /// The dimensions of a GEMM's space, by role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmDims {
-    /// One GEMM for each point.
+    /// The batch dimensions: there is one GEMM for each point.
     pub batch: Range<usize>,
-    /// M: `lhs` moves along them, `rhs` does not.
+    /// M: the dimensions along which `lhs` moves and `rhs` does not.
     pub rows: Range<usize>,
-    /// N: `rhs` moves along them, `lhs` does not.
+    /// N: the dimensions along which `rhs` moves and `lhs` does not.
     pub columns: Range<usize>,
-    /// K: summed over.
+    /// K: the dimensions that are summed over.
     pub contracted: Range<usize>,
 }
 
-/// The parts of a kernel over rows. The points of each part are those of the first row, then those
-/// of the next, with equally many per row. A part reads results of other parts only in its own row.
-/// So the rows of A of a GEMM may come from other parts, and its result may go to them: the scores
-/// of an attention exist for a few queries at a time.
+/// The parts of a kernel over rows. The points of each part are the points of the first row, then
+/// the points of the next row, and so on, with equally many points per row. A part reads results of
+/// other parts only in its own row. So the rows of A of a GEMM may come from other parts, and its
+/// result may go to other parts: the scores of an attention exist for a few queries at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowwiseCore {
     /// Maps, reductions and GEMMs, in order.
@@ -207,14 +207,14 @@ pub struct RowwiseCore {
 pub struct Local {
     /// The buffer.
     pub buffer: BufferId,
-    /// Bytes of one row.
+    /// The size of one row in bytes.
     pub row_bytes: usize,
 }
 
 impl RowwiseCore {
     /// If the parts are maps that compute operands of a GEMM (prologues), followed by that GEMM:
-    /// the maps and the GEMM. Each map's result is a local in the order of its points, which
-    /// nothing else reads. Over a single row, the operands need not exist as a whole.
+    /// the maps and the GEMM. Each map's result is a local in the order of the map's points, and
+    /// only the GEMM reads it. Over a single row, the operands need not exist as a whole.
     pub fn prologues_and_gemm(&self) -> Option<(&[Kernel], &Kernel)> {
         let (gemm, maps) = self.parts.split_last()?;
         let Core::Gemm { lhs, rhs, .. } = &gemm.core else { return None };
@@ -226,8 +226,8 @@ impl RowwiseCore {
         maps.iter().all(makes).then_some((maps, gemm))
     }
 
-    /// True if the parts are maps none of which reads or writes a buffer that another one writes:
-    /// they may run concurrently.
+    /// Whether the parts are maps, none of which reads or writes a buffer that another part writes,
+    /// so that they may run concurrently.
     pub fn are_independent(&self) -> bool {
         let mut writers = FxHashMap::default();
         for (at, part) in self.parts.iter().enumerate() {
@@ -261,19 +261,19 @@ impl RowwiseCore {
 pub struct Item {
     /// The buffer, which holds exactly the items of all batches.
     pub buffer: BufferId,
-    /// Its element type.
+    /// The dtype of the elements.
     pub dtype: DType,
-    /// Sizes of one item: a row or a matrix.
+    /// The sizes of one item: a row or a matrix.
     pub dims: SmallVec<[usize; 2]>,
 }
 
 impl Item {
-    /// Elements of one item.
+    /// The number of elements of one item.
     pub fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// True if an item has no elements.
+    /// Whether an item has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -297,9 +297,9 @@ pub enum Inst {
     Literal(Literal),
     /// A run-time scalar: the program's argument with that position.
     Scalar {
-        /// Position among the graph's arguments.
+        /// The position among the graph's arguments.
         argument: usize,
-        /// Its dtype.
+        /// The dtype of the scalar.
         dtype: DType,
     },
     /// A load from memory.
@@ -311,9 +311,9 @@ pub enum Inst {
         access: AccessId,
         /// The index, of an integer dtype.
         index: Val,
-        /// Elements moved per unit of the index.
+        /// The number of elements moved per unit of the index.
         stride: isize,
-        /// Size of the indexed axis.
+        /// The size of the indexed axis.
         size: usize,
     },
     /// The index as an i64, counted from the front of an axis of `size` elements; an index out of
@@ -321,16 +321,16 @@ pub enum Inst {
     Wrap {
         /// The index, of an integer dtype.
         index: Val,
-        /// Size of the indexed axis.
+        /// The size of the indexed axis.
         size: usize,
-        /// The index is a class label, which must not be negative.
+        /// Whether the index is a class label, which must not be negative.
         label: bool,
     },
     /// `offset + sum(strides[d] * i[d])` converted to `dtype`: iota read through a view.
     Iota {
         /// The value at the origin.
         offset: isize,
-        /// Per dimension of the space.
+        /// The stride along each dimension of the space.
         strides: SmallVec<[isize; 6]>,
         /// The result's dtype.
         dtype: DType,
@@ -340,18 +340,18 @@ pub enum Inst {
     Random {
         /// The leaf op: `RandomUniform`, `RandomNormal` or `RandomBits`.
         code: OpCode,
-        /// Position among the graph's arguments.
+        /// The position among the graph's arguments.
         argument: usize,
         /// The position at the origin.
         offset: isize,
-        /// Per dimension of the space.
+        /// The stride along each dimension of the space.
         strides: SmallVec<[isize; 6]>,
         /// The result's dtype.
         dtype: DType,
     },
-    /// The core's value. Only in the body, and not in a map.
+    /// The core's value. Allowed only in the body, and not in a map.
     Core {
-        /// Its dtype.
+        /// The dtype of the core's value.
         dtype: DType,
     },
     /// An elementwise op on values of equal dtype (except for the condition of `Where`); `Cast` and
@@ -400,21 +400,22 @@ pub struct Store {
 /// One fused kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// A name for people, from the fused ops: `fused_add_relu`, `reduce_sum`, `fused_matmul_relu`.
+    /// A name for users, made from the fused ops: `fused_add_relu`, `reduce_sum`,
+    /// `fused_matmul_relu`.
     pub name: String,
-    /// Sizes of the iteration space. None is zero: empty results need no kernel, and reductions
-    /// over no elements are lowered to maps of their identity. A kernel without dimensions has one
-    /// point.
+    /// The sizes of the iteration space. No size is zero: empty results need no kernel, and
+    /// reductions over no elements are lowered to maps of their identity. A kernel without
+    /// dimensions has one point.
     pub extents: SmallVec<[usize; 6]>,
     /// The number of leading dimensions that are parallel; the core reduces the others.
     pub parallel: usize,
     /// The access table of `Load` and `Gather`, of the prologue and of the body.
     pub accesses: Vec<Access>,
-    /// Yields the value that the body starts from.
+    /// The core, which yields the value that the body starts from.
     pub core: Core,
-    /// Computed at each parallel point.
+    /// The block that is computed at each parallel point.
     pub body: Block,
-    /// Results.
+    /// The stores of the results.
     pub stores: Vec<Store>,
 }
 
@@ -469,17 +470,17 @@ impl Kernel {
         }
     }
 
-    /// Number of parallel points.
+    /// The number of parallel points.
     pub fn points(&self) -> usize {
         self.extents[..self.parallel].iter().product()
     }
 
-    /// Number of elements combined per parallel point; 1 for maps.
+    /// The number of elements combined per parallel point; 1 for maps.
     pub fn reduced(&self) -> usize {
         self.extents[self.parallel..].iter().product()
     }
 
-    /// Number of points of some dimensions.
+    /// The number of points of some dimensions.
     pub fn size(&self, dims: &Range<usize>) -> usize {
         self.extents[dims.clone()].iter().product()
     }

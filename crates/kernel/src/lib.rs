@@ -3,7 +3,7 @@
 //! the text form, the portable executor (`girih-exec`) and every code generator use this one
 //! definition.
 //!
-//! This crate runs no kernel, and knows nothing of devices, streams or allocation: buffers are
+//! This crate runs no kernel, and does not depend on devices, streams or allocation: buffers are
 //! numbers here.
 
 pub mod c;

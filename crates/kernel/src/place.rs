@@ -1,5 +1,5 @@
 //! Memory planning: places the temporaries of a program in one block. A temporary lives from the
-//! kernel that first writes it to the last one that reads it. It takes the memory of a large
+//! kernel that first writes it to the last kernel that reads it. It takes the memory of a large
 //! operand of its kernel that dies there, if the kernel may overwrite that operand; otherwise the
 //! lowest interval that is free for its lifetime (first fit in order of birth). This module also
 //! decides buffer donation: which results may take the memory of which arguments.
@@ -9,17 +9,17 @@ use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
 use crate::verify::reads_by_row;
 use std::collections::BTreeMap;
 
-/// Alignment of temporaries, in bytes: that of the runtime's allocator.
+/// The alignment of temporaries in bytes, which is the alignment of the runtime's allocator.
 pub const ALIGNMENT: usize = 128;
 
-/// True if a kernel may write a result to the memory of an operand that is dead after it: every
-/// point reads only the element that it overwrites.
+/// Whether a kernel may write a result to the memory of an operand that is dead after the kernel:
+/// every point reads only the element that it overwrites.
 pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bool {
     match &kernel.core {
         Core::Map => {}
         Core::Rows(rows) => {
             // The part that writes the result. Earlier parts read only their rows of the operand,
-            // later ones none of it.
+            // and later parts read none of it.
             let Some(writer) = rows.parts.iter().position(|p| p.writes().any(|b| b == result))
             else {
                 return false;
@@ -35,7 +35,7 @@ pub fn may_overwrite(kernel: &Kernel, operand: BufferId, result: BufferId) -> bo
                 && rest[1..].iter().all(|p| p.reads().all(|b| b != operand))
                 && reads_by_row(&rows.parts[writer], operand, kernel.points());
         }
-        // The body of a point runs once its sum is complete.
+        // The body of a point runs after its sum is complete.
         Core::Gemm { lhs, rhs, .. } if lhs.buffer != operand && rhs.buffer != operand => {}
         _ => return false,
     }
@@ -71,8 +71,8 @@ pub fn copied(kernel: &Kernel) -> Option<(BufferId, BufferId)> {
     same.then_some((from.buffer, to.buffer))
 }
 
-/// True if a result begins as a copy of an argument that is dead from then on, and parts of the
-/// copy are then replaced: in the argument's memory, only these parts are written.
+/// Whether a result begins as a copy of an argument that is dead from then on, and parts of the
+/// copy are then replaced. In the argument's memory, only these parts are written.
 pub(crate) fn updates(program: &Program, argument: BufferId, result: BufferId) -> bool {
     let writes = |kernel: &Kernel| kernel.writes().any(|b| b == result);
     let Some(first) = program.kernels.iter().position(writes) else { return false };
@@ -130,10 +130,10 @@ pub fn donations(program: &Program) -> Vec<(BufferId, BufferId)> {
 /// The offsets of temporaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// By buffer; `None` for arguments, for buffers with memory of their own, and for buffers that
-    /// no kernel writes.
+    /// The offset of each buffer; `None` for arguments, for buffers with memory of their own, and
+    /// for buffers that no kernel writes.
     pub offsets: Vec<Option<usize>>,
-    /// Size of the block.
+    /// The size of the block in bytes.
     pub bytes: usize,
 }
 
@@ -342,7 +342,7 @@ mod tests {
         let copy_only = of(|b, _, y| b.neg(y));
         assert_eq!(taken(&copy_only), [Some(0)]);
         assert_eq!(copied(&copy_only.kernels[0]), Some((BufferId(0), copy_only.outputs[0])));
-        // The replacement of the row depends on rows that are already overwritten then.
+        // The replacement of the row depends on rows that are already overwritten at that time.
         let within = of(|b, x, y| {
             let row = b.slice_axis(x, 0, 2, 1)?;
             b.add(row, y)

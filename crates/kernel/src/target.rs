@@ -1,11 +1,12 @@
-//! The description of a processor for which a graph is lowered: what fusion and placement ask about
-//! the processor, in one value. To lower for another processor, write another [`Target`].
+//! The description of a processor for which a graph is lowered. One value has all properties of the
+//! processor that fusion and placement depend on. To lower for another processor, write another
+//! [`Target`].
 //!
-//! A target is a constant of the back end. It is not read from the machine (CPUID, cache sizes):
-//! fusion decides by the target which kernels there are, and the kernels of a graph are part of
-//! cached programs, explanations and bug reports, which must be the same on every machine. What may
-//! depend on the machine, such as the number of threads and the division of work, is decided later
-//! and changes no bit (`tuning` in `girih-exec`).
+//! A target is a constant of the back end. It is not read from the machine (CPUID, cache sizes).
+//! Fusion decides by the target which kernels a graph has, and the kernels are part of cached
+//! programs, explanations and bug reports, which must be the same on every machine. Decisions that
+//! may depend on the machine, such as the number of threads and the division of work, are made
+//! later and change no bit (`tuning` in `girih-exec`).
 //!
 //! No target chooses the order in which a scatter combines its updates: it is the row-major order of
 //! the space, as [`crate::Core::Scatter`] says.
@@ -13,7 +14,7 @@
 use girih_ir::ops::Cost;
 use girih_ir::{DType, DecompositionTarget, OpCode};
 
-/// A processor, as lowering sees it.
+/// The properties of a processor that lowering depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// How composites are replaced by primitives before fusion.
@@ -24,29 +25,30 @@ pub struct Target {
     pub max_nodes: u32,
     /// The costs of ops.
     pub costs: OpCosts,
-    /// When kernels recompute a value instead of loading it.
+    /// The conditions under which kernels recompute a value instead of loading it.
     pub recompute: RecomputeLimits,
-    /// When kernels that pass rows to each other become one kernel.
+    /// The conditions under which kernels that pass rows to each other become one kernel.
     pub rows: RowLimits,
-    /// When a GEMM computes its operands as it packs them.
+    /// The conditions under which a GEMM computes its operands as it packs them.
     pub prologue: PrologueLimits,
-    /// When independent kernels become one kernel.
+    /// The conditions under which independent kernels become one kernel.
     pub horizontal: HorizontalLimits,
-    /// Bytes from which on a result is placed over a dead operand of its kernel. A kernel writes a
-    /// result directly to its place only if the place is not an operand, so a smaller result gets
-    /// memory of its own.
+    /// The size in bytes from which on a result is placed over a dead operand of its kernel. A
+    /// kernel writes a result directly to its place only if the place is not an operand, so a
+    /// smaller result gets memory of its own.
     pub min_overwriting_bytes: usize,
 }
 
 /// The tree by which a reduction combines its elements. The elements, in row-major order of the
-/// reduced dimensions, are divided into blocks. In a block, element `i` is combined into lane `i mod
-/// lanes`; then the upper half of the lanes is combined into the lower half until one is left. The
-/// blocks are combined pairwise, as a binary tree. So no bit depends on strides, threads or fusion.
+/// reduced dimensions, are divided into blocks. In a block, element `i` is combined into lane `i
+/// mod lanes`; then the upper half of the lanes is combined into the lower half until one lane is
+/// left. The blocks are combined pairwise, as a binary tree. So no bit depends on strides, threads
+/// or fusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReductionOrder {
-    /// Elements of a block; a multiple of `lanes`.
+    /// The number of elements of a block; a multiple of `lanes`.
     pub block: usize,
-    /// Lanes of a block; a power of two.
+    /// The number of lanes of a block; a power of two.
     pub lanes: usize,
 }
 
@@ -114,11 +116,11 @@ pub struct RecomputeLimits {
     pub max_cost_in_reduction: u32,
     /// The highest number of full-size operands of a value that two kernels compute.
     pub max_loads: u32,
-    /// The same for a value that more kernels compute.
+    /// The same number for a value that more than two kernels compute.
     pub max_loads_of_many: u32,
     /// The longest chain of ops that each of several kernels computes.
     pub max_depth: u32,
-    /// Bytes from which on a value has left the caches when a second kernel reads it.
+    /// The size in bytes from which on a value has left the caches when a second kernel reads it.
     pub uncached_bytes: usize,
     /// The highest cost of an uncached value that two kernels compute.
     pub max_cost_of_uncached: u32,
@@ -136,7 +138,8 @@ pub struct RowLimits {
     pub max_row: usize,
     /// The number of rows from which on all threads have work.
     pub min_rows: usize,
-    /// The highest number of elements for which there may be fewer rows: one thread computes them.
+    /// The highest number of elements for which there may be fewer rows: one thread computes them
+    /// all.
     pub max_elements_of_few_rows: usize,
     /// A GEMM is a part if its result has at least this many times the elements of its operands:
     /// reading B once for a few rows of A then costs less than storing the result.
@@ -154,16 +157,16 @@ pub struct PrologueLimits {
     /// rows of C for which the GEMM uses them. They pack many columns at a time, so only short runs
     /// of a row-major B would be computed.
     pub grouped: &'static [(DType, usize)],
-    /// The highest number of elements of an operand that is sure to be packed once. A larger one is
-    /// computed only if none of its ops is expensive.
+    /// The highest number of elements of an operand that is certainly packed only once. A larger
+    /// operand is computed as it is packed only if none of its ops is expensive.
     pub max_packed_once: usize,
-    /// The highest number of rows of C: with more, B is packed several times, and the cost of
+    /// The highest number of rows of C. With more rows, B is packed several times, and the cost of
     /// storing B is small relative to the GEMM.
     pub max_rows: usize,
 }
 
 impl PrologueLimits {
-    /// True if the GEMM multiplies groups of K indices.
+    /// Whether the GEMM multiplies groups of K indices.
     pub fn is_grouped(&self, dtype: DType, rows: usize) -> bool {
         self.grouped.iter().any(|&(grouped, min_rows)| grouped == dtype && rows >= min_rows)
     }
@@ -172,12 +175,12 @@ impl PrologueLimits {
 /// Limits of horizontal fusion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HorizontalLimits {
-    /// The highest number of kernels that become one.
+    /// The highest number of kernels that become one kernel.
     pub max_parts: usize,
     /// The highest number of elements of a small kernel: as many as one thread computes in the time
     /// that starting the other threads takes.
     pub max_small: usize,
-    /// The highest number of elements of all small kernels that become one.
+    /// The highest total number of elements of all small kernels that become one kernel.
     pub max_small_total: usize,
 }
 
@@ -187,7 +190,8 @@ impl Target {
         self.costs.of(code.def().cost)
     }
 
-    /// True for an op that is not recomputed for each element to which its value is broadcast.
+    /// Whether the op is expensive: it is not recomputed for each element to which its value is
+    /// broadcast.
     pub fn is_expensive(&self, code: OpCode) -> bool {
         self.cost(code) >= self.recompute.expensive
     }
@@ -208,8 +212,8 @@ impl Target {
             exponential: 16,
             transcendental: 16,
             hypotenuse: 16,
-            // Above every limit, so these are never recomputed. A check would run once per class
-            // instead of once per label.
+            // Above every limit, so checked ops are never recomputed. A check would run once per
+            // class instead of once per label.
             random: 64,
             special: 64,
             series: 64,

@@ -13,9 +13,9 @@
 //! outputs: [b1]
 //! ```
 //!
-//! [`Program::parse`] reads it back: `parse(print(p)) == p` for every program that lowering gives.
-//! In the grammar, `x*` is any number of `x`, `[x]?` at most one, `x,*` a list with commas, and
-//! quoted words are literal:
+//! [`Program::parse`] parses this text: `parse(print(p)) == p` for every program `p` that lowering
+//! creates. In the grammar, `x*` is any number of `x`, `[x]?` at most one, `x,*` a list with
+//! commas, and quoted words are literal:
 //!
 //! ```text
 //! program   = buffer* kernel* 'outputs:' '[' B,* ']'
@@ -254,7 +254,8 @@ impl fmt::Display for ReduceOp {
     }
 }
 
-/// Instructions separated by newlines; accesses print as numbers, since only the kernel knows them.
+/// Instructions separated by newlines. Accesses are printed as numbers, since only the kernel knows
+/// the accesses.
 impl fmt::Display for Block {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = |f: &mut fmt::Formatter<'_>, id: crate::ir::AccessId| write!(f, "a{}", id.0);
@@ -378,7 +379,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// True for names that need no quotes.
+/// Whether the name needs no quotes.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

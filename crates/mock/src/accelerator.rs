@@ -64,7 +64,8 @@ pub struct MockConfig {
     /// Whether programs embed the addresses of their data. If so, a correction program writes the
     /// addresses before each launch.
     pub corrections: bool,
-    /// Whether programs have no branches and loops, so that the host executes those of plans.
+    /// Whether programs have no branches and loops, so that the host executes the branches and
+    /// loops of plans.
     pub host_control_flow: bool,
 }
 
@@ -103,7 +104,7 @@ pub struct MockAccelerator {
     properties: Properties,
     allocator: Arc<Allocator>,
     memory: Memory,
-    /// The device that computes, and copies host memory.
+    /// The device that computes, and that copies host memory.
     host: Arc<dyn Device>,
     engines: Vec<Engine>,
     timeline: Mutex<Timeline>,

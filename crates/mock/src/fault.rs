@@ -1,4 +1,4 @@
-//! Wrappers for fault injection, and one that detects corrupted copies.
+//! Wrappers for fault injection, and a wrapper that detects corrupted copies.
 
 use crate::{Hooks, Wrapped};
 use girih_ir::testing::Rng;
@@ -77,7 +77,7 @@ impl Faulty {
         Arc::new(Wrapped::with_hooks(inside, Faults::default()))
     }
 
-    /// Plans a fault in the matching operation after the next `after` matching ones.
+    /// Plans a fault in the matching operation that follows the next `after` matching operations.
     pub fn inject(&self, fault: Fault, after: usize) {
         self.hooks().plan().next.push((fault, after));
     }

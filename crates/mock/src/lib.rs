@@ -1,5 +1,5 @@
-//! Devices for tests: of everything above a device, and of programs for hardware that is not
-//! available.
+//! Devices for tests: for tests of all code above a device, and of programs for hardware that is
+//! not available.
 //!
 //! - [`MockAccelerator`]: has its own memory and addresses, latency, bandwidth, several engines and
 //!   a virtual clock. Kernels run on the host's processor, through the device that it wraps.

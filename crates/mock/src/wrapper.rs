@@ -1,5 +1,5 @@
-//! Wrappers around devices, which forward everything to the wrapped device except for the work that
-//! their hooks change.
+//! Wrappers around devices. A wrapper forwards all calls to the wrapped device except for the work
+//! that its hooks change.
 
 use girih_runtime::{
     Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, LaunchArguments, LoadedProgram,

@@ -327,7 +327,7 @@ impl Pool {
         self.blocks.reserve(self.blocks.stripes.mine(), (reserved, size), listed, find)
     }
 
-    /// Allocates memory that is in no stripe.
+    /// Allocates memory from the pool's state, not from a stripe.
     fn find(&self, state: &mut State, reserved: usize) -> Option<DeviceHandle> {
         if state.limit.is_some_and(|limit| reserved > limit.saturating_sub(state.in_use())) {
             return None;
@@ -358,7 +358,7 @@ impl Pool {
     }
 }
 
-/// The memory of a buffer, as a part of a pool.
+/// The memory of a buffer: a block of a pool.
 pub(crate) struct Block {
     lease: Arc<Lease>,
     reserved: usize,

@@ -29,7 +29,7 @@ const CANCELLED: u8 = 1;
 const TIMED_OUT: u8 = 2;
 
 thread_local! {
-    /// Whether the user waits for this thread.
+    /// Whether the user waits for the calling thread.
     static ASKS: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -14,7 +14,7 @@ thread_local! {
 /// like CUDA's per-thread default streams.
 pub(crate) struct DefaultStreams {
     first: Arc<Stream>,
-    /// Whether a thread has `first`.
+    /// Whether `first` already belongs to a thread.
     taken: AtomicBool,
 }
 

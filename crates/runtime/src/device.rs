@@ -214,8 +214,8 @@ pub trait Device: Send + Sync {
         })
     }
 
-    /// Prepares what the first launches would otherwise wait for, such as threads and pages of
-    /// memory.
+    /// Prepares resources, such as threads and pages of memory, that the first launches would
+    /// otherwise wait for.
     ///
     /// Errors: those of the device.
     fn warm_up(&self) -> Result<()> {

@@ -17,11 +17,11 @@ pub fn variable(name: &'static str) -> Result<Option<String>> {
     }
 }
 
-/// The variable's value as `parse` reads it; `None` if it is unset or empty. `expected` says which
-/// values `parse` takes.
+/// The variable's value, parsed by `parse`; `None` if it is unset or empty. `expected` describes
+/// the values that `parse` accepts.
 ///
-/// Errors: [`Error::Configuration`] for a value for which `parse` gives `None`, or that is not valid
-/// Unicode.
+/// Errors: [`Error::Configuration`] for a value for which `parse` returns `None`, or that is not
+/// valid Unicode.
 pub fn parsed<T>(
     name: &'static str,
     parse: impl FnOnce(&str) -> Option<T>,

@@ -23,9 +23,9 @@ use std::time::Duration;
 /// Options of compilation. Part of the program cache's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CompileOptions {
-    /// Graph passes, as the back end's pass manager encodes them; all ones means all on.
+    /// Graph passes, as the back end's pass manager encodes them; all bits set: all passes are on.
     pub passes: u32,
-    /// Kinds of fusion, as the back end encodes them; all ones means all on.
+    /// Kinds of fusion, as the back end encodes them; all bits set: all kinds are on.
     pub fusion: u32,
     /// The user's passes, as the back end numbers lists of passes; 0 for none. The numbers are only
     /// valid in this process, so programs compiled with user passes are not stored on disk.
@@ -149,8 +149,8 @@ pub struct Counters {
     pub runs: u64,
     /// The number of kernels launched.
     pub launches: u64,
-    /// The time of compiling, binding to sizes, and restoring from disk, on all threads. No part of
-    /// a run is in it.
+    /// The time of compiling, binding to sizes, and restoring from disk, on all threads. It
+    /// includes no part of a run.
     pub compile_time: Duration,
 }
 
@@ -168,9 +168,9 @@ pub struct PlanExecutor {
     pub(crate) use_cache: bool,
     pub(crate) disk: Option<Arc<DiskCache>>,
     pub(crate) families: Mutex<Families>,
-    /// The same options in each stripe.
+    /// The same options are stored in each stripe.
     options: Striped<Mutex<CompileOptions>>,
-    /// The number of calls of [`PlanExecutor::cancel_all`], in each stripe.
+    /// The number of calls of [`PlanExecutor::cancel_all`], stored in each stripe.
     cancellations: Striped<Arc<AtomicU64>>,
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,

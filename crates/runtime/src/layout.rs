@@ -53,7 +53,7 @@ fn view(b: &mut GraphBuilder, spec: &TensorSpec, strides: &[usize]) -> girih_ir:
     b.reshape(x, spec.shape.clone())
 }
 
-/// The graph with strided arguments where `strides` has any.
+/// The graph, in which each argument that has `strides` is replaced by a strided argument.
 ///
 /// Errors: [`Error::ArgumentMismatch`] for strides of an argument that is not a tensor, a number of
 /// strides that is not the rank, and a stride of 0.

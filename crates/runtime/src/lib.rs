@@ -81,6 +81,6 @@ pub use tile::{
     HostArray, KernelPlan, KernelRun, LaunchPath, Remainder, TileArgument, TileOptions, TileResult,
     TileSource, TiledProgram, TiledRun, Tiling,
 };
-// The layouts that transfers take.
+// The layouts that transfers accept.
 pub use girih_dist::MeshLayout;
 pub use transfer::{TiledTensor, TransferHandle, TransferManager};

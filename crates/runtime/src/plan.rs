@@ -62,7 +62,7 @@ pub enum Placement {
     Output,
     /// The block of temporaries, at this offset in bytes.
     Temporary(usize),
-    /// None: no kernel reads or writes the buffer.
+    /// No memory: no kernel reads or writes the buffer.
     Unused,
 }
 

@@ -1,5 +1,6 @@
-//! A condition variable whose waiting threads are outside of sections. The standard library's locks
-//! the mutex again before it returns, outside of any section, and a fork may occur at that point.
+//! A condition variable whose waiting threads are outside of sections. The standard library's
+//! condition variable locks the mutex again before it returns, outside of any section, and a fork
+//! may occur at that point.
 
 use crate::{Mutex, MutexGuard, in_section};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -23,7 +24,7 @@ struct Waiter {
 pub struct WaitTimeout(bool);
 
 impl WaitTimeout {
-    /// True if the wait ended by timeout.
+    /// Whether the wait ended by timeout.
     pub fn timed_out(self) -> bool {
         self.0
     }

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of forks between this process and the process in which a thread first entered a section.
+/// The number of forks between this process and the process in which a thread first entered a
+/// section.
 pub fn count() -> u64 {
     FORKS.load(Relaxed)
 }

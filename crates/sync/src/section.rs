@@ -18,7 +18,7 @@ struct Slot {
 
 /// All slots that were ever created.
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
-/// Number of threads that are forking; while it is nonzero, no other thread enters a section.
+/// The number of threads that are forking. While it is nonzero, no other thread enters a section.
 static CLOSED: AtomicUsize = AtomicUsize::new(0);
 
 /// Releases the slot when its thread ends.
@@ -78,7 +78,7 @@ fn claim() -> &'static Slot {
     }
 }
 
-/// While it lives, no other thread forks the process. Sections nest.
+/// While this value lives, no other thread forks the process. Sections nest.
 pub struct Section {
     slot: &'static Slot,
     /// Not `Send`, since a section belongs to its thread.
@@ -86,8 +86,8 @@ pub struct Section {
 }
 
 impl Section {
-    /// Enters a section. Waits while another thread forks, unless this thread is in a section
-    /// already.
+    /// Enters a section. Waits while another thread forks, unless this thread is already in a
+    /// section.
     #[inline]
     pub fn enter() -> Section {
         let slot = own();
@@ -112,7 +112,7 @@ impl Drop for Section {
     }
 }
 
-/// True if this thread is in a section and may only wait for other sections.
+/// Whether this thread is in a section and may only wait for other sections.
 pub fn in_section() -> bool {
     own().depth.load(Relaxed) > 0
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Number of copies. With more threads, threads share copies.
+/// The number of copies. With more threads, threads share copies.
 const STRIPES: usize = 16;
 
 thread_local! {
@@ -11,7 +11,7 @@ thread_local! {
     static STRIPE: Cell<usize> = const { Cell::new(STRIPES) };
 }
 
-/// Number of threads with a stripe.
+/// The number of threads with a stripe.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 #[inline]

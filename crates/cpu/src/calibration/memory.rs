@@ -1,12 +1,12 @@
 //! Measures memory: the latency of a load that misses the caches, and the bandwidth of one thread
 //! for loads, for stores, and for non-temporal stores.
 //!
-//! A buffer that no cache can hold would take many milliseconds to touch. So the buffer is small,
-//! and `clflushopt` evicts its lines from all caches before each measurement.
+//! Touching a buffer that is larger than all caches would take many milliseconds. So the buffer is
+//! small, and `clflushopt` evicts its lines from all caches before each measurement.
 
 use girih_exec::tuning::Memory;
 
-/// The memory of this machine; `None` on processors for which nothing is measured.
+/// The memory of this machine; `None` on processors for which this module cannot measure.
 pub(super) fn measure() -> Option<Memory> {
     #[cfg(target_arch = "x86_64")]
     return Some(x86::measure());
@@ -24,13 +24,14 @@ mod x86 {
     };
     use std::time::Instant;
 
-    /// Bytes of a cache line.
+    /// The size of a cache line in bytes.
     const LINE: usize = 64;
-    /// Lines of the buffer: 256 KB, which one thread reads in some 20 us.
+    /// The number of lines of the buffer: 256 KB, which one thread reads in about 20 us.
     const LINES: usize = 4096;
-    /// Lines whose latency is measured, one after the other.
+    /// The number of lines whose latency is measured, one after another.
     const HOPS: usize = 256;
-    /// How often each time is measured; the fastest counts, since other load only adds time.
+    /// The number of times that each duration is measured. The fastest is used, since other load
+    /// only adds time.
     const ROUNDS: usize = 4;
 
     /// A line is eight words.
@@ -38,7 +39,7 @@ mod x86 {
     #[repr(align(64))]
     struct Line([u64; LINE / 8]);
 
-    /// The fastest of [`ROUNDS`] runs in nanoseconds, of lines that are in no cache.
+    /// The time in nanoseconds of the fastest of [`ROUNDS`] runs on lines that are in no cache.
     fn fastest(lines: &mut [Line], run: impl Fn(&mut [Line])) -> u64 {
         let time = |_| {
             flush(lines);
@@ -50,8 +51,8 @@ mod x86 {
     }
 
     pub(super) fn measure() -> Memory {
-        // Each line holds the number of the next one: a linear congruential generator that visits
-        // all lines, whose steps no hardware prefetcher follows.
+        // Each line holds the number of the next line: a linear congruential generator that visits
+        // all lines, in steps that no hardware prefetcher follows.
         let line = |i: usize| Line([((1229 * i + 911) % LINES) as u64; LINE / 8]);
         let mut lines: Vec<Line> = (0..LINES).map(line).collect();
         let megabytes_per_second =
@@ -79,8 +80,8 @@ mod x86 {
         }
     }
 
-    /// Writes lines back to memory and evicts them from all caches. After stores, this takes the
-    /// time of writing back, which a store to a cache leaves for later.
+    /// Writes lines back to memory and evicts them from all caches. After stores, the time of this
+    /// function includes writing back, which a store to a cache postpones.
     fn flush(lines: &[Line]) {
         let optimised = has_clflushopt();
         for line in lines {
@@ -96,8 +97,8 @@ mod x86 {
         unsafe { _mm_mfence() };
     }
 
-    /// True if the processor has `clflushopt`: unlike `clflush`, which Intel's processors run one
-    /// after the other, it is as fast as memory is.
+    /// Whether the processor has `clflushopt`. It is as fast as memory, unlike `clflush`, which
+    /// Intel's processors execute one after another.
     fn has_clflushopt() -> bool {
         let features = CpuId::new().get_extended_feature_info();
         features.is_some_and(|features| features.has_clflushopt())

@@ -9,7 +9,7 @@ use girih_ir::{
 use girih_transform::gradients;
 use std::sync::Arc;
 
-/// Random programs on matrices, and random graphs over all ops.
+/// The number of random programs on matrices, and of random graphs over all ops.
 const RANDOM: u64 = 300;
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -45,7 +45,7 @@ impl Builder {
         self.0.input(TensorSpec::new(shape, dtype))
     }
 
-    /// An input that is stored as the transpose.
+    /// An input that is stored as its transpose.
     fn transposed(&mut self, shape: &[usize]) -> Result<NodeId> {
         let mut stored = shape.to_vec();
         let rank = stored.len();
@@ -218,7 +218,7 @@ impl Graphs {
         }
     }
 
-    /// Operands that maps compute.
+    /// GEMMs with operands that maps compute.
     fn prologues(&mut self) {
         let sizes =
             [[1, 1024, 1024], [3, 70, 90], [32, 1024, 1024], [100, 300, 77], [1024, 200, 64]];

@@ -18,16 +18,17 @@ use crate::pool::Pool;
 use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
 
-/// The most rows of a chunk.
+/// The maximum number of rows of a chunk.
 const MAX_MC: usize = 512;
-/// Multiplications that a chunk should have: about ten microseconds.
+/// The number of multiplications that a chunk should have: about ten microseconds.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 22;
-/// Bytes of the panels that are packed before all rows use them; they stay in the L2 cache.
+/// The size in bytes of the panels that are packed before all rows use them; they stay in the L2
+/// cache.
 const PACKED_B_BYTES: usize = 1 << 19;
-/// The most chunks along the columns.
+/// The maximum number of chunks along the columns.
 const MAX_N_CHUNKS: usize = 16;
 
-/// Rows of A that one task computes, if A has a prologue.
+/// The number of rows of A that one task computes, if A has a prologue.
 const PROLOGUE_ROWS: usize = 32;
 
 /// The instruction set of the micro-kernel.
@@ -42,8 +43,8 @@ pub(super) enum Engine {
 /// The micro-kernels of a GEMM on AMX or VNNI, and its blocking.
 pub(super) struct AmxVnniGemm {
     pub problem: Problem,
-    /// Rows of a call of `tall`; `short` computes the remaining rows, and is `None` if there are
-    /// none.
+    /// The number of rows of a call of `tall`. `short` computes the remaining rows, and is `None`
+    /// if there are no remaining rows.
     mr: usize,
     tall: Option<Function<AmxCall>>,
     short: Option<Function<AmxCall>>,
@@ -51,14 +52,14 @@ pub(super) struct AmxVnniGemm {
     /// of a row of A initialises the result. Unless the factor is 0, the highest bit of each byte
     /// of B is flipped.
     compensation: Option<i32>,
-    /// Bytes of an element of A and B.
+    /// The size of an element of A and B in bytes.
     element_bytes: usize,
     layout: Layout,
     mc: usize,
     nc: usize,
 }
 
-/// Rows of A: the address of the first one, and bytes to the next.
+/// The rows of A: the address of the first row, and the number of bytes to the next row.
 #[derive(Clone, Copy)]
 struct RowsOfA {
     start: *const u8,
@@ -78,7 +79,7 @@ impl AmxVnniGemm {
         };
         let (element_bytes, signed) = (a.stored.size(), a.stored == Stored::I8);
         let mc = m.div_ceil(m.div_ceil(MAX_MC)).next_multiple_of(MICROTILE);
-        // A part of few rows mostly spends its time packing columns.
+        // A part with few rows spends most of its time packing columns.
         let wanted_chunks =
             (m.clamp(MICROTILE, mc) * n * k / CHUNK_MULTIPLICATIONS).clamp(1, MAX_N_CHUNKS);
         let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
@@ -118,7 +119,7 @@ impl AmxVnniGemm {
         self.tall.iter().chain(&self.short)
     }
 
-    /// Rough time on one core in nanoseconds, without these instructions.
+    /// The approximate time on one core in nanoseconds, without these instructions.
     pub fn cost_ns(&self) -> u64 {
         self.problem.cost_ns(self.problem.k, self.problem.m)
     }
@@ -263,18 +264,18 @@ impl AmxVnniGemm {
         }
     }
 
-    /// Columns of the panels that are packed before all rows use them.
+    /// The number of columns of the panels that are packed before all rows use them.
     fn packed_columns(&self, k_bytes: usize) -> usize {
         let line_columns = ColumnsOfB::per_cache_line(self.element_bytes);
         (PACKED_B_BYTES / k_bytes / line_columns).max(1) * line_columns
     }
 
-    /// Bytes of a row of A, padded to whole blocks.
+    /// The size of a row of A in bytes, padded to whole blocks.
     fn padded_row_bytes(&self) -> usize {
         padded_row_bytes(self.problem.k, self.element_bytes)
     }
 
-    /// True if A is read in memory, because K fills whole blocks.
+    /// Whether A is read in memory, because K fills whole blocks.
     fn reads_a_in_place(&self) -> bool {
         self.padded_row_bytes() == self.problem.k * self.element_bytes
     }
@@ -385,7 +386,7 @@ unsafe fn compensate(
     }
 }
 
-/// Bytes of `k` elements of a row of A, padded to whole blocks.
+/// The size in bytes of `k` elements of a row of A, padded to whole blocks.
 fn padded_row_bytes(k: usize, element_bytes: usize) -> usize {
     (k * element_bytes).next_multiple_of(K_BLOCK_BYTES)
 }

@@ -1,30 +1,32 @@
 //! The blocking of a GEMM: tiles that fit the registers, blocks that fit the caches, and chunks,
-//! the tasks of the threads. The blocking follows from sizes, the number of chunks also from the
-//! number of processors. No blocking changes a result.
+//! which are the tasks of the threads. The blocking is determined by the sizes; the number of
+//! chunks also depends on the number of processors. No blocking changes a result.
 
 use super::microkernels::{LANES, avx512_enabled, max_mr, max_nr_vectors};
 use girih_exec::tuning::machine;
 use girih_sync::OnceLock;
 use std::ops::Range;
 
-/// Multiplications that a chunk should have: about ten microseconds.
+/// The number of multiplications that a chunk should have: about ten microseconds.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 20;
-/// The most chunks per processor that a GEMM is divided into for parallelism: each chunk packs its
-/// columns, and reads all of A for each slab.
+/// The maximum number of chunks per processor into which a GEMM is divided for parallelism. Each
+/// chunk packs its columns, and reads all of A for each slab.
 const MAX_CHUNKS_PER_PROCESSOR: usize = 4;
-/// kc on AVX-512: the most K of a block. It is small enough that panels and a tile's part of A stay
-/// in the L2 cache, and large enough that most results are written once.
+/// The maximum K of a block (kc) on AVX-512. It is small enough that panels and a tile's part of A
+/// stay in the L2 cache, and large enough that most results are written once.
 const MAX_KC_AVX512: usize = 2048;
-/// kc on AVX2: a panel of 16 columns takes half of the L1 cache.
+/// The maximum K of a block (kc) on AVX2: a panel of 16 columns takes half of the L1 cache.
 const MAX_KC_AVX2: usize = 256;
-/// Elements of a slab (kc by nc) on AVX-512, which stays in the L2 cache while all row tiles use it.
+/// The number of elements of a slab (kc by nc) on AVX-512, which stays in the L2 cache while all
+/// row tiles use the slab.
 const SLAB_ELEMENTS_AVX512: usize = 1 << 17;
-/// The fewest rows (mr) of a tile that has all columns. A wider panel leaves registers for so few
-/// rows that B is read too often: in attention on AVX2, tiles of 1 by 64 took half of the time.
+/// The minimum number of rows (mr) of a tile that has all columns. A wider panel leaves registers
+/// for so few rows that B is read too often: in attention on AVX2, tiles of 1 by 64 took half of
+/// the time.
 const MIN_ONE_PANEL_ROWS: usize = 6;
-/// The most rows of a chunk (mc).
+/// The maximum number of rows of a chunk (mc).
 const MAX_MC: usize = 1024;
-/// The most columns of a chunk, which packs them slab by slab.
+/// The maximum number of columns of a chunk, which packs the columns slab by slab.
 const MAX_CHUNK_COLUMNS: usize = 1024;
 
 /// The blocking of a GEMM.
@@ -34,18 +36,19 @@ pub(super) struct Blocking {
     /// part; the last part may have fewer. The other fields describe one part.
     pub split_k: usize,
     pub part_k: usize,
-    /// Row tiles: the first `taller` tiles have `mr + 1` rows, the others `mr`.
+    /// Row tiles: the first `taller` tiles have `mr + 1` rows, the other tiles `mr` rows.
     pub m_tiles: usize,
     pub mr: usize,
     pub taller: usize,
-    /// Vectors of a panel (nr / 16); the last panel may have fewer.
+    /// The number of vectors of a panel (nr / 16); the last panel may have fewer.
     pub nr_vectors: usize,
     pub n_panels: usize,
     /// K of a block; the last block may have fewer.
     pub kc: usize,
-    /// Panels of a slab (nc / nr); the last slab of a chunk may have fewer.
+    /// The number of panels of a slab (nc / nr); the last slab of a chunk may have fewer.
     pub slab_panels: usize,
-    /// Chunks along the rows and along the columns, with nearly equal numbers of tiles and panels.
+    /// The number of chunks along the rows and along the columns, with nearly equal numbers of
+    /// tiles and panels.
     pub m_chunks: usize,
     pub n_chunks: usize,
 }
@@ -57,7 +60,7 @@ fn processors() -> usize {
     (*PROCESSORS.get_or_init(count)).max(2)
 }
 
-/// The most chunks for parallelism.
+/// The maximum number of chunks for parallelism.
 fn max_chunks() -> usize {
     MAX_CHUNKS_PER_PROCESSOR * processors()
 }
@@ -68,12 +71,12 @@ fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
     if chunks > 1 { chunks.next_multiple_of(2).min(wanted_chunks) } else { 1 }
 }
 
-/// The most K of a block (kc).
+/// The maximum K of a block (kc).
 fn max_kc() -> usize {
     if avx512_enabled() { MAX_KC_AVX512 } else { MAX_KC_AVX2 }
 }
 
-/// Elements of a slab (kc by nc). On AVX2 it takes half of the L2 cache.
+/// The number of elements of a slab (kc by nc). On AVX2 a slab takes half of the L2 cache.
 fn slab_elements() -> usize {
     match avx512_enabled() {
         true => SLAB_ELEMENTS_AVX512,
@@ -133,8 +136,8 @@ impl Blocking {
     }
 
     /// The same blocking with one chunk of rows per processor, if there are too few panels to give
-    /// all processors equal work. Each chunk packs all columns: reading the panels that another
-    /// core packed from the caches of that core takes as long.
+    /// all processors equal work. Each chunk packs all columns: reading panels that another core
+    /// has packed from the caches of that core would take as long.
     pub fn along_rows(&self) -> Blocking {
         let m_chunks = processors();
         if self.n_panels > max_chunks()
@@ -158,8 +161,8 @@ impl Blocking {
         Blocking { n_chunks: 1, slab_panels, ..blocking }.with_m(m)
     }
 
-    /// The same blocking with all columns in one panel, if the registers suffice for it: then each
-    /// element of A is read once.
+    /// The same blocking with all columns in one panel, if there are enough registers for it: then
+    /// each element of A is read once.
     pub fn in_one_panel(&self, n: usize) -> Option<Blocking> {
         let nr_vectors = n.div_ceil(LANES);
         let blocking = Blocking { nr_vectors, n_panels: 1, slab_panels: 1, ..self.clone() };
@@ -178,7 +181,7 @@ impl Blocking {
         tile * self.mr + tile.min(self.taller)
     }
 
-    /// Rows of a tile.
+    /// The number of rows of a tile.
     pub fn tile_rows(&self, tile: usize) -> usize {
         self.mr + (tile < self.taller) as usize
     }
@@ -193,19 +196,19 @@ impl Blocking {
         self.tile_start(tiles.start)..self.tile_start(tiles.end)
     }
 
-    /// Columns of a packed panel: those of the panel, padded to whole vectors.
+    /// The number of columns of a packed panel: the panel's columns, padded to whole vectors.
     pub fn padded_columns(&self, panel: usize, n: usize) -> usize {
         self.columns(&(panel..panel + 1), n).len().next_multiple_of(LANES)
     }
 
-    /// Columns of a panel except the last (nr).
+    /// The number of columns of each panel except the last (nr).
     pub fn nr(&self) -> usize {
         self.nr_vectors * LANES
     }
 
-    /// Row tiles that use one panel one after another, before they use the next panel. On AVX2 they
-    /// are those whose part of A takes a quarter of the L2 cache, since a panel of 16 columns stays
-    /// in the L1 cache; panels of AVX-512 do not.
+    /// The number of row tiles that use one panel one after another, before they use the next
+    /// panel. On AVX2, the part of A of these tiles takes a quarter of the L2 cache, since a panel
+    /// of 16 columns stays in the L1 cache; panels of AVX-512 do not stay there.
     pub fn tiles_per_panel(&self) -> usize {
         if avx512_enabled() {
             return 1;
@@ -213,7 +216,7 @@ impl Blocking {
         (machine().l2_bytes / (16 * self.kc * self.tile_rows(0))).max(1)
     }
 
-    /// The most row tiles of a chunk.
+    /// The maximum number of row tiles of a chunk.
     pub fn max_chunk_tiles(&self) -> usize {
         self.m_tiles.div_ceil(self.m_chunks)
     }

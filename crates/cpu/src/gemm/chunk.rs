@@ -16,9 +16,9 @@ use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Bytes of a cache line.
+/// The size of a cache line in bytes.
 const LINE: usize = 64;
-/// Elements of a GEMM's result that are computed before the epilogue reads them.
+/// The number of elements of a GEMM's result that are computed before the epilogue reads them.
 const EPILOGUE_ELEMENTS: usize = 1 << 12;
 
 /// The work of one task: a split-K part of one GEMM of the batch, its row tiles and its panels.
@@ -29,12 +29,12 @@ pub(super) struct Chunk {
     pub panels: Range<usize>,
 }
 
-/// Where the tiles of a block of K find A.
+/// The source from which the tiles of a block of K read A.
 #[derive(Clone, Copy)]
 pub(super) enum BlockA {
     /// Packed from row `row` and index `k` of the K dimension on; each tile has `depth` indices.
     Packed { start: *const f32, row: usize, k: usize, depth: usize },
-    /// In memory: its first row, and bytes between rows.
+    /// In memory: the first row, and the number of bytes between rows.
     InPlace { start: *const u8, lda: isize },
 }
 
@@ -56,13 +56,13 @@ impl BlockA {
 // SAFETY: the operand is complete before threads share the pointer, and is only read then.
 unsafe impl Sync for BlockA {}
 
-/// Where the tiles of a block of K find B.
+/// The source from which the tiles of a block of K read B.
 #[derive(Clone, Copy)]
 pub(super) enum BlockB {
-    /// In memory or in a block that a prologue computed: the address at which B begins. The
-    /// strategy packs it from there, or reads it there.
+    /// In memory, or in a block that a prologue computed: the address at which B begins. The
+    /// strategy packs B from there, or reads B there.
     Unpacked(*const u8),
-    /// In panels that an earlier run packed.
+    /// In panels that an earlier run has packed.
     Prepacked(PrepackedB),
 }
 
@@ -87,14 +87,15 @@ pub(super) struct KBlock<'a> {
     pub addresses: Cell<Option<PanelAddresses>>,
 }
 
-/// When the epilogue of a chunk runs.
+/// The time at which the epilogue of a chunk runs.
 #[derive(Clone, Copy, PartialEq)]
 enum Epilogue {
-    /// In no chunk: the kernel has no epilogue, or it runs on the sum of the parts of split-K.
+    /// In no chunk: the kernel has no epilogue, or the epilogue runs on the sum of the parts of
+    /// split-K.
     Never,
     /// On the whole chunk, after the last block of K.
     AfterChunk,
-    /// On so many row tiles at a time, while their results are in the L1 cache: one block of K
+    /// On that many row tiles at a time, while their results are in the L1 cache: one block of K
     /// completes their sums.
     ByTiles(usize),
 }
@@ -112,7 +113,7 @@ struct ChunkMemory {
 }
 
 impl ChunkMemory {
-    /// Calls `f` with memory for so many elements of each.
+    /// Calls `f` with memory for these numbers of elements.
     fn with<R>(elements: [usize; 4], f: impl FnOnce(ChunkMemory) -> R) -> R {
         let elements = elements.map(|n| n.next_multiple_of(LANES));
         with_memory(&CHUNK, elements.iter().sum::<usize>() * 4, |memory| {
@@ -125,9 +126,9 @@ impl ChunkMemory {
     }
 }
 
-/// Prefetches the part of the result below a tile, which the next tile adds to, into the L2 cache:
-/// the hardware prefetcher does not follow the short rows of tiles, and rows that are a page from
-/// each other map to one set of the L1 cache.
+/// Prefetches the part of the result below a tile, which the next tile adds to, into the L2 cache.
+/// The hardware prefetcher does not follow the short rows of tiles, and rows that are a page apart
+/// map to one set of the L1 cache.
 fn prefetch_below(tile: CTile, rows: usize, columns: usize) {
     for row in rows..2 * rows {
         let first = tile.start.wrapping_offset(row as isize * tile.ldc);
@@ -203,7 +204,7 @@ impl BlockedGemm {
     }
 
     /// The operands of a block of K: `packed`, or packed and computed to `memory` as the strategy
-    /// needs them.
+    /// requires.
     ///
     /// # Safety
     /// As [`BlockedGemm::run_chunk`]; `memory` is that of the chunk.
@@ -244,7 +245,7 @@ impl BlockedGemm {
         ((chunk.part + 1) * self.blocking.part_k).min(self.k)
     }
 
-    /// When the epilogue of a chunk runs.
+    /// The time at which the epilogue of a chunk runs.
     fn epilogue_of(&self, chunk: &Chunk) -> Epilogue {
         let blocking = &self.blocking;
         if self.problem.c.is_some() || blocking.split_k > 1 {
@@ -259,12 +260,12 @@ impl BlockedGemm {
         }
     }
 
-    /// Elements of a row tile of a slab.
+    /// The number of elements of a row tile of a slab.
     fn slab_tile_elements(&self) -> usize {
         self.blocking.tile_rows(0) * self.blocking.slab_panels * self.blocking.nr()
     }
 
-    /// Elements of each part of the memory of a chunk.
+    /// The number of elements of each part of the memory of a chunk.
     fn memory_elements(&self, c_block: &CBlock, packs_a: bool, epilogue: Epilogue) -> [usize; 4] {
         let (blocking, rows, columns) = (&self.blocking, c_block.rows.len(), c_block.columns.len());
         let panels = match self.b {
@@ -308,8 +309,8 @@ impl BlockedGemm {
         })
     }
 
-    /// Tiles and panels in the order of computation: groups of tiles use panel after panel. If B is
-    /// read in memory, all tiles are a group.
+    /// The tiles and panels in the order of computation: each group of tiles uses panel after
+    /// panel. If B is read in memory, all tiles are one group.
     fn tile_order(
         &self,
         tiles: &Range<usize>,
@@ -386,7 +387,8 @@ impl BlockedGemm {
         Ok(())
     }
 
-    /// Runs the micro-kernel of one tile and one panel, from where the strategy has A and B.
+    /// Runs the micro-kernel of one tile and one panel, with A and B from the sources of the
+    /// strategy.
     ///
     /// # Safety
     /// As [`BlockedGemm::run_slab`].

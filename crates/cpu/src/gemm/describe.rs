@@ -1,4 +1,4 @@
-//! The decisions about a GEMM as text, for the dump of `crate::dump`. The text has the words of
+//! The decisions about a GEMM as text, for the dump of `crate::dump`. The text uses the terms of
 //! BLIS, not the names of fields.
 
 use super::blocking::Blocking;

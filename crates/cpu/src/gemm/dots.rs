@@ -13,24 +13,24 @@ use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 
-/// Multiplications that a chunk should have.
+/// The number of multiplications that a chunk should have.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 18;
 
 /// The micro-kernels and chunks of a GEMM by dot products.
 pub(super) struct DotGemm {
     pub problem: Problem,
-    /// Columns of a call of `full`; `rest` computes the remaining columns.
+    /// The number of columns of a call of `full`; `rest` computes the remaining columns.
     columns: usize,
     full: Option<Function<DotCall>>,
     rest: Option<Function<DotCall>>,
-    /// Columns of a chunk, a multiple of those of a call.
+    /// The number of columns of a chunk, a multiple of the columns of a call.
     chunk: usize,
     chunks: usize,
 }
 
 impl DotGemm {
-    /// `None` if code cannot be generated. Column-major B, K and the number of rows must be such as
-    /// [`is_for_dots()`](super::plan::is_for_dots) accepts.
+    /// Returns `None` if code cannot be generated. Column-major B, K and the number of rows must
+    /// satisfy [`is_for_dots()`](super::plan::is_for_dots).
     pub fn new(problem: Problem) -> Option<DotGemm> {
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let columns = dot_columns(m);
@@ -44,12 +44,12 @@ impl DotGemm {
         Some(DotGemm { problem, columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
     }
 
-    /// Its micro-kernels.
+    /// The micro-kernels.
     pub fn functions(&self) -> impl Iterator<Item = &Function<DotCall>> {
         self.full.iter().chain(&self.rest)
     }
 
-    /// Rough time on one core in nanoseconds.
+    /// The approximate time on one core in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
         self.problem.cost_ns(self.problem.k, self.problem.m)
     }

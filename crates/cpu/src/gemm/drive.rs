@@ -11,7 +11,7 @@ use crate::prepacked::PrepackedStore;
 use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use std::ops::Range;
 
-/// Multiplications of a task: small GEMMs of a batch are run by the same task.
+/// The number of multiplications of a task: one task runs several small GEMMs of a batch.
 const TASK_MULTIPLICATIONS: usize = 1 << 19;
 
 /// Runs `chunks` chunks for each of `batches` GEMMs, of `work` multiplications each: calls
@@ -107,23 +107,23 @@ impl BlockedGemm {
         })
     }
 
-    /// Rough time on one core in nanoseconds.
+    /// The approximate time on one core in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
         self.problem.cost_ns(self.k, self.element_work())
     }
 
-    /// Rough time of packing all of B on one core in nanoseconds.
+    /// The approximate time of packing all of B on one core in nanoseconds.
     pub fn packing_ns(&self) -> u64 {
         let without = self.problem.arithmetic_ns(self.k, self.problem.m);
         self.problem.arithmetic_ns(self.k, self.element_work()) - without
     }
 
-    /// Multiplications per element of B, including the cost of packing the element.
+    /// The number of multiplications per element of B, including the cost of packing the element.
     fn element_work(&self) -> usize {
         self.problem.m + if self.packs_b_ahead() { PACK_COST } else { 0 }
     }
 
-    /// True if a slab is packed before any tile of the chunk runs.
+    /// Whether a slab is packed before any tile of the chunk runs.
     pub fn packs_b_ahead(&self) -> bool {
         matches!(self.b, ReadB::PackedAhead(_) | ReadB::Pairs(_))
     }

@@ -49,7 +49,7 @@ impl GeneratedGemm {
         }
     }
 
-    /// Rough time on one core in nanoseconds.
+    /// The approximate time on one core in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
         match &self.0 {
             Strategy::AmxVnni(gemm) => gemm.cost_ns(),

@@ -12,30 +12,31 @@ use super::operand::Matrix;
 use crate::dims::Dims;
 use std::ops::Range;
 
-/// The kinds of panels of a B that is windows of an image.
+/// The kinds of panels of a B that consists of windows of an image.
 pub(super) struct IndirectPanels {
-    /// Columns, and the split vectors as [`PanelKind::split`].
+    /// The number of columns, and the split vectors as in [`PanelKind::split`].
     kinds: Vec<(usize, u8)>,
-    /// Vectors of the panels of one period, and those of them that are split.
+    /// The number of vectors of the panels of one period, and the number of these vectors that are
+    /// split.
     pub vectors: usize,
     pub split_vectors: usize,
 }
 
 /// The micro-kernels of panels with the same number of columns and the same split vectors. `split`
-/// has bit `v` set if vector `v` is split, that is, its lanes are in two runs.
+/// has bit `v` set if vector `v` is split, that is, if its lanes are in two runs.
 struct PanelKind {
     columns: usize,
     split: u8,
-    /// For tall and for other tiles.
+    /// The micro-kernels for tall tiles and for other tiles.
     functions: [Option<Function<MicrokernelCall>>; 2],
 }
 
 /// A B that is read through an indirection.
 pub(super) struct IndirectB {
-    /// The dimensions of its columns.
+    /// The dimensions of the columns.
     outer: Dims,
-    /// Bytes from a column's first element to its element at each index of K; the last one is
-    /// repeated for the prefetch beyond the end.
+    /// The number of bytes from a column's first element to its element at each index of K. The
+    /// last number is repeated for the prefetch beyond the end.
     offsets: Vec<isize>,
     kinds: Vec<PanelKind>,
 }
@@ -47,8 +48,8 @@ pub(super) struct PanelAddresses {
     indirect: Indirection,
 }
 
-/// The number of some columns that are in contiguous runs of `run` columns, and a mask of the vectors
-/// that begin in one run and end in the next. `None` if a vector spans three runs.
+/// The number of columns in `columns`, which are in contiguous runs of `run` columns, and a mask of
+/// the vectors that begin in one run and end in the next run. `None` if a vector spans three runs.
 fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
     let mut bits = 0;
     for (v, first) in columns.clone().step_by(LANES).enumerate() {
@@ -59,7 +60,7 @@ fn split(columns: &Range<usize>, run: usize) -> Option<(usize, u8)> {
     Some((columns.len(), bits))
 }
 
-/// True if the columns are contiguous runs, at ascending addresses that do not overlap.
+/// Whether the columns are contiguous runs, at ascending addresses that do not overlap.
 fn ascending(dims: &Dims) -> bool {
     let (run, step) = (dims.inner_extent() as isize, dims.inner_stride());
     step == 1 && dims.outer_strides().all(|step| step >= run)
@@ -88,8 +89,8 @@ impl IndirectPanels {
 }
 
 impl IndirectB {
-    /// The indirection for the windows `b` with K `k`. `None` if code cannot be generated, or the
-    /// registers do not suffice for the tiles of the blocking.
+    /// The indirection for the windows `b` with K `k`. `None` if code cannot be generated, or if
+    /// there are too few registers for the tiles of the blocking.
     pub fn new(
         b: &Matrix,
         k: usize,

@@ -1,4 +1,4 @@
-//! GEMM of integers: sums have 32 bits, modulo 2^32. An epilogue of narrower integers reads the low
+//! GEMM of integers: sums have 32 bits, modulo 2^32. An epilogue on narrower integers reads the low
 //! bits.
 
 use super::microkernels::{LANES, avx512_enabled};
@@ -7,7 +7,8 @@ use super::pack::avx512::lanes;
 use girih_kernel::{Core, Kernel};
 use std::arch::x86_64::*;
 
-/// Bytes of an element as the epilogue of a GEMM reads it. `None` for sums of more than 32 bits.
+/// The size in bytes of an element as the epilogue of a GEMM reads it. `None` for sums of more than
+/// 32 bits.
 pub(super) fn core_bytes(kernel: &Kernel) -> Option<usize> {
     let Core::Gemm { dtype, .. } = kernel.core else { return None };
     if !dtype.is_int() {

@@ -4,9 +4,9 @@ use crate::kernel::Line;
 use std::cell::Cell;
 
 thread_local! {
-    /// Packed blocks of a chunk, and its part of C until the epilogue has read it.
+    /// Packed blocks of a chunk, and the chunk's part of C until the epilogue has read it.
     pub(super) static CHUNK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
-    /// A, packed or computed before all chunks run.
+    /// A, which is packed or computed before all chunks run.
     pub(super) static WHOLE_A: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     /// The partial results of split-K.
     pub(super) static PARTIAL_RESULTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };

@@ -26,8 +26,8 @@ pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel, available as v
 #[cfg(test)]
 pub(super) use crate::jit::{as_if, generates};
 
-/// The micro-kernels of a blocking, by panel and tile. Only those that the blocking needs are
-/// generated.
+/// The micro-kernels of a blocking, by panel and tile. Only the micro-kernels that the blocking
+/// needs are generated.
 pub(super) struct TileKernels([[Option<Function<MicrokernelCall>>; 2]; 2]);
 
 /// How the micro-kernels of a blocking read A and B.
@@ -35,9 +35,9 @@ pub(super) struct TileKernels([[Option<Function<MicrokernelCall>>; 2]; 2]);
 pub(super) struct TileOperands {
     /// The data type of B, packed or in memory.
     pub stored: Stored,
-    /// B is read in memory.
+    /// Whether B is read in memory.
     pub b_in_place: bool,
-    /// A is read in memory.
+    /// Whether A is read in memory.
     pub a_in_place: bool,
 }
 
@@ -72,7 +72,7 @@ impl TileKernels {
     }
 
     /// The micro-kernel of a tile of `mr + 1` rows (`tall`) or `mr` rows, for the last panel or
-    /// another one.
+    /// another panel.
     pub fn get(&self, last_panel: bool, tall: bool) -> &Function<MicrokernelCall> {
         self.0[last_panel as usize][tall as usize].as_ref().expect("every size has its function")
     }

@@ -9,7 +9,7 @@ use girih_kernel::{Access, GemmDims, Inst, Kernel};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Where the elements of an operand come from when it is packed. Prepacked weights are a third
+/// The source of the elements of an operand when it is packed. Prepacked weights are a third
 /// source, which only a launch knows ([`BlockB`](super::chunk::BlockB)).
 pub(super) enum Operand {
     /// The operand is in memory.
@@ -19,8 +19,8 @@ pub(super) enum Operand {
 }
 
 impl Operand {
-    /// The operand with that layout in memory, which is fused if one of the maps computes it; its
-    /// `sizes` are rows or columns, and K.
+    /// The operand with that layout in memory, which is fused if one of the maps computes it.
+    /// `sizes` has the number of rows or columns, and K.
     pub fn new(maps: &[Kernel], matrix: Matrix, sizes: [usize; 2]) -> Operand {
         match Prologue::new(maps, &matrix, sizes) {
             Some(prologue) => Operand::Fused(Box::new(prologue)),
@@ -36,7 +36,8 @@ impl Operand {
         }
     }
 
-    /// The layout in memory; a fused operand would have it if it were in memory.
+    /// The layout in memory. For a fused operand, the layout that it would have if it were in
+    /// memory.
     pub fn in_memory(&self) -> &Matrix {
         match self {
             Operand::Memory(matrix) => matrix,
@@ -44,7 +45,8 @@ impl Operand {
         }
     }
 
-    /// The layout that packing reads: that of the operand in memory, or of a block of a fused operand.
+    /// The layout that packing reads: the layout of the operand in memory, or of a block of a fused
+    /// operand.
     pub fn packed_from(&self) -> &Matrix {
         match self {
             Operand::Memory(matrix) => matrix,
@@ -60,13 +62,14 @@ impl Operand {
         }
     }
 
-    /// Bytes of a block of `outer` rows or columns and `k` indices of K, if the operand is fused.
+    /// The size in bytes of a block of `outer` rows or columns and `k` indices of K, if the operand
+    /// is fused.
     pub fn block_bytes(&self, outer: usize, k: usize) -> usize {
         self.prologue().map_or(0, |prologue| prologue.bytes(outer, k))
     }
 
-    /// The address at which the operand would begin if all of it had the layout of the block: the
-    /// operand is in memory, or the block is computed to `to` first.
+    /// The address at which the operand would begin if all of it had the layout of the block. The
+    /// operand is in memory, or the block is first computed to `to`.
     ///
     /// # Safety
     /// As [`Prologue::fill`].
@@ -96,13 +99,14 @@ pub(super) struct Matrix {
     pub stored: Stored,
     pub offset: isize,
     pub batch: SmallVec<[isize; 4]>,
-    /// Rows of A, columns of B.
+    /// The rows of A, or the columns of B.
     pub outer: Dims,
     pub k_dims: Dims,
 }
 
 impl Matrix {
-    /// `outer` are the dimensions of rows or columns. `None` for dtypes that no micro-kernel reads.
+    /// `outer` has the dimensions of rows or columns. Returns `None` for dtypes that no
+    /// micro-kernel reads.
     pub fn new(kernel: &Kernel, access: &Access, outer: &Range<usize>) -> Option<Matrix> {
         let all = kernel.gemm_dims()?;
         let stored = match access.dtype {
@@ -133,25 +137,25 @@ impl Matrix {
         (bindings.buffers[self.buffer] as *const u8).wrapping_offset(element * size)
     }
 
-    /// True if packing should read along K, because consecutive elements along K are contiguous.
+    /// Whether packing should read along K, because consecutive elements along K are contiguous.
     pub fn along_k(&self) -> bool {
         let run = self.k_dims.inner_stride() == 1 && self.k_dims.inner_extent() >= LANES;
         run && self.outer.inner_stride() != 1
     }
 
-    /// True if all entries of a batch of these extents have the same matrix.
+    /// Whether all entries of a batch with these extents have the same matrix.
     pub fn is_same_in_batch(&self, extents: &[usize]) -> bool {
         self.batch.iter().zip(extents).all(|(stride, extent)| *stride == 0 || *extent == 1)
     }
 
-    /// Bytes between the rows of a B whose columns are contiguous, if it is one.
+    /// The number of bytes between the rows of B, if B has contiguous columns.
     pub fn row_major_ldb(&self) -> Option<isize> {
         let ldb = self.k_dims.stride()? * self.stored.size() as isize;
         (self.outer.stride() == Some(1)).then_some(ldb)
     }
 }
 
-/// Elements from the first matrix of a batch to the matrix of an entry.
+/// The number of elements from the first matrix of a batch to the matrix of an entry.
 pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> isize {
     let mut element = 0;
     for (&extent, &stride) in extents.iter().zip(strides).rev() {
@@ -161,8 +165,8 @@ pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> i
     element
 }
 
-/// The result of a GEMM: its first element, and elements between rows. Elements have 32 bits: f32,
-/// or the bits of an integer.
+/// The result of a GEMM: its first element, and the number of elements between rows. Elements have
+/// 32 bits: f32, or the bits of an integer.
 #[derive(Clone, Copy)]
 pub(super) struct CTile {
     pub start: *mut f32,
@@ -178,7 +182,7 @@ pub(super) struct CMatrix {
 }
 
 impl CMatrix {
-    /// `None` if the kernel has an epilogue, which then reads C from a tile.
+    /// Returns `None` if the kernel has an epilogue, which then reads C from a tile.
     pub fn new(kernel: &Kernel, dims: &GemmDims) -> Option<CMatrix> {
         let ([Inst::Core { dtype: DType::F32 | DType::I32 | DType::U32 }], [store]) =
             (kernel.body.insts.as_slice(), kernel.stores.as_slice())
@@ -196,7 +200,7 @@ impl CMatrix {
         })
     }
 
-    /// C from a row and column of an entry of the batch on.
+    /// C from a row and a column of an entry of the batch on.
     pub fn tile(
         &self,
         bindings: &Bindings<'_>,

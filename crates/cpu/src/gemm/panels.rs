@@ -13,9 +13,10 @@ use girih_exec::{Bindings, ExecError, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Elements of A from which on several threads pack it.
+/// The number of elements of A from which on several threads pack A.
 const MIN_PARALLEL_ELEMENTS: usize = 1 << 17;
-/// The most elements of a block of A that a prologue computes, unless one tile of rows has more.
+/// The maximum number of elements of a block of A that a prologue computes, unless one tile of rows
+/// has more.
 const MAX_A_BLOCK_ELEMENTS: usize = 1 << 14;
 
 /// The offsets of the elements of a row along K. Create it empty and resize it: other constructors
@@ -91,7 +92,7 @@ impl BlockedGemm {
         });
     }
 
-    /// Packs tiles of an A that begins at `start`; the first tile begins at row `first`.
+    /// Packs tiles of A, which begins at `start`; the first tile begins at row `first`.
     ///
     /// # Safety
     /// As [`BlockedGemm::fill_a`].
@@ -127,7 +128,7 @@ impl BlockedGemm {
         }
     }
 
-    /// Packs a slab of panels of a B that begins at `start`.
+    /// Packs a slab of panels of B, which begins at `start`.
     ///
     /// # Safety
     /// As [`BlockedGemm::run_chunk`]; `to` has room for the panels.
@@ -171,12 +172,12 @@ impl BlockedGemm {
         }
     }
 
-    /// True if pairs of elements along K are packed.
+    /// Whether pairs of elements along K are packed.
     fn packs_pairs(&self) -> bool {
         matches!(self.b, ReadB::Pairs(_))
     }
 
-    /// The elements of a range of K, which may count pairs.
+    /// The range of elements of a range of K, which may count pairs.
     fn k_elements(&self, k_range: &Range<usize>) -> Range<usize> {
         match self.packs_pairs() {
             true => 2 * k_range.start..(2 * k_range.end).min(self.problem.k),

@@ -1,4 +1,4 @@
-//! How a GEMM is multiplied: the strategies, and the choice among them.
+//! The choice of a strategy for a GEMM, and the strategies.
 //!
 //! [`plan()`] takes the first strategy of this table whose condition holds. A function of this file
 //! states each condition, with the measurements behind its constants. A plan is complete when it is
@@ -32,7 +32,7 @@ use super::prologue::Prologue;
 /// The cost of packing an element of B, in multiplications.
 pub(super) const PACK_COST: usize = 24;
 
-/// A way of multiplying, with all that it needs.
+/// A strategy for a GEMM, with all data that it needs.
 #[allow(clippy::large_enum_variant, reason = "a kernel has one, which is in a box")]
 pub(super) enum Strategy {
     /// AMX, or AVX-512 VNNI.
@@ -46,17 +46,17 @@ pub(super) enum Strategy {
 /// A blocked GEMM: the loops of `drive` and `chunk` around the micro-kernels.
 pub(super) struct BlockedGemm {
     pub problem: Problem,
-    /// K as the blocking counts it: elements, or pairs.
+    /// K in the units of the blocking: elements, or pairs.
     pub k: usize,
     pub blocking: Blocking,
     pub a: ReadA,
     pub b: ReadB,
 }
 
-/// How the micro-kernels of a blocked GEMM read A.
+/// The way in which the micro-kernels of a blocked GEMM read A.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ReadA {
-    /// In memory, with so many bytes between rows.
+    /// In memory, with that many bytes between rows.
     InPlace { lda: isize },
     /// All of A is packed before any chunk runs.
     PackedWhole,
@@ -64,7 +64,7 @@ pub(super) enum ReadA {
     PackedByChunk,
 }
 
-/// How the micro-kernels of a blocked GEMM read B.
+/// The way in which the micro-kernels of a blocked GEMM read B.
 pub(super) enum ReadB {
     /// A chunk packs a slab of panels before any tile uses it.
     PackedAhead(TileKernels),
@@ -76,7 +76,7 @@ pub(super) enum ReadB {
     PackedByFirstTile {
         first: TileKernels,
         others: TileKernels,
-        /// Bytes between the rows of B.
+        /// The number of bytes between the rows of B.
         ldb: isize,
     },
     /// All tiles read B in memory, through an indirection.
@@ -91,7 +91,7 @@ pub(super) fn plan(problem: Problem) -> Option<Strategy> {
         return None;
     }
     if let Some(engine) = engine(&problem) {
-        // Its columns of B are packed with all of K.
+        // The strategy packs its columns of B with all of K.
         let computable = along_k(&problem.b) != Some(false);
         return computable.then(|| AmxVnniGemm::new(problem, engine))?.map(Strategy::AmxVnni);
     }
@@ -110,7 +110,7 @@ pub(super) fn plan(problem: Problem) -> Option<Strategy> {
     plan.map(Strategy::Blocked)
 }
 
-/// For a fused operand, whether its lines run along K.
+/// Whether the lines of a fused operand run along K; `None` for other operands.
 fn along_k(operand: &Operand) -> Option<bool> {
     operand.prologue().map(Prologue::along_k)
 }
@@ -118,7 +118,7 @@ fn along_k(operand: &Operand) -> Option<bool> {
 /// The engine that multiplies bfloat16 or bytes of these sizes faster than multiply-adds of f32 or
 /// of 32-bit integers, if the machine has it. A is row-major, and B row-major or column-major.
 pub(super) fn engine(problem: &Problem) -> Option<Engine> {
-    /// The fewest bytes of K for which AMX pays.
+    /// The minimum number of bytes of K for which AMX pays.
     const MIN_K_BYTES: usize = 128;
     let (a, b) = (problem.a.in_memory(), problem.b.in_memory());
     let multiply = Multiply::of(a.stored, b.stored)?;
@@ -145,13 +145,14 @@ pub(super) fn engine(problem: &Problem) -> Option<Engine> {
 /// The number of parts of K that a blocked GEMM accumulates independently (split-K): a power of
 /// two.
 fn split_k_parts(problem: &Problem) -> usize {
-    /// The most rows: beyond them arithmetic takes longer than reading the weights.
+    /// The maximum number of rows: with more rows, arithmetic takes longer than reading the
+    /// weights.
     const MAX_M: usize = 32;
-    /// The fewest bytes of weights of a part.
+    /// The minimum number of bytes of weights of a part.
     const MIN_PART_BYTES: usize = 1 << 18;
-    /// The fewest K of a part.
+    /// The minimum K of a part.
     const MIN_PART_K: usize = 128;
-    /// The most parts.
+    /// The maximum number of parts.
     const MAX_PARTS: usize = 4;
     let (b, n, k) = (problem.b.in_memory(), problem.n, problem.k);
     if problem.batches > 1 || problem.m > MAX_M || n < LANES || b.row_major_ldb().is_none() {
@@ -162,11 +163,12 @@ fn split_k_parts(problem: &Problem) -> usize {
     1 << worth.ilog2()
 }
 
-/// True if the first tile of a chunk packs B for the others while it computes: B is row-major, and
-/// a chunk has few row tiles. With more, packing a slab before any tile runs costs less per tile.
+/// Whether the first tile of a chunk packs B for the other tiles while it computes: B is row-major,
+/// and a chunk has few row tiles. With more row tiles, packing a slab before any tile runs costs
+/// less per tile.
 fn is_packed_by_first_tile(problem: &Problem, blocking: &Blocking) -> bool {
-    /// Row tiles of a chunk from which on a slab is packed before any tile runs. With fewer, the
-    /// other tiles prefetch the next rows of B meanwhile.
+    /// The number of row tiles of a chunk from which on a slab is packed before any tile runs. With
+    /// fewer row tiles, the other tiles prefetch the next rows of B meanwhile.
     const MIN_PACK_AHEAD_TILES: usize = 16;
     let (b, n) = (problem.b.in_memory(), problem.n);
     let readable = b.row_major_ldb().is_some() && n > 1 && reads_in_place(b.stored, n);
@@ -174,8 +176,8 @@ fn is_packed_by_first_tile(problem: &Problem, blocking: &Blocking) -> bool {
     row_major && blocking.max_chunk_tiles() < MIN_PACK_AHEAD_TILES
 }
 
-/// The indirection to a B that is windows of an image, if reading the windows in memory costs less
-/// than packing them: A has few rows.
+/// The indirection to a B that consists of windows of an image, if reading the windows in memory
+/// costs less than packing them: A has few rows.
 fn read_indirectly(problem: &Problem, blocking: &Blocking) -> Option<IndirectB> {
     /// The cost of loading a vector from two addresses instead of one, in multiplications.
     const SPLIT_COST: usize = 2;
@@ -190,12 +192,12 @@ fn read_indirectly(problem: &Problem, blocking: &Blocking) -> Option<IndirectB> 
     pays.then(|| IndirectB::new(b, problem.k, blocking, panels))?
 }
 
-/// True if dot products along K are faster than packing B: a few rows, and columns of B that are
-/// contiguous, such as the weights of linear layers.
+/// Whether dot products along K are faster than packing B: there are few rows, and the columns of B
+/// are contiguous, such as the weights of linear layers.
 pub(super) fn is_for_dots(problem: &Problem) -> bool {
-    /// The most rows; beyond them packing pays.
+    /// The maximum number of rows; with more rows, packing pays.
     const MAX_M: usize = 6;
-    /// The smallest K; below it the horizontal sums cost more than packing.
+    /// The minimum K; with a smaller K, the horizontal sums cost more than packing.
     const MIN_K: usize = 64;
     let (b, k) = (problem.b.in_memory(), problem.k);
     let contiguous = b.k_dims.stride() == Some(1) && b.outer.stride().is_some();
@@ -203,9 +205,9 @@ pub(super) fn is_for_dots(problem: &Problem) -> bool {
     problem.m <= MAX_M && k >= MIN_K && readable
 }
 
-/// True if packing pairs of short integers is faster than widening them to 32 bits.
+/// Whether packing pairs of short integers is faster than widening them to 32 bits.
 fn is_for_pairs(problem: &Problem) -> bool {
-    /// The fewest rows for which packing B as pairs pays.
+    /// The minimum number of rows for which packing B as pairs pays.
     const MIN_M: usize = 4;
     let short = |operand: &Operand| match operand {
         Operand::Memory(matrix) => matrix.stored.is_short(),
@@ -215,9 +217,9 @@ fn is_for_pairs(problem: &Problem) -> bool {
 }
 
 impl ReadA {
-    /// The choice for a GEMM of that K (elements or pairs) with this blocking.
+    /// The way to read A in a GEMM with that K (elements or pairs) and this blocking.
     fn new(problem: &Problem, k: usize, blocking: &Blocking) -> ReadA {
-        /// The most elements of A for which all of A is packed before any chunk runs.
+        /// The maximum number of elements of A for which all of A is packed before any chunk runs.
         const MAX_WHOLE_ELEMENTS: usize = 1 << 22;
         match ReadA::in_place(problem, blocking) {
             Some(in_place) => in_place,
@@ -230,12 +232,13 @@ impl ReadA {
 
     /// [`ReadA::InPlace`], if reading A in memory is faster than packing it.
     pub fn in_place(problem: &Problem, blocking: &Blocking) -> Option<ReadA> {
-        /// The most columns for which a row-major A is read in memory: packing it would take as
-        /// long as using it.
+        /// The maximum number of columns for which a row-major A is read in memory: packing A would
+        /// take as long as using it.
         const MAX_COLUMNS: usize = 256;
-        /// Rows of a tile whose elements may map to the same set of the L1 cache: most of its ways.
+        /// The maximum number of rows of a tile whose elements may map to the same set of the L1
+        /// cache: most of the ways of the set.
         const MAX_ALIASED_ROWS: usize = 8;
-        /// Bytes between addresses that map to the same set of the L1 cache.
+        /// The number of bytes between addresses that map to the same set of the L1 cache.
         const L1_SET_STRIDE: usize = 4096;
         let Operand::Memory(a) = &problem.a else { return None };
         let columns = if problem.has_one_a() { problem.n * problem.batches } else { problem.n };
@@ -249,7 +252,7 @@ impl ReadA {
         (aliased <= MAX_ALIASED_ROWS).then_some(ReadA::InPlace { lda })
     }
 
-    /// True if the micro-kernels read A in memory.
+    /// Whether the micro-kernels read A in memory.
     pub fn is_in_place(self) -> bool {
         matches!(self, ReadA::InPlace { .. })
     }
@@ -269,8 +272,8 @@ impl BlockedGemm {
 
     /// A GEMM whose B is packed by the first tile of a chunk, if the chunk has several tiles.
     fn packed_by_first_tile(problem: Problem, blocking: Blocking) -> Option<BlockedGemm> {
-        /// The most K of a block (kc): a panel's rows should stay in the L2 cache, in which rows
-        /// that are a page from each other map to few sets.
+        /// The maximum K of a block (kc): a panel's rows should stay in the L2 cache, in which rows
+        /// that are a page apart map to few sets.
         const MAX_KC: usize = 256;
         let alone = blocking.max_chunk_tiles() == 1;
         let blocking = if alone { blocking } else { blocking.with_kc(MAX_KC) };
@@ -317,8 +320,8 @@ impl BlockedGemm {
 
 /// The problem with the blocks that its prologues compute at once, and the blocking for them.
 fn with_blocks_of_prologues(problem: Problem, blocking: Blocking, a: ReadA) -> (Problem, Blocking) {
-    /// The most elements of a block of B, unless a single row of a chunk has more. The block stays
-    /// in the L2 cache until it is packed.
+    /// The maximum number of elements of a block of B, unless a single row of a chunk has more. The
+    /// block stays in the L2 cache until it is packed.
     const MAX_B_BLOCK_ELEMENTS: usize = 1 << 17;
     let columns = blocking.n_panels.div_ceil(blocking.n_chunks) * blocking.nr();
     let blocking = match problem.b {

@@ -10,7 +10,8 @@ use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use girih_exec::Bindings;
 
-/// The fewest elements of a B that is worth prepacking: fewer are packed in negligible time.
+/// The minimum number of elements of a B for which prepacking pays: fewer elements are packed in
+/// negligible time.
 const MIN_ELEMENTS: usize = 1 << 12;
 
 /// Prepacked B: all panels, each with all of K.

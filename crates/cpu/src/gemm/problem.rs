@@ -1,4 +1,5 @@
-//! The problem that a GEMM solves: sizes, operands and destination. The plan decides how.
+//! The problem that a GEMM solves: sizes, operands and destination. The plan decides how to solve
+//! it.
 
 use super::integers;
 use super::operand::{CMatrix, CTile, Matrix, Operand};
@@ -20,11 +21,11 @@ pub(super) struct Problem {
     pub b: Operand,
     /// C, if the kernel has no epilogue.
     pub c: Option<CMatrix>,
-    /// Bytes of an element as the epilogue reads it.
+    /// The size in bytes of an element as the epilogue reads it.
     core_bytes: usize,
 }
 
-/// Rows and columns of one entry of the batch.
+/// The rows and columns of one entry of the batch.
 #[derive(Clone)]
 pub(super) struct CBlock {
     pub batch: usize,
@@ -68,19 +69,20 @@ impl Problem {
         Problem { b: self.b.with_ld(ld), ..self }
     }
 
-    /// True if all GEMMs of the batch have the same A.
+    /// Whether all GEMMs of the batch have the same A.
     pub fn has_one_a(&self) -> bool {
         self.a.in_memory().is_same_in_batch(&self.batch)
     }
 
-    /// Rough time on one core in nanoseconds: the larger of arithmetic with packing, and reading B.
-    /// `element_work` are the multiplications per element of B, and `k` counts elements or pairs.
+    /// The approximate time on one core in nanoseconds: the larger of the time of arithmetic with
+    /// packing, and the time of reading B. `element_work` is the number of multiplications per
+    /// element of B, and `k` counts elements or pairs.
     pub fn cost_ns(&self, k: usize, element_work: usize) -> u64 {
         let reading = self.b_elements(k).saturating_mul(self.b.in_memory().stored.size()) / 25;
         self.arithmetic_ns(k, element_work).max(reading as u64)
     }
 
-    /// The part of [`Problem::cost_ns`] that is arithmetic with packing.
+    /// The part of [`Problem::cost_ns`] that is the time of arithmetic with packing.
     pub fn arithmetic_ns(&self, k: usize, element_work: usize) -> u64 {
         (self.b_elements(k).saturating_mul(element_work) / 80) as u64
     }
@@ -116,7 +118,7 @@ impl Problem {
         unsafe { prepared.run_body(&part, bindings, scratch) }
     }
 
-    /// A block whose sums are in `tile`, as the epilogue takes it.
+    /// A block whose sums are in `tile`, in the form in which the epilogue takes it.
     pub fn body_part(&self, CBlock { batch, rows, columns }: &CBlock, tile: CTile) -> BodyPart {
         BodyPart {
             point: (batch * self.m + rows.start) * self.n + columns.start,
@@ -128,7 +130,7 @@ impl Problem {
         }
     }
 
-    /// Bytes of an element as the epilogue reads it.
+    /// The size in bytes of an element as the epilogue reads it.
     #[cfg(test)]
     pub fn core_bytes(&self) -> usize {
         self.core_bytes

@@ -12,15 +12,16 @@ use std::ops::Range;
 /// A prologue, the order of the elements that it computes, and the layout of its blocks.
 pub(super) struct Prologue {
     points: Points,
-    /// The layout that the operand would have in memory; points of the map are numbered like it.
+    /// The layout that the operand would have in memory; points of the map are numbered in the
+    /// order of this layout.
     matrix: Matrix,
-    /// Lines of a block run along K, not along rows or columns.
+    /// Whether lines of a block run along K, not along rows or columns.
     along_k: bool,
-    /// Points between consecutive lines.
+    /// The number of points between consecutive lines.
     line_stride: usize,
-    /// Rows or columns of the operand, and K.
+    /// The number of rows or columns of the operand, and K.
     sizes: [usize; 2],
-    /// Elements between consecutive lines of a block.
+    /// The number of elements between consecutive lines of a block.
     ld: usize,
     /// The layout of a block, as an operand that begins at the result of [`Prologue::fill`].
     block: Matrix,
@@ -68,12 +69,12 @@ impl Prologue {
         &self.block
     }
 
-    /// True if lines of blocks run along K.
+    /// Whether lines of blocks run along K.
     pub fn along_k(&self) -> bool {
         self.along_k
     }
 
-    /// Bytes of a block of `outer` rows or columns and `k` indices of K.
+    /// The size in bytes of a block of `outer` rows or columns and `k` indices of K.
     pub fn bytes(&self, outer: usize, k: usize) -> usize {
         let lines = if self.along_k { outer } else { k };
         lines * self.ld * self.matrix.stored.size()

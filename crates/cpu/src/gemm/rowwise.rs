@@ -15,12 +15,14 @@ use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// The most elements of a result that an epilogue reads: they stay in the L2 cache until then.
+/// The maximum number of elements of a result that an epilogue reads: they stay in the L2 cache
+/// until then.
 const EPILOGUE_ELEMENTS: usize = 1 << 16;
 
 /// A GEMM of a kernel over rows that is ready to run.
 pub(crate) struct RowwiseGemm {
-    /// One plan per number of rows that the GEMM is run on; the plans differ only in that number.
+    /// One plan for each number of rows that the GEMM is run on; the plans differ only in that
+    /// number.
     pub(super) plans: SmallVec<[(usize, BlockedGemm); 2]>,
 }
 
@@ -47,7 +49,7 @@ impl RowwiseGemm {
     }
 }
 
-/// The blocking for so many rows: with all columns in one panel, if A can then be read in memory.
+/// The blocking for `rows` rows: with all columns in one panel, if A can then be read in memory.
 fn blocking(problem: &Problem, rows: usize) -> Blocking {
     let blocking = Blocking::for_rows(rows, problem.n, problem.k);
     let one = blocking.in_one_panel(problem.n);
@@ -60,8 +62,8 @@ impl BlockedGemm {
         self.problem.n.next_multiple_of(LANES)
     }
 
-    /// Panels whose sums are complete before the epilogue runs: all, if the GEMM has no epilogue or
-    /// K takes several blocks.
+    /// The number of panels whose sums are complete before the epilogue runs: all panels, if the
+    /// GEMM has no epilogue or K takes several blocks.
     fn panels_at_once(&self, rows: usize) -> usize {
         let panels = self.blocking.n_panels;
         match self.problem.c.is_none() && self.k <= self.blocking.kc {

@@ -1,4 +1,4 @@
-//! Split-K for GEMMs of few rows with many weights, whose time is that of reading the weights.
+//! Split-K for GEMMs of few rows with many weights, whose time is the time of reading the weights.
 //!
 //! K is divided into parts whose partial results are added at the end. Each thread then reads
 //! consecutive memory, the same weights in every run, so its own caches may hold them. (If only the
@@ -13,7 +13,7 @@ use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use girih_exec::{Bindings, ExecError, Prepared};
 
-/// The f32 with the bits of the sum of two integers that are given by their bits as f32.
+/// The f32 whose bits are the sum of two integers, which are also given as f32 with their bits.
 pub(super) fn add_bits(a: f32, b: f32) -> f32 {
     f32::from_bits(a.to_bits().wrapping_add(b.to_bits()))
 }

@@ -1,5 +1,5 @@
-//! Register allocation: one pass over the straight-line program, which evicts the value whose next
-//! use is furthest (Belady 1966).
+//! Register allocation: one pass over the straight-line program, which evicts the value with the
+//! furthest next use (Belady 1966).
 //!
 //! Instructions take constants from memory, unless unused registers can hold them. Loop-invariant
 //! values are set up before the loop.
@@ -14,7 +14,8 @@ pub(super) struct Registers {
     pub vectors: u8,
     /// Mask registers for values; empty if masks are vectors.
     pub masks: std::ops::Range<u8>,
-    /// The most registers for loop-invariant values; the others are spilled.
+    /// The maximum number of registers for loop-invariant values; the other loop-invariant values
+    /// are spilled.
     pub invariants: usize,
 }
 
@@ -56,15 +57,15 @@ pub(super) enum Step {
 /// A program after register allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Allocated {
-    /// Before the loop.
+    /// The steps before the loop.
     pub setup: Vec<Step>,
-    /// Each iteration.
+    /// The steps of each iteration.
     pub body: Vec<Step>,
-    /// Each combination of lanes after the loop.
+    /// The steps of each combination of lanes after the loop.
     pub combine: Vec<Step>,
     /// The constant pool.
     pub constants: Vec<(Lane, u64)>,
-    /// Vectors in the stack frame.
+    /// The size of the stack frame in vectors.
     pub slots: u16,
 }
 
@@ -72,13 +73,13 @@ pub(super) struct Allocated {
 const NONE: u8 = u8::MAX;
 
 impl Registers {
-    /// The registers that are left beside accumulators.
+    /// The registers that remain beside the accumulators.
     pub fn without(&self, accumulators: u8) -> Registers {
         Registers { vectors: self.vectors - accumulators, ..self.clone() }
     }
 }
 
-/// Allocates registers; `None` if there are too few for the values that need one.
+/// Allocates registers; `None` if there are too few registers for the values that need a register.
 pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Allocated> {
     let constants = Constants::of(program);
     let mut first = Allocator::new(program, registers, &constants, 0);
@@ -97,7 +98,7 @@ pub(super) fn allocate(program: &Program, registers: &Registers) -> Option<Alloc
 /// The distinct constants of a program, the most frequent first.
 struct Constants {
     words: Vec<(Lane, u64)>,
-    /// By value: the number of its constant.
+    /// The number of each value's constant.
     of: Vec<Option<u16>>,
 }
 
@@ -134,7 +135,7 @@ struct Allocator<'a> {
     pinned: usize,
     pins: u8,
     assignments: Vec<Assignment>,
-    /// By value: positions of its uses, the next one last.
+    /// The positions of each value's uses, the next use last.
     uses: Vec<SmallVec<[u32; 4]>>,
     /// The value in each register.
     vectors: Vec<Option<Value>>,
@@ -218,7 +219,7 @@ impl<'a> Allocator<'a> {
         Some(())
     }
 
-    /// True if the value is in a mask register.
+    /// Whether the value is in a mask register.
     fn in_mask(&self, value: Value) -> bool {
         self.lane(value) == Lane::Mask && !self.masks.is_empty()
     }

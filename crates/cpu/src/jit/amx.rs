@@ -7,13 +7,13 @@
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Mem, Prefix, Source, VectorOp};
 use super::microkernel::{Function, Stored, avx512_enabled};
 
-/// mr and nr: rows and columns of the result that one pass over K computes.
+/// The rows (mr) and columns (nr) of the result that one pass over K computes.
 pub(crate) const MICROTILE: usize = 32;
-/// Rows of an AMX tile.
+/// The number of rows of an AMX tile.
 pub(crate) const TILE_ROWS: usize = 16;
-/// Bytes of K that one instruction multiplies: a block.
+/// The number of bytes of K that one instruction multiplies: a block.
 pub(crate) const K_BLOCK_BYTES: usize = 64;
-/// Bytes of a packed panel per block.
+/// The size in bytes of a packed panel per block.
 pub(crate) const PANEL_BLOCK_BYTES: usize = MICROTILE * K_BLOCK_BYTES;
 
 /// The data types that AMX multiplies.
@@ -26,7 +26,7 @@ pub(crate) enum Multiply {
 }
 
 impl Multiply {
-    /// For operands of these data types; `None` if AMX does not multiply them.
+    /// The data type for operands of these data types; `None` if AMX does not multiply them.
     pub fn of(a: Stored, b: Stored) -> Option<Multiply> {
         let byte = |stored| matches!(stored, Stored::I8 | Stored::U8);
         match (a, b) {
@@ -47,7 +47,7 @@ impl Multiply {
         }
     }
 
-    /// True if the machine has AMX and the operating system permits this process to use it.
+    /// Whether the machine has AMX and the operating system permits this process to use it.
     pub fn available(self) -> bool {
         #[cfg(test)]
         if let Some([_, amx]) = super::tests::EXTENSIONS.get() {
@@ -57,7 +57,7 @@ impl Multiply {
         avx512_enabled() && self.on_machine() && *PERMITTED.get_or_init(permitted)
     }
 
-    /// True if the processor has AMX tiles and this multiply-add (Intel SDM volume 2, CPUID).
+    /// Whether the processor has AMX tiles and this multiply-add (Intel SDM volume 2, CPUID).
     fn on_machine(self) -> bool {
         const TILES: u32 = 1 << 24;
         let wanted = TILES
@@ -95,24 +95,24 @@ impl TileConfig {
     }
 }
 
-/// The tiles of A, one below the other, and of B, side by side; tiles 0 to 3 are those of the
-/// result.
+/// The tiles of A are one below the other, and the tiles of B are side by side. Tiles 0 to 3 are
+/// the tiles of the result.
 const A_TILES: [u8; 2] = [4, 5];
 const B_TILES: [u8; 2] = [6, 7];
 
 /// The arguments of the micro-kernel. `k_blocks`, `row_groups` and `panels` are at least 1.
 #[repr(C)]
 pub(crate) struct AmxCall {
-    /// A: rows along K, and bytes between rows.
+    /// A: rows along K, and the number of bytes between rows.
     pub a: *const u8,
     pub lda: isize,
     /// Consecutive packed panels: per block two tiles of 16 columns, whose rows hold groups of two
     /// or four indices of K.
     pub b: *const u8,
-    /// The result, and bytes between its rows.
+    /// The result, and the number of bytes between its rows.
     pub c: *mut f32,
     pub ldc: isize,
-    /// Blocks of K.
+    /// The number of blocks of K.
     pub k_blocks: usize,
     /// The number of groups of [`MICROTILE`] rows; 1 if the function is not `tall`.
     pub row_groups: usize,
@@ -143,8 +143,8 @@ fn permitted() -> bool {
     false
 }
 
-/// The parameters of a micro-kernel: `tall` ones compute [`MICROTILE`] rows at a time, others as
-/// many as the tile configuration says.
+/// The parameters of a micro-kernel. A `tall` micro-kernel computes [`MICROTILE`] rows at a time;
+/// another micro-kernel computes the number of rows in the tile configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AmxMicrokernel {
     pub multiply: Multiply,
@@ -219,8 +219,8 @@ impl AmxMicrokernel {
         asm.finish(&[])
     }
 
-    /// Multiplies a block of K, of tiles of A (address, distance to the second tile, row step) and
-    /// of B (address, scratch register, row step); both addresses advance to the next block.
+    /// Multiplies a block of K, from tiles of A (address, distance to the second tile, row step)
+    /// and of B (address, scratch register, row step); both addresses advance to the next block.
     fn multiply_block(
         &self,
         asm: &mut Assembler,

@@ -8,9 +8,9 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError};
 
-/// Bytes of an arena; kernels take a few hundred each.
+/// The size of an arena in bytes; each kernel takes a few hundred bytes.
 const ARENA: usize = 1 << 20;
-/// Functions start at multiples of this.
+/// The alignment of functions in bytes.
 const ALIGN: usize = 64;
 
 /// A function in executable memory.
@@ -22,7 +22,7 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// The function's address, valid as long as this lives.
+    /// The function's address, which is valid as long as this value lives.
     pub fn address(&self) -> *const u8 {
         self.arena.at(self.offset)
     }
@@ -54,8 +54,8 @@ struct Open {
     write: Mapping,
     run: Arc<Mapping>,
     used: usize,
-    /// The process that mapped it: a child of a fork shares the pages and must not write where its
-    /// parent does.
+    /// The process that mapped the arena. A child of a fork shares the pages, and must not write
+    /// where its parent writes.
     process: u32,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn install(code: &[u8]) -> Option<Code> {
     if code.len() > ARENA {
         return None;
     }
-    // Each critical section leaves the arena consistent, also when it unwinds.
+    // Each critical section leaves the arena consistent, even if it panics.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let fits = |o: &Open| o.process == std::process::id() && o.used + code.len() <= ARENA;
     if !open.as_ref().is_some_and(fits) {
@@ -105,13 +105,15 @@ fn map_twice() -> Option<(Mapping, Mapping)> {
     Some((write, run))
 }
 
-/// The same by mapping a file without a name: Valgrind does not map pages a second time.
+/// Creates the same mappings by mapping a file without a name: Valgrind does not map pages a second
+/// time.
 #[cfg(target_os = "linux")]
 fn map_file() -> Option<(Mapping, Mapping)> {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     use rustix::mm::{MapFlags, ProtFlags, mmap};
     let flags = MemfdFlags::CLOEXEC;
-    // Linux since 6.3 wants to be told that the file is executable; older versions reject the flag.
+    // Linux since 6.3 requires a flag for files that are executable; older versions reject the
+    // flag.
     let file = memfd_create("girih-code", flags | MemfdFlags::EXEC)
         .or_else(|_| memfd_create("girih-code", flags))
         .ok()?;
@@ -159,7 +161,7 @@ mod tests {
     fn code_is_in_anonymous_memory() {
         let code = install(&[0xc3; 100]).unwrap();
         assert_eq!(code.bytes(), [0xc3; 100]);
-        // `perf` reads names from its map for memory of that file only.
+        // `perf` reads names from its map only for memory of that file.
         assert_eq!(mapping(code.address()), ("r-xs".to_string(), "/dev/zero".to_string()));
     }
 

@@ -86,7 +86,7 @@ where
         self.plain(op, out, 0, Source::Reg(a));
     }
 
-    /// Integers to more or fewer bits.
+    /// Converts integers to integers with more or fewer bits.
     fn resize(&mut self, from: Number, to: Number, out: u8, a: u8) {
         match (from.lane(), to.lane()) {
             (Lane::Word, Lane::Wide) => {

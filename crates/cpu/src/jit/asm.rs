@@ -13,7 +13,7 @@ pub(super) struct Gpr(pub u8);
 /// An operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mem {
-    /// `[base + index * scale + displacement]` of a scale 1, 2, 4 or 8.
+    /// `[base + index * scale + displacement]` with a scale of 1, 2, 4 or 8.
     Indexed { base: Gpr, index: Gpr, scale: u8, displacement: i32 },
     /// `[base + displacement]`.
     Offset { base: Gpr, displacement: i32 },
@@ -65,7 +65,7 @@ pub(super) struct VectorOp {
     pub map: Map,
     pub prefix: Prefix,
     pub opcode: u8,
-    /// Bit W: usually, that lanes have 64 bits.
+    /// Bit W, which usually means that lanes have 64 bits.
     pub wide: bool,
     /// The vector width.
     pub bits: Bits,
@@ -76,7 +76,7 @@ pub(super) struct VectorOp {
 pub(super) struct Masking {
     /// The mask register; 0 for none.
     pub mask: u8,
-    /// Masked-off lanes become zero; otherwise they are unchanged.
+    /// Whether masked-off lanes become zero; otherwise they are unchanged.
     pub zero: bool,
 }
 
@@ -94,16 +94,16 @@ pub(super) enum Condition {
     BelowOrEqual = 6,
 }
 
-/// Code being written.
+/// The code that is being written.
 #[derive(Default)]
 pub(super) struct Assembler {
     code: Vec<u8>,
-    /// Targets of the labels, once bound.
+    /// The targets of the labels that are bound.
     labels: Vec<Option<usize>>,
-    /// Where 32-bit distances to labels are to be patched.
+    /// The positions of 32-bit distances to labels, which are patched later.
     jumps: Vec<(usize, Label)>,
-    /// Where 32-bit distances to constants are, and the end of the instruction, from which they
-    /// count.
+    /// The positions of 32-bit distances to constants, and the end of the instruction, from which
+    /// the distances count.
     references: Vec<(usize, usize, u16)>,
 }
 
@@ -112,7 +112,7 @@ impl Assembler {
         self.code.extend_from_slice(bytes);
     }
 
-    /// A label that is to be bound.
+    /// A new label, which must be bound later.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
@@ -130,7 +130,7 @@ impl Assembler {
         self.bytes(&[0; 4]);
     }
 
-    /// Pads with as few no-operations as possible to a multiple of that many bytes.
+    /// Pads the code to a multiple of `to` bytes with as few no-operations as possible.
     pub fn align(&mut self, to: usize) {
         // Forms of one to nine bytes (Intel SDM volume 2B, NOP).
         const FORMS: [&[u8]; 9] = [
@@ -180,7 +180,7 @@ impl Assembler {
         self.op_imm(0, to, value);
     }
 
-    /// `to -= value`; the condition is below if `value` was more than `to`.
+    /// `to -= value`; sets the condition "below" if `value` was greater than `to`.
     pub fn sub(&mut self, to: Gpr, value: i32) {
         self.op_imm(5, to, value);
     }
@@ -203,12 +203,12 @@ impl Assembler {
         self.indexed(1, base, index, scale, displacement);
     }
 
-    /// `to -= by`; the condition is equal if the result is 0.
+    /// `to -= by`; sets the condition "equal" if the result is 0.
     pub fn sub_reg(&mut self, to: Gpr, by: Gpr) {
         self.op_rr(0x29, to, by);
     }
 
-    /// Compares; the condition is below if `a < b`, unsigned.
+    /// Compares two registers; sets the condition "below" if `a < b`, unsigned.
     pub fn compare(&mut self, a: Gpr, b: Gpr) {
         self.op_rr(0x39, a, b);
     }
@@ -261,7 +261,7 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x93, 0xc0 | to.0 << 3 | mask]);
     }
 
-    /// The condition is equal if none of the mask's 16 bits is set.
+    /// Sets the condition "equal" if none of the mask's 16 bits is set.
     pub fn mask_test(&mut self, mask: u8) {
         self.bytes(&[0xc5, 0xf8, 0x98, 0xc0 | mask << 3 | mask]);
     }
@@ -283,18 +283,18 @@ impl Assembler {
         self.op_rr(0x89, to, from);
     }
 
-    /// The condition is equal if the register is 0.
+    /// Sets the condition "equal" if the register is 0.
     pub fn test(&mut self, reg: Gpr) {
         self.op_rr(0x85, reg, reg);
     }
 
-    /// `to = [base + index * bytes]` of 1, 2, 4 or 8 bytes; the other bytes of `to` are
+    /// `to = [base + index * bytes]` for 1, 2, 4 or 8 bytes; the other bytes of `to` are
     /// unspecified.
     pub fn load_element(&mut self, to: Gpr, from: Mem, bytes: u8) {
         self.element(if bytes == 1 { 0x8a } else { 0x8b }, to, from, bytes);
     }
 
-    /// `[base + index * bytes] = from`, of that many bytes.
+    /// `[base + index * bytes] = from`, for that many bytes.
     pub fn store_element(&mut self, from: Gpr, to: Mem, bytes: u8) {
         self.element(if bytes == 1 { 0x88 } else { 0x89 }, from, to, bytes);
     }
@@ -338,7 +338,7 @@ impl Assembler {
         self.bytes(&[0xc5, 0xf8, 0x77]);
     }
 
-    /// Sets the `n` lowest of 32 bits of the mask register, all if `n` is more.
+    /// Sets the `n` lowest of 32 bits of the mask register, or all bits if `n` is greater than 32.
     pub fn low_bits(&mut self, mask: u8, n: Gpr, scratch: Gpr) {
         // mov scratch, -1 (sign-extended); bzhi scratch, scratch, n; kmovd mask, scratch
         self.bytes(&[Self::rex(0, scratch.0), 0xc7, 0xc0 | scratch.0 & 7, 0xff, 0xff, 0xff, 0xff]);
@@ -385,7 +385,7 @@ impl Assembler {
 
     // Vectors.
 
-    /// As [`Assembler::evex`] in VEX encoding, with registers 0 to 15. A constant in memory is a
+    /// Like [`Assembler::evex`], in VEX encoding with registers 0 to 15. A constant in memory is a
     /// whole vector.
     pub fn vex(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>) {
         let (x, low) = match b {
@@ -405,8 +405,8 @@ impl Assembler {
         self.code.extend(imm);
     }
 
-    /// `dst = op(a, b)`; `dst` or `a` may be opcode extensions where the instruction requires it,
-    /// and `a` is 0 if it has no such operand.
+    /// `dst = op(a, b)`; `dst` or `a` may be an opcode extension where the instruction requires it,
+    /// and `a` is 0 if the instruction has no such operand.
     pub fn evex(
         &mut self,
         op: VectorOp,

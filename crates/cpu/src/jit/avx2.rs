@@ -50,7 +50,7 @@ pub(super) fn registers(program: &Program) -> Registers {
     Emitter::<Avx2>::registers(program)
 }
 
-/// Elements that are loaded or stored.
+/// A stream of elements that are loaded or stored.
 #[derive(Clone, Copy)]
 struct Stream {
     at: At,
@@ -60,13 +60,13 @@ struct Stream {
     stored: bool,
 }
 
-/// The layout of the stack frame, and its bytes.
+/// The layout of the stack frame, and its size in bytes.
 #[derive(Clone, Copy, Default)]
 struct Frame {
-    /// The copies of the last iteration, of `buffer` bytes each.
+    /// The copies of the last iteration, with `buffer` bytes each.
     buffers: i32,
     buffer: i32,
-    /// All ones for all lanes of a reduction, followed by as many zeros.
+    /// All ones for all lanes of a reduction, followed by the same number of zeros.
     masks: i32,
     bytes: i32,
 }
@@ -95,8 +95,8 @@ impl Encoder for Emitter<'_, Avx2> {
         self.machine.frame.bytes
     }
 
-    /// Copies the elements that the iteration loads to the frame, padded with zeros, and copies the
-    /// elements that it stores from the frame.
+    /// Copies the elements that the last iteration loads to the frame, padded with zeros, and
+    /// copies the elements that it stores from the frame.
     fn rest(&mut self, body: &[Step], done: Label) {
         self.asm.compare(INDEX, COUNT);
         self.asm.jump_if(Condition::Equal, done);
@@ -185,11 +185,11 @@ impl Encoder for Emitter<'_, Avx2> {
         }
     }
 
-    /// A stride of two takes two vectors, of which the second begins where the first ends; its
-    /// elements at odd positions are taken. Each half of a register holds elements of the first
-    /// vector, then elements of the second. For other strides, each element is taken from a vector
-    /// of its own, which begins so early that the element is in its lane. No vector reaches beyond
-    /// the first and the last element.
+    /// A stride of two takes two vectors, of which the second begins where the first ends; the
+    /// second vector's elements at odd positions are taken. Each half of a register holds elements
+    /// of the first vector, then elements of the second. For other strides, each element is taken
+    /// from a vector of its own, which begins so early that the element is in its lane. No vector
+    /// reaches beyond the first and the last element.
     fn load_every(&mut self, at: At, element: Element, step: u8, out: u8) {
         if self.machine.tail.is_some() {
             // The copies are consecutive.
@@ -274,13 +274,13 @@ impl Encoder for Emitter<'_, Avx2> {
     }
 }
 
-/// Bytes of a lane.
+/// The size of a lane in bytes.
 fn bytes(lane: Lane) -> i32 {
     if lane == Lane::Wide { 8 } else { 4 }
 }
 
 impl Emitter<'_, Avx2> {
-    /// True if any value, and therefore each mask, has 64-bit lanes.
+    /// Whether any value, and therefore each mask, has 64-bit lanes.
     fn is_wide(&self) -> bool {
         self.words == Bits::B128
     }
@@ -306,7 +306,7 @@ impl Emitter<'_, Avx2> {
         Frame { buffers, buffer, masks, bytes: masks + 2 * fold }
     }
 
-    /// The elements of this iteration, or their copy in the last one.
+    /// The elements of this iteration; in the last iteration, their copy.
     fn elements(&self, at: At, element: Element, stored: bool) -> Source {
         let Some(part) = self.machine.tail else { return self.element(at, element) };
         let of = |s: &Stream| (s.at, s.element, s.stored) == (at, element, stored);
@@ -328,8 +328,8 @@ impl Emitter<'_, Avx2> {
         }
     }
 
-    /// Sets [`BUFFER`] to the address from which the masks are all ones for as many lanes as
-    /// elements are left, for a reduction. The scratch register is 0.
+    /// Sets [`BUFFER`] to the address from which the masks are all ones for as many lanes as there
+    /// are elements left, for a reduction. The scratch register is 0.
     fn set_masks(&mut self) {
         let Some(fold) = self.program.fold else { return };
         let (each, at) = (bytes(fold.lane), self.machine.frame.masks);

@@ -95,9 +95,9 @@ fn orders(program: &Program) -> SmallVec<[Lane; 2]> {
 }
 
 pub(super) struct Avx512 {
-    /// Whole vectors are stored by non-temporal stores.
+    /// Whether whole vectors are stored by non-temporal stores.
     streams: bool,
-    /// The mask of memory accesses: none, or the tail's.
+    /// The mask of memory accesses: no mask, or the mask of the tail.
     mask: u8,
     /// The permutations for stride two; each has a register after those for values.
     orders: SmallVec<[Lane; 2]>,
@@ -106,7 +106,7 @@ pub(super) struct Avx512 {
 }
 
 impl Encoder for Emitter<'_, Avx512> {
-    /// Mask 0 means no mask, mask 1 is the tail's.
+    /// Mask 0 means no mask, and mask 1 is the mask of the tail.
     const REGISTERS: Registers = Registers { vectors: 31, masks: 2..8, invariants: 12 };
     const POINTERS: &'static [Gpr] = &[
         Gpr(2),
@@ -152,7 +152,7 @@ impl Encoder for Emitter<'_, Avx512> {
         self.machine.mask = 0;
     }
 
-    /// Positions of the elements: the second vector begins where the first ends.
+    /// The positions of the elements: the second vector begins where the first ends.
     fn constants(&self) -> Vec<Vec<u8>> {
         let lanes = self.lanes as u64;
         let place = |i: u64| if 2 * i < lanes { 2 * i } else { 2 * i + 1 };
@@ -302,7 +302,7 @@ impl Encoder for Emitter<'_, Avx512> {
 }
 
 impl Emitter<'_, Avx512> {
-    /// The register of a permutation, and its number.
+    /// The register of a permutation, and the number of the permutation.
     fn order(&self, lane: Lane) -> (u8, u16) {
         let number = self.machine.orders.iter().position(|&o| o == lane);
         let number = number.expect("programs have the orders of what they read");
@@ -342,8 +342,8 @@ impl Emitter<'_, Avx512> {
         (self.constants.len() + self.machine.orders.len() + at) as u16
     }
 
-    /// Loads the existing elements one by one: each is broadcast to all lanes from its own on, and
-    /// the next element overwrites the lanes after it.
+    /// Loads the existing elements one by one: each element is broadcast to all lanes from its own
+    /// lane on, and the next element overwrites the lanes after it.
     fn load_one_by_one(&mut self, at: At, element: Element, step: u8, out: u8) {
         let (lane, base) = (element.lane(), self.base(at.pointer));
         let wide = lane == Lane::Wide;

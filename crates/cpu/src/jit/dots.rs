@@ -22,7 +22,7 @@ pub(crate) struct DotMicrokernel {
 pub(crate) struct DotCall {
     /// Packed A, `[k / 16][rows][16]`, padded with zeros.
     pub a: *const f32,
-    /// The first column of B, and bytes to the next one.
+    /// The first column of B, and the number of bytes to the next column.
     pub b: *const u8,
     pub ldb: isize,
     /// The 16 partial sums of each element, `[rows][columns][16]`.
@@ -30,7 +30,7 @@ pub(crate) struct DotCall {
     pub k: usize,
 }
 
-/// The columns of a micro-kernel of so many rows, on this machine.
+/// The number of columns of a micro-kernel with `rows` rows, on this machine.
 pub(crate) fn columns(rows: usize) -> usize {
     match rows {
         1 | 2 if level() >= Isa::Avx512 => 8,
@@ -54,7 +54,7 @@ impl DotMicrokernel {
         Function::install(&self.emit(), &format!("dots {} by {}", self.rows, self.columns))
     }
 
-    /// Registers that hold the sums of an element.
+    /// The number of registers that hold the sums of an element.
     fn parts(&self) -> usize {
         LANES / vector::lanes(level())
     }
@@ -69,7 +69,7 @@ impl DotMicrokernel {
         self.rows * self.columns * self.parts()
     }
 
-    /// True if the registers suffice.
+    /// Whether there are enough registers.
     fn fits(&self) -> bool {
         let integers = self.stored.is_integer() as usize;
         let needed = self.b_registers() + self.columns + 1 + integers;

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 /// The index of the iteration's first element; before the loop, temporarily the pointer of a splat.
 pub(super) const INDEX: Gpr = Gpr(0);
-/// The number of elements: all, or those that are left.
+/// The number of elements: all elements, or the elements that are left.
 pub(super) const COUNT: Gpr = Gpr(6);
 /// The table of pointers.
 pub(super) const TABLE: Gpr = Gpr(7);
@@ -24,7 +24,7 @@ pub(super) const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
     VectorOp { map, prefix, opcode, wide: false, bits: Bits::B256 }
 }
 
-/// As `op`, on 128 bits.
+/// Like `op`, on 128 bits.
 pub(super) const fn short(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
     VectorOp { bits: Bits::B128, ..op(map, prefix, opcode) }
 }
@@ -60,7 +60,7 @@ pub(super) struct Call {
 pub(super) struct Emitter<'a, M> {
     pub asm: Assembler,
     pub program: &'a Program,
-    /// By pointer: its register.
+    /// The register of each pointer.
     pub bases: Vec<Option<Gpr>>,
     /// Pointers of strided loads: the register, and the bytes between elements. These registers are
     /// advanced each iteration.
@@ -68,13 +68,13 @@ pub(super) struct Emitter<'a, M> {
     pub constants: &'a [(Lane, u64)],
     /// The part of a register that 32-bit lanes use.
     pub words: Bits,
-    /// Elements per iteration, or per part of an iteration.
+    /// The number of elements per iteration, or per part of an iteration.
     pub lanes: i32,
     /// The accumulator of the part of an iteration that is being emitted.
     pub accumulator: u8,
     /// After the loop: the register of the lanes that are combined with the accumulator.
     other: u8,
-    /// Calls that are to be emitted after the function.
+    /// The calls that are emitted after the function.
     calls: Vec<Call>,
     /// The state of the instruction set.
     pub machine: M,
@@ -82,26 +82,26 @@ pub(super) struct Emitter<'a, M> {
 
 /// An instruction set.
 pub(super) trait Encoder: Sized {
-    /// Registers for values. The next vector register is the encoder's scratch register.
+    /// The registers for values. The next vector register is the encoder's scratch register.
     const REGISTERS: Registers;
-    /// Registers for pointers, callee-saved ones last.
+    /// The registers for pointers, callee-saved registers last.
     const POINTERS: &'static [Gpr];
-    /// The number of those that are caller-saved.
+    /// The number of these registers that are caller-saved.
     const CALLER_SAVED: usize;
     /// The full width of a register.
     const BITS: Bits;
-    /// True if constants in memory are whole vectors; otherwise they are single elements.
+    /// Whether constants in memory are whole vectors; otherwise they are single elements.
     const WHOLE_CONSTANTS: bool;
     /// Broadcasts a 64-bit element.
     const SPLAT_WIDE: VectorOp;
 
     /// Emits an instruction on all lanes.
     fn vector(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>);
-    /// Bytes of the stack frame.
+    /// The size of the stack frame in bytes.
     fn frame(&self, allocated: &Allocated) -> i32;
     /// Emits the last, partial iteration, which ends at `done`.
     fn rest(&mut self, body: &[Step], done: Label);
-    /// Constants of the encoder, after the program's.
+    /// The constants of the encoder, which follow the program's constants.
     fn constants(&self) -> Vec<Vec<u8>> {
         vec![]
     }
@@ -109,8 +109,8 @@ pub(super) trait Encoder: Sized {
     fn start(&mut self) {}
     /// Emits the code after the loop.
     fn finish(&mut self) {}
-    /// Emits an instruction that is specific to the instruction set: one on masks, or one that
-    /// gives a mask.
+    /// Emits an instruction that is specific to the instruction set: an instruction on masks, or an
+    /// instruction whose result is a mask.
     fn own(&mut self, inst: Inst, out: u8, operands: [Location; 3]);
     /// Sets the accumulator to a register, in the lanes that have elements.
     fn accumulate(&mut self, lane: Lane, from: u8);
@@ -133,13 +133,13 @@ pub(super) trait Encoder: Sized {
     fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool);
 }
 
-/// Elements per iteration of a program with registers of `bytes` bytes, or per part of an
-/// iteration.
+/// The number of elements per iteration of a program with registers of `bytes` bytes, or per part
+/// of an iteration.
 fn lanes(program: &Program, bytes: i32) -> i32 {
     bytes / if program.is_wide() { 8 } else { 4 }
 }
 
-/// Bytes of a register.
+/// The size of a register in bytes.
 pub(super) const fn bytes(bits: Bits) -> i32 {
     16 << bits as i32
 }
@@ -148,7 +148,7 @@ impl<'a, M> Emitter<'a, M>
 where
     Emitter<'a, M>: Encoder,
 {
-    /// Bytes of a register.
+    /// The size of a register in bytes.
     pub const VECTOR: i32 = bytes(Self::BITS);
     /// The encoder's scratch vector register.
     pub const SCRATCH: u8 = Self::REGISTERS.vectors;
@@ -158,13 +158,14 @@ where
         Self::REGISTERS.without(Self::accumulators_of(program))
     }
 
-    /// The number of accumulators of a program's reduction. An iteration has a part for each.
+    /// The number of accumulators of a program's reduction. An iteration has a part for each
+    /// accumulator.
     fn accumulators_of(program: &Program) -> u8 {
         let each = lanes(program, Self::VECTOR);
         program.fold.map_or(0, |_| (ChainFold::LANES as i32 / each) as u8)
     }
 
-    /// `None` if there are more pointers than registers.
+    /// Returns `None` if there are more pointers than registers.
     pub fn new(program: &'a Program, allocated: &'a Allocated, machine: M) -> Option<Self> {
         let mut bases = vec![None; program.pointers as usize];
         let mut free = Self::POINTERS.iter();
@@ -256,7 +257,7 @@ where
         }
     }
 
-    /// Emits the loop: iterations over whole vectors, then the rest.
+    /// Emits the loop: iterations over whole vectors, then the last, partial iteration.
     fn walk(&mut self, body: &[Step]) {
         let parts = self.parts();
         let (tail, main, done) = (self.asm.label(), self.asm.label(), self.asm.label());
@@ -399,12 +400,12 @@ where
         VectorOp { bits: Self::BITS, ..op }
     }
 
-    /// An instruction on 32-bit lanes: on the part of the registers that they use.
+    /// An instruction on 32-bit lanes, on the part of the registers that these lanes use.
     pub fn on_words(&self, op: VectorOp) -> VectorOp {
         VectorOp { bits: self.words, ..op }
     }
 
-    /// An instruction on values of a lane type, given as the one on 32-bit lanes.
+    /// An instruction on values of a lane type; `op` is the instruction on 32-bit lanes.
     pub fn on(&self, lane: Lane, op: VectorOp) -> VectorOp {
         match lane {
             Lane::Wide => VectorOp { wide: true, ..self.whole(op) },
@@ -412,7 +413,8 @@ where
         }
     }
 
-    /// As [`Self::on`] for an instruction on floats, whose implied prefix also gives the lane size.
+    /// Like [`Self::on`], for an instruction on floats, whose implied prefix also determines the
+    /// lane size.
     pub fn on_floats(&self, lane: Lane, op: VectorOp) -> VectorOp {
         let prefix = if lane == Lane::Wide { Prefix::P66 } else { op.prefix };
         self.on(lane, VectorOp { prefix, ..op })
@@ -470,7 +472,7 @@ where
         }
     }
 
-    /// Emits a jump to a call if any lane is to be repaired.
+    /// Emits a jump to a call if any lane must be repaired.
     fn repair(&mut self, function: Scalar, lane: Lane, out: u8, operands: [Location; 3]) {
         let [mask, value, of] = operands.map(|location| self.reg(location));
         self.plain(self.whole(LOAD), out, 0, Source::Reg(value));

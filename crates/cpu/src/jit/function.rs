@@ -9,7 +9,7 @@ use girih_sync::{Mutex, OnceLock};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, PoisonError};
 
-/// Rough time of one instruction per element, in picoseconds.
+/// The approximate time of one instruction per element, in picoseconds.
 const INST_PS: usize = 25;
 
 /// A compiled loop.
@@ -30,7 +30,8 @@ struct Function {
 pub(super) struct CachedFunction(Arc<Function>);
 
 impl Function {
-    /// Compiles a chain; `None` if it exceeds the encoder's limits, or memory cannot be had.
+    /// Compiles a chain; `None` if the chain exceeds the encoder's limits, or if there is no memory
+    /// for the code.
     fn new(chain: &Chain, name: &str) -> Option<Function> {
         let program = &lower(chain)?;
         let mut streaming = None;
@@ -55,16 +56,16 @@ impl Function {
 }
 
 impl Function {
-    /// True if outputs may be written by non-temporal stores: they are aligned to cache lines, and
-    /// none of them is an input and therefore in the caches.
+    /// Whether outputs may be written by non-temporal stores: they are aligned to cache lines, and
+    /// no output is an input and therefore in the caches.
     fn may_stream(&self, pointers: &[*mut u8]) -> bool {
         let (inputs, outputs) = pointers.split_at(self.inputs);
         outputs.iter().all(|p| p.addr().is_multiple_of(64) && !inputs.contains(p))
     }
 }
 
-/// The most functions in the cache. Programs update many parameters in the same way and repeat
-/// their layers. The cache is emptied when it is full.
+/// The maximum number of functions in the cache. Functions are cached because programs update many
+/// parameters in the same way and repeat their layers. The cache is emptied when it is full.
 const MAX_CACHED: usize = 1024;
 
 type Cache = FxHashMap<Chain, (Isa, CachedFunction)>;
@@ -72,20 +73,20 @@ type Cache = FxHashMap<Chain, (Isa, CachedFunction)>;
 static CACHE: Mutex<Option<Cache>> = Mutex::new(None);
 
 fn with_cache<T>(f: impl FnOnce(&mut Cache) -> T) -> T {
-    // Each critical section leaves the table consistent, also when it unwinds.
+    // Each critical section leaves the table consistent, even if it panics.
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     f(cache.get_or_insert_default())
 }
 
 /// Clears the cache of compiled functions; functions in use remain valid.
 pub(crate) fn forget() {
-    // Outside the lock, because dropping a function also unregisters its name.
+    // Drop the functions outside the lock, because dropping a function also unregisters its name.
     let cache = with_cache(std::mem::take);
     drop(cache);
 }
 
-/// The function of a chain: a cached one, under the name of the kernel that it was first compiled
-/// for, or a new one.
+/// The function of a chain: a cached function, under the name of the kernel that it was first
+/// compiled for, or a new function.
 pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<CachedFunction> {
     let cached =
         with_cache(|cache| cache.get(chain).filter(|k| k.0 == level()).map(|k| k.1.clone()));
@@ -124,11 +125,11 @@ impl Compiled for CachedFunction {
     }
 }
 
-/// True if chains are compiled on this machine.
+/// Whether chains are compiled on this machine.
 pub(super) fn enabled() -> bool {
     static ENABLED: OnceLock<bool> = OnceLock::new();
     *ENABLED.get_or_init(|| {
-        // `check_environment` rejects other values earlier; either choice computes the same.
+        // `check_environment` rejects other values earlier; both choices compute the same results.
         let wanted = girih_runtime::env::flag(&["GIRIH_JIT"]).ok().flatten().unwrap_or(true);
         wanted && Isa::best() >= Isa::Avx2
     })

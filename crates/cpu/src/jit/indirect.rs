@@ -1,5 +1,5 @@
-//! Micro-kernels of indirect convolution: the vectors of B are at addresses of their own, as the
-//! windows of an image are.
+//! Micro-kernels of indirect convolution: each vector of B has an address of its own, as the
+//! windows of an image require.
 
 use super::asm::{Gpr, Mem, Source};
 use super::function::level;
@@ -9,11 +9,13 @@ use super::vector::{Emitter, Split};
 use girih_exec::Isa;
 use std::mem::offset_of;
 
-/// The most vectors of a panel: each needs two registers for addresses, and a mask.
+/// The maximum number of vectors of a panel: each vector needs two registers for addresses, and a
+/// mask.
 pub(crate) const MAX_VECTORS: usize = 3;
 
-/// The most vectors of a panel on this machine. On AVX2, masks are in the 128 bytes below the stack
-/// pointer that a function may use without allocating them (the red zone, System V ABI 3.2.2).
+/// The maximum number of vectors of a panel on this machine. On AVX2, masks are in the 128 bytes
+/// below the stack pointer that a function may use without allocating them (the red zone, System V
+/// ABI 3.2.2).
 pub(crate) fn max_vectors() -> usize {
     if level() >= Isa::Avx512 { MAX_VECTORS } else { 2 }
 }
@@ -21,13 +23,13 @@ pub(crate) fn max_vectors() -> usize {
 /// The prefetch distance in rows: an image may come from the L3 cache.
 pub(crate) const PREFETCH_ROWS: usize = 18;
 
-/// The indirection: what [`MicrokernelCall::b`](super::microkernel::MicrokernelCall::b) points to.
-/// The first lanes of a vector may be at another address than its other lanes. Both addresses are
-/// those of lane 0.
+/// The indirection: the data that [`MicrokernelCall::b`](super::microkernel::MicrokernelCall::b)
+/// points to. The first lanes of a vector may be at another address than its other lanes. Both
+/// addresses are addresses of lane 0.
 #[repr(C)]
 pub(crate) struct Indirection {
-    /// Bytes from the addresses to each row, and to [`PREFETCH_ROWS`] more rows, which are only
-    /// prefetched.
+    /// The number of bytes from the addresses to each row, and to [`PREFETCH_ROWS`] more rows,
+    /// which are only prefetched.
     pub offsets: *const isize,
     pub rest: [*const u8; MAX_VECTORS],
     pub first: [*const u8; MAX_VECTORS],
@@ -37,7 +39,7 @@ pub(crate) struct Indirection {
 
 const REST: [Gpr; MAX_VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
 const FIRST: [Gpr; MAX_VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
-/// The masks of first lanes, in consecutive mask registers after that of the tail (AVX-512).
+/// The masks of first lanes, in consecutive mask registers after the mask of the tail (AVX-512).
 const FIRST_MASK: u8 = 2;
 /// The pointer to the next row's offset, and the offset.
 const OFFSETS: Gpr = Gpr(1);
@@ -48,7 +50,7 @@ pub(super) const SAVED: [Gpr; 2 * MAX_VECTORS] =
     [Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
 
 impl Microkernel {
-    /// True if a vector's first lanes are at another address.
+    /// Whether a vector's first lanes are at another address.
     pub(super) fn split(&self, vector: usize) -> bool {
         self.indirect.is_some_and(|split| split >> vector & 1 == 1)
     }
@@ -79,7 +81,7 @@ impl Microkernel {
         e.asm.load(OFFSETS, OFFSET, 0);
     }
 
-    /// Where the mask of a register's first lanes is (AVX2): below the stack pointer.
+    /// The operand with the mask of a register's first lanes (AVX2), below the stack pointer.
     fn first_mask(register: usize) -> Mem {
         Mem::Offset { base: STACK, displacement: -32 * (register as i32 + 1) }
     }

@@ -2,7 +2,7 @@
 //! body of a loop. The IR does not know registers or a machine's vector width.
 //!
 //! Every instruction is one IEEE or integer operation in each lane independently, so a program
-//! gives the same bits on every machine that runs it. Masks are values too, with one boolean per
+//! computes the same bits on every machine that runs it. Masks are values too, with one boolean per
 //! lane.
 
 use super::scalar::Scalar;
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 pub(super) enum Lane {
     /// 32 bits: a float or an integer, depending on the instruction that uses the value.
     Word,
-    /// 64 bits, likewise.
+    /// 64 bits: a float or an integer, like `Word`.
     Wide,
     /// A boolean.
     Mask,
@@ -43,7 +43,7 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// Bytes of one element.
+    /// The size of one element in bytes.
     pub fn size(self) -> usize {
         match self {
             Element::Wide => 8,
@@ -53,7 +53,7 @@ impl Element {
         }
     }
 
-    /// The type of the lanes that a load of this format gives.
+    /// The type of the lanes that a load of this format defines.
     pub fn lane(self) -> Lane {
         match self {
             Element::Bool => Lane::Mask,
@@ -84,7 +84,7 @@ impl Number {
     }
 }
 
-/// Operations on two words, or two wide ones.
+/// Operations on two 32-bit values, or on two 64-bit values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Binary {
     AddF,
@@ -94,8 +94,8 @@ pub(super) enum Binary {
     /// `a < b ? a : b`, and `a > b ? a : b`.
     MinF,
     MaxF,
-    /// minimumNumber and maximumNumber of IEEE 754-2019: -0 is less than +0; of a NaN and a number,
-    /// the number.
+    /// minimumNumber and maximumNumber of IEEE 754-2019: -0 is less than +0; if one operand is a
+    /// NaN and the other a number, the result is the number.
     MinNumberF,
     MaxNumberF,
     /// The first operand times two to the power of the second, an integral float, rounded once.
@@ -115,8 +115,8 @@ pub(super) enum Binary {
 }
 
 impl Binary {
-    /// True if operands may be exchanged. (The payload of a NaN may then differ, which is
-    /// unspecified.)
+    /// Whether operands may be exchanged. (The payload of a NaN, which is unspecified, may then
+    /// differ.)
     pub fn commutes(self) -> bool {
         use Binary::*;
         matches!(self, AddF | MulF | AddI | MulI | MulLow | And | Or | Xor)
@@ -184,21 +184,21 @@ pub(super) enum Rounding {
     Zero = 3,
 }
 
-/// Comparisons that give a mask.
+/// Comparisons whose result is a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Compare {
-    /// Of floats; false if either is NaN.
+    /// Comparisons of floats; false if either operand is NaN.
     EqF,
     LtF,
     LeF,
-    /// True if either is NaN.
+    /// True if either operand is NaN.
     Unordered,
     EqI,
-    /// Of signed integers.
+    /// Comparisons of signed integers.
     LtI,
     LeI,
     GtI,
-    /// Of unsigned integers.
+    /// Comparisons of unsigned integers.
     LtU,
     LeU,
 }
@@ -227,11 +227,11 @@ pub(super) struct At {
 pub(super) enum Inst {
     /// The same bits in all lanes.
     Const(Lane, u64),
-    /// Consecutive elements.
+    /// Loads consecutive elements.
     Load(At, Element),
-    /// Elements with a stride of at least two: words or 64-bit elements.
+    /// Loads elements with a stride of at least two: words or 64-bit elements.
     LoadEvery(At, Element, u8),
-    /// One element in all lanes.
+    /// Loads one element into all lanes.
     Splat(At, Element),
     Binary(Binary, Lane, Value, Value),
     Unary(Unary, Lane, Value),
@@ -239,7 +239,7 @@ pub(super) enum Inst {
     Fma(Lane, Value, Value, Value),
     /// Converts numbers: integers are truncated to their low bits or extended; integers become the
     /// nearest float; floats become the nearest float, or an integer by rounding toward zero. If
-    /// that integer is out of range, the result is whatever the machine gives.
+    /// that integer is out of range, the result depends on the machine.
     Convert(Number, Number, Value),
     Compare(Compare, Lane, Value, Value),
     Logic(Logic, Value, Value),
@@ -341,7 +341,7 @@ impl Inst {
 /// A loop body. It includes the loop-invariant instructions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Program {
-    /// In order; definitions precede their uses.
+    /// The instructions in order; definitions precede their uses.
     pub insts: Vec<Inst>,
     /// The number of pointers that the program takes.
     pub pointers: u16,
@@ -367,7 +367,7 @@ impl Program {
         last.map_or(self.insts.len(), |last| last + 1)
     }
 
-    /// A rough number of machine instructions per iteration.
+    /// An approximate number of machine instructions per iteration.
     pub fn work(&self) -> usize {
         let of = |inst: &Inst| match inst {
             Inst::LoadEvery(_, _, step) if *step > 2 => 8,
@@ -376,7 +376,7 @@ impl Program {
         self.insts[..self.looped()].iter().map(of).sum()
     }
 
-    /// True if any value has 64-bit lanes.
+    /// Whether any value has 64-bit lanes.
     pub fn is_wide(&self) -> bool {
         self.insts.iter().any(|inst| inst.lane() == Some(Lane::Wide))
     }
@@ -407,7 +407,7 @@ impl Builder {
         Builder { state: RefCell::default(), isa }
     }
 
-    /// True if operations that AVX2 lacks are to be expanded into others.
+    /// Whether operations that AVX2 lacks are expanded into other operations.
     pub fn narrow(&self) -> bool {
         self.isa < Isa::Avx512
     }

@@ -1,10 +1,10 @@
-//! Legalisation for AVX2: expands operations without an instruction into others.
+//! Legalisation for AVX2: expands operations that have no instruction into other operations.
 //!
 //! Most of them are on 64-bit integers, which are multiplied, shifted and converted in parts.
 
 use super::ir::{Binary, Builder, Compare, Lane, Number, Rounding, Unary, Value};
 
-/// 2^52 and 2^84, in whose mantissas 32-bit parts become floats.
+/// 2^52 and 2^84: the mantissas of these numbers hold 32-bit parts, which thereby become floats.
 const LOW: u64 = 0x4330_0000_0000_0000;
 const HIGH: u64 = 0x4530_0000_0000_0000;
 const SIGN: u64 = 1 << 63;
@@ -103,7 +103,8 @@ impl Builder {
         })
     }
 
-    /// A 64-bit integer to the nearest f64: the halves are exact, only their sum rounds.
+    /// Converts a 64-bit integer to the nearest f64: the halves are exact, and only their sum is
+    /// rounded.
     fn wide_to_float(&self, a: Value, signed: bool) -> Value {
         let (flip, bias) = match signed {
             true => (HIGH | 1 << 31, f64::from_bits(HIGH | 1 << 31)),
@@ -117,8 +118,8 @@ impl Builder {
         self.binary(Binary::AddF, upper, lower)
     }
 
-    /// Reduces a 64-bit integer of more than 53 bits to 53 with a sticky bit, which is set if any
-    /// lost bit was set: rounding to f32 gives the same result.
+    /// Reduces a 64-bit integer with more than 53 bits to 53 bits with a sticky bit, which is set
+    /// if any dropped bit was set. Rounding to f32 then has the same result.
     fn sticky(&self, a: Value, signed: bool) -> Value {
         const LOST: u64 = (1 << 11) - 1;
         let lost = self.binary(Binary::And, a, self.wide(LOST));
@@ -135,8 +136,8 @@ impl Builder {
         self.select(self.compare(Compare::LtU, moved, limit), a, reduced)
     }
 
-    /// A float from 0 to 2^32 toward zero: subtracts 2^31 from larger values, and then sets the
-    /// sign bit.
+    /// Converts a float from 0 to 2^32 toward zero: subtracts 2^31 from larger values, and then
+    /// sets the sign bit.
     fn float_to_unsigned(&self, a: Value, from: Number, half: Value) -> Value {
         let above = self.compare(Compare::LeF, half, a);
         let rest = self.select(above, self.binary(Binary::SubF, a, half), a);
@@ -145,7 +146,7 @@ impl Builder {
         self.select(above, flipped, integer)
     }
 
-    /// An f64 toward zero, as a 64-bit integer: first the upper half, then the rest.
+    /// Converts an f64 toward zero to a 64-bit integer: first the upper half, then the rest.
     fn float_to_wide(&self, a: Value) -> Value {
         const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
         let whole = self.unary(Unary::Round(Rounding::Zero), a);

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
-/// True if chains may have the op, that is, if it can be lowered.
+/// Whether chains may have the op, that is, whether it can be lowered.
 pub(super) fn knows(op: ChainOp) -> bool {
     thread_local! {
         static KNOWN: RefCell<FxHashMap<ChainOp, bool>> = RefCell::default();

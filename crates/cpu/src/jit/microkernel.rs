@@ -15,7 +15,7 @@ use super::vector::{self, Emitter, Lanes, SPLAT, at};
 use girih_exec::Isa;
 use std::mem::offset_of;
 
-/// Columns of a vector of a panel: one register on AVX-512, two on AVX2.
+/// The number of columns of a vector of a panel: one register on AVX-512, two registers on AVX2.
 pub(crate) const LANES: usize = 16;
 
 /// The prefetch distance in rows of packed B, which comes from the L2 cache.
@@ -23,38 +23,38 @@ const PREFETCH_ROWS: usize = 8;
 
 pub(super) const CALL: Gpr = Gpr(7);
 pub(super) const COUNT: Gpr = Gpr(10);
-/// The address of A, or, for an A that is read in memory, the addresses of every third row.
+/// The address of A, or, if A is read in memory, the addresses of every third row.
 const A_ADDRESSES: [Gpr; 6] = [Gpr(6), Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14)];
-/// Bytes between the rows of A in memory.
+/// The number of bytes between the rows of A in memory.
 const LDA: Gpr = Gpr(15);
 /// The address of the current row of B.
 const B_ROW: Gpr = Gpr(2);
-/// Where the vectors of B are written in packed form.
+/// The address to which the vectors of B are written in packed form.
 const PACKED_B: Gpr = Gpr(11);
-/// The pointer to the result, and bytes between its rows.
+/// The pointer to the result, and the number of bytes between its rows.
 const C: Gpr = Gpr(8);
 const LDC: Gpr = Gpr(9);
 const SCRATCH: Gpr = Gpr(0);
 
-/// The shape and operands of a micro-kernel: mr rows by `vectors` vectors of 16 columns (nr / 16),
-/// the last of which has `tail` columns.
+/// The shape and operands of a micro-kernel: mr rows by `vectors` vectors of 16 columns (nr / 16);
+/// the last vector has `tail` columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Microkernel {
     pub mr: usize,
     pub vectors: usize,
-    /// 1 to 16.
+    /// The number of columns of the last vector: 1 to 16.
     pub tail: usize,
     pub stored: Stored,
-    /// True if B is read in memory (not packed), and the call gives the address that is prefetched
-    /// for each row. Otherwise B is packed, and one line per row is prefetched from what the call
-    /// gives.
+    /// Whether B is read in memory (not packed), and the call has the address that is prefetched
+    /// for each row. Otherwise B is packed, and one line per row is prefetched from the address in
+    /// the call.
     pub b_in_place: bool,
-    /// The micro-kernel also writes the vectors of B to memory, in packed form.
+    /// Whether the micro-kernel also writes the vectors of B to memory, in packed form.
     pub packs_b: bool,
-    /// A is f32 and is read in memory, each row along K; otherwise A is packed.
+    /// Whether A is f32 and is read in memory, each row along K; otherwise A is packed.
     pub a_in_place: bool,
-    /// B is f32 and its vectors are read through an indirection. A set bit marks a vector whose
-    /// lanes are at two addresses.
+    /// If present, B is f32 and its vectors are read through an indirection. A set bit marks a
+    /// vector whose lanes are at two addresses.
     pub indirect: Option<u8>,
 }
 
@@ -63,22 +63,22 @@ pub(crate) struct Microkernel {
 pub(crate) struct MicrokernelCall {
     /// Packed A, `[k][mr]`, or the first row of A in memory.
     pub a: *const f32,
-    /// The first row of B, and bytes between rows; or, for an indirection, the addresses of the
-    /// vectors ([`Indirection`](super::indirect::Indirection)).
+    /// The first row of B, and the number of bytes between rows; or, for an indirection, the
+    /// addresses of the vectors ([`Indirection`](super::indirect::Indirection)).
     pub b: *const u8,
     pub ldb: isize,
-    /// The result, and bytes between its rows.
+    /// The result, and the number of bytes between its rows.
     pub c: *mut f32,
     pub ldc: isize,
     pub k: usize,
     /// 1 to add to the result, 0 to overwrite it.
     pub accumulate: usize,
-    /// Where the vectors of B are written in packed form.
+    /// The address to which the vectors of B are written in packed form.
     pub packed_b: *mut f32,
-    /// The first row to prefetch, and bytes between those rows.
+    /// The first row to prefetch, and the number of bytes between the rows to prefetch.
     pub prefetch: *const u8,
     pub prefetch_stride: isize,
-    /// Bytes between the rows of A, if A is not packed.
+    /// The number of bytes between the rows of A, if A is not packed.
     pub lda: isize,
 }
 
@@ -118,29 +118,30 @@ impl<Call> Function<Call> {
     }
 }
 
-/// True if the machine has the instructions of these micro-kernels and they are not disabled.
+/// Whether the machine has the instructions of these micro-kernels and they are not disabled.
 pub(super) fn enabled() -> bool {
     super::function::enabled() && level() >= Isa::Avx2
 }
 
-/// True if the machine also has AVX-512.
+/// Whether the machine also has AVX-512.
 pub(crate) fn avx512_enabled() -> bool {
     enabled() && level() >= Isa::Avx512
 }
 
 impl Microkernel {
-    /// Registers of a row of the tile.
+    /// The number of registers of a row of the tile.
     pub(super) fn row_registers(&self) -> usize {
         let columns = (self.vectors - 1) * LANES + self.tail;
         columns.div_ceil(vector::lanes(level()))
     }
 
-    /// Registers for vectors of B: a row of B, or, if each vector is used once, two in turn.
+    /// The number of registers for vectors of B: a row of B, or two registers in turn if each
+    /// vector is used once.
     fn b_registers(&self) -> usize {
         if self.mr == 1 { self.row_registers().min(2) } else { self.row_registers() }
     }
 
-    /// True if an element of A is broadcast by the instruction that multiplies it.
+    /// Whether an element of A is broadcast by the instruction that multiplies it.
     fn broadcasts_in_place(&self) -> bool {
         level() >= Isa::Avx512
             && !self.a_in_place
@@ -148,15 +149,15 @@ impl Microkernel {
             && self.stored != Stored::Pair
     }
 
-    /// Registers for an element of A, and for the products of integers or the masks of split
-    /// vectors.
+    /// The number of registers for an element of A, and for the products of integers or the masks
+    /// of split vectors.
     fn spare_registers(&self) -> usize {
         let product = self.stored.is_integer() && !self.broadcasts_in_place();
         let mask = self.indirect.is_some() && level() < Isa::Avx512;
         if product || mask { 2 } else { 1 }
     }
 
-    /// True if the registers suffice (they hold the accumulators, the vectors of B and an element of
+    /// Whether there are enough registers (for the accumulators, the vectors of B and an element of
     /// A), and no load may leave B: on AVX2, first lanes are loaded without a mask.
     pub(crate) fn fits(&self) -> bool {
         let a_fits =
@@ -177,7 +178,7 @@ impl Microkernel {
         Function::install(&self.emit(), &format!("tile {} by {}", self.mr, LANES * self.vectors))
     }
 
-    /// Rows of B per iteration: enough to hide the loop overhead.
+    /// The number of rows of B per iteration: enough to hide the loop overhead.
     fn k_unroll(&self) -> usize {
         let in_flight = if level() >= Isa::Avx512 { 24 } else { 48 };
         match self.a_in_place {
@@ -322,8 +323,8 @@ impl Microkernel {
         at(B_ROW, e.bytes() / 4 * self.stored.size() * vector)
     }
 
-    /// True if the vector of B is an operand in memory of its only multiplication. (The other factor
-    /// is then in a register: an instruction has one operand in memory.)
+    /// Whether the vector of B is an operand in memory of its only multiplication. (The other
+    /// factor is then in a register, because an instruction has only one operand in memory.)
     fn multiplies_in_memory(&self, vector: usize) -> bool {
         let once = self.mr == 1 && self.stored == Stored::F32 && !self.packs_b;
         let once = once && !self.broadcasts_in_place();

@@ -42,7 +42,7 @@ pub(crate) use tests::{as_if, generates, on_each_level};
 
 use girih_exec::{Chain, ChainOp, Compiled};
 
-/// True if chains with that op can be compiled on this machine.
+/// Whether chains with that op can be compiled on this machine.
 pub(crate) fn knows(op: ChainOp) -> bool {
     function::enabled() && lower::knows(op)
 }

@@ -12,8 +12,8 @@ pub(crate) enum Stored {
     U16,
     /// Signed or unsigned: the sums have the same bits.
     I32,
-    /// Two signed 16-bit integers that are consecutive along K. Only packed operands have it: one
-    /// instruction multiplies and adds both.
+    /// Two signed 16-bit integers that are consecutive along K. Only packed operands have this data
+    /// type: one instruction multiplies and adds both integers.
     Pair,
 }
 
@@ -26,12 +26,12 @@ impl Stored {
         }
     }
 
-    /// True for integers, which are accumulated modulo 2^32.
+    /// Whether the values are integers, which are accumulated modulo 2^32.
     pub fn is_integer(self) -> bool {
         !matches!(self, Stored::F32 | Stored::F16 | Stored::BF16)
     }
 
-    /// True if the values are signed 16-bit integers, so that pairs of them can be packed.
+    /// Whether the values are signed 16-bit integers, so that pairs of them can be packed.
     pub fn is_short(self) -> bool {
         matches!(self, Stored::I8 | Stored::U8 | Stored::I16)
     }

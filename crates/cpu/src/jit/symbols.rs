@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::PoisonError;
 
-/// A symbol that a debugger knows until this is dropped.
+/// A symbol that a debugger knows until the symbol is dropped.
 pub(super) struct Symbol(Option<usize>);
 
 /// The two switches: perf map, debugger.

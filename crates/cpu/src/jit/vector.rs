@@ -49,7 +49,7 @@ pub(super) fn registers(isa: Isa) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Lanes {
     All,
-    /// The first lanes, whose number [`Emitter::set_tail`] sets. Loads clear the others.
+    /// The first lanes, whose number [`Emitter::set_tail`] sets. Loads clear the other lanes.
     Tail,
 }
 
@@ -70,12 +70,12 @@ impl Emitter {
         self.asm.finish(&self.constants)
     }
 
-    /// True for EVEX encoding, which has mask registers and broadcasts from memory.
+    /// Whether the encoding is EVEX, which has mask registers and broadcasts from memory.
     pub fn evex(&self) -> bool {
         self.isa >= Isa::Avx512
     }
 
-    /// Bytes of a vector register.
+    /// The size of a vector register in bytes.
     pub fn bytes(&self) -> usize {
         4 * lanes(self.isa)
     }
@@ -162,8 +162,8 @@ impl Emitter {
         }
     }
 
-    /// Loads a register at an address, and replaces its first lanes with those at another address.
-    /// `spare` is clobbered on AVX2.
+    /// Loads a register at an address, and replaces its first lanes with the lanes at another
+    /// address. `spare` is clobbered on AVX2.
     pub fn load_split(
         &mut self,
         out: u8,
@@ -232,7 +232,7 @@ impl Emitter {
     }
 }
 
-/// Where the number of a vector's first lanes is.
+/// The location of the number of a vector's first lanes.
 #[derive(Clone, Copy)]
 pub(super) enum Split {
     /// In a mask register (AVX-512).

@@ -1,16 +1,16 @@
 //! Micro-kernels for AVX-512 VNNI: GEMM of bytes, with the same operands as AMX: rows of A along K,
 //! and packed panels of B. A group is four bytes that are consecutive along K.
 //!
-//! VNNI multiplies unsigned by signed bytes, so it takes operands of different signedness as they
-//! are. For operands of equal signedness, B must be packed with its highest bit flipped, and the
-//! result must be initialised with the correction for that.
+//! VNNI multiplies unsigned by signed bytes, so it takes operands of different signedness
+//! unchanged. For operands of equal signedness, B must be packed with its highest bit flipped, and
+//! the result must be initialised with the correction for the flipped bit.
 
 use super::amx::{AmxCall, K_BLOCK_BYTES, PANEL_BLOCK_BYTES, TILE_ROWS as GROUPS};
 use super::asm::{Assembler, Bits, Condition, Gpr, Map, Masking, Mem, Prefix, Source, VectorOp};
 use super::microkernel::{Function, avx512_enabled};
 use super::vector::at;
 
-/// The most rows of a micro-kernel, so that the accumulators fit the registers.
+/// The maximum number of rows of a micro-kernel, so that the accumulators fit the registers.
 pub(crate) const MR: usize = 8;
 
 const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
@@ -19,14 +19,14 @@ const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
 const LOAD: VectorOp = op(Map::M0F, Prefix::None, 0x10);
 const STORE: VectorOp = op(Map::M0F, Prefix::None, 0x11);
 const SPLAT: VectorOp = op(Map::M0F38, Prefix::P66, 0x18);
-/// `dst += a * b` of four bytes each; those of `a` are unsigned, those of `b` signed.
+/// `dst += a * b` for four bytes each; the bytes of `a` are unsigned, the bytes of `b` signed.
 const MULTIPLY_ADD: VectorOp = op(Map::M0F38, Prefix::P66, 0x50);
 
 /// The registers of a group of four elements of A, and of two vectors of B.
 const A_GROUP: u8 = 31;
 const B_VECTORS: [u8; 2] = [29, 30];
 
-/// True if the machine has the instruction and generated code is not disabled.
+/// Whether the machine has the instruction and generated code is not disabled.
 pub(crate) fn available() -> bool {
     #[cfg(test)]
     if let Some([vnni, _]) = super::tests::EXTENSIONS.get() {
@@ -40,7 +40,7 @@ pub(crate) fn available() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VnniMicrokernel {
     pub rows: usize,
-    /// True if A is signed; packed B is then unsigned.
+    /// Whether A is signed; packed B is then unsigned.
     pub signed: bool,
 }
 

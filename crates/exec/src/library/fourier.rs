@@ -14,7 +14,7 @@ use std::thread::LocalKey;
 /// in total; at least one plan is cached.
 const KEPT: (usize, usize) = (16, 1 << 20);
 
-/// Real numbers whose transforms are taken.
+/// Real element types of transforms.
 trait Real: FftNum + Element {
     /// This thread's plans.
     fn plans() -> &'static LocalKey<RefCell<Plans<Self>>>;

@@ -67,7 +67,7 @@ pub(crate) struct Args<'a> {
     /// Elements and sizes of the operands' items; for routines that take [`many`](takes_many), the
     /// elements of several consecutive items.
     pub operands: SmallVec<[(Data<'a>, SmallVec<[usize; 2]>); 2]>,
-    /// By number, the results; `None` for those that are not needed.
+    /// The results, by number; `None` for results that are not needed.
     pub results: SmallVec<[Option<DataMut<'a>>; 3]>,
     /// Runs the parallel work on a large matrix.
     pub team: &'a dyn Team,
@@ -151,18 +151,18 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     Ok(())
 }
 
-/// True if a call of the routine takes several items of the batch.
+/// Whether a call of the routine takes several items of the batch.
 pub(crate) fn takes_many(code: OpCode) -> bool {
     matches!(code, OpCode::Fft | OpCode::Rfft | OpCode::Irfft)
 }
 
-/// Rough time of one item in picoseconds, for operands of these sizes.
+/// The approximate time of one item in picoseconds, for operands of these sizes.
 pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
     let numel = dims[0].iter().product::<usize>();
     let log = |n: usize| (usize::BITS - n.leading_zeros()) as usize;
     match code {
         OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
-        // Few elements are better than the worst of the best ones so far.
+        // Few elements are better than the worst of the best elements found so far.
         OpCode::TopK => 50_000 + numel.saturating_mul(500),
         OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),

@@ -8,7 +8,7 @@ use std::ops::Not;
 
 /// Elements with a total order. NaN is larger than every number, and the zeros are equal.
 pub(crate) trait Ordered: Element {
-    /// True if equal elements are indistinguishable, so that their order does not matter.
+    /// Whether equal elements are indistinguishable, so that their order does not matter.
     const PLAIN: bool;
     /// An integer of the same size, with the same order.
     type Key: Ord + Copy + Not<Output = Self::Key>;
@@ -73,7 +73,7 @@ pub(super) fn sort<T: Ordered>(args: &mut Args<'_>) {
         }
         return;
     }
-    // The position decides between equal elements, so no stable sort is needed.
+    // The position decides between equal elements, so the sort need not be stable.
     let mut pairs: Vec<(T, i64)> = row.iter().copied().zip(0..).collect();
     pairs.sort_unstable_by(|a, b| order(a.0, b.0).then(a.1.cmp(&b.1)));
     if let Some(out) = args.result::<i64>(1) {
@@ -107,7 +107,7 @@ pub(super) fn best<T: Ordered>(args: &mut Args<'_>) {
 /// dropped, and the worst of these is a limit that most of the later elements do not pass. So the
 /// time is O(row + count log count) for any order of the elements.
 fn first<T: Copy, K: Ord + Copy>(row: &[T], count: usize, key: impl Fn(T) -> K) -> Vec<(K, usize)> {
-    /// Elements that are compared with the limit at once.
+    /// The number of elements that are compared with the limit at once.
     const CHUNK: usize = 64;
     if count == 0 {
         return Vec::new();
@@ -119,7 +119,8 @@ fn first<T: Copy, K: Ord + Copy>(row: &[T], count: usize, key: impl Fn(T) -> K) 
         let pairs = chunk.iter().map(|&x| key(x)).zip(number * CHUNK..);
         match limit {
             None => found.extend(pairs),
-            // Without a branch per element; a later element that equals the limit loses.
+            // Test the chunk without a branch per element. A later element that equals the limit is
+            // dropped.
             Some(limit) if !chunk.iter().fold(false, |any, &x| any | (key(x) < limit)) => continue,
             Some(limit) => found.extend(pairs.filter(|pair| pair.0 < limit)),
         }
@@ -183,12 +184,14 @@ fn extremum<T: Ordered>(args: &mut Args<'_>, loses: Ordering) {
     }
 }
 
-/// Running maxima and their positions: the last of equal ones; the last NaN once there is one.
+/// Running maxima and their positions: the last position of equal maxima, and the last NaN once
+/// there is a NaN.
 pub(super) fn running_max<T: Ordered>(args: &mut Args<'_>) {
     extremum::<T>(args, Ordering::Less);
 }
 
-/// Running minima and their positions: the last of equal ones; the last NaN once there is one.
+/// Running minima and their positions: the last position of equal minima, and the last NaN once
+/// there is a NaN.
 pub(super) fn running_min<T: Ordered>(args: &mut Args<'_>) {
     extremum::<T>(args, Ordering::Greater);
 }
@@ -224,7 +227,7 @@ macro_rules! numbers {
 
 numbers!(i64 u64; f32 f64 Complex32 Complex64);
 
-/// Inclusive scan: each element combined with all before it.
+/// Inclusive scan: each element is combined with all elements before it.
 pub(super) fn running<T: Number>(args: &mut Args<'_>, combine: fn(T, T) -> T) {
     let (row, reverse) = (args.operand::<T>(0), args.flag);
     let Some(out) = args.result::<T>(0) else { return };

@@ -7,8 +7,8 @@ use crate::code::{Step, Write};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, Block, Inst, Store, Val};
 
-/// The source of a half's 16 bits, without a conversion to f32 and back, which would quiet
-/// signalling NaNs. For values that ops only move.
+/// The source of a half's 16 bits, for values that ops only move. The half is not converted to f32
+/// and back, because that would quiet signalling NaNs.
 #[derive(Clone, Copy)]
 pub(super) enum Raw<'a> {
     /// In memory.
@@ -92,7 +92,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Drops conversions of halves whose bits are all that is read, and loads that only they use.
+    /// Drops conversions of halves if only the bits of the halves are read, and loads that only
+    /// these conversions use.
     pub(super) fn drop_unread(&mut self, writes: &[Write], keep: &[Reg]) {
         let mut read = vec![false; self.regs.len()];
         writes

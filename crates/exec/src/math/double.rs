@@ -9,7 +9,7 @@
 use super::lanes::{Bits, Double, poly};
 use std::f64::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E};
 
-/// Adding and subtracting this rounds to an integer, whose low bits are then the sum's low bits.
+/// Adding and subtracting this rounds to an integer, whose low bits are the low bits of the sum.
 pub(crate) const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
 const LN2_HI: f64 = 6.931_471_803_691_238e-1; // 32 bits: multiples up to 2^20 are exact
 const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
@@ -25,13 +25,13 @@ pub fn exp_parts<D: Double>(x: D) -> (D, D) {
     (expm1_reduced(r), pow2(t))
 }
 
-/// `2^k` of the integer `k` in the low bits of `k + ROUND`.
+/// `2^k` for the integer `k` in the low bits of `k + ROUND`.
 #[inline(always)]
 pub(crate) fn pow2<D: Double>(rounded: D) -> D {
     rounded.to_bits().left(52).plus(D::Bits::of(0x3ff0_0000_0000_0000)).as_float()
 }
 
-/// `e^r - 1` of `|r| <= 0.35`.
+/// `e^r - 1` for `|r| <= 0.35`.
 #[inline(always)]
 pub(crate) fn expm1_reduced<D: Double>(r: D) -> D {
     const C: [f64; 9] = [
@@ -75,7 +75,7 @@ fn split<D: Double>(x: D) -> (D, D) {
     (m - c(1.0), e)
 }
 
-/// `log(1 + f)` of `1 + f` in `[sqrt(1/2), sqrt(2)]`.
+/// `log(1 + f)` for `1 + f` in `[sqrt(1/2), sqrt(2)]`.
 #[inline(always)]
 fn log1p_reduced<D: Double>(f: D) -> D {
     const C: [f64; 7] = [
@@ -126,7 +126,7 @@ pub(crate) fn reduce_quadrant<D: Double>(x: D) -> (D::Bits, D) {
     (t.to_bits(), (x - n * c(PIO2_HI)) - n * c(PIO2_LO))
 }
 
-/// `sin(r)` of `|r| <= pi/4`.
+/// `sin(r)` for `|r| <= pi/4`.
 #[inline(always)]
 pub(crate) fn sin_reduced<D: Double>(r: D) -> D {
     const C: [f64; 6] = [
@@ -142,7 +142,7 @@ pub(crate) fn sin_reduced<D: Double>(r: D) -> D {
     r * (D::of(1.0) + z * poly(z, C))
 }
 
-/// `cos(r)` of `|r| <= pi/4`.
+/// `cos(r)` for `|r| <= pi/4`.
 #[inline(always)]
 pub(crate) fn cos_reduced<D: Double>(r: D) -> D {
     const C: [f64; 6] = [
@@ -157,7 +157,7 @@ pub(crate) fn cos_reduced<D: Double>(r: D) -> D {
     (D::of(1.0) - D::of(0.5) * z) + z * z * poly(z, C)
 }
 
-/// Angle of the point `(x, y)` for finite `x, y >= 0`, in `[0, pi/2]`; 0 at the origin.
+/// The angle of the point `(x, y)` for finite `x, y >= 0`, in `[0, pi/2]`; 0 at the origin.
 #[inline(always)]
 pub(crate) fn angle<D: Double>(y: D, x: D) -> D {
     const C: [f64; 11] = [
@@ -177,7 +177,7 @@ pub(crate) fn angle<D: Double>(y: D, x: D) -> D {
     let steep = x.less(y);
     let (lo, hi) = (D::select(steep, x, y), D::select(steep, y, x));
     let hi = D::select(hi.equal(c(0.0)), c(1.0), hi);
-    // Past tan(pi/8), turn by pi/4: one division serves both cases.
+    // Beyond tan(pi/8), the angle is rotated by pi/4, so that one division serves both cases.
     let turn = (c(0.414_213_562_373_095_1) * hi).less(lo);
     let num = D::select(turn, lo - hi, lo);
     let den = D::select(turn, lo + hi, hi);

@@ -86,8 +86,8 @@ pub fn tanh<F: Single>(x: F) -> F {
     let twice = a + a;
     let (e, round) = exp_parts(F::select(c(40.0).less(twice), c(40.0), twice));
     let far = c(1.0) - c(2.0) / (e.scaled_in_range(round) + c(1.0));
-    // Compared with the number before 0.625, so that a NaN takes the polynomial, which is then NaN.
-    // Both branches are nonnegative, so the sign is simply inserted.
+    // Compare with the number before 0.625, so that a NaN takes the polynomial, whose result is
+    // then NaN. Both branches are nonnegative, so the sign is simply inserted.
     let y = F::select(c(0.625f32.next_down()).less(a), far, near).to_bits();
     y.or(x.to_bits().and(F::Bits::of(i32::MIN))).as_float()
 }

@@ -13,11 +13,11 @@ pub fn atan<F: Single>(x: F) -> F {
     angle(a, w(1.0)).narrow().copysign(x)
 }
 
-/// Angle of the point `(x, y)` in `[-pi, pi]`, with C99's special cases.
+/// The angle of the point `(x, y)` in `[-pi, pi]`, with C99's special cases.
 #[inline(always)]
 pub fn atan2<F: Single>(y: F, x: F) -> F {
     let w = F::Wide::of;
-    // Infinities become a value whose ratio to every finite f32 is infinite for all purposes.
+    // Infinities are replaced by a value whose ratio to every finite f32 acts as an infinite ratio.
     let finite = |v: F| {
         let a = v.abs().widen();
         F::Wide::select(a.equal(w(f64::INFINITY)), w(1e150), a)
@@ -73,7 +73,7 @@ pub fn asinh<F: Single>(x: F) -> F {
 pub fn acosh<F: Single>(x: F) -> F {
     let (c, w) = (F::of, F::Wide::of);
     let t = x.widen() - w(1.0);
-    // Past 2^30, acosh(x) = log(2x) to far below an ulp, and t * t need not be exact.
+    // Beyond 2^30, acosh(x) equals log(2x) to far below an ulp, and t * t need not be exact.
     let far = (log(x.widen()) + w(LN_2)).narrow();
     let near = log1p(t + (t * (t + w(2.0))).sqrt()).narrow();
     let r = F::select(c(1_073_741_824.0).less(x), far, near);

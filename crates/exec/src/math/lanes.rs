@@ -53,9 +53,9 @@ pub trait Float:
 
 /// Booleans.
 pub trait Mask: Copy {
-    /// Both.
+    /// The conjunction.
     fn and(self, other: Self) -> Self;
-    /// Either.
+    /// The disjunction.
     fn or(self, other: Self) -> Self;
     /// The complement.
     fn not(self) -> Self;
@@ -80,17 +80,17 @@ pub trait Bits: Copy {
     fn and(self, other: Self) -> Self;
     /// The disjunction.
     fn or(self, other: Self) -> Self;
-    /// Shifted left.
+    /// The value shifted left.
     fn left(self, by: u32) -> Self;
-    /// Shifted right arithmetically.
+    /// The value shifted right arithmetically.
     fn right(self, by: u32) -> Self;
-    /// Shifted right logically.
+    /// The value shifted right logically.
     fn right_zeros(self, by: u32) -> Self;
-    /// True if no bit is set.
+    /// Whether no bit is set.
     fn is_zero(self) -> Self::Mask;
-    /// True if the highest bit is set.
+    /// Whether the highest bit is set.
     fn is_negative(self) -> Self::Mask;
-    /// The floats with these bits.
+    /// The bits as floats.
     fn as_float(self) -> Self::Float;
 }
 
@@ -102,27 +102,28 @@ pub trait Single: Float<Item = f32, Bits: Bits<Item = i32, Float = Self>> {
     /// f64s with the same number of lanes.
     type Wide: Double<Narrow = Self, Mask = Self::Mask>;
 
-    /// Converted to f64. Exact.
+    /// The value converted to f64, which is exact.
     fn widen(self) -> Self::Wide;
-    /// The nearest floats to signed integers.
+    /// The floats nearest to signed integers.
     fn of_integers(x: Self::Bits) -> Self;
 
-    /// A number from one half to two, times two to the integer `round - ROUND`, for normal results:
-    /// the integer is added to the exponent. For a NaN, any number.
+    /// The product of `self`, a number from one half to two, and two to the power of the integer
+    /// `round - ROUND`, if the result is normal: the integer is added to the exponent. For a NaN,
+    /// the result is any number.
     #[inline(always)]
     fn scaled_in_range(self, round: Self) -> Self {
         self.to_bits().plus(round.to_bits().left(23)).as_float()
     }
 
-    /// A number from one half to two, times two to the integer `round - ROUND`, whose magnitude is
-    /// at most 254. Rounded once.
+    /// The product of `self`, a number from one half to two, and two to the power of the integer
+    /// `round - ROUND`, whose magnitude is at most 254. The product is rounded once.
     #[inline(always)]
     fn scaled(self, round: Self) -> Self {
         scaled_by_parts(self, round)
     }
 }
 
-/// [`Single::scaled`] by two factors, so that neither leaves the normal range and only the last
+/// [`Single::scaled`] by two factors. Neither factor leaves the normal range, and only the last
 /// product rounds.
 #[inline(always)]
 pub fn scaled_by_parts<F: Single>(x: F, round: F) -> F {
@@ -137,7 +138,7 @@ pub trait Double: Float<Item = f64, Bits: Bits<Item = i64>> {
     /// f32s with the same number of lanes.
     type Narrow: Single<Wide = Self, Mask = Self::Mask>;
 
-    /// Rounded to the nearest f32.
+    /// The value rounded to the nearest f32.
     fn narrow(self) -> Self::Narrow;
 }
 

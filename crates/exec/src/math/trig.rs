@@ -12,7 +12,7 @@ use std::f64::consts::FRAC_PI_2;
 /// The largest argument of the fast reduction.
 const LARGE: f32 = 1_048_576.0;
 
-/// True if the fast reduction does not apply (it handles infinities and NaN).
+/// Whether the argument is too large for the fast reduction, which handles infinities and NaN.
 #[inline(always)]
 pub fn is_large<F: Single>(x: F) -> F::Mask {
     use super::lanes::Mask;
@@ -36,7 +36,7 @@ fn tan_in<D: Double>(quadrant: D::Bits, r: D) -> D {
     D::select(even, s, -c) / D::select(even, c, s)
 }
 
-/// `y`, or NaN for infinities.
+/// `y`; NaN if `x` is infinite.
 #[inline(always)]
 fn of_finite<F: Single>(x: F, y: F::Wide) -> F {
     F::select(x.abs().less(F::of(f32::INFINITY)), y.narrow(), F::of(f32::NAN))
@@ -99,7 +99,7 @@ fn reduce_large(x: f32) -> (i64, f64) {
             (TWO_OVER_PI[w] as u64) << 32 | TWO_OVER_PI.get(w + 1).copied().unwrap_or(0) as u64;
         (pair << s) >> 32
     };
-    // Fixed point with 62 fraction bits; overflow is full turns.
+    // Fixed point with 62 fraction bits. Bits that overflow are full turns.
     let high = mantissa.wrapping_mul(word(0)) << 32;
     let product = high.wrapping_add(mantissa * word(1)).wrapping_add((mantissa * word(2)) >> 32);
     let quadrant = product.wrapping_add(1 << 61) >> 62;

@@ -83,14 +83,14 @@ impl PreparedReduce {
         Ok(())
     }
 
-    /// True if a run of the prologue may have several whole blocks; it then gives the result of
-    /// each block.
+    /// Whether a run of the prologue may have several whole blocks. The run then returns the result
+    /// of each block.
     fn whole_blocks(&self) -> bool {
         self.prologue.block > BLOCK && self.reduced.is_multiple_of(BLOCK)
     }
 
-    /// Reduces rows of whole blocks, as many blocks at a time as there is room for results: those
-    /// of several rows, or a power of two of blocks.
+    /// Reduces rows of whole blocks, as many blocks at a time as there is room for results: the
+    /// blocks of several rows, or a power of two of blocks.
     ///
     /// # Safety
     /// As [`PreparedReduce::reduce`]; `total` holds the results of blocks.

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::ptr::without_provenance;
 
 impl PreparedReduce {
-    /// The number of rows of the points `[start, start + n)` in one block of the outer order:
-    /// several if these are all points.
+    /// The number of rows of the points `[start, start + n)` in one block of the outer order;
+    /// several if these points are all points.
     fn rows_at_once(&self, n: usize) -> usize {
         if n == self.points { (BLOCK / n).max(1) } else { 1 }
     }
@@ -61,8 +61,8 @@ impl PreparedReduce {
             (fold.identity)(work.lanes, null, null, null, used * n);
             let load = self.prologue.only_load(self.value).filter(|_| n < self.points);
             if let Some(load) = load {
-                // Parts of rows are apart in memory in any order, so read those of a lane one after
-                // another, and combine them in registers.
+                // Parts of rows are apart in memory in any order, so read the parts of a lane one
+                // after another, and combine them in registers.
                 let step = self.points * self.size;
                 let between = without_provenance(LANES * step);
                 for lane in 0..used {
@@ -83,7 +83,7 @@ impl PreparedReduce {
             }
             let mut width = LANES / 2;
             while width > 0 {
-                // Lanes beyond the used ones hold the identity, which changes nothing.
+                // Lanes beyond the used lanes hold the identity, which does not change the result.
                 let upper = used.min(2 * width).saturating_sub(width);
                 let from = work.lanes.add(width.min(used) * row);
                 (fold.combine)(work.lanes, from, null, null, upper * n);

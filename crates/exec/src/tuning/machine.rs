@@ -3,15 +3,17 @@
 /// The machine that kernels run on: cache sizes, thread latencies and memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Size of a core's L1 data cache, in bytes.
+    /// The size of a core's L1 data cache, in bytes.
     pub l1_bytes: usize,
-    /// Size of a core's L2 cache, in bytes.
+    /// The size of a core's L2 cache, in bytes.
     pub l2_bytes: usize,
-    /// Size of the L3 cache, which cores share, in bytes; that of the L2 cache if there is no L3.
+    /// The size of the L3 cache, which cores share, in bytes; the size of the L2 cache if there is
+    /// no L3 cache.
     pub l3_bytes: usize,
-    /// From the call that wakes a parked thread to its first instruction, in nanoseconds.
+    /// The time from the call that wakes a parked thread to the thread's first instruction, in
+    /// nanoseconds.
     pub wake_ns: usize,
-    /// From a store to its arrival at a thread that spins, in nanoseconds.
+    /// The time from a store to its arrival at a thread that spins, in nanoseconds.
     pub handover_ns: usize,
     /// The memory behind the caches.
     pub memory: Memory,
@@ -22,18 +24,18 @@ pub struct Machine {
 pub struct Memory {
     /// The latency of a load that misses all caches, in nanoseconds.
     pub latency_ns: usize,
-    /// Bandwidth of loads of consecutive addresses, in MB/s.
+    /// The bandwidth of loads of consecutive addresses, in MB/s.
     pub read_mbps: usize,
-    /// Bandwidth of stores to consecutive addresses, in MB/s: a cache line is loaded, changed and
-    /// written back.
+    /// The bandwidth of stores to consecutive addresses, in MB/s. Such a store loads a cache line,
+    /// changes the line and writes it back.
     pub write_mbps: usize,
     /// The bandwidth of non-temporal stores to consecutive addresses, in MB/s.
     pub stream_mbps: usize,
 }
 
 impl Memory {
-    /// True unless non-temporal stores are clearly slower than stores through the caches, by more
-    /// than the noise of the measurement.
+    /// Whether non-temporal stores are about as fast as stores through the caches, or faster: false
+    /// if they are slower by more than the noise of the measurement.
     pub fn streams(&self) -> bool {
         4 * self.stream_mbps >= 3 * self.write_mbps
     }
@@ -88,13 +90,13 @@ fn from_processor() -> [usize; 3] {
     sizes
 }
 
-/// Miri has no CPUID.
+/// Cache sizes of zero, because Miri has no CPUID.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn from_processor() -> [usize; 3] {
     [0; 3]
 }
 
-/// The same from Linux; zeros if it does not report them.
+/// The same sizes as reported by Linux; zeros if Linux does not report them.
 fn from_system() -> [usize; 3] {
     let mut sizes = [0; 3];
     for index in 0..8 {
@@ -118,7 +120,7 @@ fn kilobytes(text: &str) -> usize {
     digits.and_then(|kilobytes| kilobytes.checked_mul(1 << 10)).unwrap_or(0)
 }
 
-/// Records a cache of that level; levels beyond the third count as the third.
+/// Records a cache of that level; levels beyond the third count as the third level.
 fn keep(sizes: &mut [usize; 3], level: usize, bytes: usize) {
     if let Some(size) = level.checked_sub(1).map(|i| &mut sizes[i.min(2)]) {
         *size = bytes.max(*size);

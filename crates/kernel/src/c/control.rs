@@ -1,5 +1,6 @@
-//! Branches and loops: a function for each of their programs, and a function that calls them. A
-//! carry has two arrays in turn, so that an iteration does not write the carry that it reads.
+//! Branches and loops: a function for each of their programs, and a function that calls these
+//! functions. A carry has two arrays in turn, so that an iteration does not write the carry that it
+//! reads.
 
 use super::{Function, ProgramFunction, Role, SourceFile, copy, summary, types};
 use crate::control::{Control, Feed, Flow, Splat};
@@ -14,7 +15,8 @@ struct ControlPrinter<'a> {
 }
 
 impl SourceFile {
-    /// Prints the functions of a control kernel's programs, then its own.
+    /// Prints the functions of a control kernel's programs, then the function of the control
+    /// kernel.
     pub(super) fn control(
         &mut self,
         program: &Program,
@@ -43,7 +45,7 @@ impl SourceFile {
     }
 }
 
-/// True if a result of the programs is a carry or is needed outside.
+/// Whether a result of the programs is a carry or is needed outside.
 fn needed(control: &Control, output: usize) -> bool {
     output < control.carries || control.results.get(output).is_some_and(Option::is_some)
 }
@@ -56,7 +58,7 @@ impl ControlPrinter<'_> {
                 if last == 0 {
                     return self.call(0, "", "");
                 }
-                // The number is clamped to those of the branches.
+                // The number is clamped to the numbers of the branches.
                 self.file.code.open(format!("if ({index}[0] <= 0)"));
                 for number in 0..last {
                     self.call(number, "", "");

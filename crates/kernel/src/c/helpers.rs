@@ -28,8 +28,8 @@ const HALVES: [DType; 2] = [DType::F16, DType::BF16];
 const SIGNED: [DType; 4] = [DType::I8, DType::I16, DType::I32, DType::I64];
 const UNSIGNED: [DType; 4] = [DType::U8, DType::U16, DType::U32, DType::U64];
 
-/// The definitions of the helpers that occur in a text, in an order in which each is defined before
-/// it is used.
+/// The definitions of the helpers that occur in a text, ordered so that each helper is defined
+/// before it is used.
 pub(super) fn used_in(text: &str) -> String {
     let mut needed: Vec<String> = Vec::new();
     for helper in all().into_iter().rev() {
@@ -41,7 +41,7 @@ pub(super) fn used_in(text: &str) -> String {
     needed.iter().rev().map(|text| format!("{}\n\n", text.trim())).collect()
 }
 
-/// True if a text contains an identifier.
+/// Whether a text contains an identifier.
 pub(super) fn occurs(name: &str, text: &str) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {

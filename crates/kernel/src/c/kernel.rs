@@ -11,7 +11,7 @@ use crate::verify::{Split, split};
 use girih_ir::ops::ScatterMode;
 use girih_ir::{DType, OpCode};
 
-/// Larger arrays of a kernel over rows are not on the stack.
+/// The maximum size of an array on the stack in a kernel over rows.
 const STACK_BYTES: usize = 4096;
 
 /// The indices of a point, by dimension of the kernel; a dimension with one point has no name.
@@ -109,7 +109,8 @@ impl<'a> KernelPrinter<'a> {
         }
     }
 
-    /// Prints loops over the points of one of `rows` rows, with what the kernel does at each point.
+    /// Prints loops over the points of one of `rows` rows, with the computation of the kernel at
+    /// each point.
     fn part(&mut self, rows: usize) {
         let depth = self.code.depth;
         if let Core::Scatter { zeroed: true, .. } = self.kernel.core {
@@ -252,8 +253,8 @@ impl<'a> KernelPrinter<'a> {
         self.code.line(format!("{name} = {next};"));
     }
 
-    /// Replaces the best element by a better one: the first of equal ones is the best, and a NaN is
-    /// better than any number.
+    /// Replaces the best element by a better element: the first of equal elements is the best, and
+    /// a NaN is better than any number.
     fn arg(&mut self, name: &str, better: &str, x: &str, dtype: DType) {
         let nan = match dtype.is_float() {
             true => format!(" || (isnan({x}) && !isnan(best))"),
@@ -446,7 +447,7 @@ fn draw(code: OpCode, argument: usize, position: &str, dtype: DType) -> String {
     let half = types::is_half(dtype);
     match code {
         OpCode::RandomBits => format!("random_bits(a{argument}, {position})"),
-        // Rounded down, so that 1 does not occur.
+        // Round down, so that 1 does not occur.
         OpCode::RandomUniform if half => {
             format!("round_down_{}(random_uniform_f32(a{argument}, {position}))", dtype.short())
         }

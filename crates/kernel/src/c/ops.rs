@@ -84,7 +84,7 @@ fn integer(code: OpCode, x: &str, y: &str, dtype: DType) -> String {
         OpCode::And => format!("{x} & {y}"),
         OpCode::Or => format!("{x} | {y}"),
         OpCode::Xor => format!("{x} ^ {y}"),
-        // A negative shift is a large one.
+        // A negative shift amount acts as a large amount.
         OpCode::ShiftLeft => format!("({u}){y} < {bits} ? ({u}){x} << {y} : 0"),
         OpCode::ShiftRight if signed => format!("{x} >> (({u}){y} < {bits} ? {y} : {})", bits - 1),
         OpCode::ShiftRight => format!("{y} < {bits} ? {x} >> {y} : 0"),
@@ -127,7 +127,7 @@ fn float(code: OpCode, x: &str, y: &str, dtype: DType) -> String {
     }
 }
 
-/// The function of the C library for `double`; the one for `float` has the suffix `f`.
+/// The function of the C library for `double`; the function for `float` has the suffix `f`.
 fn math_function(code: OpCode) -> Option<&'static str> {
     Some(match code {
         OpCode::Abs => "fabs",

@@ -28,7 +28,7 @@ pub(super) fn value(dtype: DType) -> &'static str {
     memory(dtype.widened())
 }
 
-/// True for the dtypes whose values are computed in f32.
+/// Whether values of the dtype are computed in f32.
 pub(super) fn is_half(dtype: DType) -> bool {
     dtype.widened() != dtype
 }
@@ -41,7 +41,7 @@ pub(super) fn load(dtype: DType, place: String) -> String {
     }
 }
 
-/// A value as it is in memory.
+/// A value in the form in which it is stored in memory.
 pub(super) fn store(dtype: DType, value: String) -> String {
     match is_half(dtype) {
         true => format!("f32_to_{}({value})", dtype.short()),
@@ -66,7 +66,7 @@ pub(super) fn literal(literal: Literal) -> String {
     let real = match literal.as_f64() {
         x if x.is_nan() => "NAN".to_string(),
         x if x.is_infinite() => format!("{}INFINITY", if x < 0.0 { "-" } else { "" }),
-        // The shortest text that is read as this number of its own type.
+        // The shortest text that is parsed as this number in the number's own type.
         x if suffix == "f" => format!("{:?}f", x as f32),
         x => format!("{x:?}"),
     };
@@ -80,7 +80,7 @@ pub(super) fn literal(literal: Literal) -> String {
     }
 }
 
-/// A literal as it is in memory.
+/// A literal in the form in which it is stored in memory.
 pub(super) fn literal_in_memory(constant: Literal) -> String {
     match is_half(constant.dtype) {
         true => format!("{:#06x}", constant.bits),
@@ -120,7 +120,8 @@ pub(super) fn cast(x: &str, from: DType, to: DType) -> String {
     }
 }
 
-/// A real number as a float whose rounding to a half is that of the number itself.
+/// A real number as a float; rounding the float to a half has the same result as rounding the
+/// number itself.
 fn single(x: &str, from: DType) -> String {
     match from.size() {
         _ if from.widened() == DType::F32 => x.to_string(),

@@ -42,13 +42,14 @@ pub(super) struct Signature {
 pub(super) struct Bound {
     sizes: Vec<(String, Dim)>,
     dtypes: Vec<(String, DType)>,
-    /// The sizes are examples, for a first check of the text: an invalid size counts as one.
+    /// Whether the sizes are examples, for a first check of the text: an invalid size then counts
+    /// as 1.
     sample: bool,
 }
 
 impl Signature {
     /// Errors: an invalid signature; a dtype variable without dtypes, or dtypes for a name that is
-    /// not one; a result with a size or dtype that no operand has.
+    /// not a dtype variable; a result with a size or dtype that no operand has.
     pub fn parse(text: &str, dtypes: DTypes) -> Result<Signature> {
         let example = "expected a signature such as 'T[m, k], T[k, n] -> T[m, n]'";
         let wrong = |at: &str| invalid(format!("{example}, found '{at}' in '{text}'"));
@@ -81,7 +82,7 @@ impl Signature {
         Ok(signature)
     }
 
-    /// Fails unless every name of a result is one of an operand, and every variable has dtypes.
+    /// Fails unless every name of a result is a name of an operand, and every variable has dtypes.
     fn check(&self) -> Result<()> {
         let text = &self.text;
         for pattern in self.operands.iter().chain(&self.results) {
@@ -133,12 +134,12 @@ impl Signature {
         Ok(())
     }
 
-    /// The text.
+    /// The text of the signature.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Number of operands.
+    /// The number of operands.
     pub fn operands(&self) -> usize {
         self.operands.len()
     }

@@ -5,7 +5,7 @@ use girih_ir::ops::host::HostCall;
 use girih_ir::{Error, Result, TensorSpec};
 
 /// The program of a call of a custom op for operands of these specs; `None` for other ops. For a
-/// call in a batch, it computes all members.
+/// call in a batch, the program computes all members.
 ///
 /// Errors: a text that does not fit the operands.
 pub(crate) fn program_of(call: &HostCall, operands: &[&TensorSpec]) -> Option<Result<Program>> {
@@ -47,7 +47,7 @@ pub(crate) fn prune(program: &mut Program, needed: impl Fn(usize) -> bool) {
     program.kernels.retain(|kernel| !kernel.stores.is_empty());
 }
 
-/// Positions of the operands that a program reads, repeats included.
+/// The positions of the operands that a program reads, repeats included.
 pub(crate) fn operands_of(program: &Program) -> impl Iterator<Item = usize> + '_ {
     let read = program.kernels.iter().flat_map(Kernel::reads);
     read.filter_map(|id| match program.buffers[id.0 as usize].kind {
@@ -56,8 +56,8 @@ pub(crate) fn operands_of(program: &Program) -> impl Iterator<Item = usize> + '_
     })
 }
 
-/// The kernels of a program, with its arguments replaced by those of `operand`, its outputs by
-/// those of `result`, and all other buffers by those that `spare` allocates.
+/// The kernels of a program, with its arguments replaced by the buffers of `operand`, its outputs
+/// by the buffers of `result`, and all other buffers by buffers that `spare` allocates.
 pub(crate) fn kernels_of(
     program: Program,
     operand: impl Fn(usize) -> BufferId,
@@ -78,7 +78,7 @@ pub(crate) fn kernels_of(
         .collect();
     for kernel in &mut kernels {
         kernel.buffers_mut().for_each(|id| *id = ids[id.0 as usize]);
-        // Accesses of two arguments may be accesses of one buffer now.
+        // Accesses of two arguments may now be accesses of one buffer.
         kernel.merge_accesses();
     }
     kernels

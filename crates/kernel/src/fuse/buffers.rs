@@ -8,20 +8,20 @@ use girih_ir::{Class, Graph, NodeId, OpCode};
 enum Contents {
     /// The value of a node.
     Value(NodeId),
-    /// No node's value: a workspace, or a temporary of a custom kernel.
+    /// Not the value of a node: a workspace, or a temporary of a custom kernel.
     Other(Buffer),
 }
 
 /// The buffers that the kernels of a graph name.
 pub(super) struct Buffers {
-    /// By node.
+    /// The buffer of each node.
     of_node: Vec<Option<BufferId>>,
-    /// By id.
+    /// The contents of each buffer, by id.
     contents: Vec<Contents>,
 }
 
 impl Buffers {
-    /// For graphs of so many nodes.
+    /// The buffers for a graph with that many nodes.
     pub fn new(nodes: usize) -> Buffers {
         Buffers { of_node: vec![None; nodes], contents: Vec::new() }
     }
@@ -92,12 +92,12 @@ fn buffer_of(graph: &Graph, positions: &[u32], node: NodeId) -> Buffer {
     Buffer { dtype: spec.dtype, numel: spec.numel(), kind }
 }
 
-/// True for a node whose value the caller supplies in a buffer.
+/// Whether the caller supplies the node's value in a buffer.
 pub(super) fn is_argument(graph: &Graph, id: NodeId) -> bool {
     matches!(graph.node(id).op.code, OpCode::Input | OpCode::Parameter)
 }
 
-/// The node that has a value's memory: reshapes share the memory of their operand.
+/// The node that owns the memory of a value: reshapes share the memory of their operand.
 pub(super) fn base(graph: &Graph, mut id: NodeId) -> NodeId {
     while graph.node(id).op.class() == Class::Reshape {
         id = graph.node(id).inputs[0];

@@ -53,7 +53,7 @@ pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
             let mut inputs = Inputs { graph, target, plan, arguments: &arguments, buffers };
             push(build(&mut inputs, &mut memo, &group), &mut kernels);
         }
-        // Further results of a routine are computed by the kernel of the first one.
+        // Further results of a routine are computed by the kernel of the first result.
         if !planned && !matches!(graph.node(id).op.class(), Class::Library | Class::Control) {
             // A kernel that was built before may store the node as well: remove that store.
             let stored = buffers.of(graph, id);
@@ -100,9 +100,9 @@ fn called(
     kernels
 }
 
-/// Builds a kernel and returns it with the nodes that it computes. Starts again whenever something
-/// that the kernel needs had to change. This terminates, since each time another value moves to
-/// memory or a dimension is split into proper factors.
+/// Builds a kernel and returns it with the nodes that it computes. Starts again whenever the plan
+/// changes because of a requirement of the kernel. This terminates, since each time another value
+/// moves to memory or a dimension is split into proper factors.
 fn build(inputs: &mut Inputs<'_>, memo: &mut Memo, group: &Group) -> (Kernel, Vec<NodeId>) {
     let mut splits: SmallVec<[(usize, usize); 2]> = SmallVec::new();
     loop {
@@ -160,7 +160,7 @@ pub(super) fn argument_positions(graph: &Graph) -> Vec<u32> {
 }
 
 impl Group {
-    /// The kernel of a node that the plan had meant to fuse.
+    /// The kernel of a node that the plan had assigned to the kernels of its consumers.
     fn unplanned(graph: &Graph, root: NodeId) -> Group {
         let node = graph.node(root);
         let reduces = matches!(node.op.class(), Class::Reduction | Class::Contraction)

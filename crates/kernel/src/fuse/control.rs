@@ -13,7 +13,7 @@ use girih_ir::ops::control::ControlOp;
 use girih_ir::{DType, Graph, Node, NodeId, OpCode, TensorSpec};
 use smallvec::smallvec;
 
-/// The operands of the regions: those of a branch do not include the index.
+/// The operands of the regions: the index of a branch is not an operand of its regions.
 fn operands(node: &Node) -> &[NodeId] {
     match node.op.code {
         OpCode::Cond => &node.inputs[1..],
@@ -29,7 +29,7 @@ fn carries_of(node: &Node) -> usize {
     }
 }
 
-/// True for values that need no memory as operands.
+/// Whether the operand needs no memory.
 pub(super) fn is_constant(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).op.code == OpCode::Constant
 }
@@ -41,11 +41,11 @@ pub(super) fn in_memory<'a>(graph: &'a Graph, node: &'a Node) -> impl Iterator<I
     index.into_iter().chain(rest)
 }
 
-/// The programs of an op's regions. Arguments of buffers are numbered as the op's operands, those
-/// of scalars as the graph's arguments.
+/// The programs of an op's regions. Arguments of buffers are numbered like the op's operands, and
+/// arguments of scalars like the graph's arguments.
 ///
-/// Errors: [`LowerError::Composite`] if a region has one; [`LowerError::Region`] if operands and
-/// regions do not fit.
+/// Errors: [`LowerError::Composite`] if a region has a composite; [`LowerError::Region`] if
+/// operands and regions do not fit.
 pub(super) fn programs(lowering: Lowering<'_>, id: NodeId) -> Result<Vec<Program>, LowerError> {
     let graph = lowering.graph;
     let node = graph.node(id);

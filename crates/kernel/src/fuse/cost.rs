@@ -7,19 +7,20 @@ use girih_ir::{Class, Graph, NodeId, OpCode};
 /// The estimate for one value, including the producers that would be computed with it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecomputeCost {
-    /// Cost of all ops.
+    /// The cost of all ops.
     pub cost: u32,
     /// The number of full-size operands that are loaded.
     pub loads: u32,
     /// The longest path of ops and views.
     pub depth: u32,
-    /// True if it consumes the results of a reduction or GEMM in order and is their only consumer:
-    /// computed in that kernel, it needs no memory beyond that of those results.
+    /// Whether the value consumes the results of a reduction or GEMM in order and is their only
+    /// consumer. Computed in that kernel, the value needs no memory beyond the memory of those
+    /// results.
     pub epilogue: bool,
 }
 
-/// The estimate for a node, given those of its operands. Operands that will be in memory anyway
-/// cost a load.
+/// The estimate for a node, given the estimates of its operands. Operands that will be in memory in
+/// any case cost a load.
 pub(super) fn recompute(
     graph: &Graph,
     target: &Target,

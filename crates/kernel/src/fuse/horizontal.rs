@@ -1,6 +1,6 @@
-//! Horizontal fusion: independent kernels become one. It applies to the updates of an optimiser,
-//! whose elements threads then share as if they were the elements of one kernel, and to small kernels
-//! (of biases, losses, metrics), which cost more to launch than to run.
+//! Horizontal fusion: independent kernels become one kernel. It applies to the updates of an
+//! optimiser, whose elements threads then share as if they were the elements of one kernel, and to
+//! small kernels (of biases, losses, metrics), which take longer to launch than to run.
 //!
 //! The kernels become the parts of a kernel over a single row.
 
@@ -12,7 +12,7 @@ use crate::place::copied;
 use crate::target::HorizontalLimits;
 use girih_ir::NodeId;
 
-/// How many kernels after a group's first one are considered: a bound on compile time.
+/// The number of kernels after a group's first kernel that are considered: a bound on compile time.
 const HORIZON: usize = 128;
 
 /// Fuses the updates and the small kernels of a program.
@@ -80,12 +80,12 @@ impl Grouping for Horizontal<'_> {
     }
 }
 
-/// Elements of a group and of a kernel.
+/// The total number of elements of a group and of a kernel.
 fn total(group: &Group, part: &FusionPart) -> usize {
     group.parts.iter().chain([part]).map(|part| elements(&part.kernel)).sum()
 }
 
-/// Adds to a group those of the following kernels for which `join` holds.
+/// Adds to a group each of the following kernels for which `join` holds.
 fn grow(
     limits: &HorizontalLimits,
     program: &Program,
@@ -107,22 +107,22 @@ fn grow(
     }
 }
 
-/// True for a map that only computes outputs of the program.
+/// Whether the kernel is a map that only computes outputs of the program.
 fn is_update(program: &Program, part: &FusionPart) -> bool {
     matches!(part.kernel.core, Core::Map)
         && is_whole(part)
         && part.writes.iter().all(|id| program.outputs.contains(id))
 }
 
-/// True for a map or a reduction of few elements.
+/// Whether the kernel is a map or a reduction of few elements.
 fn is_small(limits: &HorizontalLimits, part: &FusionPart) -> bool {
     matches!(part.kernel.core, Core::Map | Core::Reduce { .. })
         && is_whole(part)
         && elements(&part.kernel) <= limits.max_small
 }
 
-/// False for a kernel that writes a buffer together with others: a part of the buffer, or the copy
-/// into which others store, which buffer donation may elide.
+/// False for a kernel that writes a buffer together with other kernels: it writes a part of the
+/// buffer, or the copy into which others store, which buffer donation may elide.
 fn is_whole(part: &FusionPart) -> bool {
     part.partly_written.is_empty() && copied(&part.kernel).is_none()
 }

@@ -21,14 +21,14 @@ pub(super) struct Inputs<'a> {
     pub graph: &'a Graph,
     pub target: &'a Target,
     pub plan: &'a mut Plan,
-    /// Position of each node among the graph's arguments.
+    /// The position of each node among the graph's arguments.
     pub arguments: &'a [u32],
     pub buffers: &'a mut Buffers,
 }
 
-/// Why a kernel must be built again.
+/// The reason why a kernel must be built again.
 pub(super) enum Rebuild {
-    /// A dimension is to be split into an outer one and one of `inner` points.
+    /// A dimension must be split into an outer dimension and a dimension of `inner` points.
     Split { dim: usize, inner: usize },
     /// A value was moved to memory.
     ValueMoved,
@@ -40,7 +40,7 @@ pub(super) struct Builder<'b, 'a> {
     graph: &'a Graph,
     memo: &'b mut Memo,
     group: &'b Group,
-    /// Its reduction or GEMM, with the loop nest.
+    /// The reduction or GEMM of the kernel, with the loop nest.
     core: Option<(NodeId, Iteration)>,
     layout: Layout,
     /// Distinct maps, by number.
@@ -50,9 +50,10 @@ pub(super) struct Builder<'b, 'a> {
     accesses: Vec<Access>,
     prologue: Block,
     body: Block,
-    /// Loads so far, to avoid duplicates.
+    /// The loads so far, to avoid duplicates.
     loads: SmallVec<[(bool, AccessId, Val); 8]>,
-    /// Ops in order of computation, for the name; `view` is the last view, for kernels without ops.
+    /// The ops in order of computation, for the name. `view` is the last view, for kernels without
+    /// ops.
     ops: SmallVec<[NodeId; 8]>,
     view: Option<NodeId>,
 }
@@ -136,7 +137,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         }
     }
 
-    /// The literal that the kernel stores at every point, if it only fills.
+    /// The literal that the kernel stores at every point, if the kernel only fills its result.
     fn fill_value(&self) -> Option<Literal> {
         let node = self.graph.node(self.group.root);
         let dtype = node.spec.dtype;
@@ -298,7 +299,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         base
     }
 
-    /// True if the kernel loads a node's value.
+    /// Whether the kernel loads a node's value.
     fn in_memory(&self, node: NodeId) -> bool {
         let (root, plan) = (self.group.root, &self.inputs.plan);
         let own = node == root && self.group.role == GroupRole::Value;
@@ -525,7 +526,7 @@ impl<'b, 'a> Builder<'b, 'a> {
         (kernel, self.ops.into_vec())
     }
 
-    /// The name from the fused ops; for a kernel without ops, from the view that it copies.
+    /// The name, from the fused ops; for a kernel without ops, from the view that it copies.
     /// Completes the list of ops.
     fn name(&mut self) -> String {
         match self.group.role {

@@ -56,10 +56,11 @@ impl Axis {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AffineMap(pub SmallVec<[Axis; 4]>);
 
-/// Why a map cannot be composed with a reshape.
+/// The reason why a map cannot be composed with a reshape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoMap {
-    /// It could if the dimension were split into an outer one and one of `inner` points.
+    /// The map could be composed if the dimension were split into an outer dimension and a
+    /// dimension of `inner` points.
     Split { dim: u32, inner: usize },
     /// The indices are not affine in the dimensions.
     NotAffine,
@@ -80,7 +81,7 @@ impl AffineMap {
         AffineMap(inner.0.iter().zip(sizes).map(axis).collect())
     }
 
-    /// Offset and per-dimension strides in a tensor of the given strides.
+    /// The offset and the stride along each dimension in a tensor with the given strides.
     pub fn strides(&self, tensor: &[isize], dims: usize) -> (isize, Dims<isize>) {
         let mut offset = 0;
         let mut out: Dims<isize> = smallvec![0; dims];
@@ -182,7 +183,8 @@ fn digits(
     Ok(())
 }
 
-/// A dimension that moves `by` per step along an axis of `size`, and carries into the axis before.
+/// A dimension that moves `by` per step along an axis of size `size`, and carries into the axis
+/// before.
 fn carry(dim: u32, by: isize, size: usize, extent: usize) -> NoMap {
     let by = by.unsigned_abs();
     let inner = size / by;

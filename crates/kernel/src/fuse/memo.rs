@@ -23,22 +23,22 @@ pub(super) struct Entry {
 /// The end of a node's entries.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// Where a value is computed: in which block, and through which map.
+/// The location of a computation: its block and its map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    /// In the prologue, not in the body.
+    /// Whether the value is computed in the prologue, not in the body.
     pub prologue: bool,
-    /// Number of the map.
+    /// The number of the map.
     pub map: u32,
 }
 
 impl Memo {
-    /// For graphs of so many nodes.
+    /// A memo for a graph with that many nodes.
     pub fn new(nodes: usize) -> Memo {
         Memo { heads: vec![NO_ENTRY; nodes], entries: Vec::new() }
     }
 
-    /// Forgets all values, in time proportional to their number.
+    /// Removes all values, in time proportional to their number.
     pub fn clear(&mut self) {
         for entry in self.entries.drain(..) {
             self.heads[entry.node.index()] = NO_ENTRY;

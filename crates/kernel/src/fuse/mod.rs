@@ -36,7 +36,7 @@ use girih_ir::{Graph, NodeId};
 pub use options::FusionOptions;
 pub use refusal::{Refusal, Refused};
 
-/// Why a graph cannot be lowered.
+/// The reason why a graph cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LowerError {
@@ -48,7 +48,8 @@ pub enum LowerError {
         /// Its op.
         op: &'static str,
     },
-    /// A branch or loop whose regions do not fit its operands, or a custom op whose kernels do not.
+    /// A branch or loop whose regions do not fit its operands, or a custom op whose kernels do not
+    /// fit its operands.
     #[error("{node}: {source}")]
     Region {
         /// The node.
@@ -66,8 +67,8 @@ pub struct Explained {
     /// The nodes that each kernel computes, in order of computation; for a kernel that only copies,
     /// the view that it copies.
     pub nodes: Vec<Vec<NodeId>>,
-    /// Values that are computed by another kernel than an op that consumes them, with the reason;
-    /// in order of the passes that refuse, then of nodes.
+    /// The values that are computed by another kernel than an op that consumes them, with the
+    /// reason, ordered by the passes that refuse the fusion, then by nodes.
     pub refusals: Vec<Refused>,
 }
 

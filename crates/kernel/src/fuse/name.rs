@@ -1,12 +1,12 @@
-//! Kernel names: the fused ops, for people who read programs and profiles. A kernel of several ops
-//! is `fused_` and their names in order of computation, including its reduction or GEMM:
-//! `fused_matmul_add_relu`, `fused_mul_reduce_sum`.
+//! Kernel names, for users who read programs and profiles: the names of the fused ops. The name of
+//! a kernel of several ops is `fused_` and the names of the ops in order of computation, including
+//! the reduction or GEMM: `fused_matmul_add_relu`, `fused_mul_reduce_sum`.
 
 use girih_ir::ops::Sample;
 use girih_ir::{Class, Graph, GraphBuilder, NodeId, OpCode};
 use girih_sync::LazyLock;
 
-/// The longest name before the remaining ops are counted instead of listed.
+/// The maximum length of a name; the remaining ops are counted instead of listed.
 const MAX_LEN: usize = 64;
 
 /// A composite after which kernels are named.
@@ -39,7 +39,7 @@ impl Idiom {
 }
 
 /// The name of a product followed by an addition. Each of the two ops is rounded. No composite
-/// decomposes to the two.
+/// decomposes to these two ops.
 const FMA: &str = "fma";
 
 /// The name of a kernel that computes `ops` in this order; `fallback` if there are none.
@@ -60,13 +60,13 @@ pub(super) fn of(graph: &Graph, ops: &[NodeId], fallback: &str) -> String {
         last = word;
     }
     match words {
-        // A single idiom is not called fused.
+        // The name of a single idiom has no prefix `fused_`.
         0 | 1 if last != FMA => last.to_string(),
         _ => name,
     }
 }
 
-/// The first word of a sequence of ops, and how many ops it stands for.
+/// The first word for a sequence of ops, and the number of ops that the word stands for.
 fn word(graph: &Graph, ops: &[NodeId]) -> (&'static str, usize) {
     let code = |id: NodeId| graph.node(id).op.code;
     for Idiom { codes, name } in IDIOMS.iter() {
@@ -81,7 +81,7 @@ fn word(graph: &Graph, ops: &[NodeId]) -> (&'static str, usize) {
         return (FMA, 2);
     }
     let node = graph.node(ops[0]);
-    // The operand makes a maximum a relu, so the name is not a fact of the op.
+    // The operand makes a maximum a relu, so the name is not a property of the op.
     let zero = |&i: &NodeId| graph.literal(i).is_some_and(|l| l.is(0.0));
     match node.op.code {
         OpCode::Maximum if node.inputs.iter().any(zero) => ("relu", 1),

@@ -1,10 +1,10 @@
-//! Operands of GEMMs: integers may be stored in a narrower dtype than they are multiplied in, so
-//! that a cast before a GEMM costs neither a pass nor memory.
+//! Operands of GEMMs. Integers may be stored in a narrower dtype than the dtype in which they are
+//! multiplied, so that a cast before a GEMM costs neither a pass nor memory.
 
 use super::FusionOptions;
 use girih_ir::{Class, Graph, Node, NodeId, OpCode};
 
-/// True for a cast of integers to wider ones, which a GEMM applies as it reads.
+/// Whether a node is a cast of integers to a wider dtype, which a GEMM applies as it reads.
 pub(super) fn extends(graph: &Graph, node: &Node) -> bool {
     if node.op.code != OpCode::Cast {
         return false;

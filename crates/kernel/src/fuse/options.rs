@@ -1,6 +1,7 @@
-//! The fusions as one table: the name, the switch and a sentence for each, and the function of those
-//! that are passes of their own. To add a fusion over kernels, write a module and add a line here.
-//! Lowering, the switches by name, the cache keys and the property tests all use the table.
+//! The fusions as one table: the name, the switch and a sentence for each fusion, and the function
+//! of each fusion that is a pass of its own. To add a fusion over kernels, write a module and add a
+//! line here. Lowering, the switches by name, the cache keys and the property tests all use the
+//! table.
 
 use super::build::Built;
 use super::{Lowering, horizontal, prologue, rows};

@@ -1,4 +1,4 @@
-//! The fusion plan: which values are in memory, and which kernels there will be.
+//! The fusion plan: the values that are in memory, and the kernels to build.
 //!
 //! Nodes are visited consumers first. Each consumer adds its requirements to its operands (a
 //! [`Demand`]). When a node is visited, its demand is complete: the node either joins the kernels
@@ -26,9 +26,9 @@ pub(super) enum GroupRole {
     Value,
     /// An operand of a concat or pad, stored into a part of the root.
     Part {
-        /// Position of the operand.
+        /// The position of the operand.
         operand: usize,
-        /// Where a concat's operand starts along the axis.
+        /// The index along the axis at which a concat's operand starts.
         start: usize,
     },
     /// The padding value at every element of the root.
@@ -43,15 +43,15 @@ pub(super) enum GroupRole {
 /// A kernel to be built.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// The node whose memory it writes.
+    /// The node whose memory the kernel writes.
     pub root: NodeId,
-    /// The part of the root that it computes.
+    /// The part of the root that the kernel computes.
     pub role: GroupRole,
-    /// Its reduction or GEMM.
+    /// The reduction or GEMM of the kernel.
     pub core: Option<NodeId>,
-    /// Further nodes that it stores.
+    /// Further nodes that the kernel stores.
     pub stores: SmallVec<[NodeId; 1]>,
-    /// The number of nodes that it computes.
+    /// The number of nodes that the kernel computes.
     nodes: u32,
 }
 
@@ -62,7 +62,7 @@ impl Group {
     }
 }
 
-/// The set of kernels that compute a value inline, as far as it matters.
+/// The set of kernels that compute a value inline, in the detail that the plan needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 enum FusedInto {
     #[default]
@@ -92,37 +92,37 @@ impl FusedInto {
     }
 }
 
-/// The first kernel to run of those that consume a value, inline or from memory. Kernels are
-/// planned in reverse, so it is the one with the largest number.
+/// The first kernel, in execution order, of the kernels that consume a value, inline or from
+/// memory. Kernels are planned in reverse, so it is the kernel with the largest number.
 #[derive(Clone, Copy, Debug)]
 struct First {
     kernel: u32,
-    /// True if the kernel needs each element once, in order, in its body.
+    /// Whether the kernel needs each element once, in order, in its body.
     in_order: bool,
 }
 
 /// The combined requirements of a node's consumers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
-    /// Kernels that compute the value inline.
+    /// The kernels that compute the value inline.
     fused_into: FusedInto,
-    /// True if any consumer needs it.
+    /// Whether any consumer needs the value.
     wanted: bool,
-    /// True if a consumer reads it from memory.
+    /// Whether a consumer reads the value from memory.
     memory: bool,
-    /// True if a consumer needs it dense and in order, so that a view does not suffice.
+    /// Whether a consumer needs the value dense and in order, so that a view does not suffice.
     dense: bool,
-    /// True if it is an output of the graph.
+    /// Whether the value is an output of the graph.
     output: bool,
-    /// True if a kernel does not need it at each point once and in order.
+    /// Whether a kernel does not need the value at each point once and in order.
     scattered: bool,
-    /// True if a reduction's prologue needs it.
+    /// Whether a reduction's prologue needs the value.
     prologue: bool,
-    /// True if anything else than a reduction's prologue needs it.
+    /// Whether anything else than a reduction's prologue needs the value.
     body: bool,
-    /// The largest number of points at which one kernel needs it.
+    /// The largest number of points at which one kernel needs the value.
     points: usize,
-    /// The first kernel that consumes it.
+    /// The first kernel that consumes the value.
     first: Option<First>,
 }
 
@@ -185,8 +185,8 @@ pub(super) struct Plan {
     /// The nodes that have memory of their own. A reshape never has: it shares the memory of its
     /// operand.
     pub memory: Vec<bool>,
-    /// The root of the kernel that stores a node's value although it computes another one. Kernels
-    /// of later roots load it.
+    /// The root of the kernel that stores a node's value although the kernel computes another
+    /// value. Kernels of later roots load the stored value.
     pub stored: Vec<Option<NodeId>>,
     /// The programs of branches and loops, by the root of their kernel.
     pub programs: FxHashMap<NodeId, Vec<Program>>,
@@ -238,7 +238,7 @@ struct Planner<'g> {
     recompute_costs: Vec<RecomputeCost>,
     demands: Vec<Demand>,
     plan: Plan,
-    /// By result of a library routine: the first result of the same call.
+    /// For each result of a library routine, the first result of the same call.
     leaders: FxHashMap<NodeId, NodeId>,
     /// Demanded results whose leaders have not been visited.
     results: Vec<NodeId>,
@@ -311,9 +311,9 @@ impl<'g> Planner<'g> {
         }
     }
 
-    /// The kernel that computes and stores a value which other kernels load because not all can
-    /// compute it inline: the first kernel to need it, if that needs it in order. No other kernel
-    /// needs it earlier.
+    /// The kernel that computes and stores a value which other kernels load because not all of them
+    /// can compute it inline: the first kernel that needs the value, if that kernel needs it in
+    /// order. No other kernel needs the value earlier.
     fn becomes_extra_output(
         &mut self,
         id: NodeId,
@@ -565,17 +565,17 @@ pub(super) fn scattered(node: &Node) -> Scattered {
     }
 }
 
-/// True for the ops that write at positions given by indices.
+/// Whether the op writes at positions given by indices.
 pub(super) fn is_scatter(node: &Node) -> bool {
     matches!(node.op.attrs, Attrs::Scatter { .. } | Attrs::ScatterInto { .. })
 }
 
-/// True for the ops that read at positions given by indices.
+/// Whether the op reads at positions given by indices.
 fn is_gather(node: &Node) -> bool {
     node.op.class() == Class::Index && node.inputs.len() == 2 && !is_scatter(node)
 }
 
-/// True for a reduction or GEMM that has results but combines no elements.
+/// Whether the node is a reduction or GEMM that has results but combines no elements.
 pub(super) fn is_empty_reduction(graph: &Graph, node: &Node) -> bool {
     node.spec.numel() > 0 && graph.spec(node.inputs[0]).numel() == 0
 }

@@ -3,8 +3,8 @@
 //! memory as a whole.
 //!
 //! The map that computes the operand and the GEMM become one kernel over a single row, and the
-//! operand a local of it. A map may run as late as its only reader, so kernels in between do not
-//! matter.
+//! operand becomes a local of that kernel. A map may run as late as its only reader, so kernels in
+//! between do not matter.
 
 use super::build::Built;
 use super::rows::over_rows;
@@ -19,10 +19,10 @@ use std::ops::Range;
 /// The kernels that compute operands of one GEMM, by position.
 type Makers = SmallVec<[usize; 2]>;
 
-/// The GEMMs that compute operands, and the operands that they could compute and do not.
+/// The GEMMs that compute operands, and the operands that GEMMs could compute and do not compute.
 #[derive(Default)]
 struct Prologues {
-    /// The position of each GEMM, with the kernels that compute operands now.
+    /// The position of each GEMM, with the kernels that currently compute its operands.
     gemms: Vec<(usize, Makers)>,
     /// The kernel that computes an operand, the GEMM, and the reason.
     declined: Vec<(usize, usize, Refusal)>,
@@ -97,7 +97,8 @@ impl Prologues {
     }
 
     /// Removes the refusals of operands that are fused after all, and records the other operands.
-    /// Their reason is more specific than that a GEMM reads its operands from memory.
+    /// The recorded reason is more specific than the reason that a GEMM reads its operands from
+    /// memory.
     fn record(&self, graph: &Graph, built: &mut Built) {
         let Some(refusals) = &mut built.refusals else { return };
         let root = |at: usize| built.nodes[at].last().copied();
@@ -204,7 +205,7 @@ impl Names {
     }
 }
 
-/// True if it may be recomputed for other parts of the GEMM.
+/// Whether the map may be recomputed for other parts of the GEMM.
 fn is_cheap(target: &Target, body: &Block) -> bool {
     body.insts.iter().all(|inst| match inst {
         Inst::Op { code, .. } => !target.is_expensive(*code),

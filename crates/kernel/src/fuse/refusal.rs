@@ -3,37 +3,40 @@
 
 use girih_ir::{Class, Graph, NodeId, OpCode};
 
-/// Why a value and its consumer are computed by different kernels.
+/// The reason why a value and its consumer are computed by different kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refusal {
     /// The fusion is switched off.
     Disabled,
     /// The value is an output that other kernels, or a kernel over another space, consume too.
     Output,
-    /// Its consumer needs random access: a GEMM's operand, a gather's data, a scatter's indices,
+    /// The consumer needs random access: a GEMM's operand, a gather's data, a scatter's indices,
     /// the operand of a library routine, a branch or a loop.
     Memory,
-    /// It is written in parts, by several kernels or by accumulation: a concat, a pad, a scatter.
+    /// The value is written in parts, by several kernels or by accumulation: a concat, a pad, a
+    /// scatter.
     Parts,
-    /// Several kernels consume it, and computing it in each costs more than storing it.
+    /// Several kernels consume the value, and computing it in each kernel costs more than storing
+    /// it.
     Shared,
-    /// Its consumer would recompute an expensive op for each element that it is broadcast to.
+    /// The consumer would recompute an expensive op for each element to which the value is
+    /// broadcast.
     Broadcast,
     /// One kernel reads an expensive value through two different views.
     TwoViews,
-    /// A reduction or GEMM is consumed at other points than those of its result.
+    /// A reduction or GEMM is consumed at other points than the points of its result.
     Space,
     /// The consuming kernel already computes another reduction, GEMM or scatter.
     CoreTaken,
-    /// A library routine computes it, whose results are dense in memory.
+    /// The value is the result of a library routine, whose results are dense in memory.
     Library,
-    /// A branch or a loop computes it.
+    /// The value is the result of a branch or a loop.
     Control,
-    /// A reshape between it and its consumer has no affine index map.
+    /// A reshape between the value and its consumer has no affine index map.
     Reshape,
     /// The kernel has reached its maximum size.
     KernelSize,
-    /// Row-wise fusion: there is no division of both into rows.
+    /// Row-wise fusion: there is no division of both kernels into rows.
     Rows,
     /// Row-wise fusion: a row does not fit in the cache.
     RowLength,
@@ -41,7 +44,8 @@ pub enum Refusal {
     FewRows,
     /// Row-wise fusion: the kernel has the highest number of parts.
     RowParts,
-    /// GEMM prologue: something else reads the operand, or the GEMM reads it more than once.
+    /// GEMM prologue: another kernel reads the operand, or the GEMM reads the operand more than
+    /// once.
     OperandShared,
     /// GEMM prologue: the operand is too large to be packed once.
     OperandSize,
@@ -93,7 +97,7 @@ impl Refusal {
         }
     }
 
-    /// True if the pass that refuses fuses kernels with each other.
+    /// Whether the pass that refuses fuses kernels with each other.
     pub(super) fn is_of_kernels(self) -> bool {
         self.pass() > 0
     }
@@ -219,8 +223,9 @@ pub struct Refused {
     pub node: NodeId,
     /// The reason.
     pub reason: Refusal,
-    /// An op that would have been fused with the value, possibly through views: if there are
-    /// several, one to which the reason applies. `None` if only a view of the value is consumed.
+    /// An op that would have been fused with the value, possibly through views. If there are
+    /// several such ops, an op to which the reason applies. `None` if only a view of the value is
+    /// consumed.
     pub consumer: Option<NodeId>,
 }
 

@@ -91,7 +91,7 @@ fn reuse_in(target: &Target, program: &mut Program, reduction: &mut Kernel, map:
     sweep(map);
 }
 
-/// By value: true if it depends on an expensive op.
+/// For each value, whether it depends on an expensive op.
 fn expensive(target: &Target, block: &Block) -> Vec<bool> {
     let mut heavy: Vec<bool> = Vec::with_capacity(block.insts.len());
     for inst in &block.insts {

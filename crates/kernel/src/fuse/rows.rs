@@ -20,7 +20,7 @@ use crate::verify::{along_rows, keeps_to_rows, write_disjointly};
 use girih_ir::{Class, Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
 
-/// How many kernels after a group's first one are considered: a bound on compile time.
+/// The number of kernels after a group's first kernel that are considered: a bound on compile time.
 const HORIZON: usize = 32;
 
 /// A kernel, the nodes that it computes, and the buffers that it uses.
@@ -29,7 +29,7 @@ pub(super) struct FusionPart {
     nodes: Vec<NodeId>,
     pub reads: SmallVec<[BufferId; 8]>,
     pub writes: SmallVec<[BufferId; 4]>,
-    /// Buffers that it writes in part.
+    /// The buffers of which the kernel writes only a part.
     pub partly_written: SmallVec<[BufferId; 2]>,
 }
 
@@ -50,7 +50,7 @@ impl FusionPart {
         self.reads.iter().chain(&self.writes)
     }
 
-    /// The node that it computes last.
+    /// The node that the kernel computes last.
     pub fn root(&self) -> NodeId {
         *self.nodes.last().expect("a kernel computes a node")
     }
@@ -74,9 +74,9 @@ pub(super) fn group(lowering: Lowering<'_>, built: &mut Built) {
     regroup(lowering, built, &grouping);
 }
 
-/// A pass that fuses kernels with following ones.
+/// A pass that fuses kernels with kernels that follow.
 pub(super) trait Grouping {
-    /// Makes a group of the kernel and of following ones that join it.
+    /// Makes a group of the kernel and of the following kernels that join it.
     fn grow(
         &self,
         program: &Program,
@@ -95,7 +95,7 @@ pub(super) trait Grouping {
     ) -> Vec<Refused>;
 }
 
-/// Fuses kernels: each kernel that is in no group yet starts one.
+/// Fuses kernels: each kernel that is in no group yet starts a group.
 pub(super) fn regroup(lowering: Lowering<'_>, built: &mut Built, grouping: &impl Grouping) {
     let (mut left, uses) = parts(built);
     for first in 0..left.len() {
@@ -103,7 +103,7 @@ pub(super) fn regroup(lowering: Lowering<'_>, built: &mut Built, grouping: &impl
         let group = grouping.grow(&built.program, &mut left[first + 1..], start);
         if let Some(refusals) = &mut built.refusals {
             let (program, values) = (&built.program, &built.values);
-            // The group may have what an earlier pass over kernels refused.
+            // The group may have a fusion that an earlier pass over kernels refused.
             refusals.retain(|refused| !(refused.reason.is_of_kernels() && group.has(refused)));
             refusals.extend(grouping.declined(program, values, &group, &left[first + 1..]));
         }
@@ -219,7 +219,7 @@ pub(super) struct Group {
     pub named: Named,
     /// Buffers that are written, but not as a whole by one part.
     partly_written: BufferSet,
-    /// Elements of the largest part.
+    /// The number of elements of the largest part.
     elements: usize,
 }
 
@@ -255,16 +255,16 @@ impl Group {
         }
     }
 
-    /// True if one part of the group computes the value and another one its consumer.
+    /// Whether one part of the group computes the value and another part computes its consumer.
     fn has(&self, refused: &Refused) -> bool {
         let part_of = |id: NodeId| self.parts.iter().position(|part| part.nodes.contains(&id));
         let (value, consumer) = (part_of(refused.node), refused.consumer.and_then(part_of));
         value.is_some() && consumer.is_some() && value != consumer
     }
 
-    /// True if a kernel can be a part and reads a buffer that the group reads or writes, or stores
-    /// into a buffer that the group filled. (Not if the group has a copy: buffer donation may elide
-    /// a copy that is stored into.)
+    /// Whether a kernel can be a part and reads a buffer that the group reads or writes, or stores
+    /// into a buffer that the group filled. (False if the group has a copy: buffer donation may
+    /// elide a copy that is stored into.)
     fn meets(&self, limits: &RowLimits, part: &FusionPart) -> bool {
         let touches = |&id: &BufferId| self.named.contains(id);
         let copies = || self.parts.iter().any(|p| copied(&p.kernel).is_some());
@@ -279,7 +279,7 @@ impl Group {
         }
     }
 
-    /// True if a GEMM consumes a result of the group and is wide, or reduces the rows of a wide
+    /// Whether a GEMM consumes a result of the group and is wide, or reduces the rows of a wide
     /// GEMM of the group.
     fn goes_on_with(&self, limits: &RowLimits, part: &FusionPart) -> bool {
         let Some([lhs, rhs, out]) = sizes(&part.kernel) else { return false };
@@ -291,8 +291,8 @@ impl Group {
             && part.reads.iter().any(|&id| self.named.written.contains(id))
     }
 
-    /// True if `kernel`, which is in the group or the one that joins it, stays within its rows of
-    /// the buffers that other parts write.
+    /// Whether `kernel`, which is in the group or is the kernel that joins the group, stays within
+    /// its rows of the buffers that other parts write.
     fn stays(&self, program: &Program, joins: &FusionPart, kernel: &Kernel, rows: usize) -> bool {
         let FusionPart { writes, partly_written, .. } = joins;
         let parts = self.parts.iter().map(|part| &part.kernel).chain([&joins.kernel]);
@@ -341,7 +341,7 @@ impl Group {
     }
 }
 
-/// Elements that a part processes; for a GEMM, those of its result.
+/// The number of elements that a part processes; for a GEMM, the number of elements of its result.
 pub(super) fn elements(kernel: &Kernel) -> usize {
     match kernel.core {
         Core::Gemm { .. } => kernel.points(),
@@ -349,20 +349,20 @@ pub(super) fn elements(kernel: &Kernel) -> usize {
     }
 }
 
-/// Elements of A, B and the result of one entry of the batch.
+/// The number of elements of A, B and the result of one entry of the batch.
 fn sizes(kernel: &Kernel) -> Option<[usize; 3]> {
     let dims = kernel.gemm_dims()?;
     let (m, n, k) = (kernel.size(&dims.rows), kernel.size(&dims.columns), kernel.reduced());
     Some([m * k, k * n, m * n])
 }
 
-/// True for a GEMM whose result is larger than its operands.
+/// Whether the kernel is a GEMM whose result is larger than its operands.
 fn is_wide(limits: &RowLimits, kernel: &Kernel) -> bool {
     let wide = |[lhs, rhs, out]: [usize; 3]| out >= limits.wide_ratio * (lhs + rhs);
     sizes(kernel).is_some_and(|sizes| wide(sizes) && sizes[1] <= limits.max_b)
 }
 
-/// Numbers of rows that a kernel may be divided into.
+/// The numbers of rows into which a kernel may be divided.
 fn candidates(limits: &RowLimits, kernel: &Kernel) -> RowCounts {
     let mut rows = RowCounts::new();
     let end = match kernel.core {
@@ -380,7 +380,7 @@ fn candidates(limits: &RowLimits, kernel: &Kernel) -> RowCounts {
     rows
 }
 
-/// True for a kernel that may be a part of a kernel over several rows.
+/// Whether a kernel may be a part of a kernel over several rows.
 fn has_rows(limits: &RowLimits, kernel: &Kernel) -> bool {
     matches!(kernel.core, Core::Gemm { .. }) || !candidates(limits, kernel).is_empty()
 }
@@ -392,7 +392,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Of no kernels.
+    /// The buffers of no kernels.
     pub fn none(program: &Program) -> Named {
         Named { read: BufferSet::none(program), written: BufferSet::none(program) }
     }
@@ -406,14 +406,15 @@ impl Named {
         self.read.contains(id) || self.written.contains(id)
     }
 
-    /// True if a later kernel depends on these kernels, so that it cannot run before or with them.
+    /// Whether a later kernel depends on these kernels, so that it cannot run before them or with
+    /// them.
     pub fn prevents(&self, part: &FusionPart) -> bool {
         part.reads.iter().any(|&id| self.written.contains(id))
             || part.writes.iter().any(|&id| self.contains(id))
     }
 }
 
-/// True if rows are short enough for the cache and numerous enough for the threads.
+/// Whether rows are short enough for the cache and numerous enough for the threads.
 fn pays(limits: &RowLimits, elements: usize, rows: usize) -> bool {
     let enough = rows >= limits.min_rows || elements <= limits.max_elements_of_few_rows;
     elements / rows <= limits.max_row && enough
@@ -430,14 +431,14 @@ impl Uses {
         uses
     }
 
-    /// The uses of each buffer by anything else than these kernels.
+    /// The uses of each buffer by anything but these kernels.
     fn besides(&self, parts: &[FusionPart]) -> Uses {
         let mut others = self.0.clone();
         parts.iter().flat_map(FusionPart::named).for_each(|id| others[id.0 as usize] -= 1);
         Uses(others)
     }
 
-    /// True of a buffer that is used; false for buffers that were added later.
+    /// Whether the buffer is used; false for buffers that were added later.
     fn contains(&self, id: BufferId) -> bool {
         self.0.get(id.0 as usize).is_some_and(|&count| count > 0)
     }
@@ -456,7 +457,7 @@ fn finish(lowering: Lowering<'_>, built: &mut Built, uses: &Uses, mut group: Gro
     built.nodes.push(nodes);
 }
 
-/// Fuses the parts of a group into one kernel; returns also the nodes that it computes.
+/// Fuses the parts of a group into one kernel; also returns the nodes that the kernel computes.
 fn fuse_parts(
     lowering: Lowering<'_>,
     program: &mut Program,

@@ -26,7 +26,7 @@ pub(super) enum DimRole {
 #[derive(Clone, Debug)]
 struct SpaceAxis {
     role: DimRole,
-    /// Sizes of the dimensions it is split into, outermost first.
+    /// The sizes of the dimensions into which the axis is split, outermost first.
     factors: SmallVec<[usize; 2]>,
 }
 
@@ -39,7 +39,7 @@ impl SpaceAxis {
     }
 }
 
-/// Axes of an iteration space.
+/// The axes of an iteration space.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     axes: SmallVec<[SpaceAxis; 6]>,
@@ -48,11 +48,11 @@ pub(super) struct Space {
 /// The dimensions of a space.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// Sizes of the dimensions.
+    /// The sizes of the dimensions.
     pub extents: Dims<usize>,
-    /// Their roles.
+    /// The roles of the dimensions.
     pub roles: Dims<DimRole>,
-    /// How many are parallel.
+    /// The number of parallel dimensions.
     pub parallel: usize,
     /// The index along each axis of the space.
     pub axes: SmallVec<[Axis; 6]>,
@@ -71,8 +71,9 @@ impl Space {
         Space { axes: sizes.iter().enumerate().map(axis).collect() }
     }
 
-    /// Leading axes are parallel, the others reduced. There is at least one reduced dimension, so
-    /// that a reduction over a single element still combines it with the identity.
+    /// A space whose leading axes are parallel, and whose other axes are reduced. There is at least
+    /// one reduced dimension, so that a reduction over a single element still combines it with the
+    /// identity.
     pub fn reduce(sizes: &[usize], parallel: usize) -> Space {
         let mut space = Space::parallel(&sizes[..parallel]);
         let reduced = sizes[parallel..].iter().filter(|&&size| size != 1);
@@ -87,7 +88,8 @@ impl Space {
         space
     }
 
-    /// Splits the dimension of that number into an outer one and one of `inner` points.
+    /// Splits the dimension with that number into an outer dimension and a dimension of `inner`
+    /// points.
     pub fn split(&mut self, dim: usize, inner: usize) {
         let mut next = 0;
         for axis in self.axes.iter_mut().filter(|a| !a.dropped()) {
@@ -179,8 +181,8 @@ pub(super) fn indexed_axes(graph: &Graph, node: &Node) -> Option<Range<usize>> {
 }
 
 /// Merges adjacent dimensions wherever all strides permit it. Strides with fewer dimensions are
-/// over the leading ones. `rhs` is the index of B in `strides`; B must not move along dimensions
-/// that become rows.
+/// over the leading dimensions. `rhs` is the index of B in `strides`; B must not move along
+/// dimensions that become rows.
 pub(super) fn collapse(layout: &mut Layout, strides: &mut [&mut Dims<isize>], rhs: Option<usize>) {
     for outer in (0..layout.extents.len().saturating_sub(1)).rev() {
         let inner = outer + 1;

@@ -61,7 +61,7 @@ struct Parser<'a> {
     buffers: Vec<Buffer>,
     /// The number of enclosing control kernels.
     depth: usize,
-    /// The verifier checks the parsed program.
+    /// Whether the verifier checks the parsed program.
     checked: bool,
 }
 
@@ -69,7 +69,7 @@ struct Parser<'a> {
 struct Space {
     extents: SmallVec<[usize; 6]>,
     parallel: usize,
-    /// In the order of first occurrence.
+    /// The accesses in the order of first occurrence.
     accesses: Vec<Access>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// True before `NAME over`.
+    /// Whether the parser is before `NAME over`.
     fn at_header(&mut self) -> bool {
         self.space();
         let start = self.at;
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
         header
     }
 
-    /// Characters before the position on its line.
+    /// The number of characters before the position on its line.
     fn column(&self) -> usize {
         let before = &self.text[..self.at];
         before.chars().rev().take_while(|&c| c != '\n').count()
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
         Ok(Kernel { name, extents, parallel, accesses, core, body, stores })
     }
 
-    /// `[2, 3 | 4]`; without a bar all are parallel.
+    /// `[2, 3 | 4]`; without a bar, all extents are parallel.
     fn extents(&mut self) -> Result<(SmallVec<[usize; 6]>, usize)> {
         self.symbol("[")?;
         let (mut extents, mut parallel) = (SmallVec::new(), None);
@@ -513,7 +513,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One of some words.
+    /// One word of a list of words.
     fn choice<T: Copy, const N: usize>(&mut self, choices: [(&str, T); N]) -> Result<T> {
         self.space();
         let start = self.at;

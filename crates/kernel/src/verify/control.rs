@@ -5,7 +5,7 @@ use crate::control::{Control, Feed, Flow};
 use crate::ir::{BufferId, BufferKind, Kernel, Program};
 use girih_ir::DType;
 
-/// Number of elements and their dtype.
+/// A number of elements, and their dtype.
 type Size = (usize, DType);
 
 fn size(program: &Program, id: BufferId) -> Result<Size, String> {
@@ -13,7 +13,7 @@ fn size(program: &Program, id: BufferId) -> Result<Size, String> {
     buffer.map(|b| (b.numel, b.dtype)).ok_or_else(|| format!("V10: the program has no buffer {id}"))
 }
 
-/// A size in words.
+/// The size as text.
 fn elements((numel, dtype): Size) -> String {
     format!("{numel} elements of {}", dtype.short())
 }

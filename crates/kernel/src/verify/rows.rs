@@ -35,8 +35,8 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &RowwiseCore) -> C
     Ok(())
 }
 
-/// True if the parts write disjoint parts of a buffer, as operands of a concatenation do, and none
-/// reads it: then rows need not stay separate.
+/// Whether the parts write disjoint parts of a buffer, as operands of a concatenation do, and no
+/// part reads the buffer: then rows need not stay separate.
 pub(crate) fn write_disjointly<'a>(
     program: &Program,
     parts: impl Iterator<Item = &'a Kernel> + Clone,
@@ -57,8 +57,8 @@ pub(crate) fn write_disjointly<'a>(
         && parts.flat_map(Kernel::reads).all(|read| read != id)
 }
 
-/// True if a kernel can be a part of a kernel over `rows` rows: it has the same number of points
-/// per row, and accesses only its row of buffers that parts share.
+/// Whether a kernel can be a part of a kernel over `rows` rows: it has the same number of points
+/// per row, and accesses only its own row of buffers that parts share.
 pub(crate) fn keeps_to_rows(
     program: &Program,
     part: &Kernel,
@@ -74,7 +74,7 @@ pub(crate) fn keeps_to_rows(
     own && (rows == 1 || !gathers(part, |a| shared(a.buffer)))
 }
 
-/// True if a kernel over `rows` rows reads only the current row of a buffer, and the rows of the
+/// Whether a kernel over `rows` rows reads only the current row of a buffer, and the rows of the
 /// buffer are as long as the rows of the kernel's points.
 pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bool {
     let Some(split) = split(kernel, rows) else { return false };
@@ -85,8 +85,9 @@ pub(crate) fn reads_by_row(kernel: &Kernel, buffer: BufferId, rows: usize) -> bo
         && !gathers(kernel, |a| a.buffer == buffer)
 }
 
-/// True if no access of a kernel interleaves the elements of different rows, as one along columns
-/// does: its movement from row to row is either larger than its movement within a row, or zero.
+/// Whether no access of a kernel interleaves the elements of different rows, as an access along
+/// columns does: its movement from row to row is either larger than its movement within a row, or
+/// zero.
 pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
     let Some(split) = split(kernel, rows) else { return false };
     let accesses = kernel.accesses.iter().chain(kernel.all_stores().map(|s| &s.access));
@@ -100,8 +101,9 @@ pub(crate) fn along_rows(kernel: &Kernel, rows: usize) -> bool {
     })
 }
 
-/// The division of a kernel's points into rows: `outer` steps of dimension `at`, and the dimensions
-/// before it, count rows; the rest is within a row. Columns of a GEMM are never divided.
+/// The division of a kernel's points into rows. The first `outer` steps of dimension `at` and the
+/// dimensions before `at` count rows; the rest is within a row. Columns of a GEMM are never
+/// divided.
 pub(crate) struct Split {
     /// The dimension.
     pub at: usize,
@@ -109,7 +111,7 @@ pub(crate) struct Split {
     pub outer: usize,
 }
 
-/// The division of a kernel's points into `rows` rows of equally many points, if there is one.
+/// The division of a kernel's points into `rows` rows with equal numbers of points, if it exists.
 pub(crate) fn split(kernel: &Kernel, rows: usize) -> Option<Split> {
     let mut product = 1;
     let end = kernel.gemm_dims().map_or(kernel.parallel, |dims| dims.columns.start);
@@ -148,7 +150,7 @@ fn cut(access: &Access, extents: &[usize], split: &Split) -> (Dims, Dims) {
     (outside, inside)
 }
 
-/// True if an access stays, in each row, within `row` consecutive elements of its buffer, row after
+/// Whether an access stays, in each row, within `row` consecutive elements of its buffer, row after
 /// row.
 fn stays(access: &Access, extents: &[usize], split: &Split, row: usize) -> bool {
     let (outside, inside) = cut(access, extents, split);
@@ -164,7 +166,7 @@ fn stays(access: &Access, extents: &[usize], split: &Split, row: usize) -> bool 
     in_order && access.offset + low >= 0 && access.offset + high < row as isize
 }
 
-/// True if a kernel gathers from one of these accesses.
+/// Whether a kernel gathers from one of these accesses.
 fn gathers(kernel: &Kernel, from: impl Fn(&Access) -> bool) -> bool {
     let prologue = match &kernel.core {
         Core::Reduce { prologue, .. } => Some(prologue),

@@ -1,5 +1,5 @@
-//! Rule V3: which ops take which dtypes. This follows from the definitions of the ops; no list is
-//! kept here.
+//! Rule V3: the dtypes that each op takes. They follow from the definitions of the ops; this module
+//! keeps no list.
 
 use super::{Check, require};
 use crate::ir::{Block, Inst, Kernel, ReduceOp, Val};
@@ -7,7 +7,7 @@ use girih_ir::ops::ScatterMode;
 use girih_ir::{Attrs, AxisSet, DType, Node, Op, OpCode, TensorSpec};
 use smallvec::SmallVec;
 
-/// Checks that the op gives `dtype` for operands of these specs.
+/// Checks that the op has the result dtype `dtype` for operands of these specs.
 fn gives(op: &Op, operands: &[TensorSpec], dtype: DType) -> Check {
     let refs: SmallVec<[&TensorSpec; 3]> = operands.iter().collect();
     let result = op.infer(&refs).map_err(|e| format!("V3: {e}"))?;

@@ -19,8 +19,8 @@ fn dims<'a>(access: &'a Access, extents: &'a [usize]) -> impl Iterator<Item = (i
     access.strides.iter().copied().zip(extents.iter().copied())
 }
 
-/// True if different points are different elements: by ascending stride, each dimension steps
-/// beyond the reach of the smaller ones.
+/// Whether different points are different elements: by ascending stride, each dimension steps
+/// beyond the reach of the dimensions with smaller strides.
 pub(super) fn injective(access: &Access, extents: &[usize]) -> bool {
     let fixed = dims(access, extents).any(|(stride, extent)| extent > 1 && stride == 0);
     let mut covered = 0_usize;
@@ -32,7 +32,7 @@ pub(super) fn injective(access: &Access, extents: &[usize]) -> bool {
         })
 }
 
-/// True if points that differ along the independent dimensions of a scatter write different
+/// Whether points that differ along the independent dimensions of a scatter write different
 /// elements, for any other coordinates and any indices.
 ///
 /// By ascending stride, each independent dimension must step beyond the reach of all smaller ones.
@@ -57,7 +57,7 @@ pub(super) fn disjoint(
     }
     all.sort_unstable();
     // The reach of smaller steps up to the last independent dimension, and in total; the divisor of
-    // the steps since then.
+    // the steps after that dimension.
     let (mut below, mut covered, mut divisor) = (None, 0_usize, 0);
     for (step, extent, own) in all {
         if own {
@@ -88,14 +88,14 @@ pub(super) struct Flow<'a> {
 /// The state of a buffer.
 #[derive(Clone, Default)]
 struct Contents<'a> {
-    /// Every element has been written.
+    /// Whether every element has been written.
     whole: bool,
-    /// Stores that wrote some elements, with their extents. If these stores are to complete the
-    /// buffer, none of them may write an element of another.
+    /// The stores that wrote some elements, with their extents. If these stores together are to
+    /// complete the buffer, no store may write an element that another store writes.
     partial_stores: Vec<(&'a Access, &'a [usize])>,
     written: usize,
     read: bool,
-    /// The buffer is a local of a kernel over rows.
+    /// Whether the buffer is a local of a kernel over rows.
     local: bool,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Flow<'a> {
             self.state[id.0 as usize].read = true;
         }
         if matches!(kernel.core, Core::Scatter { zeroed: false, .. }) {
-            // It combines with existing elements.
+            // A scatter of this mode combines its values with existing elements.
             kernel.writes().try_for_each(|id| self.readable(id))?;
         }
         for id in kernel.writes() {
@@ -193,8 +193,8 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// True if the stores are certainly disjoint: modulo some number, they are disjoint intervals, as
-/// those of a concatenation are modulo the row length.
+/// Whether the stores are certainly disjoint: modulo some number, they are disjoint intervals, as
+/// the stores of a concatenation are modulo the row length.
 fn are_disjoint(stores: &[(&Access, &[usize])], numel: usize) -> bool {
     let Some((first, _)) = stores.first() else { return false };
     let mut moduli: SmallVec<[usize; 6]> = first.strides.iter().map(|s| s.unsigned_abs()).collect();

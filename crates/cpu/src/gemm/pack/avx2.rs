@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Lanes of a register.
+/// The number of lanes of a register.
 pub(super) const WIDTH: usize = 8;
 
 /// Packs rows, as [`RowMajorB::pack`].
@@ -104,7 +104,7 @@ pub(super) unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, w
 }
 
 /// Consecutive lanes of a register whose elements have a constant stride in memory: a mask of the
-/// lanes, and the distance at which lane 0 would be.
+/// lanes, and the distance at which the element of lane 0 would be.
 #[derive(Clone, Copy)]
 struct Segment {
     lanes: __m256i,
@@ -114,7 +114,8 @@ struct Segment {
 /// The segments of the two registers of a vector.
 type Segments = [SmallVec<[Segment; WIDTH]>; 2];
 
-/// The most segments of a register for which merging them is faster than element by element.
+/// The maximum number of segments of a register for which merging them is faster than loading
+/// element by element.
 const MAX_SEGMENTS: usize = 4;
 
 /// A mask of lanes.
@@ -143,7 +144,7 @@ fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> Segments {
     segments
 }
 
-/// Packs at most sixteen columns: by merging segments of f32 if they are few.
+/// Packs at most sixteen columns, by merging segments of f32 if there are few segments.
 ///
 /// # Safety
 /// As [`pack_as`], for these columns; `lanes` are those that are written.
@@ -179,8 +180,8 @@ unsafe fn vectors<const S: u8>(
     }
 }
 
-/// Packs sixteen columns that are merged from segments with stride `STEP`. The most frequent numbers
-/// of segments have a loop without branches each.
+/// Packs sixteen columns that are merged from segments with stride `STEP`. The most frequent
+/// numbers of segments each have a loop without branches.
 ///
 /// # Safety
 /// As [`pack_as`], for the segments' columns.
@@ -228,7 +229,7 @@ unsafe fn segment_lanes<const STEP: usize>(segment: &Segment, start: *const f32)
         if STEP == 1 {
             return _mm256_maskload_ps(at, segment.lanes);
         }
-        // Element 2 i of memory is wanted in lane i: widen the masks of lanes to those of pairs.
+        // Lane i gets element 2 i of memory, so widen the masks of lanes to masks of pairs.
         let pair = |lanes: __m128i| _mm256_cvtepu32_epi64(lanes);
         let near = pair(_mm256_castsi256_si128(segment.lanes));
         let far = pair(_mm256_extracti128_si256::<1>(segment.lanes));
@@ -268,7 +269,8 @@ unsafe fn transposed<const S: u8>(
                 if run == WIDTH {
                     let mut rows = [_mm256_setzero_ps(); WIDTH];
                     for (row, &column) in rows.iter_mut().zip(some) {
-                        // The columns can be more streams than the hardware prefetcher follows.
+                        // The columns can be more streams than the hardware prefetcher follows, so
+                        // prefetch them explicitly.
                         let ahead = start.wrapping_offset((column + 4 * WIDTH as isize) * size(S));
                         _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
                         *row = load::<S>(start.wrapping_offset(column * size(S)));

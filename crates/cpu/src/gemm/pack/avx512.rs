@@ -90,11 +90,11 @@ pub(super) unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, w
     }
 }
 
-/// The most segments for which merging them is cheaper than a gather.
+/// The maximum number of segments for which merging them is cheaper than a gather.
 const MAX_SEGMENTS: usize = 5;
 
 /// Columns of a vector with a constant stride: their lanes, a mask of the elements of two vectors
-/// in memory that hold them, and the distance of lane 0.
+/// in memory that hold them, and the distance of the element of lane 0.
 #[derive(Clone, Copy)]
 struct Segment {
     lanes: u16,
@@ -115,7 +115,7 @@ fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> SmallVec<[Segment;
     segments
 }
 
-/// Packs a vector of columns, by merging segments if they are few.
+/// Packs a vector of columns, by merging segments if there are few segments.
 ///
 /// # Safety
 /// As [`pack_as`], for these columns.
@@ -142,7 +142,7 @@ unsafe fn vectors<const S: u8>(
 }
 
 /// Packs a vector of columns that is merged from segments with stride `STEP`. The most frequent
-/// numbers of segments have an unrolled loop without branches each.
+/// numbers of segments each have an unrolled loop without branches.
 ///
 /// # Safety
 /// As [`pack_as`], for the segments' columns.

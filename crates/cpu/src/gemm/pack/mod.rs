@@ -29,17 +29,17 @@ macro_rules! by_stored {
 }
 pub(super) use by_stored;
 
-/// A block of an operand: its address, the dimensions of its rows or columns and the range of them,
-/// and the distances of its indices of K in elements.
+/// A block of an operand: its address, the dimensions of its rows or columns and their range, and
+/// the distances of its indices of K in elements.
 pub(super) struct PackBlock<'a> {
     pub start: *const u8,
     pub stored: Stored,
     pub outer: &'a Dims,
     pub indices: Range<usize>,
     pub k_offsets: &'a [isize],
-    /// True if elements are mostly contiguous along K.
+    /// Whether elements are mostly contiguous along K.
     pub along_k: bool,
-    /// True if pairs of elements along K are packed ([`Stored::Pair`]).
+    /// Whether pairs of elements along K are packed ([`Stored::Pair`]).
     pub pairs: bool,
 }
 
@@ -81,17 +81,17 @@ unsafe fn pack_as<const S: u8>(block: &PackBlock<'_>, to: *mut f32, width: usize
     }
 }
 
-/// Rows with contiguous columns, which are to be packed into panels.
+/// Rows with contiguous columns, which are packed into panels.
 pub(super) struct RowMajorB {
-    /// The first element of the first row, and bytes to the next one.
+    /// The first element of the first row, and the number of bytes to the next row.
     pub start: *const u8,
     pub ldb: isize,
     pub stored: Stored,
     pub rows: usize,
     pub columns: usize,
-    /// Columns of a panel.
+    /// The number of columns of a panel.
     pub nr: usize,
-    /// True if pairs of elements along K are packed ([`Stored::Pair`]).
+    /// Whether pairs of elements along K are packed ([`Stored::Pair`]).
     pub pairs: bool,
     /// The prefetch distance in rows.
     pub prefetched: isize,
@@ -114,7 +114,7 @@ impl RowMajorB {
         }
     }
 
-    /// Prefetches the row that comes [`RowMajorB::prefetched`] rows after a row, `bytes` of it. The
+    /// Prefetches `bytes` bytes of the row that is [`RowMajorB::prefetched`] rows after a row. The
     /// hardware prefetcher does not follow rows that are short and far apart.
     #[inline(always)]
     pub fn prefetch_after(&self, row: *const u8, bytes: usize) {
@@ -139,7 +139,7 @@ unsafe fn rows_as<const S: u8>(rows: &RowMajorB, to: *mut f32) {
     }
 }
 
-/// Bytes of an element of the data type with a number.
+/// The size in bytes of an element of the data type with that number.
 pub(super) const fn size(stored: u8) -> isize {
     match stored {
         0 => 4,

@@ -8,16 +8,16 @@ use std::arch::x86_64::*;
 
 /// A short integer in memory.
 trait Short: Copy {
-    /// The value as 16-bit integer.
+    /// The value as a 16-bit integer.
     fn short(self) -> i16;
 
-    /// Sixteen consecutive elements as 16-bit integers.
+    /// Loads sixteen consecutive elements as 16-bit integers.
     ///
     /// # Safety
     /// The elements are valid for reads; the machine has AVX2.
     unsafe fn sixteen(from: *const Self) -> __m256i;
 
-    /// Eight consecutive elements as 16-bit integers.
+    /// Loads eight consecutive elements as 16-bit integers.
     ///
     /// # Safety
     /// As [`Short::sixteen`].
@@ -87,7 +87,7 @@ pub(super) unsafe fn pack_rows(rows: &RowMajorB, to: *mut u32) {
     }
 }
 
-/// A pair as the bits of one element.
+/// A pair of integers as the bits of one element.
 fn pair(first: i16, second: i16) -> u32 {
     first as u16 as u32 | (second as u16 as u32) << 16
 }
@@ -119,7 +119,7 @@ unsafe fn rows_as<T: Short>(rows: &RowMajorB, to: *mut u32) {
     }
 }
 
-/// Writes the pairs of the elements of two rows; a row that is `None` has zeros.
+/// Writes the pairs of the elements of two rows; a row that is `None` consists of zeros.
 ///
 /// # Safety
 /// `n` elements of the rows are valid for reads, `to` for as many pairs.

@@ -18,23 +18,24 @@ pub(in crate::gemm) enum Layout {
 /// Some columns of B.
 #[derive(Clone, Copy)]
 pub(in crate::gemm) struct ColumnsOfB {
-    /// The first element, and bytes to the next row (row-major) or column (column-major).
+    /// The first element, and the number of bytes to the next row (row-major) or column
+    /// (column-major).
     pub start: *const u8,
     pub ldb: isize,
     pub layout: Layout,
-    /// Bytes of an element: 1 or 2.
+    /// The size of an element in bytes: 1 or 2.
     pub element_bytes: usize,
     pub columns: usize,
     pub k: usize,
 }
 
 impl ColumnsOfB {
-    /// Columns whose elements of one row fill a cache line.
+    /// The number of columns whose elements of one row fill a cache line.
     pub fn per_cache_line(element_bytes: usize) -> usize {
         K_BLOCK_BYTES.div_ceil(element_bytes).max(MICROTILE)
     }
 
-    /// Bytes of a panel.
+    /// The size of a panel in bytes.
     pub fn panel_bytes(&self) -> usize {
         (self.k * self.element_bytes).div_ceil(K_BLOCK_BYTES) * PANEL_BLOCK_BYTES
     }
@@ -120,7 +121,7 @@ impl ColumnsOfB {
         // SAFETY: an array of 32 words; the caller's promise.
         unsafe {
             // `black_box` hides the order from the compiler, which would otherwise emit dozens of
-            // shuffles in place of these four.
+            // shuffles instead of these four.
             let order = _mm512_loadu_si512(std::hint::black_box(&order).as_ptr().cast());
             for group in 0..self.k.next_multiple_of(K_BLOCK_BYTES) / 4 {
                 let whole = 4 * group + 4 <= self.k;

@@ -55,7 +55,7 @@ impl Ops<'_> {
         })
     }
 
-    /// The elementary functions, which are the portable executor's traced with this program's
+    /// The elementary functions: the functions of the portable executor, traced with this program's
     /// values.
     fn elementary(&self, code: OpCode, x: Value) -> Option<Value> {
         macro_rules! functions {
@@ -147,7 +147,7 @@ impl Ops<'_> {
         b.binary(Binary::Or, self.magnitude(x), sign)
     }
 
-    /// The maximum: NaN if either is; of zeros +0, unless both are -0.
+    /// The maximum: NaN if either operand is NaN; of two zeros +0, unless both are -0.
     fn maximum(&self, x: Value, y: Value) -> Value {
         let b = self.b;
         for (bound, x) in [(x, y), (y, x)] {
@@ -166,7 +166,7 @@ impl Ops<'_> {
         self.or_nan(b.binary(Binary::MaxNumberF, x, y), x, y)
     }
 
-    /// The minimum: NaN if either is; of zeros -0, unless both are +0.
+    /// The minimum: NaN if either operand is NaN; of two zeros -0, unless both are +0.
     fn minimum(&self, x: Value, y: Value) -> Value {
         let b = self.b;
         for (bound, x) in [(x, y), (y, x)] {
@@ -191,7 +191,7 @@ impl Ops<'_> {
         (!number.is_nan()).then_some(number)
     }
 
-    /// True for a constant whose sign bit is set.
+    /// Whether the value is a constant whose sign bit is set.
     fn is_negative(&self, value: Value) -> bool {
         let sign = if self.b.lane(value) == Lane::Wide { 63 } else { 31 };
         self.b.known(value).is_some_and(|bits| bits >> sign & 1 == 1)
@@ -205,7 +205,7 @@ impl Ops<'_> {
         self.or_nan(b.select(equal, b.binary(of_equal, x, y), r), x, y)
     }
 
-    /// The value, but NaN if an operand is NaN.
+    /// `value`, or NaN if an operand is NaN.
     fn or_nan(&self, value: Value, x: Value, y: Value) -> Value {
         let b = self.b;
         let nan = b.compare(Compare::Unordered, x, y);

@@ -85,7 +85,7 @@ impl Ops<'_> {
         let float = |v| b.convert(kind, wide, v);
         let quotient = b.binary(Binary::DivF, float(x), float(divisor));
         let quotient = b.unary(Unary::Round(Rounding::Down), quotient);
-        // Only the quotient of the minimum by -1 is out of range; it wraps to the minimum.
+        // Only the quotient of the minimum by -1 is out of range, and it wraps to the minimum.
         let quotient = b.convert(wide, kind, quotient);
         let product = b.binary(Binary::MulI, quotient, divisor);
         let rest = b.binary(Binary::SubI, x, product);

@@ -23,7 +23,7 @@ pub(super) const EXP: [f64; 5] = [
     4.13813679705723846039e-08,
 ];
 
-/// `e^(hi - lo)` of `|hi - lo| <= ln(2) / 2`.
+/// `e^(hi - lo)` for `|hi - lo| <= ln(2) / 2`.
 #[inline(always)]
 fn exp_reduced<D: Double>(hi: D, lo: D) -> D {
     let c = D::of;
@@ -131,6 +131,6 @@ pub fn tanh<D: Double>(x: D) -> D {
     let near = D::select(small, -t, t) / (t + c(2.0));
     let far = c(1.0) - c(2.0) / (t + c(2.0));
     let y = D::select(a.less(c(0.5493)), near, far).copysign(x);
-    // The smallest ones lose a digit when they are doubled and halved.
+    // The smallest arguments would lose a digit when they are doubled and halved.
     D::select(a.less(c(1e-300)), x, y)
 }

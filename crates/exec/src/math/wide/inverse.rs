@@ -62,7 +62,7 @@ pub fn atan<D: Double>(x: D) -> D {
     D::select(x.equal(x), y, x)
 }
 
-/// Angle of the point `(x, y)` in `[-pi, pi]`, with C99's special cases.
+/// The angle of the point `(x, y)` in `[-pi, pi]`, with C99's special cases.
 #[inline(always)]
 pub fn atan2<D: Double>(y: D, x: D) -> D {
     let c = D::of;
@@ -96,7 +96,7 @@ fn excess<D: Double>(z: D) -> D {
     z * poly(z, P) / poly(z, Q)
 }
 
-/// `(z, s, head, tail)` of `z = (1 - a) / 2` with its root `s = head + tail`.
+/// `(z, s, head, tail)` for `z = (1 - a) / 2` and its square root `s = head + tail`.
 #[inline(always)]
 fn root<D: Double>(a: D) -> (D, D, D, D) {
     let c = D::of;
@@ -179,7 +179,7 @@ pub fn atanh<D: Double>(x: D) -> D {
     let quotient = D::select(a.less(c(0.5)), twice + twice * a / rest, twice / rest);
     let y = c(0.5) * log1p(quotient);
     let y = D::select(a.equal(c(1.0)), c(f64::INFINITY), y);
-    // The smallest ones lose a digit when they are doubled and halved.
+    // The smallest arguments would lose a digit when they are doubled and halved.
     let y = D::select(a.less(c(1e-300)), a, y);
     within_one(a, y.copysign(x))
 }

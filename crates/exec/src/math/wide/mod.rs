@@ -22,7 +22,7 @@ pub use trig::{cos, cos_fast, is_large, sin, sin_fast, tan, tan_fast};
 
 use super::lanes::{Bits, Double};
 
-/// Adding and subtracting this rounds to an integer, whose low bits are then the sum's low bits.
+/// Adding and subtracting this rounds to an integer, whose low bits are the low bits of the sum.
 const ROUND: f64 = 6_755_399_441_055_744.0; // 1.5 * 2^52
 const LN2_HI: f64 = 6.93147180369123816490e-01; // 32 bits: multiples up to 2^20 are exact
 const LN2_LO: f64 = 1.90821492927058770002e-10;
@@ -33,13 +33,13 @@ fn upper<D: Double>(x: D) -> D {
     x.to_bits().and(D::Bits::of(!0xffff_ffff)).as_float()
 }
 
-/// `2^k` of the integer `k` in the bits, `-1022 <= k <= 1023`.
+/// `2^k` for the integer `k` in the bits, `-1022 <= k <= 1023`.
 #[inline(always)]
 fn pow2<D: Double>(k: D::Bits) -> D {
     k.plus(D::Bits::of(1023)).left(52).as_float()
 }
 
-/// `y * 2^k` of the integer `k` in `rounded = k + ROUND`, `|k| <= 2000`, for `y` around 1.
+/// `y * 2^k` for the integer `k` in `rounded = k + ROUND`, `|k| <= 2000`, and for `y` around 1.
 #[inline(always)]
 fn scaled<D: Double>(y: D, rounded: D) -> D {
     // Two factors, so that neither leaves the normal range and only the last product rounds.

@@ -4,7 +4,7 @@ use super::super::lanes::{Double, Mask, poly};
 use super::exponential::exp;
 use super::upper;
 
-/// `erf(x)` of `|x| < 0.84375`.
+/// `erf(x)` for `|x| < 0.84375`.
 #[inline(always)]
 fn center<D: Double>(x: D) -> D {
     const P: [f64; 5] = [
@@ -26,7 +26,7 @@ fn center<D: Double>(x: D) -> D {
     x + x * (poly(z, P) / poly(z, Q))
 }
 
-/// `erf(a)` of `0.84375 <= a < 1.25`.
+/// `erf(a)` for `0.84375 <= a < 1.25`.
 #[inline(always)]
 fn middle<D: Double>(a: D) -> D {
     const ERX: f64 = 8.45062911510467529297e-01;
@@ -52,10 +52,10 @@ fn middle<D: Double>(a: D) -> D {
     D::of(ERX) + poly(s, P) / poly(s, Q)
 }
 
-/// `1 - erf(a)` of `1.25 <= a < 6`.
+/// `1 - erf(a)` for `1.25 <= a < 6`.
 #[inline(always)]
 fn tail<D: Double>(a: D) -> D {
-    /// Numerator and denominator up to `1 / 0.35`.
+    /// The numerator and the denominator up to `1 / 0.35`.
     const NEAR: [[f64; 9]; 2] = [
         [
             -9.86494403484714822705e-03,
@@ -80,7 +80,7 @@ fn tail<D: Double>(a: D) -> D {
             -6.04244152148580987438e-02,
         ],
     ];
-    /// Numerator and denominator beyond.
+    /// The numerator and the denominator beyond `1 / 0.35`.
     const FAR: [[f64; 9]; 2] = [
         [
             -9.86494292470009928597e-03,

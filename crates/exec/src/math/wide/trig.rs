@@ -8,7 +8,7 @@ use super::super::lanes::{Bits, Double, Mask, poly};
 use super::ROUND;
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2};
 
-/// True if the fast reduction does not apply (it handles infinities and NaN).
+/// Whether the argument is too large for the fast reduction, which handles infinities and NaN.
 #[inline(always)]
 pub fn is_large<D: Double>(x: D) -> D::Mask {
     let a = x.abs();
@@ -94,7 +94,7 @@ fn tan_in<D: Double>(quadrant: D::Bits, r: D, tail: D) -> D {
     D::select(even, s, -c) / D::select(even, c, s)
 }
 
-/// `y`, or NaN for infinities; a zero is preserved.
+/// `y`; NaN if `x` is infinite. A zero is preserved.
 #[inline(always)]
 fn of_finite<D: Double>(x: D, y: D) -> D {
     D::select(x.abs().less(D::of(f64::INFINITY)), y, D::of(f64::NAN))

@@ -10,7 +10,7 @@ use crate::fuse::operand;
 use crate::ir::{Access, AccessId, Inst, Val};
 use girih_ir::{Class, NodeId};
 
-/// How an address is composed.
+/// The nodes through which an address is composed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Through views.

@@ -56,7 +56,8 @@ impl Planner<'_> {
             if let Some(program) = custom::program_of(call, &operands) {
                 let region = |source| LowerError::Region { node: id, source: Box::new(source) };
                 let mut program = program.map_err(region)?;
-                // Results that nothing reads are removed, and the kernels that only compute them.
+                // Remove results that nothing reads, and the kernels that only compute such
+                // results.
                 custom::prune(&mut program, |number| needed.contains(&Some(number)));
                 for position in custom::operands_of(&program) {
                     self.demands[node.inputs[position].index()].merge(dense);
@@ -88,7 +89,8 @@ pub(super) fn leaders(graph: &Graph) -> FxHashMap<NodeId, NodeId> {
             let key = (node.op.with_result(0), node.inputs.as_slice());
             let (leader, results) = calls.entry(key).or_insert_with(|| (id, SmallVec::new()));
             if results.contains(&&node.op) {
-                // The same result again, which no pass has merged, belongs to another call.
+                // A second occurrence of the same result, which no pass has merged, belongs to
+                // another call.
                 (*leader, *results) = (id, SmallVec::new());
             }
             results.push(&node.op);

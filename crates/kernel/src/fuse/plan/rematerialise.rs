@@ -8,16 +8,16 @@ use smallvec::SmallVec;
 /// The work of a kernel that computes a value.
 struct Work {
     kernel: u32,
-    /// Elements of the value.
+    /// The number of elements of the value.
     numel: usize,
     cost: u32,
-    /// Nodes that are already counted.
+    /// The nodes that are already counted.
     seen: SmallVec<[NodeId; 16]>,
 }
 
 impl Planner<'_> {
-    /// True if the later kernel reads all operands of the value anyway, and computing the value is
-    /// cheaper than storing and loading it.
+    /// Whether the later kernel reads all operands of the value in any case, and computing the
+    /// value is cheaper than storing and loading it.
     pub(super) fn is_cheaper_to_rematerialise(
         &self,
         id: NodeId,
@@ -39,8 +39,8 @@ impl Planner<'_> {
         self.add_work(id, &mut work)
     }
 
-    /// Adds the work of a node; false if it exceeds the limit, or needs memory that the kernel does
-    /// not read anyway.
+    /// Adds the work of a node; false if the work exceeds the limit, or needs memory that the
+    /// kernel does not read in any case.
     fn add_work(&self, id: NodeId, work: &mut Work) -> bool {
         let node = self.graph.node(id);
         work.cost += self.target.cost(node.op.code);
@@ -61,7 +61,7 @@ impl Planner<'_> {
             || self.is_broadcast(id, work.numel)
     }
 
-    /// True for a view of a much smaller value.
+    /// Whether the node is a view of a much smaller value.
     fn is_broadcast(&self, id: NodeId, numel: usize) -> bool {
         let node = self.graph.node(id);
         let ratio = self.target.recompute.broadcast_ratio;
