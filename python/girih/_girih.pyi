@@ -420,25 +420,27 @@ uint8: DType
 
 @final
 class At:
-    """A tensor about to be indexed for an update."""
+    """A tensor whose elements are to be selected by an index for an update."""
 
     def __getitem__(self, key: Any, /) -> At: ...
 
 @final
 class Body:
-    """A function of a branch or loop, while it is run on placeholders."""
+    """The recording of a function of a branch or loop, during and after its call with placeholders.
+    """
 
     def __new__(cls) -> Body: ...
     def part(self, /, like: Tensor) -> Tensor:
-        """An argument like a part of `like` along its leading axis, without a value."""
+        """An argument with the spec of one slice of `like` along its leading axis, without a value.
+        """
     def placeholder(self, /, like: Tensor) -> Tensor:
         """An argument of `like`'s shape and dtype, without a value."""
     def recording(self) -> Recording | None:
-        """The function, to be called again; None if it draws random numbers or refers to tensors
-        outside.
+        """The recording, for repeated calls; None if the function draws random numbers or refers to
+        outside tensors.
         """
     def set_outputs(self, /, tensors: Sequence[_TensorLike]) -> None:
-        """What the function returned."""
+        """Sets the tensors that the function returned."""
 
 @final
 class BoundAxis:
@@ -447,51 +449,51 @@ class BoundAxis:
 
 @final
 class Compilation:
-    """A program being compiled in the background."""
+    """The compilation of a program in the background."""
 
     def done(self) -> bool:
-        """Whether it has ended, well or not."""
+        """True once the compilation has ended, successfully or not."""
     def wait(self) -> None:
-        """Waits for its end, and raises what compiling failed with."""
+        """Waits until the compilation has ended; raises its error if it failed."""
 
 @final
 class CompilationInfo:
-    """What a compilation came to."""
+    """The result of a compilation."""
 
     @property
     def compile_time_ms(self) -> float:
-        """Time for passes, lowering and compilation."""
+        """Milliseconds of passes, lowering and compilation."""
     @property
     def graph_text(self) -> str:
-        """The graph as recorded, as text."""
+        """The recorded graph as text."""
     @property
     def kernels_text(self) -> str:
-        """The kernels, as text."""
+        """The kernels as text."""
     @property
     def num_kernels(self) -> int:
-        """Kernels of the program."""
+        """The number of kernels of the program."""
     @property
     def num_nodes(self) -> int:
-        """Nodes as recorded."""
+        """The number of nodes as recorded."""
     @property
     def num_nodes_optimized(self) -> int:
-        """Nodes after the passes."""
+        """The number of nodes after the passes."""
     def optimized_svg(self) -> str:
-        """The graph after the passes, as a picture."""
+        """The graph after the passes as an SVG picture."""
     @property
     def optimized_text(self) -> str:
         """The graph after the passes, as text."""
 
 @disjoint_base
 class CompiledCall:
-    """What a compiled function is called through."""
+    """The base class of compiled functions, which handles their calls."""
 
     def __new__(cls, *args: Sequence[Tensor], **kwargs: Any) -> CompiledCall: ...
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
     def direct(self, /, args: Sequence[Tensor], kwargs: Any) -> Any:
-        """The value of a call in a way that was noted; `NotImplemented` for others."""
+        """Runs the program of a cached call; `NotImplemented` for calls that are not cached."""
     def forget(self) -> None:
-        """Forgets the ways in which the function was called."""
+        """Drops the cached calls of the function."""
     def remember(
         self,
         /,
@@ -505,10 +507,10 @@ class CompiledCall:
         guards: Guards,
         effects: Sequence[tuple[tuple[Any, Any, bool], Any]],
     ) -> None:
-        """Has later calls of this way served by a program: the arguments by position and by name,
-        their tensors and which of them are donated, the places of tensors outside, the structure of
-        the result, the outputs that go elsewhere too and where, what has to be found where, and the
-        objects that are left somewhere.
+        """Caches a call, so that a program serves later calls with the same signature. Takes the
+        arguments by position and by name, their tensors and which of the tensors are donated, the
+        places of outside tensors, the structure of the result, the outputs that are also stored in
+        places and these places, the guards, and the other objects that each call stores.
         """
 
 @final
@@ -522,10 +524,10 @@ class DType:
     def __reduce__(self) -> tuple[Any, ...]: ...
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The number of bytes of one element."""
     @property
     def name(self) -> str:
-        """NumPy's name of it."""
+        """The name of the dtype in NumPy."""
 
 @final
 class Event:
@@ -533,23 +535,23 @@ class Event:
 
     def __new__(cls) -> Event: ...
     def elapsed_time(self, /, end: Event) -> float:
-        """Milliseconds between the last records of this event and of a later one."""
+        """Milliseconds between the last record of this event and that of a later event."""
     def query(self) -> bool:
-        """Whether the last record has been reached, or there is none."""
+        """Whether the last record has been reached, or there is no record."""
     def record(self, /, stream: Stream | None = None) -> None:
-        """Has the event reached when everything submitted so far to a stream is done; to the
-        current stream if none is given.
+        """Records the event on a stream, by default the current one: it is reached when all work
+        submitted to the stream so far is done.
         """
     def synchronize(self) -> None:
         """Waits until the last record has been reached."""
     def wait(self, /, stream: Stream | None = None) -> None:
-        """Has work submitted from here on to a stream, the current one if none is given, wait for
-        the last record of the event.
+        """Makes work submitted from now on to a stream, by default the current one, wait for the
+        last record of the event.
         """
 
 @final
 class ExecutorHandle:
-    """What runs programs."""
+    """An executor, which runs programs."""
 
     def __new__(
         cls,
@@ -560,98 +562,98 @@ class ExecutorHandle:
         passes: Sequence[GraphPass],
     ) -> ExecutorHandle: ...
     def cache_stats(self) -> dict[str, float]:
-        """The counts of the programs that this executor has compiled and run, and of its program
+        """The counters of the programs that this executor has compiled and run, and of its program
         cache.
         """
     def cancel_all(self) -> None:
-        """Stops what is under way or queued."""
+        """Stops the running and the queued evaluations."""
     def clear_cache(self) -> None:
-        """Forgets compiled programs."""
+        """Drops the compiled programs."""
     def compile_only(self, /, graph: Graph, nodes: Sequence[int]) -> bool:
-        """Compiles what computes nodes of a graph; whether there was anything to compile."""
+        """Compiles the program for nodes of a graph; False if there was nothing to compile."""
     def config(self) -> tuple[bool, bool, str, float, list[GraphPass]]:
-        """use_cache, profile, device, timeout_seconds and passes."""
+        """The configuration: use_cache, profile, device, timeout_seconds and passes."""
     @staticmethod
     def current() -> ExecutorHandle:
-        """The one of the calling context."""
+        """The executor of the calling context."""
     def execute(
         self,
         /,
         graph: Graph,
         nodes: Sequence[int],
     ) -> tuple[bool, str, float, float, float, dict[int, Tensor]]:
-        """Computes nodes of a graph: success, message, milliseconds of compiling, transfer and
-        computing, outputs by number.
+        """Computes nodes of a graph. The result is success, message, the milliseconds of
+        compilation, transfer and computation, and the outputs by node number.
         """
     def execute_single(self, /, graph: Graph, node: int) -> Tensor:
         """Computes one node of a graph."""
     def make_current(self) -> None:
-        """Has the calling context run programs by this one."""
+        """Makes this executor the one of the calling context."""
     def profile(self) -> tuple[list[tuple[str, float]], list[tuple[str, float]]] | None:
         """Milliseconds of the stages and the kernels of the last evaluation."""
 
 @final
 class Frame:
-    """What a scope makes of its context."""
+    """The frame of a scope."""
 
 
 @final
 class Graph:
-    """A recording graph."""
+    """A graph to which ops are recorded."""
 
     def __new__(cls) -> Graph: ...
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __ne__(self, value: object, /) -> bool: ...
     def dump(self) -> str:
-        """A line per node recorded here that is still reachable: number, op, spec, state."""
+        """One line per reachable recorded node: number, op, spec, state."""
     @property
     def id(self) -> int:
-        """A number no other graph of this process has."""
+        """A number that no other graph of this process has."""
     @property
     def live_nodes(self) -> int:
-        """Nodes recorded here that are still reachable."""
+        """The number of recorded nodes that are still reachable."""
     @property
     def num_nodes(self) -> int:
-        """Nodes ever recorded here."""
+        """The number of nodes recorded to this graph so far."""
     def unrealized(self) -> list[Tensor]:
-        """Tensors recorded here that are reachable and have no value yet; the graph itself keeps
-        none.
+        """The reachable tensors recorded to this graph that have no value yet; the graph itself
+        keeps no tensor alive.
         """
 
 @disjoint_base
 class GraphPass:
-    """A function from program to program that evaluations run before all other passes."""
+    """A pass: a function from program to program that evaluations run before all other passes."""
 
     def __new__(cls, function: Callable[[Program], Program | None], name: str) -> GraphPass: ...
     @property
     def name(self) -> str:
-        """The name in errors and explanations."""
+        """The name of the pass in errors and explanations."""
 
 @final
 class Guards:
-    """What has to be found where, for a program to serve a call."""
+    """The conditions on slots under which a program is valid."""
 
     def __new__(cls, written: Sequence[tuple[tuple[Any, Any, bool], str, Any]]) -> Guards: ...
     def __len__(self) -> int: ...
     def broken(self, /, start: float = 0) -> int | None:
-        """The first place from a position on where something else is found; None if there is none.
+        """The first slot, from a position on, whose condition does not hold; None if there is none.
         """
 
 @final
 class Indexed:
-    """The elements of a tensor that an index names."""
+    """The elements of a tensor that an index selects."""
 
     def add(self, /, value: _TensorLike) -> Tensor:
         """The tensor with the value added to these elements, as often as each is named."""
     def apply(self, /, function: Callable[[Tensor], _TensorLike]) -> Tensor:
-        """The tensor with these elements replaced by what a function gives for them, which must
-        keep their dtype.
+        """The tensor with the selected elements replaced by the function's result for them, which
+        must keep their dtype.
         """
     def divide(self, /, value: _TensorLike) -> Tensor:
         """The tensor with these elements divided by the value, as often as each is named."""
     def get(self) -> Tensor:
-        """These elements."""
+        """The selected elements."""
     def max(self, /, value: _TensorLike) -> Tensor:
         """The tensor with the larger of each of these elements and the value."""
     def min(self, /, value: _TensorLike) -> Tensor:
@@ -669,7 +671,7 @@ class Indexed:
 
 @final
 class KernelOp:
-    """An op that is made of the text of kernels, and known by name and version."""
+    """An op that is defined by the text of kernels, and registered by name and version."""
 
     def __new__(
         cls,
@@ -680,17 +682,17 @@ class KernelOp:
         text: str,
     ) -> KernelOp: ...
     def call(self, /, tensors: Sequence[_TensorLike]) -> list[Tensor]:
-        """The results at tensors."""
+        """The results of the op on these tensors."""
 
 @final
 class LinearMap:
-    """A linear map of tensors: of tangents, or of cotangents."""
+    """A linear map of tensors: of tangents or of cotangents."""
 
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
 
 @final
 class Memory:
-    """Keeps a tensor's memory while NumPy looks at it."""
+    """Keeps a tensor's memory alive while a NumPy array refers to it."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -702,13 +704,13 @@ class Node:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of the op by name, as :func:`apply` takes them; those that have their
-        default may be missing.
+        """The attributes of the op by name, as :func:`apply` takes them; attributes with the
+        default value may be missing.
         """
     @property
     def call(self) -> int:
         """The number of the first node that is a result of the same call: of the same op with the
-        same attributes and operands. Its own for ops of one result.
+        same attributes and operands. The node's own number for ops with one result.
         """
     @property
     def category(self) -> str:
@@ -718,126 +720,126 @@ class Node:
         """The dtype's name."""
     @property
     def hints(self) -> dict[str, str]:
-        """What has been noted on the node, by key."""
+        """The hints on the node, by key."""
     @property
     def id(self) -> int:
         """The number of the node in its program."""
     @property
     def inputs(self) -> list[int]:
-        """Numbers of the operands."""
+        """The numbers of the operands."""
     @property
     def kind(self) -> str:
         """``CONSTANT``, ``PARAMETER``, ``INPUT`` or ``INTERMEDIATE``."""
     @property
     def name(self) -> str:
-        """The name that the node was given, or that of its op with its number."""
+        """The name that the node was given; otherwise the name of its op with the node's number."""
     @property
     def op(self) -> str:
         """The name of the op."""
     @property
     def output_index(self) -> int:
-        """Which result of its call the node is; 0 for ops of one result."""
+        """The position of the node among the results of its op; 0 for ops with one result."""
     @property
     def shape(self) -> list[int | str]:
-        """The sizes; those that may differ from call to call are text."""
+        """The sizes; symbolic sizes are text."""
     @property
     def users(self) -> list[int]:
-        """Numbers of the nodes that it is an operand of."""
+        """The numbers of the nodes that have this node as an operand."""
 
 @final
 class Program:
-    """A graph with the values it holds, to be run on other inputs. Call it with tensors, one per
-    input, or with inputs by name; it gives its outputs, lazy: a dict if they have names, else one
-    tensor, or a tuple of several. Sizes that are symbolic may differ from call to call.
+    """A graph with the values that it contains, which can be run on other inputs. Call it with one
+    tensor per input, or with inputs by name. The result is lazy: a dict if the outputs have names,
+    otherwise a tensor, or a tuple of several tensors. Symbolic sizes may differ between calls.
     """
 
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
     def explicit_broadcasts(self) -> Program:
-        """The program with broadcast_to nodes, of category OP_BROADCAST, where ops broadcast
-        operands implicitly.
+        """The program with a broadcast_to node, of category OP_BROADCAST, for each implicit
+        broadcast of an operand.
         """
     @property
     def guards(self) -> list[str]:
-        """What must hold of symbolic sizes for the program to serve them."""
+        """The conditions on symbolic sizes under which the program is valid."""
     def hints(self, /, node: int) -> dict[str, str]:
-        """The hints on a node, given by its number."""
+        """The hints on the node with this number."""
     @property
     def inputs(self) -> list[tuple[str, list[int | str], str]]:
-        """Names, shapes and dtypes of the inputs; sizes that may differ from call to call are text.
-        """
+        """Names, shapes and dtypes of the inputs; symbolic sizes are text."""
     def mark_output(self, /, node: int) -> int:
-        """Makes a node, given by its number, an output after the others, unless it is one, and
-        gives its place among them. Calls give its value too.
+        """Makes the node with this number an additional output, unless it is an output already, and
+        returns its position among the outputs. Calls then return its value too.
         """
     def node(self, /, node: int) -> Node:
-        """The node of a number."""
+        """The node with this number."""
     @property
     def nodes(self) -> list[Node]:
-        """The nodes of the graph, operands before their users."""
+        """The nodes of the graph; operands come before their users."""
     @property
     def num_nodes(self) -> int:
-        """Nodes of the graph."""
+        """The number of nodes of the graph."""
     @property
     def num_ops(self) -> int:
-        """Nodes that are not leaves."""
+        """The number of nodes that are not leaves."""
     @property
     def outputs(self) -> list[tuple[str, list[int | str], str]]:
-        """Names, shapes and dtypes of the outputs, as those of the inputs."""
+        """Names, shapes and dtypes of the outputs, in the form of `inputs`."""
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """Values of parameters that the program holds, by name."""
+        """The values of the parameters in the program, by name."""
     def rewrite(self, /, rule: Callable[..., _TensorLike | None]) -> Program:
-        """The program with nodes replaced: ``rule(node, *operands)`` is called for each node that
-        the outputs need, with its operands as they have become, and gives what is in its place, or
-        None to keep the node. Inputs, parameters and random leaves stay.
+        """The program with replaced nodes. ``rule(node, *operands)`` is called for each node that
+        the outputs need, with the operands after their own replacement; it returns the replacement,
+        or None to keep the node. Inputs, parameters and random leaves are kept.
         """
     def save(self, /, path: str | PathLike[str]) -> None:
-        """Writes the program in the form that the suffix names: .pfgb with the values it holds;
-        .txt, .dot, .svg or .html without.
+        """Writes the program in the format that the suffix selects: .pfgb includes the values;
+        .txt, .dot, .svg and .html do not.
         """
     def serialize(self) -> bytes:
-        """The program as a PFGB file."""
+        """The contents of a PFGB file of the program."""
     def set_hint(self, /, node: int, key: str, value: str) -> None:
-        """Puts a hint on a node, given by its number. Hints never change a value; files and text
-        keep them, and calls of the program record them. The compiler reads ``fuse``, which takes
-        ``no``: the op is computed in kernels of its own, apart from its operands and its users. The
-        hint ``layout`` is a layout that the node's value can have, such as ``Grid(2, 2)``.
+        """Sets a hint on the node with this number. Hints never change a value; they are stored in
+        files and text, and recorded by calls of the program. The compiler reads ``fuse``: with the
+        value ``no``, the op is computed in separate kernels, not fused with its operands or its
+        users. The hint ``layout`` is a layout that the node's value can have, such as ``Grid(2,
+        2)``.
         """
     def set_name(self, /, node: int, name: str) -> None:
-        """Names a node, given by its number."""
+        """Sets the name of the node with this number."""
     def subgraph(self, /, nodes: Sequence[int]) -> Program:
-        """The part of the program that computes the nodes of these numbers, as a program of its
-        own.
+        """The part of the program that computes the nodes with these numbers, as a separate
+        program.
         """
     @property
     def text(self) -> str:
-        """The graph as text; values are not part of it."""
+        """The graph as text, without values."""
     def to_dot(self) -> str:
-        """The graph in DOT, for Graphviz."""
+        """The graph in Graphviz's DOT format."""
     def to_html(self, /, title: str = 'graph') -> str:
-        """The graph as a page of HTML to be moved, zoomed and searched."""
+        """The graph as an HTML page that can be panned, zoomed and searched."""
     def to_svg(self) -> str:
-        """The graph as a drawing."""
+        """The graph as an SVG picture."""
 
 @final
 class Recording:
-    """A function as it was recorded, to be called again."""
+    """A recorded function that can be called repeatedly."""
 
     def call(self, /, tensors: Sequence[_TensorLike]) -> list[Tensor]:
-        """The results at these tensors."""
+        """Calls the recording on these tensors."""
 
 @final
 class RemovableHandle:
-    """A hook of Python's on a tensor, to be removed."""
+    """The handle of a Python hook on a tensor, by which the hook can be removed."""
 
     def remove(self) -> None:
-        """Takes the hook back."""
+        """Removes the hook."""
 
 @final
 class Stream:
-    """An ordered sequence of evaluations on a device. Evaluations of one stream run one after the
-    other, those of several streams may run at once. A tensor that is computed on one stream may be
-    used on another, which waits for its value.
+    """An ordered sequence of evaluations on a device. Evaluations on one stream run one after the
+    other, and evaluations on several streams may run at the same time. A tensor that is computed on
+    one stream may be used on another stream, which waits for its value.
     """
 
     def __new__(cls, priority: int = 0, *, device: Any | None = None) -> Stream: ...
@@ -851,25 +853,24 @@ class Stream:
     def index(self) -> int:
         """The number of the stream on its device; the default stream of the first thread has 0."""
     def query(self) -> bool:
-        """Whether everything submitted so far is done."""
+        """Whether all work submitted so far is done."""
     def record_event(self, /, event: Event | None = None) -> Event:
-        """Has an event, a new one if none is given, reached when everything submitted so far is
-        done.
+        """Records an event, by default a new one, which is reached when all work submitted so far
+        is done.
         """
     def synchronize(self) -> None:
-        """Waits until everything submitted so far is done."""
+        """Waits until all work submitted so far is done."""
     def wait_event(self, /, event: Event) -> None:
-        """Has work submitted from here on wait for the last record of an event."""
+        """Makes work submitted from now on wait for the last record of an event."""
     def wait_stream(self, /, stream: Stream) -> None:
-        """Has work submitted from here on wait for everything submitted to another stream so far.
-        """
+        """Makes work submitted from now on wait for all work submitted to another stream so far."""
 
 @final
 class SymbolicDim:
-    """A size that differs from call to call of a function being compiled. Arithmetic keeps it so,
-    and functions that take sizes take it. Where it is used as a number (``int``, ``range``, an
-    index) the compiled program is for that size alone; a comparison makes it one for the sizes on
-    that side.
+    """A size that differs between calls of a function being compiled. The results of arithmetic are
+    symbolic too, and functions that take sizes accept it. If it is used as a number (``int``,
+    ``range``, an index), the compiled program is valid for this size alone; a comparison makes the
+    program valid for the sizes with the same result of the comparison.
     """
 
     def __add__(self, value: _TensorLike, /) -> SymbolicDim: ...
@@ -901,11 +902,11 @@ class SymbolicDim:
 
 @final
 class SymbolicFloat:
-    """A float argument of a function that is being compiled, or what is computed of one, or of a
-    symbolic size. Like a float it takes the dtype of the tensor it meets; its value is that of each
-    call. Where Python needs the value of an argument (``if``, ``float``, ``math``) is an error:
-    name the argument in ``static_argnames``. What follows from sizes alone is fixed there, as a
-    size is.
+    """A float argument of a function that is being compiled, or a value computed from such an
+    argument or from a symbolic size. Like a float, it takes the dtype of the tensor with which it
+    is combined; each call has its own value. If Python needs the value of an argument (``if``,
+    ``float``, ``math``), an error is raised: name the argument in ``static_argnames``. Values that
+    depend on sizes alone are fixed in this case, as sizes are.
     """
 
     def __new__(cls, x: _TensorLike) -> SymbolicFloat: ...
@@ -939,17 +940,18 @@ class SymbolicFloat:
     def __truediv__(self, value: _TensorLike, /) -> SymbolicFloat: ...
     @property
     def tensor(self) -> Tensor:
-        """The number as a tensor of float64."""
+        """The number as a float64 tensor."""
 
 @final
 class Tensor:
-    """A lazy tensor: a handle of a value that is computed when needed. Values do not change; a
-    handle can be given another one, by assignment to a part of it or by an operator such as ``+=``.
+    """A lazy tensor: a handle to a value that is computed when it is needed. Values are immutable;
+    assignment to a part of the tensor, or an operator such as ``+=``, gives the handle another
+    value.
     """
 
     @property
     def T(self) -> Tensor:
-        """Axes reversed."""
+        """The tensor with its axes reversed."""
     def __abs__(self) -> Tensor: ...
     def __add__(self, value: _TensorLike, /) -> Tensor: ...
     def __and__(self, value: _TensorLike, /) -> Tensor: ...
@@ -1042,7 +1044,7 @@ class Tensor:
     def __truediv__(self, value: _TensorLike, /) -> Tensor: ...
     def __xor__(self, value: _TensorLike, /) -> Tensor: ...
     def _repr_html_(self) -> str:
-        """What a notebook shows: values, dtype and shape."""
+        """The HTML that a notebook shows: values, dtype and shape."""
     def abs(self) -> Tensor:
         """The absolute value, real for complex numbers; integers wrap at their smallest."""
     def acos(self) -> Tensor:
@@ -1067,9 +1069,9 @@ class Tensor:
         atol: float = 1e-08,
         equal_nan: bool = False,
     ) -> Tensor:
-        """Whether all elements are close to another tensor's: see isclose. A bool scalar."""
+        """Whether all elements are close to those of another tensor; see isclose. A bool scalar."""
     def angle(self) -> Tensor:
-        """The angle in the complex plane; 0 or pi of real numbers."""
+        """The angle in the complex plane; 0 or pi for real numbers."""
     def any(
         self,
         /,
@@ -1087,7 +1089,8 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Indices of the running maxima along an axis, the last of equal ones. Dtype: int64."""
+        """Indices of the running maxima along an axis; of equal elements, the last. Dtype: int64.
+        """
     def argcummin(
         self,
         /,
@@ -1095,7 +1098,8 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Indices of the running minima along an axis, the last of equal ones. Dtype: int64."""
+        """Indices of the running minima along an axis; of equal elements, the last. Dtype: int64.
+        """
     def argmax(
         self,
         /,
@@ -1129,19 +1133,20 @@ class Tensor:
         stable: bool | None = None,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Indices that sort along an axis, the last by default. NaN is largest; equal elements keep
-        their order. Dtype: int64.
+        """Indices that sort along an axis, the last by default. NaN counts as largest; equal
+        elements keep their order. Dtype: int64.
         """
     def asin(self) -> Tensor:
         """The inverse sine."""
     def asinh(self) -> Tensor:
         """The inverse hyperbolic sine."""
     def astype(self, /, dtype: _DTypeLike) -> Tensor:
-        """Cast to another dtype."""
+        """Casts to another dtype."""
     @property
     def at(self) -> At:
-        """What ``x.at[index]`` names, to be read or updated: ``x.at[index].set(value)`` and its
-        like give a new tensor and leave ``x`` as it is.
+        """Selects elements by index, ``x.at[index]``, to read or update them:
+        ``x.at[index].set(value)`` and similar methods return a new tensor and leave ``x``
+        unchanged.
         """
     def atan(self) -> Tensor:
         """The inverse tangent."""
@@ -1154,9 +1159,10 @@ class Tensor:
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Adds the gradients of the tensor, a scalar unless ``gradient`` is given, to the ``grad``
-        of the tensors that it follows from and that require one. With ``retain_graph`` it can be
-        called again; with ``create_graph`` gradients can be differentiated.
+        """Adds gradients to the ``grad`` of the tensors from which this tensor was computed and
+        that require gradients. The tensor is a scalar unless ``gradient`` is given. With
+        ``retain_graph`` it can be called again; with ``create_graph`` the gradients are
+        differentiable.
         """
     def bitwise_not(self) -> Tensor:
         """Logical not of bool, bits flipped of integers."""
@@ -1166,7 +1172,7 @@ class Tensor:
         shape: int | Sequence[int] | None = None,
         *sizes: int | Sequence[int],
     ) -> Tensor:
-        """Stretched to a shape."""
+        """Broadcasts the tensor to a shape."""
     def ceil(self) -> Tensor:
         """The smallest integer not below each element."""
     def clamp(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
@@ -1180,7 +1186,7 @@ class Tensor:
     def cosh(self) -> Tensor:
         """The hyperbolic cosine."""
     def cpu(self) -> Tensor:
-        """The tensor on the host's processor: itself if it is there, else a copy."""
+        """The tensor on the host's processor: itself if it is already there, otherwise a copy."""
     def cummax(
         self,
         /,
@@ -1188,7 +1194,7 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Running maxima along an axis, the last by default; NaN from the first NaN on."""
+        """Running maxima along an axis, the last by default; all are NaN from the first NaN on."""
     def cummin(
         self,
         /,
@@ -1196,7 +1202,7 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Running minima along an axis, the last by default; NaN from the first NaN on."""
+        """Running minima along an axis, the last by default; all are NaN from the first NaN on."""
     def cumprod(
         self,
         /,
@@ -1205,7 +1211,7 @@ class Tensor:
         dtype: _DTypeLike | None = None,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Running products along an axis, or of all elements in a row. Integers and bool are
+        """Running products along an axis, or of the flattened tensor. Integers and bool are
         multiplied in int64.
         """
     def cumsum(
@@ -1216,26 +1222,26 @@ class Tensor:
         dtype: _DTypeLike | None = None,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Running sums along an axis, or of all elements in a row. Integers and bool are summed in
+        """Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
         int64.
         """
     @property
     def data(self) -> memoryview:
-        """The elements as a read-only memoryview over the same memory, of their type and shape.
-        Evaluates. bfloat16 has none: convert it first.
+        """The elements as a read-only memoryview over the same memory, with their type and shape.
+        Evaluates. There is no memoryview of bfloat16: convert it first.
         """
     def detach(self) -> Tensor:
-        """The same value, held constant by gradients."""
+        """The same value, which gradients treat as a constant."""
     @property
     def device(self) -> str:
-        """Where the value lives."""
+        """The device of the value."""
     def diagonal(self, /, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
-        """The elements of two axes' diagonal, as the last axis."""
+        """The diagonal of two axes, as the last axis."""
     def digamma(self) -> Tensor:
         """The logarithmic derivative of the gamma function."""
     @property
     def dtype(self) -> DType:
-        """Element type."""
+        """The element type."""
     def erf(self) -> Tensor:
         """The error function."""
     def erfc(self) -> Tensor:
@@ -1243,7 +1249,7 @@ class Tensor:
     def erfinv(self) -> Tensor:
         """The number whose error function is x; infinite at -1 and 1, NaN beyond."""
     def eval(self) -> Tensor:
-        """Computes the value, now; returns the tensor itself."""
+        """Computes the value immediately; returns the tensor itself."""
     def execute(self) -> Tensor:
         """Same as eval."""
     def exp(self) -> Tensor:
@@ -1255,7 +1261,7 @@ class Tensor:
     def expm1(self) -> Tensor:
         """``exp(x) - 1``, precise near 0."""
     def flatten(self, /, start_dim: int = ..., end_dim: int = ...) -> Tensor:
-        """All elements along one axis, or those of the axes from one to another."""
+        """All elements along one axis; or merges the axes from start_dim to end_dim."""
     def flip(
         self,
         /,
@@ -1263,7 +1269,7 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Reverses axes, all by default."""
+        """Reverses the elements along axes, all by default."""
     def floor(self) -> Tensor:
         """The largest integer not above each element."""
     def gather(
@@ -1281,10 +1287,10 @@ class Tensor:
         """``x * Phi(x)``, by erf or by the tanh formula."""
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that ``backward`` has summed up; None if there is none."""
+        """The gradient that ``backward`` has accumulated; None if there is none."""
     @property
     def hints(self) -> dict[str, str]:
-        """The hints that set_hint put on the tensor."""
+        """The hints that set_hint has set on the tensor."""
     def i0(self) -> Tensor:
         """The modified Bessel function of the first kind, order 0."""
     def i1(self) -> Tensor:
@@ -1294,10 +1300,10 @@ class Tensor:
         """The imaginary part; zeros for real numbers."""
     @property
     def is_lazy(self) -> bool:
-        """Whether there is no value yet."""
+        """Whether the tensor has no value yet."""
     @property
     def is_leaf(self) -> bool:
-        """Whether the tensor is no result of others that require gradients."""
+        """Whether the tensor is not a result of tensors that require gradients."""
     def isclose(
         self,
         /,
@@ -1306,7 +1312,7 @@ class Tensor:
         atol: float = 1e-08,
         equal_nan: bool = False,
     ) -> Tensor:
-        """Whether elements are close to another tensor's: see isclose. Dtype: bool."""
+        """Whether each element is close to that of another tensor; see isclose. Dtype: bool."""
     def isfinite(self) -> Tensor:
         """Whether each element is neither NaN nor infinite. Dtype: bool."""
     def isinf(self) -> Tensor:
@@ -1343,7 +1349,7 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """``log(cumsum(exp(x)))`` without overflow, along an axis or of all elements in a row."""
+        """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor."""
     def logical_not(self) -> Tensor:
         """Whether each element is zero. Dtype: bool."""
     def logsumexp(
@@ -1355,15 +1361,15 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."""
+        """``log(sum(exp(x)))`` over axes, without overflow; -inf if there are no elements."""
     @property
     def mT(self) -> Tensor:
-        """The last two axes exchanged."""
+        """The tensor with its last two axes exchanged."""
     def materialize(self) -> Tensor:
         """Same as eval."""
     def matmul(self, /, other: _TensorLike) -> Tensor:
-        """Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m,
-        n]; leading axes broadcast.
+        """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n]
+        -> [..., m, n]; leading axes broadcast.
         """
     def max(
         self,
@@ -1374,7 +1380,9 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
+        """Largest element over axes, all by default; NaN if any element is NaN. Without elements, a
+        ShapeError.
+        """
     def mean(
         self,
         /,
@@ -1384,7 +1392,7 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Mean over axes, all by default; NaN over nothing. Integers give float32."""
+        """Mean over axes, all by default; NaN if there are no elements. Integers give float32."""
     def median(
         self,
         /,
@@ -1394,8 +1402,8 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """The middle element over axes, all by default, or the mean of the two in the middle. NaN
-        if any element is, and over nothing. Integers give float32.
+        """The middle element over axes, all by default, or the mean of the two middle elements. NaN
+        if any element is NaN, or if there are no elements. Integers give float32.
         """
     def min(
         self,
@@ -1406,7 +1414,9 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
+        """Smallest element over axes, all by default; NaN if any element is NaN. Without elements,
+        a ShapeError.
+        """
     def nan_to_num(
         self,
         /,
@@ -1414,8 +1424,8 @@ class Tensor:
         posinf: float | None = None,
         neginf: float | None = None,
     ) -> Tensor:
-        """NaN and infinities replaced by numbers: NaN by 0 and infinities by the dtype's extremes,
-        unless others are given.
+        """Replaces NaN and infinities by numbers: by default NaN by 0 and infinities by the
+        extremes of the dtype.
         """
     def nanargmax(
         self,
@@ -1427,7 +1437,7 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Index of the first largest element that is not NaN, along an axis, or of the flattened
-        tensor; -1 over NaN alone. Dtype: int64.
+        tensor; -1 if all elements are NaN. Dtype: int64.
         """
     def nanargmin(
         self,
@@ -1439,7 +1449,7 @@ class Tensor:
         keepdim: bool | None = None,
     ) -> Tensor:
         """Index of the first smallest element that is not NaN, along an axis, or of the flattened
-        tensor; -1 over NaN alone. Dtype: int64.
+        tensor; -1 if all elements are NaN. Dtype: int64.
         """
     def nancumprod(
         self,
@@ -1449,7 +1459,7 @@ class Tensor:
         dtype: _DTypeLike | None = None,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Running products that leave NaN out, along an axis, or of all elements in a row."""
+        """Running products that ignore NaN, along an axis, or of the flattened tensor."""
     def nancumsum(
         self,
         /,
@@ -1458,7 +1468,7 @@ class Tensor:
         dtype: _DTypeLike | None = None,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Running sums that leave NaN out, along an axis, or of all elements in a row."""
+        """Running sums that ignore NaN, along an axis, or of the flattened tensor."""
     def nanmax(
         self,
         /,
@@ -1468,8 +1478,8 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Largest of the elements that are not NaN, over axes, all by default; NaN over nothing
-        else.
+        """Largest of the elements that are not NaN, over axes, all by default; NaN if there are no
+        such elements.
         """
     def nanmean(
         self,
@@ -1480,8 +1490,8 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Mean of the elements that are not NaN, over axes, all by default; NaN over nothing else.
-        Integers give float32.
+        """Mean of the elements that are not NaN, over axes, all by default; NaN if there are no
+        such elements. Integers give float32.
         """
     def nanmedian(
         self,
@@ -1502,8 +1512,8 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Smallest of the elements that are not NaN, over axes, all by default; NaN over nothing
-        else.
+        """Smallest of the elements that are not NaN, over axes, all by default; NaN if there are no
+        such elements.
         """
     def nanpercentile(
         self,
@@ -1516,7 +1526,7 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """The quantile of q percent, from 0 to 100, of the elements that are not NaN; see quantile.
+        """The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile.
         """
     def nanprod(
         self,
@@ -1573,22 +1583,22 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """Variance of the elements that are not NaN, over axes, all by default; see var. NaN where
-        there are not more than correction.
+        """Variance of the elements that are not NaN, over axes, all by default; see var. NaN if
+        there are not more than correction such elements.
         """
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The number of bytes of all elements."""
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
     def negative(self) -> Tensor:
         """The negative; wraps for unsigned integers."""
     @property
     def node_id(self) -> int:
         """The number of the tensor's node in the graph that recorded it."""
     def nonzero(self) -> tuple[Tensor, ...]:
-        """Where the elements are that are not zero: per axis, their indices. Evaluates."""
+        """The indices of the nonzero elements, one tensor per axis. Evaluates."""
     def numpy(self) -> Any:
         """The elements as a read-only NumPy array over the same memory. Evaluates."""
     def percentile(
@@ -1602,9 +1612,9 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """The quantile of q percent, from 0 to 100; see quantile."""
+        """The quantile at q percent, from 0 to 100; see quantile."""
     def permute(self, /, *axes: int | Sequence[int]) -> Tensor:
-        """Axes in the given order."""
+        """Permutes the axes into the given order."""
     def prod(
         self,
         /,
@@ -1629,22 +1639,22 @@ class Tensor:
         dim: int | Sequence[int] | None = None,
         keepdim: bool | None = None,
     ) -> Tensor:
-        """The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
-        default; the axis of several q comes first. method is the name of any method of NumPy's,
-        'linear' by default. NaN if any element is. Integers give float32.
+        """The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
+        default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
+        default. NaN if any element is NaN. Integers give float32.
         """
     def ravel(self) -> Tensor:
         """All elements along one axis."""
     @property
     def real(self) -> Tensor:
-        """The real part; real numbers as they are."""
+        """The real part; real numbers are unchanged."""
     def realize(self) -> Tensor:
         """Same as eval."""
     def reciprocal(self) -> Tensor:
         """``1 / x``."""
     def register_hook(self, /, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Calls ``hook`` with the tensor's gradient when ``backward`` has it; a tensor that it
-        returns takes the gradient's place.
+        """Registers ``hook``, which ``backward`` calls with the gradient of the tensor; if the hook
+        returns a tensor, this tensor replaces the gradient.
         """
     def relu(self) -> Tensor:
         """``max(x, 0)``; NaN for NaN."""
@@ -1656,37 +1666,38 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Each element repeated next to itself along an axis, or in row-major order."""
+        """Repeats each element next to itself along an axis, or in row-major order."""
     @property
     def requires_grad(self) -> bool:
-        """Whether ``backward`` of a result of the tensor gives it a gradient, or passes through it.
+        """Whether ``backward`` of a result gives the tensor a gradient, or passes gradients through
+        it.
         """
     def requires_grad_(self, /, requires_grad: bool = True) -> Tensor:
-        """Makes the tensor require a gradient, or not, from here on; gives the tensor itself."""
+        """Sets whether the tensor requires a gradient from now on; returns the tensor itself."""
     def reshape(
         self,
         /,
         shape: int | Sequence[int] | None = None,
         *sizes: int | Sequence[int],
     ) -> Tensor:
-        """The same elements under another shape; one size may be -1."""
+        """The same elements with another shape; one size may be -1."""
     def retain_grad(self) -> None:
-        """Has ``backward`` keep the gradient of a tensor that is a result of others."""
+        """Makes ``backward`` store the gradient of a tensor that is a result of other tensors."""
     def round(self, /, decimals: int = 0) -> Tensor:
-        """The nearest integer, or number of so many decimal places, halves to even. Fewer places
-        than none are tens and more, to which integers are rounded, too.
+        """Rounds to the nearest integer, or to the given number of decimal places, halves to even.
+        A negative number of places rounds to tens, hundreds and so on, for integers too.
         """
     def rsqrt(self) -> Tensor:
         """One over the square root."""
     def set_hint(self, /, key: str, value: str) -> None:
-        """Puts a hint on the tensor. Hints never change a value; programs captured or traced from
-        the tensor keep them, in files too, and passes of users see them. The compiler reads one:
-        ``fuse`` with the value ``no`` has the op computed in kernels of its own, apart from its
-        operands and its users.
+        """Sets a hint on the tensor. Hints never change a value; programs captured or traced from
+        the tensor keep them, in files too, and user-defined passes can read them. The compiler
+        reads one hint: ``fuse`` with the value ``no`` makes the op run in separate kernels, not
+        fused with its operands or its users.
         """
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
+        """The sizes of the axes."""
     def sigmoid(self) -> Tensor:
         """The logistic function, ``1 / (1 + exp(-x))``."""
     def sign(self) -> Tensor:
@@ -1701,7 +1712,7 @@ class Tensor:
         """The hyperbolic sine."""
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
     def softmax(
         self,
         /,
@@ -1721,8 +1732,8 @@ class Tensor:
         stable: bool | None = None,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Elements in order along an axis, the last by default. NaN is largest; equal elements keep
-        their order.
+        """Sorts elements along an axis, the last by default. NaN counts as largest; equal elements
+        keep their order.
         """
     def sqrt(self) -> Tensor:
         """The square root; NaN below 0."""
@@ -1735,9 +1746,9 @@ class Tensor:
         *,
         dim: int | Sequence[int] | None = None,
     ) -> Tensor:
-        """Drops axes of size one: those named, or all."""
+        """Removes axes of size one: the given axes, or all."""
     def state(self) -> str:
-        """Where the value stands: "lazy", "scheduled" or "available"."""
+        """The state of the value: "lazy", "scheduled" or "available"."""
     def std(
         self,
         /,
@@ -1752,11 +1763,11 @@ class Tensor:
     def stop_gradient(self) -> Tensor:
         """The same value, held constant by gradients."""
     def stride(self, /, dim: int | Sequence[int] | None = None) -> Any:
-        """Elements from one element to the next along each axis, or along one."""
+        """The distance between neighbouring elements of each axis, or of one axis, in elements."""
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis, as if the elements lay in memory row
-        by row.
+        """The distance between neighbouring elements of each axis in bytes, as if the tensor were
+        row-major.
         """
     def sum(
         self,
@@ -1772,7 +1783,7 @@ class Tensor:
         integers in uint64.
         """
     def swapaxes(self, /, axis1: int, axis2: int) -> Tensor:
-        """Two axes exchanged."""
+        """Exchanges two axes."""
     def take(
         self,
         /,
@@ -1807,19 +1818,22 @@ class Tensor:
         device: Any | None = None,
     ) -> Tensor:
         """The tensor with another dtype, on another device, or both: x.to(dtype), x.to(device),
-        x.to(device, dtype), or x.to(other) for those of another tensor. With non_blocking, what
-        leads to it and the copy begin at once, and nothing waits for them; reading the tensor does.
+        x.to(device, dtype), or x.to(other) for the dtype and device of another tensor. With
+        non_blocking, the evaluation of the tensor and the copy start immediately, and the call does
+        not wait for them; reading the tensor waits.
         """
     def to_device(self, device: Any, /, *, stream: Any | None = None) -> Tensor:
-        """The tensor on a device: itself if it is there, else a copy that is made when it is
-        needed. Gradients go the other way.
+        """The tensor on a device: itself if it is already there, otherwise a copy that is made when
+        it is needed. Gradients are copied in the opposite direction.
         """
     def tolist(self) -> Any:
         """The elements as nested lists. Evaluates."""
     def trace(self, /, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
-        """The sum along two axes' diagonal. Integers are summed in int64."""
+        """The sum of the diagonal of two axes. Integers are summed in int64."""
     def transpose(self, /, *axes: int | Sequence[int]) -> Tensor:
-        """Axes in the given order; two ints exchange those axes; none reverses all."""
+        """Permutes the axes into the given order; two ints exchange these two axes; without
+        arguments the order is reversed.
+        """
     def trunc(self) -> Tensor:
         """The integer part."""
     def unsqueeze(
@@ -1844,20 +1858,20 @@ class Tensor:
         n by default.
         """
     def view(self, shape: int | Sequence[int], /, *sizes: int | Sequence[int]) -> Tensor:
-        """The elements under another shape, or for a dtype with their bits read as it: elements of
-        another size scale the last axis. Python's float and complex are the dtypes of this tensor's
-        precision, if it is of floating-point or complex numbers.
+        """The same elements with another shape, or with their bits reinterpreted as another dtype;
+        a dtype of another size scales the last axis. Python's float and complex mean the dtypes of
+        this tensor's precision if its dtype is floating point or complex.
         """
 
 @final
 class TimelineHandle:
-    """What the process does between the start and the stop."""
+    """Records the work of the process between start and stop."""
 
     def __new__(cls) -> TimelineHandle: ...
     def compile_time_ms(self) -> float:
-        """Milliseconds of the spans that compile."""
+        """Milliseconds of the compilation spans."""
     def dropped(self) -> int:
-        """How many of the earliest spans were dropped because there were too many."""
+        """The number of spans that were dropped, oldest first, because there were too many."""
     def execution_time_ms(self) -> float:
         """Milliseconds of all other spans."""
     def save(self, /, path: str | PathLike[str]) -> None:
@@ -1869,11 +1883,11 @@ class TimelineHandle:
         workers of each span.
         """
     def start(self) -> None:
-        """Starts to record, and forgets what was recorded before."""
+        """Starts recording, and drops the spans recorded before."""
     def stop(self) -> None:
         """Stops recording."""
     def table(self) -> str:
-        """The spans by name, those that took most time first."""
+        """A table of the spans by name, sorted by descending time."""
 
 @final
 class Trace:
@@ -1881,8 +1895,8 @@ class Trace:
 
     def __new__(cls) -> Trace: ...
     def bind_axis(self, /, name: str, like: Tensor) -> tuple[BoundAxis, Tensor]:
-        """Names the batch axis, which is the leading one of `like`: what the function has to be
-        called within, and the argument for one more placeholder, with a batch.
+        """Names the batch axis, the leading axis of `like`. The results are the axis, within which
+        the function must be called, and the argument for one more placeholder, which is batched.
         """
     def jvp(
         self,
@@ -1892,7 +1906,9 @@ class Trace:
         args: Sequence[Tensor],
         tangents: Sequence[Tensor],
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """The traced function at `args`, and its derivative along `tangents` of `wrt`."""
+        """The outputs of the traced function at `args`, and their derivatives along `tangents` of
+        `wrt`.
+        """
     def linear_transpose(
         self,
         /,
@@ -1908,13 +1924,15 @@ class Trace:
         wrt: Sequence[Tensor],
         args: Sequence[Tensor],
     ) -> tuple[list[Tensor], LinearMap]:
-        """The traced function at `args`, and the map of tangents of `wrt` to those of `outputs`."""
+        """The outputs at `args`, and the linear map from tangents of `wrt` to tangents of
+        `outputs`.
+        """
     def member(self, /, like: Tensor) -> Tensor:
-        """An argument of the shape and dtype of one member of `like`, whose batch is its leading
-        axis.
+        """An argument with the shape and dtype of one member of `like`, whose leading axis is the
+        batch.
         """
     def placeholder(self, /, like: Tensor) -> Tensor:
-        """An argument of `like`'s shape and dtype, without a value."""
+        """An argument with the shape and dtype of `like`, without a value."""
     def value_and_grad(
         self,
         /,
@@ -1923,8 +1941,8 @@ class Trace:
         aux: Sequence[Tensor],
         args: Sequence[Tensor],
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Records the traced function and its gradients at `args`: the value, one gradient per
-        tensor of `wrt`, and the auxiliary outputs.
+        """Records the traced function and its gradients at `args`: the value, one gradient for each
+        tensor in `wrt`, and the auxiliary outputs.
         """
     def vjp(
         self,
@@ -1933,7 +1951,8 @@ class Trace:
         wrt: Sequence[Tensor],
         args: Sequence[Tensor],
     ) -> tuple[list[Tensor], LinearMap]:
-        """The traced function at `args`, and the map of cotangents of `outputs` to those of `wrt`.
+        """The outputs at `args`, and the linear map from cotangents of `outputs` to cotangents of
+        `wrt`.
         """
     def vmap(
         self,
@@ -1945,23 +1964,24 @@ class Trace:
         randomness: str,
         name: str | None,
     ) -> list[tuple[Tensor, bool]]:
-        """The traced function on a batch: `batched` marks the arguments whose leading axis is the
-        batch, of the size of that axis of `like`, `name` is the axis' name.
+        """The outputs of the traced function on a batch. `batched` marks the arguments whose
+        leading axis is the batch, the size of the batch is that of the leading axis of `like`, and
+        `name` is the name of the axis.
         """
 
 @final
 class TracedFunction:
-    """A function as traced."""
+    """A traced function."""
 
     def call(self, /, args: Sequence[Tensor], outside: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs at these arguments, with these values of the tensors outside that the program
+        """Runs the program on these arguments and these values of the outside tensors that it
         needs.
         """
     @property
     def compile_time_ms(self) -> float:
-        """Milliseconds of compiling the program, or of finding it in the caches."""
+        """Milliseconds of compiling the program, or of loading it from the caches."""
     def differs(self, /, outside: Sequence[Tensor]) -> int | None:
-        """The first of the tensors outside that is not as it was traced; None if all are."""
+        """The first outside tensor whose shape or dtype differs from tracing; None if all agree."""
     def export(
         self,
         /,
@@ -1969,21 +1989,21 @@ class TracedFunction:
         names: Sequence[str],
         output_names: Sequence[str],
     ) -> Program:
-        """The program with what it refers to outside, as a thing of its own: name, tensor, and
-        whether it is a parameter. Names of inputs and outputs are as those of `capture`.
+        """The program as a `Program` that contains the outside tensors, which are given with a name
+        and whether they are parameters. Names of inputs and outputs are as for `capture`.
         """
     @property
     def guards(self) -> list[str]:
-        """What has to hold of the sizes for the program to serve them."""
+        """The conditions on sizes under which the program is valid."""
     def refuses(self, /, args: Sequence[Tensor]) -> str | None:
-        """Why the program does not serve these arguments; None if it does."""
+        """The reason why the program is not valid for these arguments; None if it is valid."""
     @property
     def text(self) -> str:
         """The graph as traced."""
 
 @final
 class TreeDef:
-    """The structure of a pytree without its leaves. Compares by structure; hashable."""
+    """The structure of a pytree without its leaves. Structures can be compared and hashed."""
 
     def __eq__(self, value: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -1991,14 +2011,14 @@ class TreeDef:
     def __reduce__(self) -> tuple[Any, ...]: ...
     @property
     def num_leaves(self) -> int:
-        """How many leaves a tree of this structure has."""
+        """The number of leaves of a tree with this structure."""
 
 @final
 class WeakTensor:
-    """A tensor that this does not keep."""
+    """A weak reference to a tensor."""
 
     def tensor(self) -> Tensor | None:
-        """The tensor, if somebody else still needs it."""
+        """The tensor, if another reference keeps it alive."""
 
 def abs(x: _TensorLike, /) -> Tensor:
     """The absolute value, real for complex numbers; integers wrap at their smallest."""
@@ -2007,23 +2027,23 @@ def acos(x: _TensorLike, /) -> Tensor:
 def acosh(x: _TensorLike, /) -> Tensor:
     """The inverse hyperbolic cosine."""
 def adaptive_avg_pool1d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
-    """Means of windows of the last axis, so placed that the result has the given sizes."""
+    """Means of windows of the last axis, placed so that the result has the given sizes."""
 def adaptive_avg_pool2d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
-    """Means of windows of the last two axes, so placed that the result has the given sizes."""
+    """Means of windows of the last two axes, placed so that the result has the given sizes."""
 def adaptive_avg_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
-    """Means of windows of the last three axes, so placed that the result has the given sizes."""
+    """Means of windows of the last three axes, placed so that the result has the given sizes."""
 def adaptive_max_pool1d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
-    """Largest elements of windows of the last axis, so placed that the result has the given sizes.
+    """Largest elements of windows of the last axis, placed so that the result has the given sizes.
     """
 def adaptive_max_pool1d_with_indices(
     x: _TensorLike,
     output_size: int | Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """``adaptive_max_pool1d`` with the index of each largest element among those of the last axis
-    in row-major order: of equal ones the first.
+    in row-major order; of equal elements, the first.
     """
 def adaptive_max_pool2d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
-    """Largest elements of windows of the last two axes, so placed that the result has the given
+    """Largest elements of windows of the last two axes, placed so that the result has the given
     sizes.
     """
 def adaptive_max_pool2d_with_indices(
@@ -2031,10 +2051,10 @@ def adaptive_max_pool2d_with_indices(
     output_size: int | Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """``adaptive_max_pool2d`` with the index of each largest element among those of the last two
-    axes in row-major order: of equal ones the first.
+    axes in row-major order; of equal elements, the first.
     """
 def adaptive_max_pool3d(x: _TensorLike, output_size: int | Sequence[int]) -> Tensor:
-    """Largest elements of windows of the last three axes, so placed that the result has the given
+    """Largest elements of windows of the last three axes, placed so that the result has the given
     sizes.
     """
 def adaptive_max_pool3d_with_indices(
@@ -2042,7 +2062,7 @@ def adaptive_max_pool3d_with_indices(
     output_size: int | Sequence[int],
 ) -> tuple[Tensor, Tensor]:
     """``adaptive_max_pool3d`` with the index of each largest element among those of the last three
-    axes in row-major order: of equal ones the first.
+    axes in row-major order; of equal elements, the first.
     """
 def add(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The sum."""
@@ -2051,8 +2071,8 @@ def affine_grid(
     size: int | Sequence[int],
     align_corners: bool = False,
 ) -> Tensor:
-    """Positions for grid_sample by an affine map per batch entry. Shapes: theta [batch, n, n + 1],
-    a shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
+    """Sampling positions for grid_sample by an affine map for each batch entry. Shapes: theta
+    [batch, n, n + 1], a shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
     """
 def all(
     x: _TensorLike,
@@ -2070,7 +2090,7 @@ def allclose(
     atol: float = 1e-08,
     equal_nan: bool = False,
 ) -> Tensor:
-    """Whether all elements are close: see isclose. A bool scalar."""
+    """Whether all elements are close; see isclose. A bool scalar."""
 def alpha_dropout(
     x: _TensorLike,
     p: float = 0.5,
@@ -2078,12 +2098,12 @@ def alpha_dropout(
     *,
     whole_channels: bool = False,
 ) -> Tensor:
-    """Dropout to what selu saturates at, scaled and shifted so that mean 0 and variance 1 stay; x
-    itself unless training. With whole_channels draws once for each channel (axis 1) of each batch
-    entry.
+    """Sets elements to the value at which selu saturates, then scales and shifts to preserve mean 0
+    and variance 1; returns x itself unless training. With whole_channels there is one draw for each
+    channel (axis 1) of each batch entry.
     """
 def angle(x: _TensorLike, /) -> Tensor:
-    """The angle in the complex plane; 0 or pi of real numbers."""
+    """The angle in the complex plane; 0 or pi for real numbers."""
 def any(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2094,7 +2114,7 @@ def any(
 ) -> Tensor:
     """Whether any element is nonzero, over axes, all by default. Dtype: bool."""
 def apply(op: str | Node, /, *operands: Any, **attributes: Any) -> Tensor:
-    """Records an op by its name, or a node's op again, on operands."""
+    """Records an op, given by its name or by a node, on operands."""
 def arange(
     start: float,
     stop: float | None = None,
@@ -2103,21 +2123,23 @@ def arange(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """Evenly spaced numbers up to but not including stop; int64, or float32 if any is a float."""
+    """Evenly spaced numbers up to but not including stop; int64, or float32 if any argument is a
+    float.
+    """
 def argcummax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Indices of the running maxima along an axis, the last of equal ones. Dtype: int64."""
+    """Indices of the running maxima along an axis; of equal elements, the last. Dtype: int64."""
 def argcummin(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Indices of the running minima along an axis, the last of equal ones. Dtype: int64."""
+    """Indices of the running minima along an axis; of equal elements, the last. Dtype: int64."""
 def argmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2146,20 +2168,20 @@ def argsort(
     stable: bool | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Indices that sort along an axis, the last by default. NaN is largest; equal elements keep
-    their order. Dtype: int64.
+    """Indices that sort along an axis, the last by default. NaN counts as largest; equal elements
+    keep their order. Dtype: int64.
     """
 def argwhere(x: _TensorLike) -> Tensor:
-    """Where the elements are that are not zero: one row of indices for each. Evaluates x."""
+    """The indices of the nonzero elements, one row for each element. Evaluates x."""
 def array_equal(x1: _TensorLike, x2: _TensorLike, equal_nan: bool = False) -> Tensor:
-    """Whether both have one shape and equal elements. A bool scalar."""
+    """Whether the tensors have the same shape and equal elements. A bool scalar."""
 def array_split(
     x: _TensorLike,
     sections: int | Sequence[int],
     axis: int | Sequence[int] = ...,
 ) -> list[Tensor]:
-    """Parts along an axis: an int for as many, whose sizes differ by one at most; a sequence for
-    the indices to cut at.
+    """Splits an axis: an int gives the number of parts, whose sizes differ by at most one, a
+    sequence the indices at which to cut.
     """
 def as_strided(
     x: _TensorLike,
@@ -2167,8 +2189,8 @@ def as_strided(
     stride: int | Sequence[int],
     storage_offset: int = 0,
 ) -> Tensor:
-    """The elements at the storage offset plus a sum of strides, one for each axis of that size,
-    counted in row-major order.
+    """A strided view: element ``(i, j, ...)`` is the element at the storage offset plus ``i`` times
+    the first stride plus ``j`` times the second, and so on, counted in row-major order.
     """
 def as_strided_scatter(
     x: _TensorLike,
@@ -2177,7 +2199,8 @@ def as_strided_scatter(
     stride: int | Sequence[int],
     storage_offset: int = 0,
 ) -> Tensor:
-    """The tensor with the elements that ``as_strided`` takes replaced by those of ``src``."""
+    """The tensor with the elements that ``as_strided`` selects replaced by the elements of ``src``.
+    """
 def asarray(
     value: _TensorLike,
     /,
@@ -2186,19 +2209,20 @@ def asarray(
     device: Any | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """A tensor of numbers, nested sequences, or an array of another library. Arrays are copied, but
-    for those that nobody can write, such as one that a tensor's `numpy()` gave. `copy=False` shares
-    an array's memory, which must not change while the tensor or what is recorded of it lives, and
-    raises CopyRequiredError where that cannot be: for numbers, lists, another dtype, elements that
-    are not row-major. Python floats give float32, ints int64, bools bool, complex numbers
-    complex64. Never a literal of the graph: other values are the same program.
+    """Converts numbers, nested sequences or an array of another library to a tensor. Arrays are
+    copied, except arrays that nobody can write, such as a result of a tensor's `numpy()`.
+    `copy=False` shares an array's memory, which must not change while the tensor, or ops recorded
+    on it, exist; it raises CopyRequiredError where sharing is impossible: for numbers, lists,
+    another dtype, and elements that are not row-major. Python floats give float32, ints int64,
+    bools bool, complex numbers complex64. The values never become literals of the graph: other
+    values use the same program.
     """
 def asin(x: _TensorLike, /) -> Tensor:
     """The inverse sine."""
 def asinh(x: _TensorLike, /) -> Tensor:
     """The inverse hyperbolic sine."""
 def async_eval_many(tensors: Sequence[_TensorLike]) -> None:
-    """Starts computing tensors and returns."""
+    """Starts evaluating tensors and returns immediately."""
 def atan(x: _TensorLike, /) -> Tensor:
     """The inverse tangent."""
 def atan2(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -2220,11 +2244,11 @@ def attention_with_weights(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As scaled_dot_product_attention, with the weights: ``(result, weights)``, weights [...,
-    heads, n, m].
+    """As scaled_dot_product_attention, with the attention weights: ``(result, weights)``, where
+    weights is [..., heads, n, m].
     """
 def autocast_dtype() -> str | None:
-    """The half dtype in which products are computed here, by autocast."""
+    """The half-precision dtype of autocast in this context; None without autocast."""
 def avg_pool1d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -2234,8 +2258,8 @@ def avg_pool1d(
     count_include_pad: bool = True,
     divisor_override: float | None = None,
 ) -> Tensor:
-    """Mean of each window of the last axis; padding counts unless told not to, and divisor_override
-    is divided by instead of a count. The stride is the window's size unless given.
+    """Mean of each window of the last axis; padding counts by default, and divisor_override
+    replaces the count as the divisor. The stride is the size of the window by default.
     """
 def avg_pool2d(
     x: _TensorLike,
@@ -2246,8 +2270,8 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: float | None = None,
 ) -> Tensor:
-    """Mean of each window of the last two axes; padding counts unless told not to, and
-    divisor_override is divided by instead of a count. The stride is the window's size unless given.
+    """Mean of each window of the last two axes; padding counts by default, and divisor_override
+    replaces the count as the divisor. The stride is the size of the window by default.
     """
 def avg_pool3d(
     x: _TensorLike,
@@ -2258,8 +2282,8 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: float | None = None,
 ) -> Tensor:
-    """Mean of each window of the last three axes; padding counts unless told not to, and
-    divisor_override is divided by instead of a count. The stride is the window's size unless given.
+    """Mean of each window of the last three axes; padding counts by default, and divisor_override
+    replaces the count as the divisor. The stride is the size of the window by default.
     """
 def bartlett(m: int, *, dtype: _DTypeLike | None = None, device: Any | None = None) -> Tensor:
     """Bartlett's window of m points, symmetric, as NumPy's. Dtype: float32."""
@@ -2280,8 +2304,8 @@ def batch_norm(
     training: bool = False,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Channels (axis 1) normalised: by running_mean and running_var, or with training=True by this
-    batch's own; then scaled and shifted.
+    """Normalises each channel (axis 1) by running_mean and running_var, or with training=True by
+    the statistics of this batch; then scales and shifts.
     """
 def binary_cross_entropy(
     x: _TensorLike,
@@ -2289,8 +2313,8 @@ def binary_cross_entropy(
     weight: _TensorLike | None = None,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``-(target * log(x) + (1 - target) * log(1 - x))`` of probabilities x, logarithms at least
-    -100.
+    """``-(target * log(x) + (1 - target) * log(1 - x))`` of probabilities x, with logarithms of at
+    least -100.
     """
 def binary_cross_entropy_with_logits(
     x: _TensorLike,
@@ -2302,7 +2326,9 @@ def binary_cross_entropy_with_logits(
     """binary_cross_entropy of ``sigmoid(x)``, without overflow; pos_weight weighs positive targets.
     """
 def bincount(x: _TensorLike, weights: _TensorLike | None = None, minlength: int = ...) -> Tensor:
-    """How often each of 0, 1, 2, ... occurs, or the sum of the weights there. Evaluates x."""
+    """The number of occurrences of each of 0, 1, 2, ..., or the sum of the weights there. Evaluates
+    x.
+    """
 def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical and of bool, bitwise and of integers."""
 def bitwise_invert(x: _TensorLike, /) -> Tensor:
@@ -2330,18 +2356,18 @@ def blackman_window(
 ) -> Tensor:
     """Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
 def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> tuple[Tensor, ...]:
-    """Tensors stretched to the shape they broadcast to."""
+    """Broadcasts tensors to their common shape."""
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
-    """The shape that shapes broadcast to."""
+    """The shape to which shapes broadcast."""
 def broadcast_to(
     x: _TensorLike,
     /,
     shape: int | Sequence[int] | None = None,
     *sizes: int | Sequence[int],
 ) -> Tensor:
-    """Stretched to a shape."""
+    """Broadcasts the tensor to a shape."""
 def cache_stats() -> dict[str, float]:
-    """Counts of everything compiled and run."""
+    """Counters of all compilations and runs."""
 def capture(
     outputs: Sequence[Tensor],
     inputs: Sequence[Tensor],
@@ -2349,8 +2375,9 @@ def capture(
     output_names: Sequence[str],
     parameters: Sequence[tuple[str, Tensor]],
 ) -> Program:
-    """The program that computes outputs from inputs, these with names unless empty; outputs have
-    names if there are any. Those of the parameters that it needs it holds under their names.
+    """Captures the program that computes the outputs from the inputs. Names of inputs may be empty,
+    and the list of output names may be empty. The program contains the parameters that it needs,
+    under their names.
     """
 def cat(
     tensors: Sequence[_TensorLike],
@@ -2358,19 +2385,19 @@ def cat(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Tensors one after the other along an axis; of None, all their elements. Dtypes promote."""
+    """Concatenates tensors along an axis; with axis None, all their elements. Dtypes promote."""
 def ceil(x: _TensorLike, /) -> Tensor:
     """The smallest integer not below each element."""
 def celu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x / alpha) - 1)`` where it is not positive."""
 def channel_shuffle(x: _TensorLike, groups: int) -> Tensor:
-    """Channels (axis 1) dealt out, those of each group side by side."""
+    """Interleaves the channels (axis 1) of the groups."""
 def check_device(device: Any) -> None:
-    """Fails for the name of a device that there is not."""
+    """Fails if there is no device with this name."""
 def clamp(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
     """Elements limited to ``min..max``; either or both may be missing. The same as clip."""
 def clear_cache() -> None:
-    """Forgets all compiled programs."""
+    """Drops all compiled programs."""
 def clip(x: _TensorLike, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
     """Elements limited to ``min..max``; either or both may be missing."""
 def collective_exchange(
@@ -2380,7 +2407,7 @@ def collective_exchange(
     concat: int,
     tiled: bool,
 ) -> Tensor:
-    """Parts of the values of all members, one of each."""
+    """Gathers one part of the value of each member."""
 def collective_gather(
     x: _TensorLike,
     axis_name: str | Sequence[str],
@@ -2389,50 +2416,50 @@ def collective_gather(
 ) -> Tensor:
     """The values of all members."""
 def collective_index(axis_name: str | Sequence[str]) -> Tensor:
-    """The member's own index."""
+    """The index of this member."""
 def collective_permute(
     x: _TensorLike,
     axis_name: str | Sequence[str],
     pairs: Sequence[tuple[int, int]],
 ) -> Tensor:
-    """The value of another member, by pairs of a source and a destination."""
+    """Receives another member's value, by pairs of source and destination."""
 def collective_reduce(kind: str, x: _TensorLike, axis_name: str | Sequence[str]) -> Tensor:
-    """A reduction over the members, by its name: `sum`, `mean`, `max` or `min`."""
+    """Reduces over the members of the axis: `sum`, `mean`, `max` or `min`."""
 def collective_scatter(
     x: _TensorLike,
     axis_name: str | Sequence[str],
     axis: int,
     tiled: bool,
 ) -> Tensor:
-    """The member's part of the sum over the members."""
+    """This member's part of the sum over the members."""
 def collective_shuffle(
     x: _TensorLike,
     axis_name: str | Sequence[str],
     order: Sequence[int],
 ) -> Tensor:
-    """The value of another member, by the order of all."""
+    """Receives another member's value, by a permutation of all members."""
 def collective_size(axis_name: str | Sequence[str]) -> int:
-    """The number of members."""
+    """The number of members of the axis."""
 def column_stack(tensors: Sequence[_TensorLike]) -> Tensor:
-    """Tensors of one axis as columns of a matrix, beside those of two."""
+    """Joins tensors along the second axis; tensors with one axis are columns."""
 def command(argv: Sequence[str]) -> tuple[int, str, str]:
-    """Runs the `girih` command: exit status, output, errors."""
+    """Runs the `girih` command; returns exit status, output and errors."""
 def compile_graph(
     tensors: Sequence[_TensorLike],
     optimize: bool | Literal['auto', 'optimal', 'greedy'],
 ) -> CompilationInfo:
-    """Compiles what leads to tensors, without running it."""
+    """Compiles the graph of tensors without running it."""
 def compile_only_many(tensors: Sequence[_TensorLike]) -> Compilation:
-    """Compiles what leads to tensors in the background."""
+    """Starts compiling the graph of tensors in the background."""
 def compile_options() -> tuple[int, int, int]:
-    """Which passes and kinds of fusion run, as bits to be given back to `set_compile_options`."""
+    """The enabled passes and kinds of fusion, as bits for `set_compile_options`."""
 def compile_options_switched(
     names: Sequence[str],
     passes: Sequence[GraphPass],
     on: bool,
 ) -> tuple[int, int, int]:
-    """The bits of now with the named passes and kinds of fusion, and the user's passes, switched on
-    or off.
+    """The current bits with the named passes and kinds of fusion, and user-defined passes, switched
+    on or off.
     """
 def complex(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The complex number of a real and an imaginary part."""
@@ -2450,14 +2477,14 @@ def concat(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Tensors one after the other along an axis; of None, all their elements. Dtypes promote."""
+    """Concatenates tensors along an axis; with axis None, all their elements. Dtypes promote."""
 def concatenate(
     tensors: Sequence[_TensorLike],
     axis: int | Sequence[int] = ...,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Tensors one after the other along an axis; of None, all their elements. Dtypes promote."""
+    """Concatenates tensors along an axis; with axis None, all their elements. Dtypes promote."""
 def conj(x: _TensorLike, /) -> Tensor:
     """The complex conjugate; real numbers as they are."""
 def conv1d(
@@ -2471,7 +2498,7 @@ def conv1d(
     padding_mode: str = 'zeros',
 ) -> Tensor:
     """Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k],
-    bias [out]; the batch axis may be missing.
+    bias [out]; the batch axis may be absent.
     """
 def conv2d(
     x: _TensorLike,
@@ -2484,7 +2511,7 @@ def conv2d(
     padding_mode: str = 'zeros',
 ) -> Tensor:
     """Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh,
-    kw], bias [out]; the batch axis may be missing.
+    kw], bias [out]; the batch axis may be absent.
     """
 def conv3d(
     x: _TensorLike,
@@ -2497,7 +2524,7 @@ def conv3d(
     padding_mode: str = 'zeros',
 ) -> Tensor:
     """Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups,
-    kd, kh, kw], bias [out]; the batch axis may be missing.
+    kd, kh, kw], bias [out]; the batch axis may be absent.
     """
 def conv_transpose1d(
     x: _TensorLike,
@@ -2541,7 +2568,9 @@ def conv_transpose3d(
 def copysign(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The magnitude of the first with the sign of the second."""
 def corrcoef(x: _TensorLike, y: _TensorLike | None = None, rowvar: bool = True) -> Tensor:
-    """The correlation coefficients of variables: rows of x and of y, or columns without rowvar."""
+    """The correlation coefficients of variables: the rows of x and y, or the columns without
+    rowvar.
+    """
 def cos(x: _TensorLike, /) -> Tensor:
     """The cosine."""
 def cosh(x: _TensorLike, /) -> Tensor:
@@ -2554,7 +2583,7 @@ def cosine_embedding_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1;
-    vectors on the last axis.
+    the vectors are on the last axis.
     """
 def cosine_similarity(
     x1: _TensorLike,
@@ -2564,8 +2593,8 @@ def cosine_similarity(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """The cosine of the angle between vectors along an axis of the shape both broadcast to, 1
-    unless given, or the only one; their norms at least eps.
+    """The cosine of the angle between vectors along an axis of the broadcast shape, by default axis
+    1, or the only axis; the norms are at least eps.
     """
 def count_nonzero(
     x: _TensorLike,
@@ -2575,7 +2604,7 @@ def count_nonzero(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """How many elements are not zero, over axes, all by default. Dtype: int64."""
+    """The number of nonzero elements over axes, all by default. Dtype: int64."""
 def cov(
     x: _TensorLike,
     y: _TensorLike | None = None,
@@ -2585,9 +2614,9 @@ def cov(
     fweights: _TensorLike | None = None,
     aweights: _TensorLike | None = None,
 ) -> Tensor:
-    """The covariances of variables: rows of x and of y, or columns without rowvar. ddof is
-    subtracted from the number of observations, 1 unless bias; fweights say how often each occurred,
-    aweights how much it counts.
+    """The covariance matrix of variables: the rows of x and y, or the columns without rowvar. The
+    divisor is the number of observations minus ddof, which is 1 unless bias; fweights are the
+    frequencies and aweights the weights of the observations.
     """
 def create_graph() -> Graph:
     """A new, empty graph."""
@@ -2602,10 +2631,10 @@ def cross_entropy(
     axis: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """The cross entropy of softmax of logits with labels: class indices, or probabilities of the
-    logits' shape. weight has one entry per class, labels equal to ignore_index do not count,
-    label_smoothing gives a share to all classes. Classes are on the last axis unless told
-    otherwise.
+    """The cross entropy between softmax of logits and labels: class indices, or probabilities with
+    the shape of the logits. weight has one entry per class, labels equal to ignore_index are
+    ignored, and label_smoothing distributes a fraction over all classes. Classes are on the last
+    axis by default.
     """
 def ctc_loss(
     log_probabilities: _TensorLike,
@@ -2616,11 +2645,11 @@ def ctc_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
     zero_infinity: bool = False,
 ) -> Tensor:
-    """Minus the log-probability of sequences of labels, summed over the ways they may be spread
-    over time with the class blank between. Shapes: log_probabilities [time, batch, classes], labels
-    [batch, longest] or all on one axis, input_lengths and target_lengths [batch]; or without the
-    batch axis. The mean divides each entry by its number of labels first. What is impossible costs
-    infinity, or with zero_infinity nothing.
+    """The negative log-probability of label sequences, summed over their alignments in time with
+    the blank class between labels. Shapes: log_probabilities [time, batch, classes], labels [batch,
+    longest] or all on one axis, input_lengths and target_lengths [batch]; or all without the batch
+    axis. The mean first divides each entry by its number of labels. Impossible sequences have
+    infinite loss, or zero loss with zero_infinity.
     """
 def cummax(
     x: _TensorLike,
@@ -2628,14 +2657,14 @@ def cummax(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Running maxima along an axis, the last by default; NaN from the first NaN on."""
+    """Running maxima along an axis, the last by default; all are NaN from the first NaN on."""
 def cummin(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Running minima along an axis, the last by default; NaN from the first NaN on."""
+    """Running minima along an axis, the last by default; all are NaN from the first NaN on."""
 def cumprod(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -2643,7 +2672,7 @@ def cumprod(
     dtype: _DTypeLike | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Running products along an axis, or of all elements in a row. Integers and bool are multiplied
+    """Running products along an axis, or of the flattened tensor. Integers and bool are multiplied
     in int64.
     """
 def cumsum(
@@ -2653,7 +2682,7 @@ def cumsum(
     dtype: _DTypeLike | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Running sums along an axis, or of all elements in a row. Integers and bool are summed in
+    """Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
     int64.
     """
 def cumulative_prod(
@@ -2664,8 +2693,8 @@ def cumulative_prod(
     dtype: _DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Tensor:
-    """Running products along an axis, which must be given for more than one. With include_initial a
-    one comes first.
+    """Running products along an axis, which is required for tensors with several axes. With
+    include_initial the result begins with a one.
     """
 def cumulative_sum(
     x: _TensorLike,
@@ -2675,28 +2704,29 @@ def cumulative_sum(
     dtype: _DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Tensor:
-    """Running sums along an axis, which must be given for more than one. With include_initial a
-    zero comes first.
+    """Running sums along an axis, which is required for tensors with several axes. With
+    include_initial the result begins with a zero.
     """
 def current_graph() -> Graph:
     """The graph this thread records to."""
 def current_stream() -> Stream:
-    """The stream that programs of this context are submitted to on the current device."""
+    """The stream to which programs of this context are submitted on the current device."""
 def default_stream(device: Any | None = None) -> Stream:
-    """This thread's default stream of a device, the current one if none is given, to which programs
-    are submitted where no other stream is current. The first thread that uses the device has stream
-    0, each other thread a stream of its own, as with CUDA's per-thread default streams.
+    """This thread's default stream of a device, or of the current device if none is given; programs
+    are submitted to it if no other stream is current. The first thread that uses the device has
+    stream 0, and each other thread has its own stream, as with CUDA's per-thread default streams.
     """
 def device_name() -> str:
     """The name of the current device."""
 def devices() -> list[tuple[str, str, int | None]]:
     """Name, target and concurrency of each device."""
 def diag(x: _TensorLike, k: int = ...) -> Tensor:
-    """A matrix with the elements of one axis on its k-th diagonal; of a matrix, that diagonal."""
+    """A matrix with the elements of a vector on its k-th diagonal; for a matrix, its k-th diagonal.
+    """
 def diagflat(x: _TensorLike, k: int = ...) -> Tensor:
-    """A matrix with all elements on its k-th diagonal."""
+    """A matrix with all elements of the tensor on its k-th diagonal."""
 def diagonal(x: _TensorLike, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
-    """The elements of two axes' diagonal, as the last axis."""
+    """The diagonal of two axes, as the last axis."""
 def diff(
     x: _TensorLike,
     n: int = ...,
@@ -2704,8 +2734,8 @@ def diff(
     prepend: _TensorLike | None = None,
     append: _TensorLike | None = None,
 ) -> Tensor:
-    """Differences of neighbours along an axis, n times over; of bool, whether they differ. prepend
-    and append are joined to the axis first.
+    """Differences of neighbouring elements along an axis, taken n times; for bool, whether
+    neighbours differ. prepend and append are first joined to the axis.
     """
 def digamma(x: _TensorLike, /) -> Tensor:
     """The logarithmic derivative of the gamma function."""
@@ -2714,14 +2744,15 @@ def digitize(
     bins: int | Sequence[int] | Tensor | Any,
     right: bool = False,
 ) -> Tensor:
-    """Into which interval between neighbours of bins, which ascend or descend, each element falls:
-    0 before the first. Intervals hold their lower end, or with right their upper one. Dtype: int64.
+    """The interval between neighbouring bins, which ascend or descend, into which each element
+    falls; 0 is before the first. An interval includes its lower end, or with right its upper end.
+    Dtype: int64.
     """
 def divide(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The quotient; floating-point for integers."""
 def dot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """NumPy's dot: inner product of vectors, product of matrices, beyond that the sum over the last
-    axis of x1 and the second-last of x2.
+    """NumPy's dot: the inner product of vectors, the product of matrices, otherwise sums of
+    products over the last axis of x1 and the second-last axis of x2.
     """
 def dropout(
     x: _TensorLike,
@@ -2731,27 +2762,28 @@ def dropout(
     whole_channels: bool = False,
     spatial_axes: int | None = None,
 ) -> Tensor:
-    """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; x itself unless
-    training. With whole_channels draws once for each channel (axis 1) of each batch entry, with
-    spatial_axes once for all elements of that many last axes.
+    """Zeroes elements with probability p and scales the rest by ``1 / (1 - p)``; returns x itself
+    unless training. With whole_channels there is one draw for each channel (axis 1) of each batch
+    entry, with spatial_axes one draw for all elements of that many last axes.
     """
 def dstack(tensors: Sequence[_TensorLike]) -> Tensor:
-    """Tensors behind one another along the third axis."""
+    """Joins tensors along the third axis."""
 def einsum(
     *operands: Any,
     optimize: bool | Literal['auto', 'optimal', 'greedy'] | None = None,
 ) -> Tensor:
-    """Products of operands summed over the labels that the output does not name:
+    """Products of operands, summed over the labels that the output does not name:
     ``einsum("ij,jk->ik", a, b)``, or ``einsum(a, [0, 1], b, [1, 2], [0, 2])``. ``...`` stands for
-    axes that broadcast. The order of contractions is the cheapest for few operands, found greedily
-    for many (``optimize``: a bool, 'auto', 'optimal' or 'greedy'); see einsum_path.
+    axes that broadcast. The order of contractions is the cheapest for few operands, and is found
+    greedily for many operands (``optimize``: a bool, 'auto', 'optimal' or 'greedy'); see
+    einsum_path.
     """
 def einsum_path(
     *operands: Any,
     optimize: bool | Literal['auto', 'optimal', 'greedy'] | None = None,
 ) -> tuple[list[tuple[int, ...]], str]:
-    """The order of contractions that einsum takes: positions among the operands that are left, the
-    result going to the end, and a description of the cost.
+    """The order of contractions that einsum uses: positions among the remaining operands, where
+    each result is appended at the end, and a description of the cost.
     """
 def elu(x: _TensorLike, alpha: float = ...) -> Tensor:
     """``x``, or ``alpha * (exp(x) - 1)`` where it is not positive."""
@@ -2763,9 +2795,10 @@ def embedding(
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
 ) -> Tensor:
-    """Rows of the table weight at integer indices. The row padding_idx learns nothing; rows of a
-    larger norm than max_norm are scaled to it; scale_grad_by_freq divides gradients by how often
-    their row was looked up. Shapes: weight [rows, features], indices [...] -> [..., features].
+    """Looks up rows of the table weight by integer indices. The row padding_idx gets no gradient;
+    rows with a norm above max_norm are scaled to it; scale_grad_by_freq divides the gradient of a
+    row by the number of its look-ups. Shapes: weight [rows, features], indices [...] -> [...,
+    features].
     """
 def embedding_bag(
     indices: _TensorLike,
@@ -2779,10 +2812,10 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Rows of the table weight put together by bags: their 'sum', 'mean' or 'max'. Indices are
-    [bags, n], or on one axis with the offsets at which bags begin (include_last_offset: and end).
-    Rows at padding_idx do not count; per_sample_weights scale the rows of sums. Shapes: -> [bags,
-    features].
+    """Reduces bags of rows of the table weight by 'sum', 'mean' or 'max'. Indices are [bags, n], or
+    on one axis with the offsets at which bags begin (and with include_last_offset the end of the
+    last bag). Rows at padding_idx are ignored; per_sample_weights scale the rows of sums. Shapes:
+    -> [bags, features].
     """
 def empty(
     shape: int | Sequence[int] | None = None,
@@ -2790,7 +2823,7 @@ def empty(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """Any values (zeros); float32 by default."""
+    """A tensor with unspecified values (zeros); float32 by default."""
 def empty_like(
     x: _TensorLike,
     /,
@@ -2798,9 +2831,9 @@ def empty_like(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """Any values (zeros), in the shape and dtype of x."""
+    """A tensor of the shape and dtype of x with unspecified values (zeros)."""
 def enter_named_scope(name: str) -> int:
-    """Enters a scope of that name, and gives what was entered before."""
+    """Enters a scope with this name; returns the previous scope."""
 def enter_scope(
     scope: int,
     *,
@@ -2818,8 +2851,8 @@ def enter_scope(
     axis: BoundAxis | None = None,
     autocast: str | None = None,
 ) -> None:
-    """Enters the scope of a number, which differs from the present one in what is given (`fresh`:
-    in its graph; `autocast`: "off", or the name of a half dtype).
+    """Enters the scope with this number, with the given settings changed (`fresh`: a new graph;
+    `autocast`: "off", or the name of a half-precision dtype).
     """
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
@@ -2830,7 +2863,7 @@ def erfc(x: _TensorLike, /) -> Tensor:
 def erfinv(x: _TensorLike, /) -> Tensor:
     """The number whose error function is x; infinite at -1 and 1, NaN beyond."""
 def eval_many(tensors: Sequence[_TensorLike]) -> None:
-    """Computes tensors in one run."""
+    """Evaluates tensors in one run."""
 def exp(x: _TensorLike, /) -> Tensor:
     """The exponential."""
 def exp2(x: _TensorLike, /) -> Tensor:
@@ -2841,10 +2874,10 @@ def expand_dims(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Inserts an axis of size one, or one at each of several places of the result."""
+    """Inserts an axis of size one, or several axes at the given positions of the result."""
 def explain_tensors(tensors: Sequence[_TensorLike], asm: bool) -> tuple[str, str, str]:
-    """What evaluating tensors would do, as text and as JSON, with machine code if wanted, and the
-    kernels as C.
+    """Explains what evaluating tensors would do: as text, as JSON, and as C source of the kernels;
+    optionally with machine code.
     """
 def expm1(x: _TensorLike, /) -> Tensor:
     """``exp(x) - 1``, precise near 0."""
@@ -2872,7 +2905,7 @@ def fft_fftfreq(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """The frequencies of a transform's elements."""
+    """The frequencies of the elements of a transform."""
 def fft_fftn(
     x: _TensorLike,
     s: Sequence[int] | None = None,
@@ -2881,7 +2914,7 @@ def fft_fftn(
 ) -> Tensor:
     """The transform along several axes."""
 def fft_fftshift(x: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
-    """Frequency zero moved to the middle."""
+    """Moves the element of frequency zero to the middle."""
 def fft_hfft(
     x: _TensorLike,
     n: int | None = None,
@@ -2911,7 +2944,7 @@ def fft_ifftn(
 ) -> Tensor:
     """The inverse transform along several axes."""
 def fft_ifftshift(x: _TensorLike, axes: int | Sequence[int] | None = None) -> Tensor:
-    """Frequency zero moved back to the front."""
+    """Moves the element of frequency zero back to the front."""
 def fft_ihfft(
     x: _TensorLike,
     n: int | None = None,
@@ -2932,14 +2965,14 @@ def fft_irfft(
     axis: int | Sequence[int] = ...,
     norm: str | None = None,
 ) -> Tensor:
-    """The real numbers that half of a spectrum along an axis belongs to."""
+    """The real numbers whose half spectrum along an axis is given."""
 def fft_irfftn(
     x: _TensorLike,
     s: Sequence[int] | None = None,
     axes: int | Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Tensor:
-    """The real numbers that half of a spectrum along several axes belongs to."""
+    """The real numbers whose half spectrum along several axes is given."""
 def fft_rfft(
     x: _TensorLike,
     n: int | None = None,
@@ -2962,14 +2995,14 @@ def fft_rfftn(
 ) -> Tensor:
     """The first half of the transform of real numbers along several axes."""
 def flatnonzero(x: _TensorLike) -> Tensor:
-    """Positions in row-major order of the elements that are not zero. Evaluates x."""
+    """The positions, in row-major order, of the nonzero elements. Evaluates x."""
 def flip(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Reverses axes, all by default."""
+    """Reverses the elements along axes, all by default."""
 def fliplr(x: _TensorLike) -> Tensor:
     """Elements reversed along the second axis."""
 def flipud(x: _TensorLike) -> Tensor:
@@ -2989,7 +3022,7 @@ def fold(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     stride: int | Sequence[int] = ...,
 ) -> Tensor:
-    """The transpose of unfold: patches added up where they lie, to axes of the sizes output_size.
+    """The transpose of unfold: the sum of overlapping patches, on axes with the sizes output_size.
     """
 def from_dlpack(
     x: _TensorLike,
@@ -2998,10 +3031,10 @@ def from_dlpack(
     device: Any | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """A tensor of another library's array. It is copied, but if nobody can write its memory: an op
-    on the tensor may run after the owner has changed it. `copy=False` shares the memory, which must
-    not change while the tensor or what is recorded of it lives; CopyRequiredError where the
-    elements are not row-major.
+    """Converts an array of another library to a tensor. The elements are copied unless nobody can
+    write their memory, because an op on the tensor may run after the owner has changed it.
+    `copy=False` shares the memory, which must not change while the tensor, or ops recorded on it,
+    exist; it raises CopyRequiredError if the elements are not row-major.
     """
 def full(
     shape: int | Sequence[int],
@@ -3010,7 +3043,7 @@ def full(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """All one value, which may be a tensor that broadcasts to the shape."""
+    """A tensor filled with one value, which may be a tensor that broadcasts to the shape."""
 def full_like(
     x: _TensorLike,
     /,
@@ -3019,7 +3052,7 @@ def full_like(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """All one value, in the shape and dtype of x."""
+    """A tensor of the shape and dtype of x, filled with one value."""
 def gather(
     x: _TensorLike,
     indices: _TensorLike,
@@ -3038,26 +3071,26 @@ def gaussian_nll_loss(
     eps: float = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``(log(var) + (x - target)**2 / var) / 2``, variances at least eps; with full the constant
-    too.
+    """``(log(var) + (x - target)**2 / var) / 2``, with variances of at least eps; full adds the
+    constant.
     """
 def gelu(x: _TensorLike, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
     """``x * Phi(x)``, by erf or by the tanh formula."""
 def get_printoptions() -> dict[str, int | builtins.bool]:
-    """How tensors are printed: see set_printoptions."""
+    """The settings of printing: see set_printoptions."""
 def glu(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """The first half of an axis, the last by default, times the logistic function of the second."""
+    """The first half of an axis, the last by default, times the sigmoid of the second half."""
 def graph_dot(tensors: Sequence[_TensorLike]) -> str:
-    """The graph that leads to tensors, as recorded, in DOT."""
+    """The recorded graph of tensors, in DOT."""
 def graph_stats(tensors: Sequence[_TensorLike]) -> tuple[int, int, int]:
-    """Nodes, ops and bytes of what leads to tensors."""
+    """The numbers of nodes, ops and bytes in the graph of tensors."""
 def graph_text(tensors: Sequence[_TensorLike]) -> str:
-    """The graph that leads to tensors, as recorded, as text."""
+    """The recorded graph of tensors as text."""
 def greater(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is greater. Dtype: bool."""
 def greater_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -3069,11 +3102,11 @@ def grid_sample(
     padding_mode: str = 'zeros',
     align_corners: bool = False,
 ) -> Tensor:
-    """Values of x at the positions of a grid, coordinates from -1 to 1, that of the last axis
+    """Samples x at the positions of a grid, whose coordinates are from -1 to 1, the last axis
     first. Shapes: [batch, channels, sizes...], grid [batch, out..., n] -> [batch, channels,
-    out...]. The mode is 'bilinear', 'nearest' or (of two axes) 'bicubic'; outside are 'zeros', the
-    'border' or its 'reflection'. With align_corners -1 and 1 are centres of elements, else outer
-    edges.
+    out...]. The mode is 'bilinear', 'nearest' or (for two axes) 'bicubic'; positions outside get
+    'zeros', the 'border' or its 'reflection'. With align_corners -1 and 1 are the centres of the
+    outermost elements, otherwise their outer edges.
     """
 def group_norm(
     x: _TensorLike,
@@ -3082,7 +3115,7 @@ def group_norm(
     bias: _TensorLike | None = None,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Groups of channels (axis 1) of each batch entry normalised, then scaled and shifted by
+    """Normalises groups of channels (axis 1) of each batch entry, then scales and shifts each
     channel.
     """
 def gumbel_softmax(
@@ -3093,9 +3126,9 @@ def gumbel_softmax(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Samples of categories that gradients pass through: softmax along an axis, the last by
-    default, of noisy logits over tau. With hard one is 1 and the others 0, with the gradient of the
-    soft ones.
+    """Samples of categories through which gradients flow: softmax along an axis, the last by
+    default, of (logits plus noise) / tau. With hard one element is 1 and the others are 0, with the
+    gradient of the soft samples.
     """
 def hamming(m: int, *, dtype: _DTypeLike | None = None, device: Any | None = None) -> Tensor:
     """Hamming's window of m points, symmetric, as NumPy's. Dtype: float32."""
@@ -3127,9 +3160,9 @@ def hardswish(x: _TensorLike) -> Tensor:
 def hardtanh(x: _TensorLike, min_val: float = ..., max_val: float = ...) -> Tensor:
     """``x`` limited to min_val..max_val."""
 def has_named_axes() -> bool:
-    """Whether the calling task is in a function that is batched over a named axis."""
+    """Whether the calling task is inside of a function that is batched over a named axis."""
 def has_source_lines() -> bool:
-    """Whether ops keep the line that recorded them, for errors."""
+    """Whether ops store the source line that recorded them, for errors."""
 def hinge_embedding_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -3143,7 +3176,7 @@ def hinge_loss(
     margin: float = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``max(0, margin - x * target)``, targets -1 and 1."""
+    """``max(0, margin - x * target)``, with targets -1 and 1."""
 def histogram(
     x: _TensorLike,
     bins: int | Sequence[int] | Tensor | Any | None = None,
@@ -3151,7 +3184,7 @@ def histogram(
     density: bool = False,
     weights: _TensorLike | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """How many elements fall into each interval, or the sum of their weights; and the edges."""
+    """The number of elements in each interval, or the sum of their weights; and the edges."""
 def histogram2d(
     x: _TensorLike,
     y: _TensorLike,
@@ -3160,17 +3193,17 @@ def histogram2d(
     density: bool = False,
     weights: _TensorLike | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """How many points fall into each cell of a grid, or the sum of their weights: a row per
-    interval of x and a column per interval of y; and the edges of both. bins and range are
-    histogram's, or one for each.
+    """The number of points in each cell of a grid, or the sum of their weights, with a row per
+    interval of x and a column per interval of y; and the edges of both. bins and range are as in
+    histogram, or a pair with one for each.
     """
 def histogram_bin_edges(
     x: _TensorLike,
     bins: int | Sequence[int] | Tensor | Any | None = None,
     range: tuple[float, float] | None = None,
 ) -> Tensor:
-    """Edges of intervals: a number of equal ones over a range, by default that of x; or edges
-    given.
+    """The edges of intervals: a number of equal intervals over a range, by default the range of x;
+    or the given edges.
     """
 def host_call(
     call: Callable[..., list[bytes]],
@@ -3183,11 +3216,11 @@ def host_call(
     method: str,
     effect: bool,
 ) -> list[Tensor]:
-    """The results of a call of a Python function while the program runs, of the specs that `likes`
-    have.
+    """Records a call of a Python function that is made when the program runs; the results have the
+    specs of `likes`.
     """
 def hstack(tensors: Sequence[_TensorLike]) -> Tensor:
-    """Tensors one after the other along the second axis, or the only one."""
+    """Joins tensors along the second axis, or along the only axis."""
 def huber_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -3216,9 +3249,10 @@ def igammac(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
 def imag(x: _TensorLike, /) -> Tensor:
     """The imaginary part; zeros for real numbers."""
 def indices(shape: int | Sequence[int], *, device: Any | None = None) -> Tensor:
-    """The indices of a shape's elements, one row per axis. Dtype: int64."""
+    """The indices of the elements of a shape, one row per axis. Dtype: int64."""
 def inner(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Sums of products over the last axes of both; the product if one is a scalar."""
+    """Sums of products over the last axes of both operands; the product if one operand is a scalar.
+    """
 def instance_norm(
     x: _TensorLike,
     weight: _TensorLike | None = None,
@@ -3229,8 +3263,8 @@ def instance_norm(
     running_var: _TensorLike | None = None,
     use_input_stats: bool = True,
 ) -> Tensor:
-    """Each channel (axis 1) of each batch entry normalised over its spatial axes, or by
-    running_mean and running_var with use_input_stats=False; then scaled and shifted.
+    """Normalises each channel (axis 1) of each batch entry over its spatial axes, or by
+    running_mean and running_var with use_input_stats=False; then scales and shifts.
     """
 def interp(
     x: _TensorLike,
@@ -3240,8 +3274,9 @@ def interp(
     right: _TensorLike | None = None,
     period: float | None = None,
 ) -> Tensor:
-    """The piecewise linear function through the points (xp, fp) at x; xp ascends, unless a period
-    is given. Below and above it is left and right, by default the first and last of fp.
+    """The piecewise linear function through the points (xp, fp), at x; xp must ascend unless a
+    period is given. left and right are the values below and above the points, by default the first
+    and last of fp.
     """
 def interpolate(
     x: _TensorLike,
@@ -3250,20 +3285,20 @@ def interpolate(
     mode: str | float | Tensor = 'nearest',
     align_corners: bool = False,
 ) -> Tensor:
-    """Spatial axes of [batch, channels, ...] resampled to a size or by factors. Modes: "nearest",
-    "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
-    align_corners the first and last elements keep their places.
+    """Resamples the spatial axes of [batch, channels, ...] to a size or by factors. Modes:
+    "nearest", "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"),
+    "area". With align_corners the first and last elements keep their positions.
     """
 def is_debugging_nans() -> bool:
     """Whether a NaN in a result is an error."""
 def is_eager() -> bool:
-    """Whether ops are computed as they are recorded."""
+    """Whether ops are computed as soon as they are recorded."""
 def is_grad_enabled() -> bool:
-    """Whether what is recorded of tensors that require gradients requires them too."""
+    """Whether results of tensors that require gradients require gradients too."""
 def is_tracing() -> bool:
     """Whether this thread is tracing a function to compile it."""
 def is_verifying_shapes() -> bool:
-    """Whether what is built is compared with what shape rules say."""
+    """Whether the shapes of compiled ops are compared with the shape rules."""
 def isclose(
     x1: _TensorLike,
     x2: _TensorLike,
@@ -3289,7 +3324,7 @@ def kaiser(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """Kaiser's window of m points, symmetric, as NumPy's. Dtype: float32."""
+    """The Kaiser window of m points, symmetric, as in NumPy. Dtype: float32."""
 def kaiser_window(
     window_length: int,
     periodic: bool = True,
@@ -3298,18 +3333,18 @@ def kaiser_window(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """Kaiser's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
+    """The Kaiser window, as in PyTorch: periodic unless symmetric. Dtype: float32."""
 def kl_div(
     x: _TensorLike,
     target: _TensorLike,
     log_target: bool = ...,
     reduction: Literal['mean', 'sum', 'none', 'batchmean'] = 'mean',
 ) -> Tensor:
-    """``target * (log(target) - x)``, x log-probabilities, as the targets are with log_target. The
-    reduction 'batchmean' divides the sum by the size of the first axis.
+    """``target * (log(target) - x)`` of log-probabilities x; with log_target the targets are log-
+    probabilities too. The reduction 'batchmean' divides the sum by the size of the first axis.
     """
 def kron(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The Kronecker product: a block x2 for each element of x1."""
+    """The Kronecker product: each element of x1 times a block x2."""
 def l1_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -3323,15 +3358,15 @@ def layer_norm(
     bias: _TensorLike | None = None,
     eps: float = 1e-05,
 ) -> Tensor:
-    """Normalises over the last axes (their sizes; one int for the last axis' size), then scales and
-    shifts.
+    """Normalises over the last axes, whose sizes are given (an int is the size of the last axis),
+    then scales and shifts.
     """
 def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
     """``x``, or ``negative_slope * x`` where it is not positive."""
 def leave_named_scope(outer: int) -> None:
-    """Goes back to what [`enter_named_scope`] gave."""
+    """Restores the scope that [`enter_named_scope`] returned."""
 def leave_scope(scope: int) -> None:
-    """Leaves the scope of a number, which need not be the one entered last."""
+    """Leaves the scope with this number, which need not be the innermost scope."""
 def less(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether the first is less. Dtype: bool."""
 def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
@@ -3339,15 +3374,15 @@ def less_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
 def lgamma(x: _TensorLike, /) -> Tensor:
     """The logarithm of the gamma function's absolute value; inf at 0 and below it at integers."""
 def linalg_cholesky(x: _TensorLike, upper: bool) -> Tensor:
-    """The triangular factor of positive definite matrices."""
+    """The Cholesky factor of positive definite matrices."""
 def linalg_cond(x: _TensorLike, ord: float | str | None = None) -> Tensor:
     """Condition numbers."""
 def linalg_cross(x1: _TensorLike, x2: _TensorLike, axis: int | Sequence[int]) -> Tensor:
-    """Cross products of vectors of three elements."""
+    """Cross products of vectors with three elements."""
 def linalg_det(x: _TensorLike) -> Tensor:
     """Determinants."""
 def linalg_diagonal(x: _TensorLike, offset: int) -> Tensor:
-    """Diagonals of the last two axes."""
+    """The diagonals of the last two axes."""
 def linalg_eig(x: _TensorLike) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors."""
 def linalg_eigh(x: _TensorLike, upper: bool) -> tuple[Tensor, Tensor]:
@@ -3369,9 +3404,9 @@ def linalg_lstsq(
 def linalg_lu(x: _TensorLike) -> tuple[Tensor, Tensor, Tensor]:
     """A permutation and triangular factors."""
 def linalg_lu_factor(x: _TensorLike) -> tuple[Tensor, Tensor]:
-    """Triangular factors in one, and the order of the rows."""
+    """Both triangular factors in one matrix, and the order of the rows."""
 def linalg_lu_solve(x1: _TensorLike, x2: _TensorLike, b: _TensorLike) -> Tensor:
-    """Solutions by triangular factors."""
+    """Solutions of linear systems, from triangular factors."""
 def linalg_matrix_norm(x: _TensorLike, keepdims: bool, ord: float | str) -> Tensor:
     """Norms of matrices."""
 def linalg_matrix_power(x: _TensorLike, n: int) -> Tensor:
@@ -3381,7 +3416,7 @@ def linalg_matrix_rank(x: _TensorLike, rtol: _TensorLike | None = None) -> Tenso
 def linalg_multi_dot(tensors: Sequence[_TensorLike]) -> Tensor:
     """Products of many matrices."""
 def linalg_outer(x1: _TensorLike, x2: _TensorLike) -> Tensor:
-    """All products of elements of two vectors."""
+    """The outer product of two vectors."""
 def linalg_pinv(x: _TensorLike, rtol: _TensorLike | None = None) -> Tensor:
     """Moore-Penrose inverses."""
 def linalg_qr(x: _TensorLike, complete: bool) -> tuple[Tensor, Tensor]:
@@ -3402,7 +3437,7 @@ def linalg_svd(x: _TensorLike, full_matrices: bool) -> tuple[Tensor, Tensor, Ten
 def linalg_svdvals(x: _TensorLike) -> Tensor:
     """Singular values."""
 def linalg_trace(x: _TensorLike, offset: int) -> Tensor:
-    """Sums of diagonals of the last two axes."""
+    """The sums of the diagonals of the last two axes."""
 def linalg_vector_norm(
     x: _TensorLike,
     ord: float | str,
@@ -3428,7 +3463,7 @@ def linspace(
 ) -> Tensor:
     """num evenly spaced numbers from start to stop."""
 def load_tensors(path: str | PathLike[str]) -> list[tuple[str, Tensor]]:
-    """The tensors of a file, with their names."""
+    """Reads the tensors of a file, with their names."""
 def local_response_norm(
     x: _TensorLike,
     size: int,
@@ -3436,7 +3471,7 @@ def local_response_norm(
     beta: float = 0.75,
     k: float = 1.0,
 ) -> Tensor:
-    """Division by ``(k + alpha * mean(x**2))**beta``, the mean over size neighbouring channels
+    """Divides by ``(k + alpha * mean(x**2))**beta``, with the mean over size neighbouring channels
     (axis 1).
     """
 def log(x: _TensorLike, /) -> Tensor:
@@ -3464,7 +3499,7 @@ def logcumsumexp(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """``log(cumsum(exp(x)))`` without overflow, along an axis or of all elements in a row."""
+    """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor."""
 def logical_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are nonzero. Dtype: bool."""
 def logical_not(x: _TensorLike, /) -> Tensor:
@@ -3481,7 +3516,7 @@ def logsumexp(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """``log(sum(exp(x)))`` over axes, without overflow; -inf over nothing."""
+    """``log(sum(exp(x)))`` over axes, without overflow; -inf if there are no elements."""
 def lp_pool1d(
     x: _TensorLike,
     norm_type: float,
@@ -3510,7 +3545,7 @@ def lp_pool3d(
 ) -> Tensor:
     """``sum(|x|**norm_type)**(1/norm_type)`` over each window of the last three axes."""
 def manual_seed(seed: int) -> None:
-    """Starts the random generator anew."""
+    """Seeds the random generator."""
 def margin_ranking_loss(
     x1: _TensorLike,
     x2: _TensorLike,
@@ -3518,10 +3553,10 @@ def margin_ranking_loss(
     margin: float = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``max(0, -target * (x1 - x2) + margin)``, targets -1 and 1."""
+    """``max(0, -target * (x1 - x2) + margin)``, with targets -1 and 1."""
 def matmul(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Matrix product of all ranks, as NumPy's. Shapes: [..., m, k] and [..., k, n] -> [..., m, n];
-    leading axes broadcast.
+    """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n] ->
+    [..., m, n]; leading axes broadcast.
     """
 def matrix_transpose(x: _TensorLike) -> Tensor:
     """The last two axes exchanged."""
@@ -3533,7 +3568,9 @@ def max(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Largest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
+    """Largest element over axes, all by default; NaN if any element is NaN. Without elements, a
+    ShapeError.
+    """
 def max_pool1d(
     x: _TensorLike,
     kernel_size: int | Sequence[int],
@@ -3542,8 +3579,8 @@ def max_pool1d(
     dilation: int | Sequence[int] = ...,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Largest element of each window of the last axis; NaN wins, padding never does. The stride is
-    the window's size unless given.
+    """Largest element of each window of the last axis; NaN counts as largest, and padding is
+    ignored. The stride is the size of the window by default.
     """
 def max_pool1d_with_indices(
     x: _TensorLike,
@@ -3554,7 +3591,7 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """``max_pool1d`` with the index of each largest element among those of the last axis in row-
-    major order: of equal ones the first.
+    major order; of equal elements, the first.
     """
 def max_pool2d(
     x: _TensorLike,
@@ -3564,8 +3601,8 @@ def max_pool2d(
     dilation: int | Sequence[int] = ...,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Largest element of each window of the last two axes; NaN wins, padding never does. The stride
-    is the window's size unless given.
+    """Largest element of each window of the last two axes; NaN counts as largest, and padding is
+    ignored. The stride is the size of the window by default.
     """
 def max_pool2d_with_indices(
     x: _TensorLike,
@@ -3576,7 +3613,7 @@ def max_pool2d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """``max_pool2d`` with the index of each largest element among those of the last two axes in
-    row-major order: of equal ones the first.
+    row-major order; of equal elements, the first.
     """
 def max_pool3d(
     x: _TensorLike,
@@ -3586,8 +3623,8 @@ def max_pool3d(
     dilation: int | Sequence[int] = ...,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """Largest element of each window of the last three axes; NaN wins, padding never does. The
-    stride is the window's size unless given.
+    """Largest element of each window of the last three axes; NaN counts as largest, and padding is
+    ignored. The stride is the size of the window by default.
     """
 def max_pool3d_with_indices(
     x: _TensorLike,
@@ -3598,7 +3635,7 @@ def max_pool3d_with_indices(
     ceil_mode: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """``max_pool3d`` with the index of each largest element among those of the last three axes in
-    row-major order: of equal ones the first.
+    row-major order; of equal elements, the first.
     """
 def max_unpool1d(
     x: _TensorLike,
@@ -3608,8 +3645,9 @@ def max_unpool1d(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     output_size: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Elements put back where ``max_pool1d_with_indices`` found them, zeros elsewhere. The last
-    axis get the sizes output_size, by default those that a pooling without a rest has come from.
+    """Puts elements back at the positions that ``max_pool1d_with_indices`` returned; other elements
+    are zero. The last axis get the sizes output_size, by default the sizes that a pooling without a
+    remainder pools to the sizes of x.
     """
 def max_unpool2d(
     x: _TensorLike,
@@ -3619,8 +3657,9 @@ def max_unpool2d(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     output_size: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Elements put back where ``max_pool2d_with_indices`` found them, zeros elsewhere. The last two
-    axes get the sizes output_size, by default those that a pooling without a rest has come from.
+    """Puts elements back at the positions that ``max_pool2d_with_indices`` returned; other elements
+    are zero. The last two axes get the sizes output_size, by default the sizes that a pooling
+    without a remainder pools to the sizes of x.
     """
 def max_unpool3d(
     x: _TensorLike,
@@ -3630,9 +3669,9 @@ def max_unpool3d(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     output_size: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Elements put back where ``max_pool3d_with_indices`` found them, zeros elsewhere. The last
-    three axes get the sizes output_size, by default those that a pooling without a rest has come
-    from.
+    """Puts elements back at the positions that ``max_pool3d_with_indices`` returned; other elements
+    are zero. The last three axes get the sizes output_size, by default the sizes that a pooling
+    without a remainder pools to the sizes of x.
     """
 def maximum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The larger of two, NaN if either is."""
@@ -3644,7 +3683,7 @@ def mean(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Mean over axes, all by default; NaN over nothing. Integers give float32."""
+    """Mean over axes, all by default; NaN if there are no elements. Integers give float32."""
 def median(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -3653,16 +3692,17 @@ def median(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """The middle element over axes, all by default, or the mean of the two in the middle. NaN if
-    any element is, and over nothing. Integers give float32.
+    """The middle element over axes, all by default, or the mean of the two middle elements. NaN if
+    any element is NaN, or if there are no elements. Integers give float32.
     """
 def memory_stats(device: Any | None = None) -> dict[str, Any]:
-    """A device's memory, the current one's if none is given."""
+    """The memory of a device, or of the current device if none is given."""
 def meshgrid(
     *tensors: Sequence[_TensorLike],
     indexing: Literal['xy', 'ij'] = 'xy',
 ) -> tuple[Tensor, ...]:
-    """Grids of coordinates of tensors of one axis; indexing 'xy' has the first two axes exchanged.
+    """Grids of coordinates from tensors with one axis each; with indexing 'xy' the first two axes
+    are exchanged.
     """
 def min(
     x: _TensorLike,
@@ -3672,7 +3712,9 @@ def min(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Smallest element over axes, all by default; NaN wins. Over nothing a ShapeError."""
+    """Smallest element over axes, all by default; NaN if any element is NaN. Without elements, a
+    ShapeError.
+    """
 def minimum(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The smaller of two, NaN if either is."""
 def mish(x: _TensorLike) -> Tensor:
@@ -3682,7 +3724,7 @@ def moveaxis(
     source: int | Sequence[int],
     destination: int | Sequence[int],
 ) -> Tensor:
-    """Axes moved to other places, the others in order."""
+    """Moves axes to other positions; the other axes keep their order."""
 def mse_loss(
     x: _TensorLike,
     target: _TensorLike,
@@ -3697,8 +3739,8 @@ def multi_margin_loss(
     weight: _TensorLike | None = None,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``sum(max(0, margin - x[label] + x[i])**p) / classes`` over the other classes i, p 1 or 2,
-    times the label's entry of weight. Shapes: x [..., classes], labels [...].
+    """``sum(max(0, margin - x[label] + x[i])**p) / classes`` over the other classes i, with p 1 or
+    2, times the entry of weight for the label. Shapes: x [..., classes], labels [...].
     """
 def multilabel_margin_loss(
     x: _TensorLike,
@@ -3706,7 +3748,7 @@ def multilabel_margin_loss(
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
     """``sum(max(0, 1 - x[j] + x[i])) / classes`` over the labels j of a row, up to the first
-    negative one, and the other classes i; classes on the last axis.
+    negative label, and the other classes i; the classes are on the last axis.
     """
 def multilabel_soft_margin_loss(
     x: _TensorLike,
@@ -3714,7 +3756,7 @@ def multilabel_soft_margin_loss(
     weight: _TensorLike | None = None,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """The mean over classes, the last axis, of binary_cross_entropy_with_logits, weighed by class.
+    """The mean of binary_cross_entropy_with_logits over classes, the last axis, weighted by class.
     """
 def multiply(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The product."""
@@ -3724,8 +3766,8 @@ def nan_to_num(
     posinf: float | None = None,
     neginf: float | None = None,
 ) -> Tensor:
-    """NaN and infinities replaced by numbers: NaN by 0 and infinities by the dtype's extremes,
-    unless others are given.
+    """Replaces NaN and infinities by numbers: by default NaN by 0 and infinities by the extremes of
+    the dtype.
     """
 def nanargmax(
     x: _TensorLike,
@@ -3736,7 +3778,7 @@ def nanargmax(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Index of the first largest element that is not NaN, along an axis, or of the flattened
-    tensor; -1 over NaN alone. Dtype: int64.
+    tensor; -1 if all elements are NaN. Dtype: int64.
     """
 def nanargmin(
     x: _TensorLike,
@@ -3747,7 +3789,7 @@ def nanargmin(
     keepdim: bool | None = None,
 ) -> Tensor:
     """Index of the first smallest element that is not NaN, along an axis, or of the flattened
-    tensor; -1 over NaN alone. Dtype: int64.
+    tensor; -1 if all elements are NaN. Dtype: int64.
     """
 def nancumprod(
     x: _TensorLike,
@@ -3756,7 +3798,7 @@ def nancumprod(
     dtype: _DTypeLike | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Running products that leave NaN out, along an axis, or of all elements in a row."""
+    """Running products that ignore NaN, along an axis, or of the flattened tensor."""
 def nancumsum(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -3764,7 +3806,7 @@ def nancumsum(
     dtype: _DTypeLike | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Running sums that leave NaN out, along an axis, or of all elements in a row."""
+    """Running sums that ignore NaN, along an axis, or of the flattened tensor."""
 def nanmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -3773,7 +3815,8 @@ def nanmax(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Largest of the elements that are not NaN, over axes, all by default; NaN over nothing else.
+    """Largest of the elements that are not NaN, over axes, all by default; NaN if there are no such
+    elements.
     """
 def nanmean(
     x: _TensorLike,
@@ -3783,8 +3826,8 @@ def nanmean(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Mean of the elements that are not NaN, over axes, all by default; NaN over nothing else.
-    Integers give float32.
+    """Mean of the elements that are not NaN, over axes, all by default; NaN if there are no such
+    elements. Integers give float32.
     """
 def nanmedian(
     x: _TensorLike,
@@ -3803,7 +3846,8 @@ def nanmin(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Smallest of the elements that are not NaN, over axes, all by default; NaN over nothing else.
+    """Smallest of the elements that are not NaN, over axes, all by default; NaN if there are no
+    such elements.
     """
 def nanpercentile(
     x: _TensorLike,
@@ -3815,7 +3859,7 @@ def nanpercentile(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """The quantile of q percent, from 0 to 100, of the elements that are not NaN; see quantile."""
+    """The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile."""
 def nanprod(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -3866,8 +3910,8 @@ def nanvar(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """Variance of the elements that are not NaN, over axes, all by default; see var. NaN where
-    there are not more than correction.
+    """Variance of the elements that are not NaN, over axes, all by default; see var. NaN if there
+    are not more than correction such elements.
     """
 def negative(x: _TensorLike, /) -> Tensor:
     """The negative; wraps for unsigned integers."""
@@ -3883,11 +3927,11 @@ def nll_loss(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Minus the log-probability at each label; weight has one entry per class, labels equal to
-    ignore_index do not count. Classes are on the last axis unless told otherwise.
+    """The negative log-probability at each label; weight has one entry per class, and labels equal
+    to ignore_index are ignored. Classes are on the last axis by default.
     """
 def nonzero(x: _TensorLike) -> tuple[Tensor, ...]:
-    """Where the elements are that are not zero: per axis, their indices. Evaluates x."""
+    """The indices of the nonzero elements, one tensor per axis. Evaluates x."""
 def normalize(
     x: _TensorLike,
     p: float = 2.0,
@@ -3896,18 +3940,19 @@ def normalize(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Division by the p-norm along an axis, the norm at least eps."""
+    """Divides by the p-norm along an axis, with norms of at least eps."""
 def not_equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether they differ. Dtype: bool."""
 def one_hot(indices: _TensorLike, num_classes: int, *, dtype: _DTypeLike | None = None) -> Tensor:
-    """One at each index along a new last axis, zero elsewhere; float32 by default."""
+    """One-hot vectors along a new last axis: one at each index, zero elsewhere; float32 by default.
+    """
 def ones(
     shape: int | Sequence[int] | None = None,
     *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """All one; float32 by default. The shape is one sequence, or several integers."""
+    """Ones; float32 by default. The shape is one sequence, or several integers."""
 def ones_like(
     x: _TensorLike,
     /,
@@ -3915,9 +3960,11 @@ def ones_like(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """All one, in the shape and dtype of x."""
+    """Ones in the shape and dtype of x."""
 def outer(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """Products of all elements of x1 with all of x2, flattened. Shapes: [n] and [m] -> [n, m]."""
+    """The outer product of the flattened tensors: each element of x1 times each element of x2.
+    Shapes: [n] and [m] -> [n, m].
+    """
 def pad(
     x: _TensorLike,
     widths: int | Sequence[int] | Sequence[Sequence[int]],
@@ -3926,8 +3973,9 @@ def pad(
     *,
     constant_values: _TensorLike | None = None,
 ) -> Tensor:
-    """A border: one width, one (before, after), or one per axis. Its elements are a value, or with
-    another mode follow from those inside: 'edge', 'reflect', 'symmetric', 'wrap', as NumPy's.
+    """Pads axes; the widths are one number, one pair (before, after), or one pair per axis. The new
+    elements are a constant value, or depend on the elements inside by the mode: 'edge', 'reflect',
+    'symmetric' or 'wrap', as in NumPy.
     """
 def pairwise_distance(
     x1: _TensorLike,
@@ -3938,8 +3986,7 @@ def pairwise_distance(
     *,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """The p-norm of ``x1 - x2 + eps`` along the last axis, which stays as one of size 1 with
-    keepdims.
+    """The p-norm of ``x1 - x2 + eps`` along the last axis, which is kept with size 1 if keepdims.
     """
 def percentile(
     x: _TensorLike,
@@ -3951,18 +3998,18 @@ def percentile(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """The quantile of q percent, from 0 to 100; see quantile."""
+    """The quantile at q percent, from 0 to 100; see quantile."""
 def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
-    """Axes in the given order."""
+    """Permutes the axes into the given order."""
 def permute_dims(x: _TensorLike, axes: int | Sequence[int]) -> Tensor:
     """Axes in the given order."""
 def pixel_shuffle(x: _TensorLike, upscale_factor: int) -> Tensor:
-    """Channels turned into space. Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w * r] for an
-    upscale_factor r.
+    """Rearranges channels into spatial positions. Shapes: [..., c * r * r, h, w] -> [..., c, h * r,
+    w * r] for an upscale_factor r.
     """
 def pixel_unshuffle(x: _TensorLike, downscale_factor: int) -> Tensor:
-    """Space turned into channels, the inverse of pixel_shuffle. Shapes: [..., c, h * r, w * r] ->
-    [..., c * r * r, h, w] for a downscale_factor r.
+    """Rearranges spatial positions into channels, the inverse of pixel_shuffle. Shapes: [..., c, h
+    * r, w * r] -> [..., c * r * r, h, w] for a downscale_factor r.
     """
 def poisson_nll_loss(
     x: _TensorLike,
@@ -3972,7 +4019,7 @@ def poisson_nll_loss(
     eps: float = ...,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; with full
+    """``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; full adds
     Stirling's term.
     """
 def polyfit(
@@ -3982,19 +4029,20 @@ def polyfit(
     rcond: float | None = None,
     w: _TensorLike | None = None,
 ) -> Tensor:
-    """The coefficients, that of the highest power first, of the polynomial of degree deg that is
-    closest to the points (x, y) in least squares, which w weights.
+    """The coefficients, the highest power first, of the polynomial of degree deg that fits the
+    points (x, y) by least squares with weights w.
     """
 def polygamma(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The x1-th derivative of digamma at x2; x1 is rounded to a whole number, NaN below 0."""
 def polyval(p: _TensorLike, x: _TensorLike) -> Tensor:
-    """The polynomial with coefficients p, that of the highest power first, at x."""
+    """The polynomial with coefficients p, the highest power first, at x."""
 def positive(x: _TensorLike, /) -> Tensor:
     """The same elements."""
 def power(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The first to the power of the second."""
 def prelu(x: _TensorLike, weight: _TensorLike) -> Tensor:
-    """``x``, or ``weight * x`` where it is not positive; one weight, or one per channel (axis 1).
+    """``x``, or ``weight * x`` where x is not positive; with one weight, or one weight per channel
+    (axis 1).
     """
 def prod(
     x: _TensorLike,
@@ -4009,11 +4057,11 @@ def prod(
     integers in uint64.
     """
 def program_from_bytes(data: bytes) -> Program:
-    """The program in the bytes of a PFGB file."""
+    """Reads a program from the contents of a PFGB file."""
 def program_from_file(path: str | PathLike[str]) -> Program:
-    """The program in a file."""
+    """Reads a program from a file."""
 def program_from_text(text: str) -> Program:
-    """The program that a text describes."""
+    """Parses a program from text."""
 def put_along_axis(
     x: _TensorLike,
     indices: _TensorLike,
@@ -4022,8 +4070,8 @@ def put_along_axis(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """The tensor with one element per index along an axis replaced, position by position. A new
-    tensor: x stays as it is.
+    """Replaces the elements at the indices along an axis, position by position. The result is a new
+    tensor: x does not change.
     """
 def quantile(
     x: _TensorLike,
@@ -4035,9 +4083,9 @@ def quantile(
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
-    """The number below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
-    default; the axis of several q comes first. method is the name of any method of NumPy's,
-    'linear' by default. NaN if any element is. Integers give float32.
+    """The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
+    default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
+    default. NaN if any element is NaN. Integers give float32.
     """
 def rand(
     shape: int | Sequence[int] | None = None,
@@ -4069,7 +4117,7 @@ def random_bernoulli(
     key: Any,
     device: Any,
 ) -> Tensor:
-    """Truth values."""
+    """Bernoulli draws."""
 def random_beta(
     a: _TensorLike,
     b: _TensorLike,
@@ -4087,7 +4135,7 @@ def random_binomial(
     key: Any,
     device: Any,
 ) -> Tensor:
-    """Counts of successes."""
+    """Binomial draws."""
 def random_bits(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
@@ -4103,7 +4151,7 @@ def random_categorical(
     key: Any,
     device: Any,
 ) -> Tensor:
-    """Indices by logits."""
+    """Indices with the probabilities that the softmax of logits gives."""
 def random_cauchy(
     loc: _TensorLike,
     scale: _TensorLike,
@@ -4139,7 +4187,7 @@ def random_exponential(
 ) -> Tensor:
     """Exponential draws."""
 def random_fold_in(key: Any, data: _TensorLike) -> Tensor:
-    """A new key of a key and data."""
+    """Creates a new key from a key and data."""
 def random_gamma(
     a: _TensorLike,
     scale: _TensorLike,
@@ -4159,7 +4207,7 @@ def random_gumbel(
 ) -> Tensor:
     """Gumbel draws."""
 def random_key(seed: _TensorLike) -> Tensor:
-    """The key of a seed."""
+    """Creates a key from a seed."""
 def random_laplace(
     loc: _TensorLike,
     scale: _TensorLike,
@@ -4202,7 +4250,7 @@ def random_permutation(
     independent: bool,
     key: Any,
 ) -> Tensor:
-    """Numbers below an integer, or slices, in random order."""
+    """The integers below an integer, or slices of a tensor, in random order."""
 def random_poisson(
     lam: _TensorLike,
     shape: int | Sequence[int] | None,
@@ -4210,14 +4258,14 @@ def random_poisson(
     key: Any,
     device: Any,
 ) -> Tensor:
-    """Counts of rare events."""
+    """Poisson draws."""
 def random_rademacher(
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
     device: Any,
 ) -> Tensor:
-    """Signs."""
+    """Rademacher draws: -1 or 1."""
 def random_randint(
     low: _TensorLike,
     high: int | None,
@@ -4226,9 +4274,9 @@ def random_randint(
     key: Any,
     device: Any,
 ) -> Tensor:
-    """Integers of a range."""
+    """Integers in a range."""
 def random_split(key: Any, shape: int | Sequence[int] | None) -> Tensor:
-    """New keys of a key."""
+    """Creates new keys from a key."""
 def random_truncated_normal(
     lower: _TensorLike,
     upper: _TensorLike,
@@ -4252,13 +4300,14 @@ def random_uniform(
 def ravel(x: _TensorLike) -> Tensor:
     """All elements along one axis."""
 def real(x: _TensorLike, /) -> Tensor:
-    """The real part; real numbers as they are."""
+    """The real part; real numbers are unchanged."""
 def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
 def record_barrier(tensors: Sequence[_TensorLike]) -> list[Tensor]:
-    """The tensors, which nothing is merged with across."""
+    """Records a barrier that no pass optimises across, and returns the tensors."""
 def record_call(body: Body, tensors: Sequence[_TensorLike]) -> list[Tensor]:
-    """The results of a function as one op, whose derivatives and batches follow from the function.
+    """Records a function as one op and returns its results; derivatives and batching follow from
+    the function.
     """
 def record_checkpoint(
     body: Body,
@@ -4267,9 +4316,9 @@ def record_checkpoint(
     on: bool,
     keeps: Callable[[str, Tensor], bool] | None | None = None,
 ) -> list[Tensor]:
-    """The results of a checkpointed function. `saved` are tensors it recorded that its derivative
-    keeps; with `on` results of products too, and those of which `keeps`, a function of the op's
-    name and the tensor, says so.
+    """Records a checkpointed function and returns its results. `saved` are recorded tensors that
+    are kept for the derivative; with `on`, results of products are kept too. `keeps` decides in
+    place of both: a function of the op's name and the tensor.
     """
 def record_cond(
     node: int,
@@ -4278,7 +4327,7 @@ def record_cond(
     names: Sequence[str],
     on: bool,
 ) -> list[Tensor]:
-    """The results of the branch that a scalar chooses."""
+    """Records a conditional and returns its results; a scalar selects the branch."""
 def record_ruled(
     body: Body,
     tensors: Sequence[_TensorLike],
@@ -4287,9 +4336,9 @@ def record_ruled(
     on: bool,
     saved: Sequence[Tensor],
 ) -> list[Tensor]:
-    """The results of a function with derivative rules of its own, as one op. `rules` records them
-    when a derivative is taken: of forward mode with `on`. `saved` are tensors that they may refer
-    to.
+    """Records a function with custom derivative rules as one op and returns its results. `rules`
+    records the rules when a derivative is taken; with `on` they are forward-mode rules. `saved` are
+    outside tensors to which the rules may refer.
     """
 def record_scan(
     body: Body,
@@ -4300,16 +4349,16 @@ def record_scan(
     names: Sequence[str],
     on: bool,
 ) -> list[Tensor]:
-    """The carries after a scan, then what is stacked."""
+    """Records a scan and returns its final carries, then the stacked results."""
 def record_while_loop(
     bodies: Sequence[Body],
     tensors: Sequence[_TensorLike],
     names: Sequence[str],
 ) -> list[Tensor]:
-    """The carries after a loop that a condition ends."""
+    """Records a while loop and returns its final carries."""
 def register_host(call: Callable[..., list[bytes]], name: str, version: int, identity: int) -> None:
-    """Makes a Python op known by name and version, so that files find it; `identity` tells it from
-    others of that name in this process.
+    """Registers a Python op by name and version, so that files find it; `identity` distinguishes it
+    from other ops with that name in this process.
     """
 def relu(x: _TensorLike, /) -> Tensor:
     """``max(x, 0)``; NaN for NaN."""
@@ -4324,11 +4373,11 @@ def repeat(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Each element repeated next to itself along an axis, or in row-major order: an int for all, or
-    one for each slice, which are evaluated.
+    """Repeats each element next to itself along an axis, or in row-major order. The repetitions are
+    an int for all slices, or one number for each slice; the numbers are evaluated.
     """
 def reset_peak_memory(device: Any | None = None) -> None:
-    """Measures a device's peak memory anew from here."""
+    """Resets a device's peak memory to the memory in use."""
 def reshape(
     x: _TensorLike,
     /,
@@ -4336,12 +4385,12 @@ def reshape(
     *sizes: int | Sequence[int],
     copy: bool | None = None,
 ) -> Tensor:
-    """The same elements under another shape; one size may be -1. Tensors are values, so that a copy
-    and none are the same.
+    """The same elements with another shape; one size may be -1. Tensors are values, so it does not
+    matter whether the elements are copied.
     """
 def returned_number(x: _TensorLike) -> Any:
-    """A number that a compiled function returns: as Python has it, or, where the call is part of
-    another function being compiled, a number of that one.
+    """The number that a compiled function returns: a Python number, or a symbolic number if the
+    call is part of another function being compiled.
     """
 def rms_norm(
     x: _TensorLike,
@@ -4349,20 +4398,22 @@ def rms_norm(
     weight: _TensorLike | None = None,
     eps: float = 1e-06,
 ) -> Tensor:
-    """Division by the root mean square over the last axes (their sizes), then scaling."""
+    """Divides by the root mean square over the last axes, whose sizes are given, then scales."""
 def roll(
     x: _TensorLike,
     shift: int | Sequence[int],
     axis: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Elements moved along axes by that many places, those beyond the end coming in at the start;
-    without axes in row-major order.
+    """Moves elements along axes by shift positions; elements moved past the end reappear at the
+    start. Without axes, elements move in row-major order.
     """
 def rot90(x: _TensorLike, k: int = ..., axes: int | Sequence[int] = ...) -> Tensor:
-    """Turned by k right angles in the plane of two axes, from the first towards the second."""
+    """Rotates the tensor by k times 90 degrees in the plane of two axes, from the first axis
+    towards the second.
+    """
 def round(x: _TensorLike, decimals: int = 0) -> Tensor:
-    """The nearest integer, or number of so many decimal places, halves to even. Fewer places than
-    none are tens and more, to which integers are rounded, too.
+    """Rounds to the nearest integer, or to the given number of decimal places, halves to even. A
+    negative number of places rounds to tens, hundreds and so on, for integers too.
     """
 def rrelu(
     x: _TensorLike,
@@ -4370,8 +4421,8 @@ def rrelu(
     upper: float = ...,
     training: bool = False,
 ) -> Tensor:
-    """``x``, or a slope times x where it is negative: slopes drawn from lower..upper while
-    training, else their mean.
+    """``x``, or a slope times x where x is negative: in training the slopes are drawn from
+    lower..upper, otherwise the slope is their mean.
     """
 def rsqrt(x: _TensorLike, /) -> Tensor:
     """One over the square root."""
@@ -4392,35 +4443,35 @@ def scaled_dot_product_attention(
     enable_gqa: bool = True,
 ) -> Tensor:
     """``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e],
-    key [..., heads, m, e], value [..., heads, m, f]; keys and values may have fewer heads, each for
-    a run of the query's. The mask broadcasts to [..., heads, n, m]: bool, True where a key is seen,
-    or numbers that are added. With is_causal query i sees keys up to i. A query that sees nothing
-    gets zeros. The scale is 1 / sqrt(e) unless given; a share dropout_p of the weights is dropped.
-    enable_gqa=False refuses keys of fewer heads.
+    key [..., heads, m, e], value [..., heads, m, f]; with fewer heads, each head of keys and values
+    serves a group of consecutive query heads. The mask broadcasts to [..., heads, n, m]: bool, True
+    to attend to a key, or numbers that are added. With is_causal query i attends only to keys up to
+    i. A query that attends to no key gets zeros. The scale is 1 / sqrt(e) by default; weights are
+    dropped with probability dropout_p. enable_gqa=False rejects keys with fewer heads.
     """
 def scan_length(xs: Sequence[Tensor], length: int) -> int:
-    """The number of parts that all of `xs` have, which is `length` if that is given."""
+    """The leading length that all of `xs` share; must equal `length` if that is given."""
 def searchsorted(
     sorted: _TensorLike,
     values: _TensorLike,
     side: Literal['left', 'right'] = 'left',
     sorter: _TensorLike | None = None,
 ) -> Tensor:
-    """Indices at which values keep a sorted vector in order: before equal elements, or behind them
-    with side='right'. Dtype: int64.
+    """Indices at which inserted values keep a sorted vector in order: before equal elements, or
+    after them with side='right'. Dtype: int64.
     """
 def selu(x: _TensorLike) -> Tensor:
     """The exponential linear unit scaled to keep mean 0 and variance 1."""
 def set_compile_options(passes: int, fusion: int, user: int) -> None:
-    """Sets which passes and kinds of fusion run."""
+    """Sets the enabled passes and kinds of fusion."""
 def set_debug_nans(on: bool) -> None:
-    """Makes a NaN in a result an error, or not."""
+    """Switches whether a NaN in a result is an error."""
 def set_eager(on: bool) -> None:
-    """Has ops computed as they are recorded, or when they are needed."""
+    """Switches eager mode, in which ops are computed as soon as they are recorded."""
 def set_graph(graph: Graph) -> None:
-    """Has the calling context record to a graph."""
+    """Records to this graph in the calling context."""
 def set_num_threads(threads: int) -> None:
-    """Sets how many threads kernels may use."""
+    """Sets the maximum number of threads for kernels."""
 def set_printoptions(
     precision: int | None = None,
     threshold: int | None = None,
@@ -4428,14 +4479,15 @@ def set_printoptions(
     linewidth: int | None = None,
     suppress: bool | None = None,
 ) -> Tensor:
-    """How tensors are printed: most digits behind the point, elements from more than which on axes
-    are shortened, elements shown at their ends, characters of a line, whether small numbers are
-    written without an exponent. What is not given stays as it is.
+    """Sets how tensors are printed: the maximum number of digits after the decimal point, the
+    number of elements above which axes are shortened, the number of elements shown at both ends,
+    the characters per line, and whether small numbers are written without an exponent. Settings
+    that are not given do not change.
     """
 def set_source_lines(on: bool) -> None:
-    """Has ops keep the line that recorded them, or not."""
+    """Switches whether ops store the source line that recorded them."""
 def set_verify_shapes(on: bool) -> None:
-    """Has what is built compared with what shape rules say, when programs are compiled."""
+    """Switches the comparison of the shapes of compiled ops with the shape rules."""
 def sigmoid(x: _TensorLike, /) -> Tensor:
     """The logistic function, ``1 / (1 + exp(-x))``."""
 def sign(x: _TensorLike, /) -> Tensor:
@@ -4462,7 +4514,7 @@ def soft_margin_loss(
     target: _TensorLike,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``log(1 + exp(-x * target))``, targets -1 and 1."""
+    """``log(1 + exp(-x * target))``, with targets -1 and 1."""
 def softmax(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -4491,7 +4543,7 @@ def sort(
     stable: bool | None = None,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Elements in order along an axis, the last by default. NaN is largest; equal elements keep
+    """Sorts elements along an axis, the last by default. NaN counts as largest; equal elements keep
     their order.
     """
 def split(
@@ -4501,7 +4553,8 @@ def split(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """An int cuts into that many equal parts; a sequence gives the indices to cut at, as NumPy's.
+    """Splits an axis: an int gives the number of equal parts, a sequence the indices at which to
+    cut, as in NumPy.
     """
 def sqrt(x: _TensorLike, /) -> Tensor:
     """The square root; NaN below 0."""
@@ -4513,14 +4566,14 @@ def squeeze(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Drops axes of size one: those named, or all."""
+    """Removes axes of size one: the given axes, or all."""
 def stack(
     tensors: Sequence[_TensorLike],
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Tensors of one shape side by side along a new axis."""
+    """Joins tensors of equal shape along a new axis."""
 def std(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -4548,10 +4601,10 @@ def sum(
     integers in uint64.
     """
 def swapaxes(x: _TensorLike, axis1: int, axis2: int) -> Tensor:
-    """Two axes exchanged."""
+    """Exchanges two axes."""
 def synchronize(device: Any | None = None) -> None:
-    """Waits until everything submitted so far, to any stream of a device, is done; of all devices
-    if none is given.
+    """Waits until all work submitted so far to any stream of a device, or of all devices if none is
+    given, is done.
     """
 def take(
     x: _TensorLike,
@@ -4583,20 +4636,20 @@ def tensor(
     *,
     device: Any | None = None,
 ) -> Tensor:
-    """asarray with a copy."""
+    """Like asarray with a copy."""
 def tensordot(
     x1: _TensorLike,
     x2: _TensorLike,
     /,
     axes: int | tuple[int | Sequence[int], int | Sequence[int]] | None = None,
 ) -> Tensor:
-    """Sums of products over the last n axes of x1 and the first n of x2 (two by default), or over
-    the axes of two lists. Shapes: the other axes of x1, then those of x2.
+    """Sums of products over the last n axes of x1 and the first n axes of x2 (two by default), or
+    over the axes that two lists name. The result has the other axes of x1, then those of x2.
     """
 def threshold(x: _TensorLike, threshold: float = ..., value: _TensorLike = ...) -> Tensor:
     """``x`` where it is above the threshold, value elsewhere."""
 def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
-    """The tensor side by side with itself, so many times along each axis."""
+    """Repeats the tensor the given number of times along each axis."""
 def topk(
     x: _TensorLike,
     k: int,
@@ -4605,8 +4658,8 @@ def topk(
     largest: bool = True,
     dim: int | Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) elements along an axis, the last by default, best first, and
-    their indices.
+    """The k largest (or smallest) elements along an axis, the last by default, in order from the
+    best, and their indices.
     """
 def trace(
     x: _TensorLike,
@@ -4616,7 +4669,7 @@ def trace(
     *,
     dtype: _DTypeLike | None = None,
 ) -> Tensor:
-    """The sum along two axes' diagonal. Integers are summed in int64."""
+    """The sum of the diagonal of two axes. Integers are summed in int64."""
 def trace_function(
     args: Sequence[Tensor],
     dynamic: Sequence[Sequence[tuple[int, str, tuple[int, int | None] | None]]],
@@ -4624,35 +4677,37 @@ def trace_function(
     names: Sequence[str],
     traced: Callable[[list[Tensor]], list[Tensor]],
 ) -> tuple[TracedFunction, list[int], list[int]]:
-    """Traces a function, called with a tensor per argument (of these names), that gives a list of
-    tensors. Gives the program, which of the tensors outside it needs, by position, and for each of
-    them the first that is the same.
+    """Traces a function that is called with one tensor per argument (named by ``names``) and
+    returns a list of tensors. Gives the program, the positions of the outside tensors that it
+    needs, and for each outside tensor the position of the first one that is the same tensor.
     """
 def transpose(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
-    """Axes in the given order; two ints exchange those axes; none reverses all."""
+    """Permutes the axes into the given order; two ints exchange these two axes; without arguments
+    the order is reversed.
+    """
 def trapezoid(
     y: _TensorLike,
     x: _TensorLike | None = None,
     dx: float = 1.0,
     axis: int | Sequence[int] = ...,
 ) -> Tensor:
-    """The integral along an axis of the piecewise linear function through samples y at x, or dx
-    apart.
+    """The integral along an axis of the piecewise linear function through samples y at positions x,
+    or at distance dx.
     """
 def tree_flatten(
     tree: Any,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> tuple[list[Any], TreeDef]:
-    """The leaves in order, and the structure."""
+    """Flattens a tree: the leaves in order, and the structure."""
 def tree_flatten_with_path(
     tree: Any,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> list[tuple[str, Any]]:
     """The leaves, each with the expression that leads to it."""
 def tree_leaves(tree: Any) -> list[Any]:
-    """The leaves in order."""
+    """The leaves of a tree in order."""
 def tree_leaves_like(treedef: TreeDef, tree: Any) -> list[Any] | None:
-    """The leaves of a tree of that structure; None where it has another."""
+    """The leaves of a tree with the given structure; None if the tree has another structure."""
 def tree_register(
     node_type: builtins.type,
     flatten: Callable[[Any], tuple[Sequence[Any], Any]],
@@ -4660,13 +4715,11 @@ def tree_register(
     names: Callable[[Any, int], Iterable[str]] | None,
     subclasses: bool,
 ) -> None:
-    """Makes a type a container of pytrees."""
+    """Registers a type as a container of pytrees."""
 def tree_spread(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any] | None:
-    """For each leaf of a tree the leaf of the prefix that it lies under; None where the containers
-    differ.
-    """
+    """For each leaf of a tree, the leaf of the prefix above it; None if the containers differ."""
 def tree_unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree of a structure with these leaves."""
+    """Builds the tree with this structure and these leaves."""
 def tri(
     n: int,
     m: int | None = None,
@@ -4688,8 +4741,8 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: Literal['mean', 'sum', 'none'] = 'mean',
 ) -> Tensor:
-    """``max(0, |anchor - positive| - |anchor - negative| + margin)`` by p-norms along the last
-    axis; with swap the positive's distance from the negative counts if that is smaller.
+    """``max(0, |anchor - positive| - |anchor - negative| + margin)`` with p-norms along the last
+    axis; with swap, the distance between positive and negative is used if it is smaller.
     """
 def triu(x: _TensorLike, /, *, k: int = ...) -> Tensor:
     """Matrices with zeros below the k-th diagonal."""
@@ -4702,8 +4755,8 @@ def unfold(
     padding: int | Sequence[int] | Sequence[tuple[int, int]] | Literal['same', 'valid'] = ...,
     stride: int | Sequence[int] = ...,
 ) -> Tensor:
-    """The patches a convolution's kernel meets, as columns. Shapes: [batch, channels, ...] to
-    [batch, channels * kernel, positions], as many axes as kernel_size has entries.
+    """The patches under a convolution kernel, as columns. Shapes: [batch, channels, ...] to [batch,
+    channels * kernel, positions], with as many spatial axes as kernel_size has entries.
     """
 def unique(
     x: _TensorLike,
@@ -4714,16 +4767,18 @@ def unique(
     *,
     equal_nan: bool = True,
 ) -> Any:
-    """The distinct elements in ascending order, or the distinct slices along an axis; if asked for
-    with where each occurs first, for each element or slice its position among them, and how often
-    each occurs. NaN is one value unless equal_nan is false. Evaluates x.
+    """The distinct elements in ascending order, or the distinct slices along an axis; optionally
+    with the position of the first occurrence of each, the position among them of each element or
+    slice, and the number of occurrences. All NaNs are one value unless equal_nan is false.
+    Evaluates x.
     """
 def unique_all(x: _TensorLike) -> UniqueAll:
-    """The distinct elements in ascending order, where each occurs first, for each element of x its
-    position among them, and how often each occurs. Evaluates x.
+    """The distinct elements in ascending order, the position of the first occurrence of each, the
+    position among them of each element of x, and the number of occurrences. Evaluates x.
     """
 def unique_counts(x: _TensorLike) -> UniqueCounts:
-    """The distinct elements in ascending order, and how often each occurs. Evaluates x."""
+    """The distinct elements in ascending order, and the number of occurrences of each. Evaluates x.
+    """
 def unique_inverse(x: _TensorLike) -> UniqueInverse:
     """The distinct elements in ascending order, and for each element of x its position among them.
     Evaluates x.
@@ -4738,9 +4793,11 @@ def unsqueeze(
 ) -> Tensor:
     """Inserts an axis of size one."""
 def unstack(x: _TensorLike, /, *, axis: int | Sequence[int] = ...) -> tuple[Tensor, ...]:
-    """The slices along an axis, without it."""
+    """The slices along an axis, which the slices do not have."""
 def vander(x: _TensorLike, n: int | None = None, increasing: bool = False) -> Tensor:
-    """Powers of a vector's elements as columns, n of them, the highest first unless increasing."""
+    """The Vandermonde matrix of a vector: n powers of its elements as columns, the highest first
+    unless increasing.
+    """
 def var(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -4754,24 +4811,24 @@ def var(
     default.
     """
 def vdot(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
-    """The sum of products of all elements, flattened."""
+    """The sum of the products of all elements of the flattened tensors."""
 def vecdot(x1: _TensorLike, x2: _TensorLike, /, *, axis: int | Sequence[int] = ...) -> Tensor:
-    """Sums of products along an axis, the last by default; the other axes broadcast."""
+    """Sums of products along an axis, the last by default; other axes broadcast."""
 def vstack(tensors: Sequence[_TensorLike]) -> Tensor:
-    """Tensors below one another along the first axis; those of one axis are rows."""
+    """Joins tensors along the first axis; tensors with one axis are rows."""
 def warm_up(device: Any | None = None) -> None:
-    """Prepares a device, the current one if none is given, for the first programs."""
+    """Prepares a device, or the current device if none is given, for the first programs."""
 def weak(tensor: Tensor) -> WeakTensor:
-    """A tensor without keeping it."""
+    """Creates a weak reference to a tensor."""
 @overload
 def where(condition: _TensorLike, /) -> tuple[Tensor, ...]:
-    """Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition
-    alone, its nonzero.
+    """Elements of x where the condition holds, and of y elsewhere; all three broadcast. With the
+    condition alone, the result of nonzero.
     """
 @overload
 def where(condition: _TensorLike, x: _TensorLike, y: _TensorLike, /) -> Tensor:
-    """Elements of x where the condition holds, of y elsewhere; all broadcast. With the condition
-    alone, its nonzero.
+    """Elements of x where the condition holds, and of y elsewhere; all three broadcast. With the
+    condition alone, the result of nonzero.
     """
 def windows(
     x: _TensorLike,
@@ -4779,18 +4836,18 @@ def windows(
     stride: int | Sequence[int] = ...,
     dilation: int | Sequence[int] = ...,
 ) -> Tensor:
-    """Windows over the last axes as new axes behind their positions: [..., n] -> [..., count,
-    size]. A view.
+    """Sliding windows over the last axes, a view: the elements of a window are new axes after the
+    positions of the windows, [..., n] -> [..., count, size].
     """
 def write_file(path: str | PathLike[str], data: bytes) -> None:
-    """Writes a file, whole or not at all."""
+    """Writes a file atomically."""
 def zeros(
     shape: int | Sequence[int] | None = None,
     *sizes: int | Sequence[int],
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """All zero; float32 by default. The shape is one sequence, or several integers."""
+    """Zeros; float32 by default. The shape is one sequence, or several integers."""
 def zeros_like(
     x: _TensorLike,
     /,
@@ -4798,4 +4855,4 @@ def zeros_like(
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
 ) -> Tensor:
-    """All zero, in the shape and dtype of x."""
+    """Zeros in the shape and dtype of x."""
