@@ -60,7 +60,7 @@ def test_an_explanation_reads_as_text_as_data_and_as_json():
     assert json.loads(e.to_json()) == e.to_dict()
     assert set(e.to_dict()) == {
         "graph", "lines", "stages", "iterations", "optimized", "unused_arguments", "kernels",
-        "traffic", "refusals", "operations", "memory", "cache",
+        "traffic", "refusals", "bottlenecks", "operations", "memory", "cache",
     }  # fmt: skip
     assert e.stages[0]["pass"] == "input"
     assert e.stages[0]["text"] == e.graph
