@@ -6,6 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 SECTION = re.compile(r"^## ([A-Z]+)-01\.\.(\d+): ", re.M)
 ROW = re.compile(
@@ -201,11 +203,18 @@ def test_every_environment_variable_is_on_the_page():
     assert documented <= found.keys(), "in docs/environment.md, and read nowhere"
 
 
-def test_every_reason_not_to_fuse_is_on_the_page():
-    text = (ROOT / "crates/kernel/src/fuse/refusal.rs").read_text()
-    codes = set(re.findall(r'Refusal::\w+ => "(\w+)",', text))
-    page = (ROOT / "docs" / "explain.md").read_text().partition("## Reasons not to fuse")[2]
-    assert codes == set(re.findall(r"^\| `(\w+)` \|", page, re.M))
+@pytest.mark.parametrize(
+    ("source", "enum", "title"),
+    [
+        ("crates/kernel/src/fuse/refusal.rs", "Refusal", "Reasons not to fuse"),
+        ("crates/cpu/src/bottleneck.rs", "Cause", "Bottlenecks"),
+    ],
+)
+def test_every_code_of_an_explanation_is_on_its_page(source: str, enum: str, title: str):
+    codes = re.findall(rf'{enum}::\w+(?: {{ \.\. }})? => "(\w+)",', (ROOT / source).read_text())
+    page = (ROOT / "docs" / "explain.md").read_text().partition(f"## {title}\n")[2]
+    assert codes
+    assert codes == re.findall(r"^\| `(\w+)` \|", page.partition("\n## ")[0], re.M)
 
 
 # docs/internals: the names on these pages must exist in the tree.
