@@ -98,8 +98,9 @@ features:
 	$(TIMED) "Checking the Rust code without default features (about half a minute)" \
 		$(CARGO) clippy --quiet --workspace --all-targets --no-default-features -- -D warnings
 
-deny: $(VENV)/.dev
-	$(TIMED) "Checking licences, sources and advisories of dependencies" $(BIN)/python scripts/deny.py
+deny:
+	$(TIMED) "Checking licences, sources and advisories of dependencies (about a minute the first time)" \
+		scripts/deny.sh $(abspath $(VENV))/cargo-deny
 
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
