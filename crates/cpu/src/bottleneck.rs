@@ -3,9 +3,10 @@
 //! machine. Nothing is run.
 
 use crate::kernel::LoadedKernel;
-use crate::memory::has_small_pages;
+use crate::memory::PageTable;
 use girih_exec::tuning::Machine;
 use girih_kernel::{Access, Block, BufferId, BufferKind, Core, Inst, Kernel, Program, Val};
+use std::cell::LazyCell;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
@@ -288,13 +289,15 @@ impl Found<'_> {
 
     /// Reading each page once takes at least the latency of its entry in the page table.
     fn small_pages(&mut self, program: &Program, addresses: &[Option<usize>]) {
+        // The system takes milliseconds to list the pages, so read them once, and only if needed.
+        let table = LazyCell::new(PageTable::read);
         for (id, buffer) in program.buffers.iter().enumerate() {
             let BufferKind::Argument(argument) = buffer.kind else { continue };
             let bytes = buffer.size_bytes();
             let Some(address) = addresses.get(argument).copied().flatten() else { continue };
             let reads = |k: &Kernel| k.reads().any(|of| of.0 as usize == id);
             let Some(kernel) = program.kernels.iter().position(reads) else { continue };
-            if bytes >= MIN_HUGE_BYTES && has_small_pages(address, bytes) {
+            if bytes >= MIN_HUGE_BYTES && table.has_small_pages(address, bytes) {
                 let lost_ns = bytes / PAGE * self.machine.memory.latency_ns;
                 (self.at, self.runs) = (kernel, 1);
                 self.add(Cause::SmallPages { argument }, lost_ns);

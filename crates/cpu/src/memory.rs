@@ -167,16 +167,25 @@ fn meminfo(name: &str) -> Option<usize> {
     kilobytes.checked_mul(1 << 10)
 }
 
-/// Whether most of the memory that the system has provided at these addresses is in pages of the
-/// smallest size although the system has huge pages; false if the system does not report it.
-pub(crate) fn has_small_pages(address: usize, bytes: usize) -> bool {
-    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    if enabled.map_or(true, |modes| modes.contains("[never]")) {
-        return false;
+/// The pages of the process's memory, as `/proc/self/smaps` has them; empty if the system has no huge
+/// pages or does not report its pages.
+pub(crate) struct PageTable(String);
+
+impl PageTable {
+    /// Reads the pages.
+    pub fn read() -> PageTable {
+        let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let huge = modes.is_ok_and(|modes| !modes.contains("[never]"));
+        let table = huge.then(|| std::fs::read_to_string("/proc/self/smaps").ok()).flatten();
+        PageTable(table.unwrap_or_default())
     }
-    let table = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-    let (resident, huge) = page_kilobytes(&table, address..address + bytes);
-    resident > 2 * huge
+
+    /// Whether most of the memory that the system has provided at these addresses is in pages of the
+    /// smallest size.
+    pub fn has_small_pages(&self, address: usize, bytes: usize) -> bool {
+        let (resident, huge) = page_kilobytes(&self.0, address..address + bytes);
+        resident > 2 * huge
+    }
 }
 
 /// The kilobytes that the system has provided for the mappings with these addresses, and how many
@@ -239,9 +248,10 @@ mod tests {
         range.fill(1);
         let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let any = modes.is_ok_and(|modes| !modes.contains("[never]"));
-        assert_eq!(has_small_pages(range.as_ptr() as usize, range.len()), any);
+        let table = PageTable::read();
+        assert_eq!(table.has_small_pages(range.as_ptr() as usize, range.len()), any);
         // Nothing is mapped at these addresses.
-        assert!(!has_small_pages(4096, 4096));
+        assert!(!table.has_small_pages(4096, 4096));
     }
 
     /// Whether this system provides pages on request.
