@@ -156,6 +156,47 @@ impl PrepackedStore for ProgramWeights<'_> {
     }
 }
 
+/// A store for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::{PrepackKey, PrepackedStore, PrepackedWeights};
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    /// Counts the requests. The store packs each time if `packs`, and otherwise never.
+    #[derive(Default)]
+    pub(crate) struct CountingStore {
+        pub packs: bool,
+        pub asked: Cell<usize>,
+        pub allocated: Cell<usize>,
+    }
+
+    impl PrepackedStore for CountingStore {
+        fn get_or_pack(
+            &self,
+            _: usize,
+            _: &PrepackKey,
+            bytes: usize,
+            pack: &mut dyn FnMut(*mut u8) -> bool,
+        ) -> Option<PrepackedWeights> {
+            self.asked.set(self.asked.get() + 1);
+            let weights = self.packs.then(|| memory(bytes))?;
+            pack(weights.start).then_some(weights)
+        }
+
+        fn allocate(&self, bytes: usize) -> Option<PrepackedWeights> {
+            self.allocated.set(self.allocated.get() + 1);
+            Some(memory(bytes))
+        }
+    }
+
+    fn memory(bytes: usize) -> PrepackedWeights {
+        let mut words = vec![0u128; bytes.div_ceil(16)];
+        let start = words.as_mut_ptr() as *mut u8;
+        PrepackedWeights { packed: Arc::new(words), start }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,15 +4,14 @@ mod integers;
 mod prologue;
 mod windows;
 
-use crate::prepacked::{PrepackedStore, PrepackedWeights};
+use crate::prepacked::PrepackedStore;
+use crate::prepacked::testing::CountingStore;
 use crate::{LoadedKernel, Pool};
 use girih_exec::Bindings;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, Store};
-use girih_runtime::PrepackKey;
 use proptest::prelude::*;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// The layout of an operand in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,27 +37,6 @@ struct Case {
     /// All entries of the batch have the same A.
     same_a: bool,
     body: bool,
-}
-
-/// Prepacks every time.
-struct AlwaysPack;
-
-impl PrepackedStore for AlwaysPack {
-    fn get_or_pack(
-        &self,
-        _: usize,
-        _: &PrepackKey,
-        bytes: usize,
-        pack: &mut dyn FnMut(*mut u8) -> bool,
-    ) -> Option<PrepackedWeights> {
-        self.allocate(bytes).filter(|weights| pack(weights.start))
-    }
-
-    fn allocate(&self, bytes: usize) -> Option<PrepackedWeights> {
-        let mut memory = vec![0u128; bytes.div_ceil(16)];
-        let start = memory.as_mut_ptr() as *mut u8;
-        Some(PrepackedWeights { packed: Arc::new(memory), start })
-    }
 }
 
 /// Offset and strides `(batch, row, column)` of a matrix, and the elements it spans.
@@ -161,7 +139,8 @@ impl Case {
         for threads in 2..=4 {
             let again = self.run(threads, None).1;
             assert_eq!(bits(&got), bits(&again), "{threads} threads, {self:?}");
-            let packed = self.run(threads, Some(&AlwaysPack)).1;
+            let store = CountingStore { packs: true, ..CountingStore::default() };
+            let packed = self.run(threads, Some(&store)).1;
             assert_eq!(bits(&got), bits(&packed), "prepacked, {threads} threads, {self:?}");
         }
         let (left, l, _) = place(self.layouts[0], b, m, k);

@@ -1,49 +1,15 @@
 //! Loops prepack the weights that they read in each iteration.
 
 use super::*;
-use crate::prepacked::PrepackedWeights;
+use crate::prepacked::testing::CountingStore;
 use girih_ir::ops::control::Control as Regions;
 use girih_ir::testing::region;
 use girih_ir::{DType, Graph, GraphBuilder, Op, OpCode, TensorSpec};
 use girih_kernel::{BufferKind, FusionOptions, Target, lower};
-use girih_runtime::PrepackKey;
 use std::sync::Arc;
 
 const ROWS: usize = 16;
 const WIDTH: usize = 64;
-
-/// Counts what is asked of the store. It has no weights of its own unless `packs`.
-#[derive(Default)]
-struct Counts {
-    packs: bool,
-    asked: Cell<usize>,
-    allocated: Cell<usize>,
-}
-
-impl PrepackedStore for Counts {
-    fn get_or_pack(
-        &self,
-        _: usize,
-        _: &PrepackKey,
-        bytes: usize,
-        pack: &mut dyn FnMut(*mut u8) -> bool,
-    ) -> Option<PrepackedWeights> {
-        self.asked.set(self.asked.get() + 1);
-        let weights = self.packs.then(|| memory(bytes))?;
-        pack(weights.start).then_some(weights)
-    }
-
-    fn allocate(&self, bytes: usize) -> Option<PrepackedWeights> {
-        self.allocated.set(self.allocated.get() + 1);
-        Some(memory(bytes))
-    }
-}
-
-fn memory(bytes: usize) -> PrepackedWeights {
-    let mut lines = vec![Line([0; 64]); bytes.div_ceil(64)];
-    let start = lines.as_mut_ptr() as *mut u8;
-    PrepackedWeights { packed: Arc::new(lines), start }
-}
 
 /// `x = x @ w` so many times, or `w = w @ w` if the weights change; `nested` puts the loop in
 /// another one, of two iterations.
@@ -99,7 +65,7 @@ fn run(graph: &Graph, store: Option<&dyn PrepackedStore>) -> (Vec<u32>, bool) {
 /// Checks the result, and how often the store is asked for weights and for memory.
 #[track_caller]
 fn check(graph: &Graph, packs: bool, asked: usize, allocated: usize) {
-    let store = Counts { packs, ..Counts::default() };
+    let store = CountingStore { packs, ..CountingStore::default() };
     let (want, prepackable) = run(graph, None);
     assert_eq!(run(graph, Some(&store)).0, want);
     if prepackable {
