@@ -48,7 +48,8 @@ pub(super) fn record(built: &mut Built, disabled: Vec<Refused>) {
     }
 }
 
-/// The last kernel that computes a node: the kernel whose result it is, if others compute it too.
+/// The position of the kernel that computes a node: the kernel whose root the node is, or else the
+/// first kernel that computes the node.
 fn position(nodes: &[Vec<NodeId>], id: NodeId) -> Option<usize> {
     nodes
         .iter()
