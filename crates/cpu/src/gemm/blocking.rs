@@ -67,8 +67,13 @@ fn max_chunks() -> usize {
 
 /// The number of chunks, rounded up to an even number so that two, four, ... threads have equal
 /// work, but at most `wanted_chunks`.
-fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
+pub(super) fn even_chunks(chunks: usize, wanted_chunks: usize) -> usize {
     if chunks > 1 { chunks.next_multiple_of(2).min(wanted_chunks) } else { 1 }
+}
+
+/// The number of chunks that a GEMM of that many multiplications should be divided into.
+pub(super) fn wanted_chunks(multiplications: usize) -> usize {
+    (multiplications / CHUNK_MULTIPLICATIONS).min(max_chunks())
 }
 
 /// The maximum K of a block (kc).
@@ -97,7 +102,7 @@ impl Blocking {
         let work = m.saturating_mul(n).saturating_mul(k);
         // Each chunk packs its own columns, so do not cut rows to get more chunks.
         let (long, wide) = (m.div_ceil(MAX_MC).min(m_tiles), n.div_ceil(MAX_CHUNK_COLUMNS));
-        let wanted_chunks = (work / CHUNK_MULTIPLICATIONS).min(max_chunks()).max(wide * long);
+        let wanted_chunks = wanted_chunks(work).max(wide * long);
         let n_chunks = even_chunks(wanted_chunks.div_ceil(long), n_panels);
         // Few columns and many rows: cut the rows after all.
         let m_chunks = if wanted_chunks / n_chunks > long {

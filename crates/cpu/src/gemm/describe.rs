@@ -56,6 +56,7 @@ impl GeneratedGemm {
     pub fn strategy(&self) -> &'static str {
         match &self.0 {
             Strategy::AmxVnni(_) => "matrix engine",
+            Strategy::Transposed(_) => "transposed convolution",
             Strategy::Dots(_) => "dot products",
             Strategy::Blocked(gemm) => gemm.strategy(),
         }
@@ -65,10 +66,13 @@ impl GeneratedGemm {
     pub fn describe(&self) -> String {
         let (problem, cost_ns, engine) = match &self.0 {
             Strategy::AmxVnni(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
+            Strategy::Transposed(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
             Strategy::Dots(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
             Strategy::Blocked(gemm) => return gemm.describe(),
         };
-        let (sizes, ends) = (sizes_text(problem, problem.k), ends_text(problem, None, cost_ns));
+        let prepackable = self.prepackable();
+        let (sizes, ends) =
+            (sizes_text(problem, problem.k), ends_text(problem, prepackable, cost_ns));
         format!("{sizes}: {}{engine}; {ends}", self.strategy())
     }
 }

@@ -19,7 +19,7 @@ impl GeneratedGemm {
         plan(Problem::new(kernel, maps)?).map(GeneratedGemm)
     }
 
-    /// Runs the GEMM and the epilogue of its kernel. `store` may hold B prepacked.
+    /// Runs the GEMM and the epilogue of its kernel. `store` may hold an operand prepacked.
     ///
     /// # Safety
     /// `prepared` is of the same kernel; the bindings fulfil their contract except for the
@@ -35,16 +35,19 @@ impl GeneratedGemm {
         unsafe {
             match &self.0 {
                 Strategy::AmxVnni(gemm) => gemm.run(prepared, bindings, pool),
+                Strategy::Transposed(gemm) => gemm.run(prepared, bindings, pool, store),
                 Strategy::Dots(gemm) => gemm.run(prepared, bindings, pool),
                 Strategy::Blocked(gemm) => gemm.run(prepared, bindings, pool, store),
             }
         }
     }
 
-    /// The buffer of B, if the GEMM can read B prepacked.
+    /// The buffer of the operand that the GEMM can read prepacked: B, or the filters of a
+    /// transposed convolution.
     pub fn prepackable(&self) -> Option<usize> {
         match &self.0 {
             Strategy::AmxVnni(_) | Strategy::Dots(_) => None,
+            Strategy::Transposed(gemm) => gemm.prepackable(),
             Strategy::Blocked(gemm) => gemm.prepackable(),
         }
     }
@@ -53,6 +56,7 @@ impl GeneratedGemm {
     pub fn cost_ns(&self) -> u64 {
         match &self.0 {
             Strategy::AmxVnni(gemm) => gemm.cost_ns(),
+            Strategy::Transposed(gemm) => gemm.cost_ns(),
             Strategy::Dots(gemm) => gemm.cost_ns(),
             Strategy::Blocked(gemm) => gemm.cost_ns(),
         }
@@ -74,6 +78,7 @@ impl GeneratedGemm {
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
             Strategy::AmxVnni(gemm) => with_prologues(gemm.functions(), &gemm.problem),
+            Strategy::Transposed(gemm) => with_prologues(gemm.functions(), &gemm.problem),
             Strategy::Dots(gemm) => with_prologues(gemm.functions(), &gemm.problem),
             Strategy::Blocked(gemm) => gemm.code(),
         }

@@ -6,7 +6,7 @@ use super::blocking::Blocking;
 use super::chunk::KBlock;
 use super::microkernels::{
     Function, INDIRECT_PREFETCH_ROWS, Indirection, LANES, MAX_INDIRECT_VECTORS, Microkernel,
-    MicrokernelCall, Stored,
+    MicrokernelCall, SourceOfA, Stored,
 };
 use super::operand::Matrix;
 use crate::dims::Dims;
@@ -173,7 +173,7 @@ impl PanelKind {
                 stored: Stored::F32,
                 b_in_place: false,
                 packs_b: false,
-                a_in_place: false,
+                a: SourceOfA::Packed,
                 indirect: Some(split),
             };
             if needed && !kernel.fits() {

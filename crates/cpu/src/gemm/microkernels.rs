@@ -15,11 +15,12 @@ pub(super) use crate::jit::amx::{
 };
 pub(super) use crate::jit::dots::{DotCall, DotMicrokernel, columns as dot_columns};
 pub(super) use crate::jit::indirect::{
-    Indirection, MAX_VECTORS as MAX_INDIRECT_VECTORS, PREFETCH_ROWS as INDIRECT_PREFETCH_ROWS,
-    max_vectors as max_indirect_vectors,
+    IndirectRows, Indirection, MAX_ROWS as MAX_INDIRECT_ROWS, MAX_VECTORS as MAX_INDIRECT_VECTORS,
+    PREFETCH_ROWS as INDIRECT_PREFETCH_ROWS, max_vectors as max_indirect_vectors,
+    reads_rows as reads_rows_indirectly,
 };
 pub(super) use crate::jit::microkernel::{
-    Function, LANES, Microkernel, MicrokernelCall, Stored, avx512_enabled,
+    Function, LANES, Microkernel, MicrokernelCall, SourceOfA, Stored, avx512_enabled,
 };
 pub(super) use crate::jit::tile_shapes::{max_mr, max_nr_vectors, reads_in_place};
 pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel, available as vnni_available};
@@ -37,8 +38,7 @@ pub(super) struct TileOperands {
     pub stored: Stored,
     /// Whether B is read in memory.
     pub b_in_place: bool,
-    /// Whether A is read in memory.
-    pub a_in_place: bool,
+    pub a: SourceOfA,
 }
 
 impl TileKernels {
@@ -46,7 +46,7 @@ impl TileKernels {
     pub fn new(blocking: &Blocking, n: usize, operands: TileOperands) -> Option<TileKernels> {
         let of_last = n - (blocking.n_panels - 1) * blocking.nr();
         let (last, tail) = (of_last.div_ceil(LANES), (of_last - 1) % LANES + 1);
-        let TileOperands { stored, b_in_place, a_in_place } = operands;
+        let TileOperands { stored, b_in_place, a } = operands;
         let packs_b = b_in_place && blocking.max_chunk_tiles() > 1;
         let mut kernels: [[Option<_>; 2]; 2] = Default::default();
         for (i, vectors, tail) in [(0, blocking.nr_vectors, LANES), (1, last, tail)] {
@@ -54,16 +54,8 @@ impl TileKernels {
                 let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
                 if needed {
                     let indirect = None;
-                    let kernel = Microkernel {
-                        mr,
-                        vectors,
-                        tail,
-                        stored,
-                        b_in_place,
-                        packs_b,
-                        a_in_place,
-                        indirect,
-                    };
+                    let kernel =
+                        Microkernel { mr, vectors, tail, stored, b_in_place, packs_b, a, indirect };
                     kernels[i][j] = Some(kernel.compile()?);
                 }
             }

@@ -50,6 +50,7 @@ mod rowwise;
 mod split_k;
 #[cfg(test)]
 mod tests;
+mod transposed;
 
 pub(crate) use generated::GeneratedGemm;
 pub(crate) use rowwise::RowwiseGemm;

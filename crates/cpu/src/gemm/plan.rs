@@ -7,6 +7,7 @@
 //! | strategy | condition |
 //! | --- | --- |
 //! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX or VNNI |
+//! | [`Strategy::Transposed`] | [`is_for_transposed()`]: windows of images (convolution) on AVX2 |
 //! | [`Strategy::Dots`] | [`is_for_dots()`]: a few rows times a column-major B |
 //! | [`Strategy::Blocked`], [`ReadB::Pairs`] | [`is_for_pairs()`]: short integers, some rows |
 //! | [`Strategy::Blocked`], [`ReadB::PackedByFirstTile`] | [`is_packed_by_first_tile()`]: a row-major B, few rows |
@@ -22,12 +23,13 @@ use super::blocking::Blocking;
 use super::dots::DotGemm;
 use super::indirect::{IndirectB, IndirectPanels};
 use super::microkernels::{
-    LANES, MICROTILE, Multiply, Stored, TILE_ROWS, TileKernels, TileOperands, max_indirect_vectors,
-    reads_in_place, vnni_available,
+    LANES, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS, TileKernels, TileOperands,
+    max_indirect_vectors, reads_in_place, reads_rows_indirectly, vnni_available,
 };
 use super::operand::Operand;
 use super::problem::Problem;
 use super::prologue::Prologue;
+use super::transposed::TransposedGemm;
 
 /// The cost of packing an element of B, in multiplications.
 pub(super) const PACK_COST: usize = 24;
@@ -37,6 +39,8 @@ pub(super) const PACK_COST: usize = 24;
 pub(super) enum Strategy {
     /// AMX, or AVX-512 VNNI.
     AmxVnni(AmxVnniGemm),
+    /// The transposed GEMM of a convolution, whose windows are not packed.
+    Transposed(TransposedGemm),
     /// Dot products along K, without packing B.
     Dots(DotGemm),
     /// Tiles of C in registers, panels and blocks of the operands in the caches (Goto, BLIS).
@@ -95,6 +99,9 @@ pub(super) fn plan(problem: Problem) -> Option<Strategy> {
         let computable = along_k(&problem.b) != Some(false);
         return computable.then(|| AmxVnniGemm::new(problem, engine))?.map(Strategy::AmxVnni);
     }
+    if is_for_transposed(&problem) {
+        return TransposedGemm::new(problem).map(Strategy::Transposed);
+    }
     let blocking = Blocking::with_split_k(m, n, k, split_k_parts(&problem));
     let by_first_tile = is_packed_by_first_tile(&problem, &blocking);
     if !by_first_tile && is_for_dots(&problem) {
@@ -140,6 +147,28 @@ pub(super) fn engine(problem: &Problem) -> Option<Engine> {
         Multiply::Bytes(..) => n >= TILE_ROWS && 2 * k_bytes >= MIN_K_BYTES,
     };
     (regular_a && regular_b && pays).then_some(engine)
+}
+
+/// Whether B has windows of images that are read in memory as the rows of the transposed GEMM: the
+/// machine has these micro-kernels, and packing A costs little.
+fn is_for_transposed(problem: &Problem) -> bool {
+    /// The range of K: with a smaller K, transposing the result costs as much as computing it, and a
+    /// larger K needs a large table of offsets.
+    const K: std::ops::RangeInclusive<usize> = 16..=1 << 16;
+    /// The minimum number of positions of windows: with fewer positions, packing A costs too much.
+    const MIN_POSITIONS: usize = 32;
+    /// The maximum number of elements of A.
+    const MAX_A_ELEMENTS: usize = 1 << 22;
+    let (Operand::Memory(a), Operand::Memory(b)) = (&problem.a, &problem.b) else { return false };
+    // Elements along K share cache lines, as the taps of a window do.
+    let windows = b.k_dims.stride().is_none();
+    let floats = b.stored == Stored::F32 && !a.stored.is_integer();
+    // At most a fifth of the columns of tiles may be padding.
+    let few_padded = 5 * problem.m >= 4 * TransposedGemm::padded(problem.m);
+    let pays = K.contains(&problem.k)
+        && problem.n.saturating_mul(problem.batches) >= MIN_POSITIONS
+        && problem.m.saturating_mul(problem.k) <= MAX_A_ELEMENTS;
+    reads_rows_indirectly() && windows && floats && problem.has_one_a() && few_padded && pays
 }
 
 /// The number of parts of K that a blocked GEMM accumulates independently (split-K): a power of
@@ -256,6 +285,14 @@ impl ReadA {
     pub fn is_in_place(self) -> bool {
         matches!(self, ReadA::InPlace { .. })
     }
+
+    /// The source from which the micro-kernels read A.
+    fn source(self) -> SourceOfA {
+        match self {
+            ReadA::InPlace { .. } => SourceOfA::InPlace,
+            ReadA::PackedWhole | ReadA::PackedByChunk => SourceOfA::Packed,
+        }
+    }
 }
 
 impl BlockedGemm {
@@ -265,7 +302,8 @@ impl BlockedGemm {
         let blocking = Blocking::new(problem.m, problem.n, k);
         let blocking = if problem.batches == 1 { blocking.along_rows() } else { blocking };
         let a = ReadA::new(&problem, k, &blocking);
-        let operands = TileOperands { stored: Stored::Pair, b_in_place: false, a_in_place: false };
+        let operands =
+            TileOperands { stored: Stored::Pair, b_in_place: false, a: SourceOfA::Packed };
         let kernels = TileKernels::new(&blocking, problem.n, operands)?;
         Some(BlockedGemm { problem, k, blocking, a, b: ReadB::Pairs(kernels) })
     }
@@ -281,9 +319,9 @@ impl BlockedGemm {
         let (problem, blocking) = with_blocks_of_prologues(problem, blocking, a);
         let b = problem.b.packed_from();
         let ldb = b.row_major_ldb()?;
-        let (packed, a_in_place) = (b.stored.packed(), a.is_in_place());
+        let packed = b.stored.packed();
         let kernels = |stored, b_in_place| {
-            let operands = TileOperands { stored, b_in_place, a_in_place };
+            let operands = TileOperands { stored, b_in_place, a: a.source() };
             TileKernels::new(&blocking, problem.n, operands)
         };
         let (others, first) = (kernels(packed, false)?, kernels(b.stored, true)?);
@@ -312,7 +350,7 @@ impl BlockedGemm {
     /// A GEMM with this blocking whose B is packed before the tiles run.
     pub fn packed_ahead(problem: Problem, blocking: Blocking, a: ReadA) -> Option<BlockedGemm> {
         let stored = problem.b.packed_from().stored.packed();
-        let operands = TileOperands { stored, b_in_place: false, a_in_place: a.is_in_place() };
+        let operands = TileOperands { stored, b_in_place: false, a: a.source() };
         let kernels = TileKernels::new(&blocking, problem.n, operands)?;
         Some(BlockedGemm { k: problem.k, problem, blocking, a, b: ReadB::PackedAhead(kernels) })
     }

@@ -12,7 +12,7 @@ use girih_exec::Bindings;
 
 /// The minimum number of elements of a B for which prepacking pays: fewer elements are packed in
 /// negligible time.
-const MIN_ELEMENTS: usize = 1 << 12;
+pub(super) const MIN_ELEMENTS: usize = 1 << 12;
 
 /// Prepacked B: all panels, each with all of K.
 #[derive(Clone, Copy)]

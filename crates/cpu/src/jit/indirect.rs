@@ -1,11 +1,14 @@
-//! Micro-kernels of indirect convolution: each vector of B has an address of its own, as the
-//! windows of an image require.
+//! Micro-kernels of indirect convolution, which read the windows of an image in memory: each vector
+//! of B has an address of its own, or, if the windows are the rows of A, each row has one.
 
-use super::asm::{Gpr, Mem, Source};
+use super::asm::{Condition, Gpr, Mem, Source};
 use super::function::level;
-use super::microkernel::{LANES, Microkernel};
+use super::microkernel::{
+    A_ADDRESSES, B_ROW, C, CALL, COUNT, LANES, LDA, LDC, Microkernel, MicrokernelCall, PACKED_B,
+    SCRATCH, enabled,
+};
 use super::stored::Stored;
-use super::vector::{Emitter, Split};
+use super::vector::{Emitter, Lanes, Split, at};
 use girih_exec::Isa;
 use std::mem::offset_of;
 
@@ -36,6 +39,34 @@ pub(crate) struct Indirection {
     /// The number of first lanes.
     pub first_lanes: [usize; MAX_VECTORS],
 }
+
+/// The maximum number of rows of a tile whose rows have addresses of their own.
+pub(crate) const MAX_ROWS: usize = A_ADDRESSES.len();
+
+/// Whether A is read through an indirection on this machine. AVX-512 has registers for taller tiles
+/// than there are registers for addresses.
+pub(crate) fn reads_rows() -> bool {
+    enabled() && level() == Isa::Avx2
+}
+
+/// The prefetch distance in rows of packed B, if A is read through an indirection: a panel of B may
+/// come from the L2 cache.
+const PANEL_PREFETCH_ROWS: usize = 8;
+
+/// The indirection of A: the data that [`MicrokernelCall::a`](super::microkernel::MicrokernelCall::a)
+/// points to. Element `k` of a row is at the address of the row plus offset `k`. The rows are those of
+/// one or more tiles, whose results follow each other.
+#[repr(C)]
+pub(crate) struct IndirectRows {
+    /// The number of bytes from the address of a row to its elements.
+    pub offsets: *const isize,
+    /// The addresses of the rows, and their end.
+    pub rows: *const *const u8,
+    pub rows_end: *const *const u8,
+}
+
+/// The pointer to the addresses of the rows of the next tile.
+const ROWS: Gpr = PACKED_B;
 
 const REST: [Gpr; MAX_VECTORS] = [Gpr(3), Gpr(5), Gpr(12)];
 const FIRST: [Gpr; MAX_VECTORS] = [Gpr(13), Gpr(14), Gpr(15)];
@@ -121,11 +152,58 @@ impl Microkernel {
     pub(super) fn advance_offsets(&self, e: &mut Emitter, rows: usize) {
         e.asm.add(OFFSETS, 8 * rows as i32);
     }
+
+    /// Emits a loop over the tiles of an [`IndirectRows`].
+    pub(super) fn emit_tiles(&self, e: &mut Emitter) {
+        let call = |e: &mut Emitter, to, field: usize| e.asm.load(to, CALL, field as i32);
+        let (a, next) = (offset_of!(MicrokernelCall, a), e.asm.label());
+        call(e, C, offset_of!(MicrokernelCall, c));
+        call(e, LDC, offset_of!(MicrokernelCall, ldc));
+        call(e, ROWS, a);
+        e.asm.load(ROWS, ROWS, offset_of!(IndirectRows, rows) as i32);
+        e.asm.bind(next);
+        for (r, &address) in A_ADDRESSES[..self.mr].iter().enumerate() {
+            e.asm.load(address, ROWS, 8 * r as i32);
+        }
+        call(e, OFFSETS, a);
+        e.asm.load(OFFSETS, OFFSETS, offset_of!(IndirectRows, offsets) as i32);
+        call(e, B_ROW, offset_of!(MicrokernelCall, b));
+        call(e, COUNT, offset_of!(MicrokernelCall, k));
+        self.init_accumulators(e);
+        e.repeat(COUNT, self.k_unroll(), |e, count| {
+            (0..count).for_each(|i| self.rank_1_update(e, i));
+            e.asm.add(OFFSETS, 8 * count as i32);
+            e.asm.add(B_ROW, (e.bytes() * self.row_registers() * count) as i32);
+        });
+        self.store_accumulators(e);
+        e.asm.add(ROWS, 8 * self.mr as i32);
+        call(e, SCRATCH, a);
+        e.asm.load(SCRATCH, SCRATCH, offset_of!(IndirectRows, rows_end) as i32);
+        e.asm.compare(ROWS, SCRATCH);
+        e.asm.jump_if(Condition::Below, next);
+    }
+
+    /// Loads the offset of the elements of A that come `step` indices of K after the first of the
+    /// iteration.
+    pub(super) fn load_row_offset(&self, e: &mut Emitter, step: usize) {
+        e.asm.load(LDA, OFFSETS, 8 * step as i32);
+    }
+
+    /// Loads a register of the packed row of B that comes `step` rows after the first of the
+    /// iteration, and prefetches a later row.
+    pub(super) fn load_packed_vector(&self, e: &mut Emitter, register: usize, step: usize) {
+        let row = e.bytes() * self.row_registers();
+        let from = at(B_ROW, row * step + e.bytes() * register);
+        e.load(Stored::F32, self.b_register(register), from, Lanes::All);
+        if register == 0 {
+            e.asm.prefetch(B_ROW, (row * (step + PANEL_PREFETCH_ROWS)) as i32);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::microkernel::MicrokernelCall;
+    use super::super::microkernel::SourceOfA;
     use super::super::microkernel::tests::draw;
     use super::*;
 
@@ -185,7 +263,7 @@ mod tests {
     }
 
     fn run_every_shape() {
-        let (stored, [b_in_place, packs_b, a_in_place]) = (Stored::F32, [false; 3]);
+        let (stored, [b_in_place, packs_b]) = (Stored::F32, [false; 2]);
         let shapes = [(1, 1), (1, 2), (2, 2), (6, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)];
         for (rows, vectors) in shapes {
             for split in 0..1 << vectors {
@@ -197,7 +275,7 @@ mod tests {
                     stored,
                     b_in_place,
                     packs_b,
-                    a_in_place,
+                    a: SourceOfA::Packed,
                     indirect,
                 };
                 for (k, tail) in [(1, 16), (2, 1), (5, 7), (16, 15), (3, 8)] {
@@ -208,5 +286,75 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Runs tiles of rows at irregular addresses over `k` rows of packed B, some of them in a second
+    /// call.
+    fn run_rows(kernel: Microkernel, tiles: usize, k: usize) {
+        let Some(function) = kernel.compile() else { return };
+        let columns = (kernel.vectors - 1) * LANES + kernel.tail;
+        let lanes = super::super::vector::lanes(level());
+        let width = columns.next_multiple_of(lanes);
+        let (data, b) = (draw(3000, 1), draw(k * width, 2));
+        let row_at = |r: usize| r * r * 3 + 100 * r;
+        let offset = |i: usize| i * 37 % 200;
+        let offsets: Vec<isize> = (0..k).map(|i| 4 * offset(i) as isize).collect();
+        let rows: Vec<_> =
+            (0..tiles * kernel.mr).map(|r| data[row_at(r)..].as_ptr() as *const u8).collect();
+        let pitch = columns + 3;
+        let mut c = vec![7.0f32; rows.len() * pitch];
+        let first = k.div_ceil(3);
+        for (start, end) in [(0, first), (first, k)].into_iter().filter(|(start, end)| start < end)
+        {
+            let std::ops::Range { start: first, end: rows_end } = rows.as_ptr_range();
+            let offsets = offsets[start..].as_ptr();
+            let indirect = IndirectRows { offsets, rows: first, rows_end };
+            let call = MicrokernelCall {
+                a: (&raw const indirect).cast(),
+                b: b[start * width..].as_ptr().cast(),
+                ldb: 0,
+                c: c.as_mut_ptr(),
+                ldc: 4 * pitch as isize,
+                k: end - start,
+                accumulate: (start > 0) as usize,
+                packed_b: std::ptr::null_mut(),
+                prefetch: std::ptr::null(),
+                prefetch_stride: 0,
+                lda: 0,
+            };
+            // SAFETY: the operands and the result have these sizes.
+            unsafe { function.call(&call) };
+        }
+        for (at, &found) in c.iter().enumerate() {
+            let (r, j) = (at / pitch, at % pitch);
+            let a = |i: usize| data[row_at(r) + offset(i)];
+            let dot = |j: usize| (0..k).fold(0f32, |s, i| a(i).mul_add(b[i * width + j], s));
+            let want = if j < columns { dot(j) } else { 7.0 };
+            assert_eq!(found, want, "{kernel:?} k {k} at {r} {j}");
+        }
+    }
+
+    #[test]
+    fn tiles_of_indirect_rows_equal_chains_of_multiply_adds() {
+        crate::jit::on_each_level(|| {
+            for (mr, vectors) in (1..=MAX_ROWS).flat_map(|mr| [(mr, 1), (mr, 2)]) {
+                for (k, tail) in [(1, 16), (2, 8), (4, 5), (9, 16), (16, 13), (31, 8)] {
+                    let kernel = Microkernel {
+                        mr,
+                        vectors,
+                        tail,
+                        stored: Stored::F32,
+                        b_in_place: false,
+                        packs_b: false,
+                        a: SourceOfA::Indirect,
+                        indirect: None,
+                    };
+                    assert!(kernel.fits() || vectors == 2);
+                    if kernel.fits() {
+                        run_rows(kernel, k % 3 + 1, k);
+                    }
+                }
+            }
+        });
     }
 }

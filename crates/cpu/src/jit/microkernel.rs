@@ -23,18 +23,30 @@ const PREFETCH_ROWS: usize = 8;
 
 pub(super) const CALL: Gpr = Gpr(7);
 pub(super) const COUNT: Gpr = Gpr(10);
-/// The address of A, or, if A is read in memory, the addresses of every third row.
-const A_ADDRESSES: [Gpr; 6] = [Gpr(6), Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14)];
-/// The number of bytes between the rows of A in memory.
-const LDA: Gpr = Gpr(15);
+/// The address of A; if A is read in memory, the addresses of every third row, or of all rows.
+pub(super) const A_ADDRESSES: [Gpr; 6] = [Gpr(6), Gpr(3), Gpr(5), Gpr(12), Gpr(13), Gpr(14)];
+/// The number of bytes between the rows of A in memory; for an indirection, the distance along K.
+pub(super) const LDA: Gpr = Gpr(15);
 /// The address of the current row of B.
-const B_ROW: Gpr = Gpr(2);
+pub(super) const B_ROW: Gpr = Gpr(2);
 /// The address to which the vectors of B are written in packed form.
-const PACKED_B: Gpr = Gpr(11);
+pub(super) const PACKED_B: Gpr = Gpr(11);
 /// The pointer to the result, and the number of bytes between its rows.
-const C: Gpr = Gpr(8);
-const LDC: Gpr = Gpr(9);
-const SCRATCH: Gpr = Gpr(0);
+pub(super) const C: Gpr = Gpr(8);
+pub(super) const LDC: Gpr = Gpr(9);
+pub(super) const SCRATCH: Gpr = Gpr(0);
+
+/// The source from which a micro-kernel reads A, which is f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum SourceOfA {
+    /// A packed tile, `[k][mr]`.
+    Packed,
+    /// Rows in memory, at a constant distance; each row is contiguous along K.
+    InPlace,
+    /// Rows of several tiles in memory, each row at its own address, with the same distances along K
+    /// ([`IndirectRows`](super::indirect::IndirectRows)). B is packed as f32, in whole registers.
+    Indirect,
+}
 
 /// The shape and operands of a micro-kernel: mr rows by `vectors` vectors of 16 columns (nr / 16);
 /// the last vector has `tail` columns.
@@ -51,8 +63,7 @@ pub(crate) struct Microkernel {
     pub b_in_place: bool,
     /// Whether the micro-kernel also writes the vectors of B to memory, in packed form.
     pub packs_b: bool,
-    /// Whether A is f32 and is read in memory, each row along K; otherwise A is packed.
-    pub a_in_place: bool,
+    pub a: SourceOfA,
     /// If present, B is f32 and its vectors are read through an indirection. A set bit marks a
     /// vector whose lanes are at two addresses.
     pub indirect: Option<u8>,
@@ -61,7 +72,8 @@ pub(crate) struct Microkernel {
 /// The arguments of a micro-kernel. `k` is at least 1.
 #[repr(C)]
 pub(crate) struct MicrokernelCall {
-    /// Packed A, `[k][mr]`, or the first row of A in memory.
+    /// Packed A, `[k][mr]`, the first row of A in memory, or, for an indirection, the rows of several
+    /// tiles ([`IndirectRows`](super::indirect::IndirectRows)).
     pub a: *const f32,
     /// The first row of B, and the number of bytes between rows; or, for an indirection, the
     /// addresses of the vectors ([`Indirection`](super::indirect::Indirection)).
@@ -144,7 +156,7 @@ impl Microkernel {
     /// Whether an element of A is broadcast by the instruction that multiplies it.
     fn broadcasts_in_place(&self) -> bool {
         level() >= Isa::Avx512
-            && !self.a_in_place
+            && self.a == SourceOfA::Packed
             && (self.vectors == 1 || self.stored.is_integer())
             && self.stored != Stored::Pair
     }
@@ -160,8 +172,14 @@ impl Microkernel {
     /// Whether there are enough registers (for the accumulators, the vectors of B and an element of
     /// A), and no load may leave B: on AVX2, first lanes are loaded without a mask.
     pub(crate) fn fits(&self) -> bool {
-        let a_fits =
-            !self.a_in_place || self.mr <= 3 * A_ADDRESSES.len() && self.indirect.is_none();
+        let a_fits = match self.a {
+            SourceOfA::Packed => true,
+            SourceOfA::InPlace => self.mr <= 3 * A_ADDRESSES.len() && self.indirect.is_none(),
+            SourceOfA::Indirect => {
+                let packed_b = self.stored == Stored::F32 && !self.b_in_place;
+                self.mr <= A_ADDRESSES.len() && packed_b && self.indirect.is_none()
+            }
+        };
         let b_fits = self.indirect.is_none() || self.vectors <= indirect::max_vectors();
         let masked = level() >= Isa::Avx512 || !self.split(self.vectors - 1);
         let b_fits = b_fits && (masked || self.lanes(self.row_registers() - 1) == Lanes::All);
@@ -179,22 +197,27 @@ impl Microkernel {
     }
 
     /// The number of rows of B per iteration: enough to hide the loop overhead.
-    fn k_unroll(&self) -> usize {
+    pub(super) fn k_unroll(&self) -> usize {
         let in_flight = if level() >= Isa::Avx512 { 24 } else { 48 };
-        match self.a_in_place {
-            true => 1,
-            false => (in_flight / (self.mr * self.row_registers())).clamp(1, 4),
+        match self.a {
+            SourceOfA::InPlace => 1,
+            _ => (in_flight / (self.mr * self.row_registers())).clamp(1, 4),
         }
     }
 
     /// The registers for the addresses of A.
     fn a_addresses(&self) -> &'static [Gpr] {
-        if self.a_in_place { &A_ADDRESSES[..self.mr.div_ceil(3)] } else { &A_ADDRESSES[..1] }
+        let addresses = match self.a {
+            SourceOfA::Packed => 1,
+            SourceOfA::InPlace => self.mr.div_ceil(3),
+            SourceOfA::Indirect => self.mr,
+        };
+        &A_ADDRESSES[..addresses]
     }
 
     /// The callee-saved registers that the micro-kernel uses.
     fn callee_saved(&self) -> impl DoubleEndedIterator<Item = Gpr> + use<> {
-        let step = self.a_in_place.then_some(LDA);
+        let step = (self.a != SourceOfA::Packed).then_some(LDA);
         let b_addresses: &[Gpr] = if self.indirect.is_some() { &indirect::SAVED } else { &[] };
         self.a_addresses()[1..].iter().chain(b_addresses).copied().chain(step)
     }
@@ -204,11 +227,22 @@ impl Microkernel {
         assert!((1..=LANES).contains(&self.tail), "{self:?}");
         assert!(self.b_in_place || !self.packs_b, "{self:?}");
         let mut e = Emitter::new(level());
-        let ldb = Gpr(1);
         self.callee_saved().for_each(|reg| e.asm.push(reg));
         if self.lanes(self.row_registers() - 1) == Lanes::Tail {
             e.set_tail(self.tail % vector::lanes(level()), [SCRATCH, PACKED_B]);
         }
+        match self.a {
+            SourceOfA::Indirect => self.emit_tiles(&mut e),
+            SourceOfA::Packed | SourceOfA::InPlace => self.emit_tile(&mut e),
+        }
+        self.callee_saved().rev().for_each(|reg| e.asm.pop(reg));
+        e.asm.leave();
+        e.finish()
+    }
+
+    /// Emits the code of one tile.
+    fn emit_tile(&self, e: &mut Emitter) {
+        let ldb = Gpr(1);
         for (reg, at) in [
             (A_ADDRESSES[0], offset_of!(MicrokernelCall, a)),
             (B_ROW, offset_of!(MicrokernelCall, b)),
@@ -219,10 +253,10 @@ impl Microkernel {
         ] {
             e.asm.load(reg, CALL, at as i32);
         }
-        self.load_b_addresses(&mut e, [SCRATCH, PACKED_B]);
+        self.load_b_addresses(e, [SCRATCH, PACKED_B]);
         e.asm.load(PACKED_B, CALL, offset_of!(MicrokernelCall, packed_b) as i32);
-        self.load_a_addresses(&mut e);
-        self.init_accumulators(&mut e);
+        self.load_a_addresses(e);
+        self.init_accumulators(e);
         let (prefetch, prefetch_stride) = (CALL, SCRATCH);
         e.asm.load(prefetch_stride, CALL, offset_of!(MicrokernelCall, prefetch_stride) as i32);
         e.asm.load(prefetch, CALL, offset_of!(MicrokernelCall, prefetch) as i32);
@@ -236,9 +270,15 @@ impl Microkernel {
             if self.indirect.is_some() {
                 self.advance_offsets(e, count);
             }
-            let step = if self.a_in_place { 4 } else { 4 * self.mr * count };
+            let in_place = self.a == SourceOfA::InPlace;
+            let step = if in_place { 4 } else { 4 * self.mr * count };
             self.a_addresses().iter().for_each(|&address| e.asm.add(address, step as i32));
         });
+        self.store_accumulators(e);
+    }
+
+    /// Stores the accumulators to the result; C then points to the row below the tile.
+    pub(super) fn store_accumulators(&self, e: &mut Emitter) {
         for r in 0..self.mr {
             for v in 0..self.row_registers() {
                 let to = at(C, e.bytes() * v);
@@ -246,14 +286,11 @@ impl Microkernel {
             }
             e.asm.add_reg(C, LDC);
         }
-        self.callee_saved().rev().for_each(|reg| e.asm.pop(reg));
-        e.asm.leave();
-        e.finish()
     }
 
-    /// Computes the addresses of every third row of A.
+    /// Computes the addresses of every third row of an A in memory.
     fn load_a_addresses(&self, e: &mut Emitter) {
-        if !self.a_in_place {
+        if self.a != SourceOfA::InPlace {
             return;
         }
         e.asm.load(LDA, CALL, offset_of!(MicrokernelCall, lda) as i32);
@@ -265,9 +302,16 @@ impl Microkernel {
 
     /// The address of a row's element of A, at a step of the iteration.
     fn a_element(&self, row: usize, step: usize) -> Mem {
-        if !self.a_in_place {
-            let displacement = (4 * (step * self.mr + row)) as i32;
-            return Mem::Offset { base: A_ADDRESSES[0], displacement };
+        match self.a {
+            SourceOfA::Packed => {
+                let displacement = (4 * (step * self.mr + row)) as i32;
+                return Mem::Offset { base: A_ADDRESSES[0], displacement };
+            }
+            SourceOfA::Indirect => {
+                let base = A_ADDRESSES[row];
+                return Mem::Indexed { base, index: LDA, scale: 1, displacement: 0 };
+            }
+            SourceOfA::InPlace => {}
         }
         let base = A_ADDRESSES[row / 3];
         match row % 3 {
@@ -298,7 +342,7 @@ impl Microkernel {
     }
 
     /// Loads the accumulators from the result, or clears them.
-    fn init_accumulators(&self, e: &mut Emitter) {
+    pub(super) fn init_accumulators(&self, e: &mut Emitter) {
         let (begin, ready) = (e.asm.label(), e.asm.label());
         e.asm.load(SCRATCH, CALL, offset_of!(MicrokernelCall, accumulate) as i32);
         e.asm.sub(SCRATCH, 1);
@@ -327,7 +371,7 @@ impl Microkernel {
     /// factor is then in a register, because an instruction has only one operand in memory.)
     fn multiplies_in_memory(&self, vector: usize) -> bool {
         let once = self.mr == 1 && self.stored == Stored::F32 && !self.packs_b;
-        let once = once && !self.broadcasts_in_place();
+        let once = once && !self.broadcasts_in_place() && self.a != SourceOfA::Indirect;
         let whole = !self.b_in_place || self.lanes(vector) == Lanes::All;
         once && self.indirect.is_none() && whole
     }
@@ -365,13 +409,16 @@ impl Microkernel {
     }
 
     /// Multiplies one row of B by the elements of A at the same index of K.
-    fn rank_1_update(&self, e: &mut Emitter, step: usize) {
-        let load = |e: &mut Emitter, v: usize| match self.indirect {
-            Some(_) => self.load_indirect_vector(e, v),
-            None => self.load_b_vector(e, v),
+    pub(super) fn rank_1_update(&self, e: &mut Emitter, step: usize) {
+        let load = |e: &mut Emitter, v: usize| match (self.indirect, self.a) {
+            (Some(_), _) => self.load_indirect_vector(e, v),
+            (None, SourceOfA::Indirect) => self.load_packed_vector(e, v, step),
+            (None, _) => self.load_b_vector(e, v),
         };
         if self.indirect.is_some() {
             self.load_offset(e, step);
+        } else if self.a == SourceOfA::Indirect {
+            self.load_row_offset(e, step);
         }
         if self.mr == 1 {
             let a = self.a_factor(e, 0, step);
@@ -460,8 +507,11 @@ pub(super) mod tests {
             }
             let step = pitch * kernel.stored.size();
             let call = MicrokernelCall {
-                a: if kernel.a_in_place { &rows[start..] } else { &a[start * kernel.mr..] }
-                    .as_ptr(),
+                a: match kernel.a {
+                    SourceOfA::InPlace => &rows[start..],
+                    _ => &a[start * kernel.mr..],
+                }
+                .as_ptr(),
                 b: stored[start * step..].as_ptr(),
                 ldb: step as isize,
                 c: c.as_mut_ptr(),
@@ -504,7 +554,7 @@ pub(super) mod tests {
                 let i = rows + vectors;
                 let (stored, b_in_place) = (STORED[i % 3], i % 4 < 2);
                 let packs_b = b_in_place && i % 2 == 0;
-                for a_in_place in [false, true] {
+                for a in [SourceOfA::Packed, SourceOfA::InPlace] {
                     let kernel = Microkernel {
                         mr: rows,
                         vectors,
@@ -512,7 +562,7 @@ pub(super) mod tests {
                         stored,
                         b_in_place,
                         packs_b,
-                        a_in_place,
+                        a,
                         indirect: None,
                     };
                     for (k, tail) in [(1, 16), (2, 1), (5, 7), (16, 15), (7, 8), (3, 11)] {
@@ -543,7 +593,7 @@ pub(super) mod tests {
             stored: Stored::F32,
             b_in_place: false,
             packs_b: false,
-            a_in_place: false,
+            a: SourceOfA::Packed,
             indirect: None,
         };
         let names = as_if(Isa::Avx512, [false; 2], || names(kernel));
@@ -564,7 +614,7 @@ pub(super) mod tests {
             stored: Stored::F32,
             b_in_place: false,
             packs_b: false,
-            a_in_place: false,
+            a: SourceOfA::Packed,
             indirect: None,
         };
         let names = as_if(Isa::Avx2, [false; 2], || names(kernel));
@@ -586,7 +636,7 @@ pub(super) mod tests {
             stored: Stored::I8,
             b_in_place: false,
             packs_b: false,
-            a_in_place: false,
+            a: SourceOfA::Packed,
             indirect: None,
         };
         let names = as_if(Isa::Avx512, [false; 2], || names(kernel));

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// The number of lanes of a register.
-pub(super) const WIDTH: usize = 8;
+pub(in crate::gemm) const WIDTH: usize = 8;
 
 /// Packs rows, as [`RowMajorB::pack`].
 ///
@@ -111,8 +111,8 @@ struct Segment {
     origin: isize,
 }
 
-/// The segments of the two registers of a vector.
-type Segments = [SmallVec<[Segment; WIDTH]>; 2];
+/// The segments of a register.
+type Segments = SmallVec<[Segment; WIDTH]>;
 
 /// The maximum number of segments of a register for which merging them is faster than loading
 /// element by element.
@@ -128,8 +128,8 @@ fn mask(lanes: Range<usize>) -> __m256i {
 
 /// The columns of a vector as segments with stride 1 or 2.
 #[target_feature(enable = "avx2")]
-fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> Segments {
-    let mut segments = Segments::default();
+fn segments(block: &PackBlock<'_>, columns: &Range<usize>) -> [Segments; 2] {
+    let mut segments = <[Segments; 2]>::default();
     let step = block.outer.inner_stride();
     block.outer.runs(columns.start, columns.len(), |lane, element, len| {
         for (half, segments) in segments.iter_mut().enumerate() {
@@ -159,12 +159,13 @@ unsafe fn vectors<const S: u8>(
     // SAFETY: as for this function.
     unsafe {
         let step = block.outer.inner_stride();
-        if S == 0 && lanes == LANES && matches!(step, 1 | 2) {
+        if S == 0 && lanes.is_multiple_of(WIDTH) && matches!(step, 1 | 2) {
             let segments = segments(block, &columns);
+            let segments = &segments[..lanes / WIDTH];
             if segments.iter().all(|of| of.len() <= MAX_SEGMENTS) {
                 return match step {
-                    1 => merged::<1>(block, &segments, to, width),
-                    _ => merged::<2>(block, &segments, to, width),
+                    1 => merged::<1>(block, segments, to, width),
+                    _ => merged::<2>(block, segments, to, width),
                 };
             }
         }
@@ -180,7 +181,7 @@ unsafe fn vectors<const S: u8>(
     }
 }
 
-/// Packs sixteen columns that are merged from segments with stride `STEP`. The most frequent
+/// Packs the columns of one or two registers, which are merged from segments with stride `STEP`. The most frequent
 /// numbers of segments each have a loop without branches.
 ///
 /// # Safety
@@ -188,7 +189,7 @@ unsafe fn vectors<const S: u8>(
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn merged<const STEP: usize>(
     block: &PackBlock<'_>,
-    segments: &Segments,
+    segments: &[Segments],
     to: *mut f32,
     width: usize,
 ) {
@@ -318,6 +319,36 @@ pub(super) unsafe fn store(to: *mut f32, vector: __m256, lanes: usize) {
         }
         if lanes & 1 != 0 {
             _mm_store_ss(at, rest);
+        }
+    }
+}
+
+/// Transposes `n` rows of `row` elements, a multiple of eight: writes element `(i, j)` to
+/// `to[j * ld + i]`, for the first `columns` columns.
+///
+/// # Safety
+/// `from` is valid for reads of the rows, `to` for writes of these elements; the machine has AVX2.
+#[target_feature(enable = "avx2")]
+pub(in crate::gemm) unsafe fn transpose_rows(
+    (from, row): (*const f32, usize),
+    (n, columns): (usize, usize),
+    to: *mut f32,
+    ld: isize,
+) {
+    for i in (0..n).step_by(WIDTH) {
+        for j in (0..columns).step_by(WIDTH) {
+            let (lanes, columns) = (WIDTH.min(n - i), WIDTH.min(columns - j));
+            let mut rows = [_mm256_setzero_ps(); WIDTH];
+            // SAFETY: elements of the rows and of the transposed rows.
+            unsafe {
+                for (r, to) in rows[..lanes].iter_mut().enumerate() {
+                    *to = _mm256_loadu_ps(from.add((i + r) * row + j));
+                }
+                transpose(&mut rows);
+                for (c, row) in rows[..columns].iter().enumerate() {
+                    store(to.offset((j + c) as isize * ld + i as isize), *row, lanes);
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Packing: copies a block of an operand as f32 or 32-bit integers, in the order in which the
 //! micro-kernels read it.
 
-mod avx2;
+pub(super) mod avx2;
 pub(super) mod avx512;
 mod pairs;
 pub(super) mod vnni;
@@ -219,7 +219,8 @@ mod tests {
         let k_layouts: [fn(isize) -> isize; 3] = [|k| k * 100, |k| k, |k| k / 6 * 50 + k % 6];
         for (outer, k_offsets) in outers.iter().flat_map(|o| k_layouts.iter().map(move |s| (o, s)))
         {
-            for (columns, width) in [(1, 1), (8, 8), (9, 9), (16, 16), (37, 48), (48, 48), (14, 14)]
+            for (columns, width) in
+                [(1, 1), (8, 8), (9, 9), (16, 16), (24, 24), (19, 24), (37, 48), (48, 48), (14, 14)]
             {
                 let outer = Dims::new(outer.iter().copied());
                 // Start after the first column, as panels except the first do.

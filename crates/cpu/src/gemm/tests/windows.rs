@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::gemm::GeneratedGemm;
+use crate::gemm::microkernels::avx512_enabled;
 
 /// A GEMM of `rows` filters of `side` by `side` taps and `channels` channels with the windows of
 /// `batch` images. `image` is an image's height and width.
@@ -60,6 +61,10 @@ impl Windows {
 
     /// The operands, of few bits so that sums are exact, and the kernel's result.
     fn run(&self, threads: usize) -> [Vec<f32>; 4] {
+        self.run_with(threads, None)
+    }
+
+    fn run_with(&self, threads: usize, store: Option<&dyn PrepackedStore>) -> [Vec<f32>; 4] {
         let [down, across] = self.positions();
         let pixels = self.image[0] * self.image[1];
         let draw = |n: usize, seed: usize| -> Vec<f32> {
@@ -79,16 +84,16 @@ impl Windows {
             LoadedKernel::new(&self.kernel()).run_with_prepacked(
                 &bindings,
                 &Pool::new(threads),
-                None,
+                store,
             )
         }
         .unwrap();
         buffers
     }
 
-    /// True if the columns are read through the indirection; `None` without generated code.
-    fn indirect(&self) -> Option<bool> {
-        Some(GeneratedGemm::new(&self.kernel(), &[])?.strategy() == "indirect B")
+    /// The strategy; `None` without generated code.
+    fn strategy(&self) -> Option<&'static str> {
+        Some(GeneratedGemm::new(&self.kernel(), &[])?.strategy())
     }
 
     fn check(&self) {
@@ -114,28 +119,56 @@ impl Windows {
 }
 
 #[test]
-fn windows_are_read_by_indirection_for_few_rows_and_packed_for_many() {
-    for (rows, channels, side, image, indirect) in [
+fn windows_are_packed_or_read_by_indirection() {
+    const PACKED: Option<&str> = Some("B packed ahead");
+    const INDIRECT: Option<&str> = Some("indirect B");
+    const TRANSPOSED: Option<&str> = Some("transposed convolution");
+    // The strategy on AVX-512, and on AVX2.
+    for (rows, channels, side, image, strategies) in [
         // Rows of 20 positions, of one vector, and of one more.
-        (14, 5, 3, [17, 22], Some(true)),
-        (40, 3, 3, [21, 18], Some(true)),
-        (9, 4, 2, [23, 18], Some(true)),
+        (14, 5, 3, [17, 22], [INDIRECT, TRANSPOSED]),
+        (40, 3, 3, [21, 18], [INDIRECT, TRANSPOSED]),
+        (9, 4, 2, [23, 18], [INDIRECT, INDIRECT]),
         // In blocks.
-        (10, 240, 3, [16, 22], Some(true)),
+        (10, 240, 3, [16, 22], [INDIRECT, INDIRECT]),
+        (16, 240, 3, [16, 22], [INDIRECT, TRANSPOSED]),
         // Rows shorter than a vector, where no vector spans three rows; then some do.
-        (30, 3, 3, [25, 16], Some(true)),
-        (30, 3, 3, [45, 11], Some(false)),
+        (30, 3, 3, [25, 16], [INDIRECT, TRANSPOSED]),
+        (18, 3, 3, [25, 16], [INDIRECT, INDIRECT]),
+        (30, 3, 3, [45, 11], [PACKED, TRANSPOSED]),
+        (18, 3, 3, [45, 11], [PACKED, PACKED]),
+        // Images of fewer positions than a chunk or a tile has.
+        (33, 40, 3, [9, 9], [None, TRANSPOSED]),
+        (48, 7, 3, [7, 4], [None, None]),
         // All in one row.
-        (12, 3, 3, [3, 300], Some(true)),
+        (12, 3, 3, [3, 300], [INDIRECT, INDIRECT]),
+        (24, 3, 3, [3, 300], [None, TRANSPOSED]),
         // As the machine decides.
-        (700, 2, 3, [17, 22], None),
+        (700, 2, 3, [17, 22], [None, TRANSPOSED]),
     ] {
-        for (batch, body) in [(1, false), (3, true)] {
+        for (batch, body) in [(1, false), (3, true), (7, false)] {
             let windows = Windows { rows, batch, channels, side, image, body };
             windows.check();
-            if let (Some(found), Some(indirect)) = (windows.indirect(), indirect) {
-                assert_eq!(found, indirect, "{rows} {image:?}");
+            let expected = strategies[!avx512_enabled() as usize];
+            if let (Some(found), Some(expected)) = (windows.strategy(), expected) {
+                assert_eq!(found, expected, "{rows} {image:?}");
             }
         }
     }
+}
+
+#[test]
+fn filters_are_prepacked_once_for_several_runs() {
+    let windows = Windows { rows: 37, batch: 2, channels: 20, side: 3, image: [9, 11], body: true };
+    let Some(gemm) = GeneratedGemm::new(&windows.kernel(), &[]) else { return };
+    let transposed = gemm.strategy() == "transposed convolution";
+    assert_eq!(gemm.prepackable(), transposed.then_some(0));
+    let results = [false, true].map(|packs| {
+        let store = CountingStore { packs, ..Default::default() };
+        let found = windows.run_with(2, Some(&store));
+        assert_eq!(store.asked.get(), transposed as usize);
+        found
+    });
+    assert_eq!(results[0], results[1]);
+    assert_eq!(results[0], windows.run(1));
 }
