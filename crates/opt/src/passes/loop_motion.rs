@@ -1,21 +1,23 @@
-//! Code motion between scans and the graph around them, in three rewrites.
+//! Code motion between scans and the graph around them, in four rewrites.
 //!
 //! - [`share`]: the scan of a derivative recomputes matmuls from the history of its forward scan.
 //!   Instead the forward scan stacks them (common subexpression elimination across two loops).
 //! - [`hoist`]: loop-invariant code motion out of the body (Aho et al., *Compilers*, section 9.5).
 //! - [`sink`]: a carry that only accumulates matmuls becomes one matmul of their stacked operands
 //!   after the loop.
+//! - [`pads`]: a carry that each iteration pads is carried padded (loop rotation).
 //!
 //! Only the bodies determine which ops move. The set of used results has no influence, since
-//! evaluating a value early must not change its bits.
+//! evaluating a value early must not change its bits. ([`pads`] keeps all bits, and depends on them.)
 //!
 //! Laws. Never worse: no matmul is computed more often. A stacked value trades memory for
 //! computation; a checkpoint of the body prevents it. Terminates: each change removes an op from a
-//! body. Not exact for floats: one matmul over all iterations sums in another order than one matmul
+//! body, or the pad of a carry. Not exact for floats: one matmul over all iterations sums in another order than one matmul
 //! for each iteration, within the error bound of either order. Shared and invariant values keep
 //! their bits.
 
 mod hoist;
+mod pads;
 mod share;
 mod sink;
 
@@ -41,7 +43,7 @@ impl Pass for LoopMotion {
         // After a rewrite, a rewrite that ran before it may apply, so repeat them.
         loop {
             let mut changed = false;
-            for rewrite in [share::run, hoist::run, sink::run] {
+            for rewrite in [share::run, hoist::run, sink::run, pads::run] {
                 let loops = Loops::of(current.as_ref().unwrap_or(graph));
                 if loops.all.is_empty() {
                     return Ok(current);

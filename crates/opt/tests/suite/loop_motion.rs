@@ -2,6 +2,7 @@
 //! Values are integers where matmuls move, since integer sums do not depend on the order.
 
 use girih_ir::ops::control::Control;
+use girih_ir::ops::{Attrs, PadDim, SliceDim};
 use girih_ir::{
     Array, DType, Graph, GraphBuilder, Literal, NodeId, Op, OpCode, Result, TensorSpec,
 };
@@ -204,6 +205,65 @@ fn a_sum_that_is_read_on_the_way_stays_in_the_loop() {
             true => assert_eq!(LoopMotion.run(&graph).unwrap(), None),
             false => assert_eq!(counts(&moved(&graph), OpCode::Matmul).0, 1),
         }
+    }
+}
+
+/// Pads both axes of a matrix by one element before the first and two after the last.
+fn bordered(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+    let dims = vec![PadDim { low: 1, high: 2, interior: 0 }; 2];
+    b.pad(x, dims, Literal::from_i64(b.dtype(x), 3))
+}
+
+/// The window of a matrix that begins at a row and a column and ends two elements before the end.
+fn window(b: &mut GraphBuilder, x: NodeId, start: [usize; 2]) -> Result<NodeId> {
+    let sizes: Vec<usize> = b.shape(x).hints().iter().map(|size| size - 3).collect();
+    let dims = start.iter().zip(&sizes).map(|(&start, &size)| SliceDim { start, size, step: 1 });
+    let attrs = Attrs::slice(dims.collect(), &sizes[..].into());
+    b.emit(Op::new(OpCode::Slice, attrs), &[x])
+}
+
+#[test]
+fn a_carry_that_each_iteration_pads_is_carried_padded() {
+    let shape = Scan {
+        carries: &[&[4, 5], &[4, 5]],
+        slices: &[&[4, 5]],
+        captured: &[&[]],
+        dtype: DType::I32,
+    };
+    for reverse in [false, true] {
+        let control = shape.control(reverse, |b, x| {
+            let (left, right) = (bordered(b, x[0])?, bordered(b, x[0])?);
+            let (left, right) = (window(b, left, [0, 1])?, window(b, right, [3, 2])?);
+            let around = b.add(left, right)?;
+            let next = b.mul(x[3], around)?;
+            let (next, sum) = (b.add(next, x[0])?, b.add(x[1], next)?);
+            Ok(vec![b.add(next, x[2])?, sum, next])
+        });
+        let mut b = GraphBuilder::default();
+        let operands = shape.operands(&mut b);
+        let results: Vec<NodeId> = (0..3).map(|r| scan(&mut b, &control, r, &operands)).collect();
+        let changed = moved(&b.finish(results));
+        // One pad of the initial value, and one of the result of each iteration.
+        assert_eq!(counts(&changed, OpCode::Pad), (1, 1), "{changed}");
+    }
+}
+
+#[test]
+fn a_carry_stays_unpadded_if_its_history_is_needed_or_if_it_is_not_read_by_element() {
+    let shape = Scan { carries: &[&[4, 4]], slices: &[], captured: &[], dtype: DType::I32 };
+    for (history, product) in [(true, false), (false, true)] {
+        let control = shape.control(false, |b, x| {
+            let padded = bordered(b, x[0])?;
+            let near = window(b, padded, [0, 0])?;
+            let other = if product { b.matmul(x[0], x[0])? } else { x[0] };
+            Ok(vec![b.add(near, other)?])
+        });
+        let mut b = GraphBuilder::default();
+        let operands = shape.operands(&mut b);
+        let last = scan(&mut b, &control, 0, &operands);
+        let all = scan(&mut b, &control, 1, &operands);
+        let outputs = if history { vec![last, all] } else { vec![last] };
+        assert_eq!(LoopMotion.run(&b.finish(outputs)).unwrap(), None, "{history}");
     }
 }
 
