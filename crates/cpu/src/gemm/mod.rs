@@ -14,7 +14,8 @@
 //! A convolution is a GEMM. The rows, the columns and K of an operand may each have any number of
 //! strided dimensions, so the windows of an image are the B of a GEMM: the windows are packed
 //! directly from the image (there is no im2col matrix), or read through an indirection if A has few
-//! rows (`indirect`). A fused operand (prologue) is computed block by block as it is packed
+//! rows (`indirect`). On AVX2, the windows are the rows of the transposed GEMM, which reads them in
+//! the images (`transposed`). A fused operand (prologue) is computed block by block as it is packed
 //! (`prologue`).
 //!
 //! Halves are widened to f32 when they are read, accumulated in f32 and rounded once. (The bfloat16
