@@ -6,7 +6,7 @@ use super::blocking::Blocking;
 use super::chunk::KBlock;
 use super::microkernels::{
     Function, INDIRECT_PREFETCH_ROWS, Indirection, LANES, MAX_INDIRECT_VECTORS, Microkernel,
-    MicrokernelCall, SourceOfA, Stored,
+    MicrokernelCall,
 };
 use super::operand::Matrix;
 use crate::dims::Dims;
@@ -166,16 +166,8 @@ impl PanelKind {
         let mut functions = [None, None];
         for (rows, function) in [blocking.mr, blocking.mr + 1].into_iter().zip(&mut functions) {
             let needed = rows == blocking.mr || blocking.taller > 0;
-            let kernel = Microkernel {
-                mr: rows,
-                vectors: columns.div_ceil(LANES),
-                tail: (columns - 1) % LANES + 1,
-                stored: Stored::F32,
-                b_in_place: false,
-                packs_b: false,
-                a: SourceOfA::Packed,
-                indirect: Some(split),
-            };
+            let indirect = Some(split);
+            let kernel = Microkernel { indirect, ..Microkernel::packed(rows, columns) };
             if needed && !kernel.fits() {
                 return None;
             }

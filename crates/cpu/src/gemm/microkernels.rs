@@ -45,17 +45,15 @@ impl TileKernels {
     /// The micro-kernels for `n` columns; `None` if code cannot be generated.
     pub fn new(blocking: &Blocking, n: usize, operands: TileOperands) -> Option<TileKernels> {
         let of_last = n - (blocking.n_panels - 1) * blocking.nr();
-        let (last, tail) = (of_last.div_ceil(LANES), (of_last - 1) % LANES + 1);
         let TileOperands { stored, b_in_place, a } = operands;
         let packs_b = b_in_place && blocking.max_chunk_tiles() > 1;
         let mut kernels: [[Option<_>; 2]; 2] = Default::default();
-        for (i, vectors, tail) in [(0, blocking.nr_vectors, LANES), (1, last, tail)] {
+        for (i, columns) in [blocking.nr(), of_last].into_iter().enumerate() {
             for (j, mr) in [(0, blocking.mr), (1, blocking.mr + 1)] {
                 let needed = (i == 1 || blocking.n_panels > 1) && (j == 0 || blocking.taller > 0);
                 if needed {
-                    let indirect = None;
-                    let kernel =
-                        Microkernel { mr, vectors, tail, stored, b_in_place, packs_b, a, indirect };
+                    let packed = Microkernel::packed(mr, columns);
+                    let kernel = Microkernel { stored, b_in_place, packs_b, a, ..packed };
                     kernels[i][j] = Some(kernel.compile()?);
                 }
             }

@@ -3,16 +3,17 @@
 
 use super::memory::SharedMemory;
 use super::microkernels::{LANES, Stored};
-use super::operand::Operand;
+use super::operand::{Matrix, Operand};
 use super::plan::BlockedGemm;
 use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use girih_exec::Bindings;
+use girih_runtime::PrepackKey;
 
 /// The minimum number of elements of a B for which prepacking pays: fewer elements are packed in
 /// negligible time.
-pub(super) const MIN_ELEMENTS: usize = 1 << 12;
+const MIN_ELEMENTS: usize = 1 << 12;
 
 /// Prepacked B: all panels, each with all of K.
 #[derive(Clone, Copy)]
@@ -21,13 +22,33 @@ pub(super) struct PrepackedB(pub *const f32);
 // SAFETY: the panels are complete before threads share the pointer, and are only read then.
 unsafe impl Sync for PrepackedB {}
 
+impl Matrix {
+    /// The buffer of the matrix, if it can be prepacked: f32 at constant strides, and the same for
+    /// the whole batch. `sizes` are the rows or columns, and K.
+    pub fn prepackable(&self, sizes: [usize; 2], batch: &[usize]) -> Option<usize> {
+        let plain = self.outer.stride().is_some() && self.k_dims.stride().is_some();
+        let worth = sizes[0] * sizes[1] >= MIN_ELEMENTS && self.stored == Stored::F32;
+        (plain && worth && self.is_same_in_batch(batch)).then_some(self.buffer)
+    }
+
+    /// The key of the prepacked form in which panels have `width` columns, of the matrix that begins
+    /// at `start`. `None` if the strides are not constant.
+    pub fn prepack_key(
+        &self,
+        start: *const u8,
+        [outer, k]: [usize; 2],
+        width: usize,
+    ) -> Option<PrepackKey> {
+        let strides = [self.outer.stride()?, self.k_dims.stride()?].map(|stride| stride as usize);
+        Some([start as usize, strides[0], strides[1], k, outer, width])
+    }
+}
+
 impl BlockedGemm {
     /// The buffer of B, if the GEMM can read B prepacked.
     pub fn prepackable(&self) -> Option<usize> {
         let Operand::Memory(b) = &self.problem.b else { return None };
-        let plain = b.outer.stride().is_some() && b.k_dims.stride().is_some();
-        let worth = self.problem.n * self.k >= MIN_ELEMENTS && b.stored == Stored::F32;
-        (plain && worth && b.is_same_in_batch(&self.problem.batch)).then_some(b.buffer)
+        b.prepackable([self.problem.n, self.k], &self.problem.batch)
     }
 
     /// Prepacked B; `store` decides whether to pack it now.
@@ -42,11 +63,8 @@ impl BlockedGemm {
     ) -> Option<PrepackedWeights> {
         let buffer = self.prepackable()?;
         let (b, extents) = (self.problem.b.in_memory(), &self.problem.batch);
-        let (outer, k_stride) = (b.outer.stride()?, b.k_dims.stride()?);
-        let start = b.start(bindings, extents, 0);
         let (k, n) = (self.problem.k, self.problem.n);
-        let width = self.blocking.nr();
-        let key = [start as usize, outer as usize, k_stride as usize, k, n, width];
+        let key = b.prepack_key(b.start(bindings, extents, 0), [n, k], self.blocking.nr())?;
         let bytes = n.next_multiple_of(LANES) * k * 4;
         store.get_or_pack(buffer, &key, bytes, &mut |to| {
             let (to, thread_bindings) = (SharedMemory(to as *mut f32), SharedBindings(*bindings));

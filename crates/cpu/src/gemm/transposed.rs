@@ -1,21 +1,20 @@
-//! Indirect convolution on AVX2 as a transposed GEMM: `C^T = B^T A^T`. The rows of a tile are positions
-//! of windows, which may be in different images, and the columns of a tile are filters. The
-//! micro-kernel broadcasts the elements of the windows from the images in memory, so nothing but the
-//! filters is packed (the indirect convolution algorithm, Dukhan 2019). The sums of a chunk are
-//! transposed in the caches when they are complete.
+//! Indirect convolution on AVX2 as a transposed GEMM: `C^T = B^T A^T`. The rows of a tile are
+//! positions of windows, which may be in different images, and the columns of a tile are filters.
+//! The micro-kernel broadcasts the elements of the windows from the images in memory, so nothing
+//! but the filters is packed (the indirect convolution algorithm, Dukhan 2019). The sums of a chunk
+//! are transposed in the caches when they are complete.
 
 use super::blocking::{even_chunks, wanted_chunks};
 use super::drive::run_chunks;
 use super::memory::{CHUNK, SharedMemory, WHOLE_A};
 use super::microkernels::{
-    Function, IndirectRows, LANES, MAX_INDIRECT_ROWS, Microkernel, MicrokernelCall, SourceOfA,
-    Stored,
+    Function, IndirectRows, MAX_INDIRECT_ROWS, Microkernel, MicrokernelCall, SourceOfA,
 };
 use super::operand::CTile;
 use super::pack::avx2::{WIDTH, transpose_rows};
 use super::pack::{PackBlock, pack};
 use super::panels::Offsets;
-use super::prepacked::{MIN_ELEMENTS, PrepackedB};
+use super::prepacked::PrepackedB;
 use super::problem::{CBlock, Problem};
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
@@ -149,7 +148,9 @@ impl TransposedGemm {
                 for mr in low..=high {
                     let kernel = &mut self.kernels[panel.registers - 1][mr - 1];
                     if kernel.is_none() {
-                        *kernel = Some(microkernel(mr, panel.columns()).compile()?);
+                        let packed = Microkernel::packed(mr, panel.columns());
+                        let a = SourceOfA::Indirect;
+                        *kernel = Some(Microkernel { a, ..packed }.compile()?);
                     }
                 }
             }
@@ -191,9 +192,8 @@ impl TransposedGemm {
 
     /// The buffer of the filters, if the GEMM can read them prepacked.
     pub fn prepackable(&self) -> Option<usize> {
-        let (a, elements) = (self.problem.a.in_memory(), self.problem.m * self.problem.k);
-        let plain = a.outer.stride().is_some() && a.k_dims.stride().is_some();
-        (plain && elements >= MIN_ELEMENTS && a.stored == Stored::F32).then_some(a.buffer)
+        let Problem { m, k, ref batch, .. } = self.problem;
+        self.problem.a.in_memory().prepackable([m, k], batch)
     }
 
     /// Runs the GEMM and the epilogue of its kernel. `store` may hold the filters prepacked.
@@ -420,10 +420,9 @@ impl TransposedGemm {
         pool: &Pool,
     ) -> Option<PrepackedWeights> {
         let buffer = self.prepackable()?;
-        let (a, k, m) = (self.problem.a.in_memory(), self.problem.k, self.problem.m);
-        let (outer, k_stride) = (a.outer.stride()?, a.k_dims.stride()?);
-        let start = a.start(bindings, &self.problem.batch, 0);
-        let key = [start as usize, outer as usize, k_stride as usize, k, m, FILTERS_KEY];
+        let Problem { m, k, ref batch, .. } = self.problem;
+        let a = self.problem.a.in_memory();
+        let key = a.prepack_key(a.start(bindings, batch, 0), [m, k], FILTERS_KEY)?;
         store.get_or_pack(buffer, &key, self.packed_bytes(), &mut |to| {
             // SAFETY: the caller's promise; `to` has room for all filters.
             unsafe { self.pack_filters(SharedMemory(to.cast()), bindings, pool).is_ok() }
@@ -464,25 +463,12 @@ impl TransposedGemm {
     }
 }
 
-/// The micro-kernel of a tile of `mr` positions and `columns` filters.
-fn microkernel(mr: usize, columns: usize) -> Microkernel {
-    Microkernel {
-        mr,
-        vectors: columns.div_ceil(LANES),
-        tail: (columns - 1) % LANES + 1,
-        stored: Stored::F32,
-        b_in_place: false,
-        packs_b: false,
-        a: SourceOfA::Indirect,
-        indirect: None,
-    }
-}
-
 /// The number of chunks along the positions and along the panels. The sums of a chunk take half of
 /// the L2 cache at most, and so do the parts of the images that its windows are in.
 fn chunks(positions: usize, filters: usize, k: usize, panels: usize) -> [usize; 2] {
     let [min, max] = CHUNK_POSITIONS;
     let work = positions.saturating_mul(filters).saturating_mul(k);
+    // Twice as many as in other GEMMs: since a chunk packs nothing, small chunks cost little.
     let wanted_chunks = 2 * wanted_chunks(work);
     let sums = machine().l2_bytes / 2 / (4 * TransposedGemm::padded(filters));
     let of_chunk = sums.min(positions / wanted_chunks.max(1)).clamp(min, max);

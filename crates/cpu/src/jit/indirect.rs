@@ -263,21 +263,11 @@ mod tests {
     }
 
     fn run_every_shape() {
-        let (stored, [b_in_place, packs_b]) = (Stored::F32, [false; 2]);
         let shapes = [(1, 1), (1, 2), (2, 2), (6, 1), (4, 3), (9, 3), (14, 2), (13, 2), (24, 1)];
         for (rows, vectors) in shapes {
             for split in 0..1 << vectors {
-                let indirect = Some(split);
-                let kernel = Microkernel {
-                    mr: rows,
-                    vectors,
-                    tail: 0,
-                    stored,
-                    b_in_place,
-                    packs_b,
-                    a: SourceOfA::Packed,
-                    indirect,
-                };
+                let packed = Microkernel::packed(rows, LANES * vectors);
+                let kernel = Microkernel { indirect: Some(split), ..packed };
                 for (k, tail) in [(1, 16), (2, 1), (5, 7), (16, 15), (3, 8)] {
                     let kernel = Microkernel { tail, ..kernel };
                     if kernel.fits() {
@@ -339,16 +329,8 @@ mod tests {
         crate::jit::on_each_level(|| {
             for (mr, vectors) in (1..=MAX_ROWS).flat_map(|mr| [(mr, 1), (mr, 2)]) {
                 for (k, tail) in [(1, 16), (2, 8), (4, 5), (9, 16), (16, 13), (31, 8)] {
-                    let kernel = Microkernel {
-                        mr,
-                        vectors,
-                        tail,
-                        stored: Stored::F32,
-                        b_in_place: false,
-                        packs_b: false,
-                        a: SourceOfA::Indirect,
-                        indirect: None,
-                    };
+                    let packed = Microkernel::packed(mr, LANES * (vectors - 1) + tail);
+                    let kernel = Microkernel { a: SourceOfA::Indirect, ..packed };
                     assert!(kernel.fits() || vectors == 2);
                     if kernel.fits() {
                         run_rows(kernel, k % 3 + 1, k);

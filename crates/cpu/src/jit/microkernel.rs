@@ -141,6 +141,20 @@ pub(crate) fn avx512_enabled() -> bool {
 }
 
 impl Microkernel {
+    /// The micro-kernel of `mr` rows by `columns` columns of f32 whose operands are packed.
+    pub fn packed(mr: usize, columns: usize) -> Microkernel {
+        Microkernel {
+            mr,
+            vectors: columns.div_ceil(LANES),
+            tail: (columns - 1) % LANES + 1,
+            stored: Stored::F32,
+            b_in_place: false,
+            packs_b: false,
+            a: SourceOfA::Packed,
+            indirect: None,
+        }
+    }
+
     /// The number of registers of a row of the tile.
     pub(super) fn row_registers(&self) -> usize {
         let columns = (self.vectors - 1) * LANES + self.tail;

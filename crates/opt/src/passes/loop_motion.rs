@@ -12,9 +12,9 @@
 //!
 //! Laws. Never worse: no matmul is computed more often. A stacked value trades memory for
 //! computation; a checkpoint of the body prevents it. Terminates: each change removes an op from a
-//! body, or the pad of a carry. Not exact for floats: one matmul over all iterations sums in another order than one matmul
-//! for each iteration, within the error bound of either order. Shared and invariant values keep
-//! their bits.
+//! body, or the pad of a carry. Not exact for floats: one matmul over all iterations sums in
+//! another order than one matmul for each iteration, within the error bound of either order. Shared
+//! and invariant values keep their bits.
 
 mod hoist;
 mod pads;

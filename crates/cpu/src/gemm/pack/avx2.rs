@@ -181,8 +181,8 @@ unsafe fn vectors<const S: u8>(
     }
 }
 
-/// Packs the columns of one or two registers, which are merged from segments with stride `STEP`. The most frequent
-/// numbers of segments each have a loop without branches.
+/// Packs the columns of one or two registers, which are merged from segments with stride `STEP`.
+/// The most frequent numbers of segments each have a loop without branches.
 ///
 /// # Safety
 /// As [`pack_as`], for the segments' columns.

@@ -88,16 +88,8 @@ fn run_every_shape() {
             let (stored, b_in_place) = (STORED[i % 3], i % 4 < 2);
             let packs_b = b_in_place && i % 2 == 0;
             for a in [SourceOfA::Packed, SourceOfA::InPlace] {
-                let kernel = Microkernel {
-                    mr: rows,
-                    vectors,
-                    tail: 0,
-                    stored,
-                    b_in_place,
-                    packs_b,
-                    a,
-                    indirect: None,
-                };
+                let packed = Microkernel::packed(rows, LANES * vectors);
+                let kernel = Microkernel { stored, b_in_place, packs_b, a, ..packed };
                 for (k, tail) in [(1, 16), (2, 1), (5, 7), (16, 15), (7, 8), (3, 11)] {
                     let kernel = Microkernel { tail, ..kernel };
                     if kernel.fits() && reads_in_place(stored, tail) {
@@ -119,16 +111,7 @@ fn names(kernel: Microkernel) -> Vec<Mnemonic> {
 
 #[test]
 fn a_tile_of_eight_rows_and_three_vectors_loads_eleven_times_for_24_multiply_adds() {
-    let kernel = Microkernel {
-        mr: 8,
-        vectors: 3,
-        tail: 15,
-        stored: Stored::F32,
-        b_in_place: false,
-        packs_b: false,
-        a: SourceOfA::Packed,
-        indirect: None,
-    };
+    let kernel = Microkernel::packed(8, 47);
     let names = as_if(Isa::Avx512, [false; 2], || names(kernel));
     assert!(!names.contains(&Mnemonic::INVALID));
     let count = |name| names.iter().filter(|m| **m == name).count();
@@ -140,16 +123,7 @@ fn a_tile_of_eight_rows_and_three_vectors_loads_eleven_times_for_24_multiply_add
 
 #[test]
 fn a_tile_of_six_rows_on_avx2_has_twelve_accumulators() {
-    let kernel = Microkernel {
-        mr: 6,
-        vectors: 1,
-        tail: 13,
-        stored: Stored::F32,
-        b_in_place: false,
-        packs_b: false,
-        a: SourceOfA::Packed,
-        indirect: None,
-    };
+    let kernel = Microkernel::packed(6, 13);
     let names = as_if(Isa::Avx2, [false; 2], || names(kernel));
     assert!(!names.contains(&Mnemonic::INVALID));
     let count = |name| names.iter().filter(|m| **m == name).count();
@@ -162,16 +136,7 @@ fn a_tile_of_six_rows_on_avx2_has_twelve_accumulators() {
 
 #[test]
 fn a_tile_of_bytes_extends_them_as_it_loads_and_broadcasts_as_it_multiplies() {
-    let kernel = Microkernel {
-        mr: 8,
-        vectors: 3,
-        tail: 15,
-        stored: Stored::I8,
-        b_in_place: false,
-        packs_b: false,
-        a: SourceOfA::Packed,
-        indirect: None,
-    };
+    let kernel = Microkernel { stored: Stored::I8, ..Microkernel::packed(8, 47) };
     let names = as_if(Isa::Avx512, [false; 2], || names(kernel));
     assert!(!names.contains(&Mnemonic::INVALID));
     let count = |name| names.iter().filter(|m| **m == name).count();
