@@ -15,9 +15,10 @@ pub(super) use crate::jit::amx::{
 };
 pub(super) use crate::jit::dots::{DotCall, DotMicrokernel, columns as dot_columns};
 pub(super) use crate::jit::indirect::{
-    IndirectRows, Indirection, MAX_ROWS as MAX_INDIRECT_ROWS, MAX_VECTORS as MAX_INDIRECT_VECTORS,
+    IndirectRows, IndirectTiles, Indirection, MAX_ROW_REGISTERS as MAX_INDIRECT_ROW_REGISTERS,
+    MAX_ROWS as MAX_INDIRECT_ROWS, MAX_VECTORS as MAX_INDIRECT_VECTORS,
     PREFETCH_ROWS as INDIRECT_PREFETCH_ROWS, max_vectors as max_indirect_vectors,
-    reads_rows as reads_rows_indirectly,
+    tiles as indirect_tiles,
 };
 pub(super) use crate::jit::microkernel::{
     Function, LANES, Microkernel, MicrokernelCall, SourceOfA, Stored, avx512_enabled,
@@ -25,7 +26,7 @@ pub(super) use crate::jit::microkernel::{
 pub(super) use crate::jit::tile_shapes::{max_mr, max_nr_vectors, reads_in_place};
 pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel, available as vnni_available};
 #[cfg(test)]
-pub(super) use crate::jit::{as_if, generates};
+pub(super) use crate::jit::{as_if, generates, on_each_level};
 
 /// The micro-kernels of a blocking, by panel and tile. Only the micro-kernels that the blocking
 /// needs are generated.

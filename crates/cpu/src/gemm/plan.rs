@@ -7,7 +7,7 @@
 //! | strategy | condition |
 //! | --- | --- |
 //! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX or VNNI |
-//! | [`Strategy::Transposed`] | [`is_for_transposed()`]: windows of images (convolution) on AVX2 |
+//! | [`Strategy::Transposed`] | [`transposed_tiles()`]: windows of images (convolution) |
 //! | [`Strategy::Dots`] | [`is_for_dots()`]: a few rows times a column-major B |
 //! | [`Strategy::Blocked`], [`ReadB::Pairs`] | [`is_for_pairs()`]: short integers, some rows |
 //! | [`Strategy::Blocked`], [`ReadB::PackedByFirstTile`] | [`is_packed_by_first_tile()`]: a row-major B, few rows |
@@ -23,8 +23,9 @@ use super::blocking::Blocking;
 use super::dots::DotGemm;
 use super::indirect::{IndirectB, IndirectPanels};
 use super::microkernels::{
-    LANES, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS, TileKernels, TileOperands,
-    max_indirect_vectors, reads_in_place, reads_rows_indirectly, vnni_available,
+    IndirectTiles, LANES, MAX_INDIRECT_ROWS, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS,
+    TileKernels, TileOperands, indirect_tiles, max_indirect_vectors, reads_in_place,
+    vnni_available,
 };
 use super::operand::Operand;
 use super::problem::Problem;
@@ -99,8 +100,8 @@ pub(super) fn plan(problem: Problem) -> Option<Strategy> {
         let computable = along_k(&problem.b) != Some(false);
         return computable.then(|| AmxVnniGemm::new(problem, engine))?.map(Strategy::AmxVnni);
     }
-    if is_for_transposed(&problem) {
-        return TransposedGemm::new(problem).map(Strategy::Transposed);
+    if let Some(tiles) = transposed_tiles(&problem) {
+        return TransposedGemm::new(problem, tiles).map(Strategy::Transposed);
     }
     let blocking = Blocking::with_split_k(m, n, k, split_k_parts(&problem));
     let by_first_tile = is_packed_by_first_tile(&problem, &blocking);
@@ -149,9 +150,9 @@ pub(super) fn engine(problem: &Problem) -> Option<Engine> {
     (regular_a && regular_b && pays).then_some(engine)
 }
 
-/// Whether B has windows of images that are read in memory as the rows of the transposed GEMM: the
-/// machine has these micro-kernels, and packing A costs little.
-fn is_for_transposed(problem: &Problem) -> bool {
+/// The tiles of a transposed GEMM, if B has windows of images that are better read in memory as the
+/// rows of the tiles: packing A costs little.
+fn transposed_tiles(problem: &Problem) -> Option<IndirectTiles> {
     /// The range of K: with a smaller K, transposing the result costs as much as computing it, and a
     /// larger K needs a large table of offsets.
     const K: std::ops::RangeInclusive<usize> = 16..=1 << 16;
@@ -159,16 +160,21 @@ fn is_for_transposed(problem: &Problem) -> bool {
     const MIN_POSITIONS: usize = 32;
     /// The maximum number of elements of A.
     const MAX_A_ELEMENTS: usize = 1 << 22;
-    let (Operand::Memory(a), Operand::Memory(b)) = (&problem.a, &problem.b) else { return false };
+    /// The minimum number of accumulators of a tile: fewer do not hide the latency of multiply-adds.
+    const MIN_ACCUMULATORS: usize = 12;
+    let (Operand::Memory(a), Operand::Memory(b)) = (&problem.a, &problem.b) else { return None };
+    let tiles = indirect_tiles()?;
     // Elements along K share cache lines, as the taps of a window do.
     let windows = b.k_dims.stride().is_none();
     let floats = b.stored == Stored::F32 && !a.stored.is_integer();
+    let registers = problem.m.div_ceil(tiles.lanes);
     // At most a fifth of the columns of tiles may be padding.
-    let few_padded = 5 * problem.m >= 4 * TransposedGemm::padded(problem.m);
+    let few_padded = 5 * problem.m >= 4 * registers * tiles.lanes;
+    let filled = few_padded && registers * MAX_INDIRECT_ROWS >= MIN_ACCUMULATORS;
     let pays = K.contains(&problem.k)
         && problem.n.saturating_mul(problem.batches) >= MIN_POSITIONS
         && problem.m.saturating_mul(problem.k) <= MAX_A_ELEMENTS;
-    reads_rows_indirectly() && windows && floats && problem.has_one_a() && few_padded && pays
+    (windows && floats && problem.has_one_a() && filled && pays).then_some(tiles)
 }
 
 /// The number of parts of K that a blocked GEMM accumulates independently (split-K): a power of

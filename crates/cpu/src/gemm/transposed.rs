@@ -1,4 +1,4 @@
-//! Indirect convolution on AVX2 as a transposed GEMM: `C^T = B^T A^T`. The rows of a tile are
+//! Indirect convolution as a transposed GEMM: `C^T = B^T A^T`. The rows of a tile are
 //! positions of windows, which may be in different images, and the columns of a tile are filters.
 //! The micro-kernel broadcasts the elements of the windows from the images in memory, so nothing
 //! but the filters is packed (the indirect convolution algorithm, Dukhan 2019). The sums of a chunk
@@ -8,11 +8,11 @@ use super::blocking::{even_chunks, wanted_chunks};
 use super::drive::run_chunks;
 use super::memory::{CHUNK, SharedMemory, WHOLE_A};
 use super::microkernels::{
-    Function, IndirectRows, MAX_INDIRECT_ROWS, Microkernel, MicrokernelCall, SourceOfA,
+    Function, IndirectRows, IndirectTiles, MAX_INDIRECT_ROW_REGISTERS, MAX_INDIRECT_ROWS,
+    Microkernel, MicrokernelCall, SourceOfA,
 };
 use super::operand::CTile;
-use super::pack::avx2::{WIDTH, transpose_rows};
-use super::pack::{PackBlock, pack};
+use super::pack::{PackBlock, pack, transpose_rows};
 use super::panels::Offsets;
 use super::prepacked::PrepackedB;
 use super::problem::{CBlock, Problem};
@@ -24,8 +24,8 @@ use girih_exec::{Bindings, ExecError, Prepared, Scratch};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// The maximum K of a block (kc): a panel of three registers and the elements of the images that are
-/// read with it stay in the L1 cache.
+/// The maximum K of a block (kc): on AVX2, a panel of three registers and the elements of the images
+/// that are read with it stay in the L1 cache.
 const MAX_KC: usize = 256;
 /// The range of the number of positions of a chunk. Each chunk reads all of its filters, so it should
 /// not have few positions.
@@ -47,57 +47,54 @@ pub(super) struct TransposedGemm {
     /// The number of bytes from the first element of a window to its element at each index of K.
     offsets: Vec<isize>,
     /// The micro-kernels that the blocking needs, by registers of a row and by rows.
-    kernels: [[Option<Function<MicrokernelCall>>; MAX_INDIRECT_ROWS]; 3],
+    kernels: [[Option<Function<MicrokernelCall>>; MAX_INDIRECT_ROWS]; MAX_INDIRECT_ROW_REGISTERS],
 }
 
-/// Filters that tiles compute together: the first filter, and the number of registers of a row of
-/// the tiles. Packed filters of all panels follow each other.
+/// Filters that tiles compute together. Packed filters of all panels follow each other.
 #[derive(Clone, Copy)]
 struct Panel {
+    /// The first filter.
     first: usize,
+    /// The number of filters, as many as a row of a tile has columns.
+    columns: usize,
+    /// The number of registers of a row.
     registers: usize,
+    /// The maximum number of rows of a tile. On AVX2, tiles of 4 rows and three registers load seven
+    /// registers for twelve multiply-adds, tiles of 6 rows and two registers load eight; on Zen 3,
+    /// they reach 97 % and 90 % of the peak. On AVX-512, tiles of 6 rows and four registers load ten
+    /// registers for 24 multiply-adds.
+    max_rows: usize,
 }
 
 impl Panel {
-    /// The number of columns of a tile.
-    fn columns(self) -> usize {
-        self.registers * WIDTH
-    }
-
-    /// The maximum number of rows of a tile: twelve accumulators. Tiles of 4 rows and three registers
-    /// load seven registers for twelve multiply-adds, tiles of 6 rows and two registers load eight;
-    /// on Zen 3, they reach 97 % and 90 % of the peak.
-    fn max_rows(self) -> usize {
-        if self.registers == 3 { 4 } else { MAX_INDIRECT_ROWS }
-    }
-
     /// The tiles of `positions` positions: the rows of each, and the number of tiles that have one more
     /// row and come first.
     fn tiles(self, positions: usize) -> (usize, usize) {
-        let tiles = positions.div_ceil(self.max_rows());
+        let tiles = positions.div_ceil(self.max_rows);
         (positions / tiles, positions % tiles)
     }
 }
 
-/// The panels of `filters` filters: as many as possible have three registers, and one or two of
-/// the others have two registers. A panel has one register if there is no other.
-fn panels(filters: usize) -> Vec<Panel> {
-    let registers = filters.div_ceil(WIDTH);
-    let of_two = match registers {
-        1 => 0,
-        _ => 2 * registers % 3,
-    };
-    let of_three = (registers - 2 * of_two) / 3;
-    let of_one = registers - 2 * of_two - 3 * of_three;
+/// The panels of `filters` filters: as few as possible, whose numbers of registers differ by one at
+/// most. The widest come first.
+fn panels(filters: usize, shape: IndirectTiles) -> Vec<Panel> {
+    let registers = filters.div_ceil(shape.lanes);
+    let count = registers.div_ceil(shape.row_registers);
     let mut first = 0;
-    let registers = [(of_three, 3), (of_two, 2), (of_one, 1)];
-    let all = registers.into_iter().flat_map(|(count, each)| std::iter::repeat_n(each, count));
-    all.map(|registers| {
-        let panel = Panel { first, registers };
-        first += panel.columns();
+    let panel = |i: usize| {
+        let registers = registers / count + (i < registers % count) as usize;
+        let max_rows = (shape.accumulators / registers).min(MAX_INDIRECT_ROWS);
+        let panel = Panel { first, columns: registers * shape.lanes, registers, max_rows };
+        first += panel.columns;
         panel
-    })
-    .collect()
+    };
+    (0..count).map(panel).collect()
+}
+
+/// The number of filters that the tiles of all panels compute: whole registers, so that no store is
+/// masked.
+fn padded(panels: &[Panel]) -> usize {
+    panels.iter().map(|panel| panel.columns).sum()
 }
 
 /// The work of one task: positions with panels of filters.
@@ -121,16 +118,16 @@ struct Segment {
 }
 
 impl TransposedGemm {
-    /// Returns `None` if code cannot be generated. The problem must satisfy
-    /// [`is_for_transposed()`](super::plan::is_for_transposed).
-    pub fn new(problem: Problem) -> Option<TransposedGemm> {
+    /// A GEMM with tiles of this shape; `None` if code cannot be generated. The problem must satisfy
+    /// [`transposed_tiles()`](super::plan::transposed_tiles).
+    pub fn new(problem: Problem, shape: IndirectTiles) -> Option<TransposedGemm> {
         let (positions, k) = (problem.n * problem.batches, problem.k);
-        let panels = panels(problem.m);
+        let panels = panels(problem.m, shape);
         let mut offsets = vec![0; k];
         let b = problem.b.in_memory();
         b.k_dims.fill(0, &mut offsets);
         offsets.iter_mut().for_each(|offset| *offset *= b.stored.size() as isize);
-        let chunks = chunks(positions, problem.m, k, panels.len());
+        let chunks = chunks(positions, problem.m, k, &panels);
         let kc = k.div_ceil(k.div_ceil(MAX_KC));
         let kernels = Default::default();
         let mut gemm = TransposedGemm { problem, panels, kc, chunks, offsets, kernels };
@@ -148,7 +145,7 @@ impl TransposedGemm {
                 for mr in low..=high {
                     let kernel = &mut self.kernels[panel.registers - 1][mr - 1];
                     if kernel.is_none() {
-                        let packed = Microkernel::packed(mr, panel.columns());
+                        let packed = Microkernel::packed(mr, panel.columns);
                         let a = SourceOfA::Indirect;
                         *kernel = Some(Microkernel { a, ..packed }.compile()?);
                     }
@@ -156,12 +153,6 @@ impl TransposedGemm {
             }
         }
         Some(())
-    }
-
-    /// The number of filters that tiles compute for `filters` filters: whole registers, so that no
-    /// store is masked.
-    pub fn padded(filters: usize) -> usize {
-        filters.next_multiple_of(WIDTH)
     }
 
     /// The positions of a chunk.
@@ -270,9 +261,9 @@ impl TransposedGemm {
         let (Some(first), Some(last)) = (chunk.panels.first(), chunk.panels.last()) else {
             return Ok(());
         };
-        let sums = (last.first + last.columns() - first.first) * positions;
+        let sums = (last.first + last.columns - first.first) * positions;
         // The widest panel is the first.
-        let transposed = if self.problem.c.is_none() { first.columns() * positions } else { 0 };
+        let transposed = if self.problem.c.is_none() { first.columns * positions } else { 0 };
         with_memory(&CHUNK, 4 * (sums + transposed), |memory| {
             let of_chunk = memory as *mut f32;
             let transposed = of_chunk.wrapping_add(sums);
@@ -306,7 +297,7 @@ impl TransposedGemm {
         block: &Range<usize>,
         sums: *mut f32,
     ) {
-        let columns = panel.columns();
+        let columns = panel.columns;
         let filters =
             chunk.filters.wrapping_add(panel.first * self.problem.k + block.start * columns);
         let (low, taller) = panel.tiles(chunk.positions.len());
@@ -354,7 +345,7 @@ impl TransposedGemm {
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
         let problem = &self.problem;
-        let filters = panel.first..(panel.first + panel.columns()).min(problem.m);
+        let filters = panel.first..(panel.first + panel.columns).min(problem.m);
         for Segment { image, columns, before } in self.segments(&chunk.positions) {
             let sizes = (columns.len(), filters.len());
             let ldc = columns.len() as isize;
@@ -363,7 +354,7 @@ impl TransposedGemm {
             let to = c.unwrap_or(CTile { start: transposed, ldc });
             // SAFETY: the caller's promise; the sums are those of the segment.
             unsafe {
-                let sums = (sums.add(before * panel.columns()), panel.columns());
+                let sums = (sums.add(before * panel.columns), panel.columns);
                 transpose_rows(sums, sizes, to.start, to.ldc);
                 if c.is_none() {
                     problem.run_epilogue(prepared, &block, to, bindings, scratch)?;
@@ -406,7 +397,7 @@ impl TransposedGemm {
 
     /// The size of the packed filters in bytes.
     fn packed_bytes(&self) -> usize {
-        4 * Self::padded(self.problem.m) * self.problem.k
+        4 * padded(&self.panels) * self.problem.k
     }
 
     /// Prepacked filters; `store` decides whether to pack them now.
@@ -450,14 +441,14 @@ impl TransposedGemm {
                 start: a.start(thread_bindings.get(), &self.problem.batch, 0),
                 stored: a.stored,
                 outer: &a.outer,
-                indices: panel.first..(panel.first + panel.columns()).min(m),
+                indices: panel.first..(panel.first + panel.columns).min(m),
                 k_offsets: offsets,
                 along_k: a.along_k(),
                 pairs: false,
             };
             let to = to.get().wrapping_add(panel.first * k);
             // SAFETY: the caller's promise; each task has its panel.
-            unsafe { pack(&block, to, panel.columns()) };
+            unsafe { pack(&block, to, panel.columns) };
             Ok(())
         })
     }
@@ -465,35 +456,41 @@ impl TransposedGemm {
 
 /// The number of chunks along the positions and along the panels. The sums of a chunk take half of
 /// the L2 cache at most, and so do the parts of the images that its windows are in.
-fn chunks(positions: usize, filters: usize, k: usize, panels: usize) -> [usize; 2] {
+fn chunks(positions: usize, filters: usize, k: usize, panels: &[Panel]) -> [usize; 2] {
     let [min, max] = CHUNK_POSITIONS;
     let work = positions.saturating_mul(filters).saturating_mul(k);
     // Twice as many as in other GEMMs: since a chunk packs nothing, small chunks cost little.
     let wanted_chunks = 2 * wanted_chunks(work);
-    let sums = machine().l2_bytes / 2 / (4 * TransposedGemm::padded(filters));
+    let sums = machine().l2_bytes / 2 / (4 * padded(panels));
     let of_chunk = sums.min(positions / wanted_chunks.max(1)).clamp(min, max);
     let along_positions = even_chunks(positions.div_ceil(of_chunk), positions.div_ceil(POSITIONS));
-    let along_panels = even_chunks(wanted_chunks.div_ceil(along_positions), panels);
+    let along_panels = even_chunks(wanted_chunks.div_ceil(along_positions), panels.len());
     [along_positions, along_panels]
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::microkernels::{indirect_tiles, on_each_level};
     use super::*;
 
     #[test]
-    fn panels_cover_all_filters_with_three_or_two_registers() {
-        for filters in 1..1000 {
-            let panels = panels(filters);
-            let mut first = 0;
-            for panel in &panels {
-                assert_eq!(panel.first, first, "{filters}");
-                assert!(filters <= WIDTH || panel.registers >= 2, "{filters}");
-                first += panel.columns();
+    fn panels_cover_all_filters_with_registers_that_fit() {
+        on_each_level(|| {
+            let Some(shape) = indirect_tiles() else { return };
+            for filters in 1..1000 {
+                let panels = panels(filters, shape);
+                let mut first = 0;
+                for panel in &panels {
+                    assert_eq!(panel.first, first, "{filters}");
+                    let least = if filters <= shape.lanes { 1 } else { 2 };
+                    assert!((least..=shape.row_registers).contains(&panel.registers), "{filters}");
+                    let packed = Microkernel::packed(panel.max_rows, panel.columns);
+                    assert!(Microkernel { a: SourceOfA::Indirect, ..packed }.fits(), "{filters}");
+                    first += panel.columns;
+                }
+                assert_eq!(first, filters.next_multiple_of(shape.lanes));
+                assert!(panels.is_sorted_by_key(|panel| usize::MAX - panel.registers), "{filters}");
             }
-            assert_eq!(first, TransposedGemm::padded(filters));
-            assert!(panels.iter().filter(|panel| panel.registers == 2).count() <= 2, "{filters}");
-            assert!(panels.is_sorted_by_key(|panel| usize::MAX - panel.registers), "{filters}");
-        }
+        });
     }
 }

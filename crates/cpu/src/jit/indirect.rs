@@ -8,7 +8,7 @@ use super::microkernel::{
     SCRATCH, enabled,
 };
 use super::stored::Stored;
-use super::vector::{Emitter, Lanes, Split, at};
+use super::vector::{self, Emitter, Lanes, Split, at};
 use girih_exec::Isa;
 use std::mem::offset_of;
 
@@ -43,10 +43,27 @@ pub(crate) struct Indirection {
 /// The maximum number of rows of a tile whose rows have addresses of their own.
 pub(crate) const MAX_ROWS: usize = A_ADDRESSES.len();
 
-/// Whether A is read through an indirection on this machine. AVX-512 has registers for taller tiles
-/// than there are registers for addresses.
-pub(crate) fn reads_rows() -> bool {
-    enabled() && level() == Isa::Avx2
+/// The maximum number of registers of a row of such a tile, on any machine.
+pub(crate) const MAX_ROW_REGISTERS: usize = 4;
+
+/// The shape of tiles whose rows have addresses of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct IndirectTiles {
+    /// The number of lanes of a register.
+    pub lanes: usize,
+    /// The maximum number of registers of a row.
+    pub row_registers: usize,
+    /// The maximum number of accumulators.
+    pub accumulators: usize,
+}
+
+/// The shape of tiles that read A through an indirection on this machine; `None` if code cannot be
+/// generated.
+pub(crate) fn tiles() -> Option<IndirectTiles> {
+    let (row_registers, accumulators) =
+        if level() >= Isa::Avx512 { (MAX_ROW_REGISTERS, 24) } else { (3, 12) };
+    let lanes = vector::lanes(level());
+    enabled().then_some(IndirectTiles { lanes, row_registers, accumulators })
 }
 
 /// The prefetch distance in rows of packed B, if A is read through an indirection: a panel of B may
@@ -195,8 +212,9 @@ impl Microkernel {
         let row = e.bytes() * self.row_registers();
         let from = at(B_ROW, row * step + e.bytes() * register);
         e.load(Stored::F32, self.b_register(register), from, Lanes::All);
-        if register == 0 {
-            e.asm.prefetch(B_ROW, (row * (step + PANEL_PREFETCH_ROWS)) as i32);
+        if register == 0 || e.evex() {
+            let ahead = row * (step + PANEL_PREFETCH_ROWS) + e.bytes() * register;
+            e.asm.prefetch(B_ROW, ahead as i32);
         }
     }
 }
@@ -283,7 +301,7 @@ mod tests {
     fn run_rows(kernel: Microkernel, tiles: usize, k: usize) {
         let Some(function) = kernel.compile() else { return };
         let columns = (kernel.vectors - 1) * LANES + kernel.tail;
-        let lanes = super::super::vector::lanes(level());
+        let lanes = vector::lanes(level());
         let width = columns.next_multiple_of(lanes);
         let (data, b) = (draw(3000, 1), draw(k * width, 2));
         let row_at = |r: usize| r * r * 3 + 100 * r;
@@ -327,11 +345,11 @@ mod tests {
     #[test]
     fn tiles_of_indirect_rows_equal_chains_of_multiply_adds() {
         crate::jit::on_each_level(|| {
-            for (mr, vectors) in (1..=MAX_ROWS).flat_map(|mr| [(mr, 1), (mr, 2)]) {
+            for (mr, vectors) in (1..=MAX_ROWS).flat_map(|mr| [1, 2, 4].map(|v| (mr, v))) {
                 for (k, tail) in [(1, 16), (2, 8), (4, 5), (9, 16), (16, 13), (31, 8)] {
                     let packed = Microkernel::packed(mr, LANES * (vectors - 1) + tail);
                     let kernel = Microkernel { a: SourceOfA::Indirect, ..packed };
-                    assert!(kernel.fits() || vectors == 2);
+                    assert!(kernel.fits() || level() == Isa::Avx2 && vectors > 1);
                     if kernel.fits() {
                         run_rows(kernel, k % 3 + 1, k);
                     }

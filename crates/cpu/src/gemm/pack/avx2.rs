@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// The number of lanes of a register.
-pub(in crate::gemm) const WIDTH: usize = 8;
+pub(super) const WIDTH: usize = 8;
 
 /// Packs rows, as [`RowMajorB::pack`].
 ///
@@ -323,13 +323,12 @@ pub(super) unsafe fn store(to: *mut f32, vector: __m256, lanes: usize) {
     }
 }
 
-/// Transposes `n` rows of `row` elements, a multiple of eight: writes element `(i, j)` to
-/// `to[j * ld + i]`, for the first `columns` columns.
+/// As [`super::transpose_rows`].
 ///
 /// # Safety
-/// `from` is valid for reads of the rows, `to` for writes of these elements; the machine has AVX2.
+/// As there; the machine has AVX2.
 #[target_feature(enable = "avx2")]
-pub(in crate::gemm) unsafe fn transpose_rows(
+pub(super) unsafe fn transpose_rows(
     (from, row): (*const f32, usize),
     (n, columns): (usize, usize),
     to: *mut f32,

@@ -313,6 +313,41 @@ pub(super) fn transpose(rows: &mut [__m512; LANES]) {
     }
 }
 
+/// As [`super::transpose_rows`]. Rows of the result that begin at the same place in a cache line are
+/// written line by line.
+///
+/// # Safety
+/// As there; the machine has AVX-512 F.
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn transpose_rows(
+    (from, row): (*const f32, usize),
+    (n, columns): (usize, usize),
+    to: *mut f32,
+    ld: isize,
+) {
+    let mut i = 0;
+    while i < n {
+        let before_line = LANES - (to as usize / size_of::<f32>() + i) % LANES;
+        let at_once = if ld % LANES as isize == 0 { before_line } else { LANES };
+        let at_once = at_once.min(n - i);
+        for j in (0..columns).step_by(LANES) {
+            let mut rows = [_mm512_setzero_ps(); LANES];
+            // SAFETY: elements of the rows and of the transposed rows.
+            unsafe {
+                for (r, to) in rows[..at_once].iter_mut().enumerate() {
+                    *to = _mm512_loadu_ps(from.add((i + r) * row + j));
+                }
+                transpose(&mut rows);
+                for (c, row) in rows[..LANES.min(columns - j)].iter().enumerate() {
+                    let to = to.offset((j + c) as isize * ld + i as isize);
+                    _mm512_mask_storeu_ps(to, lanes(at_once), *row);
+                }
+            }
+        }
+        i += at_once;
+    }
+}
+
 /// As [`super::add_lanes`].
 ///
 /// # Safety

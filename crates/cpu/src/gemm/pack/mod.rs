@@ -184,6 +184,28 @@ pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: b
     }
 }
 
+/// Transposes `n` rows of `row` elements, a multiple of the lanes of a register: writes element
+/// `(i, j)` to `to[j * ld + i]`, for the first `columns` columns.
+///
+/// # Safety
+/// `from` is valid for reads of the rows, `to` for writes of these elements. Micro-kernels can be
+/// generated for the machine.
+pub(super) unsafe fn transpose_rows(
+    rows: (*const f32, usize),
+    sizes: (usize, usize),
+    to: *mut f32,
+    ld: isize,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if avx512_enabled() {
+            avx512::transpose_rows(rows, sizes, to, ld);
+        } else {
+            avx2::transpose_rows(rows, sizes, to, ld);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
