@@ -34,7 +34,7 @@ impl GeneratedGemm {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.0 {
-                Strategy::AmxVnni(gemm) => gemm.run(prepared, bindings, pool),
+                Strategy::AmxVnni(gemm) => gemm.run(prepared, bindings, pool, store),
                 Strategy::Transposed(gemm) => gemm.run(prepared, bindings, pool, store),
                 Strategy::Dots(gemm) => gemm.run(prepared, bindings, pool),
                 Strategy::Blocked(gemm) => gemm.run(prepared, bindings, pool, store),
@@ -46,7 +46,8 @@ impl GeneratedGemm {
     /// transposed convolution.
     pub fn prepackable(&self) -> Option<usize> {
         match &self.0 {
-            Strategy::AmxVnni(_) | Strategy::Dots(_) => None,
+            Strategy::Dots(_) => None,
+            Strategy::AmxVnni(gemm) => gemm.prepackable(),
             Strategy::Transposed(gemm) => gemm.prepackable(),
             Strategy::Blocked(gemm) => gemm.prepackable(),
         }

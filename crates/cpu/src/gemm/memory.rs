@@ -8,6 +8,8 @@ thread_local! {
     pub(super) static CHUNK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     /// A, which is packed or computed before all chunks run.
     pub(super) static WHOLE_A: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// The sums along K of the rows of an A of bytes.
+    pub(super) static ROW_SUMS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     /// The partial results of split-K.
     pub(super) static PARTIAL_RESULTS: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
     /// The block of A that a prologue computes.

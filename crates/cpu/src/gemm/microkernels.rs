@@ -6,7 +6,7 @@
 //! | [`Microkernel`] | `microkernel.rs`, `indirect.rs` | panels, or f32 and B in memory; AVX2, AVX-512 |
 //! | [`DotMicrokernel`] | `dots.rs` | rows of A and columns of B along K; AVX2, AVX-512 |
 //! | [`AmxMicrokernel`] | `amx.rs` | bfloat16 and bytes in AMX tiles |
-//! | [`VnniMicrokernel`] | `vnni.rs` | bytes, AVX-512 VNNI |
+//! | [`VnniMicrokernel`] | `vnni.rs` | bfloat16 and bytes, AVX-512 BF16 and VNNI |
 
 use super::blocking::Blocking;
 pub(super) use crate::jit::amx::{
@@ -24,7 +24,7 @@ pub(super) use crate::jit::microkernel::{
     Function, LANES, Microkernel, MicrokernelCall, SourceOfA, Stored, avx512_enabled,
 };
 pub(super) use crate::jit::tile_shapes::{max_mr, max_nr_vectors, reads_in_place};
-pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel, available as vnni_available};
+pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel};
 #[cfg(test)]
 pub(super) use crate::jit::{as_if, generates, on_each_level};
 

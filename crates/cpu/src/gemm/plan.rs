@@ -6,7 +6,7 @@
 //!
 //! | strategy | condition |
 //! | --- | --- |
-//! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX or VNNI |
+//! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX, or with AVX-512 BF16 or VNNI |
 //! | [`Strategy::Transposed`] | [`transposed_tiles()`]: windows of images (convolution) |
 //! | [`Strategy::Dots`] | [`is_for_dots()`]: a few rows times a column-major B |
 //! | [`Strategy::Blocked`], [`ReadB::Pairs`] | [`is_for_pairs()`]: short integers, some rows |
@@ -25,7 +25,6 @@ use super::indirect::{IndirectB, IndirectPanels};
 use super::microkernels::{
     IndirectTiles, LANES, MAX_INDIRECT_ROWS, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS,
     TileKernels, TileOperands, indirect_tiles, max_indirect_vectors, reads_in_place,
-    vnni_available,
 };
 use super::operand::Operand;
 use super::problem::Problem;
@@ -38,7 +37,7 @@ pub(super) const PACK_COST: usize = 24;
 /// A strategy for a GEMM, with all data that it needs.
 #[allow(clippy::large_enum_variant, reason = "a kernel has one, which is in a box")]
 pub(super) enum Strategy {
-    /// AMX, or AVX-512 VNNI.
+    /// AMX, or AVX-512 BF16 or VNNI.
     AmxVnni(AmxVnniGemm),
     /// The transposed GEMM of a convolution, whose windows are not packed.
     Transposed(TransposedGemm),
@@ -132,7 +131,7 @@ pub(super) fn engine(problem: &Problem) -> Option<Engine> {
     let multiply = Multiply::of(a.stored, b.stored)?;
     let engine = match multiply {
         _ if multiply.available() => Engine::Amx,
-        Multiply::Bytes(..) if vnni_available() => Engine::Vnni,
+        _ if multiply.available_without_amx() => Engine::Vnni,
         _ => return None,
     };
     let regular_a = a.k_dims.stride() == Some(1) && a.outer.stride().is_some();

@@ -23,11 +23,11 @@ pub(super) struct PrepackedB(pub *const f32);
 unsafe impl Sync for PrepackedB {}
 
 impl Matrix {
-    /// The buffer of the matrix, if it can be prepacked: f32 at constant strides, and the same for
+    /// The buffer of the matrix, if it can be prepacked: it has constant strides, and is the same for
     /// the whole batch. `sizes` are the rows or columns, and K.
     pub fn prepackable(&self, sizes: [usize; 2], batch: &[usize]) -> Option<usize> {
         let plain = self.outer.stride().is_some() && self.k_dims.stride().is_some();
-        let worth = sizes[0] * sizes[1] >= MIN_ELEMENTS && self.stored == Stored::F32;
+        let worth = sizes[0] * sizes[1] >= MIN_ELEMENTS;
         (plain && worth && self.is_same_in_batch(batch)).then_some(self.buffer)
     }
 
@@ -45,9 +45,13 @@ impl Matrix {
 }
 
 impl BlockedGemm {
-    /// The buffer of B, if the GEMM can read B prepacked.
+    /// The buffer of B, if the GEMM can read B prepacked. Other data types than f32 take more memory
+    /// in packed form.
     pub fn prepackable(&self) -> Option<usize> {
         let Operand::Memory(b) = &self.problem.b else { return None };
+        if b.stored != Stored::F32 {
+            return None;
+        }
         b.prepackable([self.problem.n, self.k], &self.problem.batch)
     }
 

@@ -9,7 +9,7 @@ use super::drive::run_chunks;
 use super::memory::{CHUNK, SharedMemory, WHOLE_A};
 use super::microkernels::{
     Function, IndirectRows, IndirectTiles, MAX_INDIRECT_ROW_REGISTERS, MAX_INDIRECT_ROWS,
-    Microkernel, MicrokernelCall, SourceOfA,
+    Microkernel, MicrokernelCall, SourceOfA, Stored,
 };
 use super::operand::CTile;
 use super::pack::{PackBlock, pack, transpose_rows};
@@ -184,7 +184,11 @@ impl TransposedGemm {
     /// The buffer of the filters, if the GEMM can read them prepacked.
     pub fn prepackable(&self) -> Option<usize> {
         let Problem { m, k, ref batch, .. } = self.problem;
-        self.problem.a.in_memory().prepackable([m, k], batch)
+        let a = self.problem.a.in_memory();
+        if a.stored != Stored::F32 {
+            return None;
+        }
+        a.prepackable([m, k], batch)
     }
 
     /// Runs the GEMM and the epilogue of its kernel. `store` may hold the filters prepacked.

@@ -2,7 +2,8 @@
 
 use super::{Case, Layout, layout};
 use crate::gemm::GeneratedGemm;
-use crate::gemm::microkernels::{as_if, vnni_available};
+use crate::gemm::microkernels::{Multiply, as_if};
+use crate::prepacked::testing::CountingStore;
 use crate::{LoadedKernel, Pool};
 use girih_exec::{Bindings, Isa, Prepared, Scratch};
 use girih_ir::{DType, Literal};
@@ -33,7 +34,7 @@ enum Implementation {
     Portable,
     /// The fastest implementation on this machine, on this number of threads.
     Threads(usize),
-    /// AVX-512 VNNI, even if the machine has AMX.
+    /// AVX-512 VNNI, even if the machine has AMX; B is prepacked if there are several threads.
     Vnni(usize),
 }
 
@@ -59,7 +60,11 @@ fn run(
                 let gemm = as_if(Isa::Avx512, [true, false], || GeneratedGemm::new(kernel, &[]));
                 let gemm = gemm.expect("the machine has VNNI");
                 assert_eq!(gemm.strategy(), "matrix engine");
-                gemm.run(&Prepared::new(kernel), &bindings, &Pool::new(threads), None)
+                let store = CountingStore { packs: threads > 1, ..CountingStore::default() };
+                let (prepared, pool) = (Prepared::new(kernel), Pool::new(threads));
+                let result = gemm.run(&prepared, &bindings, &pool, Some(&store));
+                assert_eq!(store.asked.get(), gemm.prepackable().is_some() as usize);
+                result
             }
         }
     }
@@ -79,7 +84,9 @@ fn check(case: &Case) {
     let [_, _, n, k] = case.sizes;
     let bytes = left.size() == 1 && right.size() == 1 && case.dtype.size() <= 4;
     let layout = case.layouts[0] == Layout::RowMajor && case.layouts[1] != Layout::Strided;
-    if bytes && layout && n >= 16 && k >= 64 && vnni_available() {
+    let signed = case.operands.map(|dtype| dtype == DType::I8);
+    let vnni = Multiply::Bytes(signed[0], signed[1]).available_without_amx();
+    if bytes && layout && n >= 16 && k >= 64 && vnni {
         for threads in 1..=2 {
             let got = run(&kernel, dtypes, sizes, Implementation::Vnni(threads));
             assert!(got == want, "vectors, {threads} threads, {case:?}");
