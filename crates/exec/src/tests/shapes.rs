@@ -93,7 +93,7 @@ fn every_reduction_on_every_dtype_in_both_orders() {
 
 #[test]
 fn long_reductions_are_split_and_still_right() {
-    for (extents, parallel) in [(vec![300_000], 0), (vec![2, 150_001], 1), (vec![33, 20_011], 1)] {
+    for (extents, parallel) in [(vec![700_000], 0), (vec![2, 400_001], 1), (vec![33, 20_011], 1)] {
         let forward: Vec<usize> = (0..extents.len()).collect();
         let mut rotated = forward.clone();
         rotated.rotate_left(parallel);
