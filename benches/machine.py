@@ -12,14 +12,26 @@ ROOT = Path(__file__).parent.parent
 
 
 def processor() -> str:
-    """The processor's name."""
-    names = ("model name", "Model")
+    """The processor's name, with family and model where the system tells them.
+
+    Hypervisors may hide the name: processors of several generations are an "AMD EPYC".
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return processor_in(Path("/proc/cpuinfo").read_text())
     except OSError:
-        lines = []
-    found = (line.split(":")[1].strip() for line in lines if line.startswith(names))
-    return next(found, platform.processor() or platform.machine())
+        return processor_in("")
+
+
+def processor_in(cpuinfo: str) -> str:
+    """As `processor`, from the text of `/proc/cpuinfo`."""
+    lines = (line.partition(":") for line in cpuinfo.splitlines())
+    found: dict[str, str] = {}
+    for key, _, value in lines:
+        found.setdefault(key.strip(), value.strip())
+    name = found.get("model name") or found.get("Model")
+    if "cpu family" in found and "model" in found:
+        return f"{name} (family {found['cpu family']}, model {found['model']})"
+    return name or platform.processor() or platform.machine()
 
 
 def load() -> tuple[float, ...] | None:

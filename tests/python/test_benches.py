@@ -82,6 +82,14 @@ def test_a_cliff_is_a_row_that_another_value_makes_faster_in_every_round():
     assert "row_elements" in sensitivity.parameters()
 
 
+def test_a_processor_has_the_family_and_model_that_tell_generations_apart():
+    core = "processor\t: {}\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\n"
+    text = core.format(0) + core.format(1)
+    assert machine.processor_in(text) == "AMD EPYC (family 26, model 2)"
+    assert machine.processor_in("Model\t: Board 4\n") == "Board 4"
+    assert machine.processor_in("")
+
+
 def test_runs_are_recorded_by_processor(tmp_path):
     def run(processor, date, ratios):
         results = []
