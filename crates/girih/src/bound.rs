@@ -10,6 +10,7 @@ use girih_runtime::{Argument, CompileOptions, Replay, Value};
 use girih_sync::{Mutex, MutexGuard, Striped};
 use smallvec::SmallVec;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
@@ -27,6 +28,8 @@ pub struct BoundProgram {
     /// The captured launch of the last call, per thread, so that threads share neither a lock nor a
     /// reference count.
     found: Striped<Mutex<Option<Found>>>,
+    /// The result of [`BoundProgram::cost_ns`]; `u64::MAX` for `None`.
+    cost_ns: AtomicU64,
 }
 
 /// The captured launch of a program, and the options that its plan was compiled with.
@@ -109,8 +112,8 @@ impl BoundProgram {
         };
         let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
         let given = given.iter().map(Spec::of).collect();
-        let found = Striped::default();
-        Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found })
+        let (found, cost_ns) = (Striped::default(), AtomicU64::new(u64::MAX));
+        Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found, cost_ns })
     }
 
     /// Whether the given tensors (the arguments, then the captured tensors) have exactly the bound
@@ -121,12 +124,10 @@ impl BoundProgram {
             && self.program.refuses_context(given).is_none()
     }
 
-    /// The estimated time of the last call's plan on one thread, in nanoseconds; `None` before the
-    /// first call.
+    /// The estimated time of the plan that was found last, on one thread, in nanoseconds; `None`
+    /// before the first call.
     pub fn cost_ns(&self) -> Option<u64> {
-        let cost = |found: &Found| found.1.plan().map(|plan| plan.cost_ns);
-        let mut found = self.found.iter().map(lock);
-        found.find_map(|found| found.as_ref().and_then(cost))
+        Some(self.cost_ns.load(Relaxed)).filter(|cost| *cost != u64::MAX)
     }
 
     /// Runs the program on tensors that it [serves](BoundProgram::serves) and returns its outputs;
@@ -280,6 +281,8 @@ impl BoundProgram {
                 let plan = || runtime.plan_at(symbolic, &self.sizes, options);
                 let found = Arc::new((options, Replay::of(runtime, plan)?));
                 self.program.count_compile_time(start.elapsed());
+                let cost_ns = found.1.plan().map_or(u64::MAX, |plan| plan.cost_ns);
+                self.cost_ns.store(cost_ns, Relaxed);
                 *lock(self.found.mine()) = Some(found.clone());
                 found
             }

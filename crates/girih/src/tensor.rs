@@ -342,6 +342,12 @@ impl Tensor {
         self.state() != TensorState::Available
     }
 
+    /// Whether the tensor holds its value: no evaluation is needed, nor has to be waited for.
+    #[inline]
+    pub fn has_value(&self) -> bool {
+        matches!(&*self.node.state(), State::Available(_))
+    }
+
     /// Whether an evaluation of the tensor is queued or running.
     pub fn is_scheduled(&self) -> bool {
         self.state() == TensorState::Scheduled

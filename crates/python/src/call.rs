@@ -205,7 +205,7 @@ impl CachedCall {
 
     fn call<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
         let short = self.program.cost_ns().is_some_and(|cost| cost < DETACH_NS);
-        let there = || tensors.iter().all(|tensor| !tensor.is_lazy());
+        let there = || tensors.iter().all(Tensor::has_value);
         let outputs = if short && there() {
             let call = || self.program.call_donating(tensors, &self.donated);
             contexts::holding_interpreter(py, call).py()?

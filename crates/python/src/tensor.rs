@@ -362,7 +362,9 @@ impl PyTensor {
     /// Computes the value immediately; returns the tensor itself.
     fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let tensor = slf.borrow().0.clone();
-        slf.py().detach(|| tensor.eval().map(|_| ())).py()?;
+        if !tensor.has_value() {
+            slf.py().detach(|| tensor.eval().map(|_| ())).py()?;
+        }
         Ok(slf.clone())
     }
 
