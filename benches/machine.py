@@ -28,10 +28,11 @@ def processor_in(cpuinfo: str) -> str:
     found: dict[str, str] = {}
     for key, _, value in lines:
         found.setdefault(key.strip(), value.strip())
-    name = found.get("model name") or found.get("Model")
+    names = (found.get("model name"), found.get("Model"), platform.processor())
+    name = next(filter(None, names), platform.machine())
     if "cpu family" in found and "model" in found:
         return f"{name} (family {found['cpu family']}, model {found['model']})"
-    return name or platform.processor() or platform.machine()
+    return name
 
 
 def load() -> tuple[float, ...] | None:

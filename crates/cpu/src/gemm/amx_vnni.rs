@@ -279,18 +279,17 @@ impl AmxVnniGemm {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Option<PrepackedWeights> {
-        let buffer = self.prepackable()?;
+        self.prepackable()?;
         let Problem { n, k, ref batch, ref b, .. } = self.problem;
+        let b = b.in_memory();
         let flipped = if self.compensation.is_some() { FLIPPED_KEY } else { 0 };
         let width = PANELS_KEY - self.element_bytes - flipped;
-        let start = b.in_memory().start(bindings, batch, 0);
-        let key = b.in_memory().prepack_key(start, [n, k], width)?;
         let bytes = self.panel_start(n.next_multiple_of(MICROTILE));
-        store.get_or_pack(buffer, &key, bytes, &mut |to| {
+        b.prepacked(store, bindings, ([n, k], batch), (width, bytes), |to| {
             let (to, thread_bindings) = (SharedMemory(to.cast()), SharedBindings(*bindings));
             let tasks = n.div_ceil(PREPACKED_COLUMNS);
             let packed = pool.run(tasks, (bytes / 8) as u64, &|i, _| {
-                let start = b.in_memory().start(thread_bindings.get(), batch, 0);
+                let start = b.start(thread_bindings.get(), batch, 0);
                 let columns = i * PREPACKED_COLUMNS..n.min((i + 1) * PREPACKED_COLUMNS);
                 let bytes = self.panel_start(columns.len().next_multiple_of(MICROTILE));
                 let to = (to.get() as *mut u8).wrapping_add(self.panel_start(columns.start));

@@ -23,8 +23,8 @@ use super::blocking::Blocking;
 use super::dots::DotGemm;
 use super::indirect::{IndirectB, IndirectPanels};
 use super::microkernels::{
-    IndirectTiles, LANES, MAX_INDIRECT_ROWS, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS,
-    TileKernels, TileOperands, indirect_tiles, max_indirect_vectors, reads_in_place,
+    IndirectTiles, LANES, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS, TileKernels,
+    TileOperands, indirect_tiles, max_indirect_vectors, reads_in_place,
 };
 use super::operand::Operand;
 use super::problem::Problem;
@@ -159,8 +159,6 @@ fn transposed_tiles(problem: &Problem) -> Option<IndirectTiles> {
     const MIN_POSITIONS: usize = 32;
     /// The maximum number of elements of A.
     const MAX_A_ELEMENTS: usize = 1 << 22;
-    /// The minimum number of accumulators of a tile: fewer do not hide the latency of multiply-adds.
-    const MIN_ACCUMULATORS: usize = 12;
     let (Operand::Memory(a), Operand::Memory(b)) = (&problem.a, &problem.b) else { return None };
     let tiles = indirect_tiles()?;
     // Elements along K share cache lines, as the taps of a window do.
@@ -169,7 +167,7 @@ fn transposed_tiles(problem: &Problem) -> Option<IndirectTiles> {
     let registers = problem.m.div_ceil(tiles.lanes);
     // At most a fifth of the columns of tiles may be padding.
     let few_padded = 5 * problem.m >= 4 * registers * tiles.lanes;
-    let filled = few_padded && registers * MAX_INDIRECT_ROWS >= MIN_ACCUMULATORS;
+    let filled = few_padded && registers >= tiles.min_row_registers;
     let pays = K.contains(&problem.k)
         && problem.n.saturating_mul(problem.batches) >= MIN_POSITIONS
         && problem.m.saturating_mul(problem.k) <= MAX_A_ELEMENTS;

@@ -9,7 +9,6 @@ use crate::kernel::SharedBindings;
 use crate::pool::Pool;
 use crate::prepacked::{PrepackedStore, PrepackedWeights};
 use girih_exec::Bindings;
-use girih_runtime::PrepackKey;
 
 /// The minimum number of elements of a B for which prepacking pays: fewer elements are packed in
 /// negligible time.
@@ -31,16 +30,21 @@ impl Matrix {
         (plain && worth && self.is_same_in_batch(batch)).then_some(self.buffer)
     }
 
-    /// The key of the prepacked form in which panels have `width` columns, of the matrix that begins
-    /// at `start`. `None` if the strides are not constant.
-    pub fn prepack_key(
+    /// The prepacked form of `bytes` bytes in which panels have `width` columns, of a matrix that is
+    /// [prepackable](Matrix::prepackable) with these sizes. `store` decides whether to create it now,
+    /// by `pack`, which returns false on failure.
+    pub fn prepacked(
         &self,
-        start: *const u8,
-        [outer, k]: [usize; 2],
-        width: usize,
-    ) -> Option<PrepackKey> {
+        store: &dyn PrepackedStore,
+        bindings: &Bindings<'_>,
+        ([outer, k], batch): ([usize; 2], &[usize]),
+        (width, bytes): (usize, usize),
+        mut pack: impl FnMut(*mut u8) -> bool,
+    ) -> Option<PrepackedWeights> {
         let strides = [self.outer.stride()?, self.k_dims.stride()?].map(|stride| stride as usize);
-        Some([start as usize, strides[0], strides[1], k, outer, width])
+        let start = self.start(bindings, batch, 0) as usize;
+        let key = [start, strides[0], strides[1], k, outer, width];
+        store.get_or_pack(self.buffer, &key, bytes, &mut pack)
     }
 }
 
@@ -65,12 +69,12 @@ impl BlockedGemm {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Option<PrepackedWeights> {
-        let buffer = self.prepackable()?;
+        self.prepackable()?;
         let (b, extents) = (self.problem.b.in_memory(), &self.problem.batch);
         let (k, n) = (self.problem.k, self.problem.n);
-        let key = b.prepack_key(b.start(bindings, extents, 0), [n, k], self.blocking.nr())?;
         let bytes = n.next_multiple_of(LANES) * k * 4;
-        store.get_or_pack(buffer, &key, bytes, &mut |to| {
+        let form = (self.blocking.nr(), bytes);
+        b.prepacked(store, bindings, ([n, k], extents), form, |to| {
             let (to, thread_bindings) = (SharedMemory(to as *mut f32), SharedBindings(*bindings));
             let packed = pool.run(self.blocking.n_panels, (bytes / 16) as u64, &|panel, _| {
                 let start = b.start(thread_bindings.get(), extents, 0);

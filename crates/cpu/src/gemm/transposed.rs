@@ -414,11 +414,10 @@ impl TransposedGemm {
         bindings: &Bindings<'_>,
         pool: &Pool,
     ) -> Option<PrepackedWeights> {
-        let buffer = self.prepackable()?;
+        self.prepackable()?;
         let Problem { m, k, ref batch, .. } = self.problem;
-        let a = self.problem.a.in_memory();
-        let key = a.prepack_key(a.start(bindings, batch, 0), [m, k], FILTERS_KEY)?;
-        store.get_or_pack(buffer, &key, self.packed_bytes(), &mut |to| {
+        let (a, form) = (self.problem.a.in_memory(), (FILTERS_KEY, self.packed_bytes()));
+        a.prepacked(store, bindings, ([m, k], batch), form, |to| {
             // SAFETY: the caller's promise; `to` has room for all filters.
             unsafe { self.pack_filters(SharedMemory(to.cast()), bindings, pool).is_ok() }
         })

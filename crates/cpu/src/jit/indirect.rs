@@ -51,6 +51,8 @@ pub(crate) const MAX_ROW_REGISTERS: usize = 4;
 pub(crate) struct IndirectTiles {
     /// The number of lanes of a register.
     pub lanes: usize,
+    /// The minimum number of registers of a row: fewer leave most accumulators of AVX-512 unused.
+    pub min_row_registers: usize,
     /// The maximum number of registers of a row.
     pub row_registers: usize,
     /// The maximum number of accumulators.
@@ -60,10 +62,10 @@ pub(crate) struct IndirectTiles {
 /// The shape of tiles that read A through an indirection on this machine; `None` if code cannot be
 /// generated.
 pub(crate) fn tiles() -> Option<IndirectTiles> {
-    let (row_registers, accumulators) =
-        if level() >= Isa::Avx512 { (MAX_ROW_REGISTERS, 24) } else { (3, 12) };
+    let (min_row_registers, row_registers, accumulators) =
+        if level() >= Isa::Avx512 { (2, MAX_ROW_REGISTERS, 24) } else { (1, 3, 12) };
     let lanes = vector::lanes(level());
-    enabled().then_some(IndirectTiles { lanes, row_registers, accumulators })
+    enabled().then_some(IndirectTiles { lanes, min_row_registers, row_registers, accumulators })
 }
 
 /// The prefetch distance in rows of packed B, if A is read through an indirection: a panel of B may
