@@ -6,8 +6,8 @@ use crate::node::{CompactSpec, State};
 use crate::{Executor, Profile, Result, Tensor, TracedProgram, devices, nans, random, trace};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
-use girih_runtime::{Argument, CompileOptions, Replay, Value};
-use girih_sync::{Mutex, MutexGuard, Striped};
+use girih_runtime::{Argument, CompileOptions, PlanExecutor, Replay, Value};
+use girih_sync::{Mutex, MutexGuard, OnceLock, Striped};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,15 +25,23 @@ pub struct BoundProgram {
     /// The number of blocks of the random generator's sequence that a run consumes.
     draws: u64,
     outputs: Vec<Spec>,
-    /// The captured launch of the last call, per thread, so that threads share neither a lock nor a
-    /// reference count.
-    found: Striped<Mutex<Option<Found>>>,
+    /// The captured launch of the first call. It is never replaced, so reading it takes neither a
+    /// lock nor a reference count.
+    first: OnceLock<Arc<Captured>>,
+    /// The captured launch of the last call, for calls that the first launch does not serve. Per
+    /// thread, so that threads share neither a lock nor a reference count.
+    recent: Striped<Mutex<Option<Arc<Captured>>>>,
     /// The result of [`BoundProgram::cost_ns`]; `u64::MAX` for `None`.
     cost_ns: AtomicU64,
 }
 
-/// The captured launch of a program, and the options that its plan was compiled with.
-type Found = Arc<(CompileOptions, Replay)>;
+/// A captured launch of a program.
+struct Captured {
+    /// The compile options of the context, if it had options of its own. Otherwise the executor's
+    /// options at the time of the capture are part of the replay.
+    options: Option<CompileOptions>,
+    replay: Replay,
+}
 
 /// The spec of an argument or a result. The compact form, which nodes store, is used if possible,
 /// because it is quick to compare and to make a node of.
@@ -112,8 +120,17 @@ impl BoundProgram {
         };
         let outputs = graph.outputs().iter().map(output).collect::<Result<Vec<_>>>()?;
         let given = given.iter().map(Spec::of).collect();
-        let (found, cost_ns) = (Striped::default(), AtomicU64::new(u64::MAX));
-        Ok(BoundProgram { program, given, sizes, takes, draws, outputs, found, cost_ns })
+        Ok(BoundProgram {
+            program,
+            given,
+            sizes,
+            takes,
+            draws,
+            outputs,
+            first: OnceLock::new(),
+            recent: Striped::default(),
+            cost_ns: AtomicU64::new(u64::MAX),
+        })
     }
 
     /// Whether the given tensors (the arguments, then the captured tensors) have exactly the bound
@@ -148,19 +165,36 @@ impl BoundProgram {
     /// before.
     #[track_caller]
     pub fn call_donating(&self, given: &[Tensor], donated: &[usize]) -> Result<Vec<Tensor>> {
+        loop {
+            if let Some(outputs) = self.call_computed(given, donated)? {
+                return Ok(outputs);
+            }
+            match crate::eval(given) {
+                Ok(()) => {}
+                Err(crate::Error::TracedValue { .. }) => return self.record(given),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Like [`BoundProgram::call_donating`], but does not wait for tensors: returns `None` if one
+    /// of them is not computed yet.
+    ///
+    /// Errors: as [`BoundProgram::call_donating`].
+    #[track_caller]
+    pub fn call_computed(
+        &self,
+        given: &[Tensor],
+        donated: &[usize],
+    ) -> Result<Option<Vec<Tensor>>> {
         if trace::is_active() {
             // The call is traced as a part of another program, so record it instead of running it.
-            return self.program.record(&given.iter().collect::<Vec<_>>(), &self.sizes);
+            return self.record(given).map(Some);
         }
         // The vector is filled in place because it is too large to move cheaply.
         let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
         if !self.arguments(given, &mut arguments)? {
-            let refs: SmallVec<[&Tensor; 8]> = given.iter().collect();
-            return match crate::eval(refs.iter().copied()) {
-                Ok(()) => self.call_donating(given, donated),
-                Err(crate::Error::TracedValue { .. }) => self.program.record(&refs, &self.sizes),
-                Err(error) => Err(error),
-            };
+            return Ok(None);
         }
         let executor = self.executor(given, &mut arguments)?;
         let looked = Context::current().debug_nans()?;
@@ -172,7 +206,12 @@ impl BoundProgram {
         if looked {
             self.look_for_nans(&executor, &arguments, &values)?;
         }
-        Ok(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect())
+        Ok(Some(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect()))
+    }
+
+    #[track_caller]
+    fn record(&self, given: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.program.record(&given.iter().collect::<Vec<_>>(), &self.sizes)
     }
 
     /// Collects the arguments of the plan. Returns `false` if a given tensor has no value yet.
@@ -268,33 +307,27 @@ impl BoundProgram {
 
     fn run(&self, executor: &Executor, arguments: &[Argument]) -> Result<girih_runtime::Values> {
         let runtime = executor.runtime();
-        let options = Context::current().options(runtime);
-        let profiled = executor.config().profile;
-        let start = profiled.then(Instant::now);
-        let known = lock(self.found.mine()).clone();
-        let known = known.filter(|found| found.0 == options && found.1.is_current(runtime));
-        let found = match known {
-            Some(found) => found,
-            None => {
-                let symbolic = self.program.symbolic();
-                let start = Instant::now();
-                let plan = || runtime.plan_at(symbolic, &self.sizes, options);
-                let found = Arc::new((options, Replay::of(runtime, plan)?));
-                self.program.count_compile_time(start.elapsed());
-                let cost_ns = found.1.plan().map_or(u64::MAX, |plan| plan.cost_ns);
-                self.cost_ns.store(cost_ns, Relaxed);
-                *lock(self.found.mine()) = Some(found.clone());
-                found
+        let start = executor.config().profile.then(Instant::now);
+        let options = Context::current().own_options();
+        let serves =
+            |found: &Captured| found.options == options && found.replay.is_current(runtime);
+        let recent;
+        let replay = match self.first.get() {
+            Some(first) if serves(first) => &first.replay,
+            _ => {
+                let found = lock(self.recent.mine()).clone().filter(|found| serves(found));
+                recent = found.map_or_else(|| self.capture(runtime, options), Ok)?;
+                &recent.replay
             }
         };
         let limit = executor.limit();
         let stream = Context::current().runtime_stream(runtime);
         let Some(start) = start else {
-            let values = found.1.call(&stream, arguments, limit);
+            let values = replay.call(&stream, arguments, limit);
             return values.map_err(|e| self.program.failed(e));
         };
         let compile = start.elapsed();
-        let timed = found.1.call_timed(&stream, arguments, limit);
+        let timed = replay.call_timed(&stream, arguments, limit);
         let (values, times) = timed.map_err(|e| self.program.failed(e))?;
         executor.set_profile(Profile {
             compile,
@@ -304,6 +337,28 @@ impl BoundProgram {
             ..Profile::default()
         });
         Ok(values)
+    }
+
+    /// Finds or compiles the plan and captures its launch for later calls.
+    #[cold]
+    fn capture(
+        &self,
+        runtime: &Arc<PlanExecutor>,
+        options: Option<CompileOptions>,
+    ) -> Result<Arc<Captured>> {
+        let start = Instant::now();
+        let replay = Replay::of(runtime, || {
+            let options = options.unwrap_or_else(|| runtime.options());
+            runtime.plan_at(self.program.symbolic(), &self.sizes, options)
+        })?;
+        self.program.count_compile_time(start.elapsed());
+        let cost_ns = replay.plan().map_or(u64::MAX, |plan| plan.cost_ns);
+        self.cost_ns.store(cost_ns, Relaxed);
+        let found = Arc::new(Captured { options, replay });
+        if self.first.set(found.clone()).is_err() {
+            *lock(self.recent.mine()) = Some(found.clone());
+        }
+        Ok(found)
     }
 
     /// Fails if a value contains a NaN, with the op and the line that computed the first one.
@@ -320,6 +375,6 @@ impl BoundProgram {
     }
 }
 
-fn lock(found: &Mutex<Option<Found>>) -> MutexGuard<'_, Option<Found>> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(recent: &Mutex<Option<Arc<Captured>>>) -> MutexGuard<'_, Option<Arc<Captured>>> {
+    recent.lock().unwrap_or_else(PoisonError::into_inner)
 }

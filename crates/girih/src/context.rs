@@ -349,7 +349,12 @@ impl Context {
 
     /// The compile options of the context, or else those of the executor.
     pub(crate) fn options(&self, executor: &girih_runtime::PlanExecutor) -> CompileOptions {
-        CURRENT.with_borrow(|frame| frame.options).unwrap_or_else(|| executor.options())
+        self.own_options().unwrap_or_else(|| executor.options())
+    }
+
+    /// The compile options of the context, if it has options of its own.
+    pub(crate) fn own_options(&self) -> Option<CompileOptions> {
+        CURRENT.with_borrow(|frame| frame.options)
     }
 
     /// The named batch axes of the calling thread, the outermost first.

@@ -205,13 +205,18 @@ impl CachedCall {
 
     fn call<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
         let short = self.program.cost_ns().is_some_and(|cost| cost < DETACH_NS);
-        let there = || tensors.iter().all(Tensor::has_value);
-        let outputs = if short && there() {
-            let call = || self.program.call_donating(tensors, &self.donated);
+        let computed = if short {
+            let call = || self.program.call_computed(tensors, &self.donated);
             contexts::holding_interpreter(py, call).py()?
         } else {
-            crate::location::enter(py);
-            py.detach(|| self.program.call_donating(tensors, &self.donated)).py()?
+            None
+        };
+        let outputs = match computed {
+            Some(outputs) => outputs,
+            None => {
+                crate::location::enter(py);
+                py.detach(|| self.program.call_donating(tensors, &self.donated)).py()?
+            }
         };
         let result = self.result.build(py, &outputs)?;
         for (output, places) in &self.changed {

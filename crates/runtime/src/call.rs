@@ -103,6 +103,9 @@ impl PlanExecutor {
 
     pub(crate) fn count_run(&self, plan: &ExecutionPlan) {
         self.runs.add(1);
-        self.launches.add(plan.facts.num_launches as u64);
+        let others = (plan.facts.num_launches as u64).wrapping_sub(1);
+        if others != 0 {
+            self.other_launches.add(others);
+        }
     }
 }

@@ -178,7 +178,8 @@ pub struct PlanExecutor {
     compile_ns: AtomicU64,
     pub(crate) executables: Mutex<Executables>,
     pub(crate) runs: Counter,
-    pub(crate) launches: Counter,
+    /// The number of launches in excess of one per run, modulo 2^64.
+    pub(crate) other_launches: Counter,
     /// Cache hits on plans that the callers have kept.
     pub(crate) recalled: Counter,
     /// Changes whenever a lookup might no longer return a plan found before.
@@ -229,7 +230,7 @@ impl PlanExecutor {
             compile_ns: AtomicU64::new(0),
             executables: Mutex::default(),
             runs: Counter::default(),
-            launches: Counter::default(),
+            other_launches: Counter::default(),
             recalled: Counter::default(),
             generation: AtomicU64::new(next_generation()),
         }
@@ -485,11 +486,12 @@ impl PlanExecutor {
 
     /// The counts so far.
     pub fn counters(&self) -> Counters {
+        let runs = self.runs.get();
         Counters {
             compiles: self.num_compiles(),
             bindings: self.bindings.load(Ordering::Relaxed),
-            runs: self.runs.get(),
-            launches: self.launches.get(),
+            runs,
+            launches: runs.wrapping_add(self.other_launches.get()),
             compile_time: Duration::from_nanos(self.compile_ns.load(Ordering::Relaxed)),
         }
     }

@@ -2,6 +2,7 @@
 //! threads never finishes in the child. A thread that waits for another thread compares the count
 //! with its value at the start of the wait.
 
+use crate::barrier;
 #[cfg(unix)]
 use crate::section;
 use std::sync::Once;
@@ -15,11 +16,12 @@ pub fn count() -> u64 {
     FORKS.load(Relaxed)
 }
 
-/// Registers the handlers below with `pthread_atfork`.
+/// Registers the handlers below with `pthread_atfork`, and the process for the barrier of sections.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     #[cfg(unix)]
     ONCE.call_once(|| {
+        barrier::register();
         // Miri has no fork.
         if !cfg!(miri) {
             // SAFETY: the handlers only use atomics and wait.

@@ -12,6 +12,7 @@
 //! `Condvar::wait` leaves the section while it waits, so its mutex must be the only lock of the
 //! thread.
 
+mod barrier;
 mod condvar;
 pub mod fork;
 mod mutex;

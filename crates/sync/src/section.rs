@@ -1,6 +1,6 @@
 //! Sections: code during which no other thread can fork the process.
 
-use crate::fork;
+use crate::{barrier, fork};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr;
@@ -94,9 +94,9 @@ impl Section {
         if slot.depth.load(Relaxed) > 0 {
             slot.depth.store(slot.depth.load(Relaxed) + 1, Relaxed);
         } else {
-            // Sequential consistency (as in Dekker's algorithm): both sides write before they read,
-            // so either the fork sees the depth, or this thread sees the fork.
-            slot.depth.swap(1, SeqCst);
+            // Dekker's algorithm: both sides write before they read, so either the fork sees the
+            // depth, or this thread sees the fork.
+            barrier::store_light(&slot.depth, 1);
             if CLOSED.load(SeqCst) > 0 {
                 wait(slot);
             }
@@ -126,7 +126,7 @@ fn wait(slot: &Slot) {
         while CLOSED.load(Acquire) > 0 {
             pause(&mut turns);
         }
-        slot.depth.swap(1, SeqCst);
+        barrier::store_light(&slot.depth, 1);
         if CLOSED.load(SeqCst) == 0 {
             return;
         }
@@ -146,6 +146,7 @@ fn pause(turns: &mut u32) {
 pub(crate) fn close() {
     let own = ptr::from_ref(own());
     CLOSED.fetch_add(1, SeqCst);
+    barrier::heavy();
     let mut at = SLOTS.load(SeqCst);
     // SAFETY: slots are leaked. A slot that is added later finds the sections closed.
     while let Some(slot) = unsafe { at.as_ref() } {
@@ -165,5 +166,6 @@ pub(crate) fn open() {
 /// Reopens the sections in the child of a fork, whose only thread is this one.
 #[cfg(unix)]
 pub(crate) fn open_in_child() {
+    barrier::register();
     CLOSED.store(0, SeqCst);
 }

@@ -58,7 +58,7 @@ impl<T> Striped<T> {
 pub struct Counter(Striped<AtomicU64>);
 
 impl Counter {
-    /// Adds to the count.
+    /// Adds to the count, modulo 2^64.
     #[inline]
     pub fn add(&self, number: u64) {
         self.0.mine().fetch_add(number, Relaxed);
@@ -66,7 +66,7 @@ impl Counter {
 
     /// The current sum, which may miss concurrent additions of other threads.
     pub fn get(&self) -> u64 {
-        self.0.iter().map(|copy| copy.load(Relaxed)).sum()
+        self.0.iter().map(|copy| copy.load(Relaxed)).fold(0, u64::wrapping_add)
     }
 }
 
