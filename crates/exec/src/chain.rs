@@ -205,6 +205,13 @@ pub trait Compiled: Send + Sync {
     /// nothing.
     unsafe fn run(&self, pointers: &[*mut u8], n: usize);
 
+    /// Runs the chain at `n` points of each of some rows, one row after another. From row to row,
+    /// each pointer advances by its step in bytes. The pointers are unspecified afterwards.
+    ///
+    /// # Safety
+    /// As [`Compiled::run`] for each row.
+    unsafe fn run_rows(&self, pointers: &mut [*mut u8], n: usize, rows: (usize, &[isize]));
+
     /// The approximate time of one element in picoseconds, without memory accesses.
     fn cost_ps(&self) -> usize;
 

@@ -395,12 +395,7 @@ impl<'a> Frame<'a> {
         // SAFETY: the caller's promise; accesses stay inside their buffers.
         unsafe {
             self.point(fused, p, (0, 0), &mut pointers);
-            for _ in 0..rows {
-                fused.function.run(&pointers, n);
-                for (pointer, step) in pointers.iter_mut().zip(steps) {
-                    *pointer = pointer.wrapping_offset(*step);
-                }
-            }
+            fused.function.run_rows(&mut pointers, n, (rows, steps));
         }
     }
 
@@ -444,13 +439,7 @@ impl<'a> Frame<'a> {
             // SAFETY: the caller's promise.
             unsafe {
                 self.point(fused, p + done, (done, segments), &mut pointers);
-                fused.function.run(&pointers, len);
-                for _ in 1..count {
-                    for (pointer, step) in pointers.iter_mut().zip(&fused.steps) {
-                        *pointer = pointer.wrapping_offset(*step);
-                    }
-                    fused.function.run(&pointers, len);
-                }
+                fused.run_segments(&mut pointers, len, count);
             }
             done += count * len;
             segments += count;

@@ -65,7 +65,7 @@ impl SingleCall {
         let mut pointers = Pointers::new();
         self.fill(&mut pointers, code, bindings);
         // SAFETY: the caller's promise: the streams are where a frame would have them.
-        unsafe { self.call(function_of(code), &mut pointers) };
+        unsafe { function_of(code).run_segments(&mut pointers, self.len, self.calls) };
     }
 
     /// Runs iterations of a loop with the code from which this call was made. Returns `None` and
@@ -124,21 +124,6 @@ impl SingleCall {
                 Origin::Const(word) => code.consts[word as usize..].as_ptr() as *mut u8,
                 Origin::Argument(a) => bindings.arguments[a as usize].as_ptr() as *mut u8,
             });
-        }
-    }
-
-    /// # Safety
-    /// As [`SingleCall::run`]; the pointers are those of the first segment.
-    #[inline]
-    unsafe fn call(&self, fused: &Fused, pointers: &mut Pointers) {
-        // SAFETY: the caller's promise.
-        unsafe { fused.function.run(pointers, self.len) };
-        for _ in 1..self.calls {
-            for (pointer, step) in pointers.iter_mut().zip(&fused.steps) {
-                *pointer = pointer.wrapping_offset(*step);
-            }
-            // SAFETY: streams advance by these steps from segment to segment.
-            unsafe { fused.function.run(pointers, self.len) };
         }
     }
 }

@@ -101,6 +101,23 @@ impl Fused {
         ((points / len).min(self.regular - at % self.regular), len)
     }
 
+    /// Runs the function at `len` points of each of `count` segments. The pointers are those of the
+    /// first segment, and unspecified afterwards.
+    ///
+    /// # Safety
+    /// As [`Compiled::run`] for each segment; the streams advance by [`Fused::steps`] from segment
+    /// to segment.
+    #[inline]
+    pub unsafe fn run_segments(&self, pointers: &mut Pointers, len: usize, count: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match count {
+                1 => self.function.run(pointers, len),
+                _ => self.function.run_rows(pointers, len, (count, &self.steps)),
+            }
+        }
+    }
+
     /// The number of bytes by which each stream advances from a row of `row` points to the next
     /// row, if this number is constant for `rows` rows from a point on; else `None`. `core` has the
     /// register whose elements the caller provides, and the number of bytes between its rows.
@@ -152,6 +169,10 @@ mod tests {
 
     impl Compiled for Nothing {
         unsafe fn run(&self, _: &[*mut u8], _: usize) {
+            unreachable!("nothing runs it")
+        }
+
+        unsafe fn run_rows(&self, _: &mut [*mut u8], _: usize, _: (usize, &[isize])) {
             unreachable!("nothing runs it")
         }
 

@@ -236,6 +236,12 @@ impl Assembler {
         self.address(from.0, Mem::Offset { base, displacement }, 0);
     }
 
+    /// `[base + displacement] += by`.
+    pub fn add_to_memory(&mut self, base: Gpr, displacement: i32, by: Gpr) {
+        self.bytes(&[Self::rex(by.0, base.0), 0x01]);
+        self.address(by.0, Mem::Offset { base, displacement }, 0);
+    }
+
     /// `to = base + displacement`.
     pub fn lea(&mut self, to: Gpr, base: Gpr, displacement: i32) {
         self.bytes(&[Self::rex(to.0, base.0), 0x8d]);

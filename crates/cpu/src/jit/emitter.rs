@@ -16,8 +16,14 @@ pub(super) const INDEX: Gpr = Gpr(0);
 pub(super) const COUNT: Gpr = Gpr(6);
 /// The table of pointers.
 pub(super) const TABLE: Gpr = Gpr(7);
+/// The number of rows, and the table of the steps from row to row; both only at the entry.
+const ROWS: Gpr = Gpr(2);
+const STEPS: Gpr = Gpr(1);
 pub(super) const RSP: Gpr = Gpr(4);
 const RBP: Gpr = Gpr(5);
+
+/// The arguments, in the order in which they are saved on the stack.
+const SAVED_ARGUMENTS: [Gpr; 4] = [COUNT, TABLE, ROWS, STEPS];
 
 /// An instruction on 256 bits; [`Emitter::on`] and similar functions set the actual width.
 pub(super) const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
@@ -208,32 +214,47 @@ where
         })
     }
 
-    /// The loop as a function `(table of pointers, number of elements)`.
+    /// The loop as a function `(table of pointers, number of elements, number of rows, table of
+    /// steps)`: it runs the loop once per row, and adds the steps to the pointers between two rows.
     pub fn function(mut self, allocated: &Allocated) -> Vec<u8> {
         let used = |reg: &&Gpr| self.bases.contains(&Some(**reg));
         let saved: Vec<Gpr> =
             Self::POINTERS[Self::CALLER_SAVED..].iter().filter(used).copied().collect();
         saved.iter().for_each(|&reg| self.asm.push(reg));
+        SAVED_ARGUMENTS.iter().for_each(|&reg| self.asm.push(reg));
         let frame = self.frame(allocated);
         if frame > 0 {
             self.asm.push(RBP);
             self.asm.enter_frame(frame);
         }
+        self.start();
+        // The setup is the same for all rows unless it reads elements of them.
+        let reads = |inst: &Inst| matches!(inst, Inst::Splat(..));
+        let once = !self.program.insts.iter().any(reads);
+        if once {
+            self.steps(&allocated.setup);
+        }
+        let (row, last) = (self.asm.label(), self.asm.label());
+        self.asm.bind(row);
         for (i, base) in self.bases.iter().enumerate() {
             if let Some(base) = base {
                 self.asm.load(*base, TABLE, 8 * i as i32);
             }
         }
-        self.steps(&allocated.setup);
-        self.start();
+        if !once {
+            self.steps(&allocated.setup);
+        }
         self.start_fold();
         self.walk(&allocated.body);
         self.finish_fold(&allocated.combine);
+        self.next_row(row, last, frame > 0);
+        self.asm.bind(last);
         self.finish();
         if frame > 0 {
             self.asm.leave_frame();
             self.asm.pop(RBP);
         }
+        self.asm.add(RSP, 8 * SAVED_ARGUMENTS.len() as i32);
         saved.iter().rev().for_each(|&reg| self.asm.pop(reg));
         self.asm.leave();
         for call in std::mem::take(&mut self.calls) {
@@ -242,6 +263,28 @@ where
         let mut constants: Vec<Vec<u8>> = self.constants.iter().map(Self::constant).collect();
         constants.extend(self.constants());
         self.asm.finish(&constants)
+    }
+
+    /// Jumps to `last` after the last row. Otherwise advances the pointers in their table, restores
+    /// the arguments, and jumps to `row`.
+    fn next_row(&mut self, row: Label, last: Label, framed: bool) {
+        let base = if framed { RBP } else { RSP };
+        let place = |argument: Gpr| {
+            let at = SAVED_ARGUMENTS.iter().rev().position(|&saved| saved == argument);
+            8 * (at.expect("the argument is saved") + framed as usize) as i32
+        };
+        self.asm.load(INDEX, base, place(ROWS));
+        self.asm.sub(INDEX, 1);
+        self.asm.jump_if(Condition::Equal, last);
+        self.asm.store(base, place(ROWS), INDEX);
+        self.asm.load(TABLE, base, place(TABLE));
+        self.asm.load(COUNT, base, place(STEPS));
+        for pointer in 0..self.program.pointers as i32 {
+            self.asm.load(INDEX, COUNT, 8 * pointer);
+            self.asm.add_to_memory(TABLE, 8 * pointer, INDEX);
+        }
+        self.asm.load(COUNT, base, place(COUNT));
+        self.asm.jump(row);
     }
 
     /// A constant in the form that instructions take.

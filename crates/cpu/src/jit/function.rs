@@ -56,6 +56,34 @@ impl Function {
 }
 
 impl Function {
+    /// The code for outputs and inputs at these addresses.
+    fn code_for(&self, pointers: &[*mut u8]) -> &arena::Code {
+        self.streaming.as_ref().filter(|_| self.may_stream(pointers)).unwrap_or(&self.code)
+    }
+
+    /// Calls the code, which is one of the function's.
+    ///
+    /// # Safety
+    /// As [`Compiled::run_rows`], of which `table` has the pointers; there is at least one row. A
+    /// single row reads no steps and does not write the table.
+    unsafe fn call(
+        &self,
+        code: &arena::Code,
+        table: *mut *mut u8,
+        n: usize,
+        rows: usize,
+        steps: &[isize],
+    ) {
+        type Loop = unsafe extern "sysv64" fn(*mut *mut u8, usize, usize, *const isize);
+        // SAFETY: the address is that of a function generated for this machine with this signature;
+        // it follows the calling convention, and the code lives as long as `self`. Its loads and
+        // stores are those of the chain, for which the caller vouches.
+        unsafe {
+            let run: Loop = std::mem::transmute(code.address());
+            run(table, n, rows, steps.as_ptr());
+        }
+    }
+
     /// Whether outputs may be written by non-temporal stores: they are aligned to cache lines, and
     /// no output is an input and therefore in the caches.
     fn may_stream(&self, pointers: &[*mut u8]) -> bool {
@@ -105,14 +133,25 @@ pub(super) fn of_chain(chain: &Chain, name: &str) -> Option<CachedFunction> {
 
 impl Compiled for CachedFunction {
     unsafe fn run(&self, pointers: &[*mut u8], n: usize) {
-        type Loop = unsafe extern "sysv64" fn(*const *mut u8, usize);
-        // SAFETY: the address is that of a function generated for this machine with this signature;
-        // it follows the calling convention, and the code lives as long as `self`. Its loads and
-        // stores are those of the chain, for which the caller vouches.
-        unsafe {
-            let code = self.0.streaming.as_ref().filter(|_| self.0.may_stream(pointers));
-            let run: Loop = std::mem::transmute(code.unwrap_or(&self.0.code).address());
-            run(pointers.as_ptr(), n);
+        // SAFETY: the caller's promise. The function writes the table between rows only.
+        unsafe { self.0.call(self.0.code_for(pointers), pointers.as_ptr().cast_mut(), n, 1, &[]) };
+    }
+
+    unsafe fn run_rows(
+        &self,
+        pointers: &mut [*mut u8],
+        n: usize,
+        (rows, steps): (usize, &[isize]),
+    ) {
+        debug_assert_eq!(pointers.len(), steps.len(), "a step for each pointer");
+        let outputs = &steps[self.0.inputs..];
+        let code = match outputs.iter().all(|step| step % 64 == 0) {
+            true => self.0.code_for(pointers),
+            false => &self.0.code,
+        };
+        if rows > 0 {
+            // SAFETY: the caller's promise.
+            unsafe { self.0.call(code, pointers.as_mut_ptr(), n, rows, steps) };
         }
     }
 

@@ -4,6 +4,7 @@ mod even;
 mod fold;
 mod form;
 mod random;
+mod rows;
 mod short;
 mod stream;
 

@@ -62,39 +62,57 @@ fn the_loop_of_a_sum_with_a_constant_under_a_bound() {
         return;
     }
     insta::assert_snapshot!(disassembly(&code_of(&bounded_mean())), @r"
-     0 mov rdx,[rdi]
-     7 mov rcx,[rdi+8]
-     e mov r8,[rdi+10h]
-    15 vbroadcastss zmm30,[0C0h] ; 0.5
-    1f xor rax,rax
-    22 sub rsi,10h
-    26 jb 0000000000000074h
-    2c nop [rax+rax]
-    35 nop [rax+rax]
-    3e xchg ax,ax
-    40 vcvtph2ps zmm0,[rdx+rax*2]
-    47 vmovups zmm1,[rcx+rax*4]
-    4e vaddps zmm0,zmm1,zmm0
-    54 vmulps zmm0,zmm0,zmm30
-    5a vmaxps zmm0,zmm0,zmm30
-    60 vmovups [r8+rax*4],zmm0
-    67 add rax,10h
-    6b cmp rax,rsi
-    6e jbe 0000000000000040h
-    74 add rsi,10h
-    78 sub rsi,rax
-    7b je 00000000000000B9h
-    81 mov rdi,0FFFFFFFFFFFFFFFFh
-    88 bzhi edi,edi,esi
-    8d kmovd k1,edi
-    92 vcvtph2ps zmm0{k1}{z},[rdx+rax*2]
-    99 vmovups zmm1{k1}{z},[rcx+rax*4]
-    a0 vaddps zmm0,zmm1,zmm0
-    a6 vmulps zmm0,zmm0,zmm30
-    ac vmaxps zmm0,zmm0,zmm30
-    b2 vmovups [r8+rax*4]{k1},zmm0
-    b9 vzeroupper
-    bc ret
+      0 push rsi
+      1 push rdi
+      2 push rdx
+      3 push rcx
+      4 vbroadcastss zmm30,[124h] ; 0.5
+      e mov rdx,[rdi]
+     15 mov rcx,[rdi+8]
+     1c mov r8,[rdi+10h]
+     23 xor rax,rax
+     26 sub rsi,10h
+     2a jb 0000000000000074h
+     30 nop [rax+rax]
+     39 nop [rax]
+     40 vcvtph2ps zmm0,[rdx+rax*2]
+     47 vmovups zmm1,[rcx+rax*4]
+     4e vaddps zmm0,zmm1,zmm0
+     54 vmulps zmm0,zmm0,zmm30
+     5a vmaxps zmm0,zmm0,zmm30
+     60 vmovups [r8+rax*4],zmm0
+     67 add rax,10h
+     6b cmp rax,rsi
+     6e jbe 0000000000000040h
+     74 add rsi,10h
+     78 sub rsi,rax
+     7b je 00000000000000B9h
+     81 mov rdi,0FFFFFFFFFFFFFFFFh
+     88 bzhi edi,edi,esi
+     8d kmovd k1,edi
+     92 vcvtph2ps zmm0{k1}{z},[rdx+rax*2]
+     99 vmovups zmm1{k1}{z},[rcx+rax*4]
+     a0 vaddps zmm0,zmm1,zmm0
+     a6 vmulps zmm0,zmm0,zmm30
+     ac vmaxps zmm0,zmm0,zmm30
+     b2 vmovups [r8+rax*4]{k1},zmm0
+     b9 mov rax,[rsp+8]
+     c1 sub rax,1
+     c5 je 000000000000011Ah
+     cb mov [rsp+8],rax
+     d3 mov rdi,[rsp+10h]
+     db mov rsi,[rsp]
+     e3 mov rax,[rsi]
+     ea add [rdi],rax
+     f1 mov rax,[rsi+8]
+     f8 add [rdi+8],rax
+     ff mov rax,[rsi+10h]
+    106 add [rdi+10h],rax
+    10d mov rsi,[rsp+18h]
+    115 jmp 000000000000000Eh
+    11a add rsp,20h
+    11e vzeroupper
+    121 ret
     ");
 }
 
