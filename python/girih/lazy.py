@@ -223,7 +223,7 @@ def without_passes(*names: str | GraphPass) -> Scope[None]:
             ``decompose``, ``cse``, ``branch``, ``prune``, ``loop_motion``, ``matmul_chain``) and
             kinds of fusion (``elementwise``, ``views``, ``reduction_prologue``,
             ``reduction_epilogue``, ``matmul_epilogue``, ``rows``, ``matmul_prologue``,
-            ``horizontal``, ``reuse``, ``rematerialisation``), and passes created by
+            ``horizontal``, ``reuse``, ``rematerialisation``, ``borders``), and passes created by
             :func:`graph_pass`.
 
     Raises:

@@ -30,6 +30,7 @@ FUSIONS = [
     "horizontal",
     "reuse",
     "rematerialisation",
+    "borders",
 ]
 
 

@@ -37,6 +37,8 @@ pub struct Target {
     /// kernel writes a result directly to its place only if the place is not an operand, so a
     /// smaller result gets memory of its own.
     pub min_overwriting_bytes: usize,
+    /// The size in bytes from which on a padded result is filled around the operand only.
+    pub min_border_bytes: usize,
 }
 
 /// The tree by which a reduction combines its elements. The elements, in row-major order of the
@@ -265,6 +267,7 @@ impl Target {
             max_small_total: 1 << 15,
         },
         min_overwriting_bytes: 64 << 10,
+        min_border_bytes: 64 << 10,
     };
 }
 

@@ -8,6 +8,7 @@
 //! not of a sum: the order of a reduction depends on the number of its elements only
 //! ([`crate::target::ReductionOrder`]).
 
+mod borders;
 mod buffers;
 mod build;
 mod control;

@@ -4,7 +4,7 @@
 //! table.
 
 use super::build::Built;
-use super::{Lowering, horizontal, prologue, rows};
+use super::{Lowering, borders, horizontal, prologue, rows};
 
 /// A pass over the kernels of a program.
 pub(super) type KernelPass = fn(Lowering<'_>, &mut Built);
@@ -75,6 +75,8 @@ fusions! {
     reuse = 8;
     /// Two kernels both compute a large value if that costs less than its memory traffic.
     rematerialisation = 9;
+    /// A large pad fills the border around its operand only. No effect without `elementwise`.
+    borders = 10, borders::split;
 }
 
 impl Default for FusionOptions {
@@ -100,6 +102,7 @@ mod tests {
             "horizontal",
             "reuse",
             "rematerialisation",
+            "borders",
         ];
         assert_eq!(FusionOptions::NAMES, names);
         for (bit, name) in names.iter().enumerate() {
@@ -117,8 +120,8 @@ mod tests {
     #[test]
     fn each_pass_over_kernels_has_its_switch() {
         let count = |options: FusionOptions| options.passes().filter(|(on, _)| *on).count();
-        assert_eq!(count(FusionOptions::ALL), 3);
-        assert_eq!(count(FusionOptions { horizontal: false, ..FusionOptions::ALL }), 2);
+        assert_eq!(count(FusionOptions::ALL), 4);
+        assert_eq!(count(FusionOptions { horizontal: false, ..FusionOptions::ALL }), 3);
         assert_eq!(count(FusionOptions { elementwise: false, ..FusionOptions::ALL }), 0);
     }
 }

@@ -256,6 +256,26 @@ fn outputs_with_unwritten_elements_are_refused() {
 }
 
 #[test]
+fn the_border_around_a_part_and_the_part_are_disjoint() {
+    // 3 rows of 4 elements in 5 rows of 6: 7 elements before them, 2 in each gap, 7 after them.
+    let padded = |gaps: &str| {
+        format!(
+            "b0 = argument 0: f32[12]\nb1 = f32[30]\nhead over [7]\n  v0 = 0.0:f32\n  b1[i0] = v0\n\
+             gaps over [2, 2]\n  v0 = 0.0:f32\n  {gaps} = v0\n\
+             tail over [7]\n  v0 = 0.0:f32\n  b1[23 + i0] = v0\n\
+             inside over [3, 4]\n  v0 = load b0[4*i0 + i1]\n  b1[7 + 6*i0 + i1] = v0\noutputs: [b1]"
+        )
+    };
+    Program::parse(&padded("b1[11 + 6*i0 + i1]")).unwrap();
+    for gaps in
+        ["b1[10 + 6*i0 + i1]", "b1[12 + 6*i0 + i1]", "b1[11 + 5*i0 + i1]", "b1[11 + 2*i0 + i1]"]
+    {
+        let error = Program::parse(&padded(gaps)).expect_err(gaps).to_string();
+        assert!(error.contains("V8: it is not known that every element"), "{gaps}: {error}");
+    }
+}
+
+#[test]
 fn mutated_text_gives_a_program_or_an_error() {
     const TOKENS: [&[u8]; 14] = [
         b"b0",

@@ -193,9 +193,46 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Whether the stores are certainly disjoint: modulo some number, they are disjoint intervals, as
-/// the stores of a concatenation are modulo the row length.
+/// The highest number of stores of which each pair is compared.
+const MAX_PAIRS_OF: usize = 64;
+
+/// Whether the stores are certainly disjoint: all of them modulo one number, or else each pair.
 fn are_disjoint(stores: &[(&Access, &[usize])], numel: usize) -> bool {
+    are_intervals(stores, numel)
+        || stores.len() <= MAX_PAIRS_OF
+            && (1..stores.len())
+                .all(|i| stores[..i].iter().all(|first| are_apart(first, &stores[i])))
+}
+
+/// Whether two stores are certainly disjoint. Modulo some number, and counted from the first element
+/// of one of them, they are disjoint intervals: for example, modulo the length of a row, the inside
+/// of a padded result and the gaps between its rows, each of which is the end of a row and the start
+/// of the next one.
+fn are_apart(one: &(&Access, &[usize]), other: &(&Access, &[usize])) -> bool {
+    let strides = |(access, extents): &(&Access, &[usize])| {
+        steps(dims(access, extents)).into_iter().map(|(step, _)| step).collect::<Vec<_>>()
+    };
+    let moduli = strides(one).into_iter().chain(strides(other)).filter(|&m| m > 1);
+    moduli.map(Some).chain([None]).any(|modulus| {
+        let interval = |(access, extents): &(&Access, &[usize])| {
+            let moves = |&(s, _): &(isize, usize)| {
+                modulus.is_none_or(|modulus| s.unsigned_abs() % modulus != 0)
+            };
+            span(access.offset, dims(access, extents).filter(moves))
+        };
+        let (Some((low, high)), Some((start, end))) = (interval(one), interval(other)) else {
+            return false;
+        };
+        let Some(modulus) = modulus else { return high < start || end < low };
+        let Ok(modulus) = isize::try_from(modulus) else { return false };
+        let distance = start.wrapping_sub(low).rem_euclid(modulus);
+        high - low < distance && distance + (end - start) < modulus
+    })
+}
+
+/// Whether the stores are disjoint intervals modulo some number, as the stores of a concatenation
+/// are modulo the row length.
+fn are_intervals(stores: &[(&Access, &[usize])], numel: usize) -> bool {
     let Some((first, _)) = stores.first() else { return false };
     let mut moduli: SmallVec<[usize; 6]> = first.strides.iter().map(|s| s.unsigned_abs()).collect();
     moduli.push(numel);

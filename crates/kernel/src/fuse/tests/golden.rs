@@ -170,6 +170,36 @@ outputs: [b1]
 }
 
 #[test]
+fn a_large_pad_fills_its_border() {
+    let g = graph(|b| {
+        let x = input(b, [100, 400]);
+        let dim = |low, high| girih_ir::ops::PadDim { low, high, interior: 0 };
+        Ok([b.pad(x, vec![dim(2, 1), dim(1, 3)], girih_ir::Literal::from_f64(DType::F32, 7.0))?])
+    });
+    check(
+        &g,
+        "
+b0 = argument 0: f32[40000]
+b1 = f32[41612]
+pad_border over [1]
+  pad_fill over [809]
+    v0 = 7.0:f32
+    b1[i0] = v0
+  pad_fill over [99, 4]
+    v0 = 7.0:f32
+    b1[1209 + 404*i0 + i1] = v0
+  pad_fill over [407]
+    v0 = 7.0:f32
+    b1[41205 + i0] = v0
+pad over [100, 400]
+  v0 = load b0[400*i0 + i1]
+  b1[809 + 404*i0 + i1] = v0
+outputs: [b1]
+",
+    );
+}
+
+#[test]
 fn gather_and_scatter_name_stride_and_size_of_their_axis() {
     let g = graph(|b| {
         let (x, i) = (input(b, [9, 4]), b.input(TensorSpec::new([3], DType::I64)));
