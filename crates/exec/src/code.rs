@@ -189,6 +189,9 @@ impl Code {
         bindings: &Bindings<'_>,
     ) {
         let [Step::Fused(fused)] = &self.steps[..] else { return };
+        if n > fused.segment_left(p) {
+            return;
+        }
         let Some(steps) = fused.row_steps(p, (rows, row), (self.core, 0)) else { return };
         let mut asked: SmallVec<[*mut u8; 16]> = SmallVec::new();
         for (stream, step) in fused.streams.iter().zip(steps) {
@@ -327,69 +330,78 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
+    /// The function that computes the whole code, if a single one does.
+    fn only_function(&self) -> Option<&'a Fused> {
+        match (&self.code.steps[..], &self.code.writes[..], &self.code.directs[..]) {
+            ([Step::Fused(fused)], [], []) => Some(fused),
+            _ => None,
+        }
+    }
+
+    /// The number of points from a point on that [`Frame::run_rows`] can compute of each row.
+    pub fn points_of_rows(&self, p: usize) -> usize {
+        self.only_function().map_or(usize::MAX, |fused| fused.segment_left(p))
+    }
+
     /// Computes and stores `n` points of each of some rows, from point `p` on, if a single function
     /// computes the whole code; returns whether this is so. `core` and `core_step` are the address
     /// of the core's value for the first row, and the number of bytes from there to the value for
     /// the next row.
     ///
     /// # Safety
-    /// As [`Frame::run`] for each row; the points of a row are neighbours in all walks.
+    /// As [`Frame::run`] for each row; `n` is at most [`Frame::points_of_rows`].
     pub unsafe fn run_rows(
         &self,
         p: usize,
         n: usize,
-        (rows, row): (usize, usize),
+        rows: (usize, usize),
         (core, core_step): (*const u8, isize),
     ) -> bool {
-        let code = self.code;
-        let ([Step::Fused(fused)], [], []) = (&code.steps[..], &code.writes[..], &code.directs[..])
-        else {
-            return false;
-        };
-        let Some(steps) = fused.row_steps(p, (rows, row), (code.core, core_step)) else {
+        let Some(fused) = self.only_function() else { return false };
+        let Some(steps) = fused.row_steps(p, rows, (self.code.core, core_step)) else {
             return false;
         };
         // SAFETY: the caller's promise.
         unsafe {
             self.set_core(core);
-            self.follow(fused, (p, n), rows, &steps);
+            self.follow(fused, (p, n), rows.0, &steps);
         }
         true
     }
 
     /// Computes and stores `n` points of each of some lines, from point `p` on, if a single
-    /// function computes the whole code; returns whether this is so. In the buffer `buffer`, lines
-    /// are `pitch` bytes apart instead of the bytes of `line` points.
+    /// function computes the whole code and the points are in one segment of it; returns whether
+    /// this is so. In the buffer `buffer`, lines are `pitch` bytes apart instead of the bytes of
+    /// `line` points.
     ///
     /// # Safety
-    /// As [`Frame::run_rows`]; the buffer is only written.
+    /// As [`Frame::run`] for each line; the buffer is only written.
     pub unsafe fn run_lines(
         &self,
         p: usize,
         n: usize,
-        (lines, line): (usize, usize),
+        lines: (usize, usize),
         (buffer, pitch): (usize, isize),
     ) -> bool {
-        let ([Step::Fused(fused)], [], []) =
-            (&self.code.steps[..], &self.code.writes[..], &self.code.directs[..])
-        else {
+        let Some(fused) = self.only_function().filter(|fused| n <= fused.segment_left(p)) else {
             return false;
         };
-        let Some(mut steps) = fused.row_steps(p, (lines, line), (NONE, 0)) else { return false };
+        let Some(mut steps) = fused.row_steps(p, lines, (NONE, 0)) else { return false };
         for (stream, step) in fused.streams.iter().zip(&mut steps) {
             if matches!(stream, Stream::Memory { buffer: to, .. } if *to as usize == buffer) {
                 *step = pitch;
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.follow(fused, (p, n), lines, &steps) };
+        unsafe { self.follow(fused, (p, n), lines.0, &steps) };
         true
     }
 
     /// Runs a function over `n` points of each of some rows, from point `p` on.
     ///
     /// # Safety
-    /// As [`Frame::run`] for each row; the streams advance by these steps from row to row.
+    /// As [`Frame::run`] for each row; the points are in one segment, and the streams advance by
+    /// these steps from row to row.
     unsafe fn follow(&self, fused: &Fused, (p, n): (usize, usize), rows: usize, steps: &[isize]) {
         let mut pointers = Pointers::new();
         // SAFETY: the caller's promise; accesses stay inside their buffers.

@@ -208,22 +208,22 @@ impl PreparedGemm {
         unsafe {
             let block = self.body.block.min(part.columns);
             let frame = Frame::new(&self.body, mem, regs, bindings, block);
-            let (rows, core) = ((part.rows, part.row), (part.core, part.pitch * size));
-            if part.rows > 1
-                && block == part.columns
-                && frame.run_rows(part.point, block, rows, core)
-            {
-                return Ok(());
-            }
-            for row in 0..part.rows {
-                let core = part.core.offset(row as isize * part.pitch * size);
-                let mut done = 0;
-                while done < part.columns {
-                    let len = block.min(part.columns - done);
-                    frame.set_core(core.offset(done as isize * size));
-                    frame.run(part.point + row * part.row + done, len)?;
-                    done += len;
+            let (rows, mut done) = ((part.rows, part.row), 0);
+            while done < part.columns {
+                let (point, mut len) = (part.point + done, block.min(part.columns - done));
+                let core = part.core.offset(done as isize * size);
+                if part.rows > 1 {
+                    len = len.min(frame.points_of_rows(point));
+                    if frame.run_rows(point, len, rows, (core, part.pitch * size)) {
+                        done += len;
+                        continue;
+                    }
                 }
+                for row in 0..part.rows {
+                    frame.set_core(core.offset(row as isize * part.pitch * size));
+                    frame.run(point + row * part.row, len)?;
+                }
+                done += len;
             }
         }
         Ok(())

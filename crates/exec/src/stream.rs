@@ -93,7 +93,7 @@ impl Fused {
     /// The number of segments from a point on that can run consecutively, and the number of points
     /// of each segment, which is not 0.
     pub fn run_from(&self, point: usize, points: usize) -> (usize, usize) {
-        let len = self.segment - point % self.segment;
+        let len = self.segment_left(point);
         if len > points || len < self.segment {
             return (1, len.min(points));
         }
@@ -119,24 +119,31 @@ impl Fused {
     }
 
     /// The number of bytes by which each stream advances from a row of `row` points to the next
-    /// row, if this number is constant for `rows` rows from a point on; else `None`. `core` has the
-    /// register whose elements the caller provides, and the number of bytes between its rows.
+    /// row, if this number is constant for `rows` rows from a point on, and the rows begin at the
+    /// same point of a segment; else `None`. `core` has the register whose elements the caller provides, and the number of bytes between its rows.
     pub fn row_steps(
         &self,
         point: usize,
         (rows, row): (usize, usize),
         core: (Reg, isize),
     ) -> Option<SmallVec<[isize; 16]>> {
-        let dense = self.segment == usize::MAX;
-        let regular = self.segment == row && (point / row) % self.regular + rows <= self.regular;
-        let step = |(i, stream): (usize, &Stream)| match stream {
+        if self.segment != usize::MAX && row % self.segment != 0 {
+            return None;
+        }
+        let step = |stream: &Stream| match stream {
             Stream::Register { reg, .. } if *reg == core.0 => Some(core.1),
             Stream::Register { size: 0, .. } => Some(0),
-            Stream::Memory { size, .. } if dense => Some((row * *size as usize) as isize),
-            Stream::Memory { .. } if regular => Some(self.steps[i]),
+            Stream::Memory { walk, size, .. } => {
+                walk.row_step(point, (rows, row)).map(|step| step * *size as isize)
+            }
             _ => None,
         };
-        self.streams.iter().enumerate().map(step).collect()
+        self.streams.iter().map(step).collect()
+    }
+
+    /// The number of points from a point to the end of its segment.
+    pub fn segment_left(&self, point: usize) -> usize {
+        self.segment - point % self.segment
     }
 }
 

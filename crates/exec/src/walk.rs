@@ -60,6 +60,27 @@ impl Walk {
         }
     }
 
+    /// The distance from the element at a position to the element `row` positions later, if this is
+    /// also the distance from there to the element of the next row, and so on for `rows` rows.
+    pub fn row_step(&self, position: usize, (rows, row): (usize, usize)) -> Option<isize> {
+        // The number of positions of the dimensions inside of the one that rows move along.
+        let mut inner = 1;
+        for &(extent, stride) in self.dims.iter().rev() {
+            if row % inner != 0 {
+                return None;
+            }
+            let step = row / inner;
+            // A row of whole multiples of this dimension moves along an outer dimension.
+            if step % extent != 0 {
+                let last = position / inner % extent + (rows - 1) * step;
+                return (last < extent).then_some(stride * step as isize);
+            }
+            inner *= extent;
+        }
+        // There is no position after all dimensions; a walk without dimensions has one element.
+        (rows == 1 || self.dims.is_empty()).then_some(0)
+    }
+
     /// The tiles of the range, if its elements are contiguous along the dimension before the last:
     /// the number of lines of a tile, the number of elements of a line, and the distance between
     /// elements of a line. The range consists of whole tiles. `None` otherwise.
@@ -194,6 +215,38 @@ mod tests {
         assert_eq!(w.tiles(4, 28), Some((7, 4, 100)), "lines of one tile");
         assert_eq!(w.tiles(2, 16), None, "half a line");
         assert_eq!(Walk::new(0, [(3, 640), (8, 4), (4, 1)].into_iter()).tiles(0, 32), None);
+    }
+
+    #[test]
+    fn rows_have_a_step_exactly_where_their_distances_are_equal() {
+        let walks = [
+            Walk::new(3, [(6, 40), (4, 9), (5, 1)].into_iter()),
+            Walk::new(0, [(120, 1)].into_iter()),
+            Walk::new(0, [(6, 20), (20, 0)].into_iter()),
+            Walk::new(9, [(2, -3), (12, 0), (5, -1)].into_iter()),
+        ];
+        let (mut found, mut none) = (0, 0);
+        for w in &walks {
+            for row in [1, 2, 4, 5, 10, 20, 40, 60] {
+                for (p, rows) in [(0, 2), (3, 2), (15, 3), (40, 2), (5, 4)] {
+                    if p + (rows - 1) * row >= 120 {
+                        continue;
+                    }
+                    let at = |i: usize| w.at(p + i * row);
+                    match w.row_step(p, (rows, row)) {
+                        Some(step) => {
+                            found += 1;
+                            let wanted: Vec<isize> =
+                                (0..rows as isize).map(|i| at(0) + i * step).collect();
+                            assert_eq!((0..rows).map(at).collect::<Vec<_>>(), wanted);
+                        }
+                        None => none += 1,
+                    }
+                }
+            }
+            assert_eq!(w.row_step(0, (1, 120)), Some(0), "a single row");
+        }
+        assert!(found > 80 && none > 10, "{found} {none}");
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Part {
     /// The time of filling the part, in the time of filling one byte of a dense buffer.
     fn cost(&self, size: usize) -> usize {
         /// The cost of starting a run.
-        const RUN: usize = 512;
+        const RUN: usize = 192;
         let points: usize = self.extents.iter().product();
         let runs = points / self.extents.last().copied().unwrap_or(1);
         points * size + runs * RUN
