@@ -3,7 +3,9 @@
 
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
-use crate::{Executor, Profile, Result, Tensor, TracedProgram, devices, nans, random, trace};
+use crate::{
+    Device, Executor, Profile, Result, Tensor, TracedProgram, devices, nans, random, trace,
+};
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
 use girih_runtime::{Argument, CompileOptions, PlanExecutor, Replay, Value};
@@ -278,7 +280,10 @@ impl BoundProgram {
         arguments: &mut [Argument],
     ) -> Result<Cow<'static, Executor>> {
         let context = Context::current();
-        let executor = context.executor_ref(context.device())?;
+        let executor = match context.is_plain()? {
+            true => Cow::Borrowed(Device::of_process().executor()?),
+            false => context.executor_ref(context.device())?,
+        };
         let id = executor.runtime().device().id();
         let is_here = |a: &Argument| a.value().is_none_or(|v| v.buffer.handle().device() == id);
         if arguments.iter().all(is_here) {
@@ -308,7 +313,8 @@ impl BoundProgram {
     fn run(&self, executor: &Executor, arguments: &[Argument]) -> Result<girih_runtime::Values> {
         let runtime = executor.runtime();
         let start = executor.config().profile.then(Instant::now);
-        let options = Context::current().own_options();
+        let context = Context::current();
+        let options = if context.is_plain()? { None } else { context.own_options() };
         let serves =
             |found: &Captured| found.options == options && found.replay.is_current(runtime);
         let recent;
@@ -321,13 +327,14 @@ impl BoundProgram {
             }
         };
         let limit = executor.limit();
-        let stream = Context::current().runtime_stream(runtime);
         let Some(start) = start else {
-            let values = replay.call(&stream, arguments, limit);
+            let values = context
+                .with_runtime_stream(runtime, |stream| replay.call(stream, arguments, limit));
             return values.map_err(|e| self.program.failed(e));
         };
         let compile = start.elapsed();
-        let timed = replay.call_timed(&stream, arguments, limit);
+        let timed = context
+            .with_runtime_stream(runtime, |stream| replay.call_timed(stream, arguments, limit));
         let (values, times) = timed.map_err(|e| self.program.failed(e))?;
         executor.set_profile(Profile {
             compile,

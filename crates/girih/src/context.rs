@@ -58,6 +58,8 @@ const VERIFY: u8 = 4;
 const NANS: u8 = 8;
 const AUTOCAST_F16: u8 = 16;
 const AUTOCAST_BF16: u8 = 32;
+/// The frame has no device, executor, stream and compile options of its own.
+const PLAIN: u8 = 64;
 
 const SWEEP_MIN: usize = 1024;
 
@@ -270,12 +272,32 @@ impl Context {
 
     /// Sets or clears the stream, and returns the previous one.
     pub(crate) fn swap_stream(&self, stream: Option<Stream>) -> Option<Stream> {
-        CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.stream, stream))
+        CURRENT.with_borrow_mut(|frame| {
+            let left = std::mem::replace(&mut frame.stream, stream);
+            refresh_plain(frame);
+            left
+        })
     }
 
     /// Sets or clears the current device, and returns the previous one.
     pub(crate) fn swap_device(&self, device: Option<Device>) -> Option<Device> {
-        CURRENT.with_borrow_mut(|frame| std::mem::replace(&mut frame.device, device))
+        CURRENT.with_borrow_mut(|frame| {
+            let left = std::mem::replace(&mut frame.device, device);
+            refresh_plain(frame);
+            left
+        })
+    }
+
+    /// Calls `f` with the stream for programs on `executor`.
+    pub(crate) fn with_runtime_stream<T>(
+        &self,
+        executor: &girih_runtime::PlanExecutor,
+        f: impl FnOnce(&girih_runtime::Stream) -> T,
+    ) -> T {
+        match self.is_plain() {
+            Ok(true) => executor.with_thread_stream(f),
+            _ => f(&self.runtime_stream(executor)),
+        }
     }
 
     pub(crate) fn runtime_stream(
@@ -288,6 +310,15 @@ impl Context {
             stream.filter(|s| s.queue().scheduler().device().id() == device).cloned()
         });
         chosen.unwrap_or_else(|| executor.thread_stream())
+    }
+
+    /// Whether the context has no device, executor, stream and compile options of its own, but uses
+    /// those of the process, the device and the thread.
+    ///
+    /// Errors: as [`Context::eager`].
+    #[inline]
+    pub(crate) fn is_plain(&self) -> Result<bool> {
+        Ok(modes()? & PLAIN != 0)
     }
 
     /// Whether ops are computed as soon as they are recorded.
@@ -395,6 +426,13 @@ impl Context {
         }
         let _restore = Restore(Some(self.swap(frame)));
         f()
+    }
+}
+
+/// Updates the mode [`PLAIN`] of the current frame, which has changed.
+fn refresh_plain(frame: &Frame) {
+    if MODES.get() != 0 {
+        MODES.set(MODES.get() & !PLAIN | frame.plain());
     }
 }
 

@@ -5,10 +5,11 @@
 //! [`RunControl::check`], which reads the clock, every few dozen microseconds of work.
 
 use crate::Error;
-use girih_sync::{Mutex, OnceLock};
+use girih_sync::{Mutex, MutexGuard, OnceLock};
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A function that returns whether the user wants the calling thread to stop waiting.
@@ -76,12 +77,65 @@ pub(crate) fn asking<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
+/// The number of cancellations in the process. Runs read this number only, until it changes.
+static CANCELLATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// The number of the last cancellation of each executor that has cancelled its runs.
+static LAST_CANCELLATIONS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
+
+fn lock_last_cancellations() -> MutexGuard<'static, BTreeMap<u64, u64>> {
+    LAST_CANCELLATIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The cancellations of an executor's runs.
+pub(crate) struct Cancellations {
+    /// The number of the executor, unique in the process, from 1.
+    executor: u64,
+}
+
+impl Default for Cancellations {
+    fn default() -> Cancellations {
+        static EXECUTORS: AtomicU64 = AtomicU64::new(1);
+        Cancellations { executor: EXECUTORS.fetch_add(1, Relaxed) }
+    }
+}
+
+impl Cancellations {
+    /// The control of a run that begins now: the run stops after `limit`, if given, and at the next
+    /// cancellation. With `profile`, the control records the time of each launch.
+    pub fn begin(&self, limit: Option<Duration>, profile: bool) -> RunControl {
+        RunControl {
+            limit,
+            executor: self.executor,
+            seen: AtomicU64::new(CANCELLATIONS.load(Relaxed)),
+            times: profile.then(Mutex::default),
+            ..RunControl::default()
+        }
+    }
+
+    /// Stops every run of the executor that has begun.
+    pub fn cancel_all(&self) {
+        let mut last = lock_last_cancellations();
+        let number = CANCELLATIONS.load(Relaxed) + 1;
+        last.insert(self.executor, number);
+        CANCELLATIONS.store(number, Relaxed);
+    }
+}
+
+impl Drop for Cancellations {
+    fn drop(&mut self) {
+        lock_last_cancellations().remove(&self.executor);
+    }
+}
+
 /// The control of one run. The default never stops the run and measures nothing.
 #[derive(Debug, Default)]
 pub struct RunControl {
     limit: Option<Duration>,
-    /// The executor's counter of cancellations, and its value when the run began.
-    cancellations: Option<(Arc<AtomicU64>, u64)>,
+    /// The number of the executor; 0 for none.
+    executor: u64,
+    /// The number of the last cancellation that is known not to concern the run.
+    seen: AtomicU64,
     verdict: AtomicU8,
     /// Set by the first check.
     started: OnceLock<Instant>,
@@ -91,27 +145,24 @@ pub struct RunControl {
 }
 
 impl RunControl {
-    /// The control of a run that stops after `limit`, if given, and when `cancellations` changes.
-    /// With `profile` it records the time of each launch.
-    pub fn new(
-        limit: Option<Duration>,
-        cancellations: &Arc<AtomicU64>,
-        profile: bool,
-    ) -> RunControl {
-        let seen = cancellations.load(Relaxed);
-        RunControl {
-            limit,
-            cancellations: Some((cancellations.clone(), seen)),
-            times: profile.then(Mutex::default),
-            ..RunControl::default()
-        }
-    }
-
     /// Whether the run has to stop. Cheap enough to call for every part of a launch.
     #[inline]
     pub fn stopped(&self) -> bool {
         self.verdict.load(Relaxed) != RUNNING
-            || self.cancellations.as_ref().is_some_and(|(now, seen)| now.load(Relaxed) != *seen)
+            || CANCELLATIONS.load(Relaxed) != self.seen.load(Relaxed) && self.is_cancelled()
+    }
+
+    /// Whether one of the cancellations since the last look concerns the run.
+    #[cold]
+    fn is_cancelled(&self) -> bool {
+        let last = lock_last_cancellations();
+        let own = last.get(&self.executor).is_some_and(|n| *n > self.seen.load(Relaxed));
+        if own {
+            self.cancel();
+        } else {
+            self.seen.store(CANCELLATIONS.load(Relaxed), Relaxed);
+        }
+        own
     }
 
     /// Like [`RunControl::stopped`], but also reads the clock and, if the user waits for this
@@ -176,33 +227,35 @@ mod tests {
 
     #[test]
     fn a_run_stops_at_its_time_limit_or_a_cancellation() {
-        let count = Arc::new(AtomicU64::new(7));
-        let free = RunControl::new(None, &count, false);
+        let (own, other) = (Cancellations::default(), Cancellations::default());
+        let free = own.begin(None, false);
         assert!(!free.check() && !free.stopped());
-        let limited = RunControl::new(Some(Duration::ZERO), &count, false);
+        let limited = own.begin(Some(Duration::ZERO), false);
         assert!(!limited.stopped(), "the clock is read by checks alone");
         while !limited.check() {}
         assert!(matches!(limited.error("add"), Error::Timeout { seconds: 0.0, .. }));
-        let cancelled = RunControl::new(None, &count, false);
+        let cancelled = own.begin(None, false);
         cancelled.cancel();
         assert!(cancelled.stopped());
         assert_eq!(cancelled.error("add"), Error::Cancelled { operation: "add".into() });
-        count.fetch_add(1, Relaxed);
-        assert!(free.stopped());
-        assert!(!RunControl::new(None, &count, false).stopped(), "later runs are not concerned");
+        other.cancel_all();
+        assert!(!free.stopped() && !RunControl::default().stopped(), "another executor's runs");
+        own.cancel_all();
+        assert!(free.stopped() && free.stopped());
+        assert!(!own.begin(None, false).stopped(), "later runs are not concerned");
     }
 
     #[test]
     fn launches_are_timed_when_asked() {
-        let count = Arc::default();
-        let control = RunControl::new(None, &count, true);
+        let own = Cancellations::default();
+        let control = own.begin(None, true);
         let name = |name: &str| name.to_string();
         control.timed(|| name("sleep"), || std::thread::sleep(Duration::from_millis(2)));
         assert_eq!(control.timed(|| name("three"), || 3), 3);
         let times = control.take_times();
         assert!(times.len() == 2 && times[0].1 >= Duration::from_millis(2), "{times:?}");
         assert_eq!((&*times[0].0, &*times[1].0), ("sleep", "three"));
-        let plain = RunControl::new(None, &count, false);
+        let plain = own.begin(None, false);
         plain.timed(|| unreachable!("nothing is kept"), || ());
         assert!(plain.take_times().is_empty());
     }

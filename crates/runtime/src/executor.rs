@@ -2,6 +2,7 @@
 //! back end, and a stream.
 
 use crate::call::{Values, next_generation};
+use crate::control::Cancellations;
 use crate::defaults::DefaultStreams;
 use crate::difference::{Lookup, nearest};
 use crate::family::Families;
@@ -170,8 +171,7 @@ pub struct PlanExecutor {
     pub(crate) families: Mutex<Families>,
     /// The same options are stored in each stripe.
     options: Striped<Mutex<CompileOptions>>,
-    /// The number of calls of [`PlanExecutor::cancel_all`], stored in each stripe.
-    cancellations: Striped<Arc<AtomicU64>>,
+    cancellations: Cancellations,
     pub(crate) compiles: AtomicU64,
     pub(crate) bindings: AtomicU64,
     /// Nanoseconds of [`Counters::compile_time`].
@@ -224,7 +224,7 @@ impl PlanExecutor {
             disk,
             families: Mutex::default(),
             options: Striped::default(),
-            cancellations: Striped::default(),
+            cancellations: Cancellations::default(),
             compiles: AtomicU64::new(0),
             bindings: AtomicU64::new(0),
             compile_ns: AtomicU64::new(0),
@@ -250,6 +250,11 @@ impl PlanExecutor {
     /// this, a new stream for each other thread.
     pub fn thread_stream(&self) -> Arc<Stream> {
         self.streams.of_thread()
+    }
+
+    /// Calls `f` with the default stream of this thread; see [`PlanExecutor::thread_stream`].
+    pub fn with_thread_stream<T>(&self, f: impl FnOnce(&Stream) -> T) -> T {
+        self.streams.with_thread(f)
     }
 
     /// The current options of compilation.
@@ -281,15 +286,13 @@ impl PlanExecutor {
     /// The control of a run that begins now. [`PlanExecutor::cancel_all`] stops the run, and so
     /// does the time limit, if given.
     pub fn control(&self, limit: Option<std::time::Duration>, profile: bool) -> RunControl {
-        RunControl::new(limit, self.cancellations.mine(), profile)
+        self.cancellations.begin(limit, profile)
     }
 
     /// Stops every run of this executor that has begun or is queued. Their tensors stay lazy. Later
     /// runs are not affected.
     pub fn cancel_all(&self) {
-        for count in self.cancellations.iter() {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        self.cancellations.cancel_all();
     }
 
     /// The cache on disk, if there is one.

@@ -1,7 +1,7 @@
 //! Frames: the whole state of a context, as a value.
 
 use super::{
-    AUTOCAST_BF16, AUTOCAST_F16, EAGER, EAGER_VARIABLES, Graph, KNOWN, NANS, VERIFY,
+    AUTOCAST_BF16, AUTOCAST_F16, EAGER, EAGER_VARIABLES, Graph, KNOWN, NANS, PLAIN, VERIFY,
     VERIFY_VARIABLES,
 };
 use crate::collective::BoundAxis;
@@ -123,6 +123,13 @@ impl Frame {
         self
     }
 
+    /// The mode [`PLAIN`], if the frame is plain.
+    pub(super) fn plain(&self) -> u8 {
+        let Frame { device, executor, stream, options, .. } = self;
+        let own = device.is_some() || executor.is_some() || stream.is_some() || options.is_some();
+        if own { 0 } else { PLAIN }
+    }
+
     /// The modes. Environment variables determine the modes that the frame does not set.
     pub(super) fn modes(&self) -> Result<u8> {
         let or_env = |chosen: Option<bool>, names: &[&'static str]| match chosen {
@@ -138,6 +145,6 @@ impl Frame {
             Some(_) => AUTOCAST_BF16,
             None => 0,
         };
-        Ok(KNOWN | half | bit(eager, EAGER) | bit(verify, VERIFY) | bit(nans, NANS))
+        Ok(KNOWN | half | self.plain() | bit(eager, EAGER) | bit(verify, VERIFY) | bit(nans, NANS))
     }
 }
