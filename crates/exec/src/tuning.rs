@@ -72,9 +72,9 @@ macro_rules! parameters {
 const CHUNK_START_NS: usize = 300;
 
 parameters! { machine;
-    /// The time of a chunk of a kernel, in nanoseconds: twenty times as long as starting the chunk
-    /// and handing it over.
-    chunk_ns = (20 * (CHUNK_START_NS + machine.handover_ns)).clamp(5_000, 20_000);
+    /// The time of a chunk of a kernel, in nanoseconds: so long that starting the chunk and handing
+    /// it over take 3 % of it.
+    chunk_ns = (34 * (CHUNK_START_NS + machine.handover_ns)).clamp(5_000, 20_000);
     /// The number of elements of the rows that a kernel over rows processes at a time: an f32 array
     /// of that size takes a quarter of the L2 cache.
     row_elements = (machine.l2_bytes / 16).clamp(1 << 13, 1 << 17);
