@@ -33,6 +33,10 @@ fn border_of(program: &Program, at: usize, min_bytes: usize) -> Option<Kernel> {
     }
     let mut writers = program.kernels[at + 1..].iter().filter(|k| k.writes().any(|b| b == buffer));
     let (inner, None) = (writers.next()?, writers.next()) else { return None };
+    // The index of a scatter moves its store.
+    if matches!(inner.core, Core::Scatter { .. }) {
+        return None;
+    }
     let store = inner.stores.iter().find(|store| store.access.buffer == buffer)?;
     let inside = Inside::of(&store.access, &inner.extents[..inner.parallel])?;
     let parts = inside.border(of.numel);
@@ -142,15 +146,16 @@ mod tests {
     use crate::ir::BufferId;
     use girih_ir::DType;
 
+    /// The access of these strides and extents.
+    fn access(offset: isize, dims: &[(isize, usize)]) -> (Access, Vec<usize>) {
+        let strides = dims.iter().map(|d| d.0).collect();
+        let access = Access { buffer: BufferId(0), dtype: DType::F32, offset, strides };
+        (access, dims.iter().map(|d| d.1).collect())
+    }
+
     /// Checks that the inside and its border are each element once.
     fn check(offset: isize, dims: &[(isize, usize)], numel: usize) -> usize {
-        let access = Access {
-            buffer: BufferId(0),
-            dtype: DType::F32,
-            offset,
-            strides: dims.iter().map(|d| d.0).collect(),
-        };
-        let extents: Vec<usize> = dims.iter().map(|d| d.1).collect();
+        let (access, extents) = access(offset, dims);
         let inside = Inside::of(&access, &extents).expect("runs");
         let mut count = vec![0; numel];
         let mut visit = |offset: isize, extents: &[usize], strides: &[isize]| {
@@ -185,18 +190,33 @@ mod tests {
     #[test]
     fn stores_of_other_forms_have_no_border() {
         let of = |offset, dims: &[(isize, usize)]| {
-            let access = Access {
-                buffer: BufferId(0),
-                dtype: DType::F32,
-                offset,
-                strides: dims.iter().map(|d| d.0).collect(),
-            };
-            Inside::of(&access, &dims.iter().map(|d| d.1).collect::<Vec<_>>()).is_some()
+            let (access, extents) = access(offset, dims);
+            Inside::of(&access, &extents).is_some()
         };
         assert!(of(7, &[(6, 3), (1, 4)]));
         assert!(!of(7, &[(6, 3), (2, 2)]), "elements with gaps");
         assert!(!of(20, &[(-6, 3), (1, 4)]), "backwards");
         assert!(!of(0, &[(3, 3), (1, 4)]), "overlapping runs");
         assert!(!of(3, &[(1, 1)]), "a single element");
+    }
+
+    #[test]
+    fn a_scatter_onto_a_fill_has_no_border() {
+        // Updates of 3 rows, which the index moves by a row or not, and the same store of a map.
+        let program = |inner: &str| {
+            let text = format!(
+                "b0 = argument 0: i64[1]\nb1 = argument 1: f32[6000]\nb2 = f32[8000]\n\
+                 fill over [8000]\n  v0 = 2.0:f32\n  b2[i0] = v0\n\
+                 inner over [6000]\n{inner}  v0 = load b1[i0]\n  b2[i0] = v0\noutputs: [b2]"
+            );
+            Program::parse(&text)
+        };
+        let scatter = "  scatter_add onto + 2000*b0[0] of 2, independent []\n";
+        let scatter = program(scatter).expect("a scatter onto a fill");
+        assert_eq!(border_of(&scatter, 0, 0), None);
+        // Alone, the map leaves elements that only the fill writes.
+        let mut map = scatter;
+        map.kernels[1].core = Core::Map;
+        assert!(border_of(&map, 0, 0).is_some());
     }
 }
