@@ -80,7 +80,8 @@ pub(crate) fn asking<T>(f: impl FnOnce() -> T) -> T {
 /// The number of cancellations in the process. Runs read this number only, until it changes.
 static CANCELLATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The number of the last cancellation of each executor that has cancelled its runs.
+/// The number of the last cancellation of each executor that has cancelled its runs. Entries stay
+/// when an executor is dropped, because its queued runs may outlive it.
 static LAST_CANCELLATIONS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 fn lock_last_cancellations() -> MutexGuard<'static, BTreeMap<u64, u64>> {
@@ -119,12 +120,6 @@ impl Cancellations {
         let number = CANCELLATIONS.load(Relaxed) + 1;
         last.insert(self.executor, number);
         CANCELLATIONS.store(number, Relaxed);
-    }
-}
-
-impl Drop for Cancellations {
-    fn drop(&mut self) {
-        lock_last_cancellations().remove(&self.executor);
     }
 }
 
@@ -243,6 +238,10 @@ mod tests {
         own.cancel_all();
         assert!(free.stopped() && free.stopped());
         assert!(!own.begin(None, false).stopped(), "later runs are not concerned");
+        let queued = own.begin(None, false);
+        own.cancel_all();
+        drop(own);
+        assert!(queued.stopped(), "a run outlives its executor");
     }
 
     #[test]
