@@ -173,6 +173,14 @@ impl Code {
         })
     }
 
+    /// The function that computes the whole code, if a single one does.
+    pub fn only_function(&self) -> Option<&Fused> {
+        match (&self.steps[..], &self.writes[..], &self.directs[..]) {
+            ([Step::Fused(fused)], [], []) => Some(fused),
+            _ => None,
+        }
+    }
+
     /// The dense load of a register, if the code does nothing else.
     pub fn only_load(&self, reg: Reg) -> Option<&Direct> {
         let nothing_else = self.steps.is_empty() && self.writes.is_empty();
@@ -330,17 +338,9 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// The function that computes the whole code, if a single one does.
-    fn only_function(&self) -> Option<&'a Fused> {
-        match (&self.code.steps[..], &self.code.writes[..], &self.code.directs[..]) {
-            ([Step::Fused(fused)], [], []) => Some(fused),
-            _ => None,
-        }
-    }
-
     /// The number of points from a point on that [`Frame::run_rows`] can compute of each row.
     pub fn points_of_rows(&self, p: usize) -> usize {
-        self.only_function().map_or(usize::MAX, |fused| fused.segment_left(p))
+        self.code.only_function().map_or(usize::MAX, |fused| fused.segment_left(p))
     }
 
     /// Computes and stores `n` points of each of some rows, from point `p` on, if a single function
@@ -357,7 +357,7 @@ impl<'a> Frame<'a> {
         rows: (usize, usize),
         (core, core_step): (*const u8, isize),
     ) -> bool {
-        let Some(fused) = self.only_function() else { return false };
+        let Some(fused) = self.code.only_function() else { return false };
         let Some(steps) = fused.row_steps(p, rows, (self.code.core, core_step)) else {
             return false;
         };
@@ -383,9 +383,8 @@ impl<'a> Frame<'a> {
         lines: (usize, usize),
         (buffer, pitch): (usize, isize),
     ) -> bool {
-        let Some(fused) = self.only_function().filter(|fused| n <= fused.segment_left(p)) else {
-            return false;
-        };
+        let fused = self.code.only_function().filter(|fused| n <= fused.segment_left(p));
+        let Some(fused) = fused else { return false };
         let Some(mut steps) = fused.row_steps(p, lines, (NONE, 0)) else { return false };
         for (stream, step) in fused.streams.iter().zip(&mut steps) {
             if matches!(stream, Stream::Memory { buffer: to, .. } if *to as usize == buffer) {

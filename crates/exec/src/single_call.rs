@@ -30,10 +30,7 @@ impl SingleCall {
     /// `None` if running the code at `points` points requires more than calls of one function on
     /// memory, constants and scalars.
     pub fn new(code: &Code, points: usize) -> Option<SingleCall> {
-        let ([Step::Fused(fused)], [], []) = (&code.steps[..], &code.directs[..], &code.writes[..])
-        else {
-            return None;
-        };
+        let fused = code.only_function()?;
         if points == 0
             || points > code.block
             || !code.setup.iter().all(|s| scalar(code, s).is_some())
@@ -130,8 +127,7 @@ impl SingleCall {
 
 /// The only function of a code.
 fn function_of(code: &Code) -> &Fused {
-    let [Step::Fused(fused)] = &code.steps[..] else { unreachable!("`new` has found one") };
-    fused
+    code.only_function().expect("`new` has found one")
 }
 
 /// The address of the single element that a setup step broadcasts to a register.
