@@ -238,9 +238,12 @@ mod tests {
         own.cancel_all();
         assert!(free.stopped() && free.stopped());
         assert!(!own.begin(None, false).stopped(), "later runs are not concerned");
-        let queued = own.begin(None, false);
-        own.cancel_all();
-        drop(own);
+        let queued = {
+            let dropped = Cancellations::default();
+            let queued = dropped.begin(None, false);
+            dropped.cancel_all();
+            queued
+        };
         assert!(queued.stopped(), "a run outlives its executor");
     }
 
