@@ -1,6 +1,7 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
 # make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
+# make test-long  attacks and random programs that take minutes (ARGS="-k programs")
 # make features  lints without the features that are on by default
 # make deny    licences, sources and security advisories of the crates that Girih depends on
 # make msrv    compiles with the oldest supported Rust
@@ -37,7 +38,7 @@ PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 BENCH := $(if $(wildcard .venv-bench/.peers),.venv-bench,$(VENV))
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 
-.PHONY: all demo test test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke environment features deny msrv miri wheel clean
+.PHONY: all demo test test-long test-mock check bench figures bench-peers bench-instructions bench-sensitivity bench-neighbour bench-alignment bench-cachesim dump stubs docs docs-site develop rust-check rust-test python-check python-test smoke environment features deny msrv miri wheel clean
 all: check
 
 # Environments.
@@ -146,6 +147,10 @@ python-test: python-check develop $(if $(filter 0,$(ORACLE)),,$(VENV)/.oracle)
 test-mock: DEVICE = mock
 test-mock: develop $(VENV)/.dev
 	@GIRIH_DEVICE=$(DEVICE) $(PYTEST)
+
+# One test at a time: each divides its own work over processes and threads.
+test-long: develop $(VENV)/.dev
+	$(TIMED) "Running the long tests (about half an hour)" $(BIN)/python -m pytest tests/long $(ARGS)
 
 # With the options of develop, so that nothing is compiled a second time.
 wheel: develop
