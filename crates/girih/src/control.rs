@@ -37,6 +37,7 @@ pub struct Body {
 
 /// The state at the start of tracing a function. It separates nodes and draws of the function from
 /// earlier nodes and draws.
+#[derive(Clone, Copy)]
 pub(crate) struct Start {
     /// The number of the first node recorded after the start.
     first: u32,
@@ -124,14 +125,14 @@ impl Body {
         &self.outputs
     }
 
-    /// Determines the roles of the nodes. With `all`, everything that the function recorded is
-    /// inside. Otherwise only nodes that depend on its arguments or its random draws are inside,
-    /// and the rest is computed once, outside.
-    fn walk(&self, all: bool) -> RegionNodes {
+    /// Determines the roles of the nodes, by what the function recorded that does not depend on its
+    /// arguments or its random draws.
+    fn walk(&self, invariant: Invariant) -> RegionNodes {
         let own: FxHashSet<*const Node> =
             self.placeholders.iter().map(|p| Arc::as_ptr(p.node())).collect();
         let roots: Vec<&Tensor> = self.outputs.iter().collect();
         let order = ancestors(&roots, |node| own.contains(&Arc::as_ptr(node)));
+        let stays = self.staying(&order, invariant);
         let mut inside: FxHashSet<*const Node> = own.clone();
         let mut nodes = Vec::new();
         for node in order {
@@ -147,8 +148,10 @@ impl Body {
             });
             let lazy = operands > 0 && !matches!(*node.state(), State::Scheduled(_));
             let place = match () {
-                _ if draws && !all => RegionRole::Draw,
-                _ if lazy && (depends || (all && self.start.is_new(&node))) => RegionRole::Inside,
+                _ if draws && invariant != Invariant::Inside => RegionRole::Draw,
+                _ if lazy && (depends || (self.start.is_new(&node) && stays(&node))) => {
+                    RegionRole::Inside
+                }
                 _ if is_copied(&node) => RegionRole::Copied,
                 _ => RegionRole::Outside,
             };
@@ -159,6 +162,96 @@ impl Body {
         }
         RegionNodes { nodes }
     }
+
+    /// Which ops stay in the region although they depend on none of its arguments.
+    fn staying(&self, order: &[Arc<Node>], invariant: Invariant) -> impl Fn(&Node) -> bool + use<> {
+        let effect = |node: &Arc<Node>| self.start.is_new(node) && node.op().has_effect();
+        // An op that fails before a loop would prevent the effects of the first iteration.
+        let fails_outside = invariant == Invariant::Outside && !order.iter().any(effect);
+        move |node| match invariant {
+            Invariant::Inside => true,
+            Invariant::Outside | Invariant::TotalOutside => {
+                let op = node.op();
+                op.has_effect() || (!fails_outside && op.can_fail())
+            }
+        }
+    }
+}
+
+impl Body {
+    /// The values of ops with an effect in the region, other than its outputs from position `from`
+    /// on. Derivatives recompute the region, but not these ops.
+    fn effects(&self, invariant: Invariant, from: usize) -> Result<Vec<Tensor>> {
+        let mut found: Vec<Tensor> = Vec::new();
+        // The results of branches and loops with an effect, by call.
+        let mut calls: Vec<(Op, Vec<Tensor>, Vec<usize>)> = Vec::new();
+        for (node, place) in self.walk(invariant).nodes {
+            let op = node.op();
+            if place != RegionRole::Inside || !op.has_effect() {
+                continue;
+            }
+            if let Some((result, _)) = op.as_control() {
+                let (op, mut operands) = (op.with_result(0), Vec::new());
+                node.state().for_each_input(|i| operands.push(Tensor::from_node(i.clone())));
+                let same = |a: &[Tensor]| a.iter().zip(&operands).all(|(a, b)| a.is_same(b));
+                match calls.iter_mut().find(|(known, inputs, _)| *known == op && same(inputs)) {
+                    Some((_, _, results)) => results.push(result),
+                    None => calls.push((op, operands, vec![result])),
+                }
+            }
+            found.push(Tensor::from_node(node));
+        }
+        // The other results, among them the values of ops within, and the carries of a loop.
+        for (op, operands, known) in calls {
+            let (_, control) = op.as_control().expect("it is one of control");
+            let others = (0..control.num_results(op.code)).filter(|result| !known.contains(result));
+            let ops = others.map(|result| Op::control(op.code, control.clone(), result));
+            found.extend(Tensor::record_results(ops, &operands.iter().collect::<Vec<_>>())?);
+        }
+        found.retain(|t| !self.outputs[from..].iter().any(|output| output.is_same(t)));
+        Ok(found)
+    }
+
+    /// The function with the values of its ops with an effect as further outputs.
+    fn with_effects(&self, invariant: Invariant, from: usize) -> Result<Body> {
+        let further = self.effects(invariant, from)?;
+        Ok(self.with_outputs(further))
+    }
+
+    /// The function with further outputs.
+    fn with_outputs(&self, further: impl IntoIterator<Item = Tensor>) -> Body {
+        Body {
+            placeholders: self.placeholders.clone(),
+            start: self.start,
+            outputs: self.outputs.iter().cloned().chain(further).collect(),
+        }
+    }
+}
+
+/// Branches that additionally return the values of the ops with an effect of each of them; zeros in
+/// the other branches.
+fn with_effects_of_all(branches: &[Body]) -> Result<Vec<Body>> {
+    let own = branches.iter().map(|b| b.effects(Invariant::Inside, 0));
+    let own: Vec<Vec<Tensor>> = own.collect::<Result<_>>()?;
+    let zero = |t: &Tensor| Tensor::constant(Literal::from_i64(t.dtype(), 0), t.shape());
+    let branch = |at: usize| {
+        let further = own.iter().enumerate().flat_map(move |(of, values)| {
+            values.iter().map(move |t| if of == at { t.clone() } else { zero(t) })
+        });
+        branches[at].with_outputs(further)
+    };
+    Ok((0..branches.len()).map(branch).collect())
+}
+
+/// Where ops are computed that a region contains and that depend on none of its arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Invariant {
+    /// In the region.
+    Inside,
+    /// Once, outside, because the region runs at least once; but ops with an effect in the region.
+    Outside,
+    /// As `Outside`, for a region that may never run: ops that may fail are in the region, too.
+    TotalOutside,
 }
 
 /// Whether a node is a leaf that needs no argument: a literal or an iota.
@@ -339,15 +432,18 @@ impl Body {
                 }
             }
         }
-        let walks: Vec<RegionNodes> = branches.iter().map(|b| b.walk(true)).collect();
+        let (branches, count) = (with_effects_of_all(branches)?, first.outputs.len());
+        let walks: Vec<RegionNodes> = branches.iter().map(|b| b.walk(Invariant::Inside)).collect();
         let mut captures = Captures::default();
-        for (walk, branch) in walks.iter().zip(branches) {
+        for (walk, branch) in walks.iter().zip(&branches) {
             walk.capture(branch, &mut captures);
         }
-        let regions = walks.iter().zip(branches).map(|(w, b)| w.region(b, &captures)).collect();
+        let regions = walks.iter().zip(&branches).map(|(w, b)| w.region(b, &captures)).collect();
         let control = Control::default().with_regions(regions);
         let all = std::iter::once(index).chain(operands).cloned();
-        record(OpCode::Cond, control, &with_captures(all, &captures))
+        let mut results = record(OpCode::Cond, control, &with_captures(all, &captures))?;
+        results.truncate(count);
+        Ok(results)
     }
 
     /// Applies `body` to the carries, starting from `init`, as long as `condition` returns true;
@@ -372,7 +468,11 @@ impl Body {
                 found.join(", ")
             )));
         }
-        let walks = [(condition.walk(false), condition), (body.walk(false), body)];
+        // The condition is computed at least once.
+        let walks = [
+            (condition.walk(Invariant::Outside), condition),
+            (body.walk(Invariant::TotalOutside), body),
+        ];
         let mut captures = Captures::default();
         for (walk, body) in &walks {
             if let Some(draw) = walk.draws().next() {
@@ -426,7 +526,11 @@ impl Body {
                 ));
             }
         }
-        let walk = body.walk(false);
+        let runs = length.known().is_some_and(|length| length > 0);
+        let invariant = if runs { Invariant::Outside } else { Invariant::TotalOutside };
+        let count = body.outputs.len();
+        let body = &body.with_effects(invariant, init.len())?;
+        let walk = body.walk(invariant);
         let mut captures = Captures::default();
         walk.capture(body, &mut captures);
         let mut operands: Vec<Tensor> = init.iter().chain(xs).cloned().collect();
@@ -443,6 +547,9 @@ impl Body {
             ..Control::default()
         };
         let control = control.with_regions(vec![walk.region(body, &captures)]);
-        record(OpCode::Scan, control, &with_captures(operands.into_iter(), &captures))
+        let all = with_captures(operands.into_iter(), &captures);
+        let mut results = record(OpCode::Scan, control, &all)?;
+        results.truncate(count);
+        Ok(results)
     }
 }

@@ -2,6 +2,7 @@
 //! custom derivative rules.
 
 use crate::control::{self, Call, chosen, inputs, trimmed};
+use crate::effects;
 use crate::reverse::cotangents;
 use crate::rules;
 use crate::{Error, Result};
@@ -34,11 +35,10 @@ fn specs(b: &GraphBuilder, ids: &[NodeId]) -> Vec<TensorSpec> {
 
 /// Differentiates the body in place. The optimiser merges the forward ops of both bodies.
 fn derived(b: &mut GraphBuilder, call: &Call, control: &Control) -> Result<Vec<(NodeId, NodeId)>> {
-    let operands = &call.node.inputs;
-    let (region, wanted) = derivative(b, call, control.body(), &[])?;
-    let all: Vec<NodeId> =
-        operands.iter().copied().chain(call.cotangents.iter().map(|c| c.1)).collect();
-    Ok(wanted.into_iter().zip(b.inline(&region, &all)?).collect())
+    let saved = effects::outputs(control, 0);
+    let (region, wanted) = derivative(b, call, control.body(), &saved)?;
+    let operands = with_saved(b, call, &saved)?;
+    Ok(wanted.into_iter().zip(b.inline(&region, &operands)?).collect())
 }
 
 /// The derivative of a body as a region. It takes the call's operands, the saved outputs of the
@@ -59,24 +59,9 @@ fn derivative(
     let wrt = chosen(&taken, &call.wanted);
     let graph = cotangents(&r.finish([]), &outputs, &cts, &wrt)?;
     let saved: Vec<NodeId> = saved.iter().map(|&n| given[n]).collect();
-    let graph = trimmed(&with_values(&graph, &saved, &known));
+    let graph = trimmed(&effects::with_values(&graph, &saved, &known));
+    effects::check(&graph)?;
     Ok((graph, chosen(operands, &call.wanted)))
-}
-
-/// The graph with `values` in place of the nodes `nodes`.
-fn with_values(graph: &Graph, nodes: &[NodeId], values: &[NodeId]) -> Graph {
-    let mut new = Graph::new();
-    let map = |id: &NodeId| {
-        let at = nodes.iter().position(|node| node == id);
-        at.map_or(*id, |at| values[at])
-    };
-    for (id, node) in graph.nodes() {
-        let inputs = node.inputs.iter().map(map).collect();
-        new.record_at(graph.source(id));
-        new.append(girih_ir::Node { inputs, ..node.clone() });
-    }
-    new.set_outputs(graph.outputs().iter().map(map));
-    new
 }
 
 /// The derivative of a checkpoint: an isolated call that recomputes the body, except for the values
@@ -84,17 +69,15 @@ fn with_values(graph: &Graph, nodes: &[NodeId], values: &[NodeId]) -> Graph {
 fn recomputed(
     b: &mut GraphBuilder,
     call: &Call,
-    control: &Arc<Control>,
+    control: &Control,
 ) -> Result<Vec<(NodeId, NodeId)>> {
     let count = control.body().outputs().len();
-    let saved: Vec<usize> = (count - control.saves as usize..count).collect();
+    let first = count - control.saves as usize;
+    let mut saved: Vec<usize> = effects::outputs(control, 0);
+    saved.retain(|&number| number < first);
+    saved.extend(first..count);
     let (region, wanted) = derivative(b, call, control.body(), &saved)?;
-    let mut operands = call.node.inputs.to_vec();
-    for &number in &saved {
-        let op = Op::control(OpCode::Call, control.clone(), number);
-        operands.push(b.emit(op, &call.node.inputs)?);
-    }
-    operands.extend(call.cotangents.iter().map(|c| c.1));
+    let operands = with_saved(b, call, &saved)?;
     let isolated = Control { mode: CallMode::Isolated, ..Control::default() };
     let isolated = Arc::new(isolated.with_regions(vec![region]));
     let emit = |(result, operand): (usize, NodeId)| {
@@ -102,6 +85,16 @@ fn recomputed(
         Ok((operand, b.emit(op, &operands)?))
     };
     wanted.into_iter().enumerate().map(emit).collect()
+}
+
+/// The operands of a derivative: those of the call, its saved results, and the cotangents.
+fn with_saved(b: &mut GraphBuilder, call: &Call, saved: &[usize]) -> Result<Vec<NodeId>> {
+    let mut operands = call.node.inputs.to_vec();
+    for &number in saved {
+        operands.push(call.result(b, number)?);
+    }
+    operands.extend(call.cotangents.iter().map(|c| c.1));
+    Ok(operands)
 }
 
 /// True if a region uses the operand.
@@ -146,15 +139,14 @@ fn all_cotangents(b: &mut GraphBuilder, call: &Call, control: &Control) -> Vec<N
 fn by_reverse_rule(
     b: &mut GraphBuilder,
     call: &Call,
-    control: &Arc<Control>,
+    control: &Control,
     backward: &Graph,
 ) -> Result<Vec<(NodeId, NodeId)>> {
     let by = arguments(b, call, control)?;
     let mut operands = call.node.inputs.to_vec();
     let all = control.body().outputs().len();
     for number in all - control.saves as usize..all {
-        let op = Op::control(OpCode::Call, control.clone(), number);
-        operands.push(b.emit(op, &call.node.inputs)?);
+        operands.push(call.result(b, number)?);
     }
     operands.extend(all_cotangents(b, call, control));
     let found = b.inline(backward, &operands)?;

@@ -8,6 +8,7 @@
 //! accumulates the cotangents of captured values; it returns the cotangents of the slices. Both
 //! derivatives are ordinary ops that can be differentiated again.
 
+use crate::effects;
 use crate::reverse::{cotangents, depends};
 use crate::{Error, Result};
 use girih_ir::ops::control::{Control, ControlOp};
@@ -28,7 +29,13 @@ impl Calls {
         let mut first: HashMap<(Op, &[NodeId]), NodeId> = HashMap::new();
         let mut calls = Calls::default();
         for (id, node) in graph.nodes().filter(|(_, n)| n.op.as_control().is_some()) {
-            let leader = *first.entry((node.op.with_result(0), &node.inputs)).or_insert(id);
+            let leader = first.entry((node.op.with_result(0), &node.inputs)).or_insert(id);
+            // A second occurrence of a result with an effect belongs to another call.
+            let again = |&known: &NodeId| graph.node(known).op == node.op;
+            if node.op.has_effect() && calls.results(*leader).iter().any(again) {
+                *leader = id;
+            }
+            let leader = *leader;
             calls.results.entry(leader).or_default().push(id);
             calls.leaders.insert(id, leader);
         }
@@ -53,6 +60,22 @@ pub(crate) struct Call {
     pub cotangents: Vec<(usize, NodeId)>,
     /// Which operands need a cotangent.
     pub wanted: Vec<bool>,
+    /// The nodes of the call's results.
+    pub results: Vec<NodeId>,
+}
+
+impl Call {
+    /// A result of the call. If the call has an effect, the node that exists is used: another one
+    /// might become another call.
+    pub fn result(&self, b: &mut GraphBuilder, number: usize) -> Result<NodeId> {
+        let (_, control) = self.node.op.as_control().expect("the op is one of control");
+        let op = Op::control(self.node.op.code, control.clone(), number);
+        let same = |&id: &NodeId| op.has_effect() && b.graph().node(id).op == op;
+        match self.results.iter().copied().find(same) {
+            Some(id) => Ok(id),
+            None => Ok(b.emit(op, &self.node.inputs)?),
+        }
+    }
 }
 
 /// Appends the cotangents of a call's operands; returns pairs of operand and cotangent.
@@ -92,19 +115,30 @@ fn branch(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     let (_, control) = call.node.op.as_control().expect("the op is one of control");
     let operands = &call.node.inputs[1..];
     let spec = |b: &GraphBuilder, id: NodeId| b.spec(id).clone();
+    let saved = effects::outputs(control, 0);
     let mut regions = Vec::with_capacity(control.regions.len());
     for region in control.regions.iter() {
         let mut r = GraphBuilder::default();
         let taken = inputs(&mut r, operands.iter().map(|&i| spec(b, i)));
         let cts = inputs(&mut r, call.cotangents.iter().map(|&(_, ct)| spec(b, ct)));
+        let output = |at: usize| region.outputs()[at];
+        let known = inputs(&mut r, saved.iter().map(|&n| region.spec(output(n)).clone()));
         let given = r.inline(region, &taken)?;
         let outputs: Vec<NodeId> = call.cotangents.iter().map(|&(n, _)| given[n]).collect();
         let wrt = chosen(&taken, &call.wanted[1..]);
-        regions.push(trimmed(&cotangents(&r.finish([]), &outputs, &cts, &wrt)?));
+        let graph = cotangents(&r.finish([]), &outputs, &cts, &wrt)?;
+        let own = saved.iter().zip(known).filter(|(n, _)| effects::is_effect(region, output(**n)));
+        let (nodes, values): (Vec<NodeId>, Vec<NodeId>) = own.map(|(&n, v)| (given[n], v)).unzip();
+        let graph = trimmed(&effects::with_values(&graph, &nodes, &values));
+        effects::check(&graph)?;
+        regions.push(graph);
     }
     let derivative = Arc::new(control.with_regions(regions));
     let all = call.node.inputs.iter().copied().chain(call.cotangents.iter().map(|c| c.1));
-    let all: Vec<NodeId> = all.collect();
+    let mut all: Vec<NodeId> = all.collect();
+    for number in saved {
+        all.push(call.result(b, number)?);
+    }
     let wanted = chosen(operands, &call.wanted[1..]);
     let emit = |(result, operand): (usize, NodeId)| {
         let op = Op::control(OpCode::Cond, derivative.clone(), result);
@@ -166,7 +200,8 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
         .filter(|&carry| parts.active[carry])
         .filter_map(|carry| Some((carry, of(given + carry)?)))
         .collect();
-    let body = step(b, &parts, &stacked, &histories)?;
+    let saved = effects::outputs(control, c);
+    let body = step(b, &parts, &stacked, &histories, &saved)?;
     let active_carries = chosen(carries, &parts.active);
     let wanted = chosen(captured, wanted_captured);
     let mut operands: Vec<NodeId> = Vec::new();
@@ -176,10 +211,12 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     operands.extend(wanted.iter().map(|&id| b.zeros_like(id)));
     let count = operands.len();
     for carry in 0..c {
-        let op = Op::control(OpCode::Scan, control.clone(), given + carry);
-        operands.push(b.emit(op, &call.node.inputs)?);
+        operands.push(call.result(b, given + carry)?);
     }
     operands.extend(slices.iter().chain(stacked.iter().chain(&histories).map(|(_, ct)| ct)));
+    for number in saved {
+        operands.push(call.result(b, number)?);
+    }
     let slices_now = operands.len() - count;
     operands.extend(captured);
     let derivative = Control {
@@ -201,12 +238,14 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     Ok(found)
 }
 
-/// The body of the derivative: recomputes one step, then computes its cotangents.
+/// The body of the derivative: recomputes one step, except for the outputs `saved`, then computes
+/// its cotangents.
 fn step(
     outer: &GraphBuilder,
     parts: &Parts<'_>,
     stacked: &[(usize, NodeId)],
     histories: &[(usize, NodeId)],
+    saved: &[usize],
 ) -> Result<Graph> {
     let mut r = GraphBuilder::default();
     let whole = |id: &NodeId| outer.spec(*id).clone();
@@ -220,9 +259,11 @@ fn step(
     let slices = inputs(&mut r, parts.slices.iter().map(part));
     let ct_stacked = inputs(&mut r, stacked.iter().map(|(_, ct)| part(ct)));
     let ct_histories = inputs(&mut r, histories.iter().map(|(_, ct)| part(ct)));
+    let region = &parts.control.regions[0];
+    let known = inputs(&mut r, saved.iter().map(|&n| region.spec(region.outputs()[n]).clone()));
     let captured = inputs(&mut r, parts.captured.iter().map(whole));
     let taken = [&carries[..], &slices, &captured].concat();
-    let given = r.inline(&parts.control.regions[0], &taken)?;
+    let given = r.inline(region, &taken)?;
     let mut outputs = chosen(&given[..parts.carries.len()], &parts.active);
     outputs.extend(stacked.iter().map(|(number, _)| given[*number]));
     let cts = [&ct_carries[..], &ct_stacked].concat();
@@ -231,6 +272,8 @@ fn step(
     wrt.extend(chosen(&captured, parts.wanted_captured));
     wrt.extend(chosen(&slices, parts.wanted_slices));
     let graph = cotangents(&r.finish([]), &outputs, &cts, &wrt)?;
+    let saved: Vec<NodeId> = saved.iter().map(|&n| given[n]).collect();
+    let graph = effects::with_values(&graph, &saved, &known);
     let mut results = graph.outputs().to_vec();
     let mut r = GraphBuilder::from_graph(graph);
     for ((carry, _), ct) in histories.iter().zip(ct_histories) {
@@ -241,7 +284,9 @@ fn step(
     for (sum, result) in sums.iter().zip(&mut results[first_sum..first_slice]) {
         *result = r.add(*sum, *result)?;
     }
-    Ok(trimmed(&r.finish(results)))
+    let graph = trimmed(&r.finish(results));
+    effects::check(&graph)?;
+    Ok(graph)
 }
 
 /// The error for an op without a derivative.

@@ -11,9 +11,10 @@ mod regions;
 
 use crate::Result;
 use crate::control::{self, Calls};
+use crate::effects;
 use crate::reverse::cotangents;
 use crate::rules::{self, Mode};
-use girih_ir::ops::control::{Control, ControlOp};
+use girih_ir::ops::control::{CallRules, Control, ControlOp};
 use girih_ir::ops::{Class, Derivative, Vjp};
 use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op};
 use std::collections::HashMap;
@@ -95,6 +96,8 @@ struct Forward<'a> {
     tangents: Vec<Option<NodeId>>,
     /// Branches and loops whose regions compute tangents, by their first result.
     done: HashMap<NodeId, Varying>,
+    /// The results of branches and loops as the graph has them, by first result and index.
+    own: HashMap<(NodeId, usize), NodeId>,
     /// Whether branches and loops additionally compute their values without tangents.
     apart: bool,
 }
@@ -111,7 +114,8 @@ impl<'a> Forward<'a> {
     fn new(b: &'a mut GraphBuilder, graph: &'a Graph) -> Forward<'a> {
         let (primals, tangents) = (vec![DEAD; graph.len()], vec![None; graph.len()]);
         let (calls, done) = (Calls::of(graph), HashMap::new());
-        Forward { b, graph, calls, primals, tangents, done, apart: false }
+        let own = HashMap::new();
+        Forward { b, graph, calls, primals, tangents, done, own, apart: false }
     }
 
     /// Adds a tangent to a node.
@@ -176,40 +180,83 @@ impl<'a> Forward<'a> {
     fn control(&mut self, id: NodeId, node: &Node) -> Result<()> {
         let leader = self.calls.leader(id);
         if !self.done.contains_key(&leader) {
-            let varying = self.varying(node)?;
+            let varying = self.varying(leader, node)?;
             self.done.insert(leader, varying);
         }
-        let call = &self.done[&leader];
         let (result, _) = node.op.as_control().expect("the op is one of control");
+        if self.apart {
+            self.primals[id.index()] = self.own_result(leader, node, result)?;
+        }
+        let call = &self.done[&leader];
         let (value, tangent) = call.results[result];
         let mut emit = |result| {
             let op = Op::control(node.op.code, call.control.clone(), result);
             self.b.emit(op, &call.operands)
         };
         let tangent = tangent.map(&mut emit).transpose()?;
-        self.primals[id.index()] = match self.apart {
-            true => {
-                let inputs = self.values(&node.inputs);
-                self.b.emit(node.op.clone(), &inputs)?
-            }
-            false => emit(value)?,
-        };
+        if !self.apart {
+            self.primals[id.index()] = emit(value)?;
+        }
         self.tangents[id.index()] = tangent;
         Ok(())
     }
 
-    fn varying(&mut self, node: &Node) -> Result<Varying> {
+    /// A result of a branch or loop as the graph has it. Each result of a call has one node, since
+    /// a second one might become another call with the same effect.
+    fn own_result(&mut self, leader: NodeId, node: &Node, result: usize) -> Result<NodeId> {
+        if let Some(&id) = self.own.get(&(leader, result)) {
+            return Ok(id);
+        }
         let (_, control) = node.op.as_control().expect("the op is one of control");
-        let (inputs, tangents) = (self.values(&node.inputs), self.tangents(&node.inputs));
+        let (op, inputs) =
+            (Op::control(node.op.code, control.clone(), result), self.values(&node.inputs));
+        let id = self.b.emit(op, &inputs)?;
+        self.own.insert((leader, result), id);
+        Ok(id)
+    }
+
+    /// A call without its ops with an effect, whose values it takes as operands, and the operands
+    /// with their tangents.
+    #[allow(clippy::type_complexity, reason = "the parts of a call")]
+    fn separated(
+        &mut self,
+        leader: NodeId,
+        node: &Node,
+        code: ControlOp,
+    ) -> Result<(Arc<Control>, Vec<NodeId>, Vec<Option<NodeId>>)> {
+        let (_, control) = node.op.as_control().expect("the op is one of control");
+        let (mut inputs, mut tangents) = (self.values(&node.inputs), self.tangents(&node.inputs));
+        let skip = (code == ControlOp::Cond) as usize;
+        let saved = effects::outputs(control, effects::first(code, control));
+        let operands = inputs[skip..].iter().map(|&id| self.b.spec(id));
+        let specs = effects::operand_specs(control, operands);
+        let new = Arc::new(effects::separated(code, control, &specs, &saved)?);
+        let at = skip + effects::position(code, control, specs.len());
+        for (i, &number) in saved.iter().enumerate() {
+            inputs.insert(at + i, self.own_result(leader, node, number)?);
+            tangents.insert(at + i, None);
+        }
+        Ok((new, inputs, tangents))
+    }
+
+    fn varying(&mut self, leader: NodeId, node: &Node) -> Result<Varying> {
+        let (_, control) = node.op.as_control().expect("the op is one of control");
+        let (mut inputs, mut tangents) = (self.values(&node.inputs), self.tangents(&node.inputs));
         if tangents.iter().all(Option::is_none) {
             let results = (0..control.num_results(node.op.code)).map(|r| (r, None)).collect();
             return Ok(Varying { control: control.clone(), operands: inputs, results });
         }
-        match node.op.code.control().expect("the op is one of control") {
-            ControlOp::Cond => regions::branch(self.b, control, &inputs, &tangents),
-            ControlOp::Call => regions::called(self.b, control, &inputs, &tangents),
+        let code = node.op.code.control().expect("the op is one of control");
+        let mut control = control.clone();
+        let derived = matches!(control.call_rules(), CallRules::Derived);
+        if self.apart && node.op.has_effect() && derived {
+            (control, inputs, tangents) = self.separated(leader, node, code)?;
+        }
+        match code {
+            ControlOp::Cond => regions::branch(self.b, &control, &inputs, &tangents),
+            ControlOp::Call => regions::called(self.b, &control, &inputs, &tangents),
             ControlOp::WhileLoop | ControlOp::Scan => {
-                regions::repeated(self.b, control, &inputs, &tangents)
+                regions::repeated(self.b, &control, &inputs, &tangents)
             }
         }
     }

@@ -8,6 +8,7 @@
 mod batch;
 mod call;
 mod control;
+mod effects;
 mod error;
 mod forward;
 mod hosted;

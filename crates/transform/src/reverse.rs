@@ -298,7 +298,8 @@ impl Reverse {
         if cotangents.is_empty() || !wanted.contains(&true) {
             return Ok(());
         }
-        for (operand, ct) in control::vjp(&mut self.b, &Call { node, cotangents, wanted })? {
+        let call = Call { node, cotangents, wanted, results: self.calls.results(id).to_vec() };
+        for (operand, ct) in control::vjp(&mut self.b, &call)? {
             self.add_cotangent(operand, ct)?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Calls: checkpoints, whose values the derivative rematerialises, and ops composed of other ops.
 
 use super::functions::traced;
-use super::{Body, Captures, RegionRole, at_least_one, record, results, with_captures};
+use super::{Body, Captures, Invariant, RegionRole, at_least_one, record, results, with_captures};
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::control::{CallMode, Control};
@@ -83,7 +83,7 @@ impl Body {
         mut keeps: impl FnMut(&Tensor) -> Result<bool, E>,
     ) -> Result<Vec<Tensor>, E> {
         let given = self.outputs.len();
-        let walk = self.walk(true);
+        let walk = self.walk(Invariant::Inside);
         let mut saved: Vec<Tensor> = Vec::new();
         for (node, _) in walk.nodes.iter().filter(|(_, place)| *place == RegionRole::Inside) {
             let value = Tensor::from_node(node.clone());
@@ -91,6 +91,10 @@ impl Body {
                 saved.push(value);
             }
         }
+        let effects = self.effects(Invariant::Inside, 0)?;
+        saved.extend(
+            effects.into_iter().filter(|t| !saved.iter().any(|s| s.is_same(t))).collect::<Vec<_>>(),
+        );
         let saves = saved.len() as u32;
         self.outputs.extend(saved);
         let control = Control { mode: CallMode::Checkpoint, saves, ..Control::default() };
@@ -102,7 +106,7 @@ impl Body {
     /// The function in a form that can be called again. `None` if the function draws random numbers
     /// or captures tensors from outside, which can differ at the next call.
     pub fn recording(&self) -> Option<Recording> {
-        let walk = self.walk(true);
+        let walk = self.walk(Invariant::Inside);
         let mut captures = Captures::default();
         walk.capture(self, &mut captures);
         if !captures.nodes.iter().all(|node| self.start.is_new(node) && is_data(node)) {
@@ -122,14 +126,17 @@ impl Body {
     /// Errors: [`Error::Record`].
     #[track_caller]
     pub fn call(&self, operands: &[Tensor]) -> Result<Vec<Tensor>> {
-        record_call(Control::default(), self, operands)
+        let body = self.with_effects(Invariant::Inside, 0)?;
+        let mut results = record_call(Control::default(), &body, operands)?;
+        results.truncate(self.outputs.len());
+        Ok(results)
     }
 }
 
 /// Records a call.
 #[track_caller]
 fn record_call(control: Control, body: &Body, operands: &[Tensor]) -> Result<Vec<Tensor>> {
-    let walk = body.walk(true);
+    let walk = body.walk(Invariant::Inside);
     let mut captures = Captures::default();
     walk.capture(body, &mut captures);
     at_least_one(operands, &mut captures);

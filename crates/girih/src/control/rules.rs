@@ -2,7 +2,7 @@
 //! when a derivative of the call is taken, and not before.
 
 use super::functions::traced;
-use super::{Body, Captures, RegionRole, at_least_one, record, with_captures};
+use super::{Body, Captures, Invariant, RegionRole, at_least_one, record, with_captures};
 use crate::collective::BoundAxis;
 use crate::cut::ancestors;
 use crate::node::{Node, State};
@@ -113,7 +113,7 @@ impl Body {
     /// Errors: [`Error::InvalidArgument`] if a tensor from outside is used and no transform is
     /// active.
     fn rule(&self, inputs: Vec<(TensorSpec, Option<Arc<Node>>)>) -> Result<Graph> {
-        let walk = self.walk(true);
+        let walk = self.walk(Invariant::Inside);
         let mut graph = Graph::new();
         let mut ids: FxHashMap<*const Node, NodeId> = FxHashMap::default();
         for (spec, node) in inputs {
@@ -157,7 +157,9 @@ impl Body {
     /// Errors: [`Error::InvalidArgument`] for random draws; for tensors from outside if no
     /// transform is active.
     pub fn to_rule(&self) -> Result<Graph> {
-        if let Some((draw, _)) = self.walk(true).nodes.iter().find(|(n, _)| self.start.draws(n)) {
+        if let Some((draw, _)) =
+            self.walk(Invariant::Inside).nodes.iter().find(|(n, _)| self.start.draws(n))
+        {
             return Err(Error::InvalidArgument(format!(
                 "a batching rule draws random numbers ({}); draw by keys of gr.random, or outside",
                 draw.code().def().name
@@ -181,7 +183,7 @@ impl Body {
         referred: &[Tensor],
     ) -> Result<Vec<Tensor>> {
         let axes = Context::current().axes();
-        let walk = self.walk(true);
+        let walk = self.walk(Invariant::Inside);
         let mut captures = Captures::default();
         walk.capture(self, &mut captures);
         let is_operand = |t: &Tensor| operands.iter().any(|o| o.is_same(t));

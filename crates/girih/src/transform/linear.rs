@@ -61,6 +61,11 @@ impl Splice {
 }
 
 impl Linear {
+    /// The residuals: values of the function that the map needs.
+    pub fn residuals(&self) -> impl Iterator<Item = &Tensor> {
+        self.known.values()
+    }
+
     /// The specs of the map's arguments.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = &TensorSpec> {
         self.inputs.iter().map(|&id| self.graph.spec(id))

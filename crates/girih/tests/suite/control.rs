@@ -1,8 +1,8 @@
 //! Tests of branches and loops recorded by closures.
 
 use girih::{
-    DType, Error, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad, scan,
-    switch, while_loop,
+    DType, Error, Program, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad,
+    linalg, scan, switch, while_loop,
 };
 
 fn data(values: &[f64]) -> Tensor {
@@ -167,5 +167,74 @@ fn a_bounded_loop_of_large_carries_has_the_gradient_of_small_ones() -> Result<()
         let found = grad(slowed(limit))(std::slice::from_ref(&x))?[0].to_vec::<f64>()?;
         assert_eq!(found[..64], expected);
     }
+    Ok(())
+}
+
+/// Ops that can fail and depend on no argument of the function that records them.
+fn failing() -> Vec<(&'static str, Box<dyn Fn() -> Result<Tensor>>)> {
+    let table = data(&[1.0, 2.0]);
+    let beyond = Tensor::from_slice(&[7i64], [1]).unwrap();
+    let singular = Tensor::from_slice(&[0.0f64; 4], [2, 2]).unwrap();
+    let right = Tensor::from_slice(&[1.0f64, 1.0], [2, 1]).unwrap();
+    let (a, b) = (table.clone(), beyond.clone());
+    let (c, d) = (singular.clone(), right);
+    let (e, always) = (table, number(1.0));
+    vec![
+        ("take", Box::new(move || a.take(&b, 0)?.sum(None, false))),
+        ("solve", Box::new(move || linalg::solve(&c, &d)?.sum(None, false))),
+        ("cholesky", Box::new(move || linalg::cholesky(&singular, false)?.sum(None, false))),
+        (
+            "a branch that fails",
+            Box::new(move || {
+                let fails =
+                    |x: &[Tensor]| Ok(vec![x[0].add(&e.take(&beyond, 0)?.sum(None, false)?)?]);
+                let positive = always.gt(0.0)?;
+                Ok(cond(&positive, fails, |x| Ok(x.to_vec()), &[always.clone()])?.remove(0))
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn a_loop_that_does_not_run_does_not_fail_and_one_that_runs_does() -> Result<()> {
+    for (name, fails) in failing() {
+        for count in [0usize, 1, 3] {
+            let body = |x: &[Tensor]| Ok(vec![x[0].add(1.0)?.add(&fails()?)?]);
+            let bound = count as f64;
+            let start = [number(0.0)];
+            let loops = [
+                while_loop(|x| x[0].lt(bound), body, &start)?,
+                fori_loop(0, count as i64, |_, x| body(x), &start)?,
+                scan(|x, _| Ok((body(x)?, vec![])), &start, &[], Some(count), false)?.0,
+            ];
+            for (which, last) in loops.iter().enumerate() {
+                match last[0].item::<f64>() {
+                    Ok(value) => assert_eq!((count, value), (0, 0.0), "{name} in loop {which}"),
+                    Err(error) => assert_ne!(count, 0, "{name} in loop {which}: {error}"),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_can_fail_leaves_a_scan_that_runs() -> Result<()> {
+    let (table, index) = (data(&[1.0, 2.0]), Tensor::from_slice(&[1i64], [1])?);
+    let captured = |length: usize| -> Result<String> {
+        let step = |x: &[Tensor], _: &[Tensor]| {
+            Ok((vec![x[0].add(&table.take(&index, 0)?.sum(None, false)?)?], vec![]))
+        };
+        let last = scan(step, &[number(0.0)], &[], Some(length), false)?.0.remove(0);
+        let graph = Program::capture(&[&last], &[])?.to_text();
+        last.item::<f64>()?;
+        Ok(graph)
+    };
+    let inside = |text: &str| {
+        let at = text.find("= scan").expect("there is a scan");
+        text[at..].contains("take(")
+    };
+    assert!(!inside(&captured(3)?), "{}", captured(3)?);
+    assert!(inside(&captured(0)?), "{}", captured(0)?);
     Ok(())
 }

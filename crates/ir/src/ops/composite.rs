@@ -328,6 +328,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     samples: samples::cross_entropy,
     arity: (2, 2),
     precision: Precision::Full,
+    can_fail: true,
     ..with_rule(
         vjp::cross_entropy,
         composite(

@@ -17,7 +17,7 @@ pub use rules::{CallRules, Recorded, Rules, RulesLater, RulesLevel};
 /// Maximum nesting depth of regions.
 pub const MAX_DEPTH: usize = 16;
 
-/// Regions, with their nesting depth and a hash.
+/// Regions, with facts about them that are computed once: nesting depth, effects, and a hash.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(from = "Vec<Graph>")]
 pub struct Regions {
@@ -26,6 +26,8 @@ pub struct Regions {
     hash: u64,
     graphs: Vec<Graph>,
     depth: usize,
+    has_effect: bool,
+    can_fail: bool,
 }
 
 impl Regions {
@@ -36,7 +38,26 @@ impl Regions {
             _ => 0,
         };
         let depth = graphs.iter().flat_map(|g| g.nodes().map(inner)).max();
-        Regions { hash: FxBuildHasher.hash_one(&graphs), graphs, depth: 1 + depth.unwrap_or(0) }
+        let any = |fact: fn(&Op) -> bool| {
+            graphs.iter().any(|graph| graph.nodes().any(|(_, node)| fact(&node.op)))
+        };
+        Regions {
+            hash: FxBuildHasher.hash_one(&graphs),
+            depth: 1 + depth.unwrap_or(0),
+            has_effect: any(Op::has_effect),
+            can_fail: any(Op::can_fail),
+            graphs,
+        }
+    }
+
+    /// True if an op in the regions has a side effect.
+    pub fn have_effect(&self) -> bool {
+        self.has_effect
+    }
+
+    /// True if an op in the regions may fail at run time.
+    pub fn can_fail(&self) -> bool {
+        self.can_fail
     }
 
     /// Nesting depth: one more than the depth of the regions' own regions.

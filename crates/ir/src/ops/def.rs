@@ -117,6 +117,10 @@ pub struct OpDef {
     /// True if the result on values of a half dtype is a value of that dtype, so that an op that is
     /// computed in f32 needs no rounding.
     pub exact_on_halves: bool,
+    /// True if the op may fail at run time, depending on its operands: on an index out of bounds, or
+    /// a singular matrix. Passes never run such an op where the program would not have run it.
+    /// [`Op::can_fail`] covers regions.
+    pub can_fail: bool,
     /// Shape and dtype rule, with all checks on operands and attributes.
     pub infer: fn(OpCall<'_>) -> Result<TensorSpec>,
     /// Iteration space and index maps; `None` where the relation is not affine.
@@ -233,6 +237,7 @@ impl OpDef {
         commutative: false,
         exact: false,
         exact_on_halves: false,
+        can_fail: false,
         infer: |call| {
             Err(Error::InvalidArgument { op: call.name(), reason: "has no shape rule".into() })
         },

@@ -457,9 +457,22 @@ impl Op {
         }
     }
 
-    /// True for an op with a side effect, which CSE never merges.
+    /// True for an op with a side effect, in its regions too. It is neither merged with an equal op
+    /// nor moved.
     pub fn has_effect(&self) -> bool {
-        self.as_host().is_some_and(|(_, call)| call.has_effect())
+        match &self.attrs {
+            Attrs::Host { call, .. } => call.has_effect(),
+            Attrs::Control { control, .. } => control.regions.have_effect(),
+            _ => false,
+        }
+    }
+
+    /// True for an op that may fail at run time, in its regions too.
+    pub fn can_fail(&self) -> bool {
+        match &self.attrs {
+            Attrs::Control { control, .. } => control.regions.can_fail(),
+            _ => self.def().can_fail,
+        }
     }
 }
 
@@ -534,6 +547,7 @@ fn vjp(v: &mut Vjp<'_>) -> Result<Cotangents> {
 /// `custom(operands…)`: one result of a call of a custom op.
 pub static CUSTOM: OpDef = OpDef {
     name: "custom",
+    can_fail: true,
     doc: "The results of an op of a user, or of a callback, that runs on the host.",
     class: Class::Library,
     arity: (1, usize::MAX),

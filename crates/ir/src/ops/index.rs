@@ -348,7 +348,7 @@ fn extremum_vjp(v: &mut Vjp<'_>, into: &Into, loses: OpCode) -> Result<Cotangent
     Ok(smallvec![Some(for_x), None, Some(for_updates)])
 }
 
-const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), ..OpDef::BLANK };
+const INDEX: OpDef = OpDef { class: Class::Index, arity: (2, 2), can_fail: true, ..OpDef::BLANK };
 
 /// `take(x, indices)`: slices of `x` along an axis; the indices' shape replaces the axis.
 pub static TAKE: OpDef = OpDef {

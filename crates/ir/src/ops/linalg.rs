@@ -138,6 +138,7 @@ const MATRIX: OpDef = OpDef {
 /// Cholesky factorisation of a positive definite matrix: the lower factor, or the upper factor with
 /// the flag.
 pub static CHOLESKY: OpDef = OpDef {
+    can_fail: true,
     name: "cholesky",
     doc: "The triangular factor of positive definite matrices, of which one triangle is read.",
     derivative: Derivative::Rule(vjp::cholesky),
@@ -148,6 +149,7 @@ pub static CHOLESKY: OpDef = OpDef {
 pub static SOLVE: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
+    can_fail: true,
     name: "solve",
     doc: "What a square matrix must be multiplied with to give another.",
     arity: (2, 2),
@@ -161,6 +163,7 @@ pub static SOLVE: OpDef = OpDef {
 pub static SOLVE_TRIANGULAR: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
     factors: Factoring::Rule(factoring::solve),
+    can_fail: true,
     name: "solve_triangular",
     doc: "What a triangular matrix must be multiplied with to give another.",
     arity: (2, 2),
@@ -172,6 +175,7 @@ pub static SOLVE_TRIANGULAR: OpDef = OpDef {
 /// The inverse. With the flag, the inverse of a singular matrix is infinite or NaN instead of an
 /// error.
 pub static INV: OpDef = OpDef {
+    can_fail: true,
     name: "inv",
     doc: "The inverse of square matrices.",
     derivative: Derivative::Rule(vjp::inv),
@@ -246,6 +250,7 @@ pub static QR: OpDef = OpDef {
 /// eigenvectors as columns (result 1). Only the lower triangle is read, or only the upper triangle
 /// with the flag.
 pub static EIGH: OpDef = OpDef {
+    can_fail: true,
     name: "eigh",
     doc: "Eigenvalues and eigenvectors of Hermitian matrices, of which one triangle is read.",
     item_rank: ItemRank::Matrix(&[1, 2]),
@@ -257,6 +262,7 @@ pub static EIGH: OpDef = OpDef {
 /// Eigendecomposition of square matrices: eigenvalues (result 0) and eigenvectors as columns
 /// (result 1), both complex.
 pub static EIG: OpDef = OpDef {
+    can_fail: true,
     name: "eig",
     doc: "Eigenvalues and eigenvectors of square matrices.",
     item_rank: ItemRank::Matrix(&[1, 2]),
@@ -269,6 +275,7 @@ pub static EIG: OpDef = OpDef {
 /// Singular value decomposition: left singular vectors as columns (result 0), singular values in
 /// descending order (1), right singular vectors as rows (2). The flag requests all vectors.
 pub static SVD: OpDef = OpDef {
+    can_fail: true,
     name: "svd",
     doc: "Singular values and vectors.",
     item_rank: ItemRank::Matrix(&[2, 1, 2]),

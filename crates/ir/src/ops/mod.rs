@@ -275,6 +275,21 @@ mod tests {
     }
 
     #[test]
+    fn a_composite_can_fail_if_its_decomposition_can() {
+        for &code in OpCode::ALL.iter().filter(|code| code.def().decompose.is_some()) {
+            for sample in code.samples() {
+                let mut b = crate::GraphBuilder::default();
+                let inputs: Vec<_> =
+                    sample.inputs.iter().map(|x| b.input(x.spec().clone())).collect();
+                let y = b.decompose(&sample.op, &inputs).unwrap();
+                let graph = b.finish([y]);
+                let fails = graph.nodes().any(|(_, node)| node.op.can_fail());
+                assert_eq!(code.def().can_fail, fails, "{}: {graph}", code.def().name);
+            }
+        }
+    }
+
+    #[test]
     fn an_op_that_is_exact_on_halves_gives_halves() {
         let bits = [0, 0x8000, 1, 0x3c00, 0xbc01, 0x3e00, 0xc580, 0x7bff, 0x7c00, 0x7e00u64];
         let halves = |dtype| bits.map(|bits| crate::Literal { dtype, bits });

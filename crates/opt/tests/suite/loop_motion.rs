@@ -110,6 +110,26 @@ fn invariant_code_leaves_the_body_and_views_stay() {
     assert_eq!(counts(&changed, OpCode::Permute), (1, 1), "{changed}");
 }
 
+/// The loop may run zero times, and a derivative or a batch may have put it there.
+#[test]
+fn invariant_code_that_can_fail_stays_in_the_body() {
+    let shape = Scan { carries: &[&[3]], slices: &[], captured: &[&[3], &[3]], dtype: DType::I64 };
+    let control = shape.control(false, |b, x| {
+        let checked = b.emit(Op::new(OpCode::WrapIndex, Attrs::Size(11)), &[x[1]])?;
+        let (read, sum) = (b.mul(checked, x[2])?, b.add(x[1], x[2])?);
+        let moved = b.mul(sum, sum)?;
+        let next = b.add(x[0], read)?;
+        Ok(vec![b.add(next, moved)?])
+    });
+    let mut b = GraphBuilder::default();
+    let operands = shape.operands(&mut b);
+    let last = scan(&mut b, &control, 0, &operands);
+    let changed = LoopMotion.run(&b.finish([last])).unwrap().expect("the sum moves");
+    assert_eq!(counts(&changed, OpCode::WrapIndex), (0, 1), "{changed}");
+    // The product of the sum moves, and that of the checked index stays.
+    assert_eq!(counts(&changed, OpCode::Mul), (1, 1), "{changed}");
+}
+
 #[test]
 fn an_invariant_value_that_is_larger_than_its_operands_stays() {
     let shape =

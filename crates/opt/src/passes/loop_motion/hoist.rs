@@ -32,14 +32,15 @@ fn outside(b: &mut GraphBuilder, of: &Loop, node: NodeId, operands: &[NodeId]) -
 fn invariants(of: &Loop) -> Vec<NodeId> {
     let body = of.body();
     let (invariant, live) = (of.invariants(), body.live());
-    // Whether an invariant node and all its ancestors can move (no side effects), and the size of
+    // Whether an invariant node and all its ancestors can move (they are computed, and cannot fail:
+    // the loop may run zero times), and the size of
     // the largest argument that it reads.
     let (mut movable, mut reads) = (vec![false; body.len()], vec![0; body.len()]);
     for (id, node) in body.nodes().filter(|(id, _)| invariant[id.index()]) {
         let leaf = node.inputs.is_empty();
         let inputs = || node.inputs.iter().map(|i| i.index());
-        movable[id.index()] =
-            leaf || (is_computed(node) || is_moved(node)) && inputs().all(|input| movable[input]);
+        let moves = (is_computed(node) || is_moved(node)) && !node.op.can_fail();
+        movable[id.index()] = leaf || moves && inputs().all(|input| movable[input]);
         reads[id.index()] = match node.op.takes_argument() {
             true => elements(&node.spec).max(1),
             false => inputs().map(|input| reads[input]).max().unwrap_or(0),
