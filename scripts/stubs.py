@@ -218,6 +218,9 @@ PARAMETERS |= {
     "tree_register.unflatten": "Callable[[Any, Sequence[Any]], Any]",
     "tree_register.names": "Callable[[Any, int], Iterable[str]] | None",
     "tree_register.subclasses": "bool",
+    "container": "dict[Any, Any] | list[Any]",
+    "but": "builtins.type",
+    **dict.fromkeys(["is_same.a", "is_same.b", "rebind.tensor", "rebind.value"], "Tensor"),
 }
 
 # What Python's data model says of special methods. The rest are operators, which give tensors.

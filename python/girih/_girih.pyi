@@ -689,6 +689,8 @@ class LinearMap:
     """A linear map of tensors: of tangents or of cotangents."""
 
     def __call__(self, *args: _TensorLike, **kwargs: _TensorLike) -> Any: ...
+    def residuals(self) -> list[Tensor]:
+        """The values of the function that the map needs."""
 
 @final
 class Memory:
@@ -834,6 +836,20 @@ class RemovableHandle:
 
     def remove(self) -> None:
         """Removes the hook."""
+
+@final
+class Snapshot:
+    """The objects that a dict or list held."""
+
+    def __new__(cls, container: dict[Any, Any] | list[Any]) -> Snapshot: ...
+    def assigned(self) -> list[tuple[Any, Tensor, Tensor]]:
+        """The tensors whose values have changed, by key, with their former values."""
+    def differs(self, /, container: dict[Any, Any] | list[Any]) -> bool:
+        """Whether the container holds other objects, or tensors with other values."""
+    def items(self) -> list[tuple[Any, Any]]:
+        """The objects with their keys; the keys of a list are positions."""
+    def open(self, /, but: builtins.type) -> list[tuple[Any, Any]]:
+        """The objects that may hold tensors, other than instances of a class, with their keys."""
 
 @final
 class Stream:
@@ -3295,6 +3311,8 @@ def is_eager() -> bool:
     """Whether ops are computed as soon as they are recorded."""
 def is_grad_enabled() -> bool:
     """Whether results of tensors that require gradients require gradients too."""
+def is_same(a: Tensor, b: Tensor) -> bool:
+    """Whether two Python tensors have one value: the same node of a graph."""
 def is_tracing() -> bool:
     """Whether this thread is tracing a function to compile it."""
 def is_verifying_shapes() -> bool:
@@ -4301,6 +4319,8 @@ def ravel(x: _TensorLike) -> Tensor:
     """All elements along one axis."""
 def real(x: _TensorLike, /) -> Tensor:
     """The real part; real numbers are unchanged."""
+def rebind(tensor: Tensor, value: Tensor) -> None:
+    """Gives a Python tensor object the value of another one, as an assignment does."""
 def reciprocal(x: _TensorLike, /) -> Tensor:
     """``1 / x``."""
 def record_barrier(tensors: Sequence[_TensorLike]) -> list[Tensor]:

@@ -176,7 +176,8 @@ class _Call:
             leaves[i] = +member if member.dtype.name != "bool" else member
         args, kwargs = tree.unflatten(self._structure, leaves)
         batch = list(self._batch)
-        with effects.collected() as frame, ExitStack() as scope:
+        roots = (self._fun, args, kwargs)
+        with effects.collected(*roots) as frame, ExitStack() as scope:
             if axis_name is not None:
                 axis, indices = trace.bind_axis(axis_name, self._like)
                 batch.append(indices)
@@ -186,7 +187,7 @@ class _Call:
         axes = _axes_of(out_axes, result, "out_axes")
         tensors = [self._output(leaf) for leaf in outputs]
         batched = trace.vmap(
-            tensors + frame.tokens,
+            tensors + frame.outputs(),
             batch,
             [True] * len(batch),
             self._like,
@@ -194,10 +195,24 @@ class _Call:
             axis_name,
         )
         count = len(tensors)
-        batched, calls = batched[:count], [token for token, _ in batched[count:]]
-        effects.emit(calls, [y for y, _ in batched], frame.is_ordered)
+        batched, others = batched[:count], batched[count:]
+        self._check_stored(frame, others)
+        frame.emit([other for other, _ in others], [y for y, _ in batched])
         pairs = zip(batched, axes, strict=True)
         return tree.unflatten(structure, [self._placed(y, b, axis) for (y, b), axis in pairs])
+
+    def _check_stored(self, frame: effects.Frame, others: list[tuple[Tensor, bool]]) -> None:
+        """Fails if the function stores a tensor that varies over the batch."""
+        marks = zip(frame.stored.tensors, others[len(frame.tokens) :], strict=True)
+        varies = {id(tensor) for tensor, (_, batched) in marks if batched}
+        path = frame.stored.path_of(varies)
+        if path is not None:
+            raise InvalidArgumentError(
+                f"vmap: {name_of(self._fun)} stores a tensor in {path} that varies over the batch, "
+                "and one object cannot hold the tensors of all members; return the tensor, combine "
+                "the members first (with axis_name and pmean or psum), or do without it "
+                "(module.eval() for running statistics). The objects hold what they held before"
+            )
 
     def _output(self, leaf: Any) -> Tensor:
         if isinstance(leaf, Tensor):

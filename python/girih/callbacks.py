@@ -155,9 +155,10 @@ class _Callback:
         ]
         args, _ = tree.unflatten(self._structure, leaves)
         flags, _ = tree.unflatten(self._structure, [own and next(batched) for own in is_operand])
-        with effects.collected() as frame:
+        with effects.collected(self.rule, args) as frame:
             given = self.rule(size, list(flags), *args)
         rule = f"the batching rule of {self._name}"
+        frame.stored.refuse(rule, "which depends on its arguments only")
         if frame.tokens:
             raise InvalidArgumentError(
                 f"{rule} calls back with an effect (io_callback, debug.print, debug.check); "
@@ -421,9 +422,13 @@ def io_callback(
     token = _girih.zeros([], dtype=_girih.uint8)
     likes = [*(_like(spec, text) for spec in specs), token]
     before = effects.last_ordered() if ordered else None
+    call: Any = _interned(callback, text, structure, leaves, results, True)
+    number = effects.number(call.identity)
     if before is not None:
         tensors.append(before)
-    call: Any = _interned(callback, text, structure, leaves, results, True)
+    elif number:
+        # A further operand, which the function does not get, tells equal calls apart.
+        tensors.append(_girih.zeros([number], dtype=_girih.uint8))
     *outputs, token = _girih.host_call(
         call, _safe(text), 1, call.identity, "", tensors, likes, method, True
     )

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _girih, tree
+from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .names import argument_names
@@ -100,6 +100,9 @@ class CompiledFunction(_girih.CompiledCall):
             # program.
             return self._fun(*args, **kwargs)
         program = self._program(call)
+        if program.is_ordered and effects.is_tracing():
+            # Its calls wait for those that the function being traced has recorded before.
+            return self._fun(*args, **kwargs)
         result = program.pattern()
         if result is not None:
             refs = program.places

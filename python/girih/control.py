@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
+from .stored import Carried, common
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,13 +58,28 @@ def _trace(
     parts: Sequence[Tensor],
     arguments: Callable[[list[Tensor]], Sequence[Any]],
     what: str,
+    carried: Carried | None = None,
+    root: Any = None,
 ) -> _Traced:
-    """Calls ``fun(*arguments(placeholders))``."""
+    """Calls ``fun(*arguments(placeholders))``.
+
+    Args:
+        fun: The function.
+        like: Tensors like the first arguments of the body.
+        parts: Tensors with slices like the further arguments.
+        arguments: The arguments of the function, from their placeholders.
+        what: The name of the result, for messages.
+        carried: State that the loop carries, whose placeholders follow those of ``like``.
+        root: The user's function, if ``fun`` calls it.
+    """
     body = _girih.Body()
     stand_ins = [body.placeholder(tensor) for tensor in like]
+    held = [body.placeholder(tensor) for tensor in carried.tensors] if carried else []
     stand_ins += [body.part(tensor) for tensor in parts]
     # The function may assign to its arguments, so it gets its own handles.
-    with effects.collected() as frame:
+    with effects.collected(root or fun) as frame:
+        if carried:
+            carried.enter(held)
         result = fun(*arguments([+s if s.dtype.name != "bool" else s for s in stand_ins]))
     leaves, structure = tree.flatten(result)
     names = [_name(path, what) for path, _ in tree.flatten_with_path(result)]
@@ -100,7 +116,8 @@ def cond(
         pred: A bool scalar tensor. It is not evaluated: the result is lazy.
         true_fun: Returns a pytree of tensors. It may close over tensors.
         false_fun: Returns a pytree of the same structure, shapes and dtypes. Tracing calls both
-            functions once; evaluation runs only one of the branches.
+            functions once; evaluation runs only one of the branches, and only the tensors that
+            this branch stores in objects (the running statistics of a layer) change.
         operands: Pytrees of tensors.
 
     Raises:
@@ -157,22 +174,24 @@ def _choose(
     columns = list(zip(*(t.leaves for t in traced), strict=True))
     known = [next((x for x in column if isinstance(x, Tensor)), None) for column in columns]
     most = max(len(branch.tokens) for branch in traced)
-    for branch in traced:
+    stored = common(op, list(map(_of, branches)), [t.frame.stored for t in traced])
+    for branch, own in zip(traced, stored, strict=True):
         outputs = [_like(leaf, like) for leaf, like in zip(branch.leaves, known, strict=True)]
         tokens = _tokens(branch)
         missing = [_girih.zeros([], dtype=_girih.uint8)] * (most - len(tokens))
-        branch.body.set_outputs(outputs + tokens + missing)
+        branch.body.set_outputs(outputs + own.tensors + tokens + missing)
     bodies = [t.body for t in traced]
-    names = first.names + ["token"] * most
+    names = first.names + stored[0].names() + ["token"] * most
     results = _girih.record_cond(index, bodies, like, names, op == "switch")
-    count = len(first.leaves)
-    effects.emit(results[count:], results, any(t.frame.is_ordered for t in traced))
+    count, end = len(first.leaves), len(results) - most
+    stored[0].store(results[count:end])
+    effects.emit(results[end:], results, any(t.frame.is_ordered for t in traced))
     return tree.unflatten(first.structure, results[:count])
 
 
 def _tokens(traced: _Traced) -> list[Tensor]:
     """The tokens of a function's calls as scalars."""
-    return [token if token.ndim == 0 else _girih.max(token) for token in traced.tokens]
+    return [effects.scalar(token) for token in traced.tokens]
 
 
 class _Carry:
@@ -248,14 +267,23 @@ def while_loop(
     def arguments(stand_ins: list[Tensor]) -> Sequence[Any]:
         return (carry.rebuild(stand_ins),)
 
-    body = _trace(body_fun, carry.tensors, [], arguments, "")
+    carried = Carried("while_loop")
+
+    def traced_with(fun: Callable[..., Any], what: str = "") -> _Traced:
+        return _trace(fun, carry.tensors, [], arguments, what, carried)
+
+    body = traced_with(body_fun)
     carry.check(body.structure, body_fun)
-    if carry.adapt(body.leaves):
-        body = _trace(body_fun, carry.tensors, [], arguments, "")
-    condition = _trace(cond_fun, carry.tensors, [], arguments, "the condition")
+    while carry.adapt(body.leaves) or carried.learn(_of(body_fun), body.frame.stored):
+        body = traced_with(body_fun)
+    condition = traced_with(cond_fun, "the condition")
+    if not carried.keeps(condition.frame.stored):
+        condition.frame.stored.refuse(
+            f"while_loop: the condition {_of(cond_fun)}", "which only the body may; return it there"
+        )
     goes_on = [_like(leaf, None) for leaf in condition.leaves]
-    given = carry.outputs(body.leaves)
-    init, names = list(carry.tensors), list(carry.names)
+    given = carry.outputs(body.leaves) + carried.outputs(_of(body_fun), body.frame.stored)
+    init, names = carry.tensors + carried.tensors, carry.names + carried.names
     traced = (condition, body)
     called = any(t.tokens for t in traced)
     if called:
@@ -273,7 +301,9 @@ def while_loop(
     if called:
         effects.emit(results[-1:], results, any(t.frame.is_ordered for t in traced))
         del results[-1]
-    return carry.rebuild(results)
+    count = len(carry.tensors)
+    carried.store(results[count:])
+    return carry.rebuild(results[:count])
 
 
 def _after(value: Tensor, tokens: Sequence[Tensor]) -> Tensor:
@@ -372,9 +402,14 @@ def scan(
     given: Any = length
     count = _girih.scan_length(parts, given)
 
+    carried = Carried("scan")
+
     def arguments(stand_ins: list[Tensor]) -> Sequence[Any]:
         at = len(carry.tensors)
         return carry.rebuild(stand_ins[:at]), tree.unflatten(structure, stand_ins[at:])
+
+    def traced_step() -> _Traced:
+        return _trace(step, carry.tensors, parts, arguments, "", carried, f)
 
     def step(*args: Any) -> Any:
         result = f(*args)
@@ -386,17 +421,20 @@ def scan(
         carry.check(tree.structure(result[0]), f)
         return result
 
-    names = carry.names + [f"xs{path}" for path, _ in tree.flatten_with_path(xs)]
-    traced = _trace(step, carry.tensors, parts, arguments, "")
-    carried = len(carry.tensors)
-    if carry.adapt(traced.leaves[:carried]):
-        traced = _trace(step, carry.tensors, parts, arguments, "")
-    outputs = carry.outputs(traced.leaves[:carried])
-    outputs += [_like(leaf, None) for leaf in traced.leaves[carried:]]
+    traced, own = traced_step(), len(carry.tensors)
+    while carry.adapt(traced.leaves[:own]) or carried.learn(_of(f), traced.frame.stored):
+        traced = traced_step()
+    outputs = carry.outputs(traced.leaves[:own]) + carried.outputs(_of(f), traced.frame.stored)
+    outputs += [_like(leaf, None) for leaf in traced.leaves[own:]]
     traced.body.set_outputs(outputs + traced.tokens)
-    results = _girih.record_scan(traced.body, carry.tensors, parts, count, reverse, names, False)
+    init = carry.tensors + carried.tensors
+    names = carry.names + carried.names
+    names += [f"xs{path}" for path, _ in tree.flatten_with_path(xs)]
+    results = _girih.record_scan(traced.body, init, parts, count, reverse, names, False)
+    carried.store(results[own : len(init)])
     effects.emit(results[len(outputs) :], results, traced.frame.is_ordered)
-    last, stacks = tree.unflatten(traced.structure, results[: len(outputs)])
+    del results[own : len(init)]
+    last, stacks = tree.unflatten(traced.structure, results[: traced.structure.num_leaves])
     return last, stacks
 
 

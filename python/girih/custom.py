@@ -192,9 +192,10 @@ class _BodyOp(CustomOp):
             recording, structure = known
             return tree.unflatten(structure, recording.call(arguments.tensors))
         body = _Body.of(arguments.tensors)
-        with effects.collected() as frame:
+        with effects.collected(self._fun, args) as frame:
             result = self._fun(*arguments.rebuilt(body.own())[0])
             leaves, structure = _leaves(result, self.name)
+        frame.stored.refuse(f"custom op {self.name}", "which depends on its arguments only")
         self._check(args, leaves, structure)
         body.body.set_outputs(leaves + frame.tokens)
         if key is not None and not frame.tokens:

@@ -43,19 +43,22 @@ class _Recorded(NamedTuple):
     structure: tree.TreeDef
     #: Leaves of the auxiliary output, with its structure.
     aux: tuple[list[Any], tree.TreeDef]
-    #: Whether a call with an effect is ordered.
-    is_ordered: bool
+    #: The effects of the function.
+    frame: effects.Frame
 
-    def values(self, results: Sequence[Tensor]) -> tuple[Any, Any]:
-        """The output and the auxiliary output, rebuilt from the recorded tensors."""
+    def values(self, results: Sequence[Tensor], linear: Any = None) -> tuple[Any, Any]:
+        """The output and the auxiliary output, rebuilt from the recorded tensors. ``linear`` is the
+        linear map that will be called with the function's values."""
         count = len(self.outputs)
         leaves = list(self.aux[0])
         rest = iter(results[count:])
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor):
                 leaves[i] = next(rest)
-        aux, tokens = tree.unflatten(self.aux[1], leaves)
-        effects.emit(tokens, results, self.is_ordered)
+        aux, others = tree.unflatten(self.aux[1], leaves)
+        # The function runs once, so its residuals are computed with its calls.
+        residuals = linear.residuals() if linear is not None and self.frame.tokens else []
+        self.frame.emit(others, [*results, *residuals])
         return tree.unflatten(self.structure, results[:count]), aux
 
     def all_outputs(self) -> list[Tensor]:
@@ -67,11 +70,13 @@ def _record(
     variables: list[Tensor],
     call: Callable[[list[Tensor]], Any],
     has_aux: bool,
+    roots: Sequence[Any] = (),
 ) -> _Recorded:
+    """Records ``call``, which calls ``fun``; ``roots`` are other arguments of ``fun``."""
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
     # The function may assign to its arguments, so it gets its own handles.
-    with effects.collected() as frame:
+    with effects.collected(fun, *roots) as frame:
         result = call([+stand_in for stand_in in stand_ins])
     aux: Any = None
     if has_aux:
@@ -83,8 +88,8 @@ def _record(
         result, aux = result
     leaves, structure = tree.flatten(result)
     outputs = [_output(leaf, fun) for leaf in leaves]
-    both = tree.flatten((aux, frame.tokens))
-    return _Recorded(trace, variables, stand_ins, outputs, structure, both, frame.is_ordered)
+    both = tree.flatten((aux, frame.outputs()))
+    return _Recorded(trace, variables, stand_ins, outputs, structure, both, frame)
 
 
 def _output(leaf: Any, fun: Any) -> Tensor:
@@ -242,7 +247,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     recorded = _record(fun, arguments.variables(), lambda xs: fun(*arguments.rebuilt(xs)), has_aux)
     outputs = recorded.all_outputs()
     values, pull = recorded.trace.vjp(outputs, recorded.stand_ins, recorded.variables)
-    output, aux = recorded.values(values)
+    output, aux = recorded.values(values, pull)
     rest = [_girih.zeros_like(value) for value in values[len(recorded.outputs) :]]
     pullback = _pullback("vjp", fun, arguments, recorded, pull, rest)
     return (output, pullback, aux) if has_aux else (output, pullback)
@@ -298,7 +303,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     recorded = _record(fun, arguments.variables(), lambda xs: fun(*arguments.rebuilt(xs)), has_aux)
     outputs = recorded.all_outputs()
     values, push = recorded.trace.linearize(outputs, recorded.stand_ins, recorded.variables)
-    output, aux = recorded.values(values)
+    output, aux = recorded.values(values, push)
 
     def pushforward(*tangents: Any) -> Any:
         directions = arguments.tangents(tangents, "linearize: tangents", fun)
@@ -331,6 +336,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     zeros = tree.map(_girih.zeros_like, primals)
     arguments = _Arguments(fun, zeros)
     recorded = _record(fun, arguments.variables(), lambda xs: fun(*arguments.rebuilt(xs)), False)
+    recorded.frame.stored.refuse(
+        f"linear_transpose: {name_of(fun)}", "although it is not computed; return the tensor"
+    )
     outputs = recorded.all_outputs()
     pull = recorded.trace.linear_transpose(outputs, recorded.stand_ins, recorded.variables)
     rest = [_girih.zeros_like(output) for output in outputs[len(recorded.outputs) :]]

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 from ._girih import DType, Tensor
 from .errors import InvalidArgumentError
 
-__all__ = ["Guard", "Place", "References", "is_plain", "references"]
+__all__ = [
+    "Guard",
+    "Place",
+    "References",
+    "global_names",
+    "is_foreign",
+    "is_own",
+    "is_plain",
+    "references",
+]
 
 #: Objects of these types are immutable.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice, DType)
@@ -113,13 +122,19 @@ def _names(code: types.CodeType) -> _Names:
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_foreign(module: str | None) -> bool:
+def global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The globals that code names, with those of the functions within it."""
+    return tuple(sorted(_names(code).globals))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_foreign(module: str | None) -> bool:
     """True for modules whose globals are not the user's state."""
     top = (module or "").split(".")[0]
     return top in (__package__, "builtins", "numpy") or top in sys.stdlib_module_names
 
 
-def _is_own(cls: type) -> bool:
+def is_own(cls: type) -> bool:
     """True for the classes of this package: modules, optimisers, transformed functions."""
     return cls.__module__.split(".")[0] == __package__
 
@@ -210,7 +225,7 @@ class _Walk:
             inside = _function_of(value)
             if isinstance(space, types.ModuleType):
                 self.add(vars(space), name, f"{path}.{name}")
-            elif isinstance(inside, types.FunctionType) or _is_own(type(value)):
+            elif isinstance(inside, types.FunctionType) or is_own(type(value)):
                 self.pending.append((inside, f"{path}.{name}"))
             elif not name.startswith("__") and not hasattr(type(value), "__get__"):
                 self.add(space, name, f"{path}.{name}", attribute=True)
@@ -219,7 +234,7 @@ class _Walk:
         """Visits attributes that an object inherits from its classes and may override later."""
         own = getattr(instance, "__dict__", {})
         for base in type(instance).__mro__:
-            if _is_foreign(base.__module__):
+            if is_foreign(base.__module__):
                 continue
             for name in (self.names & vars(base).keys()) - known - own.keys():
                 known.add(name)
@@ -244,10 +259,10 @@ class _Walk:
         elif isinstance(value, types.FunctionType):
             self.function(value, path)
         elif isinstance(value, types.ModuleType):
-            if not (_is_foreign(value.__name__) or _is_installed(value)):
+            if not (is_foreign(value.__name__) or _is_installed(value)):
                 self.spaces[id(value)] = (value, path, set())
         elif isinstance(value, type):
-            if not _is_foreign(value.__module__):
+            if not is_foreign(value.__module__):
                 self.spaces[id(value)] = (value, path, set())
         else:
             self.instance(value, path)
@@ -259,7 +274,7 @@ class _Walk:
         self.pending += [(value.__defaults__ or (), f"{path}.defaults")]
         self.pending += [(value.__kwdefaults__ or {}, f"{path}.defaults")]
         # The module globals of this package's functions are not the user's state.
-        if _is_foreign(value.__module__):
+        if is_foreign(value.__module__):
             return
         read, attributes = _names(value.__code__)
         self.names |= attributes
@@ -277,7 +292,7 @@ class _Walk:
             self.pending.append((value._fun, path))
             return
         cls: Any = type(value)
-        own = _is_own(cls)
+        own = is_own(cls)
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict):
             names = _class_names(cls) if own else None
@@ -302,10 +317,10 @@ class _Walk:
             self.add(vars(module), "_freezes", "the count of Module.freeze")
         if base is Module and "training" not in attributes:
             cls: Any = type(value)
-            reads = _class_names(cls) if _is_foreign(cls.__module__) else {"training"}
+            reads = _class_names(cls) if is_foreign(cls.__module__) else {"training"}
             if "training" in reads:
                 self.add(value, "training", f"{path}.training", attribute=True)
-        if _is_foreign(base.__module__):
+        if is_foreign(base.__module__):
             return
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -394,7 +409,7 @@ def _comparable(guard: Guard) -> Any:
         return value.tobytes()
     if isinstance(value, types.FunctionType):
         return value.__code__
-    if isinstance(value, (types.ModuleType, type)) or _is_foreign(type(value).__module__):
+    if isinstance(value, (types.ModuleType, type)) or is_foreign(type(value).__module__):
         return id(value)
     return type(value)
 

@@ -251,16 +251,16 @@ def checkpoint(
         token = _NAMED.set(named)
         try:
             own_args, own_kwargs = arguments.rebuilt(body.own())
-            with effects.collected() as frame:
+            with effects.collected(fun, args, kwargs) as frame:
                 leaves, structure = _leaves(fun(*own_args, **own_kwargs), name_of(fun))
         finally:
             _NAMED.reset(token)
-        body.body.set_outputs(leaves + frame.tokens)
+        body.body.set_outputs(leaves + frame.outputs())
         saved = [tensor for name, tensor in named if name in names]
         results = _girih.record_checkpoint(
             body.body, arguments.tensors, saved, policy == "dots", keeps
         )
-        effects.emit(results[len(leaves) :], results, frame.is_ordered)
+        frame.emit(results[len(leaves) :], results)
         return tree.unflatten(structure, results[: len(leaves)])
 
     return Transformed(fun, checkpointed, "checkpoint")
@@ -344,7 +344,7 @@ def checkpoint_name(x: Tensor, name: str) -> Tensor:
 
 def _calls(frame: effects.Frame) -> Tensor:
     """The token of all calls with an effect that a function makes; its value is zero."""
-    scalars = [token if token.ndim == 0 else _girih.max(token) for token in frame.tokens]
+    scalars = [effects.scalar(token) for token in frame.tokens]
     return reduce(operator.or_, scalars, _girih.zeros([], dtype=_girih.uint8))
 
 
@@ -408,7 +408,7 @@ class _Custom:
         body = _Body.of(arguments.tensors)
         rest = arguments.rebuilt(body.own())[0]
         call = self._joined(static, rest, len(static) + len(rest))
-        with effects.collected() as frame:
+        with effects.collected(self._fun, call) as frame:
             leaves, structure = _leaves(self._fun(*call), self.__name__)
         return body, structure, leaves, frame
 
@@ -420,8 +420,9 @@ class _Custom:
             return self._fun(*args)
         body, structure, results, calls = self._body(arguments, static)
         tokens = [_calls(calls)] if calls.tokens else []
-        body.body.set_outputs(results + tokens)
-        later = rules(self, static, arguments.template(), structure, bool(tokens), len(args))
+        body.body.set_outputs(results + tokens + calls.stored.tensors)
+        further = _Further(bool(tokens), calls.stored.places())
+        later = rules(self, static, arguments.template(), structure, further, len(args))
         found = _girih.record_ruled(
             body.body,
             arguments.tensors,
@@ -430,8 +431,20 @@ class _Custom:
             self._forward,
             _referred(later.functions, static),
         )
-        effects.emit(found[len(results) :], found, calls.is_ordered)
+        count = len(results) + len(tokens)
+        calls.stored.store(found[count:])
+        effects.emit(found[len(results) : count], found, calls.is_ordered)
         return tree.unflatten(structure, found[: len(results)])
+
+
+class _Further(NamedTuple):
+    """The results of a function with rules that it does not return itself."""
+
+    #: Whether there is a token of the function's calls.
+    token: bool
+    #: The places in which the function stores tensors: for each tensor, the first one, and its
+    #: position among the tensors there.
+    places: list[tuple[Any, str, int]]
 
 
 class _Rules:
@@ -447,7 +460,7 @@ class _Rules:
         static: list[Any],
         arguments: _Arguments,
         structure: tree.TreeDef,
-        tokens: bool,
+        further: _Further,
         count: int,
     ) -> None:
         self._of = of
@@ -456,8 +469,7 @@ class _Rules:
         self._arguments = arguments
         #: The structure of the function's result.
         self._structure = structure
-        #: Whether the last result is a token of the function's calls.
-        self._tokens = tokens
+        self._further = further
         self._count = count
         #: The rule functions.
         self.functions: tuple[Callable[..., Any], ...] = of._rules
@@ -473,7 +485,23 @@ class _Rules:
             )
 
     def _values(self, values: list[Tensor], frame: effects.Frame) -> list[Tensor]:
-        return [*values, _calls(frame)] if self._tokens else values
+        """All results: those that the function returns, the token, and the stored tensors."""
+        tokens = [_calls(frame)] if self._further.token else []
+        return [*values, *tokens, *self._stored(frame)]
+
+    def _stored(self, frame: effects.Frame) -> list[Tensor]:
+        """The tensors that the rule stores in the places in which the function does."""
+        places = self._further.places
+        found = frame.stored.tensors_at(places)
+        if found is None or len(found) < len(frame.stored.tensors):
+            missing = next((path for _, path, _ in places), "objects")
+            own = next(iter(frame.stored.places()), None)
+            raise InvalidArgumentError(
+                f"the function {self._name} and its rule must store tensors in the same places, "
+                f"for instance because the rule calls the function; the function stores in "
+                f"{missing if places else 'none'}, the rule in {own[1] if own else 'none'}"
+            )
+        return found
 
 
 class _Jvp(_Rules):
@@ -484,7 +512,7 @@ class _Jvp(_Rules):
         primals = arguments.rebuilt(_own(stand_ins))[0]
         tangents = arguments.tangents(_own(along_them))[0]
         (rule,) = self.functions
-        with effects.collected() as frame:
+        with effects.collected(rule, self._static) as frame:
             given = rule(*self._static, tuple(primals), tuple(tangents))
         if not isinstance(given, tuple) or len(given) != 2:
             raise InvalidArgumentError(
@@ -496,6 +524,9 @@ class _Jvp(_Rules):
         self._check(found, "a tangent")
         outputs = zip(values, along, strict=True)
         tangents_out = [_like(t, y) for y, t in outputs if y.dtype.name in INEXACT]
+        # Derivatives treat stored tensors as constants.
+        stored = [y for y in self._stored(frame) if y.dtype.name in INEXACT]
+        tangents_out += [_girih.zeros_like(y) for y in stored]
         body.set_outputs(self._values(values, frame) + _after(frame, tangents_out))
         return None
 
@@ -505,7 +536,7 @@ class _Vjp(_Rules):
         arguments = self._arguments.at(stand_ins)
         own = arguments.rebuilt(_own(stand_ins))[0]
         fwd, bwd = self.functions
-        with effects.collected() as frame:
+        with effects.collected(fwd, self._static) as frame:
             given = fwd(*self._of._joined(self._static, own, self._count))
         if not isinstance(given, tuple) or len(given) != 2:
             raise InvalidArgumentError(
@@ -516,14 +547,17 @@ class _Vjp(_Rules):
         self._check(found, "an output")
         residuals = _Arguments((given[1],))
         body.set_outputs(self._values(values, frame) + _after(frame, residuals.tensors))
-        cotangents = [y for y in values if y.dtype.name in INEXACT]
+        # Stored tensors have cotangents too, which are not used.
+        cotangents = [y for y in [*values, *self._stored(frame)] if y.dtype.name in INEXACT]
         backward = _Body.of(residuals.tensors + cotangents)
         handles = backward.own()
         kept = residuals.rebuilt(handles[: len(residuals.tensors)])[0]
         rest = iter(handles[len(residuals.tensors) :])
         cts = [next(rest) if y.dtype.name in INEXACT else _girih.zeros_like(y) for y in values]
-        with effects.collected() as of_backward:
+        with effects.collected(bwd, self._static) as of_backward:
             returned = bwd(*self._static, kept, tree.unflatten(self._structure, cts))
+        name = f"the backward rule of {self._name}"
+        of_backward.stored.refuse(name, "which is part of a derivative; return the tensor instead")
         given_back = arguments.cotangents(returned, self._name)
         backward.body.set_outputs(_after(of_backward, given_back))
         return backward.body

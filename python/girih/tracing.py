@@ -9,6 +9,7 @@ from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .names import output_names
 from .references import Guard, is_plain
+from .state import announce_container
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,8 +184,9 @@ class Program:
             for at, leaf, is_number in zip(self._outputs, self._static, self._numbers, strict=True)
         ]
         for output, places in self.changed.items():
-            for at in places:
-                self.places[at].write(outputs[output])
+            for place in (self.places[at] for at in places):
+                announce_container(place.container, place.path.rpartition(".")[0])
+                place.write(outputs[output])
         for at, value in self.effects:
             self.places[at].write(value)
         return tree.unflatten(self._treedef, leaves)

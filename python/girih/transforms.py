@@ -134,6 +134,7 @@ def differentiate(
     variables: list[Tensor],
     name: str,
     has_aux: bool,
+    roots: Sequence[Any],
 ) -> tuple[Tensor, list[Tensor], Any]:
     """Computes value and gradients without pytrees of arguments.
 
@@ -142,6 +143,7 @@ def differentiate(
         variables: The result of :func:`as_variables`.
         name: The name of the user's function, for messages.
         has_aux: Whether the user's function returns an auxiliary tree, for messages.
+        roots: The user's function and its arguments, which may store tensors in objects.
 
     Returns:
         The value, the gradients, and the auxiliary tree computed from the variables.
@@ -149,18 +151,18 @@ def differentiate(
     trace = _girih.Trace()
     stand_ins = [trace.placeholder(variable) for variable in variables]
     # The function may assign to its arguments, so it gets its own handles.
-    with effects.collected() as frame:
+    with effects.collected(*roots) as frame:
         result, aux = fun([+stand_in for stand_in in stand_ins])
     value = _checked_value(result, name, has_aux)
-    leaves, treedef = tree.flatten((aux, frame.tokens))
+    leaves, treedef = tree.flatten((aux, frame.outputs()))
     where = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     value, grads, resolved = trace.value_and_grad(
         value, stand_ins, [leaves[i] for i in where], variables
     )
     for i, tensor in zip(where, resolved, strict=True):
         leaves[i] = tensor
-    aux, tokens = tree.unflatten(treedef, leaves)
-    effects.emit(tokens, [value, *grads, *resolved], frame.is_ordered)
+    aux, others = tree.unflatten(treedef, leaves)
+    frame.emit(others, [value, *grads, *resolved])
     return value, grads, aux
 
 
@@ -193,7 +195,8 @@ def _with_trees(
             )
         return result
 
-    value, grads, aux = differentiate(with_stand_ins, variables, name, has_aux)
+    roots = (fun, args, kwargs)
+    value, grads, aux = differentiate(with_stand_ins, variables, name, has_aux, roots)
     return value, split(structures, grads), aux
 
 

@@ -48,6 +48,19 @@ fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
     }
 }
 
+/// Whether two Python tensors have one value: the same node of a graph. Returns: bool.
+#[pyfunction]
+fn is_same(a: &PyTensor, b: &PyTensor) -> bool {
+    a.0.is_same(&b.0)
+}
+
+/// Gives a Python tensor object the value of another one, as an assignment does. Returns: None.
+#[pyfunction(name = "rebind")]
+fn rebind_to(tensor: &Bound<'_, PyTensor>, value: &Bound<'_, PyTensor>) -> PyResult<()> {
+    let value = value.borrow().0.clone();
+    rebind(tensor, value)
+}
+
 /// Fails if an in-place operator would change the shape.
 fn same_shape(op: &'static str, old: &Tensor, new: &Tensor) -> PyResult<()> {
     if old.shape() == new.shape() {
@@ -220,5 +233,7 @@ impl PyIndexed {
 /// Adds this file's classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyAt>()?;
-    m.add_class::<PyIndexed>()
+    m.add_class::<PyIndexed>()?;
+    m.add_function(wrap_pyfunction!(is_same, m)?)?;
+    m.add_function(wrap_pyfunction!(rebind_to, m)?)
 }

@@ -222,8 +222,13 @@ impl CachedCall {
         for (output, places) in &self.changed {
             // Create one handle per output, so that references to one tensor remain references to
             // one tensor.
-            let tensor = Bound::new(py, PyTensor(outputs[*output].clone()))?.into_any();
-            places.iter().try_for_each(|place| place.set(tensor.clone()))?;
+            let output = &outputs[*output];
+            let tensor = Bound::new(py, PyTensor(output.clone()))?.into_any();
+            // A transform that traces the call has recorded the program instead of running it.
+            match output.is_lazy() {
+                true => places.iter().try_for_each(|place| place.set_traced(tensor.clone()))?,
+                false => places.iter().try_for_each(|place| place.set(tensor.clone()))?,
+            }
         }
         for (place, object) in &self.effects {
             place.set(object.bind(py).clone())?;

@@ -59,6 +59,14 @@ impl ContainerSlot {
         }
     }
 
+    /// As [`ContainerSlot::set`]; if a transform traces a function, the function stores the object.
+    pub fn set_traced(&self, value: Bound<'_, PyAny>) -> PyResult<()> {
+        let py = value.py();
+        let state = py.import(intern!(py, "girih.state"))?;
+        state.call_method1(intern!(py, "announce_container"), (&self.container,))?;
+        self.set(value)
+    }
+
     /// Visits the held objects for the garbage collector.
     pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.container)?;

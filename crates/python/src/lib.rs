@@ -36,6 +36,7 @@ mod passes;
 mod pooling;
 mod random;
 mod search;
+mod snapshot;
 mod sorting;
 mod statistics;
 mod streams;
@@ -127,6 +128,7 @@ const INTERNAL: &[&str] = &[
     "device_name",
     "devices",
     "memory_stats",
+    "Snapshot",
     "save_tensors",
     "scan_length",
     "host_call",
@@ -137,6 +139,8 @@ const INTERNAL: &[&str] = &[
     "set_graph",
     "set_source_lines",
     "set_verify_shapes",
+    "is_same",
+    "rebind",
     "returned_number",
     "TreeDef",
     "stop_gradient",
@@ -159,6 +163,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     apply::register(m)?;
     passes::register(m)?;
     functions::register(m)?;
+    snapshot::register(m)?;
     sorting::register(m)?;
     statistics::register(m)?;
     contract::register(m)?;

@@ -195,6 +195,11 @@ struct PyLinearMap(girih::Linear);
 
 #[pymethods]
 impl PyLinearMap {
+    /// The values of the function that the map needs. Returns: list[Tensor].
+    fn residuals(&self) -> Vec<PyTensor> {
+        self.0.residuals().cloned().map(PyTensor).collect()
+    }
+
     /// Applies the map to tensors. Returns: list[Tensor].
     fn __call__(&self, py: Python<'_>, given: Listed<Py<PyTensor>>) -> PyResult<Vec<PyTensor>> {
         crate::location::enter(py);

@@ -16,6 +16,7 @@ from .. import _girih, tree
 from .._girih import Tensor, asarray
 from ..errors import DTypeError, InvalidArgumentError
 from ..rollback import remember
+from ..state import announce, made
 from .compiled_in_place import CompiledInPlace
 from .places import PARAMETER_NAMES, Place, Walk, check_shape, named, with_aliases
 from .precision import casting
@@ -149,11 +150,13 @@ class Module(CompiledInPlace):
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Registers the module, so that files of graphs know the names of its parameters."""
         module = super().__new__(cls)
+        made(module)
         _alive[id(module)] = module
         return module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls ``forward``, in a scope (:func:`girih.named_scope`) of the module's name."""
+        announce(self)
         outer = _girih.enter_named_scope(self.__dict__.get(_SCOPE) or type(self).__name__)
         try:
             forward = self.compiled_forward or self.forward
@@ -168,6 +171,7 @@ class Module(CompiledInPlace):
         raise NotImplementedError(f"{type(self).__qualname__} does not define forward")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        announce(self)
         if isinstance(value, _Parameter):
             self.__dict__.setdefault(PARAMETER_NAMES, set()).add(name)
             value = value.tensor
@@ -184,6 +188,7 @@ class Module(CompiledInPlace):
         self.__dict__.setdefault(_SCOPE, name)
 
     def __delattr__(self, name: str) -> None:
+        announce(self)
         self.__dict__.get(PARAMETER_NAMES, set()).discard(name)
         object.__delattr__(self, name)
 
@@ -218,6 +223,7 @@ class Module(CompiledInPlace):
             ShapeError: A tensor has another shape than the tensor it replaces.
         """
         for holder, name, tensor in _changes(self, values):
+            announce(holder)
             holder.__dict__[name] = tensor
         return self
 
@@ -300,6 +306,7 @@ class Module(CompiledInPlace):
         locations = dict(_locations(self, set()))
         found = [(*locations[name], tensor) for name, tensor in kept.items()]
         for holder, attribute, tensor in with_aliases(self, found):
+            announce(holder)
             holder.__dict__[attribute] = tensor
         return self
 

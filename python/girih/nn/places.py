@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .._girih import Tensor
 from ..errors import InvalidArgumentError, ShapeError
 from ..rollback import remember
+from ..state import announce
 
 if TYPE_CHECKING:
     from .module import Module
@@ -37,8 +38,10 @@ def read(places: list[Place]) -> list[Tensor]:
 def write(places: list[Place], tensors: list[Tensor]) -> None:
     """Replaces the tensors of places, and of all places tied to them, without checks."""
     for place, tensor in zip(places, tensors, strict=True):
+        announce(place.module)
         place.attributes[place.name] = tensor
         for module, name in place.aliases:
+            announce(module)
             module.__dict__[name] = tensor
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import transforms, tree
 from ..errors import InvalidArgumentError
+from ..state import announce
 from .module import _changes, places_in
 from .places import read, write
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from .._girih import Tensor
     from .module import Module
-    from .places import Place
 
 __all__ = ["functional_call", "value_and_grad"]
 
@@ -40,6 +40,7 @@ def functional_call(
     before = [(holder, name, holder.__dict__[name]) for holder, name, _ in changes]
     try:
         for holder, name, tensor in changes:
+            announce(holder)
             holder.__dict__[name] = tensor
         return module(*args, **kwargs)
     finally:
@@ -55,7 +56,8 @@ def value_and_grad(
     Args:
         model: The model that ``fun`` uses, usually as a closure.
         fun: Returns a floating-point scalar tensor, or with ``has_aux`` a pair with an auxiliary
-            pytree. Changes of the model's buffers persist.
+            pytree. The tensors that it stores in objects, such as the model's buffers, are stored
+            as by a call of ``fun``.
         has_aux: Whether ``fun`` also returns an auxiliary pytree.
 
     Returns:
@@ -75,34 +77,26 @@ def value_and_grad(
     name = getattr(fun, "__name__", type(fun).__name__)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        where, buffers = places_in(model)
+        where, _ = places_in(model)
         places, treedef = tree.flatten(where)
-        parameters, buffered = read(places), read(buffers)
-        held = {(id(p.attributes), p.name): t for p, t in zip(buffers, buffered, strict=True)}
-        made: list[Place] = []
+        parameters = read(places)
 
         def with_parameters(stand_ins: list[Tensor]) -> tuple[Any, Any]:
-            nonlocal made
             write(places, stand_ins)
             result = fun(*args, **kwargs)
-            value, aux = _pair(result) if has_aux else (result, None)
-            # Buffers assigned during tracing depend on placeholders; the transform resolves them.
-            made = [
-                place
-                for place in places_in(model)[1]
-                if place.attributes[place.name] is not held.get((id(place.attributes), place.name))
+            # A parameter that the function has replaced is stored like any other tensor.
+            kept = [
+                (place, parameter)
+                for place, parameter, stand_in in zip(places, parameters, stand_ins, strict=True)
+                if place.attributes[place.name] is stand_in
             ]
-            return value, (aux, read(made))
+            write([place for place, _ in kept], [parameter for _, parameter in kept])
+            return _pair(result) if has_aux else (result, None)
 
-        try:
-            variables = transforms.as_variables(parameters, where, 0, name)
-            value, grads, (aux, resolved) = transforms.differentiate(
-                with_parameters, variables, name, has_aux=True
-            )
-            buffers, buffered = made, resolved
-        finally:
-            write(places, parameters)
-            write(buffers, buffered)
+        variables = transforms.as_variables(parameters, where, 0, name)
+        value, grads, aux = transforms.differentiate(
+            with_parameters, variables, name, has_aux=True, roots=(fun, args, kwargs)
+        )
         grads = tree.unflatten(treedef, grads)
         return ((value, aux), grads) if has_aux else (value, grads)
 
