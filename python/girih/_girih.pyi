@@ -2025,6 +2025,10 @@ class TreeDef:
     def __hash__(self) -> int: ...
     def __ne__(self, value: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
+    def details(self) -> list[Any]:
+        """The objects that are part of the structure: keys of dicts in the order of insertion,
+        static fields, data of registered types.
+        """
     @property
     def num_leaves(self) -> int:
         """The number of leaves of a tree with this structure."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
+from .guards import exact
 from .names import argument_names
 from .references import references
 from .tracing import Program, trace
@@ -358,23 +359,26 @@ class _Call:
 
     def key(self) -> Any:
         """The part of the signature that does not come from tensors."""
-        key = tuple(
-            (
-                name,
-                treedef,
-                tuple(
-                    (type(leaf), leaf) if at is None else is_float for at, leaf, is_float in leaves
-                ),
-            )
-            for (name, _), (treedef, leaves) in zip(self._arguments(), self.patterns, strict=True)
-        )
         try:
-            hash(key)
+            return self._key()
         except TypeError as error:
             raise InvalidArgumentError(
                 f"compile: what is not a tensor among the arguments of {self._fun._name} must be "
                 f"hashable, for a program is made per value: {error}"
             ) from None
+
+    def _key(self) -> Any:
+        hash(tuple(self.objects()))
+        key = tuple(
+            (
+                name,
+                treedef,
+                tuple(map(exact, treedef.details())),
+                tuple(exact(leaf) if at is None else is_float for at, leaf, is_float in leaves),
+            )
+            for (name, _), (treedef, leaves) in zip(self._arguments(), self.patterns, strict=True)
+        )
+        hash(key)
         return key
 
     def names(self) -> list[str]:

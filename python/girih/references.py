@@ -9,29 +9,26 @@ conditions are its guards.
 from __future__ import annotations
 
 import functools
+import gc
 import opcode
 import sys
 import types
-from typing import Any, NamedTuple
+import weakref
+from collections import defaultdict, deque
+from contextlib import suppress
+from contextvars import ContextVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._girih import DType, Tensor
-from .errors import InvalidArgumentError
+from ._girih import Tensor
+from .guards import PLAIN, Guard, comparable, guard_of, is_foreign, is_own, is_plain
 
-__all__ = [
-    "Guard",
-    "Place",
-    "References",
-    "global_names",
-    "is_foreign",
-    "is_own",
-    "is_plain",
-    "references",
-]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-#: Objects of these types are immutable.
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis), range, slice, DType)
-_PLAIN_SET = frozenset(_PLAIN)
-_OPAQUE: tuple[Any, ...] = (types.BuiltinFunctionType, *_PLAIN)
+__all__ = ["Place", "References", "global_names", "references"]
+
+_OPAQUE: tuple[Any, ...] = (types.BuiltinFunctionType, types.CodeType, *PLAIN)
 #: Methods that run when objects are created, printed or destroyed, not when they are used.
 _UNCALLED = frozenset(
     ("__init__", "__new__", "__repr__", "__str__", "__del__", "__init_subclass__", "extra_repr")
@@ -40,12 +37,37 @@ _UNCALLED = frozenset(
 _BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattribute__"))
 #: Attributes of modules that do not affect their computation.
 _ABOUT = frozenset(("_scope_name", "_parameter_names", "_frozen", "_compile", "_compiled"))
-#: Maximum bytes of an array that is compared at each call.
-_MOST_BYTES = 1 << 16
+#: What a class holds in place of a method.
+_METHODS = (
+    types.FunctionType, staticmethod, classmethod, property, functools.cached_property,
+    functools.partialmethod,
+)  # fmt: skip
+#: Objects that show the contents of a dict.
+_VIEWS: tuple[Any, ...] = (
+    types.MappingProxyType,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+)
+#: Methods of this package's modules that a user may replace.
+_REPLACED = frozenset(("forward",))
+#: Attributes of containers of the standard library that hold their items.
+_CONTENTS = {
+    "UserDict": "data", "UserList": "data", "UserString": "data", "ChainMap": "maps",
+    "Queue": "queue", "LifoQueue": "queue", "PriorityQueue": "queue", "_Environ": "_data",
+}  # fmt: skip
 
 
 class Place:
-    """A place that holds an object to which the function refers."""
+    """A place that holds an object to which the function refers.
+
+    Attributes:
+        container: The object that holds it, by key, in an attribute, or as a cell.
+        key: The key, or the name of the attribute. ``None`` for the contents of a cell, and as an
+            attribute for the container itself.
+        path: The expression that leads to the place, for messages.
+        is_attribute: Whether the key is the name of an attribute.
+    """
 
     __slots__ = ("container", "is_attribute", "key", "path")
 
@@ -55,6 +77,13 @@ class Place:
         self.path = path
         self.is_attribute = is_attribute
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether a function may store another object in the place."""
+        return not isinstance(
+            self.container, (tuple, _Fixed, _Called, functools.partial, types.MappingProxyType)
+        )
+
     def written(self) -> tuple[Any, Any, bool]:
         """The place in the form that the extension reads."""
         return self.container, self.key, self.is_attribute
@@ -62,7 +91,7 @@ class Place:
     def read(self) -> Any:
         """The object in the place."""
         if self.is_attribute:
-            return getattr(self.container, self.key)
+            return self.container if self.key is None else getattr(self.container, self.key)
         if self.key is None and isinstance(self.container, types.CellType):
             return self.container.cell_contents
         return self.container[self.key]
@@ -127,18 +156,6 @@ def global_names(code: types.CodeType) -> tuple[str, ...]:
     return tuple(sorted(_names(code).globals))
 
 
-@functools.lru_cache(maxsize=4096)
-def is_foreign(module: str | None) -> bool:
-    """True for modules whose globals are not the user's state."""
-    top = (module or "").split(".")[0]
-    return top in (__package__, "builtins", "numpy") or top in sys.stdlib_module_names
-
-
-def is_own(cls: type) -> bool:
-    """True for the classes of this package: modules, optimisers, transformed functions."""
-    return cls.__module__.split(".")[0] == __package__
-
-
 def _is_installed(module: types.ModuleType) -> bool:
     """True for modules of libraries, whose globals are not the user's state."""
     return "-packages" in (getattr(module, "__file__", None) or "")
@@ -165,13 +182,6 @@ def _function_of(value: Any) -> Any:
     return value.func if isinstance(value, functools.cached_property) else value
 
 
-def is_plain(value: Any) -> bool:
-    """Whether an object is an immutable value, which guards compare by type and value."""
-    return type(value) in _PLAIN_SET or (
-        type(value) is tuple and all(is_plain(item) for item in value)
-    )
-
-
 class _Walk:
     """The places found so far, and the objects that are still to be visited."""
 
@@ -188,6 +198,8 @@ class _Walk:
         self.spaces: dict[int, tuple[Any, str, set[str]]] = {}
         #: Objects, with the class attributes that have been visited for them.
         self.instances: list[tuple[Any, str, set[str]]] = []
+        #: Classes whose methods may be replaced.
+        self.classes: dict[int, tuple[Any, str]] = {}
 
     def run(self, root: Any, name: str) -> None:
         self.pending.append((root, name))
@@ -225,6 +237,9 @@ class _Walk:
             inside = _function_of(value)
             if isinstance(space, types.ModuleType):
                 self.add(vars(space), name, f"{path}.{name}")
+            elif hasattr(type(value), "__get__") and not is_foreign(type(value).__module__):
+                # A descriptor of the user's, which reading would call.
+                self.add(vars(space), name, f"{path}.{name}")
             elif isinstance(inside, types.FunctionType) or is_own(type(value)):
                 self.pending.append((inside, f"{path}.{name}"))
             elif not name.startswith("__") and not hasattr(type(value), "__get__"):
@@ -248,12 +263,15 @@ class _Walk:
         if isinstance(value, dict):
             for key in list(value):
                 self.add(value, key, f"{path}[{key!r}]")
-        elif isinstance(value, (list, tuple)):
-            if not (type(value) is list and all(map(is_plain, value))):
+            if isinstance(value, defaultdict):
+                self.add(value, "default_factory", f"{path}.default_factory", attribute=True)
+        elif isinstance(value, (list, tuple, deque)):
+            if not (type(value) in (list, deque) and all(map(is_plain, value))):
                 for i in range(len(value)):
                     self.add(value, i, f"{path}[{i}]")
         elif isinstance(value, functools.partial):
-            self.pending += [(value.func, path), (value.args, path), (value.keywords, path)]
+            for name in ("func", "args", "keywords"):
+                self.add(value, name, f"{path}.{name}", attribute=True)
         elif isinstance(value, types.MethodType):
             self.pending += [(value.__self__, path), (value.__func__, path)]
         elif isinstance(value, types.FunctionType):
@@ -264,18 +282,44 @@ class _Walk:
         elif isinstance(value, type):
             if not is_foreign(value.__module__):
                 self.spaces[id(value)] = (value, path, set())
-        else:
+                self.classes[id(value)] = (value, path)
+        elif not self.view(value, path):
             self.instance(value, path)
+
+    def view(self, value: Any, path: str) -> bool:
+        """Visits what an object of the standard library shows of another one; false for objects
+        that show nothing."""
+        if isinstance(value, _VIEWS):
+            # The dict itself, since its view is the same object after a change.
+            for inner in gc.get_referents(value):
+                self.add(_Fixed(inner), "object", path, attribute=True)
+        elif isinstance(value, weakref.ref):
+            self.add(_Called(value), "result", f"{path}()", attribute=True)
+        elif isinstance(value, ContextVar):
+            self.add(_Called(value.get, None), "result", f"{path}.get()", attribute=True)
+        else:
+            for base in type(value).__mro__:
+                if base.__name__ in _CONTENTS and is_foreign(base.__module__):
+                    name = _CONTENTS[base.__name__]
+                    self.add(value, name, f"{path}.{name}", attribute=True)
+            return False
+        return True
 
     def function(self, value: types.FunctionType, path: str) -> None:
         names = value.__code__.co_freevars
         for name, cell in zip(names, value.__closure__ or (), strict=True):
             self.add(cell, None, name)
-        self.pending += [(value.__defaults__ or (), f"{path}.defaults")]
-        self.pending += [(value.__kwdefaults__ or {}, f"{path}.defaults")]
+        foreign = is_foreign(value.__module__)
+        for name in ("__defaults__", "__kwdefaults__"):
+            held = getattr(value, name)
+            if held and foreign:
+                self.pending.append((held, f"{path}.defaults"))
+            elif held:
+                self.add(value, name, f"{path}.defaults", attribute=True)
         # The module globals of this package's functions are not the user's state.
-        if is_foreign(value.__module__):
+        if foreign:
             return
+        self.add(value, "__code__", f"{path}.__code__", attribute=True)
         read, attributes = _names(value.__code__)
         self.names |= attributes
         if read & _BY_STRING:
@@ -303,6 +347,8 @@ class _Walk:
                     by_name = not own
                     self.add(attributes, name, f"{path}.{name}", by_name=by_name)
         self.instances.append((value, path, set()))
+        if not is_foreign(cls.__module__) or own:
+            self.classes.setdefault(id(cls), (cls, cls.__qualname__))
         for base in cls.__mro__:
             self.base(value, base, path, attributes if isinstance(attributes, dict) else {})
 
@@ -330,12 +376,41 @@ class _Walk:
             self.spaces[id(base)] = (base, base.__qualname__, set())
 
 
-class Guard(NamedTuple):
-    """A condition on the object in a place."""
+class _Fixed:
+    """A holder of an object that has no other place."""
 
-    place: Place
-    kind: str
-    value: Any
+    __slots__ = ("object",)
+
+    def __init__(self, object: Any) -> None:
+        self.object = object
+
+
+class _Called:
+    """A holder of the result of a function that reads a place."""
+
+    __slots__ = ("_args", "_fun")
+
+    def __init__(self, fun: Any, *args: Any) -> None:
+        self._fun, self._args = fun, args
+
+    @property
+    def result(self) -> Any:
+        return self._fun(*self._args)
+
+
+@functools.lru_cache(maxsize=4096)
+def _methods(cls: Any) -> frozenset[str]:
+    """The names under which a class finds functions, other than those of libraries."""
+    names: dict[str, bool] = {}
+    for base in cls.__mro__:
+        own = is_own(base)
+        if is_foreign(base.__module__) and not own:
+            continue
+        for name, value in vars(base).items():
+            if name in names or name in _UNCALLED or (own and name not in _REPLACED):
+                continue
+            names[name] = isinstance(value, _METHODS) or is_own(type(value))
+    return frozenset(name for name, is_method in names.items() if is_method)
 
 
 class References:
@@ -355,63 +430,47 @@ class References:
         self.before = walk.values
         everything = "__dict__" in walk.names
         self.guards = [
-            _guard(place, value, name)
+            guard_of(place, value, name)
             for place, by_name, value in zip(self.places, walk.by_name, self.before, strict=True)
-            if (not by_name or everything or place.key in walk.names)
-            and type(place.container) is not tuple
+            if not by_name or everything or place.key in walk.names
         ]
-
+        self.guards += _method_guards(walk)
+        self.guards += _instance_guards(walk)
         #: The content of the guards, without the identities of visited objects. It is recorded now,
         #: because the objects may change.
-        self.content = [(guard.place.path, guard.kind, _comparable(guard)) for guard in self.guards]
+        self.content = [(guard.place.path, guard.kind, comparable(guard)) for guard in self.guards]
 
 
-def _guard(place: Place, value: Any, name: str) -> Guard:
-    if isinstance(value, Tensor):
-        return Guard(place, "spec", value)
-    if is_plain(value):
-        return Guard(place, "equal", value)
-    if type(value) is list and all(map(is_plain, value)):
-        return Guard(place, "items", list(value))
-    if isinstance(value, (list, dict)):
-        return Guard(place, "length", value)
-    if isinstance(value, (set, frozenset, bytearray)):
-        return Guard(place, "contents", type(value)(value))
-    if hasattr(value, "__array_interface__") and hasattr(value, "nbytes"):
-        return _array_guard(place, value, name)
-    return Guard(place, "same", value)
+def _method_guards(walk: _Walk) -> Iterator[Guard]:
+    """The guards on the methods that the visited code may call, one for each class and name."""
+    wanted = lambda name: name in walk.names or name in _REPLACED or name.startswith("__")
+    for cls, path in walk.classes.values():
+        for name in filter(wanted, sorted(_methods(cls))):
+            place = Place(cls, name, f"{path}.{name}", is_attribute=True)
+            with suppress(AttributeError):
+                yield Guard(place, "method", place.read())
+            # Methods of the bases under the same name, which `super` finds.
+            bases = (base for base in cls.__mro__ if name in vars(base))
+            for base in islice(bases, 1, None):
+                if not is_foreign(base.__module__):
+                    place = Place(vars(base), name, f"{base.__qualname__}.{name}")
+                    yield Guard(place, "method", vars(base)[name])
 
 
-def _array_guard(place: Place, value: Any, name: str) -> Guard:
-    flags = getattr(value, "flags", None)
-    if flags is None or not flags.writeable:
-        return Guard(place, "same", value)
-    if value.nbytes > _MOST_BYTES:
-        raise InvalidArgumentError(
-            f"compile: {name} refers to {place.path}, an array of {value.nbytes} bytes that may be "
-            "changed without notice; make it a tensor (girih.asarray), pass it as an argument, or "
-            f"have it read only ({place.path}.flags.writeable = False)"
-        )
-    return Guard(place, "bytes", value)
-
-
-def _comparable(guard: Guard) -> Any:
-    value = guard.value
-    if guard.kind == "spec":
-        return tuple(value.shape), value.dtype.name
-    if guard.kind in ("equal", "items"):
-        return repr(value)
-    if guard.kind == "length":
-        return type(value), len(value)
-    if guard.kind == "contents":
-        return type(value), repr(value)
-    if guard.kind == "bytes":
-        return value.tobytes()
-    if isinstance(value, types.FunctionType):
-        return value.__code__
-    if isinstance(value, (types.ModuleType, type)) or is_foreign(type(value).__module__):
-        return id(value)
-    return type(value)
+def _instance_guards(walk: _Walk) -> Iterator[Guard]:
+    """The guards on the classes of objects, and on attributes that would hide a method."""
+    for value, path, _ in walk.instances:
+        cls: Any = type(value)
+        if is_foreign(cls.__module__) and not is_own(cls):
+            continue
+        attributes = getattr(value, "__dict__", None)
+        absent: tuple[str, ...] = ()
+        if isinstance(attributes, dict):
+            names = (n for n in _methods(cls) if n in walk.names or n in _REPLACED)
+            absent = tuple(sorted(name for name in names if name not in attributes))
+        held = attributes if absent else None
+        place = Place(value, None, path, is_attribute=True)
+        yield Guard(place, "instance", (cls, held, absent))
 
 
 def references(*roots: tuple[Any, str], name: str) -> References:

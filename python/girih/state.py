@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, tree
 from ._girih import Tensor
-from .references import global_names, is_foreign, is_own
+from .guards import is_foreign, is_own
+from .references import global_names
 from .rollback import remember
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
+from .guards import Guard, exact, is_plain
 from .names import output_names
-from .references import Guard, is_plain
 from .state import announce_container
 
 if TYPE_CHECKING:
@@ -85,7 +85,8 @@ class Program:
         wanted = []
         for at, other in self._watched:
             if other is None:
-                wanted.append(guards[at])
+                if not _is_fixed(guards[at]):
+                    wanted.append(guards[at])
             else:
                 wanted.append(Guard(places[at], "alias", places[other].written()))
         return wanted
@@ -233,13 +234,13 @@ class _Run:
         self.where = [self._output(x, True) if isinstance(x, Tensor) else None for x in self.leaves]
         for at, (place, before) in enumerate(zip(self.refs.places, self.refs.before, strict=True)):
             new = _held(place)
-            if new is before or new is _GONE:
+            if new is before or new is _GONE or not place.is_writable:
                 continue
             if isinstance(before, Tensor) and isinstance(new, Tensor):
                 self.changed.setdefault(self._output(new), []).append(at)
             elif any(isinstance(leaf, (Tensor, *_NUMBERS)) for leaf in tree.leaves(new)):
                 raise self._leak(place, "something else")
-            elif not (is_plain(new) and type(new) is type(before) and new == before):
+            elif not (is_plain(new) and is_plain(before) and exact(new) == exact(before)):
                 self.effects.append((at, new))
 
     def called(self, frame: effects.Frame) -> None:
@@ -258,7 +259,7 @@ class _Run:
         """Restores the objects that the function has replaced, because each call of the program
         replaces them."""
         for place, value in zip(self.refs.places, self.refs.before, strict=True):
-            if type(place.container) is not tuple and _held(place) is not value:
+            if place.is_writable and _held(place) is not value:
                 place.write(value)
 
     def check(self, now: References) -> None:
@@ -282,7 +283,7 @@ class _Run:
             broken.add(at)
             at = self._guards.broken(at + 1)
         for at, guard in enumerate(self.refs.guards):
-            if at not in broken and position[id(guard.place)] not in skipped:
+            if at not in broken and position.get(id(guard.place)) not in skipped:
                 self.watched.append((at, None))
         # Places that hold the same tensor are one input of the program.
         for i, same in enumerate(first):
@@ -357,6 +358,11 @@ def _held(place: Place) -> Any:
         return _GONE
 
 
+def _is_fixed(guard: Guard) -> bool:
+    """Whether the object in the place cannot change: it is part of a tuple."""
+    return type(guard.place.container) is tuple and guard.kind in ("same", "equal", "spec")
+
+
 def _written(guard: Guard) -> tuple[tuple[Any, Any, bool], str, Any]:
     return guard.place.written(), guard.kind, guard.value
 
@@ -378,4 +384,13 @@ def _difference(guard: Guard) -> tuple[str, str]:
         return path, f"{path} was the same tensor as another one's and is now one of its own"
     if guard.kind == "spec":
         return path, f"{path} was {_shown(guard.value)} and is now {now}"
+    if guard.kind == "instance":
+        cls, attributes, absent = guard.value
+        hidden = next((name for name in absent if name in attributes), None)
+        if hidden is not None:
+            return path, f"{path}.{hidden} was a method and is now an attribute of the object"
+        found = type(guard.place.container).__name__
+        return path, f"{path} was of class {cls.__name__} and is now of {found}"
+    if guard.kind == "method":
+        return path, f"{path} was replaced"
     return path, f"{path} is not what it was: it is now {now}"

@@ -7,7 +7,7 @@ use crate::compiled::PyTraced;
 use crate::contexts::{self, sync};
 use crate::data::as_tensor;
 use crate::errors::IntoPy;
-use crate::guards::{ContainerSlot, PyGuards, WrittenSlot, is_equal};
+use crate::guards::{ContainerSlot, PyGuards, WrittenSlot, is_same};
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
 use crate::tensor::PyTensor;
 use crate::tree::PyTreeDef;
@@ -15,7 +15,7 @@ use girih::{BoundProgram, Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyDict, PyFloat, PyString, PyTuple};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -52,20 +52,6 @@ type WrittenPattern = (Py<PyTreeDef>, Vec<WrittenLeaf>);
 type Converted = SmallVec<[(Py<PyAny>, Tensor); 4]>;
 
 type Tensors = SmallVec<[Tensor; 8]>;
-
-/// True for an object that is equal to another object, which is known to be hashable.
-fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
-    if known.is(object) {
-        return true;
-    }
-    let (py, class) = (known.py(), known.get_type());
-    let plain = class.is(py.get_type::<PyInt>())
-        || class.is(py.get_type::<PyFloat>())
-        || class.is(py.get_type::<PyString>())
-        || class.is(py.get_type::<PyBool>())
-        || class.is(py.get_type::<PyBytes>());
-    plain && is_equal(known, object)
-}
 
 /// Converts a Python float, or a number of a function being compiled, to the scalar that a program
 /// takes.
@@ -126,7 +112,7 @@ impl Pattern {
         };
         // On an error, report no match: the Python class then flattens the arguments and raises the
         // error.
-        self.structure.get().0.matches(object, &mut take).unwrap_or(false)
+        self.structure.get().0.matches(object, &mut take, true).unwrap_or(false)
     }
 
     /// Builds the object of this structure from the tensors.

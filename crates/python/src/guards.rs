@@ -7,16 +7,20 @@ use girih::{Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyRange, PySlice,
+    PyString, PyTuple, PyType,
+};
 
-/// A container, and how it holds an object: under a key, in an attribute, or as a cell.
+/// A container, and how it holds an object: under a key, in an attribute, or as a cell. Without a
+/// key, an attribute is the container itself.
 pub struct ContainerSlot {
     container: Py<PyAny>,
     key: Option<Py<PyAny>>,
     is_attribute: bool,
 }
 
-/// A slot in Python's form: container, key (None for a cell), and whether the key is an attribute.
+/// A slot in Python's form: container, key, and whether the key is an attribute.
 pub type WrittenSlot = (Py<PyAny>, Option<Py<PyAny>>, bool);
 
 impl ContainerSlot {
@@ -29,13 +33,17 @@ impl ContainerSlot {
     fn get<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
         let container = self.container.bind(py);
         let Some(key) = &self.key else {
-            return container.getattr(intern!(py, "cell_contents")).ok();
+            return match self.is_attribute {
+                true => Some(container.clone()),
+                false => container.getattr(intern!(py, "cell_contents")).ok(),
+            };
         };
         let key = key.bind(py);
         if self.is_attribute {
             return container.getattr(key.cast::<PyString>().ok()?).ok();
         }
-        match container.cast_exact::<PyDict>() {
+        // A missing key of a `defaultdict` is not created.
+        match container.cast::<PyDict>() {
             Ok(dict) => dict.get_item(key).ok().flatten(),
             Err(_) => container.get_item(key).ok(),
         }
@@ -81,14 +89,24 @@ enum Expected {
     /// An object with this type and value, which is immutable: a number, a string, or a tuple of
     /// these.
     Equal(Py<PyAny>),
-    /// A list of such immutable objects.
-    Items(Vec<Py<PyAny>>),
+    /// A list or deque of such immutable objects.
+    Items(Py<PyType>, Vec<Py<PyAny>>),
     /// This container, with this number of items.
     Length(Py<PyAny>, usize),
+    /// This dict, with these keys in this order.
+    Keys(Py<PyAny>, Vec<Py<PyAny>>),
     /// An object of the same type that equals this copy.
     Contents(Py<PyAny>),
+    /// An object with this key by `girih.guards.exact`.
+    Exact(Py<PyAny>),
     /// This array, with the same bytes as this copy.
     Bytes(Py<PyAny>, Py<PyAny>),
+    /// This object, whose buffer has the same bytes as this copy.
+    Buffer(Py<PyAny>, Py<PyAny>),
+    /// This method, as an attribute of a class.
+    Method(Py<PyAny>),
+    /// An object of this class, whose attributes are this dict and do not hide these names.
+    Instance(Py<PyType>, Option<Py<PyDict>>, Vec<Py<PyAny>>),
     /// A tensor with this shape and dtype.
     Spec(TensorSpec),
     /// The tensor that is also in another slot.
@@ -106,10 +124,47 @@ pub fn is_equal(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
     if let (Ok(a), Ok(b)) = (known.cast::<PyFloat>(), object.cast::<PyFloat>()) {
         return a.value().to_bits() == b.value().to_bits();
     }
+    if let (Ok(a), Ok(b)) = (known.cast::<PyComplex>(), object.cast::<PyComplex>()) {
+        let bits = |z: &Bound<'_, PyComplex>| [z.real().to_bits(), z.imag().to_bits()];
+        return bits(a) == bits(b);
+    }
     if let (Ok(a), Ok(b)) = (known.cast::<PyTuple>(), object.cast::<PyTuple>()) {
         return a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_equal(&a, &b));
     }
+    if known.is_instance_of::<PySlice>() || known.is_instance_of::<PyRange>() {
+        return ["start", "stop", "step"].iter().all(|name| {
+            let parts = (known.getattr(*name), object.getattr(*name));
+            matches!(parts, (Ok(a), Ok(b)) if is_equal(&a, &b))
+        });
+    }
     known.eq(object).unwrap_or(false)
+}
+
+/// True for the same object, or for an immutable builtin object with the same type and value.
+pub fn is_same(known: &Bound<'_, PyAny>, object: &Bound<'_, PyAny>) -> bool {
+    if known.is(object) {
+        return true;
+    }
+    if let (Ok(a), Ok(b)) = (known.cast_exact::<PyTuple>(), object.cast_exact::<PyTuple>()) {
+        return a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(&a, &b));
+    }
+    let plain = known.is_exact_instance_of::<PyInt>()
+        || known.is_exact_instance_of::<PyFloat>()
+        || known.is_exact_instance_of::<PyString>()
+        || known.is_exact_instance_of::<PyBool>()
+        || known.is_exact_instance_of::<PyBytes>()
+        || known.is_exact_instance_of::<PyComplex>();
+    plain && is_equal(known, object)
+}
+
+fn buffer<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    PyMemoryView::from(object)?.call_method0(intern!(object.py(), "tobytes"))
+}
+
+fn unbound<'py>(
+    items: impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+) -> PyResult<Vec<Py<PyAny>>> {
+    items.map(|item| item.map(Bound::unbind)).collect()
 }
 
 impl Expected {
@@ -118,10 +173,18 @@ impl Expected {
         Ok(match kind {
             "same" => Expected::Same(value),
             "equal" => Expected::Equal(value),
-            "items" => {
-                let items = bound.cast::<PyList>()?.iter();
-                Expected::Items(items.map(Bound::unbind).collect())
+            "items" => Expected::Items(bound.get_type().unbind(), unbound(bound.try_iter()?)?),
+            "keys" => {
+                let (dict, keys): (Bound<'_, PyAny>, Bound<'_, PyAny>) = bound.extract()?;
+                Expected::Keys(dict.unbind(), unbound(keys.try_iter()?)?)
             }
+            "exact" => Expected::Exact(value),
+            "method" => Expected::Method(value),
+            "instance" => {
+                let (class, attributes, absent) = bound.extract()?;
+                Expected::Instance(class, attributes, absent)
+            }
+            "buffer" => Expected::Buffer(value.clone_ref(py), buffer(bound)?.unbind()),
             "length" => Expected::Length(value.clone_ref(py), bound.len()?),
             "contents" => Expected::Contents(value),
             "bytes" => Expected::Bytes(bound.call_method0("tobytes")?.unbind(), value),
@@ -136,10 +199,58 @@ impl Expected {
         match self {
             Expected::Same(known) => object.is(known),
             Expected::Equal(known) => is_equal(known.bind(py), object),
-            Expected::Items(known) => object.cast::<PyList>().is_ok_and(|list| {
-                list.len() == known.len()
-                    && list.iter().zip(known).all(|(o, k)| is_equal(k.bind(py), &o))
-            }),
+            Expected::Items(class, known) => match object.cast_exact::<PyList>() {
+                Ok(list) => {
+                    class.is(object.get_type())
+                        && list.len() == known.len()
+                        && list.iter().zip(known).all(|(o, k)| is_equal(k.bind(py), &o))
+                }
+                Err(_) => {
+                    let same = |(o, k): (PyResult<Bound<'_, PyAny>>, &Py<PyAny>)| {
+                        o.is_ok_and(|o| is_equal(k.bind(py), &o))
+                    };
+                    class.is(object.get_type())
+                        && object.len().is_ok_and(|length| length == known.len())
+                        && object
+                            .try_iter()
+                            .is_ok_and(|mut items| items.by_ref().zip(known).all(same))
+                }
+            },
+            Expected::Keys(known, keys) => {
+                let same = |o: &Bound<'_, PyAny>, k: &Py<PyAny>| is_same(k.bind(py), o);
+                object.is(known)
+                    && object.len().is_ok_and(|length| length == keys.len())
+                    && match object.cast_exact::<PyDict>() {
+                        Ok(dict) => dict.iter().zip(keys).all(|((o, _), k)| same(&o, k)),
+                        // An `OrderedDict` has an order of its own.
+                        Err(_) => object.try_iter().is_ok_and(|items| {
+                            items.zip(keys).all(|(o, k)| o.is_ok_and(|o| same(&o, k)))
+                        }),
+                    }
+            }
+            Expected::Exact(key) => {
+                let exact =
+                    || py.import(intern!(py, "girih.guards"))?.getattr(intern!(py, "exact"));
+                let found = exact().and_then(|exact| exact.call1((object,)));
+                found.and_then(|found| found.eq(key)).unwrap_or(false)
+            }
+            Expected::Buffer(known, bytes) => {
+                object.is(known)
+                    && buffer(object).and_then(|found| found.eq(bytes)).unwrap_or(false)
+            }
+            Expected::Method(known) => {
+                // A class method is bound anew each time.
+                let known = known.bind(py);
+                object.is(known)
+                    || object.get_type().is(known.get_type()) && object.eq(known).unwrap_or(false)
+            }
+            Expected::Instance(class, attributes, absent) => {
+                object.get_type().is(class)
+                    && attributes.as_ref().is_none_or(|attributes| {
+                        let attributes = attributes.bind(py);
+                        absent.iter().all(|name| !attributes.contains(name).unwrap_or(true))
+                    })
+            }
             Expected::Length(known, length) => {
                 object.is(known) && object.len().is_ok_and(|found| found == *length)
             }
@@ -169,9 +280,22 @@ impl Expected {
             Expected::Same(object)
             | Expected::Equal(object)
             | Expected::Length(object, _)
+            | Expected::Exact(object)
+            | Expected::Method(object)
             | Expected::Contents(object) => visit.call(object),
-            Expected::Items(items) => items.iter().try_for_each(|item| visit.call(item)),
-            Expected::Bytes(bytes, object) => {
+            Expected::Items(class, items) => {
+                visit.call(class)?;
+                items.iter().try_for_each(|item| visit.call(item))
+            }
+            Expected::Keys(object, items) => {
+                visit.call(object)?;
+                items.iter().try_for_each(|item| visit.call(item))
+            }
+            Expected::Instance(class, attributes, _) => {
+                visit.call(class)?;
+                visit.call(attributes)
+            }
+            Expected::Bytes(bytes, object) | Expected::Buffer(object, bytes) => {
                 visit.call(bytes)?;
                 visit.call(object)
             }

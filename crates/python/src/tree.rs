@@ -50,6 +50,14 @@ impl PyTreeDef {
         }
     }
 
+    /// The objects that are part of the structure: keys of dicts in the order of insertion, static
+    /// fields, data of registered types. Returns: list[Any].
+    fn details(&self, py: Python<'_>) -> Vec<Py<PyAny>> {
+        let mut found = Vec::new();
+        self.0.details(py, &mut found);
+        found
+    }
+
     fn __hash__(&self, py: Python<'_>) -> PyResult<u64> {
         let mut hasher = FxHasher::default();
         self.0.hash(py, &mut hasher)?;
@@ -188,7 +196,7 @@ fn tree_leaves_like<'py>(
         leaves.push(leaf.clone());
         Ok(open(leaf)?.is_none())
     };
-    match treedef.0.matches(&tree, &mut take)? {
+    match treedef.0.matches(&tree, &mut take, false)? {
         true => PyList::new(tree.py(), leaves).map(Some),
         false => Ok(None),
     }
@@ -225,7 +233,7 @@ fn spread_into<'py>(
     let (Some((container, children)), Some((other, given))) = (open(&tree)?, open(prefix)?) else {
         return Ok(false);
     };
-    if children.len() != given.len() || !container.is_same(py, &other)? {
+    if children.len() != given.len() || !container.is_same(py, &other, false)? {
         return Ok(false);
     }
     for (part, child) in given.iter().zip(children) {

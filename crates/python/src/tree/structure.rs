@@ -1,6 +1,7 @@
 //! The structure of a pytree: its containers without the leaves.
 
 use super::kinds::{self, Children, Dataclass, Registered};
+use crate::guards;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -57,17 +58,22 @@ pub type NextLeaf<'a, 'py> = dyn FnMut() -> PyResult<Bound<'py, PyAny>> + 'a;
 /// Takes the next leaf of a tree that is being compared; false if the leaf does not match.
 pub type TakeLeaf<'a, 'py> = dyn FnMut(&Bound<'py, PyAny>) -> PyResult<bool> + 'a;
 
-/// True if both are the same object, or equal in Python.
-fn same(py: Python<'_>, a: &Py<PyAny>, b: &Py<PyAny>) -> PyResult<bool> {
-    if a.is(b) { Ok(true) } else { a.bind(py).eq(b.bind(py)) }
+/// True if both are the same object, or equal in Python; if `exact`, only if builtin objects have
+/// the same type and value.
+fn same(py: Python<'_>, a: &Py<PyAny>, b: &Py<PyAny>, exact: bool) -> PyResult<bool> {
+    match exact {
+        _ if a.is(b) => Ok(true),
+        true => Ok(guards::is_same(a.bind(py), b.bind(py))),
+        false => a.bind(py).eq(b.bind(py)),
+    }
 }
 
-fn all_same(py: Python<'_>, a: &[Py<PyAny>], b: &[Py<PyAny>]) -> PyResult<bool> {
+fn all_same(py: Python<'_>, a: &[Py<PyAny>], b: &[Py<PyAny>], exact: bool) -> PyResult<bool> {
     if a.len() != b.len() {
         return Ok(false);
     }
     for (a, b) in a.iter().zip(b) {
-        if !same(py, a, b)? {
+        if !same(py, a, b, exact)? {
             return Ok(false);
         }
     }
@@ -76,27 +82,53 @@ fn all_same(py: Python<'_>, a: &[Py<PyAny>], b: &[Py<PyAny>]) -> PyResult<bool> 
 
 impl Container {
     /// True if the containers have the same type and, except for their children, the same content.
-    pub fn is_same(&self, py: Python<'_>, other: &Container) -> PyResult<bool> {
+    /// If `exact`, the keys of dicts have one order, and `1` is not `True`.
+    pub fn is_same(&self, py: Python<'_>, other: &Container, exact: bool) -> PyResult<bool> {
         use Container::*;
         match (self, other) {
             (Empty, Empty) | (List, List) | (Tuple, Tuple) => Ok(true),
-            (Dict { kind: a, keys, .. }, Dict { kind: b, keys: others, .. }) => {
+            (
+                Dict { kind: a, keys, inserted },
+                Dict { kind: b, keys: others, inserted: inserted_others },
+            ) => {
                 let kinds = match (a, b) {
                     (DictKind::Plain, DictKind::Plain) => true,
                     (DictKind::Ordered, DictKind::Ordered) => true,
-                    (DictKind::Default(a), DictKind::Default(b)) => same(py, a, b)?,
+                    (DictKind::Default(a), DictKind::Default(b)) => same(py, a, b, exact)?,
                     _ => false,
                 };
-                Ok(kinds && all_same(py, keys, others)?)
+                let order = !exact
+                    || match (inserted, inserted_others) {
+                        (None, None) => true,
+                        (Some(a), Some(b)) => all_same(py, a, b, exact)?,
+                        _ => false,
+                    };
+                Ok(kinds && order && all_same(py, keys, others, exact)?)
             }
             (NamedTuple(a), NamedTuple(b)) => Ok(a.is(b)),
             (Dataclass { dataclass: a, values }, Dataclass { dataclass: b, values: others }) => {
-                Ok(a.class.is(&b.class) && all_same(py, values, others)?)
+                Ok(a.class.is(&b.class) && all_same(py, values, others, exact)?)
             }
             (Registered { class: a, data, .. }, Registered { class: b, data: other, .. }) => {
-                Ok(a.is(b) && same(py, data, other)?)
+                Ok(a.is(b) && same(py, data, other, exact)?)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Appends the objects that are part of the container other than its children.
+    fn details(&self, py: Python<'_>, found: &mut Vec<Py<PyAny>>) {
+        let mut add = |objects: &[Py<PyAny>]| found.extend(objects.iter().map(|o| o.clone_ref(py)));
+        match self {
+            Container::Empty | Container::List | Container::Tuple | Container::NamedTuple(_) => {}
+            Container::Dict { kind, keys, inserted } => {
+                add(inserted.as_ref().unwrap_or(keys));
+                if let DictKind::Default(factory) = kind {
+                    add(std::slice::from_ref(factory));
+                }
+            }
+            Container::Dataclass { values, .. } => add(values),
+            Container::Registered { data, .. } => add(std::slice::from_ref(data)),
         }
     }
 
@@ -220,7 +252,7 @@ impl Structure {
                 Structure::Node { container: a, children, .. },
                 Structure::Node { container: b, children: others, .. },
             ) => {
-                if children.len() != others.len() || !a.is_same(py, b)? {
+                if children.len() != others.len() || !a.is_same(py, b, false)? {
                     return Ok(false);
                 }
                 for (child, other) in children.iter().zip(others) {
@@ -231,6 +263,14 @@ impl Structure {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Appends the objects that are part of the structure.
+    pub fn details(&self, py: Python<'_>, found: &mut Vec<Py<PyAny>>) {
+        if let Structure::Node { container, children, .. } = self {
+            container.details(py, found);
+            children.iter().for_each(|child| child.details(py, found));
         }
     }
 
@@ -265,28 +305,35 @@ impl Structure {
     }
 
     /// Whether an object has this structure. `take` is called in order with the object in the place
-    /// of each leaf, and returns whether the object matches.
+    /// of each leaf, and returns whether the object matches. `exact` is as for
+    /// [`Container::is_same`].
     ///
     /// Errors: errors of the functions of registered types, and of `take`.
     pub fn matches<'py>(
         &self,
         object: &Bound<'py, PyAny>,
         take: &mut TakeLeaf<'_, 'py>,
+        exact: bool,
     ) -> PyResult<bool> {
         let Structure::Node { container, children, .. } = self else { return take(object) };
         match container {
             Container::Empty => Ok(object.is_none()),
             Container::Tuple => match object.cast_exact::<PyTuple>() {
-                Ok(tuple) => Structure::all_match(children, tuple.len(), tuple.iter(), take),
+                Ok(tuple) => Structure::all_match(children, tuple.len(), tuple.iter(), take, exact),
                 Err(_) => Ok(false),
             },
             Container::List => match object.cast_exact::<PyList>() {
-                Ok(list) => Structure::all_match(children, list.len(), list.iter(), take),
+                Ok(list) => Structure::all_match(children, list.len(), list.iter(), take, exact),
                 Err(_) => Ok(false),
             },
-            Container::Dict { kind: DictKind::Plain, keys, .. } => {
+            Container::Dict { kind: DictKind::Plain, keys, inserted } => {
                 let Ok(dict) = object.cast_exact::<PyDict>() else { return Ok(false) };
                 if dict.len() != keys.len() {
+                    return Ok(false);
+                }
+                let py = object.py();
+                let mut pairs = dict.iter().zip(inserted.as_ref().unwrap_or(keys));
+                if exact && !pairs.all(|((own, _), key)| guards::is_same(key.bind(py), &own)) {
                     return Ok(false);
                 }
                 let mut found: SmallVec<[Bound<'py, PyAny>; 8]> = SmallVec::new();
@@ -296,11 +343,11 @@ impl Structure {
                         None => return Ok(false),
                     }
                 }
-                Structure::all_match(children, found.len(), found.into_iter(), take)
+                Structure::all_match(children, found.len(), found.into_iter(), take, exact)
             }
             _ => match kinds::open(object)? {
-                Some((other, found)) if container.is_same(object.py(), &other)? => {
-                    Structure::all_match(children, found.len(), found.into_iter(), take)
+                Some((other, found)) if container.is_same(object.py(), &other, exact)? => {
+                    Structure::all_match(children, found.len(), found.into_iter(), take, exact)
                 }
                 _ => Ok(false),
             },
@@ -312,12 +359,13 @@ impl Structure {
         count: usize,
         found: impl Iterator<Item = Bound<'py, PyAny>>,
         take: &mut TakeLeaf<'_, 'py>,
+        exact: bool,
     ) -> PyResult<bool> {
         if count != children.len() {
             return Ok(false);
         }
         for (child, object) in children.iter().zip(found) {
-            if !child.matches(&object, take)? {
+            if !child.matches(&object, take, exact)? {
                 return Ok(false);
             }
         }
