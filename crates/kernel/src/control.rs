@@ -306,6 +306,18 @@ pub struct Layout {
 }
 
 impl Program {
+    /// The positions of the arguments that the program's scalars and random leaves take, repeats
+    /// included.
+    pub fn scalars(&self) -> Vec<usize> {
+        let taken = std::cell::RefCell::new(Vec::new());
+        let note = |argument: usize| {
+            taken.borrow_mut().push(argument);
+            argument
+        };
+        self.clone().renumber_arguments(&note, &|buffer| buffer);
+        taken.into_inner()
+    }
+
     /// Renumbers the arguments of scalars and random leaves, and the arguments of buffers. Programs
     /// inside kernels have buffers of their own, but share the scalars.
     pub fn renumber_arguments(

@@ -218,6 +218,10 @@ impl RowwiseCore {
     pub fn prologues_and_gemm(&self) -> Option<(&[Kernel], &Kernel)> {
         let (gemm, maps) = self.parts.split_last()?;
         let Core::Gemm { lhs, rhs, .. } = &gemm.core else { return None };
+        // Only the operands have no memory of their own.
+        if gemm.writes().any(|id| self.is_local(id)) || self.locals.len() != maps.len() {
+            return None;
+        }
         let makes = |map: &Kernel| {
             let Some(id) = map.fills_in_order() else { return false };
             let operand = (lhs.buffer == id) != (rhs.buffer == id);
@@ -226,9 +230,12 @@ impl RowwiseCore {
         maps.iter().all(makes).then_some((maps, gemm))
     }
 
-    /// Whether the parts are maps, none of which reads or writes a buffer that another part writes,
-    /// so that they may run concurrently.
+    /// Whether the parts are maps without locals, none of which reads or writes a buffer that
+    /// another part writes, so that they may run concurrently, as maps of their own.
     pub fn are_independent(&self) -> bool {
+        if !self.locals.is_empty() {
+            return false;
+        }
         let mut writers = FxHashMap::default();
         for (at, part) in self.parts.iter().enumerate() {
             let mut shared = |id| writers.insert(id, at).is_some_and(|other| other != at);

@@ -9,6 +9,7 @@
 pub mod c;
 pub mod control;
 pub mod custom;
+mod dead;
 mod estimate;
 pub mod fuse;
 pub mod ir;

@@ -41,8 +41,23 @@ fn indexed(b: &mut GraphBuilder, c: &mut Choices<'_>, x: NodeId, index: NodeId) 
     let axes: Vec<usize> = (0..shape.rank()).filter(|&a| shape[a] >= 2).collect();
     let axis = c.of(if axes.is_empty() { return None } else { &axes });
     let along = Attrs::Axis(axis as u8);
-    match c.below(7) {
+    match c.below(8) {
         0 => b.emit(Op::new(OpCode::Take, along), &[x, index]).ok(),
+        7 => {
+            // A part of an expensive value moves to another part of it, and the value then dies.
+            let y = b.op(c.of(&[OpCode::Exp, OpCode::Tanh]), &[x]).ok()?;
+            let size = 1 + c.below(shape[axis] - 1);
+            let part = |start: usize| {
+                let dim = |(a, &n): (usize, &usize)| match a == axis {
+                    true => SliceDim { start, size, step: 1 },
+                    false => SliceDim { start: 0, size: n, step: 1 },
+                };
+                shape.iter().enumerate().map(dim).collect::<Vec<SliceDim>>()
+            };
+            let from = b.slice(y, part(c.below(shape[axis] - size + 1))).ok()?;
+            let to = part(c.below(shape[axis] - size + 1));
+            b.emit(Op::new(OpCode::UpdateSlice, Attrs::Slice(to.into())), &[y, from]).ok()
+        }
         6 => {
             // The updates are computed from the tensor that they are scattered into.
             let iota = Op::new(OpCode::Iota, Attrs::Axis(axis as u8));
@@ -189,7 +204,13 @@ pub fn graph_of_floats(choices: &[u16]) -> (Graph, Vec<Vec<f64>>) {
             nodes.pop();
         }
     }
-    let outputs: Vec<NodeId> = (0..1 + c.below(4)).map(|i| nodes[nodes.len() - 1 - i]).collect();
+    let last = |i: usize| nodes[nodes.len() - 1 - i];
+    let mut outputs: Vec<NodeId> = (0..1 + c.below(4)).map(last).collect();
+    if c.below(3) == 0 {
+        // A small kernel that is unrelated to the others.
+        let unrelated = b.op(OpCode::Tanh, &[nodes[c.below(4)]]);
+        outputs.extend(unrelated);
+    }
     let graph = std::mem::take(b).finish(outputs);
     let data = |(n, id): (usize, NodeId)| -> Vec<f64> {
         let spec = graph.spec(id);

@@ -1,5 +1,6 @@
 //! Inserts the kernels of a custom op into the program that is being lowered.
 
+use crate::dead::remove_dead_stores;
 use crate::ir::{Buffer, BufferId, BufferKind, Kernel, Program};
 use girih_ir::ops::host::HostCall;
 use girih_ir::{Error, Result, TensorSpec};
@@ -38,13 +39,8 @@ pub(crate) fn prune(program: &mut Program, needed: impl Fn(usize) -> bool) {
     for (number, output) in program.outputs.iter().enumerate() {
         live[output.0 as usize] |= needed(number);
     }
-    for kernel in program.kernels.iter_mut().rev() {
-        kernel.stores.retain(|store| live[store.access.buffer.0 as usize]);
-        if !kernel.stores.is_empty() {
-            kernel.reads().for_each(|id| live[id.0 as usize] = true);
-        }
-    }
-    program.kernels.retain(|kernel| !kernel.stores.is_empty());
+    let mut kept = remove_dead_stores(&mut program.kernels, &mut live).into_iter();
+    program.kernels.retain(|_| kept.next().unwrap_or(true));
 }
 
 /// The positions of the operands that a program reads, repeats included.

@@ -42,6 +42,14 @@ impl Buffers {
         self.push(Contents::Other(buffer))
     }
 
+    /// For each buffer, whether it holds a result of the graph.
+    pub fn of_outputs(&mut self, graph: &Graph) -> Vec<bool> {
+        let outputs: Vec<BufferId> = graph.outputs().iter().map(|&id| self.of(graph, id)).collect();
+        let mut held = vec![false; self.contents.len()];
+        outputs.iter().for_each(|id| held[id.0 as usize] = true);
+        held
+    }
+
     fn push(&mut self, contents: Contents) -> BufferId {
         self.contents.push(contents);
         BufferId(self.contents.len() as u32 - 1)

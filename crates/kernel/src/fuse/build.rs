@@ -6,6 +6,7 @@ use super::memo::Memo;
 use super::plan::{self, Group, GroupRole, Plan};
 use super::{Lowering, Refusals, control};
 use crate::custom;
+use crate::dead::remove_dead_stores;
 use crate::ir::{Buffer, BufferId, Core, Item, Kernel, Program, Routine};
 use girih_ir::{Class, Graph, NodeId};
 use smallvec::{SmallVec, smallvec};
@@ -68,6 +69,11 @@ pub(super) fn program(lowering: Lowering<'_>, mut plan: Plan) -> Built {
     }
     kernels.reverse();
     nodes.reverse();
+    let mut live = buffers.of_outputs(graph);
+    let needed = remove_dead_stores(&mut kernels, &mut live);
+    let (mut of_kernels, mut of_nodes) = (needed.iter(), needed.iter());
+    kernels.retain(|_| of_kernels.next().is_some_and(|needed| *needed));
+    nodes.retain(|_| of_nodes.next().is_some_and(|needed| *needed));
     let (program, values) = buffers.finish(graph, &arguments, kernels);
     Built { program, nodes, values, refusals: plan.refusals }
 }

@@ -2,6 +2,7 @@
 //! later part computes too, such as the exponentials of a softmax, the reduction stores the value.
 
 use crate::Target;
+use crate::dead::operands;
 use crate::ir::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
 };
@@ -88,7 +89,7 @@ fn reuse_in(target: &Target, program: &mut Program, reduction: &mut Kernel, map:
         map.accesses.push(access);
         map.body.insts[value] = Inst::Load(AccessId(map.accesses.len() as u32 - 1));
     }
-    sweep(map);
+    map.sweep();
 }
 
 /// For each value, whether it depends on an expensive op.
@@ -103,14 +104,6 @@ fn expensive(target: &Target, block: &Block) -> Vec<bool> {
         });
     }
     heavy
-}
-
-fn operands(inst: &Inst) -> SmallVec<[Val; 3]> {
-    match inst {
-        Inst::Op { args, .. } => args.clone(),
-        Inst::Gather { index, .. } | Inst::Wrap { index, .. } => [*index].into_iter().collect(),
-        _ => SmallVec::new(),
-    }
 }
 
 fn uses(inst: &Inst, value: usize) -> bool {
@@ -138,52 +131,4 @@ fn stored_value(program: &mut Program, reduction: &mut Kernel, value: Val) -> Ac
         stores.push(Store { access: access.clone(), value });
     }
     access
-}
-
-/// Removes instructions that a map's stores do not need.
-fn sweep(map: &mut Kernel) {
-    let mut live = vec![false; map.body.insts.len()];
-    map.stores.iter().for_each(|s| live[s.value.0 as usize] = true);
-    for v in (0..live.len())
-        .rev()
-        .filter(|v| matches!(map.body.insts[*v], Inst::Gather { .. } | Inst::Wrap { .. }))
-    {
-        // An index out of bounds is an error even if its value is not used.
-        live[v] = true;
-    }
-    for v in (0..live.len()).rev() {
-        if live[v] {
-            operands(&map.body.insts[v]).iter().for_each(|a| live[a.0 as usize] = true);
-        }
-    }
-    let mut renamed: Vec<Val> = Vec::with_capacity(live.len());
-    let mut body = Block::default();
-    for (v, mut inst) in std::mem::take(&mut map.body.insts).into_iter().enumerate() {
-        if !live[v] {
-            renamed.push(Val(u32::MAX));
-            continue;
-        }
-        match &mut inst {
-            Inst::Op { args, .. } => args.iter_mut().for_each(|a| *a = renamed[a.0 as usize]),
-            Inst::Gather { index, .. } | Inst::Wrap { index, .. } => {
-                *index = renamed[index.0 as usize];
-            }
-            _ => {}
-        }
-        renamed.push(body.push(inst));
-    }
-    map.stores.iter_mut().for_each(|s| s.value = renamed[s.value.0 as usize]);
-    map.body = body;
-    let mut accesses = Vec::new();
-    for inst in &mut map.body.insts {
-        if let Inst::Load(id) | Inst::Gather { access: id, .. } = inst {
-            let access = &map.accesses[id.0 as usize];
-            let at = accesses.iter().position(|a| a == access).unwrap_or_else(|| {
-                accesses.push(access.clone());
-                accesses.len() - 1
-            });
-            *id = AccessId(at as u32);
-        }
-    }
-    map.accesses = accesses;
 }

@@ -472,8 +472,11 @@ fn fuse_parts(
         reuse(lowering.target, program, &mut parts);
     }
     let mut locals: Vec<Local> = Vec::new();
+    let read: Vec<BufferId> = parts.iter().flat_map(Kernel::reads).collect();
     for buffer in parts.iter().flat_map(Kernel::writes) {
-        if !outside.contains(buffer) && locals.iter().all(|l| l.buffer != buffer) {
+        // A local passes rows from part to part; a buffer that nothing reads is none.
+        let passes_rows = !outside.contains(buffer) && read.contains(&buffer);
+        if passes_rows && locals.iter().all(|l| l.buffer != buffer) {
             let row_bytes = program.buffers[buffer.0 as usize].size_bytes() / rows;
             locals.push(Local { buffer, row_bytes });
         }

@@ -1,7 +1,7 @@
-//! Rule V11: kernels over rows.
+//! Rules V11 and V12: kernels over rows, and their locals.
 
 use super::{Check, check_kernel, reach, require};
-use crate::ir::{Access, BufferId, Core, Inst, Kernel, Program, RowwiseCore};
+use crate::ir::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -28,11 +28,24 @@ pub(super) fn check(program: &Program, kernel: &Kernel, rows: &RowwiseCore) -> C
         require(whole == Some(buffer.size_bytes()), || {
             format!("V11: the rows of {} do not have {} bytes", local.buffer, local.row_bytes)
         })?;
-        require(written(local.buffer), || {
-            format!("V11: no part writes the local {}", local.buffer)
+        require(buffer.kind == BufferKind::Computed, || {
+            format!("V12: the local {} is an argument", local.buffer)
         })?;
+        let times = rows.locals.iter().filter(|other| other.buffer == local.buffer).count();
+        require(times == 1, || format!("V12: {} is a local twice", local.buffer))?;
+        check_passed(rows, local.buffer)?;
     }
     Ok(())
+}
+
+/// Fails unless a part writes a local and a later part reads it.
+fn check_passed(rows: &RowwiseCore, local: BufferId) -> Check {
+    let writes = |part: &Kernel| part.writes().any(|id| id == local);
+    let reads = |part: &Kernel| part.reads().any(|id| id == local);
+    let writer = rows.parts.iter().position(writes);
+    require(writer.is_some(), || format!("V12: no part writes the local {local}"))?;
+    let read = rows.parts[writer.map_or(0, |at| at + 1)..].iter().any(reads);
+    require(read, || format!("V12: no part reads the local {local} after it is written"))
 }
 
 /// Whether the parts write disjoint parts of a buffer, as operands of a concatenation do, and no

@@ -1,5 +1,5 @@
-//! Rules V6 to V8: which elements stores write, and that every element is written before it is
-//! read.
+//! Rules V6 to V8, and V12 across kernels: which elements stores write, that every element is written
+//! before it is read, and that no kernel touches a local of another one.
 
 use super::{Check, require, span};
 use crate::ir::{Access, BufferId, BufferKind, Core, Kernel, Program, Store};
@@ -112,7 +112,7 @@ impl<'a> Flow<'a> {
         if buffer.kind != BufferKind::Computed || buffer.numel == 0 {
             return Ok(());
         }
-        require(!contents.local, || format!("V11: {id} is a local of another kernel"))?;
+        require(!contents.local, || format!("V12: {id} is a local of another kernel"))?;
         if !contents.whole {
             contents.whole = contents.written == buffer.numel
                 && are_disjoint(&contents.partial_stores, buffer.numel);
@@ -132,7 +132,7 @@ impl<'a> Flow<'a> {
                 let contents = &self.state[local.buffer.0 as usize];
                 let untouched = contents.written == 0 && !contents.whole && !contents.local;
                 require(untouched, || {
-                    format!("V11: {} is a local, but used by another kernel", local.buffer)
+                    format!("V12: {} is a local, but used by another kernel", local.buffer)
                 })?;
             }
             rows.parts.iter().try_for_each(|part| self.kernel(part))?;
@@ -153,7 +153,7 @@ impl<'a> Flow<'a> {
                 format!("V7: the kernel writes {id}, an argument")
             })?;
             let contents = &self.state[id.0 as usize];
-            require(!contents.local, || format!("V11: {id} is a local of another kernel"))?;
+            require(!contents.local, || format!("V12: {id} is a local of another kernel"))?;
             require(!contents.read, || {
                 format!("V8: {id} is written after it was read, or by a kernel that reads it")
             })?;

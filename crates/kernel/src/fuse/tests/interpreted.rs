@@ -28,6 +28,7 @@ proptest! {
         for options in [FusionOptions::ALL, FusionOptions::NONE, FusionOptions::from_bits(bits)] {
             let program = lower(&graph, options, &Target::CPU).unwrap();
             verify(&program).unwrap();
+            prop_assert_eq!(super::dead::unread(&program), [], "{}\n{}", graph, program);
             let got = eval::program(&program, &arguments);
             prop_assert!(same(&got, &expected), "{options:?}\n{graph}\n{program}\n{got:?}\n{expected:?}");
         }

@@ -2,6 +2,7 @@
 //! programs, and that no fusion changes a result.
 
 mod control;
+mod dead;
 mod eval;
 mod golden;
 mod horizontal;
