@@ -2,7 +2,7 @@
 //! prepared, so they contain no machine code and depend on no addresses.
 
 use girih_ir::TensorSpec;
-use girih_kernel::Program;
+use girih_kernel::{Buffer, BufferId, BufferKind, Program};
 use girih_runtime::{ArgumentSpec, Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -36,9 +36,44 @@ impl Stored {
         let stored: Stored =
             postcard::from_bytes(bytes).map_err(|error| malformed(error.to_string()))?;
         girih_kernel::verify::verify(&stored.program).map_err(|e| malformed(e.to_string()))?;
-        if stored.program.outputs.len() != stored.outputs.len() {
-            return Err(malformed("outputs without a buffer".into()));
-        }
+        stored.check_interface().map_err(malformed)?;
         Ok(stored)
     }
+
+    /// Checks what the verifier cannot know: that the buffers, scalars and keys that the kernels
+    /// take are those of the plan's arguments, and that the results fill their buffers.
+    fn check_interface(&self) -> std::result::Result<(), String> {
+        let Stored { program, arguments, outputs } = self;
+        for (at, buffer) in program.buffers.iter().enumerate() {
+            let BufferKind::Argument(argument) = buffer.kind else { continue };
+            let spec = match arguments.get(argument) {
+                Some(ArgumentSpec::Tensor(spec)) => Some(spec),
+                _ => None,
+            };
+            if spec.is_none_or(|spec| !fills(spec, buffer)) {
+                return Err(format!("b{at} is not argument {argument}"));
+            }
+        }
+        let is_word = |&argument: &usize| arguments.get(argument).is_some_and(|a| !a.is_data());
+        if let Some(argument) = program.scalars().into_iter().find(|a| !is_word(a)) {
+            return Err(format!("argument {argument} is neither a scalar nor a random key"));
+        }
+        let filled = |(id, spec): (&BufferId, &TensorSpec)| {
+            program.buffers.get(id.0 as usize).is_some_and(|buffer| fills(spec, buffer))
+        };
+        if program.outputs.len() != outputs.len()
+            || !program.outputs.iter().zip(outputs).all(filled)
+        {
+            return Err("the results are not those of the kernels".into());
+        }
+        Ok(())
+    }
 }
+
+/// Whether a tensor has exactly the elements of a buffer.
+fn fills(spec: &TensorSpec, buffer: &Buffer) -> bool {
+    spec.dtype == buffer.dtype && spec.shape.numel() == buffer.numel
+}
+
+#[cfg(test)]
+mod tests;

@@ -120,7 +120,7 @@ impl PlanExecutor {
     ) -> Result<Arc<ExecutionPlan>> {
         let source = Some(Arc::new(Source { graph: graph.clone(), options }));
         let disk = self.disk.as_ref().filter(|_| options.user == 0);
-        if let Some(mut plan) = disk.and_then(|disk| self.restore_from_disk(disk, &key)) {
+        if let Some(mut plan) = disk.and_then(|disk| self.restore_from_disk(disk, &key, graph)) {
             plan.source = source;
             let plan = Arc::new(plan);
             self.cache.count_disk_hit();
@@ -141,17 +141,28 @@ impl PlanExecutor {
         Ok(plan)
     }
 
-    pub(crate) fn restore_from_disk(&self, disk: &DiskCache, key: &[u8]) -> Option<ExecutionPlan> {
+    /// The plan of a graph from its artefact on disk. The back end has verified its kernels; that it
+    /// is the plan of this graph is checked here.
+    pub(crate) fn restore_from_disk(
+        &self,
+        disk: &DiskCache,
+        key: &[u8],
+        graph: &Graph,
+    ) -> Option<ExecutionPlan> {
         let start = Instant::now();
         let bytes = disk.load(key)?;
         self.count_compile_time(start.elapsed());
-        let restored = self.guarded(|| self.backend.restore(&bytes));
+        let restored = self.guarded(|| {
+            let plan = self.backend.restore(&bytes)?;
+            plan.check_graph(graph)?;
+            Ok(plan)
+        });
         match restored {
             Ok(mut plan) => {
                 plan.times.compile = start.elapsed();
                 Some(plan)
             }
-            // The file is intact but does not decode to a plan, so no process can use it.
+            // The file is intact but has no plan of this graph, so no process can use it.
             Err(_) => {
                 disk.remove(key);
                 None

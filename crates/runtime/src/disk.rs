@@ -409,7 +409,8 @@ pub fn make_directory(directory: &Path) -> std::io::Result<()> {
     fs::create_dir_all(directory)
 }
 
-/// Cached programs are executed without further checks, so only the user may be able to write them.
+/// Only the user may be able to write cached programs: what they compute is not checked, although
+/// their kernels are verified before they run.
 #[cfg(unix)]
 fn check_owner(metadata: &fs::Metadata) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;

@@ -229,8 +229,12 @@ impl ExecutionPlan {
         }
         for (i, buffer) in self.buffers.iter().enumerate() {
             let ok = match buffer.placement {
-                Placement::Argument(a) => self.arguments.get(a).is_some_and(ArgumentSpec::is_data),
-                Placement::Temporary(at) => at + buffer.size_bytes <= self.temporary_bytes,
+                Placement::Argument(a) => self.arguments.get(a).is_some_and(|argument| {
+                    argument.is_data() && argument.size_bytes() >= buffer.size_bytes
+                }),
+                Placement::Temporary(at) => {
+                    at.checked_add(buffer.size_bytes).is_some_and(|end| end <= self.temporary_bytes)
+                }
                 Placement::Output | Placement::Unused => true,
             };
             if !ok {
@@ -247,6 +251,16 @@ impl ExecutionPlan {
             }
         }
         if defects.is_empty() { Ok(()) } else { Err(defects) }
+    }
+
+    /// Fails unless the plan takes the arguments of a graph and gives its results.
+    pub(crate) fn check_graph(&self, graph: &Graph) -> crate::Result<()> {
+        let given = self.outputs.iter().map(|output| &output.spec);
+        let wanted = graph.outputs().iter().map(|&id| graph.spec(id));
+        match self.arguments == ArgumentSpec::of_graph(graph) && given.eq(wanted) {
+            true => Ok(()),
+            false => Err(crate::Error::Compile("the plan is that of another graph".into())),
+        }
     }
 
     /// Computes the facts of a valid plan.

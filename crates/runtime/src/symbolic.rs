@@ -90,7 +90,8 @@ impl PlanExecutor {
         // traced sizes.
         let disk = self.disk.as_ref().filter(|_| options.user == 0);
         let disk = disk.map(|disk| (disk, self.key(&arguments, options)));
-        let stored = disk.as_ref().and_then(|(disk, key)| self.restore_from_disk(disk, key));
+        let stored =
+            disk.as_ref().and_then(|(disk, key)| self.restore_from_disk(disk, key, &arguments));
         if let Some(plan) = stored {
             let plan = CachedPlan::from(Arc::new(plan));
             self.cache.count_disk_hit();
