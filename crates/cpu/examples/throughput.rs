@@ -83,7 +83,12 @@ fn gelu(b: &mut Builder, x: Val, _: Val) -> Val {
 
 fn time(kernel: &Kernel, pool: &Pool, pointers: &[*mut u8]) -> f64 {
     let loaded = LoadedKernel::new(kernel);
-    let bindings = Bindings { buffers: pointers, arguments: &[], workspace: std::ptr::null_mut() };
+    let bindings = Bindings {
+        buffers: pointers,
+        arguments: &[],
+        workspace: std::ptr::null_mut(),
+        bounds: None,
+    };
     let mut samples: Vec<f64> = (0..60)
         .map(|_| {
             // As before a plan's kernels, so that the workers are awake.

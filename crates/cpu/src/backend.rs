@@ -3,8 +3,9 @@
 
 use crate::LoadedKernel;
 use crate::artifact::Stored;
+use crate::checked;
 use crate::device::HostProgram;
-use girih_exec::Isa;
+use girih_exec::{Bounds, Isa};
 use girih_ir::{Graph, Op, TensorSpec};
 use girih_kernel::{BufferId, BufferKind, FusionOptions, Kernel, Program, Target, lower};
 use girih_opt::{OptOptions, Optimized, PassFlag, PassManager};
@@ -113,6 +114,14 @@ pub(crate) fn renumber_arguments(program: &mut Program, kept: &[usize]) {
 
 fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -> ExecutionPlan {
     let (buffers, temporary_bytes) = place(program);
+    // Each run binds a buffer to memory of at least its size.
+    let bounds: Option<Arc<[Bounds]>> = checked::is_on().then(|| {
+        let of = |buffer: &PlannedBuffer| match buffer.placement {
+            Placement::Unused => Bounds::NOTHING,
+            _ => Bounds::of(buffer.size_bytes),
+        };
+        buffers.iter().map(of).collect()
+    });
     let outputs = program
         .outputs
         .iter()
@@ -135,7 +144,8 @@ fn plan(program: &Program, arguments: &[ArgumentSpec], outputs: &[TensorSpec]) -
                 weights.push(buffer);
             }
         }
-        binaries.push(Arc::new(HostProgram { name: kernel.name.clone(), kernel: loaded }));
+        let (name, bounds) = (kernel.name.clone(), bounds.clone());
+        binaries.push(Arc::new(HostProgram { name, kernel: loaded, bounds }));
     }
     ExecutionPlan {
         operations,

@@ -7,7 +7,7 @@ use crate::pool::{chunk_counts_of_thread, watched};
 use crate::prepacked::{LaunchWeights, PrepackedBytes};
 use crate::{LoadedKernel, Pool};
 use girih_exec::tuning::tuning;
-use girih_exec::{Bindings, ExecError};
+use girih_exec::{Bindings, Bounds, ExecError};
 use girih_runtime::{
     AddressMap, Allocator, Binary, Buffer, ChunkCounts, Device, DeviceHandle, DeviceId, Error,
     LaunchArguments, LoadedProgram, Properties, Result, StridedCopy, Value,
@@ -29,6 +29,8 @@ pub struct HostDevice {
 pub(crate) struct HostProgram {
     pub name: String,
     pub kernel: LoadedKernel,
+    /// In checked mode, the bounds of the program's buffers.
+    pub bounds: Option<Arc<[Bounds]>>,
 }
 
 /// The environment variable that limits the device's memory.
@@ -267,8 +269,12 @@ impl Device for HostDevice {
         // SAFETY: the assertion above; any bits are a valid raw pointer.
         let buffers: &[*mut u8] =
             unsafe { std::slice::from_raw_parts(buffers.as_ptr().cast(), buffers.len()) };
-        let bindings =
-            Bindings { buffers, arguments: arguments.words, workspace: std::ptr::null_mut() };
+        let bindings = Bindings {
+            buffers,
+            arguments: arguments.words,
+            workspace: std::ptr::null_mut(),
+            bounds: program.bounds.as_deref(),
+        };
         let store = LaunchWeights { device: self, weights: arguments.weights };
         let outcome = watched(arguments.control, || {
             // SAFETY: the executor bound each buffer of the plan to a block of at least its size
@@ -283,6 +289,10 @@ impl Device for HostDevice {
             }
             ExecError::IndexOutOfBounds { index, size } => {
                 Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
+            }
+            fault @ (ExecError::OutsideOfBuffer { .. } | ExecError::Overwritten { .. }) => {
+                let (operation, device) = (program.name.clone(), self.properties.name.clone());
+                Error::MemoryFault { operation, device, fault: fault.to_string() }
             }
             ExecError::Linalg { op, reason } => Error::Linalg { operation: op.into(), reason },
             ExecError::Host(failure) => Error::Host(failure),
@@ -319,5 +329,35 @@ mod tests {
         assert_eq!(back, [1, 2, 3, 4, 5]);
         let beyond = block.handle().offset(device.properties().memory_bytes);
         assert!(matches!(device.resolve(beyond, 1), Err(Error::InvalidHandle { .. })));
+    }
+
+    #[test]
+    fn checked_mode_refuses_an_access_outside_of_the_bounds() {
+        let text = "b0 = argument 0: f32[9]\nb1 = f32[9]\nhalf over [9]\n  v0 = load b0[i0]\n  \
+                    v1 = neg(v0): f32\n  b1[i0] = v1\noutputs: [b1]";
+        let program = girih_kernel::Program::parse(text).unwrap();
+        let device = HostDevice::new(crate::pool().unwrap()).unwrap();
+        let blocks = [(); 2].map(|()| device.allocator().allocate(36).unwrap());
+        let addresses = blocks.each_ref().map(|b| device.resolve(b.handle(), 36).unwrap());
+        let launch = |bytes: [usize; 2]| {
+            let kernel = LoadedKernel::checked(&program.kernels[0]);
+            let bounds = Some(bytes.map(Bounds::of).into_iter().collect());
+            let loaded: LoadedProgram =
+                Arc::new(HostProgram { name: "half".into(), kernel, bounds });
+            let control = girih_runtime::RunControl::default();
+            let (words, weights) = (&[][..], &[][..]);
+            let arguments =
+                LaunchArguments { addresses: &addresses, words, weights, control: &control };
+            device.launch(None, &loaded, arguments)
+        };
+        assert_eq!(launch([36, 36]), Ok(()));
+        for (bytes, buffer) in [([32, 36], "b0"), ([36, 32], "b1"), ([36, 0], "b1")] {
+            let Err(Error::MemoryFault { operation, device, fault }) = launch(bytes) else {
+                panic!("{bytes:?} was not noticed")
+            };
+            let place = format!("bytes 0 to 36 of buffer {buffer} are outside of its bounds");
+            assert_eq!((operation.as_str(), device.as_str()), ("half", "cpu"));
+            assert!(fault.starts_with(&place), "{fault}");
+        }
     }
 }

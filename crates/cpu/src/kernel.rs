@@ -1,6 +1,7 @@
 //! A kernel that is ready to run on the CPU: loops, generated where possible, a GEMM, or a branch
 //! or loop over kernels. The kernel runs on the pool.
 
+use crate::checked;
 use crate::compiler::HostCompiler;
 #[cfg(target_arch = "x86_64")]
 use crate::gemm::{GeneratedGemm, RowwiseGemm};
@@ -8,13 +9,17 @@ use crate::library_gemm::LibraryGemm;
 use crate::pool::Pool;
 use crate::prepacked::{LoopWeights, PrepackedStore, ProgramWeights};
 use crate::threads::Threads;
-use girih_exec::{Bindings, CompiledGemm, Driver, ExecError, Hooks, Prepared, Steady};
+use girih_exec::{Bindings, Bounds, CompiledGemm, Driver, ExecError, Hooks, Prepared, Steady};
 use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
 /// A kernel that is ready to run, shared freely between threads.
-pub struct LoadedKernel(Implementation);
+pub struct LoadedKernel {
+    form: Implementation,
+    /// In checked mode, the kernel that it was prepared from.
+    definition: Option<Box<Kernel>>,
+}
 
 /// The minimum number of iterations for which a loop prepacks weights that only the loop can use.
 const MIN_TRIPS: usize = 4;
@@ -40,6 +45,13 @@ const MAX_REUSED_BYTES: usize = 1 << 26;
 #[repr(align(64))]
 pub(crate) struct Line(#[allow(dead_code)] [u8; 64]);
 
+impl Line {
+    /// A line of equal bytes.
+    pub fn of(byte: u8) -> Line {
+        Line([byte; 64])
+    }
+}
+
 /// Calls `f` with memory of the thread that grows to the largest request and is reused. The memory
 /// is taken while in use, so a nested call gets memory of its own.
 pub(crate) fn with_memory<R>(
@@ -49,6 +61,9 @@ pub(crate) fn with_memory<R>(
 ) -> R {
     if bytes == 0 {
         return f(std::ptr::dangling_mut::<Line>() as *mut u8);
+    }
+    if checked::is_on() {
+        return checked::with_guarded(bytes, f);
     }
     let mut memory = slot.take();
     let lines = bytes.div_ceil(64);
@@ -69,21 +84,22 @@ thread_local! {
 /// operands for which there are no generated micro-kernels.
 struct InOrder {
     kernels: Vec<LoadedKernel>,
-    /// For each buffer, its offset in the memory for locals.
-    locals: Vec<(usize, usize)>,
+    /// For each local, its buffer, its offset in the memory for locals, and its size in bytes.
+    locals: Vec<(usize, usize, usize)>,
     bytes: usize,
 }
 
 impl InOrder {
-    fn new(rows: &RowwiseCore, often: bool) -> InOrder {
+    fn new(rows: &RowwiseCore, often: bool, checked: bool) -> InOrder {
         let mut bytes = 0;
         let place = |local: &Local| {
             let at = bytes;
             bytes += local.row_bytes.next_multiple_of(64);
-            (local.buffer.0 as usize, at)
+            (local.buffer.0 as usize, at, local.row_bytes)
         };
         let locals = rows.locals.iter().map(place).collect();
-        let kernels = rows.parts.iter().map(|part| LoadedKernel::load(part, often)).collect();
+        let load = |part: &Kernel| LoadedKernel::load(part, often, checked);
+        let kernels = rows.parts.iter().map(load).collect();
         InOrder { kernels, locals, bytes }
     }
 
@@ -91,11 +107,15 @@ impl InOrder {
     /// As [`LoadedKernel::run`].
     unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
         let mut table: SmallVec<[*mut u8; 32]> = SmallVec::from_slice(bindings.buffers);
+        let mut bounds: Option<SmallVec<[Bounds; 32]>> = bindings.bounds.map(SmallVec::from_slice);
         let done = with_memory(&LOCALS, self.bytes, |memory| {
-            for &(buffer, at) in &self.locals {
+            for &(buffer, at, bytes) in &self.locals {
                 table[buffer] = memory.wrapping_add(at);
+                if let Some(bounds) = &mut bounds {
+                    bounds[buffer] = Bounds::of(bytes);
+                }
             }
-            let bindings = Bindings { buffers: &table, ..*bindings };
+            let bindings = Bindings { buffers: &table, bounds: bounds.as_deref(), ..*bindings };
             // SAFETY: the caller's promise; the locals have their memory.
             self.kernels.iter().try_for_each(|kernel| unsafe { kernel.run(&bindings, pool) })
         });
@@ -111,20 +131,38 @@ impl LoadedKernel {
     ///
     /// Panics: if the kernel is not well formed.
     pub fn new(kernel: &Kernel) -> LoadedKernel {
-        LoadedKernel::load(kernel, false)
+        LoadedKernel::load(kernel, false, checked::is_on())
+    }
+
+    /// Prepares a verified kernel to run in checked mode, whatever `GIRIH_CHECK` is. Its bindings
+    /// must have bounds.
+    ///
+    /// Panics: as [`LoadedKernel::new`].
+    pub fn checked(kernel: &Kernel) -> LoadedKernel {
+        LoadedKernel::load(kernel, false, true)
+    }
+
+    fn of(form: Implementation) -> LoadedKernel {
+        LoadedKernel { form, definition: None }
     }
 
     /// Prepares a kernel; `often` means that the kernel is in the body of a loop.
-    fn load(kernel: &Kernel, often: bool) -> LoadedKernel {
+    fn load(kernel: &Kernel, often: bool, checked: bool) -> LoadedKernel {
+        let definition = checked.then(|| Box::new(kernel.clone()));
+        LoadedKernel { definition, ..LoadedKernel::form_of(kernel, often, checked) }
+    }
+
+    /// The kernel in the form in which it runs.
+    fn form_of(kernel: &Kernel, often: bool, checked: bool) -> LoadedKernel {
         if let Core::Control(control) = &kernel.core {
             let often = often || control.trips() != Some(1);
-            let load = |k: &Kernel| LoadedKernel::load(k, often);
+            let load = |k: &Kernel| LoadedKernel::load(k, often, checked);
             let load = |p: &Program| p.kernels.iter().map(load).collect();
             let constants = |program| {
                 let constants = control.constants(program).into_iter();
                 constants.map(|id| id.map(|id| id.0 as usize)).collect()
             };
-            return LoadedKernel(Implementation::Control(Box::new(LoadedControl {
+            return LoadedKernel::of(Implementation::Control(Box::new(LoadedControl {
                 kernels: control.programs.iter().map(load).collect(),
                 constants: (0..control.programs.len()).map(constants).collect(),
                 driver: Driver::new(control),
@@ -135,14 +173,16 @@ impl LoadedKernel {
             && let Some((maps, gemm)) = rows.prologues_and_gemm()
         {
             return generated_gemm(gemm, maps).unwrap_or_else(|| {
-                LoadedKernel(Implementation::InOrder(Box::new(InOrder::new(rows, often))))
+                LoadedKernel::of(Implementation::InOrder(Box::new(InOrder::new(
+                    rows, often, checked,
+                ))))
             });
         }
         if let Some(gemm) = generated_gemm(kernel, &[]) {
             return gemm;
         }
         let prepared = Prepared::compiled(kernel, &HostCompiler, often);
-        LoadedKernel(match library_gemm(kernel) {
+        LoadedKernel::of(match library_gemm(kernel) {
             Some(gemm) => Implementation::LibraryGemm(Box::new((gemm, prepared))),
             None => Implementation::Portable(Box::new(prepared)),
         })
@@ -151,7 +191,7 @@ impl LoadedKernel {
     /// The machine code that was generated for the kernel, one entry per function, including
     /// constants; for branches and loops, the code of all their kernels.
     pub fn code(&self) -> Vec<Vec<u8>> {
-        match &self.0 {
+        match &self.form {
             Implementation::Portable(prepared) => prepared.code(),
             Implementation::LibraryGemm(form) => form.1.code(),
             #[cfg(target_arch = "x86_64")]
@@ -171,7 +211,7 @@ impl LoadedKernel {
         let sum = |kernels: &[LoadedKernel]| {
             kernels.iter().map(LoadedKernel::cost_ns).fold(0, u64::saturating_add)
         };
-        match &self.0 {
+        match &self.form {
             Implementation::Portable(prepared) => prepared.cost_ns(),
             Implementation::LibraryGemm(form) => form.1.cost_ns(),
             #[cfg(target_arch = "x86_64")]
@@ -187,7 +227,7 @@ impl LoadedKernel {
 
     /// The kernels of each program of a branch or a loop; empty for other kernels.
     pub(crate) fn programs(&self) -> &[Vec<LoadedKernel>] {
-        match &self.0 {
+        match &self.form {
             Implementation::Control(form) => &form.kernels,
             _ => &[],
         }
@@ -195,18 +235,18 @@ impl LoadedKernel {
 
     /// Whether the kernel is a reduction that runs a loop for each result.
     pub(crate) fn loops_per_result(&self) -> bool {
-        matches!(&self.0, Implementation::Portable(prepared) if prepared.loops_per_result())
+        matches!(&self.form, Implementation::Portable(prepared) if prepared.loops_per_result())
     }
 
     /// Whether one thread runs the whole kernel: there is a single chunk.
     pub(crate) fn has_one_chunk(&self) -> bool {
-        matches!(&self.0, Implementation::Portable(prepared) if prepared.chunks(0) == 1)
+        matches!(&self.form, Implementation::Portable(prepared) if prepared.chunks(0) == 1)
     }
 
     /// The buffer that a GEMM packs before it multiplies, and the time of packing on one thread in
     /// nanoseconds.
     pub(crate) fn packing(&self) -> Option<(usize, u64)> {
-        match &self.0 {
+        match &self.form {
             #[cfg(target_arch = "x86_64")]
             Implementation::GeneratedGemm(form) => form.0.packing(),
             _ => None,
@@ -229,7 +269,7 @@ impl LoadedKernel {
 
     /// The buffers that the kernel can read prepacked.
     pub(crate) fn prepackable(&self) -> SmallVec<[usize; 1]> {
-        match &self.0 {
+        match &self.form {
             #[cfg(target_arch = "x86_64")]
             Implementation::GeneratedGemm(form) => form.0.prepackable().into_iter().collect(),
             Implementation::Control(form) => form.prepackable(),
@@ -242,14 +282,49 @@ impl LoadedKernel {
     ///
     /// # Safety
     /// As [`LoadedKernel::run`].
-    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no form is used"))]
     pub(crate) unsafe fn run_with_prepacked(
         &self,
         bindings: &Bindings<'_>,
         pool: &Pool,
         store: Option<&dyn PrepackedStore>,
     ) -> Result<(), ExecError> {
-        match &self.0 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match &self.definition {
+                Some(definition) if bindings.is_checked() => {
+                    checked::run(self, definition, bindings, pool)
+                }
+                _ => self.run_form(bindings, pool, store),
+            }
+        }
+    }
+
+    /// In checked mode, checks what is known before the kernel runs.
+    ///
+    /// Errors: [`ExecError::OutsideOfBuffer`].
+    pub(crate) fn check(&self, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        match &self.form {
+            Implementation::Portable(prepared) => prepared.check(bindings),
+            Implementation::LibraryGemm(form) => form.1.check(bindings),
+            #[cfg(target_arch = "x86_64")]
+            Implementation::GeneratedGemm(form) => form.1.check(bindings),
+            // Their kernels check themselves.
+            Implementation::InOrder(_) | Implementation::Control(_) => Ok(()),
+        }
+    }
+
+    /// Runs the kernel in its form, without the checks around it.
+    ///
+    /// # Safety
+    /// As [`LoadedKernel::run`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no form is used"))]
+    pub(crate) unsafe fn run_form(
+        &self,
+        bindings: &Bindings<'_>,
+        pool: &Pool,
+        store: Option<&dyn PrepackedStore>,
+    ) -> Result<(), ExecError> {
+        match &self.form {
             // SAFETY: the caller's promise; the GEMM is of the same kernel.
             Implementation::LibraryGemm(form) => unsafe { form.0.run(&form.1, bindings, pool) },
             // SAFETY: as for the GEMM of the library.
@@ -313,7 +388,7 @@ impl LoadedControl {
             crate::pool::proceed(iterations.get().is_multiple_of(CLOCK_ITERATIONS))
         };
         let mut steady = |steady: &mut Steady<'_>, bindings: &Bindings<'_>| {
-            let Implementation::Portable(body) = &kernels[0][0].0 else { return None };
+            let Implementation::Portable(body) = &kernels[0][0].form else { return None };
             // SAFETY: the driver's addresses are those of the body's buffers.
             unsafe { body.run_steady(steady, bindings, &mut || proceed()) }
         };
@@ -332,7 +407,7 @@ fn generated_gemm(kernel: &Kernel, maps: &[Kernel]) -> Option<LoadedKernel> {
     #[cfg(test)]
     crate::dump::record_gemm(gemm.describe());
     let prepared = Prepared::compiled(kernel, &HostCompiler, false);
-    Some(LoadedKernel(Implementation::GeneratedGemm(Box::new((gemm, prepared)))))
+    Some(LoadedKernel::of(Implementation::GeneratedGemm(Box::new((gemm, prepared)))))
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -15,6 +15,7 @@ mod backend;
 mod bottleneck;
 mod cache_directory;
 mod calibration;
+mod checked;
 mod compiler;
 mod device;
 mod dims;
@@ -81,7 +82,7 @@ pub fn executor_of(number: usize) -> Result<PlanExecutor> {
 ///
 /// Errors: [`Error::Configuration`].
 pub fn check_environment() -> Result<()> {
-    for variable in ["GIRIH_JIT", "GIRIH_PERF_MAP", "GIRIH_GDB"] {
+    for variable in ["GIRIH_JIT", "GIRIH_PERF_MAP", "GIRIH_GDB", checked::VARIABLE] {
         flag(&[variable])?;
     }
     calibration::install()?;

@@ -6,7 +6,7 @@
 //! values are set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
-use super::copy::{check_label, gather, prefetch, read, splat, wrap_index, write};
+use super::copy::{check_indexed, check_label, gather, prefetch, read, splat, wrap_index, write};
 use super::isa::BlockFn;
 use super::stream::{Fused, Pointers, Stream};
 use super::walk::Walk;
@@ -255,12 +255,27 @@ impl<'a> Frame<'a> {
         let forward = !code.writes.iter().any(|w| w.forward && aliased(w));
         let frame = Frame { code, regs, bindings, forward };
         let n = if code.narrow { 1 } else { n.min(BLOCK) };
-        for step in &code.setup {
+        // In checked mode, the first block reports a setup that would leave a buffer.
+        let setup = match bindings.is_checked() && code.check_setup(bindings).is_err() {
+            true => &[],
+            false => &code.setup[..],
+        };
+        for step in setup {
             // SAFETY: the registers are placed. Setup reads no position, so it cannot fail.
             let done = unsafe { frame.step(step, 0, n) };
             debug_assert!(done.is_ok(), "setup steps do not gather");
         }
         frame
+    }
+
+    /// The code.
+    pub(crate) fn code(&self) -> &'a Code {
+        self.code
+    }
+
+    /// The bindings.
+    pub(crate) fn bindings(&self) -> &'a Bindings<'a> {
+        self.bindings
     }
 
     /// The address that a register holds.
@@ -298,6 +313,7 @@ impl<'a> Frame<'a> {
     /// The points lie in the code's space, and the core's value, if it has one, is set.
     #[inline]
     pub unsafe fn compute(&self, p: usize, n: usize) -> Result<(), ExecError> {
+        self.check(p, n)?;
         for d in &self.code.directs {
             let element = d.offset + p as isize;
             let base = self.bindings.buffers[d.buffer as usize];
@@ -356,17 +372,17 @@ impl<'a> Frame<'a> {
         n: usize,
         rows: (usize, usize),
         (core, core_step): (*const u8, isize),
-    ) -> bool {
-        let Some(fused) = self.code.only_function() else { return false };
+    ) -> Result<bool, ExecError> {
+        let Some(fused) = self.code.only_function() else { return Ok(false) };
         let Some(steps) = fused.row_steps(p, rows, (self.code.core, core_step)) else {
-            return false;
+            return Ok(false);
         };
         // SAFETY: the caller's promise.
         unsafe {
             self.set_core(core);
-            self.follow(fused, (p, n), rows.0, &steps);
+            self.follow(fused, (p, n), rows.0, &steps)?;
         }
-        true
+        Ok(true)
     }
 
     /// Computes and stores `n` points of each of some lines, from point `p` on, if a single
@@ -382,18 +398,18 @@ impl<'a> Frame<'a> {
         n: usize,
         lines: (usize, usize),
         (buffer, pitch): (usize, isize),
-    ) -> bool {
+    ) -> Result<bool, ExecError> {
         let fused = self.code.only_function().filter(|fused| n <= fused.segment_left(p));
-        let Some(fused) = fused else { return false };
-        let Some(mut steps) = fused.row_steps(p, lines, (NONE, 0)) else { return false };
+        let Some(fused) = fused else { return Ok(false) };
+        let Some(mut steps) = fused.row_steps(p, lines, (NONE, 0)) else { return Ok(false) };
         for (stream, step) in fused.streams.iter().zip(&mut steps) {
             if matches!(stream, Stream::Memory { buffer: to, .. } if *to as usize == buffer) {
                 *step = pitch;
             }
         }
         // SAFETY: the caller's promise.
-        unsafe { self.follow(fused, (p, n), lines.0, &steps) };
-        true
+        unsafe { self.follow(fused, (p, n), lines.0, &steps)? };
+        Ok(true)
     }
 
     /// Runs a function over `n` points of each of some rows, from point `p` on.
@@ -401,13 +417,24 @@ impl<'a> Frame<'a> {
     /// # Safety
     /// As [`Frame::run`] for each row; the points are in one segment, and the streams advance by
     /// these steps from row to row.
-    unsafe fn follow(&self, fused: &Fused, (p, n): (usize, usize), rows: usize, steps: &[isize]) {
+    unsafe fn follow(
+        &self,
+        fused: &Fused,
+        (p, n): (usize, usize),
+        rows: usize,
+        steps: &[isize],
+    ) -> Result<(), ExecError> {
         let mut pointers = Pointers::new();
         // SAFETY: the caller's promise; accesses stay inside their buffers.
         unsafe {
             self.point(fused, p, (0, 0), &mut pointers);
+            if self.bindings.is_checked() {
+                self.code.check_setup(self.bindings)?;
+                fused.check_call(&pointers, (n, rows), steps, self.bindings)?;
+            }
             fused.function.run_rows(&mut pointers, n, (rows, steps));
         }
+        Ok(())
     }
 
     /// Sets `pointers` to the addresses of a chain's streams at a point; `done` points and
@@ -426,14 +453,14 @@ impl<'a> Frame<'a> {
         for (stream, element) in fused.streams.iter().zip(fused.elements(point)) {
             // SAFETY: accesses stay inside their buffers, and registers hold an element for each
             // point of the run (one, if they are the same at all points: then `size` is 0), or a
-            // fold of each segment.
+            // fold of each segment. In checked mode, the call is checked before it happens.
             pointers.push(unsafe {
                 match stream {
                     Stream::Register { reg, size } => self.reg(*reg).add(done * *size as usize),
                     Stream::Total { reg, size } => self.reg(*reg).add(segments * *size as usize),
                     Stream::Memory { buffer, size, .. } => {
                         let base = self.bindings.buffers[*buffer as usize];
-                        base.offset(element * *size as isize)
+                        base.wrapping_offset(element * *size as isize)
                     }
                 }
             });
@@ -442,7 +469,7 @@ impl<'a> Frame<'a> {
 
     /// # Safety
     /// As [`Frame::step`].
-    unsafe fn fused(&self, fused: &Fused, p: usize, n: usize) {
+    unsafe fn fused(&self, fused: &Fused, p: usize, n: usize) -> Result<(), ExecError> {
         let (mut done, mut segments) = (0, 0);
         let mut pointers = Pointers::new();
         while done < n {
@@ -450,11 +477,15 @@ impl<'a> Frame<'a> {
             // SAFETY: the caller's promise.
             unsafe {
                 self.point(fused, p + done, (done, segments), &mut pointers);
+                if self.bindings.is_checked() {
+                    fused.check_call(&pointers, (len, count), &fused.steps, self.bindings)?;
+                }
                 fused.run_segments(&mut pointers, len, count);
             }
             done += count * len;
             segments += count;
         }
+        Ok(())
     }
 
     /// # Safety
@@ -497,6 +528,9 @@ impl<'a> Frame<'a> {
                     let base = b.buffers[*buffer as usize];
                     let [positions, index] = [positions, index].map(|r| self.reg(*r) as *const u8);
                     let at = (positions, index, *stride, *limit);
+                    if b.is_checked() {
+                        check_indexed(b, *buffer as usize, at, *size as usize, n)?;
+                    }
                     gather(self.reg(*out), base, at, *size, n)?;
                 }
                 Step::Wrap { index, limit, label, out } => {
@@ -515,7 +549,7 @@ impl<'a> Frame<'a> {
                         draw(out, RandomKey { key, offset }, element, stride, len);
                     });
                 }
-                Step::Fused(fused) => self.fused(fused, p, n),
+                Step::Fused(fused) => self.fused(fused, p, n)?,
             }
         }
         Ok(())

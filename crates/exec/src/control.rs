@@ -1,7 +1,7 @@
 //! Runs control kernels (branches and loops): binds the buffers of their programs for each
 //! iteration, and runs the programs' kernels through hooks, which know about threads.
 
-use super::{Bindings, ExecError, Prepared, Scratch};
+use super::{Bindings, Bounds, ExecError, Prepared, Scratch};
 use girih_ir::DType;
 use girih_kernel::control::{Bound, Control, Feed, Flow, Layout, Splat, Table};
 use girih_kernel::{BufferId, Kernel};
@@ -56,6 +56,8 @@ struct Run<'a, 'h> {
     results: Vec<*mut u8>,
     /// The address of each buffer of the running program.
     table: Vec<*mut u8>,
+    /// In checked mode, the bounds of these buffers.
+    bounds: Vec<Bounds>,
 }
 
 impl Driver {
@@ -99,11 +101,15 @@ impl Driver {
             operands: self.control.operands.iter().map(operand).collect(),
             results: vec![std::ptr::null_mut(); self.control.body().outputs.len()],
             table: Vec::with_capacity(longest),
+            bounds: Vec::new(),
         };
         // SAFETY: the caller's promise.
         unsafe {
             match self.control.flow {
-                Flow::Cond { index, dtype } => run.branch(address(&index), dtype),
+                Flow::Cond { index, dtype } => {
+                    bindings.check(index.0 as usize, 0..dtype.size() as isize)?;
+                    run.branch(address(&index), dtype)
+                }
                 Flow::Call => run.once(0),
                 Flow::While => run.repeat(),
                 Flow::Scan { length, reverse } => run.scan(length, reverse),
@@ -163,9 +169,67 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Sets the bounds of a program's buffers, which are at these addresses, in checked mode. Fails
+    /// unless the buffers lie in those of the control kernel.
+    fn fill_bounds(&mut self, number: usize, table: &[*mut u8]) -> Result<(), ExecError> {
+        if !self.bindings.is_checked() {
+            return Ok(());
+        }
+        self.bounds.clear();
+        let driver = self.driver;
+        let bound = &driver.layout.programs[number].bound;
+        let buffers = driver.control.programs[number].buffers.iter().zip(bound).zip(table);
+        for (at, ((buffer, bound), &address)) in buffers.enumerate() {
+            let bound = !matches!(bound, Bound::Nothing) && !address.is_null();
+            let bytes = if bound { buffer.size_bytes() } else { 0 };
+            self.check(address, bytes, at)?;
+            self.bounds.push(Bounds::of(bytes));
+        }
+        Ok(())
+    }
+
+    /// Fails in checked mode unless some bytes, those of buffer `of` of the running program, lie in
+    /// one of the control kernel's buffers.
+    fn check(&self, address: *const u8, bytes: usize, of: usize) -> Result<(), ExecError> {
+        let Some(bounds) = self.bindings.bounds else { return Ok(()) };
+        let control = &self.driver.control;
+        let holds = |id: BufferId| {
+            let (base, bounds) = (self.bindings.buffers[id.0 as usize], bounds[id.0 as usize]);
+            let first = (address as isize).wrapping_sub(base as isize);
+            bounds.start <= first && first.saturating_add(bytes as isize) <= bounds.end
+        };
+        match bytes == 0 || control.reads().chain(control.writes()).any(holds) {
+            true => Ok(()),
+            false => {
+                let (bytes, bounds) = (0..bytes as isize, Bounds::NOTHING);
+                Err(ExecError::OutsideOfBuffer { buffer: of, bytes, bounds })
+            }
+        }
+    }
+
+    /// Copies the bytes of the carry or result with that number, unless both are the same.
+    ///
+    /// # Safety
+    /// As [`copy`].
+    unsafe fn copy(
+        &self,
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        number: usize,
+    ) -> Result<(), ExecError> {
+        self.check(from, bytes, number)?;
+        self.check(to, bytes, number)?;
+        // SAFETY: the caller's promise.
+        unsafe { copy(from, to, bytes) };
+        Ok(())
+    }
+
     /// Runs a program's kernels on buffers at these addresses.
     unsafe fn kernels(&mut self, number: usize, table: &[*mut u8]) -> Result<(), ExecError> {
-        let bindings = Bindings { buffers: table, ..*self.bindings };
+        self.fill_bounds(number, table)?;
+        let bounds = self.bindings.is_checked().then_some(&self.bounds[..]);
+        let bindings = Bindings { buffers: table, bounds, ..*self.bindings };
         for kernel in 0..self.driver.control.programs[number].kernels.len() {
             (self.hooks.run)(number, kernel, &bindings)?;
         }
@@ -185,7 +249,8 @@ impl Run<'_, '_> {
             // SAFETY: the memory of results does not overlap that of temporaries or operands, and
             // is as large as the source.
             unsafe {
-                copy(self.table[from.0 as usize], self.results[result], result_bytes[result]);
+                let (from, to) = (self.table[from.0 as usize], self.results[result]);
+                self.copy(from, to, result_bytes[result], result)?;
             }
         }
         Ok(())
@@ -217,13 +282,15 @@ impl Run<'_, '_> {
 
     /// Initialises carries that start as one value everywhere, in a buffer that iteration 0 does
     /// not write, and copies carries that are updated in place to their buffer.
-    unsafe fn start(&mut self, first_is_second: bool) {
+    unsafe fn start(&mut self, first_is_second: bool) -> Result<(), ExecError> {
         for carry in 0..self.driver.control.carries {
             let Feed::Splat { value, numel } = self.driver.control.operands[carry] else {
                 if self.driver.updated[carry] {
                     let at = self.slot(carry, false);
                     // SAFETY: the buffer is as large as the carry, and not an operand's.
-                    unsafe { copy(self.operands[carry], at, self.driver.taken[carry]) };
+                    unsafe {
+                        self.copy(self.operands[carry], at, self.driver.taken[carry], carry)?;
+                    }
                     self.operands[carry] = at;
                 }
                 continue;
@@ -238,12 +305,14 @@ impl Run<'_, '_> {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&bits.to_le_bytes());
             let size = value.dtype().size();
+            self.check(at, numel * size, carry)?;
             for i in 0..numel {
                 // SAFETY: the buffer is as large as the carry.
                 unsafe { copy(bytes.as_ptr(), at.wrapping_add(i * size), size) };
             }
             self.operands[carry] = at;
         }
+        Ok(())
     }
 
     /// Makes the results of this iteration the carries of the next one.
@@ -256,14 +325,17 @@ impl Run<'_, '_> {
     }
 
     /// Copies carries to their results.
-    unsafe fn finish(&self) {
+    unsafe fn finish(&self) -> Result<(), ExecError> {
         for carry in 0..self.driver.control.carries {
             let to = self.result(carry);
             if !to.is_null() {
                 // SAFETY: the carry's current buffer is that of the result, or does not overlap it.
-                unsafe { copy(self.operands[carry], to, self.driver.taken[carry]) };
+                unsafe {
+                    self.copy(self.operands[carry], to, self.driver.taken[carry], carry)?;
+                }
             }
         }
+        Ok(())
     }
 
     unsafe fn repeat(&mut self) -> Result<(), ExecError> {
@@ -273,7 +345,7 @@ impl Run<'_, '_> {
         let mut second = false;
         // SAFETY: see above.
         unsafe {
-            self.start(second);
+            self.start(second)?;
             loop {
                 (self.hooks.proceed)()?;
                 self.program(0)?;
@@ -287,17 +359,16 @@ impl Run<'_, '_> {
                 self.advance();
                 second = !second;
             }
-            self.finish();
+            self.finish()
         }
-        Ok(())
     }
 
     unsafe fn scan(&mut self, length: usize, reverse: bool) -> Result<(), ExecError> {
         let scan = Scan::new(self, length, reverse);
         // SAFETY: see above; parts lie within operands and stacks, as the verifier has checked.
         unsafe {
-            self.start(length > 0 && scan.second(0));
-            self.start_histories(&scan);
+            self.start(length > 0 && scan.second(0))?;
+            self.start_histories(&scan)?;
             let mut t = 0;
             while t < length {
                 if t == 1 && length > 4 && self.driver.layout.programs[0].copies.is_empty() {
@@ -312,23 +383,23 @@ impl Run<'_, '_> {
             if length > 0 {
                 self.advance();
             }
-            self.finish();
+            self.finish()
         }
-        Ok(())
     }
 
     /// Copies carries whose values are all stored (histories) to the first element of their
     /// history.
-    unsafe fn start_histories(&mut self, scan: &Scan) {
+    unsafe fn start_histories(&mut self, scan: &Scan) -> Result<(), ExecError> {
         for (carry, history) in scan.histories.iter().enumerate() {
             if let (Some(history), 1..) = (history, scan.length) {
                 let bytes = self.driver.taken[carry];
                 let first = history.wrapping_add(scan.position(0) * bytes);
                 // SAFETY: histories have an element for each iteration's carry.
-                unsafe { copy(self.operands[carry], first, bytes) };
+                unsafe { self.copy(self.operands[carry], first, bytes, carry)? };
                 self.operands[carry] = first;
             }
         }
+        Ok(())
     }
 
     /// The address to which iteration `t` writes a carry.
@@ -363,6 +434,28 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Checks the addresses of the first and of the last two of these iterations, in checked mode:
+    /// those in between lie between them.
+    fn check_steady(
+        &mut self,
+        tables: [&[*mut u8]; 2],
+        distances: &[isize],
+        count: usize,
+    ) -> Result<(), ExecError> {
+        if !self.bindings.is_checked() {
+            return Ok(());
+        }
+        for (parity, table) in tables.into_iter().enumerate() {
+            let times = (count - 1 - parity) as isize / 2;
+            let moved =
+                |(address, distance): (&*mut u8, &isize)| address.wrapping_offset(distance * times);
+            let last: Vec<*mut u8> = table.iter().zip(distances).map(moved).collect();
+            self.fill_bounds(0, &last)?;
+            self.fill_bounds(0, table)?;
+        }
+        Ok(())
+    }
+
     /// Runs all iterations except the first and the last; there are at least five in total.
     unsafe fn steady(&mut self, scan: &Scan) -> Result<(), ExecError> {
         let mut table_of = |t| {
@@ -377,9 +470,12 @@ impl Run<'_, '_> {
         let distances: Vec<isize> = now.iter().zip(&third).map(distance).collect();
         let count = scan.length - 2;
         if self.driver.control.programs[0].kernels.len() == 1 {
+            self.check_steady([&now, &next], &distances, count)?;
+            let bounds = self.bindings.is_checked().then_some(&self.bounds[..]);
+            let bindings = Bindings { bounds, ..*self.bindings };
             let tables = [&mut now[..], &mut next[..]];
             let mut steady = Steady { tables, distances: &distances, count };
-            if let Some(ran) = (self.hooks.steady)(&mut steady, self.bindings) {
+            if let Some(ran) = (self.hooks.steady)(&mut steady, &bindings) {
                 return ran;
             }
         }

@@ -1,7 +1,7 @@
 //! Copies of elements of any dtype between memory and blocks: strided, transposed, gathered.
 
-use super::ExecError;
 use super::walk::Walk;
+use super::{Bindings, ExecError};
 use std::mem::MaybeUninit;
 
 /// Calls `$f::<T>` for a type of `$size` bytes.
@@ -259,7 +259,30 @@ pub(crate) fn check_label(label: i64, classes: usize) -> Result<isize, ExecError
 }
 
 /// `(positions, indices, stride, size of the axis)` of a gather.
-type GatherAt = (*const u8, *const u8, isize, usize);
+pub(super) type GatherAt = (*const u8, *const u8, isize, usize);
+
+/// Checks each element that a gather or a scatter accesses, in checked mode. It stops at an index out
+/// of bounds, which the access reports.
+///
+/// # Safety
+/// The positions and indices (i64) are valid for `n` elements.
+pub(super) unsafe fn check_indexed(
+    bindings: &Bindings<'_>,
+    buffer: usize,
+    (positions, index, stride, limit): GatherAt,
+    size: usize,
+    n: usize,
+) -> Result<(), ExecError> {
+    // SAFETY: the caller's promise.
+    let (positions, index) =
+        unsafe { (super::ops::slice::<i64>(positions, n), super::ops::slice::<i64>(index, n)) };
+    for (&p, &i) in positions.iter().zip(index) {
+        let Ok(index) = wrap_index(i, limit) else { return Ok(()) };
+        let element = p as isize + index * stride;
+        bindings.check_elements(buffer, (element, element), size)?;
+    }
+    Ok(())
+}
 
 /// # Safety
 /// `out` and the positions and indices (i64) are valid for `n` elements; every element at a

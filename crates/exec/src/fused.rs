@@ -320,7 +320,10 @@ impl<'a> Fuse<'a> {
         self.folded |= chain.fold.is_some();
         let mut at = 0..;
         self.writes.retain(|_| !written.contains(&at.next().expect("an endless range")));
-        Some(Fused::new(function, streams, inputs, self.segment))
+        let besides = besides(&chain);
+        let mut fused = Fused::new(function, streams, inputs, self.segment);
+        fused.besides = besides;
+        Some(fused)
     }
 
     /// The number of the value to be folded, if these ops compute it. If there are no ops, the
@@ -414,6 +417,18 @@ impl<'a> Fuse<'a> {
         let mut at = kept.iter();
         self.directs.retain(|_| at.next().copied().unwrap_or(true));
     }
+}
+
+/// The inputs of a chain without an address of their own: the stream whose address they are read by,
+/// and the number of bytes from it.
+fn besides(chain: &Chain) -> Vec<(u16, i32)> {
+    let owns = |def: &&Def| matches!(def, Def::Input { beside: None, .. });
+    let stream = |number: u16| chain.defs[..number as usize].iter().filter(owns).count() as u16;
+    let beside = |def: &Def| match def {
+        Def::Input { beside: Some((of, distance)), .. } => Some((stream(*of), *distance)),
+        _ => None,
+    };
+    chain.defs.iter().filter_map(beside).collect()
 }
 
 /// An input of the chain with the same walk as the stream, and the bytes from that input to the

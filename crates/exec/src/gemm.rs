@@ -177,12 +177,47 @@ impl PreparedGemm {
             let mut p = start;
             while p < end {
                 let n = BLOCK.min(end - p);
+                self.check_operands(p..p + n, bindings)?;
                 self.accumulate(p, n, mem, bindings);
                 frame.run(p, n)?;
                 p += n;
             }
         }
         Ok(())
+    }
+
+    /// Checks the elements of A and B at some points, in checked mode.
+    fn check_operands(
+        &self,
+        points: Range<usize>,
+        bindings: &Bindings<'_>,
+    ) -> Result<(), ExecError> {
+        if !bindings.is_checked() {
+            return Ok(());
+        }
+        for operand in [&self.lhs, &self.rhs] {
+            let spans =
+                (operand.walk.span(points.start, points.len()), operand.along_k.span(0, self.k));
+            let (Some((low, high)), Some((first, last))) = spans else { continue };
+            let span = (low + first, high + last);
+            bindings.check_elements(operand.buffer, span, operand.size as usize)?;
+        }
+        Ok(())
+    }
+
+    /// Checks all that a GEMM accesses at some points, in checked mode, for a GEMM that other code
+    /// computes.
+    pub fn check(&self, points: Range<usize>, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        self.check_operands(points.clone(), bindings)?;
+        match bindings.is_checked() {
+            true => self.body.check(bindings, (points.start, points.len())),
+            false => Ok(()),
+        }
+    }
+
+    /// [`PreparedGemm::check`] of all points.
+    pub fn check_all(&self, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        self.check(0..self.points, bindings)
     }
 
     /// Prefetches as [`super::Prepared::ask_for`] does.
@@ -214,7 +249,7 @@ impl PreparedGemm {
                 let core = part.core.offset(done as isize * size);
                 if part.rows > 1 {
                     len = len.min(frame.points_of_rows(point));
-                    if frame.run_rows(point, len, rows, (core, part.pitch * size)) {
+                    if frame.run_rows(point, len, rows, (core, part.pitch * size))? {
                         done += len;
                         continue;
                     }

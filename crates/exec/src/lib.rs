@@ -16,6 +16,7 @@
 
 mod cast;
 mod chain;
+mod checked;
 mod code;
 mod complex;
 mod control;
@@ -44,6 +45,7 @@ pub mod tuning;
 mod walk;
 
 pub use chain::{Chain, ChainFold, ChainOp, Compiled, CompiledGemm, Compiler, Def};
+pub use checked::Bounds;
 pub use control::{Driver, Hooks, Ran, Steady};
 pub use custom::{KernelOp, KernelVjp};
 pub use gemm::BodyPart;
@@ -99,6 +101,31 @@ pub enum ExecError {
     /// A custom op failed.
     #[error("{0}")]
     Host(girih_ir::ops::host::HostFailure),
+    /// In checked mode, a kernel was about to access bytes that are not in its buffer: a defect of
+    /// the compiler or the executor, not of the program.
+    #[error(
+        "bytes {} to {} of buffer b{buffer} are outside of its bounds {} to {} (a defect in Girih)",
+        bytes.start, bytes.end, bounds.start, bounds.end
+    )]
+    OutsideOfBuffer {
+        /// The number of the buffer in the kernel's program.
+        buffer: usize,
+        /// The bytes that the access covers.
+        bytes: std::ops::Range<isize>,
+        /// The bytes that it may access.
+        bounds: Bounds,
+    },
+    /// In checked mode, a kernel has overwritten a byte outside of its buffer, or of an operand: a
+    /// defect of the compiler or the executor.
+    #[error("byte {byte} of {memory} of {bytes} bytes was overwritten (a defect in Girih)")]
+    Overwritten {
+        /// The overwritten memory.
+        memory: String,
+        /// The byte, counted from the memory's start.
+        byte: isize,
+        /// The size of the memory in bytes.
+        bytes: usize,
+    },
     /// The run was cancelled.
     #[error("the run was stopped")]
     Stopped,
@@ -126,6 +153,9 @@ pub struct Bindings<'a> {
     pub arguments: &'a [[u64; 2]],
     /// Memory for partial results, which all chunks of a run share.
     pub workspace: *mut u8,
+    /// In checked mode, the bounds of each buffer: each access is compared with them before it
+    /// happens.
+    pub bounds: Option<&'a [Bounds]>,
 }
 
 /// 64 bytes, aligned to a cache line.
@@ -402,6 +432,19 @@ impl Prepared {
         }
     }
 
+    /// In checked mode, checks what no loop of this crate does: the call that
+    /// [`Prepared::run_single_call`] makes, and GEMMs, which the caller may compute. The other forms
+    /// in which a kernel runs check themselves.
+    ///
+    /// Errors: [`ExecError::OutsideOfBuffer`].
+    pub fn check(&self, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        match &self.core {
+            PreparedCore::Map(m) if bindings.is_checked() => m.check_call(bindings),
+            PreparedCore::Gemm(gemm) if bindings.is_checked() => gemm.check_all(bindings),
+            _ => Ok(()),
+        }
+    }
+
     /// Runs iterations of a loop whose whole body is this kernel, if each iteration is a single
     /// call of one function. Otherwise returns `None` and has no effect. `proceed` is called before
     /// each iteration, and its error ends the loop.
@@ -439,6 +482,7 @@ impl Prepared {
         bindings: &Bindings<'_>,
         scratch: &mut Scratch,
     ) -> Result<(), ExecError> {
+        self.check(bindings)?;
         // SAFETY: the caller's promise.
         if self.is_done(bindings) || unsafe { self.run_single_call(bindings) } {
             return Ok(());

@@ -224,6 +224,12 @@ impl PreparedMap {
         true
     }
 
+    /// Checks the single call of one function, if the map is one.
+    pub fn check_call(&self, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        let [MapPart { code, single: Some(single), .. }] = &self.parts[..] else { return Ok(()) };
+        single.check(code, bindings)
+    }
+
     /// # Safety
     /// As [`super::Prepared::run_steady`].
     pub unsafe fn run_steady(

@@ -4,7 +4,7 @@
 use super::code::{Code, Frame};
 use super::lower::Lower;
 use super::map::{parallel_order, run_points};
-use super::{Bindings, Compiler, ExecError, Isa, PrepareOptions, Scratch};
+use super::{Bindings, Bounds, Compiler, ExecError, Isa, PrepareOptions, Scratch};
 use girih_kernel::Kernel;
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -80,14 +80,21 @@ impl Points {
             let first = lines.first + line * lines.step;
             // Set the buffer's address such that the line's results are at their destination.
             table[buffer] = lines.to.wrapping_add(line * lines.pitch).wrapping_sub(first * size);
-            let bindings = Bindings { buffers: &table, ..*bindings };
+            let bounds = bindings.bounds.map(|bounds| {
+                let mut bounds: SmallVec<[Bounds; 32]> = SmallVec::from_slice(bounds);
+                let end = lines.points * size + (lines.lines - 1 - line) * lines.pitch;
+                let at = |bytes: usize| (first * size + bytes) as isize;
+                bounds[buffer] = Bounds { start: at(0), end: at(end) };
+                bounds
+            });
+            let bindings = Bindings { buffers: &table, bounds: bounds.as_deref(), ..*bindings };
             // SAFETY: the caller's promise; scratch memory of the requested sizes.
             unsafe {
                 if line == 0 && lines.lines > 1 && lines.points <= code.block {
                     let (slots, regs) = scratch.reserve(code.slot_bytes, code.places.len());
                     let frame = Frame::new(code, slots, regs, &bindings, lines.points);
                     let (all, pitch) = ((lines.lines, lines.step), lines.pitch as isize);
-                    if frame.run_lines(first, lines.points, all, (buffer, pitch)) {
+                    if frame.run_lines(first, lines.points, all, (buffer, pitch))? {
                         return Ok(());
                     }
                 }

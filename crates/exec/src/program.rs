@@ -1,7 +1,7 @@
 //! Programs that run as a whole on the calling thread: custom ops in the reference evaluator, and
-//! tests.
+//! tests. They run in checked mode.
 
-use super::{Bindings, ExecError, Line, Prepared, Scratch};
+use super::{Bindings, Bounds, ExecError, Line, Prepared, Scratch};
 use girih_kernel::verify::verify;
 use girih_kernel::{BufferId, BufferKind, Kernel, Program};
 
@@ -9,7 +9,7 @@ use girih_kernel::{BufferId, BufferKind, Kernel, Program};
 /// bytes of the arguments that are buffers, and `scalars` the words of the others (as
 /// [`Bindings::arguments`]), both by argument number.
 ///
-/// Errors: those of the kernels.
+/// Errors: those of the kernels; [`ExecError::OutsideOfBuffer`].
 /// Panics: if the program is not well formed, or an argument is missing or has another size.
 pub fn run_program(
     program: &Program,
@@ -65,10 +65,22 @@ impl ProgramMemory {
         let prepared = Prepared::new(kernel);
         let mut workspace = lines(prepared.workspace_bytes());
         let workspace = workspace.as_mut_ptr().cast();
-        let bindings = Bindings { buffers: &starts, arguments: scalars, workspace };
+        let bounds: Vec<Bounds> = self.bounds_of(kernel);
+        let bounds = Some(&bounds[..]);
+        let bindings = Bindings { buffers: &starts, arguments: scalars, workspace, bounds };
         // SAFETY: each buffer has its own memory of its size, aligned to 64, which only this thread
         // uses; so has the workspace.
         unsafe { prepared.run(&bindings, scratch) }
+    }
+
+    /// The bounds of the buffers that a kernel names. Locals have none, since the kernel must provide
+    /// their memory itself.
+    fn bounds_of(&self, kernel: &Kernel) -> Vec<Bounds> {
+        let mut bounds = vec![Bounds::NOTHING; self.sizes.len()];
+        for id in kernel.reads().chain(kernel.writes()) {
+            bounds[id.0 as usize] = Bounds::of(self.sizes[id.0 as usize]);
+        }
+        bounds
     }
 
     /// The bytes of a buffer.

@@ -47,6 +47,7 @@ impl PreparedRoutine {
         bindings: &Bindings<'_>,
         team: &dyn Team,
     ) -> Result<(), ExecError> {
+        self.check_chunk(chunk, bindings)?;
         if let Some((_, call)) = self.routine.op.as_host() {
             // SAFETY: the caller's promise.
             return unsafe { run_host(&self.routine, call, bindings) };
@@ -74,6 +75,23 @@ impl PreparedRoutine {
                 team,
             };
             library::run(&self.routine.op, &mut args)?;
+        }
+        Ok(())
+    }
+}
+
+impl PreparedRoutine {
+    /// Checks the items of a chunk, in checked mode.
+    fn check_chunk(&self, chunk: usize, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        if !bindings.is_checked() {
+            return Ok(());
+        }
+        let end = ((chunk + 1) * self.per_chunk).min(self.batches);
+        let results = self.routine.results.iter().flatten();
+        for item in self.routine.operands.iter().chain(results) {
+            let bytes = (item.len() * item.dtype.size()) as isize;
+            let first = (chunk * self.per_chunk) as isize * bytes;
+            bindings.check(item.buffer.0 as usize, first..end as isize * bytes)?;
         }
         Ok(())
     }

@@ -8,7 +8,9 @@ use super::points::Points;
 use super::reduce::PreparedReduce;
 use super::short::Short;
 use super::stream::gcd;
-use super::{Bindings, ExecError, PrepareOptions, Prepared, PreparedCore, Scratch, chunk_points};
+use super::{
+    Bindings, Bounds, ExecError, PrepareOptions, Prepared, PreparedCore, Scratch, chunk_points,
+};
 use crate::tuning::tuning;
 use girih_ir::DType;
 use girih_kernel::place;
@@ -239,6 +241,7 @@ impl PreparedRows {
     ) -> Result<(), ExecError> {
         let groups = chunk * self.chunk..((chunk + 1) * self.chunk).min(self.groups.count);
         let mut table: SmallVec<[*mut u8; 32]> = SmallVec::from_slice(bindings.buffers);
+        let mut bounds: Option<SmallVec<[Bounds; 32]>> = bindings.bounds.map(SmallVec::from_slice);
         let first_group = groups.start;
         for group in groups {
             let rows = self.groups.get(group);
@@ -248,8 +251,12 @@ impl PreparedRows {
                 // start.
                 let start = memory.wrapping_add(local.offset);
                 table[local.buffer] = start.wrapping_sub(rows.start * local.row_bytes);
+                if let Some(bounds) = &mut bounds {
+                    let at = |row: usize| (row * local.row_bytes) as isize;
+                    bounds[local.buffer] = Bounds { start: at(rows.start), end: at(rows.end) };
+                }
             }
-            let bindings = Bindings { buffers: &table, ..*bindings };
+            let bindings = Bindings { buffers: &table, bounds: bounds.as_deref(), ..*bindings };
             // SAFETY: the caller's promise; the locals have room for the group's rows, and the
             // parts access no other rows.
             unsafe { self.run_group(rows, (memory, first), &bindings, scratch)? };
@@ -280,6 +287,7 @@ impl PreparedRows {
                     }
                     RowPart::Gemm(kernel, Some(gemm)) => {
                         let (run, packed) = (&gemm.run, memory.add(gemm.offset));
+                        portable(kernel).check(points, bindings)?;
                         for lines in gemm.lines.by_entry(rows.clone()) {
                             let first = first || lines.start % gemm.lines.entry == 0;
                             run.run(kernel, lines, packed, first, bindings, scratch)?;

@@ -9,7 +9,7 @@
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::code::{Code, Frame, Reg};
-use super::copy::wrap_index;
+use super::copy::{check_indexed, wrap_index};
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Dim, Lower, Order, walk};
 use super::ops::{slice, slice_mut};
@@ -112,8 +112,9 @@ pub(super) struct PreparedScatter {
     put: Put,
     zeroed: bool,
     buffer: usize,
-    /// The size of the buffer in bytes.
+    /// The size of the buffer and of its elements in bytes.
     bytes: usize,
+    stored: usize,
     stride: isize,
     size: usize,
     /// The numbers of points over the dependent and over the independent dimensions.
@@ -168,6 +169,7 @@ impl PreparedScatter {
             zeroed: *zeroed,
             buffer: store.access.buffer.0 as usize,
             bytes: (last + 1) as usize * store.access.dtype.size(),
+            stored: store.access.dtype.size(),
             stride: *stride,
             size: *size,
             dependent,
@@ -202,8 +204,10 @@ impl PreparedScatter {
         let base = bindings.buffers[self.buffer];
         if phase == 0 && self.zeroed {
             let start = chunk * ZERO_BYTES;
+            let len = ZERO_BYTES.min(self.bytes - start);
+            bindings.check(self.buffer, start as isize..(start + len) as isize)?;
             // SAFETY: within the buffer's bytes, and chunks do not overlap.
-            unsafe { base.add(start).write_bytes(0, ZERO_BYTES.min(self.bytes - start)) };
+            unsafe { base.add(start).write_bytes(0, len) };
             return Ok(());
         }
         let (start, end) = (chunk * self.chunk, ((chunk + 1) * self.chunk).min(self.independent));
@@ -242,6 +246,10 @@ impl PreparedScatter {
                 match &self.put {
                     Put::Elements { put, positions, index } => {
                         let (at, index) = (frame.reg(*positions), frame.reg(*index));
+                        if bindings.is_checked() {
+                            let at = (at.cast_const(), index.cast_const(), self.stride, self.size);
+                            check_indexed(bindings, self.buffer, at, self.stored, n)?;
+                        }
                         put(base, at, index, value, self.stride, self.size, n)?;
                     }
                     Put::Rows(rows) => self.put_rows(rows, value, bindings, (p, n))?,
@@ -266,11 +274,16 @@ impl PreparedScatter {
         while done < n {
             let point = p + done;
             let len = (rows.row - point % rows.row).min(n - done);
+            let index = rows.index.at(point);
+            let size = rows.index_dtype.size();
+            bindings.check_elements(rows.index_buffer, (index, index), size)?;
             // SAFETY: the caller's promise; an index inside its axis gives a row inside the buffer,
             // which is none of those that values are read from.
             unsafe {
                 let index = wrap_index(rows.index(point, bindings), self.size)?;
                 let element = rows.store.at(point) + index * self.stride;
+                let span = (element, element + len as isize - 1);
+                bindings.check_elements(self.buffer, span, stored)?;
                 let to = base.offset(element * stored as isize);
                 (rows.put)(to, values.add(done * computed), null, null, len);
             }

@@ -65,6 +65,15 @@ impl SingleCall {
         unsafe { function_of(code).run_segments(&mut pointers, self.len, self.calls) };
     }
 
+    /// Checks the call, in checked mode.
+    pub fn check(&self, code: &Code, bindings: &Bindings<'_>) -> Result<(), ExecError> {
+        let mut pointers = Pointers::new();
+        self.fill(&mut pointers, code, bindings);
+        let fused = function_of(code);
+        code.check_setup(bindings)?;
+        fused.check_call(&pointers, (self.len, self.calls), &fused.steps, bindings)
+    }
+
     /// Runs iterations of a loop with the code from which this call was made. Returns `None` and
     /// has no effect if an iteration takes more than one call. From iteration to iteration only the
     /// addresses of streams in buffers change.
@@ -89,8 +98,17 @@ impl SingleCall {
         let distances: SmallVec<[isize; 24]> = self.origins.iter().map(distance).collect();
         let (mut now, mut next) = (Pointers::new(), Pointers::new());
         let [first, second] = &steady.tables;
-        self.fill(&mut now, code, &Bindings { buffers: first, ..*bindings });
-        self.fill(&mut next, code, &Bindings { buffers: second, ..*bindings });
+        for (pointers, table) in [(&mut now, &**first), (&mut next, &**second)] {
+            let bindings = Bindings { buffers: table, ..*bindings };
+            self.fill(pointers, code, &bindings);
+            // The bounds are those of each iteration's buffers, and all iterations access the same
+            // bytes of them.
+            if bindings.is_checked()
+                && let Err(error) = self.check(code, &bindings)
+            {
+                return Some(Err(error));
+            }
+        }
         let function = &function_of(code).function;
         let mut iterate = |pointers: &mut Pointers| {
             proceed()?;

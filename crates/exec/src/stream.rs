@@ -53,6 +53,9 @@ pub(crate) struct Fused {
     regular: usize,
     /// For each stream, the number of its walk among the walks with different distances.
     walks: Vec<u16>,
+    /// The inputs that have no address of their own: the stream by whose address they are read, and
+    /// the number of bytes from it.
+    pub besides: Vec<(u16, i32)>,
 }
 
 impl Fused {
@@ -74,7 +77,7 @@ impl Fused {
         // All segments, if every stream is regular throughout.
         let regular = if regular == 0 { usize::MAX } else { regular };
         let walks = numbers(&streams);
-        Fused { function, streams, inputs, segment, steps, regular, walks }
+        Fused { function, streams, inputs, segment, steps, regular, walks, besides: Vec::new() }
     }
 
     /// The current element of streams in memory, and 0 for other streams. Distances are computed

@@ -97,10 +97,14 @@ impl Memory {
         let pointers: Vec<*mut u8> =
             copy.words.iter_mut().map(|w| w.as_mut_ptr() as *mut u8).collect();
         let mut workspace = vec![Line([0; 64]); prepared.workspace_bytes().div_ceil(64)];
+        let sizes = self.lens.iter().zip(&self.dtypes);
+        let bounds: Vec<Bounds> =
+            sizes.map(|(len, dtype)| Bounds::of(len * dtype.size())).collect();
         let bindings = Bindings {
             buffers: &pointers,
             arguments: &self.arguments,
             workspace: workspace.as_mut_ptr() as *mut u8,
+            bounds: Some(&bounds),
         };
         let mut scratch = [Scratch::new(), Scratch::new()];
         for phase in 0..prepared.phases() {

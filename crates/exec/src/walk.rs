@@ -112,6 +112,19 @@ impl Walk {
         distance + position as isize * outermost
     }
 
+    /// The smallest and the largest element at `n` positions; `None` for no positions.
+    pub fn span(&self, position: usize, n: usize) -> Option<(isize, isize)> {
+        let mut span: Option<(isize, isize)> = None;
+        if n > 0 {
+            self.runs(position, n, |_, element, stride, len| {
+                let last = element + stride * (len as isize - 1);
+                let (low, high) = (element.min(last), element.max(last));
+                span = Some(span.map_or((low, high), |(l, h)| (l.min(low), h.max(high))));
+            });
+        }
+        span
+    }
+
     /// Whether both walks have the same distances.
     pub fn is_parallel(&self, other: &Walk) -> bool {
         self.dims == other.dims
@@ -268,6 +281,16 @@ mod tests {
             });
             assert_eq!(next, n);
         }
+    }
+
+    #[test]
+    fn the_span_is_that_of_the_elements() {
+        let w = Walk::new(100, [(3, -7), (4, 20), (5, -1)].into_iter());
+        for (p, n) in [(0, 60), (13, 40), (59, 1), (4, 2)] {
+            let at = || (p..p + n).map(|p| w.at(p));
+            assert_eq!(w.span(p, n), Some((at().min().unwrap(), at().max().unwrap())));
+        }
+        assert_eq!(w.span(3, 0), None);
     }
 
     #[test]

@@ -125,6 +125,20 @@ pub enum Error {
         /// The device's error message.
         reason: String,
     },
+    /// In checked mode (`GIRIH_CHECK=1`), a kernel accessed memory that is not its own: a defect in
+    /// Girih.
+    #[error(
+        "{operation} on {device}: {fault}; GIRIH_CHECK found this, please report it with the program \
+         and gr.explain of its result"
+    )]
+    MemoryFault {
+        /// The kernel.
+        operation: String,
+        /// Name of the device.
+        device: String,
+        /// The buffer, the bytes and the bounds.
+        fault: String,
+    },
     /// A run that exceeded its executor's time limit.
     #[error(
         "the run took longer than its limit of {seconds} s and was stopped in {operation}; raise \

@@ -7,7 +7,7 @@ mod windows;
 use crate::prepacked::PrepackedStore;
 use crate::prepacked::testing::CountingStore;
 use crate::{LoadedKernel, Pool};
-use girih_exec::Bindings;
+use girih_exec::{Bindings, Bounds};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, AccessId, Block, BufferId, Core, Inst, Kernel, Store};
 use proptest::prelude::*;
@@ -117,13 +117,16 @@ impl Case {
             buffers.push(words);
         }
         let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+        let bounds = sizes.map(|n| Bounds::of(n * size));
+        let workspace = std::ptr::null_mut();
         let bindings =
-            Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+            Bindings { buffers: &pointers, arguments: &[], workspace, bounds: Some(&bounds) };
+        let loaded = match store {
+            None => LoadedKernel::checked(&kernel),
+            Some(_) => LoadedKernel::new(&kernel),
+        };
         // SAFETY: the accesses stay inside buffers of these sizes.
-        unsafe {
-            LoadedKernel::new(&kernel).run_with_prepacked(&bindings, &Pool::new(threads), store)
-        }
-        .unwrap();
+        unsafe { loaded.run_with_prepacked(&bindings, &Pool::new(threads), store) }.unwrap();
         let mask = if size == 8 { u64::MAX } else { (1 << (8 * size)) - 1 };
         let at = |i: usize| {
             let bits = buffers[3][i * size / 8] >> (i * size % 8 * 8) & mask;

@@ -9,7 +9,7 @@ mod short;
 mod stream;
 
 use crate::compiler::HostCompiler;
-use girih_exec::{Bindings, Isa, Prepared, Scratch};
+use girih_exec::{Bindings, Bounds, Isa, Prepared, Scratch};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{
     Access, AccessId, Block, Buffer, BufferId, BufferKind, Core, Inst, Kernel, Program, Store, Val,
@@ -245,7 +245,9 @@ fn outputs(
     let arguments = [[element(DType::F32, 5, seed), 0]];
     let mut workspace = vec![0u64; workspace_bytes.div_ceil(8)];
     let workspace = workspace.as_mut_ptr() as *mut u8;
-    run(&Bindings { buffers: &pointers, arguments: &arguments, workspace });
+    let bounds: Vec<Bounds> = memory.iter().map(|m| Bounds::of(m.len())).collect();
+    let bounds = Some(&bounds[..]);
+    run(&Bindings { buffers: &pointers, arguments: &arguments, workspace, bounds });
     let stored = kernel.stores.iter().map(|s| (s.access.buffer.0 as usize, s.access.dtype));
     stored
         .map(|(b, dtype)| {

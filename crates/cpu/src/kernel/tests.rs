@@ -49,8 +49,11 @@ fn run(graph: &Graph, store: Option<&dyn PrepackedStore>) -> (Vec<u32>, bool) {
             BufferKind::Computed => vec![0.0; numel],
         });
     }
+    let bounds: Vec<Bounds> = buffers.iter().map(|b| Bounds::of(4 * b.len())).collect();
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
-    let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+    let workspace = std::ptr::null_mut();
+    let bindings =
+        Bindings { buffers: &pointers, arguments: &[], workspace, bounds: Some(&bounds) };
     let (mut prepackable, pool) = (false, Pool::new(2));
     for kernel in &program.kernels {
         let loaded = LoadedKernel::new(kernel);

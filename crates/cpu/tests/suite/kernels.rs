@@ -1,7 +1,7 @@
 //! Loaded kernels against the portable executor, over shapes, layouts, dtypes and thread counts.
 
 use girih_cpu::{LoadedKernel, Pool};
-use girih_exec::{Bindings, Prepared, Scratch};
+use girih_exec::{Bindings, Bounds, Prepared, Scratch};
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::*;
 use smallvec::SmallVec;
@@ -72,12 +72,15 @@ fn run(kernel: &Kernel, dtype: DType, sizes: [usize; 4], threads: Option<usize>)
     let mut buffers: Vec<Vec<u64>> = inputs.iter().map(|i| aligned(i)).collect();
     buffers.push(vec![0; (result * dtype.size()).div_ceil(8)]);
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr() as *mut u8).collect();
-    let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+    let bounds = sizes.map(|n| Bounds::of(n * dtype.size()));
+    let workspace = std::ptr::null_mut();
+    let bindings =
+        Bindings { buffers: &pointers, arguments: &[], workspace, bounds: Some(&bounds) };
     // SAFETY: the kernels' accesses stay inside buffers of these sizes.
     unsafe {
         match threads {
             None => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
-            Some(t) => LoadedKernel::new(kernel).run(&bindings, &Pool::new(t)),
+            Some(t) => LoadedKernel::checked(kernel).run(&bindings, &Pool::new(t)),
         }
     }
     .expect("no gathers");

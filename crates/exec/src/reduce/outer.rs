@@ -61,6 +61,8 @@ impl PreparedReduce {
             (fold.identity)(work.lanes, null, null, null, used * n);
             let load = self.prologue.only_load(self.value).filter(|_| n < self.points);
             if let Some(load) = load {
+                let (at, end) = (range.start * self.points, (range.end - 1) * self.points);
+                work.prologue.check_load(load, at + start, end + start + n)?;
                 // Parts of rows are apart in memory in any order, so read the parts of a lane one
                 // after another, and combine them in registers.
                 let step = self.points * self.size;

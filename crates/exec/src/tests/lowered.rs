@@ -4,6 +4,7 @@ mod control;
 mod fourier;
 mod fusing;
 mod library;
+mod mutated;
 mod registry;
 
 use crate::run_program;

@@ -5,7 +5,7 @@ use crate::gemm::GeneratedGemm;
 use crate::gemm::microkernels::{Multiply, as_if};
 use crate::prepacked::testing::CountingStore;
 use crate::{LoadedKernel, Pool};
-use girih_exec::{Bindings, Isa, Prepared, Scratch};
+use girih_exec::{Bindings, Bounds, Isa, Prepared, Scratch};
 use girih_ir::{DType, Literal};
 use girih_kernel::Kernel;
 use proptest::prelude::*;
@@ -48,13 +48,16 @@ fn run(
     let mut buffers: Vec<Vec<u64>> =
         (0..4).map(|i| draw(dtypes[i], sizes[i], if i == 3 { 0 } else { i })).collect();
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
-    let bindings = Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+    let bounds: [Bounds; 4] = std::array::from_fn(|i| Bounds::of(sizes[i] * dtypes[i].size()));
+    let workspace = std::ptr::null_mut();
+    let bindings =
+        Bindings { buffers: &pointers, arguments: &[], workspace, bounds: Some(&bounds) };
     // SAFETY: the accesses stay inside buffers of these sizes; GEMMs need no workspace.
     unsafe {
         match implementation {
             Implementation::Portable => Prepared::new(kernel).run(&bindings, &mut Scratch::new()),
             Implementation::Threads(threads) => {
-                LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads))
+                LoadedKernel::checked(kernel).run(&bindings, &Pool::new(threads))
             }
             Implementation::Vnni(threads) => {
                 let gemm = as_if(Isa::Avx512, [true, false], || GeneratedGemm::new(kernel, &[]));

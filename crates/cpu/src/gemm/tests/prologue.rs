@@ -142,11 +142,13 @@ impl Prologue {
             buffers.push(words);
         }
         let pointers: Vec<*mut u8> = buffers.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
+        let bounds: Vec<Bounds> = buffers.iter().map(|b| Bounds::of(8 * b.len())).collect();
+        let workspace = std::ptr::null_mut();
         let bindings =
-            Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+            Bindings { buffers: &pointers, arguments: &[], workspace, bounds: Some(&bounds) };
         for kernel in kernels {
             // SAFETY: the accesses stay inside buffers of these sizes.
-            unsafe { LoadedKernel::new(kernel).run(&bindings, &Pool::new(threads)) }.unwrap();
+            unsafe { LoadedKernel::checked(kernel).run(&bindings, &Pool::new(threads)) }.unwrap();
         }
         buffers
     }

@@ -76,18 +76,17 @@ impl Windows {
             draw(self.rows, 2),
             vec![0.0; self.batch * self.rows * down * across],
         ];
+        let bounds = buffers.each_ref().map(|b| Bounds::of(4 * b.len()));
         let pointers = buffers.each_mut().map(|b| b.as_mut_ptr() as *mut u8);
+        let workspace = std::ptr::null_mut();
         let bindings =
-            Bindings { buffers: &pointers, arguments: &[], workspace: std::ptr::null_mut() };
+            Bindings { buffers: &pointers, arguments: &[], workspace, bounds: Some(&bounds) };
+        let loaded = match store {
+            None => LoadedKernel::checked(&self.kernel()),
+            Some(_) => LoadedKernel::new(&self.kernel()),
+        };
         // SAFETY: the accesses stay inside buffers of these sizes.
-        unsafe {
-            LoadedKernel::new(&self.kernel()).run_with_prepacked(
-                &bindings,
-                &Pool::new(threads),
-                store,
-            )
-        }
-        .unwrap();
+        unsafe { loaded.run_with_prepacked(&bindings, &Pool::new(threads), store) }.unwrap();
         buffers
     }
 

@@ -1,7 +1,7 @@
 //! Branches and loops: their results are those of the reference, and iterations copy little.
 
 use super::*;
-use crate::{Bindings, Driver, Hooks, Prepared, Scratch};
+use crate::{Bindings, Bounds, Driver, Hooks, Prepared, Scratch};
 use girih_ir::ops::ScatterMode;
 use girih_ir::ops::control::Control as Regions;
 use girih_ir::testing::{region, scanned};
@@ -84,7 +84,9 @@ fn a_carry_updated_in_place_is_not_copied_by_iterations() {
     let prepared: Vec<Prepared> = control.body().kernels.iter().map(Prepared::new).collect();
     let mut memory: Vec<Vec<u64>> = program.buffers.iter().map(|b| vec![0; b.numel]).collect();
     let buffers: Vec<*mut u8> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
-    let bindings = Bindings { buffers: &buffers, arguments: &[], workspace: std::ptr::null_mut() };
+    let bounds: Vec<Bounds> = memory.iter().map(|m| Bounds::of(8 * m.len())).collect();
+    let (workspace, bounds) = (std::ptr::null_mut(), Some(&bounds[..]));
+    let bindings = Bindings { buffers: &buffers, arguments: &[], workspace, bounds };
     let (mut done, mut ran, mut scratch) = (0, 0, Scratch::new());
     let mut launch = |_: usize, kernel: usize, bindings: &Bindings<'_>| {
         match prepared[kernel].is_done(bindings) {
