@@ -193,7 +193,7 @@ def test_every_environment_variable_is_on_the_page():
     names = re.compile(r"\bGIRIH_[A-Z][A-Z0-9_]*[A-Z0-9]\b")
     found: dict[str, str] = {}
     suffixes = {".rs", ".py", ".sh", ".pyi"}
-    for folder in ("crates", "python", "scripts", "benches", "examples"):
+    for folder in ("crates", "python", "scripts", "benches", "examples", "tests"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in suffixes:
                 for name in names.findall(path.read_text()):
