@@ -61,18 +61,19 @@ fn is_small(program: &Program) -> bool {
 /// The bytes of each argument, small numbers; `None` if two buffers of different sizes are the same
 /// argument.
 fn arguments(program: &Program) -> Option<Vec<Vec<u8>>> {
-    let mut arguments: Vec<Vec<u8>> = vec![Vec::new(); 64];
+    let mut arguments: Vec<Option<Vec<u8>>> = vec![None; 64];
     for buffer in &program.buffers {
         let BufferKind::Argument(position) = buffer.kind else { continue };
         let value = |i: usize| Literal::from_f64(buffer.dtype, [1.0, 0.0, 2.0][i % 3]).bits;
         let bytes = |i: usize| value(i).to_le_bytes().into_iter().take(buffer.dtype.size());
         let bytes: Vec<u8> = (0..buffer.numel).flat_map(bytes).collect();
         let argument = arguments.get_mut(position)?;
-        if buffer.dtype.is_complex() || !argument.is_empty() && *argument != bytes {
+        if buffer.dtype.is_complex() || argument.as_ref().is_some_and(|known| *known != bytes) {
             return None;
         }
-        *argument = bytes;
+        *argument = Some(bytes);
     }
+    let arguments = arguments.into_iter().map(Option::unwrap_or_default).collect();
     program.scalars().iter().all(|&scalar| scalar < 64).then_some(arguments)
 }
 
