@@ -406,9 +406,9 @@ impl CutWalk<'_> {
             State::Leaf | State::Literal => return Found::Leaf(node.op()),
             State::Donated => return Found::Donated,
             lazy @ State::Unary(_, input) if node.code() == OpCode::ToDevice => {
-                let (from, to) = (input.place(), node.place());
-                // A move to the operand's own device only determines where the operand is computed.
-                return match from.device() == to.device() || from.is_floating() {
+                // The operand of a move is computed on its own device, committed or not. A move to
+                // this device moves nothing; only files and `apply` have such moves.
+                return match input.place().device() == node.place().device() {
                     true => self.descend(node, lazy),
                     false => Found::Elsewhere,
                 };

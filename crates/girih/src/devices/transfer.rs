@@ -23,7 +23,9 @@ impl Tensor {
     }
 
     /// The tensor on a device: the tensor itself if it is committed to the device, else a copy that
-    /// is computed when it is needed. Gradients are moved back.
+    /// is computed when it is needed. The ops before the copy run on the tensor's own device
+    /// ([`Tensor::device`]); only constants and random draws are made on the new device, where they
+    /// have the same values. Gradients are moved back.
     ///
     /// Errors: [`Error::InvalidArgument`] in a function being compiled, which runs on one device.
     ///
@@ -65,9 +67,21 @@ impl Tensor {
                 return Ok(Tensor::from_node(made));
             }
         }
-        let from = if place.is_floating() { device } else { place.device() };
-        let attrs = Attrs::Devices { from: from.index(), to: device.index() };
+        if place.device() == device {
+            return self.committed(device);
+        }
+        let attrs = Attrs::Devices { from: place.device().index(), to: device.index() };
         Tensor::record(Op::new(OpCode::ToDevice, attrs), &[self])
+    }
+
+    /// The same value, committed to the device that it floats on. There is no move: a reshape to
+    /// the tensor's own shape is the node that has the place, and the gradient.
+    #[track_caller]
+    fn committed(&self, device: Device) -> Result<Tensor> {
+        let same = Op::new(OpCode::Reshape, Attrs::shape(self.shape()));
+        let same = Tensor::record(same, &[self])?;
+        same.node().set_device(device);
+        Ok(same)
     }
 }
 

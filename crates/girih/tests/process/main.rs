@@ -4,6 +4,7 @@
 mod allocations;
 mod devices;
 mod options;
+mod placement;
 mod random;
 mod training;
 
