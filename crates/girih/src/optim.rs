@@ -2,7 +2,7 @@
 //! that may change between steps are tensors, so that one compiled program serves all steps.
 
 use crate::nn::Module;
-use crate::{Error, Result, Tensor, eval};
+use crate::{Error, Result, Tensor, eval, where_};
 use girih_ir::DType;
 
 /// Updates parameters by their gradients.
@@ -160,6 +160,16 @@ impl Optimizer for Sgd {
     }
 }
 
+/// `numerator / (root + eps)`, and zero where the denominator is zero: without `eps`, an element
+/// that has had no gradient so far would become NaN.
+fn ratio(numerator: &Tensor, root: &Tensor, eps: f64) -> Result<Tensor> {
+    if eps > 0.0 {
+        return numerator.div(&root.add(eps)?);
+    }
+    let at_rest = root.eq(0.0)?;
+    where_(&at_rest, 0.0, &numerator.div(&where_(&at_rest, 1.0, root)?)?)
+}
+
 /// Adam (Kingma and Ba 2015, algorithm 1), with the decoupled weight decay of Loshchilov and Hutter
 /// 2019 (AdamW) if it is not zero.
 pub struct Adam {
@@ -167,7 +177,8 @@ pub struct Adam {
     pub learning_rate: f64,
     /// The decay rates of the first and second moments.
     pub betas: (f64, f64),
-    /// The number that is added to the square root of the second moment.
+    /// The number that is added to the square root of the second moment, not negative. With 0, an
+    /// element without a gradient so far does not move.
     pub eps: f64,
     /// The decoupled weight decay, multiplied by the learning rate.
     pub weight_decay: f64,
@@ -205,6 +216,12 @@ impl Optimizer for Adam {
 
     fn update(&mut self, parameters: &[Tensor], gradients: &[Tensor]) -> Result<Vec<Tensor>> {
         check(parameters, gradients, self.moments.len() / 2)?;
+        if self.eps.is_nan() || self.eps < 0.0 {
+            let eps = self.eps;
+            return Err(Error::InvalidArgument(format!(
+                "Adam: eps must not be negative, got {eps}"
+            )));
+        }
         let (b1, b2) = self.betas;
         let step = self.step.saturating_add(1);
         let rate = Scalar::new(self.learning_rate)?;
@@ -216,8 +233,9 @@ impl Optimizer for Adam {
             let dtype = p.dtype();
             let m = state[0].mul(b1)?.add(&g.mul(1.0 - b1)?)?.astype(dtype)?;
             let v = state[1].mul(b2)?.add(&g.mul(g)?.mul(1.0 - b2)?)?.astype(dtype)?;
-            let root = v.div(bias2.of(dtype))?.sqrt()?.add(self.eps)?;
-            let mut direction = m.div(bias1.of(dtype))?.div(&root)?;
+            let root = v.div(bias2.of(dtype))?.sqrt()?;
+            let mean = m.div(bias1.of(dtype))?;
+            let mut direction = ratio(&mean, &root, self.eps)?;
             if self.weight_decay != 0.0 {
                 direction = direction.add(&p.mul(self.weight_decay)?)?;
             }

@@ -130,11 +130,13 @@ pub trait Module: Send + Sync {
         Ok(())
     }
 
-    /// Replaces all parameters and buffers by those of a [`Module::state_dict`]; on an error no
-    /// tensor is replaced.
+    /// Replaces all parameters and buffers by those of a [`Module::state_dict`], cast to the dtypes
+    /// of the module's tensors and moved to their devices; on an error no tensor is replaced. Of
+    /// the names of a shared parameter, one suffices.
     ///
     /// Errors: [`Error::InvalidArgument`] for missing and unexpected names, all of which the
-    /// message lists, and for a tensor of another shape.
+    /// message lists, for a tensor of another shape, for different values of a shared parameter, and
+    /// for a cast that would drop imaginary parts or fractions.
     fn load_state_dict(&self, values: &[(String, Tensor)]) -> Result<()> {
         load(&visited(self), values)
     }
@@ -179,21 +181,36 @@ pub(crate) fn visited<M: Module + ?Sized>(module: &M) -> Visitor<'_> {
 }
 
 fn load(visited: &Visitor<'_>, values: &[(String, Tensor)]) -> Result<()> {
-    let own: Vec<(&str, &Variable)> = visited.parameters().chain(visited.buffers()).collect();
-    let find = |name: &str| values.iter().find(|(other, _)| other == name).map(|(_, t)| t);
+    let mut given: Vec<Option<&Tensor>> = vec![None; visited.all().count()];
+    let mut unexpected = Vec::new();
+    for (name, value) in values {
+        match visited.position(name) {
+            Some(at) => {
+                let first = *given[at].get_or_insert(value);
+                if !first.is_same(value) && first.to_bytes()? != value.to_bytes()? {
+                    return Err(Error::InvalidArgument(format!(
+                        "load_state_dict: {name} is another name of a shared parameter, for which \
+                         there is a different value"
+                    )));
+                }
+            }
+            None => unexpected.push(name.as_str()),
+        }
+    }
+    let pairs = || visited.all().zip(&given);
     let missing: Vec<&str> =
-        own.iter().map(|(name, _)| *name).filter(|name| find(name).is_none()).collect();
-    let known = |name: &str| own.iter().any(|(own, _)| *own == name);
-    let unexpected: Vec<&str> =
-        values.iter().map(|(name, _)| name.as_str()).filter(|name| !known(name)).collect();
+        pairs().filter(|(_, given)| given.is_none()).map(|((name, _), _)| name).collect();
     if !missing.is_empty() || !unexpected.is_empty() {
         return Err(Error::InvalidArgument(format!(
             "load_state_dict: missing {missing:?}, unexpected {unexpected:?}"
         )));
     }
-    let pairs: Vec<(&str, &Variable, &Tensor)> =
-        own.iter().filter_map(|(name, own)| Some((*name, *own, find(name)?))).collect();
-    pairs.iter().try_for_each(|(name, own, new)| own.check(name, new))?;
-    pairs.iter().for_each(|(_, own, new)| own.put((*new).clone()));
+    let fitted = |((name, own), given): ((&str, &Variable), &Option<&Tensor>)| {
+        given.map(|given| own.fitted(name, given)).transpose()
+    };
+    let fitted: Vec<Option<Tensor>> = pairs().map(fitted).collect::<Result<_>>()?;
+    for ((_, own), new) in visited.all().zip(fitted) {
+        new.into_iter().for_each(|new| own.put(new));
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The state of modules: variables, the training mode, and the visitor that collects both.
 
 use super::{Module, visited};
-use crate::{Error, Result, Tensor};
+use crate::{DType, Error, Result, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,8 +44,37 @@ impl Variable {
         }
     }
 
+    /// A loaded tensor as it takes the place of this variable's tensor: cast to its dtype and moved
+    /// to its device.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for another shape, and for a cast that would drop
+    /// imaginary parts or fractions.
+    pub(super) fn fitted(&self, name: &str, new: &Tensor) -> Result<Tensor> {
+        self.check(name, new)?;
+        let old = self.get();
+        let (dtype, found) = (old.dtype(), new.dtype());
+        if kind(found) > kind(dtype) {
+            return Err(Error::InvalidArgument(format!(
+                "{name}: cannot replace a tensor of dtype {dtype} by one of dtype {found}, whose \
+                 values it does not hold; cast them"
+            )));
+        }
+        let new = if found == dtype { new.clone() } else { new.astype(dtype)? };
+        if new.device() == old.device() { Ok(new) } else { new.to_device(old.device()) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Tensor> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The kind of a dtype, in the order in which each kind holds the values of the ones before it.
+fn kind(dtype: DType) -> u8 {
+    match dtype {
+        DType::Bool => 0,
+        _ if dtype.is_complex() => 3,
+        _ if dtype.is_inexact() => 2,
+        _ => 1,
     }
 }
 
@@ -76,6 +105,8 @@ pub struct Visitor<'a> {
     prefix: String,
     /// The name, the variable, and whether the variable is a parameter.
     variables: Vec<(String, &'a Variable, bool)>,
+    /// The further names of shared variables, each with the position of its variable.
+    others: Vec<(String, usize)>,
     modes: Vec<&'a Mode>,
 }
 
@@ -117,9 +148,23 @@ impl<'a> Visitor<'a> {
 
     fn variable(&mut self, name: &str, variable: &'a Variable, trainable: bool) {
         let known = |(_, other, _): &(String, &Variable, bool)| Arc::ptr_eq(&other.0, &variable.0);
-        if !self.variables.iter().any(known) {
-            self.variables.push((format!("{}{name}", self.prefix), variable, trainable));
+        let name = format!("{}{name}", self.prefix);
+        match self.variables.iter().position(known) {
+            Some(at) => self.others.push((name, at)),
+            None => self.variables.push((name, variable, trainable)),
         }
+    }
+
+    /// The position among all variables of the variable with this name, of which a shared variable
+    /// has several.
+    pub(super) fn position(&self, name: &str) -> Option<usize> {
+        let first = self.variables.iter().position(|(own, ..)| own == name);
+        first.or_else(|| self.others.iter().find(|(own, _)| own == name).map(|(_, at)| *at))
+    }
+
+    /// All variables with their first names.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, &'a Variable)> {
+        self.variables.iter().map(|(name, variable, _)| (name.as_str(), *variable))
     }
 
     pub(crate) fn parameters(&self) -> impl Iterator<Item = (&str, &'a Variable)> {

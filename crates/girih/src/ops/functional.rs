@@ -84,6 +84,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
+        super::norm::check_eps("layer_norm", eps)?;
         let x = self.float_for(OpCode::LayerNorm)?;
         let ndims = u8::try_from(ndims).unwrap_or(u8::MAX);
         let op = Op::new(OpCode::LayerNorm, Attrs::Norm { ndims, eps: Real::from(eps) });

@@ -10,6 +10,14 @@ fn wide(x: &Tensor) -> Result<(Tensor, DType)> {
     Ok((x.astype(dtype.widened())?, dtype))
 }
 
+/// Fails for a number added to variances that makes the root of one NaN.
+pub(super) fn check_eps(op: &str, eps: f64) -> Result<()> {
+    match eps >= 0.0 {
+        true => Ok(()),
+        false => Err(Error::InvalidArgument(format!("{op}: eps must not be negative, got {eps}"))),
+    }
+}
+
 fn no_channels(op: &'static str, x: &Tensor) -> Error {
     let reason = "expected at least two axes, [batch, channels, …]".into();
     girih_ir::Error::InvalidShape { op, shape: x.shape(), reason }.into()
@@ -46,8 +54,11 @@ impl Tensor {
 
     /// Standardises to mean 0 and variance 1 over some axes; negative axes count from the end.
     /// Integers become f32.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for a negative `eps`, here and in the other norms.
     #[track_caller]
     pub fn standardize(&self, axes: &[i64], eps: f64) -> Result<Tensor> {
+        check_eps("standardize", eps)?;
         let x = self.float_for(OpCode::Standardize)?;
         let axes: AxisSet =
             girih_ir::ops::reduce::axis_set("standardize", Some(axes), self.rank())?;
@@ -68,6 +79,7 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor> {
         let op = "batch_norm";
+        check_eps(op, eps)?;
         if self.rank() < 2 {
             return Err(no_channels(op, self));
         }
@@ -109,6 +121,7 @@ impl Tensor {
         eps: f64,
     ) -> Result<Tensor> {
         let (op, shape) = ("group_norm", self.shape());
+        check_eps(op, eps)?;
         if shape.rank() < 2 {
             return Err(no_channels(op, self));
         }
@@ -137,6 +150,7 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
+        check_eps("instance_norm", eps)?;
         if self.rank() < 3 {
             let reason = "expected at least three axes, [batch, channels, spatial…]".into();
             let (op, shape) = ("instance_norm", self.shape());
@@ -155,6 +169,7 @@ impl Tensor {
     /// shape of these axes.
     #[track_caller]
     pub fn rms_norm(&self, ndims: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+        check_eps("rms_norm", eps)?;
         let x = self.float_for(OpCode::RmsNorm)?;
         let ndims = u8::try_from(ndims).unwrap_or(u8::MAX);
         let op = Op::new(OpCode::RmsNorm, Attrs::Norm { ndims, eps: Real::from(eps) });

@@ -7,7 +7,7 @@ use girih::nn::{
     Relu, Sequential, Variable, Visitor, init,
 };
 use girih::optim::{Adam, Optimizer, Sgd};
-use girih::{DType, Error, Result, Tensor, eval};
+use girih::{DType, Device, Error, Result, Tensor, eval};
 use std::slice::from_ref;
 
 fn vector(values: &[f64]) -> Tensor {
@@ -312,5 +312,68 @@ fn cross_entropy_of_equal_logits_is_the_logarithm_of_their_number() -> Result<()
     let loss = cross_entropy(&logits, &labels, ClassOptions::default(), Reduction::Mean)?;
     let loss = loss.item::<f64>()?;
     assert!((loss - 10f64.ln()).abs() < 1e-12);
+    Ok(())
+}
+
+#[test]
+fn loading_keeps_dtypes_and_devices_and_takes_one_name_of_a_shared_weight() -> Result<()> {
+    let _alone = alone();
+    let named = |pairs: &[(&str, &Tensor)]| -> Vec<(String, Tensor)> {
+        pairs.iter().map(|(name, tensor)| (name.to_string(), (*tensor).clone())).collect()
+    };
+    let model = Linear::new(2, 1)?;
+    let (w, b) = (vector(&[1.0, 2.0]).reshape(&[1, 2])?, vector(&[0.5]));
+    for dtype in [DType::F64, DType::F16, DType::I32] {
+        let (weight, bias) = (w.astype(dtype)?, b.astype(DType::F64)?);
+        model.load_state_dict(&named(&[("weight", &weight), ("bias", &bias)]))?;
+        assert!(model.parameters().iter().all(|p| p.dtype() == DType::F32), "{dtype}");
+        assert_eq!(model.parameters()[0].to_vec::<f32>()?, [1.0, 2.0]);
+    }
+    let imaginary = w.astype(DType::C64)?;
+    let error = model.load_state_dict(&named(&[("weight", &imaginary), ("bias", &b)])).unwrap_err();
+    assert!(error.to_string().contains("weight") && error.to_string().contains("c64"), "{error}");
+    let there = w.to_device(Device::named("mock")?)?;
+    model.load_state_dict(&named(&[("weight", &there), ("bias", &b)]))?;
+    assert_eq!(model.parameters()[0].device(), Device::CPU);
+
+    struct Twice(Variable);
+    impl Module for Twice {
+        fn forward(&self, x: &Tensor) -> Result<Tensor> {
+            x.matmul(&self.0.get())
+        }
+        fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+            visitor.parameter("first", &self.0);
+            visitor.parameter("second", &self.0);
+        }
+    }
+    let twice = Twice(Variable::new(vector(&[0.0])));
+    let (one, two) = (vector(&[1.0]), vector(&[2.0]));
+    for names in [&["first"][..], &["second"], &["first", "second"]] {
+        let pairs: Vec<(&str, &Tensor)> = names.iter().map(|name| (*name, &one)).collect();
+        twice.load_state_dict(&named(&pairs))?;
+        assert_eq!(twice.0.get().to_vec::<f64>()?, [1.0]);
+    }
+    for (wrong, part) in [
+        (named(&[("first", &one), ("second", &two)]), "second"),
+        (named(&[]), "missing [\"first\"]"),
+        (named(&[("first", &two), ("third", &two)]), "unexpected [\"third\"]"),
+    ] {
+        let error = twice.load_state_dict(&wrong).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+        assert_eq!(twice.0.get().to_vec::<f64>()?, [1.0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn adam_without_eps_does_not_move_without_a_gradient() -> Result<()> {
+    let _alone = alone();
+    let adam = |eps| Adam { eps, ..Adam::new(0.1) };
+    assert_eq!(steps(&mut adam(0.0), 1.0, &[0.0, 0.0])?, [1.0, 1.0]);
+    close(&steps(&mut adam(0.0), 1.0, &[0.0, 2.0])?[..1], &[1.0]);
+    assert!(steps(&mut adam(0.0), 1.0, &[2.0, 0.0])?.iter().all(|x| x.is_finite()));
+    for eps in [-1e-9, f64::NAN] {
+        assert!(matches!(steps(&mut adam(eps), 1.0, &[1.0]), Err(Error::InvalidArgument(_))));
+    }
     Ok(())
 }
