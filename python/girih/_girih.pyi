@@ -991,6 +991,7 @@ class Tensor:
         **kwargs: Any,
     ) -> Tensor: ...
     def __bool__(self) -> bool: ...
+    def __bytes__(self) -> bytes: ...
     def __complex__(self) -> builtins.complex: ...
     def __contains__(self, key: Any, /) -> Tensor: ...
     def __copy__(self) -> Tensor: ...
@@ -2207,7 +2208,7 @@ def as_strided(
     x: _TensorLike,
     size: int | Sequence[int],
     stride: int | Sequence[int],
-    storage_offset: int = 0,
+    storage_offset: int = ...,
 ) -> Tensor:
     """A strided view: element ``(i, j, ...)`` is the element at the storage offset plus ``i`` times
     the first stride plus ``j`` times the second, and so on, counted in row-major order.
@@ -2217,7 +2218,7 @@ def as_strided_scatter(
     src: _TensorLike,
     size: int | Sequence[int],
     stride: int | Sequence[int],
-    storage_offset: int = 0,
+    storage_offset: int = ...,
 ) -> Tensor:
     """The tensor with the elements that ``as_strided`` selects replaced by the elements of ``src``.
     """
@@ -3181,6 +3182,10 @@ def hardtanh(x: _TensorLike, min_val: float = ..., max_val: float = ...) -> Tens
     """``x`` limited to min_val..max_val."""
 def has_named_axes() -> bool:
     """Whether the calling task is inside of a function that is batched over a named axis."""
+def has_protocol(object: Any, name: str) -> bool:
+    """Whether an object's type, or the object itself, has an attribute; its ``__getattr__`` is not
+    asked.
+    """
 def has_source_lines() -> bool:
     """Whether ops store the source line that recorded them, for errors."""
 def hinge_embedding_loss(
@@ -3339,6 +3344,10 @@ def isinf(x: _TensorLike, /) -> Tensor:
     """Whether each element is infinite. Dtype: bool."""
 def isnan(x: _TensorLike, /) -> Tensor:
     """Whether each element is NaN. Dtype: bool."""
+def items_of(values: Any) -> list[Any]:
+    """The items of an iterable, read like every argument that is a sequence: at most 2**18, and
+    with regard to signals.
+    """
 def kaiser(
     m: int,
     beta: float,

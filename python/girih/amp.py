@@ -24,6 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _girih, lazy, tree
+from .checks import explain_public
 from .errors import DTypeError, InvalidArgumentError
 from .optim.combined import all_finite
 from .optim.state import Stateful
@@ -173,3 +174,6 @@ class LossScaler(Stateful):
         fallen = self.state["scale"] * self.backoff_factor
         scale = _girih.where(finite, kept, fallen)
         self._advance({"scale": scale, "finite_steps": _girih.where(grows, 0, steps)})
+
+
+explain_public(globals())

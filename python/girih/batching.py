@@ -10,10 +10,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _girih, effects, tree
-from ._girih import SymbolicFloat, Tensor
+from ._girih import SymbolicFloat, Tensor, has_protocol
+from .checks import explain_public
 from .errors import DTypeError, InvalidArgumentError
+from .names import name_of
 from .scopes import Scope
-from .transforms import Transformed, name_of
+from .transforms import Transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +134,7 @@ class _Call:
     def _moved(self, leaf: Any, axis: int | None) -> Tensor:
         assert axis is not None
         if not isinstance(leaf, Tensor):
-            if not hasattr(leaf, "__array__") and not isinstance(
+            if not has_protocol(leaf, "__array__") and not isinstance(
                 leaf, (bool, int, float, complex, SymbolicFloat)
             ):
                 raise DTypeError(
@@ -217,7 +219,7 @@ class _Call:
     def _output(self, leaf: Any) -> Tensor:
         if isinstance(leaf, Tensor):
             return leaf
-        if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or hasattr(
+        if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or has_protocol(
             leaf, "__array__"
         ):
             return _girih.asarray(leaf)
@@ -242,3 +244,6 @@ class _Call:
                 f"{list(y.shape)} with the batch in front"
             )
         return y if axis == 0 else _girih.moveaxis(y, 0, axis)
+
+
+explain_public(globals())

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from . import _girih, effects, tree
-from ._girih import Tensor
+from ._girih import Tensor, has_protocol
+from .checks import explain_public
 from .errors import DTypeError, InvalidArgumentError, ShapeError
-from .transforms import name_of
+from .names import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ def _like(spec: Any, name: str) -> Tensor:
     """A tensor of a declared shape and dtype."""
     if isinstance(spec, Tensor):
         return spec
-    if not hasattr(spec, "shape") or not hasattr(spec, "dtype"):
+    if not has_protocol(spec, "shape") or not has_protocol(spec, "dtype"):
         raise InvalidArgumentError(
             f"{name}: a declared result is a {type(spec).__name__}; expected something with shape "
             "and dtype, such as gr.ShapeDtypeStruct(x.shape, x.dtype)"
@@ -57,7 +58,7 @@ def _like(spec: Any, name: str) -> Tensor:
 
 
 def _is_spec(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
+    return has_protocol(value, "shape") and has_protocol(value, "dtype")
 
 
 def _specs(declared: Any) -> tuple[list[Any], tree.TreeDef]:
@@ -70,7 +71,7 @@ def _specs(declared: Any) -> tuple[list[Any], tree.TreeDef]:
         if _is_spec(value):
             leaves.append(value)
             return len(leaves) - 1
-        if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
+        if isinstance(value, (tuple, list)) and not has_protocol(value, "_fields"):
             return type(value)(boxed(v) for v in value)
         if isinstance(value, dict):
             return {key: boxed(v) for key, v in value.items()}
@@ -193,7 +194,7 @@ class _Callback:
 
     def _fitting(self, np: Any, leaf: Any, shape: tuple[int, ...], dtype: str) -> bytes:
         expected = _dtype(np, dtype)
-        number = isinstance(leaf, (bool, int, float, complex)) and not hasattr(leaf, "dtype")
+        number = isinstance(leaf, (bool, int, float, complex)) and not has_protocol(leaf, "dtype")
         array = np.asarray(leaf, dtype=expected) if number else np.asarray(leaf)
         declared = f"{dtype}{list(shape)}"
         returned = f"{array.dtype.name}{list(array.shape)}"
@@ -239,7 +240,7 @@ def _operands(args: Any) -> tuple[list[Tensor], list[Any], tree.TreeDef]:
     leaves, structure = tree.flatten(args)
     tensors: list[Tensor] = []
     for i, leaf in enumerate(leaves):
-        if isinstance(leaf, Tensor) or hasattr(leaf, "__array__"):
+        if isinstance(leaf, Tensor) or has_protocol(leaf, "__array__"):
             tensors.append(leaf if isinstance(leaf, Tensor) else _girih.asarray(leaf))
             leaves[i] = _OPERAND
         elif isinstance(leaf, (_girih.SymbolicDim, _girih.SymbolicFloat)):
@@ -434,3 +435,6 @@ def io_callback(
     )
     effects.emit([token], outputs, ordered)
     return tree.unflatten(results, outputs)
+
+
+explain_public(globals())

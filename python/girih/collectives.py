@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
+from .checks import explain_public, items
 
 if TYPE_CHECKING:
     from ._girih import Tensor
@@ -225,7 +226,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
         >>> gr.vmap(shift, axis_name="i")(gr.asarray([1, 2, 3])).tolist()
         [0, 1, 2]
     """
-    pairs = [(int(source), int(destination)) for source, destination in perm]
+    pairs = items(perm)
     return tree.map(lambda leaf: _girih.collective_permute(leaf, axis_name, pairs), x)
 
 
@@ -250,7 +251,7 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
         >>> gr.vmap(back, axis_name="i")(gr.asarray([1, 2, 3])).tolist()
         [3, 2, 1]
     """
-    order = [int(member) for member in perm]
+    order = items(perm)
     return tree.map(lambda leaf: _girih.collective_shuffle(leaf, axis_name, order), x)
 
 
@@ -292,3 +293,6 @@ def axis_size(axis_name: AxisName) -> int:
         [1.0, 2.0]
     """
     return _girih.collective_size(axis_name)
+
+
+explain_public(globals())

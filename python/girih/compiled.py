@@ -7,6 +7,7 @@ during tracing, so that one program serves many sizes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
 import warnings
@@ -14,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, effects, tree
-from ._girih import SymbolicDim, SymbolicFloat, Tensor
+from ._girih import SymbolicDim, SymbolicFloat, Tensor, has_protocol
+from .checks import explain_public, items
 from .errors import InvalidArgumentError
 from .guards import exact
-from .names import argument_names
+from .names import argument_names, name_of
 from .references import references
 from .tracing import Program, trace
 
@@ -77,10 +79,18 @@ class CompiledFunction(_girih.CompiledCall):
         static_argnums: int | Sequence[int] = (),
         static_argnames: str | Sequence[str] = (),
     ) -> None:
+        if dynamic_dims is not None and not isinstance(dynamic_dims, Mapping):
+            raise InvalidArgumentError(
+                "compile: dynamic_dims is a dict from arguments to their dynamic axes, got a "
+                f"{type(dynamic_dims).__name__}"
+            )
         # The attributes of a module belong to the module, and may change.
-        functools.update_wrapper(self, fun, updated=() if _is_module(fun) else ("__dict__",))
+        updated = () if _is_module(fun) else ("__dict__",)
+        # A callable dict may raise KeyError for attributes that it lacks.
+        with contextlib.suppress(LookupError):
+            functools.update_wrapper(self, fun, updated=updated)
         self._fun = fun
-        self._name = getattr(fun, "__name__", type(fun).__name__)
+        self._name = name_of(fun)
         self._dims = _checked(fun, self._name, dynamic_dims or {})
         self._donate = _arguments(fun, self._name, donate, "donate")
         self._static = _arguments(fun, self._name, static_argnums, "static_argnums")
@@ -339,7 +349,7 @@ class _Call:
         if is_float:
             leaf = _scalar(leaf)
         elif not isinstance(leaf, Tensor):
-            if not (hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")):
+            if not (has_protocol(leaf, "__dlpack__") or has_protocol(leaf, "__array_interface__")):
                 return None, leaf, False
             leaf = _girih.asarray(leaf)
         at = len(self.tensors)
@@ -430,7 +440,10 @@ def _signature(fun: Any) -> inspect.Signature:
     """The signature of a function; for a module, the signature of its ``forward``."""
     import inspect
 
-    return inspect.signature(fun.forward if _is_module(fun) else fun)
+    try:
+        return inspect.signature(fun.forward if _is_module(fun) else fun)
+    except LookupError:  # A callable dict may raise KeyError for attributes that it lacks.
+        return inspect.signature(functools.partial(type(fun).__call__, fun))
 
 
 def _parameter_names(fun: Any) -> list[str]:
@@ -497,7 +510,12 @@ def _arguments(
     names = [p.name for p in parameters]
     open_ended = not parameters or any(p.kind is p.VAR_POSITIONAL for p in parameters)
     out: set[int | str] = set()
-    for argument in chosen:
+    for argument in items(chosen):
+        if not isinstance(argument, (int, str)):
+            raise InvalidArgumentError(
+                f"compile: {option} has positions and names of arguments, got a "
+                f"{type(argument).__name__}"
+            )
         at = names.index(argument) if isinstance(argument, str) and argument in names else argument
         if isinstance(at, int) and -len(names) <= at < len(names):
             at %= len(names)
@@ -591,3 +609,6 @@ def compile(
             static_argnames=static_argnames,
         )
     return CompiledFunction(fun, dynamic_dims, donate, static_argnums, static_argnames)
+
+
+explain_public(globals())

@@ -12,8 +12,10 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, effects, tree
-from ._girih import SymbolicDim, SymbolicFloat, Tensor
+from ._girih import SymbolicDim, SymbolicFloat, Tensor, has_protocol
+from .checks import explain_public, items
 from .errors import InvalidArgumentError
+from .names import name_of
 from .stored import Carried, common
 
 if TYPE_CHECKING:
@@ -84,7 +86,7 @@ def _trace(
     leaves, structure = tree.flatten(result)
     names = [_name(path, what) for path, _ in tree.flatten_with_path(result)]
     for leaf, name in zip(leaves, names, strict=True):
-        if not isinstance(leaf, (Tensor, *_Number)) and not hasattr(leaf, "__array__"):
+        if not isinstance(leaf, (Tensor, *_Number)) and not has_protocol(leaf, "__array__"):
             raise InvalidArgumentError(
                 f"{name} of {_of(fun)} is a {type(leaf).__name__}; expected a tensor or a number"
             )
@@ -92,7 +94,7 @@ def _trace(
 
 
 def _of(fun: Any) -> str:
-    return getattr(fun, "__name__", type(fun).__name__)
+    return name_of(fun)
 
 
 def _like(leaf: Any, wanted: Tensor | None) -> Tensor:
@@ -148,9 +150,10 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         >>> gr.switch(gr.asarray(7), [gr.sqrt, gr.negative], gr.asarray(4.0)).item()
         -4.0
     """
+    branches = items(branches)
     if not branches:
         raise InvalidArgumentError("switch: needs at least one branch")
-    return _choose(_like(index, None), list(branches), operands, "switch")
+    return _choose(_like(index, None), branches, operands, "switch")
 
 
 def _choose(
@@ -478,3 +481,6 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     length = upper - lower if upper > lower else 0
     (_, last), _ = scan(step, (_girih.asarray(lower), init_val), length=length)
     return last
+
+
+explain_public(globals())

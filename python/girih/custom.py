@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, callbacks, effects, tree
-from ._girih import Tensor
-from .errors import InvalidArgumentError, ShapeError
+from ._girih import Tensor, has_protocol
+from .checks import explain_public
+from .errors import DTypeError, InvalidArgumentError, ShapeError
+from .names import name_of
 from .rules import _Arguments, _Body, _leaves, custom_jvp, custom_vjp
 
 if TYPE_CHECKING:
@@ -36,7 +39,10 @@ class CustomOp:
 
     def __init__(self, fun: Any, name: str, version: int, shape: Any, method: str) -> None:
         if fun is not None:
-            functools.update_wrapper(self, fun)
+            if not callable(fun):
+                raise DTypeError(f"custom_op: expected a function, got a {type(fun).__name__}")
+            with contextlib.suppress(LookupError):
+                functools.update_wrapper(self, fun)
         #: Distinguishes the op from others of the same name in this process.
         self.identity = next(callbacks._COUNT)
         #: The batching rule.
@@ -75,7 +81,7 @@ class CustomOp:
         leaves, structure = tree.flatten(args)
         args = tree.unflatten(
             structure,
-            [_girih.asarray(x) if isinstance(x, float) or hasattr(x, "__array__") else x
+            [_girih.asarray(x) if isinstance(x, float) or has_protocol(x, "__array__") else x
              for x in leaves],
         )  # fmt: skip
         declared = self._shape(*tree.unflatten(structure, [_spec(x) for x in tree.leaves(args)]))
@@ -370,7 +376,7 @@ def custom_op(
         raise InvalidArgumentError("custom_op: signature and dtypes are for ops made of a kernel")
 
     def made(fun: Callable[..., Any]) -> CustomOp:
-        own = fun.__name__ if name is None else name
+        own = name_of(fun) if name is None else name
         if not own or callbacks._safe(own) != own:
             raise InvalidArgumentError(
                 f"custom_op: {own!r} is no name of an op; use letters, digits and _ . : - /"
@@ -379,3 +385,6 @@ def custom_op(
         return made_of(fun, own, version, shape, method)
 
     return made if fun is None else made(fun)
+
+
+explain_public(globals())

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._girih import has_protocol
 from .callbacks import io_callback
+from .checks import explain_public
 from .errors import CheckError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
 
 def _formatted(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def scalar(x: Any) -> Any:
-        return x[()] if hasattr(x, "dtype") and hasattr(x, "shape") else x
+        return x[()] if has_protocol(x, "dtype") and has_protocol(x, "shape") else x
 
     return fmt.format(*map(scalar, args), **{k: scalar(v) for k, v in kwargs.items()})
 
@@ -122,3 +124,6 @@ def _checker(fmt: str, line: str) -> Callable[..., None]:
             raise CheckError(f"{_formatted(fmt, args, kwargs)} (recorded at {line})")
 
     return checked
+
+
+explain_public(globals())

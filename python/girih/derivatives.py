@@ -12,10 +12,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, effects, tree
-from ._girih import SymbolicFloat, Tensor
+from ._girih import SymbolicFloat, Tensor, has_protocol
 from .batching import vmap
+from .checks import explain_public
 from .errors import DTypeError, InvalidArgumentError
-from .transforms import INEXACT, Transformed, as_variables, grad, name_of, positions_of, split
+from .names import name_of
+from .transforms import INEXACT, Transformed, as_variables, grad, positions_of, split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +97,9 @@ def _record(
 def _output(leaf: Any, fun: Any) -> Tensor:
     if isinstance(leaf, Tensor):
         return leaf
-    if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or hasattr(leaf, "__array__"):
+    if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or has_protocol(
+        leaf, "__array__"
+    ):
         return _girih.asarray(leaf)
     raise DTypeError(
         f"{name_of(fun)} returned a {type(leaf).__name__}; expected tensors, in any pytree"
@@ -154,7 +158,9 @@ class _Arguments:
 
 
 def _input(leaf: Any, fun: Any) -> Tensor:
-    if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or hasattr(leaf, "__array__"):
+    if isinstance(leaf, (bool, int, float, complex, SymbolicFloat)) or has_protocol(
+        leaf, "__array__"
+    ):
         return _girih.asarray(leaf)
     raise DTypeError(
         f"an argument of {name_of(fun)} holds a {type(leaf).__name__}; expected tensors and "
@@ -575,3 +581,6 @@ def hvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     primals = _sequence(primals, "hvp: primals")
     argnums = 0 if len(primals) == 1 else tuple(range(len(primals)))
     return jvp(grad(fun, argnums), primals, tangents)[1]
+
+
+explain_public(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import _girih
+from .checks import explain_public
 from .scopes import Scope
 
 __all__ = [
@@ -181,3 +182,6 @@ def warmup(device: Device | str | None = None) -> None:
         True
     """
     _girih.warm_up(device)
+
+
+explain_public(globals())

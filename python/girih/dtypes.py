@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih
+from ._girih import has_protocol
+from .checks import explain_public
 from .errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -141,7 +143,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 def _is_number(x: object) -> bool:
     numbers = (int, float, complex, _girih.SymbolicDim, _girih.SymbolicFloat)
-    return isinstance(x, numbers) and not hasattr(x, "dtype")
+    return isinstance(x, numbers) and not has_protocol(x, "dtype")
 
 
 def can_cast(from_: Any, to: Any, /) -> bool:
@@ -205,3 +207,6 @@ class __array_namespace_info__:  # noqa: N801 - the standard's name
             known = ", ".join(map(repr, _KINDS))
             raise InvalidArgumentError(f"dtypes: a kind is one of {known}, got {unknown[0]!r}")
         return {name: _girih.DType(name) for k in kinds for name in _KINDS[k]}
+
+
+explain_public(globals())

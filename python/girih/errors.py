@@ -20,6 +20,7 @@ __all__ = [
     "IndexOutOfBoundsError",
     "InvalidArgumentError",
     "LinAlgError",
+    "MissingNameError",
     "OutOfMemoryError",
     "ShapeError",
     "TracedValueError",
@@ -58,6 +59,13 @@ class FormatError(GirihError, ValueError):
 
 class InvalidArgumentError(GirihError, ValueError):
     """An argument has an invalid value, such as a scalar that does not fit its dtype."""
+
+
+class MissingNameError(InvalidArgumentError, KeyError):
+    """A container has no entry of this name."""
+
+    # The text of a KeyError is the repr of its argument.
+    __str__ = Exception.__str__
 
 
 class CopyRequiredError(InvalidArgumentError, BufferError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, errors
+from .checks import explain_public, items
 from .scopes import Scope
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Executor:
             config.profile,
             str(config.device),
             float("inf") if limit is None else limit,
-            list(config.passes),
+            items(config.passes),
         )
 
     @property
@@ -118,7 +119,7 @@ class Executor:
             The outputs by node number, with times. Errors are reported in the result; after an
             error the tensors stay lazy and can be evaluated again.
         """
-        return ExecutionResult(*self._handle.execute(graph, list(output_ids)))
+        return ExecutionResult(*self._handle.execute(graph, items(output_ids)))
 
     def execute_single(self, graph: Graph, output_id: int, dtype: Any = None) -> list[Any]:
         """Computes one node of a recording graph and returns its elements as nested lists.
@@ -147,7 +148,7 @@ class Executor:
         Returns:
             Whether the program was compiled: False if it was cached.
         """
-        return self._handle.compile_only(graph, list(output_ids))
+        return self._handle.compile_only(graph, items(output_ids))
 
     def clear_cache(self) -> None:
         """Drops compiled programs; running programs are not affected."""
@@ -229,3 +230,6 @@ def use_executor(executor: Executor) -> Scope[Executor]:
             f"use_executor: expected an Executor, got {type(executor).__name__}"
         )
     return _ExecutorScope(executor)
+
+
+explain_public(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import _girih
+from .checks import explain_public
 
 if TYPE_CHECKING:
     from .tree import PyTree
@@ -91,3 +92,6 @@ def explain(*outputs: PyTree, asm: bool = False) -> Explanation:
     from .lazy import _some_tensors
 
     return Explanation(*_girih.explain_tensors(_some_tensors(outputs, "explain"), asm))
+
+
+explain_public(globals())

@@ -9,7 +9,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _girih
-from ._girih import Program, SymbolicFloat, Tensor
+from ._girih import Program, SymbolicFloat, Tensor, has_protocol
+from .checks import explain_public
 from .compiled import CompiledFunction, _scalar
 from .errors import FormatError, InvalidArgumentError
 
@@ -35,7 +36,7 @@ def _layout(value: Any, tensors: list[Any], what: str) -> Any:
     """The nesting of a pytree as JSON; appends its tensors and floats to `tensors`."""
     if type(value) in (float, SymbolicFloat):
         value = _scalar(value)
-    if isinstance(value, Tensor) or hasattr(value, "__array_interface__"):
+    if isinstance(value, Tensor) or has_protocol(value, "__array_interface__"):
         tensors.append(_girih.asarray(value))
         return len(tensors) - 1
     if isinstance(value, _Output):
@@ -313,3 +314,6 @@ def _check(layout: Any, count: int) -> None:
     if kind != "value":
         for item in inner.values() if kind == "dict" else inner:
             _check(item, count)
+
+
+explain_public(globals())

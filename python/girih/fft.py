@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import _girih
+from .checks import explain_public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -268,3 +269,6 @@ def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
 def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of :func:`fftshift`. Any dtype."""
     return _girih.fft_ifftshift(x, axes)
+
+
+explain_public(globals())

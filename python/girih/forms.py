@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
 from ._girih import Program, Tensor
+from .checks import explain_public, items
 from .compiled import CompiledFunction
 from .devices import device as device_scope
-from .errors import InvalidArgumentError
+from .errors import DTypeError, InvalidArgumentError
 from .lazy import _some_tensors
 from .names import dotted, output_names
 
@@ -55,7 +56,7 @@ def _program(output: Any, inputs: _Inputs, function: str) -> Program:
     if isinstance(inputs, Mapping):
         names, tensors = list(inputs), list(inputs.values())
     else:
-        tensors = list(inputs or [])
+        tensors = [] if inputs is None else items(inputs)
         names = [""] * len(tensors)
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
@@ -108,11 +109,15 @@ def serialize(output: PyTree, inputs: _Inputs = None) -> bytes:
     return _program(output, inputs, "serialize").serialize()
 
 
-def deserialize(data: bytes) -> Program:
+def deserialize(data: bytes | bytearray | memoryview) -> Program:
     """Reads a program from the contents of a PFGB file; call the program with its inputs.
+
+    Args:
+        data: Bytes, or another object with the buffer protocol.
 
     Raises:
         FormatError: The bytes are not a PFGB file.
+        DTypeError: The argument has no bytes.
 
     Example:
         >>> import girih as gr
@@ -121,7 +126,14 @@ def deserialize(data: bytes) -> Program:
         >>> program(gr.asarray([5.0, 6.0])).tolist()
         [15.0, 18.0]
     """
-    return _girih.program_from_bytes(bytes(data))
+    if not isinstance(data, bytes):
+        try:
+            data = memoryview(data).tobytes()  # type: ignore[arg-type]
+        except TypeError:
+            raise DTypeError(
+                f"deserialize: expected bytes from serialize, got a {type(data).__name__}"
+            ) from None
+    return _girih.program_from_bytes(data)
 
 
 def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
@@ -303,4 +315,8 @@ def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None
 def _copy(module: Module, tensors: Iterator[Tensor]) -> Module:
     """A copy of a module whose tensors are replaced by the next tensors."""
     names = [dotted(path) for path, _ in tree.flatten_with_path(module)]
-    return copy.deepcopy(module).load_state_dict(dict(zip(names, tensors)))  # noqa: B905
+    named = dict(zip(names, tensors))  # noqa: B905
+    return copy.deepcopy(module).load_state_dict(named, assign=True)
+
+
+explain_public(globals())

@@ -21,7 +21,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
-from ._girih import DType, Tensor
+from ._girih import DType, Tensor, has_protocol
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def exact(value: Any) -> Any:
         return kind, frozenset(map(exact, value))
     if isinstance(value, (range, slice)):
         return kind, tuple(map(exact, (value.start, value.stop, value.step)))
-    if kind.__module__ == "numpy" and hasattr(value, "tobytes"):
+    if kind.__module__ == "numpy" and has_protocol(value, "tobytes"):
         hash(value)
         return kind, value.dtype.str, value.tobytes()
     if kind.__module__ in ("decimal", "_decimal"):
@@ -131,11 +131,11 @@ def guard_of(place: Place, value: Any, name: str) -> Guard:
         if all(type(item) in _DISTINCT for item in value):
             return Guard(place, "contents", type(value)(value))
         return Guard(place, "exact", exact(value))
-    if hasattr(value, "__array_interface__") and hasattr(value, "nbytes"):
+    if has_protocol(value, "__array_interface__") and has_protocol(value, "nbytes"):
         return _array_guard(place, value, name)
     if is_foreign(type(value).__module__):
         _check_foreign(place, value, name)
-    if hasattr(value, "__dlpack__") and not type(value).__module__.startswith("jax"):
+    if has_protocol(value, "__dlpack__") and not type(value).__module__.startswith("jax"):
         raise _refused(place, name, "an array that may be changed without notice", _AS_TENSOR)
     try:
         view = memoryview(value)

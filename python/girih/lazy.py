@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from . import _girih, tree
 from ._girih import Compilation, CompilationInfo, Graph, Tensor
+from .checks import explain_public, items
 from .errors import InvalidArgumentError
 from .scopes import Scope
 
@@ -89,7 +90,7 @@ def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = Fal
         from .exporting import model_of
 
         # Before the run, because a tensor with a value drops the graph that computed it.
-        model = model_of(value, tuple(inputs))
+        model = model_of(value, tuple(items(inputs)))
         _girih.eval_many(tensors)
         return model
     if inputs:
@@ -290,3 +291,6 @@ def cache_stats() -> dict[str, float]:
 def clear_cache() -> None:
     """Drops all compiled programs; running programs are not affected."""
     _girih.clear_cache()
+
+
+explain_public(globals())

@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _girih
+from .checks import explain_public
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -444,3 +445,6 @@ def vector_norm(
         raise InvalidArgumentError(f"vector_norm: the order is a number, got {ord!r}")
     axes = axis if axis is None or isinstance(axis, int) else tuple(axis)
     return _girih.linalg_vector_norm(x, float(ord), keepdims, axes)
+
+
+explain_public(globals())

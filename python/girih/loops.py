@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
 from .batching import vmap
+from .checks import explain_public
 from .control import scan
 from .errors import InvalidArgumentError
 
@@ -130,3 +131,6 @@ def _interleaved(even: Tensor, odd: Tensor, length: int) -> Tensor:
     pairs = _girih.stack([even[: length // 2], odd], axis=1)
     flat = pairs.reshape([length // 2 * 2, *even.shape[1:]])
     return flat if length % 2 == 0 else _girih.concat([flat, even[-1:]], axis=0)
+
+
+explain_public(globals())

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import tree
-from ._girih import Tensor
+from ._girih import Tensor, has_protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
-__all__ = ["argument_names", "dotted", "output_names"]
+__all__ = ["argument_names", "dotted", "name_of", "output_names"]
+
+
+def name_of(fun: Any) -> str:
+    """The name of a function, or of an object's class, for messages."""
+    try:
+        return str(fun.__name__)
+    except (AttributeError, LookupError):  # A callable dict may raise KeyError.
+        return type(fun).__name__
 
 
 def dotted(path: str) -> str:
@@ -63,7 +71,7 @@ def argument_names(
     names = []
     for name, value in ordered:
         for path, leaf in tree.flatten_with_path(value):
-            array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array_interface__")
+            array = has_protocol(leaf, "__dlpack__") or has_protocol(leaf, "__array_interface__")
             scalar = name not in static and type(leaf) is float
             if (isinstance(leaf, Tensor) or array or scalar) and not isinstance(value, Module):
                 names.append(dotted(name + path))

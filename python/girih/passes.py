@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _girih
+from .checks import explain_public
 from .errors import InvalidArgumentError
+from .names import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,5 +97,8 @@ def graph_pass(fun: Any = None, /, *, name: str | None = None) -> Any:
 def _named(fun: Any, name: str | None) -> GraphPass:
     if not callable(fun):
         raise InvalidArgumentError(f"graph_pass: expected a function, got {type(fun).__name__}")
-    own: str = getattr(fun, "__name__", type(fun).__name__)
+    own: str = name_of(fun)
     return GraphPass(fun, own if name is None else name)
+
+
+explain_public(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _girih
+from .checks import explain_public
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -120,3 +121,6 @@ class profile:  # noqa: N801 - a context manager, named as PyTorch's
 
     def __repr__(self) -> str:
         return self.table()
+
+
+explain_public(globals())

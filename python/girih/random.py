@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import _girih
 from ._girih import manual_seed
+from .checks import explain_public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -621,3 +622,6 @@ def __getattr__(name: str) -> Any:
     if (meant := synonyms.RANDOM_ALIASES.get(name)) is not None:
         return globals()[meant]
     raise synonyms.missing(__name__, name, synonyms.RANDOM_HINTS)
+
+
+explain_public(globals())

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import _girih
 from ._girih import Tensor
+from .checks import explain_public
 from .errors import InvalidArgumentError
 
 __all__ = ["before", "remember", "rollback"]
@@ -79,3 +80,6 @@ def before(holder: Any, name: Any, now: Any) -> Any:
         return now
     old = weak.tensor()
     return now if old is None else old
+
+
+explain_public(globals())

@@ -14,9 +14,11 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, effects, tree
-from ._girih import Tensor
+from ._girih import Tensor, has_protocol
+from .checks import explain_public, items
 from .errors import DTypeError, InvalidArgumentError
-from .transforms import INEXACT, Transformed, name_of
+from .names import name_of
+from .transforms import INEXACT, Transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -192,7 +194,7 @@ def _contents(cell: types.CellType) -> Any:
 def _leaves(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
     leaves, structure = tree.flatten(result)
     for i, leaf in enumerate(leaves):
-        if isinstance(leaf, (bool, int, float, complex)) or hasattr(leaf, "__array__"):
+        if isinstance(leaf, (bool, int, float, complex)) or has_protocol(leaf, "__array__"):
             leaves[i] = leaf if isinstance(leaf, Tensor) else _girih.asarray(leaf)
         elif not isinstance(leaf, Tensor):
             raise DTypeError(
@@ -235,7 +237,9 @@ def checkpoint(
     if fun is None:
         return partial(checkpoint, policy=policy)
     keeps = policy if callable(policy) else None
-    names: Sequence[str] = () if isinstance(policy, str) or callable(policy) else tuple(policy)
+    names: Sequence[str] = (
+        () if isinstance(policy, str) or callable(policy) else tuple(items(policy))
+    )
     if isinstance(policy, str) and policy not in ("nothing", "dots", "everything"):
         raise InvalidArgumentError(
             "checkpoint: policy must be 'nothing', 'dots', 'everything', a sequence of names or a "
@@ -367,7 +371,7 @@ class _Custom:
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         self._fun = fun
-        self._static = tuple(nondiff_argnums)
+        self._static = tuple(items(nondiff_argnums))
         self._rules: tuple[Callable[..., Any], ...] = ()
         self.__name__ = name_of(fun)
         self.__doc__ = getattr(fun, "__doc__", None)
@@ -676,3 +680,6 @@ class custom_vjp(_Custom):  # noqa: N801  (a decorator)
                 f"{self.__name__}.defvjp(fwd, bwd)"
             )
         return self._ruled(_Vjp, args)
+
+
+explain_public(globals())

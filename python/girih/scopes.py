@@ -7,6 +7,7 @@ from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import _girih
+from .checks import explain_public
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -238,3 +239,6 @@ class named_scope(Scope[None]):  # noqa: N801 - reads as a function where it is 
 
     def __init__(self, name: str) -> None:
         super().__init__(lambda n: _girih.enter_scope(n, name=name), lambda: None)
+
+
+explain_public(globals())

@@ -12,8 +12,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, effects, tree
-from ._girih import SymbolicFloat, Tensor
+from ._girih import SymbolicFloat, Tensor, has_protocol
+from .checks import explain_public, items
 from .errors import DTypeError, InvalidArgumentError, ShapeError
+from .names import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +66,7 @@ def value_and_grad(
         (12.0, [12.0, 12.0])
     """
     single = isinstance(argnums, int)
-    wanted: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    wanted: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(items(argnums))
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in wanted) or not wanted:
         raise InvalidArgumentError(
             f"value_and_grad: argnums must be an int or several, got {argnums!r}"
@@ -233,7 +235,7 @@ def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str)
     """The leaf as a tensor that can be differentiated."""
     tensor = leaf
     if not isinstance(leaf, Tensor):
-        is_array = hasattr(leaf, "__dlpack__") or hasattr(leaf, "__array__")
+        is_array = has_protocol(leaf, "__dlpack__") or has_protocol(leaf, "__array__")
         if isinstance(leaf, (float, complex, SymbolicFloat)) or is_array:
             tensor = _girih.asarray(leaf)
     if not isinstance(tensor, Tensor) or tensor.dtype.name not in INEXACT:
@@ -274,11 +276,6 @@ def _describe(value: Any) -> str:
     return type(value).__name__
 
 
-def name_of(fun: Any) -> str:
-    """The name of a function, or of an object's class, for messages."""
-    return str(getattr(fun, "__name__", type(fun).__name__))
-
-
 class Transformed:
     """A transformed function. As a method it transforms the bound function, so that argument
     positions begin after the object.
@@ -314,3 +311,6 @@ class Transformed:
 
     def __repr__(self) -> str:
         return f"<{self.__name__}>"
+
+
+explain_public(globals())

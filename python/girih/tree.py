@@ -1,7 +1,8 @@
 """Pytrees: flattening and rebuilding nested containers of tensors.
 
 Nodes are lists, tuples, named tuples, dicts (also ``OrderedDict`` and ``defaultdict``),
-dataclasses, registered types and ``None`` (a node without children). Everything else is a leaf.
+dataclasses, registered types and ``None`` (a node without children). Other subclasses of ``dict``
+are nodes too; they are rebuilt by calling the class with a dict. Everything else is a leaf.
 
 Dict children come in the order of their sorted keys, so two dicts with equal keys have equal
 structures for any insertion order; the rebuilt dict has the original insertion order. A dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from . import _girih
 from ._girih import TreeDef
-from .errors import InvalidArgumentError
+from .errors import DTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -57,6 +58,8 @@ def register(
     Raises:
         InvalidArgumentError: The type is already a node.
     """
+    if not isinstance(cls, type):
+        raise DTypeError(f"tree.register: expected a class, got a {type(cls).__name__}")
     _girih.tree_register(cls, flatten, unflatten, names, subclasses)
 
 
@@ -134,6 +137,8 @@ def map(f: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
     Raises:
         InvalidArgumentError: The structures differ; the message shows both.
     """
+    if not callable(f):
+        raise DTypeError(f"tree.map: expected a function, got a {type(f).__name__}")
     first, treedef = flatten(tree)
     columns = [first]
     for other in rest:

@@ -72,6 +72,7 @@ CASES = {
     "lazy edges": (lambda: gr.histogram([1.0, 2.0], gr.linspace(3, 1, 3)), gr.InvalidArgumentError, ValueError, ["histogram", "3 before 2"]),
     "edges of two": (lambda: gr.histogram2d([1.0], [2.0], bins=([0.0, 1.0], [3.0, 2.0])), gr.InvalidArgumentError, ValueError, ["histogram2d", "3 before 2"]),
     "edges alone": (lambda: gr.histogram_bin_edges([1.0], [3.0, 2.0]), gr.InvalidArgumentError, ValueError, ["3 before 2"]),
+    "no name": (lambda: gr.nn.ModuleDict()["a"], gr.MissingNameError, KeyError, ["ModuleDict", "'a'"]),
     "no list": (lambda: gr.concat(3), gr.DTypeError, TypeError, ["list of tensors", "int"]),
     "list of letters": (lambda: gr.stack("ab"), gr.DTypeError, TypeError, ["str"]),
     "view": (lambda: gr.ones(A).view(bool), gr.DTypeError, TypeError, ["view", "bool", "x != 0"]),

@@ -172,6 +172,63 @@ def test_every_crate_has_its_paragraph():
         assert f"**`crates/{manifest.parent.name}`**" in text
 
 
+def exported_parameters(source: str) -> list[tuple[str, str]]:
+    """The parameters of the functions and methods that PyO3 exports: name and declaration."""
+    bodies = []
+    for block in re.finditer(r"#\[pymethods\]\s*impl[^{]*\{", source):
+        depth, end = 1, block.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(source[end], 0)
+            end += 1
+        bodies.append((block.end(), end))
+    found = []
+    for function in re.finditer(r"\bfn\s+(\$?\w+)\s*(?:<[^(]*>)?\(", source):
+        before = source[: function.start()]
+        exported = "#[pyfunction]" in before[max(before.rfind("\n}"), 0) :]
+        if not exported and not any(a <= function.start() < b for a, b in bodies):
+            continue
+        parts, depth = [""], 0
+        for character in source[function.end() :]:
+            depth += {"(": 1, "<": 1, "[": 1, ")": -1, ">": -1, "]": -1}.get(character, 0)
+            if depth < 0:
+                break
+            if character == "," and depth == 0:
+                parts.append("")
+            else:
+                parts[-1] += character
+        found += [(function[1], " ".join(part.split())) for part in parts if ":" in part]
+    return found
+
+
+# Types whose conversion by PyO3 raises errors that are not this package's.
+SCALAR = r"(?:bool|f64|f32|[iu](?:8|16|32|64|128|size)|&str|String|PathBuf|&\[u8\])"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "crates/python/src").rglob("*.rs")), ids=str)
+def test_parameters_from_python_are_checked_and_sequences_are_bounded(path: Path):
+    wrong = []
+    for function, declaration in exported_parameters(path.read_text()):
+        kind = re.sub(r"^(?:#\[[^\]]*\] )*\$?\w+: ", "", declaration)
+        sequence = re.match(r"(?:Option<)?(?:Vec|SmallVec|HashMap|BTreeMap|\[)", kind)
+        scalar = re.fullmatch(rf"{SCALAR}|Option<{SCALAR}>", kind)
+        pair = re.match(r"(?:Option<)?\(", kind) and not function.startswith("__")
+        # Internal functions of compiled calls take tuples that this package has made.
+        internal = path.name in ("call.rs", "guards.rs", "contexts.rs")
+        if (sequence or scalar or (pair and not internal)) and "from_py_with" not in declaration:
+            wrong.append(f"{function}: {declaration}")
+    # Sequences are read by crates/python/src/sequences.rs, scalars by scalars.rs.
+    assert wrong == []
+
+
+def test_a_parameter_that_is_not_checked_is_found():
+    source = (
+        "}\n#[pyfunction]\nfn f(py: Python<'_>, #[pyo3(from_py_with = a)] x: bool, y: Vec<u8>) {"
+    )
+    assert [d.split(": ")[-1] for _, d in exported_parameters(source)] == [
+        "Python<'_>", "bool", "Vec<u8>",
+    ]  # fmt: skip
+
+
 def test_every_file_says_what_it_is_for():
     for path in (ROOT / "crates").rglob("*.rs"):
         if path.name == "tests.rs":

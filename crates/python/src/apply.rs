@@ -6,6 +6,7 @@ use crate::dtype::PyDType;
 use crate::errors::{IntoPy, invalid};
 use crate::forms::{PyNode, PyProgram};
 use crate::location;
+use crate::sequences;
 use crate::tensor::PyTensor;
 use girih::{Attribute, Dim, Program, Tensor};
 use pyo3::prelude::*;
@@ -105,7 +106,7 @@ fn from_python(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
         ));
     }
     if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
-        let items: Vec<Bound<'_, PyAny>> = value.extract()?;
+        let items = sequences::read(value, sequences::MANY, Ok)?;
         let programs: Option<Vec<_>> = items
             .iter()
             .map(|item| Some(item.cast::<PyProgram>().ok()?.get().program().graph().clone()))

@@ -3,11 +3,13 @@
 use crate::compiled::PyDim;
 use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
+use crate::protocols::{has, is_array};
+use crate::sequences;
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
 use girih::{Complex64, Dim, Operand, Shape, Size, Tensor};
-use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;
@@ -77,7 +79,7 @@ impl OperandArg {
         if object.is_exact_instance_of::<PyComplex>() {
             return complex(object).map(|v| Some(OperandArg::Complex(v)));
         }
-        if crate::arrays::is_array(object)? {
+        if is_array(object) {
             return Ok(Some(OperandArg::Tensor(as_tensor(object, None)?)));
         }
         if object.is_instance_of::<PyFloat>() {
@@ -101,9 +103,28 @@ impl<'a, 'py> FromPyObject<'a, 'py> for OperandArg {
     }
 }
 
+/// The longest text of an object in a message.
+const DESCRIBED: usize = 120;
+
+/// An object as messages show it: its text, shortened. A tensor is shown without its values, which
+/// need not be computed for a message.
+pub fn described(object: &Bound<'_, PyAny>) -> String {
+    if let Ok(tensor) = object.cast::<PyTensor>() {
+        return format!("a tensor {}", tensor.borrow().0.spec());
+    }
+    let Ok(text) = object.repr() else { return "an object without a repr".into() };
+    let text = text.to_string();
+    match text.char_indices().nth(DESCRIBED) {
+        Some((end, _)) => format!("{} ...", &text[..end]),
+        None => text,
+    }
+}
+
 /// An integer that fits 64 bits.
 pub fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
-    object.extract().map_err(|_| invalid(format!("the integer {object} does not fit in 64 bits")))
+    object
+        .extract()
+        .map_err(|_| invalid(format!("the integer {} does not fit in 64 bits", described(object))))
 }
 
 /// Reads an integer of any integer dtype, signed or unsigned, of at most 64 bits.
@@ -140,9 +161,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
             if !error.is_instance_of::<PyTypeError>(object.py()) {
                 return error;
             }
-            let value = object.repr().map(|text| text.to_string()).unwrap_or_default();
-            let message = format!("an integer is expected, got {value}");
-            exception("DTypeError", message)
+            exception("DTypeError", format!("an integer is expected, got {}", described(&object)))
         })
     }
 }
@@ -195,15 +214,30 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Axes {
         if object.is_none() {
             return Ok(Axes(None));
         }
+        if object.is_instance_of::<PyInt>() {
+            return integer(&object).map(Axes::one);
+        }
         if let Ok(axis) = object.extract::<i64>() {
-            return Ok(Axes(Some(SmallVec::from_elem(axis, 1))));
+            return Ok(Axes::one(axis));
         }
-        if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
-            return Ok(Axes(Some(SmallVec::from_vec(object.extract::<Vec<i64>>()?))));
+        let wrong = |found: &Bound<'_, PyAny>| {
+            invalid(format!(
+                "an axis is an integer or a tuple of integers, got {}",
+                described(found)
+            ))
+        };
+        if !object.is_instance_of::<PyTuple>() && !object.is_instance_of::<PyList>() {
+            return Err(wrong(&object));
         }
-        let found = object.repr()?;
-        let message = format!("an axis is an integer or a tuple of integers, got {found}");
-        Err(exception("InvalidArgumentError", message))
+        let mut axes = SmallVec::new();
+        sequences::for_each(&object, sequences::FEW, |item| {
+            axes.push(match item.is_instance_of::<PyInt>() {
+                true => integer(&item)?,
+                false => item.extract().map_err(|_| wrong(&item))?,
+            });
+            Ok(())
+        })?;
+        Ok(Axes(Some(axes)))
     }
 }
 
@@ -232,11 +266,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for KeepArg {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         object.extract().map(KeepArg).map_err(|_| {
-            let found = object.repr().map(|r| r.to_string()).unwrap_or_default();
-            PyTypeError::new_err(format!(
+            let found = described(&object);
+            let message = format!(
                 "True or False is expected, got {found}; several axes are one tuple, as in \
                  axis=(0, 1)"
-            ))
+            );
+            exception("DTypeError", message)
         })
     }
 }
@@ -255,7 +290,7 @@ pub fn keep(keepdims: Option<KeepArg>, keepdim: Option<bool>) -> PyResult<bool> 
 pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<Size>> {
     if args.len() == 1 {
         let only = args.get_item(0)?;
-        if !only.is_instance_of::<PyInt>() && only.hasattr("__iter__")? {
+        if !only.is_instance_of::<PyInt>() && has(&only, intern!(args.py(), "__iter__")) {
             return sequence(&only);
         }
     }
@@ -286,57 +321,15 @@ pub fn shape_or_sizes(
 }
 
 fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
-    let size = |item: PyResult<Bound<'_, PyAny>>| {
-        let item = item?;
+    sequences::read(object, sequences::FEW, |item| {
         if let Ok(dim) = item.cast::<PyDim>() {
             return Ok(Size::Symbolic(dim.get().0));
         }
         item.extract::<i64>().map(Size::Known).map_err(|_| {
-            let what = item.repr().map(|r| r.to_string()).unwrap_or_default();
+            let what = described(&item);
             invalid(format!("a shape is made of integers that fit 64 bits, got {what}"))
         })
-    };
-    // An iterator may be infinite: take one more than the maximum rank, so that the error is found.
-    let most = object.len().unwrap_or(girih::ir::MAX_RANK + 1);
-    object.try_iter()?.take(most).map(size).collect()
-}
-
-/// The items that iterating an object gives. The length that its `__len__` reports is not relied
-/// on.
-pub struct Listed<T>(pub Vec<T>);
-
-impl<T> std::ops::Deref for Listed<T> {
-    type Target = Vec<T>;
-
-    fn deref(&self) -> &Vec<T> {
-        &self.0
-    }
-}
-
-impl<T> IntoIterator for Listed<T> {
-    type Item = T;
-    type IntoIter = std::vec::IntoIter<T>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
-        let mut items = Vec::new();
-        let iterator = object.try_iter().map_err(|_| {
-            let kind = object.get_type().name().map(|n| n.to_string()).unwrap_or_default();
-            let message = format!("a list of tensors is expected, got a {kind}");
-            exception("DTypeError", message)
-        })?;
-        for item in iterator {
-            items.push(item?.extract().map_err(Into::into)?);
-        }
-        Ok(Listed(items))
-    }
+    })
 }
 
 /// A shape: one integer or a sequence of integers.

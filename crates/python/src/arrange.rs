@@ -2,14 +2,16 @@
 
 mod join;
 
-use crate::args::{Axes, IntArg, OperandArg, ShapeArg, SizeArg, TensorArg};
+use crate::args::{Axes, IntArg, OperandArg, ShapeArg, SizeArg, SizesArg, TensorArg, described};
 use crate::compiled::PyDim;
 use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use crate::search::nonzero;
+use crate::sequences::{Listed, Pair, PerAxis};
 use crate::tensor::PyTensor;
 use girih::{DType, Dim, PadMode, Shape, Size, Tensor, Update};
 use pyo3::prelude::*;
@@ -70,38 +72,48 @@ fn roll(py: Python<'_>, x: TensorArg, shift: &Bound<'_, PyAny>, axis: Option<Axe
     out(x.0.roll(shift, axes.as_deref()))
 }
 
+/// The sizes, strides and offset of a strided view, none of which is negative.
+fn strides(
+    op: &str,
+    size: &SizesArg,
+    stride: &SizesArg,
+    offset: IntArg,
+) -> PyResult<(Vec<usize>, Vec<usize>, usize)> {
+    let (size, stride) = (size.at_least(0, op, "size")?, stride.at_least(0, op, "stride")?);
+    let offset = SizesArg::one(offset.0).at_least(0, op, "storage_offset")?;
+    Ok((size, stride, offset[0]))
+}
+
 /// A strided view: element ``(i, j, ...)`` is the element at the storage offset plus ``i`` times
 /// the first stride plus ``j`` times the second, and so on, counted in row-major order.
 #[pyfunction]
-#[pyo3(signature = (x, size, stride, storage_offset=0))]
+#[pyo3(signature = (x, size, stride, storage_offset=IntArg(0)))]
 fn as_strided(
     py: Python<'_>,
     x: TensorArg,
-    size: Axes,
-    stride: Axes,
-    storage_offset: usize,
+    size: SizesArg,
+    stride: SizesArg,
+    storage_offset: IntArg,
 ) -> Out {
     let _called = location::enter!(py);
-    let [size, stride] =
-        [size, stride].map(|of| counts("as_strided", of.as_slice().unwrap_or_default()));
-    out(x.0.as_strided(&size?, &stride?, storage_offset))
+    let (size, stride, offset) = strides("as_strided", &size, &stride, storage_offset)?;
+    out(x.0.as_strided(&size, &stride, offset))
 }
 
 /// The tensor with the elements that ``as_strided`` selects replaced by the elements of ``src``.
 #[pyfunction]
-#[pyo3(signature = (x, src, size, stride, storage_offset=0))]
+#[pyo3(signature = (x, src, size, stride, storage_offset=IntArg(0)))]
 fn as_strided_scatter(
     py: Python<'_>,
     x: TensorArg,
     src: TensorArg,
-    size: Axes,
-    stride: Axes,
-    storage_offset: usize,
+    size: SizesArg,
+    stride: SizesArg,
+    storage_offset: IntArg,
 ) -> Out {
     let _called = location::enter!(py);
-    let op = "as_strided_scatter";
-    let [size, stride] = [size, stride].map(|of| counts(op, of.as_slice().unwrap_or_default()));
-    out(x.0.as_strided_scatter(&src.0, &size?, &stride?, storage_offset))
+    let (size, stride, offset) = strides("as_strided_scatter", &size, &stride, storage_offset)?;
+    out(x.0.as_strided_scatter(&src.0, &size, &stride, offset))
 }
 
 /// Repeats the tensor the given number of times along each axis.
@@ -153,10 +165,10 @@ fn moveaxis(py: Python<'_>, x: TensorArg, source: Axes, destination: Axes) -> Ou
 /// Rotates the tensor by k times 90 degrees in the plane of two axes, from the first axis towards
 /// the second.
 #[pyfunction]
-#[pyo3(signature = (x, k=IntArg(1), axes=(0, 1)))]
-fn rot90(py: Python<'_>, x: TensorArg, k: IntArg, axes: (i64, i64)) -> Out {
+#[pyo3(signature = (x, k=IntArg(1), axes=Pair(IntArg(0), IntArg(1))))]
+fn rot90(py: Python<'_>, x: TensorArg, k: IntArg, axes: Pair<IntArg>) -> Out {
     let _called = location::enter!(py);
-    out(x.0.rot90(k.0, axes))
+    out(x.0.rot90(k.0, (axes.0.0, axes.1.0)))
 }
 
 /// Elements reversed along the first axis.
@@ -291,8 +303,8 @@ fn diff(
 #[pyo3(signature = (*tensors, indexing="xy"))]
 fn meshgrid<'py>(
     py: Python<'py>,
-    tensors: Vec<TensorArg>,
-    indexing: &str,
+    tensors: Listed<TensorArg>,
+    #[pyo3(from_py_with = scalars::text)] indexing: &str,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let _called = location::enter!(py);
     let swapped = match indexing {
@@ -374,27 +386,27 @@ fn pad_widths(widths: &Bound<'_, PyAny>, rank: usize) -> PyResult<Vec<(usize, us
     if let Ok(width) = widths.extract::<usize>() {
         return Ok(vec![(width, width); rank]);
     }
-    if let Ok(pair) = widths.extract::<(usize, usize)>() {
-        return Ok(vec![pair; rank]);
+    if let Ok(Pair(before, after)) = widths.extract::<Pair<usize>>() {
+        return Ok(vec![(before, after); rank]);
     }
-    match widths.extract::<Vec<(usize, usize)>>() {
-        // One pair applies to all axes.
-        Ok(pairs) if pairs.len() == 1 => Ok(vec![pairs[0]; rank]),
-        Ok(pairs) => Ok(pairs),
-        Err(_) => {
-            let found = widths.repr().map(|r| r.to_string()).unwrap_or_default();
-            Err(invalid(format!(
-                "pad: widths are one number, one (before, after), or one such pair per axis, none \
-                 negative; got {found}"
-            )))
+    match widths.extract::<PerAxis<Pair<usize>>>() {
+        Ok(pairs) => {
+            let pairs: Vec<(usize, usize)> = pairs.iter().map(|pair| (pair.0, pair.1)).collect();
+            // One pair applies to all axes.
+            if let &[pair] = &pairs[..] { Ok(vec![pair; rank]) } else { Ok(pairs) }
         }
+        Err(_) => Err(invalid(format!(
+            "pad: widths are one number, one (before, after), or one such pair per axis, none \
+             negative; got {}",
+            described(widths)
+        ))),
     }
 }
 
 /// Broadcasts tensors to their common shape. Returns: tuple[Tensor, ...].
 #[pyfunction]
 #[pyo3(signature = (*tensors))]
-fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> PyResult<Bound<'_, PyTuple>> {
+fn broadcast_arrays(py: Python<'_>, tensors: Listed<TensorArg>) -> PyResult<Bound<'_, PyTuple>> {
     let _called = location::enter!(py);
     PyTuple::new(py, many(girih::broadcast_arrays(&refs(&tensors)))?)
 }
@@ -404,7 +416,7 @@ fn broadcast_arrays(py: Python<'_>, tensors: Vec<TensorArg>) -> PyResult<Bound<'
 #[pyo3(signature = (*shapes))]
 fn broadcast_shapes<'py>(
     py: Python<'py>,
-    shapes: Vec<crate::args::ShapeArg>,
+    shapes: Listed<ShapeArg>,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let shapes =
         shapes.iter().map(|s| s.shape("broadcast_shapes")).collect::<PyResult<Vec<_>>>()?;
@@ -431,7 +443,7 @@ at_least! {
 /// The indices of the elements of a shape, one row per axis. Dtype: int64.
 #[pyfunction]
 #[pyo3(signature = (shape, *, device=None))]
-fn indices(py: Python<'_>, shape: crate::args::ShapeArg, device: Option<DeviceArg>) -> Out {
+fn indices(py: Python<'_>, shape: ShapeArg, device: Option<DeviceArg>) -> Out {
     let _called = location::enter!(py);
     let shape = shape.shape("indices")?;
     placed(device, || out(girih::indices(&shape)))

@@ -4,9 +4,11 @@
 //! A tensor is a value, and an op on it may run much later. Memory that its owner can still write
 //! is therefore copied, unless the caller asks to share it.
 
+use crate::args::described;
 use crate::data::Memory;
 use crate::dlpack;
 use crate::errors::{IntoPy, exception, invalid};
+use crate::protocols::has;
 use girih::runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use girih::{DType, Shape, Tensor, TensorSpec};
 use pyo3::exceptions::PyBufferError;
@@ -295,8 +297,8 @@ pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>
     if object.is_instance_of::<PyString>() || object.is_instance_of::<PyType>() {
         return Ok(None);
     }
-    let described = object.hasattr(intern!(py, "__array_interface__"))?;
-    if object.hasattr(intern!(py, "__dlpack__"))? {
+    let described = has(object, intern!(py, "__array_interface__"));
+    if has(object, intern!(py, "__dlpack__")) {
         match dlpack::import(object, "asarray", how) {
             // NumPy does not export read-only arrays (before 2.1) and some of its dtypes.
             Err(error) if described && error.is_instance_of::<PyBufferError>(py) => {}
@@ -309,22 +311,13 @@ pub fn import(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor>
     if let Some(tensor) = from_buffer(object, how)? {
         return Ok(Some(tensor));
     }
-    if object.hasattr(intern!(py, "__array__"))? {
+    if has(object, intern!(py, "__array__")) {
         let array = object.call_method0(intern!(py, "__array__"))?;
-        if array.hasattr(intern!(py, "__array_interface__"))? {
+        if has(&array, intern!(py, "__array_interface__")) {
             return from_array_interface(&array, how).map(Some);
         }
     }
     Ok(None)
-}
-
-/// True for an object that [`import`] takes for an array, except objects with only the buffer
-/// protocol.
-pub fn is_array(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = object.py();
-    Ok(!object.is_instance_of::<PyType>()
-        && (object.hasattr(intern!(py, "__array_interface__"))?
-            || object.hasattr(intern!(py, "__dlpack__"))?))
 }
 
 /// True if nobody can write an array's memory: the chain of its bases ends at a tensor or `bytes`.
@@ -432,10 +425,6 @@ fn from_array_interface(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Tens
 enum ElementSource<'py> {
     Pointer(Bound<'py, PyTuple>),
     Buffer(Bound<'py, PyAny>),
-}
-
-fn described(object: &Bound<'_, PyAny>) -> String {
-    object.repr().map_or_else(|_| "an object without a repr".into(), |r| r.to_string())
 }
 
 fn integer(object: &Bound<'_, PyAny>, field: &str) -> PyResult<isize> {

@@ -5,7 +5,7 @@
 //! object on the left, so every reference to that object sees the new value. Other objects keep
 //! their values: unlike in NumPy, `y = x[0]` is not a view of `x`.
 
-use crate::args::OperandArg;
+use crate::args::{OperandArg, described};
 use crate::data::as_tensor;
 use crate::errors::{IntoPy, exception};
 use crate::functions::{Out, out};
@@ -139,6 +139,15 @@ impl PyTensor {
         let _called = location::enter!(slf.py());
         let update = || old.index_update(&entries, Update::Set, value.operand());
         rebind(slf, if evaluates(&entries) { slf.py().detach(update) } else { update() }.py()?)
+    }
+
+    /// Elements cannot be deleted. Returns: None.
+    fn __delitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let message = format!(
+            "del: the elements of a tensor cannot be deleted; index those to keep, got the index {}",
+            described(key)
+        );
+        Err(exception("DTypeError", message))
     }
 
     /// Selects elements by index, ``x.at[index]``, to read or update them:

@@ -2,12 +2,13 @@
 //! structure and specs match, the earlier program runs without executing Python code. The Python
 //! class that derives from the class in this file handles all other calls.
 
-use crate::args::Listed;
 use crate::compiled::PyTraced;
 use crate::contexts::{self, sync};
 use crate::data::as_tensor;
 use crate::errors::IntoPy;
 use crate::guards::{ContainerSlot, PyGuards, WrittenSlot, is_same};
+use crate::protocols::is_array;
+use crate::sequences::Listed;
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
 use crate::tensor::PyTensor;
 use crate::tree::PyTreeDef;
@@ -71,10 +72,7 @@ fn tensor(object: &Bound<'_, PyAny>, converted: &mut Converted) -> PyResult<Opti
     if let Some((_, tensor)) = converted.iter().find(|(array, _)| array.is(object)) {
         return Ok(Some(tensor.clone()));
     }
-    let py = object.py();
-    let is_array = object.hasattr(intern!(py, "__dlpack__"))?
-        || object.hasattr(intern!(py, "__array_interface__"))?;
-    if !is_array {
+    if !is_array(object) {
         return Ok(None);
     }
     let tensor = as_tensor(object, None)?;
@@ -328,13 +326,13 @@ impl PyCompiledCall {
         py: Python<'_>,
         way: (Vec<WrittenPattern>, Vec<(Py<PyString>, WrittenPattern)>),
         args: Listed<Py<PyTensor>>,
-        donated: Vec<usize>,
-        places: Vec<WrittenSlot>,
+        donated: Listed<usize>,
+        places: Listed<WrittenSlot>,
         program: &PyTraced,
         result: WrittenPattern,
-        changed: Vec<(usize, Vec<WrittenSlot>)>,
+        changed: Listed<(usize, Vec<WrittenSlot>)>,
         guards: Py<PyGuards>,
-        effects: Vec<(WrittenSlot, Py<PyAny>)>,
+        effects: Listed<(WrittenSlot, Py<PyAny>)>,
     ) -> PyResult<()> {
         let specs: Vec<TensorSpec> = args.iter().map(|t| t.borrow(py).0.spec()).collect();
         let (positional, named) = way;
@@ -342,8 +340,8 @@ impl PyCompiledCall {
             positional: positional.into_iter().map(Pattern::new).collect(),
             named: named.into_iter().map(|(name, w)| (name, Pattern::new(w))).collect(),
             count: args.len(),
-            donated,
-            outside: slots_of(places),
+            donated: donated.0,
+            outside: slots_of(places.0),
             program: BoundProgram::new(program.0.clone(), &specs).py()?,
             result: Pattern::new(result),
             changed: changed.into_iter().map(|(output, at)| (output, slots_of(at))).collect(),

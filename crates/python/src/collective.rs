@@ -1,9 +1,11 @@
 //! Collectives over the named axes of batches, for single tensors; `girih/collectives.py` has the
 //! functions on pytrees.
 
-use crate::args::TensorArg;
+use crate::args::{IntArg, TensorArg, described};
 use crate::compiled::dim_object;
 use crate::errors::{IntoPy, invalid};
+use crate::scalars;
+use crate::sequences::{Listed, Pair, PerAxis};
 use crate::tensor::PyTensor;
 use girih::{AxisNames, BoundAxis};
 use pyo3::prelude::*;
@@ -21,13 +23,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Names {
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         if object.is_instance_of::<PyString>() {
-            return Ok(Names(vec![object.extract()?]));
+            return Ok(Names(vec![scalars::own_text(&object)?]));
         }
-        object.extract().map(Names).map_err(|_| {
-            invalid(format!(
-                "the name of an axis is a str, or a sequence of them, got {}",
-                object.repr().map_or_else(|_| "another object".into(), |r| r.to_string())
-            ))
+        let names = object.extract::<PerAxis<String>>();
+        names.map(|names| Names(names.0)).map_err(|_| {
+            let found = described(&object);
+            invalid(format!("the name of an axis is a str, or a sequence of them, got {found}"))
         })
     }
 }
@@ -46,7 +47,7 @@ fn with_names<'n, R>(
 #[pyfunction]
 fn collective_reduce(
     py: Python<'_>,
-    kind: &str,
+    #[pyo3(from_py_with = scalars::text)] kind: &str,
     x: TensorArg,
     axis_name: Names,
 ) -> PyResult<PyTensor> {
@@ -65,8 +66,8 @@ fn collective_gather(
     py: Python<'_>,
     x: TensorArg,
     axis_name: Names,
-    axis: i64,
-    tiled: bool,
+    #[pyo3(from_py_with = scalars::whole)] axis: i64,
+    #[pyo3(from_py_with = scalars::flag)] tiled: bool,
 ) -> PyResult<PyTensor> {
     with_names(py, &axis_name, |names| girih::all_gather(&x.0, names, axis, tiled)).map(PyTensor)
 }
@@ -77,8 +78,8 @@ fn collective_scatter(
     py: Python<'_>,
     x: TensorArg,
     axis_name: Names,
-    axis: i64,
-    tiled: bool,
+    #[pyo3(from_py_with = scalars::whole)] axis: i64,
+    #[pyo3(from_py_with = scalars::flag)] tiled: bool,
 ) -> PyResult<PyTensor> {
     with_names(py, &axis_name, |names| girih::psum_scatter(&x.0, names, axis, tiled)).map(PyTensor)
 }
@@ -89,9 +90,9 @@ fn collective_exchange(
     py: Python<'_>,
     x: TensorArg,
     axis_name: Names,
-    split: i64,
-    concat: i64,
-    tiled: bool,
+    #[pyo3(from_py_with = scalars::whole)] split: i64,
+    #[pyo3(from_py_with = scalars::whole)] concat: i64,
+    #[pyo3(from_py_with = scalars::flag)] tiled: bool,
 ) -> PyResult<PyTensor> {
     let f = |names: AxisNames<'_>| girih::all_to_all(&x.0, names, split, concat, tiled);
     with_names(py, &axis_name, f).map(PyTensor)
@@ -109,9 +110,10 @@ fn collective_permute(
     py: Python<'_>,
     x: TensorArg,
     axis_name: Names,
-    pairs: Vec<(i64, i64)>,
+    pairs: Listed<Pair<IntArg>>,
 ) -> PyResult<PyTensor> {
-    let pair = |&(from, to): &(i64, i64)| Ok((member("ppermute", from)?, member("ppermute", to)?));
+    let pair =
+        |pair: &Pair<IntArg>| Ok((member("ppermute", pair.0.0)?, member("ppermute", pair.1.0)?));
     let pairs: Vec<(usize, usize)> = pairs.iter().map(pair).collect::<PyResult<_>>()?;
     with_names(py, &axis_name, |names| girih::ppermute(&x.0, names, &pairs)).map(PyTensor)
 }
@@ -122,10 +124,10 @@ fn collective_shuffle(
     py: Python<'_>,
     x: TensorArg,
     axis_name: Names,
-    order: Vec<i64>,
+    order: Listed<IntArg>,
 ) -> PyResult<PyTensor> {
     let order: Vec<usize> =
-        order.into_iter().map(|index| member("pshuffle", index)).collect::<PyResult<_>>()?;
+        order.iter().map(|index| member("pshuffle", index.0)).collect::<PyResult<_>>()?;
     with_names(py, &axis_name, |names| girih::pshuffle(&x.0, names, &order)).map(PyTensor)
 }
 

@@ -1,9 +1,9 @@
 //! Symbolic sizes as Python numbers, and functions traced for `girih.compile`.
 
-use crate::args::Listed;
 use crate::errors::{IntoPy, invalid, raise};
 use crate::forms::PyProgram;
 use crate::location;
+use crate::sequences::Listed;
 use crate::symbolic_float::{self, PySymbolicFloat};
 use crate::tensor::PyTensor;
 use girih::{
@@ -344,9 +344,9 @@ impl From<PyErr> for Failure {
 fn trace_function(
     py: Python<'_>,
     args: Listed<Py<PyTensor>>,
-    dynamic: Vec<Axes>,
+    dynamic: Listed<Axes>,
     outside: Listed<Py<PyTensor>>,
-    names: Vec<String>,
+    names: Listed<String>,
     traced: Bound<'_, PyAny>,
 ) -> PyResult<(PyTraced, Vec<usize>, Vec<usize>)> {
     crate::location::enter(py);
@@ -399,7 +399,7 @@ impl PyTraced {
 
     /// The first outside tensor whose shape or dtype differs from tracing; None if all agree.
     /// Returns: int | None.
-    fn differs(&self, py: Python<'_>, outside: Vec<Py<PyAny>>) -> Option<usize> {
+    fn differs(&self, py: Python<'_>, outside: Listed<Py<PyAny>>) -> Option<usize> {
         let same = |(object, spec): (&Py<PyAny>, &TensorSpec)| {
             let tensor = object.bind(py).cast::<PyTensor>();
             tensor.is_ok_and(|tensor| tensor.borrow().0.spec() == *spec)
@@ -431,16 +431,16 @@ impl PyTraced {
     fn export(
         &self,
         py: Python<'_>,
-        outside: Vec<(String, Py<PyTensor>, bool)>,
-        names: Vec<String>,
-        output_names: Vec<String>,
+        outside: Listed<(String, Py<PyTensor>, bool)>,
+        names: Listed<String>,
+        output_names: Listed<String>,
     ) -> PyResult<PyProgram> {
         let outside: Vec<(String, Tensor, bool)> = outside
             .into_iter()
             .map(|(name, tensor, parameter)| (name, tensor.borrow(py).0.clone(), parameter))
             .collect();
         let mut program = py.detach(|| self.0.export(&outside)).py()?;
-        crate::forms::name(&mut program, names, output_names)?;
+        crate::forms::name(&mut program, names.0, output_names.0)?;
         Ok(PyProgram(Mutex::new(program)))
     }
 

@@ -14,6 +14,7 @@ use crate::devices::DeviceArg;
 use crate::errors::IntoPy;
 use crate::executor::PyExecutor;
 use crate::lazy::PyGraph;
+use crate::scalars;
 use crate::streams::PyStream;
 use girih::location::Scope;
 use girih::{CompileOptions, Context, Device, Executor, Frame, Stream};
@@ -225,20 +226,20 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
-    scope: u64,
+    #[pyo3(from_py_with = scalars::whole)] scope: u64,
     graph: Option<&PyGraph>,
-    fresh: bool,
+    #[pyo3(from_py_with = scalars::flag)] fresh: bool,
     executor: Option<&PyExecutor>,
     device: Option<DeviceArg>,
     stream: Option<&PyStream>,
-    eager: Option<bool>,
-    verify: Option<bool>,
-    nans: Option<bool>,
-    grad: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] eager: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] verify: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] nans: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] grad: Option<bool>,
     options: Option<(u32, u32, u32)>,
-    name: Option<String>,
+    #[pyo3(from_py_with = scalars::maybe_text)] name: Option<&str>,
     axis: Option<&PyBoundAxis>,
-    autocast: Option<&str>,
+    #[pyo3(from_py_with = scalars::maybe_text)] autocast: Option<&str>,
 ) -> PyResult<()> {
     let graph = match graph {
         Some(graph) => Some(graph.0.clone()),
@@ -263,7 +264,7 @@ fn enter_scope(
         nans,
         grad,
         options,
-        name,
+        name: name.map(str::to_string),
         axis,
         autocast,
     };
@@ -274,7 +275,7 @@ fn enter_scope(
 
 /// Leaves the scope with this number, which need not be the innermost scope. Returns: None.
 #[pyfunction]
-fn leave_scope(py: Python<'_>, scope: u64) -> PyResult<()> {
+fn leave_scope(py: Python<'_>, #[pyo3(from_py_with = scalars::whole)] scope: u64) -> PyResult<()> {
     sync(py);
     // The frames that were entered later, innermost first.
     let mut inner: Vec<Py<PyFrame>> = Vec::new();
@@ -367,7 +368,7 @@ fn is_eager(py: Python<'_>) -> PyResult<bool> {
 
 /// Switches eager mode, in which ops are computed as soon as they are recorded. Returns: None.
 #[pyfunction]
-fn set_eager(py: Python<'_>, on: bool) -> PyResult<()> {
+fn set_eager(py: Python<'_>, #[pyo3(from_py_with = scalars::flag)] on: bool) -> PyResult<()> {
     change(py, |frame| frame.with_eager(on))
 }
 
@@ -380,7 +381,10 @@ fn is_verifying_shapes(py: Python<'_>) -> PyResult<bool> {
 
 /// Switches the comparison of the shapes of compiled ops with the shape rules. Returns: None.
 #[pyfunction]
-fn set_verify_shapes(py: Python<'_>, on: bool) -> PyResult<()> {
+fn set_verify_shapes(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::flag)] on: bool,
+) -> PyResult<()> {
     change(py, |frame| frame.with_verify_shapes(on))
 }
 
@@ -393,7 +397,7 @@ fn is_debugging_nans(py: Python<'_>) -> PyResult<bool> {
 
 /// Switches whether a NaN in a result is an error. Returns: None.
 #[pyfunction]
-fn set_debug_nans(py: Python<'_>, on: bool) -> PyResult<()> {
+fn set_debug_nans(py: Python<'_>, #[pyo3(from_py_with = scalars::flag)] on: bool) -> PyResult<()> {
     change(py, |frame| frame.with_debug_nans(on))
 }
 
@@ -405,13 +409,13 @@ fn has_source_lines() -> bool {
 
 /// Switches whether ops store the source line that recorded them. Returns: None.
 #[pyfunction]
-fn set_source_lines(on: bool) {
+fn set_source_lines(#[pyo3(from_py_with = scalars::flag)] on: bool) {
     girih::location::set_enabled(on);
 }
 
 /// Enters a scope with this name; returns the previous scope. Returns: int.
 #[pyfunction]
-fn enter_named_scope(name: &str) -> u32 {
+fn enter_named_scope(#[pyo3(from_py_with = scalars::text)] name: &str) -> u32 {
     let outer = Scope::current();
     if girih::location::enabled() {
         outer.child(name).set();
@@ -421,7 +425,7 @@ fn enter_named_scope(name: &str) -> u32 {
 
 /// Restores the scope that [`enter_named_scope`] returned. Returns: None.
 #[pyfunction]
-fn leave_named_scope(outer: u32) {
+fn leave_named_scope(#[pyo3(from_py_with = scalars::whole)] outer: u32) {
     Scope::from_number(outer).set();
 }
 

@@ -1,9 +1,11 @@
 //! Tensor contractions: einsum and related functions.
 
-use crate::args::{Axes, TensorArg};
+use crate::args::{Axes, TensorArg, described};
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
+use crate::sequences::{self, Pair};
 use girih::{Optimize, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyString, PyTuple};
@@ -38,20 +40,21 @@ fn summation(args: &Bound<'_, PyTuple>) -> PyResult<(String, Vec<Tensor>)> {
 /// Converts integer labels to letters in the same order.
 fn letters(labels: &Bound<'_, PyAny>) -> PyResult<String> {
     let mut text = String::new();
-    for label in labels.try_iter()? {
-        let label = label?;
+    sequences::for_each(labels, sequences::FEW, |label| {
         if label.is_instance_of::<PyEllipsis>() {
             text.push_str("...");
-            continue;
+            return Ok(());
         }
         let letter = match label.is_instance_of::<PyInt>() {
             true => label.extract::<u32>().ok().and_then(letter),
             false => None,
         };
         text.push(letter.ok_or_else(|| {
-            invalid(format!("einsum: labels are integers from 0 to 51 or ..., got {label}"))
+            let found = described(&label);
+            invalid(format!("einsum: labels are integers from 0 to 51 or ..., got {found}"))
         })?);
-    }
+        Ok(())
+    })?;
     Ok(text)
 }
 
@@ -133,13 +136,13 @@ fn tensordot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axes: Option<&Bound<'
             ((-n..0).collect::<Vec<_>>(), (0..n).collect())
         }
         (None, Some(axes)) => {
-            let lists: Vec<Axes> = axes.extract().unwrap_or_default();
             let list = |axes: &Axes| axes.as_slice().unwrap_or_default().to_vec();
-            match &lists[..] {
-                [left, right] => (list(left), list(right)),
-                _ => {
+            match axes.extract::<Pair<Axes>>() {
+                Ok(Pair(left, right)) => (list(&left), list(&right)),
+                Err(_) => {
                     return Err(invalid(format!(
-                        "tensordot: axes is a number or two lists of axes, got {axes}"
+                        "tensordot: axes is a number or two lists of axes, got {}",
+                        described(axes)
                     )));
                 }
             }
@@ -177,7 +180,12 @@ products! {
 /// Sums of products along an axis, the last by default; other axes broadcast.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, /, *, axis=-1))]
-fn vecdot(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: i64) -> Out {
+fn vecdot(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    #[pyo3(from_py_with = scalars::whole)] axis: i64,
+) -> Out {
     let _called = location::enter!(py);
     out(x1.0.vecdot(&x2.0, axis))
 }

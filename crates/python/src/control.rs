@@ -1,9 +1,11 @@
 //! Branches and loops, for the functions in `girih.control`, which call the user's functions.
 
-use crate::args::{Listed, SizeArg, TensorArg};
+use crate::args::{SizeArg, TensorArg};
 use crate::compiled::{Failure, dim_object};
 use crate::errors::IntoPy;
 use crate::location;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::custom::HostFailure;
 use girih::{Body, DerivativeRules, Recording, Saved, Tensor, TensorSpec};
@@ -95,8 +97,8 @@ fn record_cond(
     node: &PyTensor,
     bodies: Listed<Py<PyBody>>,
     tensors: Listed<TensorArg>,
-    names: Vec<String>,
-    on: bool,
+    names: Listed<String>,
+    #[pyo3(from_py_with = scalars::flag)] on: bool,
 ) -> Tensors {
     location::enter(py);
     let op = if on { "switch" } else { "cond" };
@@ -110,7 +112,7 @@ fn record_while_loop(
     py: Python<'_>,
     bodies: Listed<Py<PyBody>>,
     tensors: Listed<TensorArg>,
-    names: Vec<String>,
+    names: Listed<String>,
 ) -> Tensors {
     location::enter(py);
     let bodies = taken(py, &bodies);
@@ -127,9 +129,9 @@ fn record_scan(
     init: Listed<TensorArg>,
     xs: Listed<TensorArg>,
     length: SizeArg,
-    reverse: bool,
-    names: Vec<String>,
-    on: bool,
+    #[pyo3(from_py_with = scalars::flag)] reverse: bool,
+    names: Listed<String>,
+    #[pyo3(from_py_with = scalars::flag)] on: bool,
 ) -> Tensors {
     location::enter(py);
     let (body, init, xs) = (body.borrow(py).take(), unwrapped(init), unwrapped(xs));
@@ -147,7 +149,7 @@ fn record_checkpoint(
     body: Py<PyBody>,
     tensors: Listed<TensorArg>,
     saved: Listed<TensorArg>,
-    on: bool,
+    #[pyo3(from_py_with = scalars::flag)] on: bool,
     keeps: Option<Bound<'_, PyAny>>,
 ) -> Tensors {
     location::enter(py);
@@ -231,8 +233,8 @@ fn record_ruled(
     body: Py<PyBody>,
     tensors: Listed<TensorArg>,
     rules: Py<PyAny>,
-    name: String,
-    on: bool,
+    #[pyo3(from_py_with = scalars::own_text)] name: String,
+    #[pyo3(from_py_with = scalars::flag)] on: bool,
     saved: Listed<TensorArg>,
 ) -> Tensors {
     location::enter(py);

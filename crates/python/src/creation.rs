@@ -7,6 +7,7 @@ use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use girih::{DType, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -87,7 +88,7 @@ fn linspace(
     start: OperandArg,
     stop: OperandArg,
     num: SizeArg,
-    endpoint: bool,
+    #[pyo3(from_py_with = scalars::flag)] endpoint: bool,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {

@@ -1,15 +1,19 @@
 //! Conversion of host data: from numbers and lists (the module `arrays` converts other arrays), and
 //! to NumPy arrays and lists.
 
-use crate::args::OperandArg;
+use crate::args::{OperandArg, described};
 use crate::arrays::{self, Import};
 use crate::compiled::PyDim;
 use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, exception, invalid};
+use crate::protocols::{has, is_array};
+use crate::scalars;
+use crate::sequences::{self, Listed};
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
 use girih::{DType, Tensor, TensorSpec};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
@@ -74,14 +78,16 @@ fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Ten
     let number = object.is_instance_of::<PyInt>()
         || object.is_instance_of::<PyFloat>()
         || object.is_instance_of::<PyComplex>();
-    if number || is_sequence(object)? {
+    if number || is_sequence(object) {
         return Nested::default().read(object, dtype);
     }
-    if object.hasattr("__complex__")? && !object.hasattr("__float__")? {
+    let py = object.py();
+    let has_float = has(object, intern!(py, "__float__"));
+    if has(object, intern!(py, "__complex__")) && !has_float {
         let complex = object.py().get_type::<PyComplex>().call1((object,))?;
         return Nested::default().read(&complex, dtype);
     }
-    if object.hasattr("__float__")? {
+    if has_float {
         let value = object.extract::<f64>()? as f32;
         let spec = TensorSpec::scalar(DType::F32);
         return upload(object.py(), &spec, &value.to_ne_bytes());
@@ -97,8 +103,9 @@ pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: &[u8]) -> PyResult<Tenso
 
 /// True for sparse arrays of SciPy and PyData.
 fn is_sparse(object: &Bound<'_, PyAny>) -> bool {
-    let has = |name| object.hasattr(name).unwrap_or(false);
-    has("nnz") && (has("toarray") || has("todense"))
+    let py = object.py();
+    has(object, intern!(py, "nnz"))
+        && (has(object, intern!(py, "toarray")) || has(object, intern!(py, "todense")))
 }
 
 fn not_array_like(object: &Bound<'_, PyAny>) -> PyErr {
@@ -170,7 +177,7 @@ impl Nested {
 
     fn measure(&mut self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut level = object.clone();
-        while is_sequence(&level)? {
+        while is_sequence(&level) {
             if self.shape.len() >= girih::ir::MAX_RANK {
                 return Err(invalid("asarray: the lists are nested too deeply for a tensor"));
             }
@@ -187,14 +194,14 @@ impl Nested {
     // The recursion follows the shape measured before, so it is at most `MAX_RANK` deep.
     fn collect(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         if depth < self.shape.len() {
-            if !is_sequence(object)? || object.len()? != self.shape[depth] {
+            if !is_sequence(object) || object.len()? != self.shape[depth] {
                 return Err(exception(
                     "ShapeError",
                     format!(
                         "asarray: lists of unequal lengths make no tensor; expected {} elements \
                          at depth {depth}, got {}",
                         self.shape[depth],
-                        object.repr()?
+                        described(object)
                     ),
                 ));
             }
@@ -237,31 +244,53 @@ fn checked(value: i128, dtype: DType) -> PyResult<girih::Literal> {
     }
 }
 
-fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn is_sequence(object: &Bound<'_, PyAny>) -> bool {
     if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-        return Ok(true);
+        return true;
     }
+    let py = object.py();
     let other = object.is_instance_of::<PyString>()
         || object.is_instance_of::<PyBytes>()
-        || object.hasattr("keys")?;
-    Ok(!other && object.hasattr("__len__")? && object.hasattr("__getitem__")?)
+        || has(object, intern!(py, "keys"));
+    !other && has(object, intern!(py, "__len__")) && has(object, intern!(py, "__getitem__"))
 }
 
-/// The items of a sequence; fails unless their number equals its length.
+/// The memory that a number takes while it is read from a sequence: its object, a reference to it,
+/// and its values as a float and as an integer.
+const BYTES_PER_NUMBER: usize = 64;
+
+/// The items of a sequence; fails unless their number equals its length, and if there is no memory
+/// for them.
 fn items<'py>(object: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let len = object.len()?;
-    // Take one more than the length, to detect objects with more items; an iterator may be
-    // infinite.
-    let items = object.try_iter()?.take(len.saturating_add(1)).collect::<PyResult<Vec<_>>>()?;
-    if items.len() != len {
-        let kind = object.get_type().name()?;
-        return Err(invalid(format!(
-            "asarray: a {kind} says its length is {len} and gives {} {} items",
-            if items.len() < len { "only" } else { "at least" },
-            items.len()
-        )));
+    if let Some(len) = sequences::known_len(object) {
+        Tensor::check_room(len, BYTES_PER_NUMBER).py()?;
     }
-    Ok(items)
+    let mut items = Vec::new();
+    // Read one more than the length, to detect objects with more items; an iterator may be
+    // infinite.
+    sequences::for_each(object, usize::MAX, |item| {
+        items.push(item);
+        if items.len() > len {
+            return Err(wrong_length(object, len, items.len()));
+        }
+        if items.len().is_power_of_two() {
+            Tensor::check_room(items.len(), BYTES_PER_NUMBER).py()?;
+        }
+        Ok(())
+    })?;
+    match items.len() == len {
+        true => Ok(items),
+        false => Err(wrong_length(object, len, items.len())),
+    }
+}
+
+fn wrong_length(object: &Bound<'_, PyAny>, len: usize, found: usize) -> PyErr {
+    invalid(format!(
+        "asarray: a {} says its length is {len} and gives {} {found} items",
+        sequences::class_name(object),
+        if found < len { "only" } else { "at least" },
+    ))
 }
 
 /// True for a tensor or an array, and for lists that hold one at some depth.
@@ -274,19 +303,19 @@ fn holds_array(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<bool> {
         if depth >= girih::ir::MAX_RANK {
             return Ok(false);
         }
-        for item in object.try_iter()? {
-            if holds_array(&item?, depth + 1)? {
-                return Ok(true);
-            }
-        }
-        return Ok(false);
+        let mut found = false;
+        sequences::for_each(object, usize::MAX, |item| {
+            found = found || holds_array(&item, depth + 1)?;
+            Ok(())
+        })?;
+        return Ok(found);
     }
-    Ok(object.is_instance_of::<PyTensor>() || arrays::is_array(object).unwrap_or(false))
+    Ok(object.is_instance_of::<PyTensor>() || is_array(object))
 }
 
 /// The elements of a sequence as tensors, if any of them is or holds a tensor or an array.
 fn tensors(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Option<Vec<Tensor>>> {
-    if !is_sequence(object)? {
+    if !is_sequence(object) {
         return Ok(None);
     }
     let items = items(object)?;
@@ -417,7 +446,7 @@ fn asarray<'py>(
     value: &Bound<'py, PyAny>,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
-    copy: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Ok(tensor) = value.cast::<PyTensor>()
         && dtype.as_ref().is_none_or(|d| d.0 == tensor.borrow().0.dtype())
@@ -446,11 +475,26 @@ fn tensor(
     placed(device, || convert_to(value, dtype.map(|d| d.0), Import::Copy).map(PyTensor))
 }
 
-/// Rebuilds a tensor from its pickled data.
+/// Rebuilds a tensor from its pickled data, on its device. Pickles of earlier versions have no
+/// device.
+///
+/// Errors: a `DeviceError` if this process has no such device.
 #[pyfunction]
-fn _restore(py: Python<'_>, bytes: Vec<u8>, shape: Vec<usize>, dtype: &str) -> PyResult<PyTensor> {
-    let spec = TensorSpec::new(shape, DType::parse(dtype).py()?);
-    upload(py, &spec, &bytes).map(PyTensor)
+#[pyo3(signature = (bytes, shape, dtype, device=None, requires_grad=false))]
+fn _restore(
+    #[pyo3(from_py_with = scalars::bytes)] bytes: &[u8],
+    shape: Listed<usize>,
+    #[pyo3(from_py_with = scalars::text)] dtype: &str,
+    device: Option<DeviceArg>,
+    #[pyo3(from_py_with = scalars::flag)] requires_grad: bool,
+    py: Python<'_>,
+) -> PyResult<PyTensor> {
+    let spec = TensorSpec::new(shape.0, DType::parse(dtype).py()?);
+    let tensor = placed(device, || upload(py, &spec, bytes).map(PyTensor))?;
+    if requires_grad {
+        tensor.0.set_requires_grad(true).py()?;
+    }
+    Ok(tensor)
 }
 
 /// Sets how tensors are printed: the maximum number of digits after the decimal point, the number
@@ -460,11 +504,11 @@ fn _restore(py: Python<'_>, bytes: Vec<u8>, shape: Vec<usize>, dtype: &str) -> P
 #[pyfunction]
 #[pyo3(signature = (precision=None, threshold=None, edgeitems=None, linewidth=None, suppress=None))]
 fn set_printoptions(
-    precision: Option<usize>,
-    threshold: Option<usize>,
-    edgeitems: Option<usize>,
-    linewidth: Option<usize>,
-    suppress: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_whole)] precision: Option<usize>,
+    #[pyo3(from_py_with = scalars::maybe_whole)] threshold: Option<usize>,
+    #[pyo3(from_py_with = scalars::maybe_whole)] edgeitems: Option<usize>,
+    #[pyo3(from_py_with = scalars::maybe_whole)] linewidth: Option<usize>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] suppress: Option<bool>,
 ) {
     let old = girih::print_options();
     girih::set_print_options(girih::PrintOptions {

@@ -5,6 +5,8 @@ use crate::arrays::{self, Foreign, Import, is_constant};
 use crate::data::upload;
 use crate::devices::{DeviceArg, placed};
 use crate::errors::{IntoPy, exception, invalid};
+use crate::protocols::has;
+use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::runtime::Value;
 use girih::{DType, Tensor, TensorSpec};
@@ -256,7 +258,7 @@ pub fn import(object: &Bound<'_, PyAny>, what: &str, how: Import) -> PyResult<Te
 }
 
 fn request<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyCapsule>> {
-    if !object.hasattr(intern!(object.py(), "__dlpack__"))? {
+    if !has(object, intern!(object.py(), "__dlpack__")) {
         let kind = object.get_type().name()?;
         let message = format!("from_dlpack: a {kind} has no __dlpack__; use asarray");
         return Err(exception("DTypeError", message));
@@ -320,7 +322,7 @@ fn share(
 fn from_dlpack(
     x: &Bound<'_, PyAny>,
     device: Option<DeviceArg>,
-    copy: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] copy: Option<bool>,
 ) -> PyResult<PyTensor> {
     placed(device, || match x.cast::<PyTensor>() {
         Ok(tensor) => Ok(PyTensor(tensor.borrow().0.clone())),

@@ -1,6 +1,7 @@
 //! Dtypes as Python objects.
 
 use crate::errors::{IntoPy, exception};
+use crate::scalars;
 use girih::DType;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ pub struct PyDType(pub DType);
 impl PyDType {
     /// The dtype with this name.
     #[new]
-    fn new(name: &str) -> PyResult<PyDType> {
+    fn new(#[pyo3(from_py_with = scalars::text)] name: &str) -> PyResult<PyDType> {
         DType::parse(name).map(PyDType).py()
     }
 
@@ -108,7 +109,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for DTypeArg {
         let py = object.py();
         let named = |name: &str| DType::parse(name).map(DTypeArg).py();
         if let Ok(name) = object.cast::<PyString>() {
-            return named(name.to_cow()?.as_ref());
+            return named(crate::scalars::text(name.as_any())?);
         }
         if object.is(py.get_type::<PyBool>()) {
             return Ok(DTypeArg(DType::Bool));

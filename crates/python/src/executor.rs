@@ -1,10 +1,11 @@
 //! Executors from Python, and compilation in the background.
 
-use crate::args::Listed;
 use crate::contexts::{change, sync};
 use crate::errors::{IntoPy, invalid};
 use crate::lazy::{PyGraph, stats_dict};
 use crate::passes::PyPass;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::{Context, Executor, ExecutorConfig};
 use pyo3::prelude::*;
@@ -25,11 +26,11 @@ type Profiled = (Vec<(String, f64)>, Vec<(String, f64)>);
 impl PyExecutor {
     #[new]
     fn new(
-        use_cache: bool,
-        profile: bool,
-        device: String,
-        timeout_seconds: f64,
-        passes: Vec<PyRef<'_, PyPass>>,
+        #[pyo3(from_py_with = scalars::flag)] use_cache: bool,
+        #[pyo3(from_py_with = scalars::flag)] profile: bool,
+        #[pyo3(from_py_with = scalars::own_text)] device: String,
+        #[pyo3(from_py_with = scalars::number)] timeout_seconds: f64,
+        passes: Listed<PyRef<'_, PyPass>>,
     ) -> PyResult<Self> {
         let passes = passes.iter().map(|pass| pass.0.clone()).collect();
         let config = ExecutorConfig { use_cache, profile, device, timeout_seconds, passes };
@@ -59,7 +60,7 @@ impl PyExecutor {
     /// Computes nodes of a graph. The result is success, message, the milliseconds of compilation,
     /// transfer and computation, and the outputs by node number.
     /// Returns: tuple[bool, str, float, float, float, dict[int, Tensor]].
-    fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<Executed> {
+    fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Listed<u32>) -> PyResult<Executed> {
         let graph = &graph.0;
         let result = py.detach(|| self.0.execute(graph, &nodes));
         // An interrupt is not a failure of the program.
@@ -73,7 +74,12 @@ impl PyExecutor {
     }
 
     /// Computes one node of a graph. Returns: Tensor.
-    fn execute_single(&self, py: Python<'_>, graph: &PyGraph, node: u32) -> PyResult<PyTensor> {
+    fn execute_single(
+        &self,
+        py: Python<'_>,
+        graph: &PyGraph,
+        #[pyo3(from_py_with = scalars::whole)] node: u32,
+    ) -> PyResult<PyTensor> {
         let graph = &graph.0;
         let mut result = py.detach(|| self.0.execute(graph, &[node]));
         match (result.outputs.remove(&node), result.error) {
@@ -85,7 +91,7 @@ impl PyExecutor {
 
     /// Compiles the program for nodes of a graph; False if there was nothing to compile.
     /// Returns: bool.
-    fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Vec<u32>) -> PyResult<bool> {
+    fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Listed<u32>) -> PyResult<bool> {
         let graph = &graph.0;
         py.detach(|| self.0.compile_only(graph, &nodes)).py()
     }

@@ -6,6 +6,7 @@ use crate::dtype::DTypeArg;
 use crate::errors::invalid;
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use girih::DType;
 use girih::fft::{self, Norm};
 use pyo3::prelude::*;
@@ -28,7 +29,7 @@ macro_rules! along_one {
             x: TensorArg,
             n: Option<IntArg>,
             axis: IntArg,
-            norm: Option<&str>,
+            #[pyo3(from_py_with = scalars::maybe_text)] norm: Option<&str>,
         ) -> Out {
             let _called = location::enter!(py);
             let norm = norm_of(stringify!($function), norm)?;
@@ -56,7 +57,7 @@ macro_rules! along_several {
             x: TensorArg,
             s: Option<ShapeArg>,
             axes: Option<Axes>,
-            norm: Option<&str>,
+            #[pyo3(from_py_with = scalars::maybe_text)] norm: Option<&str>,
         ) -> Out {
             let _called = location::enter!(py);
             let norm = norm_of(stringify!($function), norm)?;
@@ -84,7 +85,7 @@ macro_rules! frequencies {
         fn $name(
             py: Python<'_>,
             n: IntArg,
-            d: f64,
+            #[pyo3(from_py_with = scalars::number)] d: f64,
             dtype: Option<DTypeArg>,
             device: Option<DeviceArg>,
         ) -> Out {

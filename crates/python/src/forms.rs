@@ -1,8 +1,10 @@
 //! Files of programs and tensors, the representations of graphs, and the `girih` command.
 
-use crate::args::{Listed, TensorArg};
+use crate::args::{IntArg, TensorArg};
 use crate::compiled::Failure;
 use crate::errors::IntoPy;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::{NodeInfo, Program, Tensor, TensorSpec};
 use pyo3::prelude::*;
@@ -184,7 +186,7 @@ impl PyProgram {
     }
 
     /// The node with this number. Returns: Node.
-    fn node(&self, node: i64) -> PyResult<PyNode> {
+    fn node(&self, #[pyo3(from_py_with = scalars::whole)] node: i64) -> PyResult<PyNode> {
         let program = self.program();
         let id = node_id(&program, node)?;
         Ok(PyNode(program.node(id.index()).expect("the number has been checked")))
@@ -192,9 +194,9 @@ impl PyProgram {
 
     /// The part of the program that computes the nodes with these numbers, as a separate program.
     /// Returns: Program.
-    fn subgraph(&self, nodes: Vec<i64>) -> PyResult<PyProgram> {
+    fn subgraph(&self, nodes: Listed<IntArg>) -> PyResult<PyProgram> {
         let program = self.program();
-        let ids = nodes.iter().map(|&node| node_id(&program, node).map(|id| id.index()));
+        let ids = nodes.iter().map(|node| node_id(&program, node.0).map(|id| id.index()));
         let part = program.subgraph(&ids.collect::<PyResult<Vec<_>>>()?).py()?;
         Ok(PyProgram(Mutex::new(part)))
     }
@@ -229,7 +231,7 @@ impl PyProgram {
 
     /// The graph as an HTML page that can be panned, zoomed and searched. Returns: str.
     #[pyo3(signature = (title="graph"))]
-    fn to_html(&self, title: &str) -> String {
+    fn to_html(&self, #[pyo3(from_py_with = scalars::text)] title: &str) -> String {
         self.program().to_html(title)
     }
 
@@ -263,14 +265,18 @@ impl PyProgram {
 
     /// Makes the node with this number an additional output, unless it is an output already, and
     /// returns its position among the outputs. Calls then return its value too. Returns: int.
-    fn mark_output(&self, node: i64) -> PyResult<usize> {
+    fn mark_output(&self, #[pyo3(from_py_with = scalars::whole)] node: i64) -> PyResult<usize> {
         let mut program = self.program();
         let id = node_id(&program, node)?;
         program.graph_mut().mark_output(id).map_err(girih::Error::from).py()
     }
 
     /// Sets the name of the node with this number. Returns: None.
-    fn set_name(&self, node: i64, name: &str) -> PyResult<()> {
+    fn set_name(
+        &self,
+        #[pyo3(from_py_with = scalars::whole)] node: i64,
+        #[pyo3(from_py_with = scalars::text)] name: &str,
+    ) -> PyResult<()> {
         self.set_hint(node, "name", name)
     }
 
@@ -279,14 +285,22 @@ impl PyProgram {
     /// value ``no``, the op is computed in separate kernels, not fused with its operands or its
     /// users. The hint ``layout`` is a layout that the node's value can have, such as ``Grid(2,
     /// 2)``. Returns: None.
-    fn set_hint(&self, node: i64, key: &str, value: &str) -> PyResult<()> {
+    fn set_hint(
+        &self,
+        #[pyo3(from_py_with = scalars::whole)] node: i64,
+        #[pyo3(from_py_with = scalars::text)] key: &str,
+        #[pyo3(from_py_with = scalars::text)] value: &str,
+    ) -> PyResult<()> {
         let mut program = self.program();
         let id = node_id(&program, node)?;
         program.set_hint(id, key, value).py()
     }
 
     /// The hints on the node with this number. Returns: dict[str, str].
-    fn hints(&self, node: i64) -> PyResult<std::collections::BTreeMap<String, String>> {
+    fn hints(
+        &self,
+        #[pyo3(from_py_with = scalars::whole)] node: i64,
+    ) -> PyResult<std::collections::BTreeMap<String, String>> {
         let program = self.program();
         Ok(program.graph().hints(node_id(&program, node)?).clone())
     }
@@ -300,7 +314,11 @@ impl PyProgram {
 
     /// Writes the program in the format that the suffix selects: .pfgb includes the values; .txt,
     /// .dot, .svg and .html do not. Returns: None.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn save(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+    ) -> PyResult<()> {
         let program = self.program().clone();
         py.detach(|| program.save(&path)).py()
     }
@@ -387,15 +405,15 @@ fn capture(
     py: Python<'_>,
     outputs: Listed<TensorArg>,
     inputs: Listed<TensorArg>,
-    names: Vec<String>,
-    output_names: Vec<String>,
-    parameters: Vec<(String, TensorArg)>,
+    names: Listed<String>,
+    output_names: Listed<String>,
+    parameters: Listed<(String, TensorArg)>,
 ) -> PyResult<PyProgram> {
     let parameters: Vec<(String, Tensor)> =
         parameters.into_iter().map(|(name, tensor)| (name, tensor.0)).collect();
     let run = || Program::capture_with(&refs(&outputs), &refs(&inputs), &parameters);
     let mut program = py.detach(run).py()?;
-    name(&mut program, names, output_names)?;
+    name(&mut program, names.0, output_names.0)?;
     Ok(PyProgram(Mutex::new(program)))
 }
 
@@ -421,20 +439,26 @@ pub(crate) fn name(
 
 /// Reads a program from the contents of a PFGB file. Returns: Program.
 #[pyfunction]
-fn program_from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<PyProgram> {
+fn program_from_bytes(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::bytes)] data: &[u8],
+) -> PyResult<PyProgram> {
     let data = data.to_vec();
     wrapped(py.detach(|| Program::from_bytes(&data)))
 }
 
 /// Parses a program from text. Returns: Program.
 #[pyfunction]
-fn program_from_text(text: &str) -> PyResult<PyProgram> {
+fn program_from_text(#[pyo3(from_py_with = scalars::text)] text: &str) -> PyResult<PyProgram> {
     wrapped(Program::from_text(text))
 }
 
 /// Reads a program from a file. Returns: Program.
 #[pyfunction]
-fn program_from_file(py: Python<'_>, path: PathBuf) -> PyResult<PyProgram> {
+fn program_from_file(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+) -> PyResult<PyProgram> {
     wrapped(py.detach(|| Program::load(&path)))
 }
 
@@ -446,7 +470,10 @@ fn graph_dot(tensors: Listed<TensorArg>) -> PyResult<String> {
 
 /// Reads the tensors of a file, with their names. Returns: list[tuple[str, Tensor]].
 #[pyfunction]
-fn load_tensors(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(String, PyTensor)>> {
+fn load_tensors(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+) -> PyResult<Vec<(String, PyTensor)>> {
     let tensors = py.detach(|| girih::io::load(&path)).py()?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, PyTensor(tensor))).collect())
 }
@@ -455,8 +482,8 @@ fn load_tensors(py: Python<'_>, path: PathBuf) -> PyResult<Vec<(String, PyTensor
 #[pyfunction]
 fn save_tensors(
     py: Python<'_>,
-    path: PathBuf,
-    names: Vec<String>,
+    #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+    names: Listed<String>,
     tensors: Listed<TensorArg>,
 ) -> PyResult<()> {
     let tensors = refs(&tensors).into_iter().cloned();
@@ -466,13 +493,17 @@ fn save_tensors(
 
 /// Writes a file atomically. Returns: None.
 #[pyfunction]
-fn write_file(py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<()> {
+fn write_file(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+    #[pyo3(from_py_with = scalars::bytes)] data: &[u8],
+) -> PyResult<()> {
     py.detach(|| girih::io::write(&path, data)).py()
 }
 
 /// Runs the `girih` command; returns exit status, output and errors. Returns: tuple[int, str, str].
 #[pyfunction]
-fn command(py: Python<'_>, argv: Vec<OsString>) -> (u8, String, String) {
+fn command(py: Python<'_>, argv: Listed<OsString>) -> (u8, String, String) {
     py.detach(|| {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let status = girih_cli::run(argv, &mut out, &mut err);

@@ -1,11 +1,13 @@
 //! Functions of the module, and methods with the same names: one declaration defines both.
 
 use crate::args::{
-    Axes, IntArg, KeepArg, Listed, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
+    Axes, IntArg, KeepArg, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
 };
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::ir::OpCode;
 use girih::{DType, Shape, Tensor};
@@ -108,7 +110,7 @@ macro_rules! reductions {
                 axis: Option<Axes>,
                 keepdims: Option<KeepArg>,
                 dim: Option<Axes>,
-                keepdim: Option<bool>,
+                #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
             ) -> Out {
                 let _called = location::enter!(py);
                 out(self.0.$name(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?))
@@ -127,7 +129,7 @@ macro_rules! reductions {
                 axis: Option<Axes>,
                 keepdims: Option<KeepArg>,
                 dim: Option<Axes>,
-                keepdim: Option<bool>,
+                #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
             ) -> Out {
                 PyTensor(x.0).$name(py, axis, keepdims, dim, keepdim)
             })*
@@ -158,7 +160,11 @@ macro_rules! both {
         impl PyTensor {
             $($(#[doc = $doc])+
             #[pyo3(signature = ($($arg $(= $default)?),* $(, *, $($kw=None),*)?))]
-            fn $name(&self, $py: Python<'_> $(, $arg: $ty)* $($(, $kw: $kwty)*)?) -> Out {
+            fn $name(
+                &self, $py: Python<'_>
+                $(, #[pyo3(from_py_with = crate::scalars::param)] $arg: $ty)*
+                $($(, #[pyo3(from_py_with = crate::scalars::param)] $kw: $kwty)*)?
+            ) -> Out {
                 let _called = location::enter!($py);
                 let $x = &self.0;
                 $body
@@ -172,7 +178,9 @@ macro_rules! both {
             #[pyfunction]
             #[pyo3(signature = (x $(, $arg $(= $default)?)* $(, *, $($kw=None),*)?))]
             pub fn $name(
-                $py: Python<'_>, x: TensorArg $(, $arg: $ty)* $($(, $kw: $kwty)*)?
+                $py: Python<'_>, x: TensorArg
+                $(, #[pyo3(from_py_with = crate::scalars::param)] $arg: $ty)*
+                $($(, #[pyo3(from_py_with = crate::scalars::param)] $kw: $kwty)*)?
             ) -> Out {
                 PyTensor(x.0).$name($py $(, $arg)* $($(, $kw)*)?)
             })*
@@ -329,9 +337,9 @@ impl PyTensor {
         py: Python<'_>,
         axis: Option<Axes>,
         keepdims: Option<KeepArg>,
-        correction: Option<f64>,
+        #[pyo3(from_py_with = scalars::maybe_number)] correction: Option<f64>,
         dim: Option<Axes>,
-        keepdim: Option<bool>,
+        #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
     ) -> Out {
         let _called = location::enter!(py);
         let (axes, keep) = (axes(axis, dim)?, keep(keepdims, keepdim)?);
@@ -348,9 +356,9 @@ fn std_(
     x: TensorArg,
     axis: Option<Axes>,
     keepdims: Option<KeepArg>,
-    correction: Option<f64>,
+    #[pyo3(from_py_with = scalars::maybe_number)] correction: Option<f64>,
     dim: Option<Axes>,
-    keepdim: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
 ) -> Out {
     PyTensor(x.0).std(py, axis, keepdims, correction, dim, keepdim)
 }
@@ -419,7 +427,7 @@ fn reshape(
     x: TensorArg,
     shape: Option<&Bound<'_, PyAny>>,
     sizes: &Bound<'_, PyTuple>,
-    copy: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] copy: Option<bool>,
 ) -> Out {
     let _ = copy;
     PyTensor(x.0).reshape(shape, sizes)
@@ -503,7 +511,7 @@ fn layer_norm(
     normalized_shape: ShapeArg,
     weight: Option<TensorArg>,
     bias: Option<TensorArg>,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let (shape, sizes) = (x.0.shape(), normalized_shape.shape("layer_norm")?);

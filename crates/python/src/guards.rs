@@ -2,6 +2,8 @@
 //! under which its program is valid.
 
 use crate::errors::invalid;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::{Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -328,7 +330,10 @@ impl PyGuards {
 impl PyGuards {
     /// Takes slots, each with the kind of its condition and a model of the expected object.
     #[new]
-    fn new(py: Python<'_>, written: Vec<(WrittenSlot, String, Py<PyAny>)>) -> PyResult<PyGuards> {
+    fn new(
+        py: Python<'_>,
+        written: Listed<(WrittenSlot, String, Py<PyAny>)>,
+    ) -> PyResult<PyGuards> {
         let guard = |(place, kind, value): (WrittenSlot, String, Py<PyAny>)| {
             Ok((ContainerSlot::new(place), Expected::new(py, &kind, value)?))
         };
@@ -338,7 +343,11 @@ impl PyGuards {
     /// The first slot, from a position on, whose condition does not hold; None if there is none.
     /// Returns: int | None.
     #[pyo3(signature = (start=0))]
-    fn broken(&self, py: Python<'_>, start: usize) -> Option<usize> {
+    fn broken(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::whole)] start: usize,
+    ) -> Option<usize> {
         self.first_broken(py, start)
     }
 

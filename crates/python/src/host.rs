@@ -1,11 +1,13 @@
 //! User-defined ops and callbacks: Python functions that programs call while they run.
 
-use crate::args::{Listed, TensorArg};
+use crate::args::TensorArg;
 use crate::compiled::dim_object;
 use crate::control::PyBody;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::location;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::custom::{
     self, CustomOp, HostBatch, HostBatching, HostCall, HostFailure, HostView, HostViewMut, KernelOp,
@@ -136,9 +138,9 @@ impl PyHost {
         for result in results.iter() {
             wanted.append(described(py, &result.spec)?)?;
         }
-        let found: Vec<Bound<'_, PyBytes>> =
+        let found: Listed<Bound<'_, PyBytes>> =
             self.call.bind(py).call1((given, wanted))?.extract()?;
-        for (result, bytes) in results.iter_mut().zip(&found) {
+        for (result, bytes) in results.iter_mut().zip(&found.0) {
             let (found, expected) = (bytes.as_bytes(), result.bytes.len());
             if found.len() != expected {
                 let name = &self.name;
@@ -154,7 +156,12 @@ impl PyHost {
 /// Registers a Python op by name and version, so that files find it; `identity` distinguishes it
 /// from other ops with that name in this process. Returns: None.
 #[pyfunction]
-fn register_host(call: Py<PyAny>, name: String, version: u32, identity: u64) -> PyResult<()> {
+fn register_host(
+    call: Py<PyAny>,
+    #[pyo3(from_py_with = scalars::own_text)] name: String,
+    #[pyo3(from_py_with = scalars::whole)] version: u32,
+    #[pyo3(from_py_with = scalars::whole)] identity: u64,
+) -> PyResult<()> {
     let settings = String::new();
     custom::register_custom(Arc::new(PyHost { call, name, version, identity, settings })).py()
 }
@@ -167,11 +174,11 @@ pub struct PyKernelOp(Arc<dyn CustomOp>);
 impl PyKernelOp {
     #[new]
     fn new(
-        name: &str,
-        version: u32,
-        signature: &str,
-        dtypes: Vec<(String, Vec<DTypeArg>)>,
-        text: &str,
+        #[pyo3(from_py_with = scalars::text)] name: &str,
+        #[pyo3(from_py_with = scalars::whole)] version: u32,
+        #[pyo3(from_py_with = scalars::text)] signature: &str,
+        dtypes: Listed<(String, Vec<DTypeArg>)>,
+        #[pyo3(from_py_with = scalars::text)] text: &str,
     ) -> PyResult<PyKernelOp> {
         let dtypes =
             dtypes.into_iter().map(|(n, list)| (n, list.into_iter().map(|d| d.0).collect()));
@@ -198,14 +205,14 @@ impl PyKernelOp {
 fn host_call(
     py: Python<'_>,
     call: Py<PyAny>,
-    name: String,
-    version: u32,
-    identity: u64,
-    settings: String,
+    #[pyo3(from_py_with = scalars::own_text)] name: String,
+    #[pyo3(from_py_with = scalars::whole)] version: u32,
+    #[pyo3(from_py_with = scalars::whole)] identity: u64,
+    #[pyo3(from_py_with = scalars::own_text)] settings: String,
     tensors: Listed<Py<PyTensor>>,
     likes: Listed<Py<PyTensor>>,
-    method: &str,
-    effect: bool,
+    #[pyo3(from_py_with = scalars::text)] method: &str,
+    #[pyo3(from_py_with = scalars::flag)] effect: bool,
 ) -> PyResult<Vec<PyTensor>> {
     location::enter(py);
     let list = |list: &[Py<PyTensor>]| -> Vec<Tensor> {

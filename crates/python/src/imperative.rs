@@ -2,6 +2,7 @@
 
 use crate::errors::IntoPy;
 use crate::location;
+use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::{Error, Hook, Tensor};
 use pyo3::prelude::*;
@@ -50,13 +51,16 @@ impl PyTensor {
     }
 
     #[setter]
-    fn set_requires_grad(&self, on: bool) -> PyResult<()> {
-        self.0.set_requires_grad(on).py()
+    fn set_requires_grad(&self, on: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.set_requires_grad(scalars::flag(on)?).py()
     }
 
     /// Sets whether the tensor requires a gradient from now on; returns the tensor itself.
     #[pyo3(signature = (requires_grad=true))]
-    fn requires_grad_(slf: PyRef<'_, Self>, requires_grad: bool) -> PyResult<PyRef<'_, Self>> {
+    fn requires_grad_(
+        slf: PyRef<'_, Self>,
+        #[pyo3(from_py_with = scalars::flag)] requires_grad: bool,
+    ) -> PyResult<PyRef<'_, Self>> {
         slf.0.set_requires_grad(requires_grad).py()?;
         Ok(slf)
     }
@@ -75,8 +79,8 @@ impl PyTensor {
     }
 
     #[setter]
-    fn set_grad(&self, grad: Option<PyRef<'_, PyTensor>>) -> PyResult<()> {
-        self.0.set_grad(grad.map(|g| g.0.clone())).py()
+    fn set_grad(&self, grad: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.set_grad(scalars::maybe_tensor(grad)?).py()
     }
 
     /// Adds gradients to the ``grad`` of the tensors from which this tensor was computed and that
@@ -87,12 +91,11 @@ impl PyTensor {
     fn backward(
         &self,
         py: Python<'_>,
-        gradient: Option<PyRef<'_, PyTensor>>,
-        retain_graph: bool,
-        create_graph: bool,
+        #[pyo3(from_py_with = scalars::maybe_tensor)] gradient: Option<Tensor>,
+        #[pyo3(from_py_with = scalars::flag)] retain_graph: bool,
+        #[pyo3(from_py_with = scalars::flag)] create_graph: bool,
     ) -> PyResult<()> {
         location::enter(py);
-        let gradient = gradient.map(|g| g.0.clone());
         self.0.backward(gradient.as_ref(), retain_graph, create_graph).py()
     }
 

@@ -1,9 +1,11 @@
 //! Evaluation, compilation, statistics and contexts.
 
-use crate::args::{IntArg, Listed};
+use crate::args::IntArg;
 use crate::contexts::sync;
 use crate::errors::IntoPy;
 use crate::passes::PyPass;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::pass;
 use girih::{CompilationInfo, CompileOptions, Graph, Stats, Tensor};
@@ -119,7 +121,7 @@ impl PyCompilationInfo {
 fn compile_graph(
     py: Python<'_>,
     tensors: Listed<Py<PyTensor>>,
-    optimize: bool,
+    #[pyo3(from_py_with = scalars::flag)] optimize: bool,
 ) -> PyResult<PyCompilationInfo> {
     sync(py);
     let tensors = values(py, &tensors);
@@ -145,7 +147,7 @@ fn graph_text(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<String>
 fn explain_tensors(
     py: Python<'_>,
     tensors: Listed<Py<PyTensor>>,
-    asm: bool,
+    #[pyo3(from_py_with = scalars::flag)] asm: bool,
 ) -> PyResult<(String, String, String)> {
     sync(py);
     let tensors = values(py, &tensors);
@@ -257,7 +259,7 @@ fn clear_cache() -> PyResult<()> {
 
 /// Sets the maximum number of threads for kernels. Returns: None.
 #[pyfunction]
-fn set_num_threads(threads: i64) -> PyResult<()> {
+fn set_num_threads(#[pyo3(from_py_with = scalars::whole)] threads: i64) -> PyResult<()> {
     // A negative number is an error like a number that is too large, and is shown as it was given.
     match usize::try_from(threads) {
         Ok(threads) => girih::set_num_threads(threads).py(),
@@ -278,7 +280,11 @@ fn compile_options(py: Python<'_>) -> PyResult<(u32, u32, u32)> {
 
 /// Sets the enabled passes and kinds of fusion. Returns: None.
 #[pyfunction]
-fn set_compile_options(passes: u32, fusion: u32, user: u32) -> PyResult<()> {
+fn set_compile_options(
+    #[pyo3(from_py_with = scalars::whole)] passes: u32,
+    #[pyo3(from_py_with = scalars::whole)] fusion: u32,
+    #[pyo3(from_py_with = scalars::whole)] user: u32,
+) -> PyResult<()> {
     girih::set_options(CompileOptions { passes, fusion, user }).py()
 }
 
@@ -287,9 +293,9 @@ fn set_compile_options(passes: u32, fusion: u32, user: u32) -> PyResult<()> {
 #[pyfunction]
 fn compile_options_switched(
     py: Python<'_>,
-    names: Vec<String>,
-    passes: Vec<PyRef<'_, PyPass>>,
-    on: bool,
+    names: Listed<String>,
+    passes: Listed<PyRef<'_, PyPass>>,
+    #[pyo3(from_py_with = scalars::flag)] on: bool,
 ) -> PyResult<(u32, u32, u32)> {
     sync(py);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -323,12 +329,12 @@ fn manual_seed(seed: SeedArg) {
 /// A line chart as SVG: `series` is a list of (name, [(x, y), ...]). Returns: str.
 #[pyfunction]
 fn line_plot(
-    title: &str,
-    x_label: &str,
-    y_label: &str,
-    series: Vec<(String, Vec<(f64, f64)>)>,
+    #[pyo3(from_py_with = scalars::text)] title: &str,
+    #[pyo3(from_py_with = scalars::text)] x_label: &str,
+    #[pyo3(from_py_with = scalars::text)] y_label: &str,
+    series: Listed<(String, Vec<(f64, f64)>)>,
 ) -> String {
-    girih::plot::line_plot(title, x_label, y_label, &series)
+    girih::plot::line_plot(title, x_label, y_label, &series.0)
 }
 
 /// Adds this file's functions and classes.

@@ -34,8 +34,11 @@ mod losses;
 mod networks;
 mod passes;
 mod pooling;
+mod protocols;
 mod random;
+mod scalars;
 mod search;
+mod sequences;
 mod snapshot;
 mod sorting;
 mod statistics;
@@ -149,6 +152,8 @@ const INTERNAL: &[&str] = &[
     "weak",
     "write_file",
     "TensorIterator",
+    "has_protocol",
+    "items_of",
 ];
 
 /// Fills the module.
@@ -162,6 +167,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     forms::register(m)?;
     apply::register(m)?;
     passes::register(m)?;
+    protocols::register(m)?;
     functions::register(m)?;
     snapshot::register(m)?;
     sorting::register(m)?;

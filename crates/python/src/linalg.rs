@@ -1,9 +1,11 @@
 //! Linear algebra for `girih.linalg`, which gives names to the results.
 
-use crate::args::{Axes, IntArg, Listed, OperandArg, TensorArg, axes};
+use crate::args::{Axes, IntArg, OperandArg, TensorArg, axes};
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::linalg::{self, MatrixNorm};
 use pyo3::prelude::*;
@@ -17,7 +19,11 @@ fn pair(result: girih::Result<(girih::Tensor, girih::Tensor)>) -> Pair {
 
 /// The Cholesky factor of positive definite matrices.
 #[pyfunction]
-fn linalg_cholesky(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
+fn linalg_cholesky(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] upper: bool,
+) -> Out {
     let _called = location::enter!(py);
     out(linalg::cholesky(&x.0, upper))
 }
@@ -56,8 +62,8 @@ fn linalg_solve_triangular(
     py: Python<'_>,
     x1: TensorArg,
     x2: TensorArg,
-    lower: bool,
-    unit_diagonal: bool,
+    #[pyo3(from_py_with = scalars::flag)] lower: bool,
+    #[pyo3(from_py_with = scalars::flag)] unit_diagonal: bool,
 ) -> Out {
     let _called = location::enter!(py);
     out(linalg::solve_triangular(&x1.0, &x2.0, lower, unit_diagonal))
@@ -65,7 +71,11 @@ fn linalg_solve_triangular(
 
 /// Orthonormal columns and a triangular matrix. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
-fn linalg_qr(py: Python<'_>, x: TensorArg, complete: bool) -> Pair {
+fn linalg_qr(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] complete: bool,
+) -> Pair {
     let _called = location::enter!(py);
     pair(linalg::qr(&x.0, complete))
 }
@@ -116,14 +126,22 @@ fn linalg_multi_dot(py: Python<'_>, tensors: Listed<TensorArg>) -> Out {
 
 /// Eigenvalues and eigenvectors of symmetric matrices. Returns: tuple[Tensor, Tensor].
 #[pyfunction]
-fn linalg_eigh(py: Python<'_>, x: TensorArg, upper: bool) -> Pair {
+fn linalg_eigh(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] upper: bool,
+) -> Pair {
     let _called = location::enter!(py);
     pair(linalg::eigh(&x.0, upper))
 }
 
 /// Eigenvalues of symmetric matrices.
 #[pyfunction]
-fn linalg_eigvalsh(py: Python<'_>, x: TensorArg, upper: bool) -> Out {
+fn linalg_eigvalsh(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] upper: bool,
+) -> Out {
     let _called = location::enter!(py);
     out(linalg::eigvalsh(&x.0, upper))
 }
@@ -144,7 +162,11 @@ fn linalg_eigvals(py: Python<'_>, x: TensorArg) -> Out {
 
 /// Singular vectors and values. Returns: tuple[Tensor, Tensor, Tensor].
 #[pyfunction]
-fn linalg_svd(py: Python<'_>, x: TensorArg, full_matrices: bool) -> Triple {
+fn linalg_svd(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] full_matrices: bool,
+) -> Triple {
     let _called = location::enter!(py);
     linalg::svd(&x.0, full_matrices).map(|(u, s, v)| (PyTensor(u), PyTensor(s), PyTensor(v))).py()
 }
@@ -233,8 +255,8 @@ fn linalg_cross(py: Python<'_>, x1: TensorArg, x2: TensorArg, axis: Axes) -> Out
 fn linalg_vector_norm(
     py: Python<'_>,
     x: TensorArg,
-    ord: f64,
-    keepdims: bool,
+    #[pyo3(from_py_with = scalars::number)] ord: f64,
+    #[pyo3(from_py_with = scalars::flag)] keepdims: bool,
     axis: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
@@ -257,7 +279,12 @@ fn matrix_norm_of(ord: &Bound<'_, PyAny>) -> PyResult<MatrixNorm> {
 
 /// Norms of matrices.
 #[pyfunction]
-fn linalg_matrix_norm(py: Python<'_>, x: TensorArg, keepdims: bool, ord: &Bound<'_, PyAny>) -> Out {
+fn linalg_matrix_norm(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] keepdims: bool,
+    ord: &Bound<'_, PyAny>,
+) -> Out {
     let _called = location::enter!(py);
     let norm = matrix_norm_of(ord)?;
     out(linalg::matrix_norm(&x.0, keepdims, norm))

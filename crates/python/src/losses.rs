@@ -4,6 +4,7 @@ use crate::args::{Axes, TensorArg};
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use girih::Tensor;
 use girih::losses::{self, ClassOptions, Ctc, Reduction, Triplet};
 use pyo3::exceptions::PyUserWarning;
@@ -49,8 +50,9 @@ macro_rules! simple_losses {
         #[pyo3(signature = ($first, $($tensor,)* $($arg=$default,)* reduction="mean"))]
         #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
         fn $name(
-            py: Python<'_>, $first: TensorArg, $($tensor: TensorArg,)* $($arg: $ty,)*
-            reduction: &str
+            py: Python<'_>, $first: TensorArg, $($tensor: TensorArg,)*
+            $(#[pyo3(from_py_with = scalars::param)] $arg: $ty,)*
+            #[pyo3(from_py_with = scalars::text)] reduction: &str
         ) -> Out {
             let _called = location::enter!(py);
             let reduction = self::reduction(stringify!($name), reduction)?;
@@ -104,11 +106,11 @@ fn triplet_margin_loss(
     anchor: TensorArg,
     positive: TensorArg,
     negative: TensorArg,
-    margin: f64,
-    p: f64,
-    eps: f64,
-    swap: bool,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::number)] margin: f64,
+    #[pyo3(from_py_with = scalars::number)] p: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
+    #[pyo3(from_py_with = scalars::flag)] swap: bool,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("triplet_margin_loss", reduction)?;
@@ -125,7 +127,7 @@ fn binary_cross_entropy(
     x: TensorArg,
     target: TensorArg,
     weight: Option<TensorArg>,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("binary_cross_entropy", reduction)?;
@@ -141,7 +143,7 @@ fn binary_cross_entropy_with_logits(
     x: TensorArg,
     target: TensorArg,
     weight: Option<TensorArg>,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
     pos_weight: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(py);
@@ -166,8 +168,8 @@ fn nll_loss(
     log_probabilities: TensorArg,
     labels: TensorArg,
     weight: Option<TensorArg>,
-    ignore_index: Option<i64>,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::maybe_whole)] ignore_index: Option<i64>,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {
@@ -197,10 +199,10 @@ fn cross_entropy(
     py: Python<'_>,
     logits: TensorArg,
     labels: TensorArg,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
     weight: Option<TensorArg>,
-    ignore_index: Option<i64>,
-    label_smoothing: f64,
+    #[pyo3(from_py_with = scalars::maybe_whole)] ignore_index: Option<i64>,
+    #[pyo3(from_py_with = scalars::number)] label_smoothing: f64,
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {
@@ -224,10 +226,10 @@ fn multi_margin_loss(
     py: Python<'_>,
     x: TensorArg,
     labels: TensorArg,
-    p: i64,
-    margin: f64,
+    #[pyo3(from_py_with = scalars::whole)] p: i64,
+    #[pyo3(from_py_with = scalars::number)] margin: f64,
     weight: Option<TensorArg>,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("multi_margin_loss", reduction)?;
@@ -243,7 +245,7 @@ fn multilabel_soft_margin_loss(
     x: TensorArg,
     target: TensorArg,
     weight: Option<TensorArg>,
-    reduction: &str,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("multilabel_soft_margin_loss", reduction)?;
@@ -268,9 +270,9 @@ fn ctc_loss(
     labels: TensorArg,
     input_lengths: TensorArg,
     target_lengths: TensorArg,
-    blank: i64,
-    reduction: &str,
-    zero_infinity: bool,
+    #[pyo3(from_py_with = scalars::whole)] blank: i64,
+    #[pyo3(from_py_with = scalars::text)] reduction: &str,
+    #[pyo3(from_py_with = scalars::flag)] zero_infinity: bool,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("ctc_loss", reduction)?;

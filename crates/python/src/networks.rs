@@ -4,6 +4,8 @@ use crate::args::{Axes, IntArg, SizesArg, TensorArg};
 use crate::errors::invalid;
 use crate::functions::{Out, Pair, out, pair};
 use crate::location;
+use crate::scalars;
+use crate::sequences;
 use crate::windows::{PaddingArg, count, exactly};
 use girih::{ConvOptions, Interpolation, PadMode, Tensor};
 use pyo3::prelude::*;
@@ -64,7 +66,7 @@ macro_rules! convolutions {
             padding: PaddingArg,
             dilation: SizesArg,
             groups: IntArg,
-            padding_mode: &str,
+            #[pyo3(from_py_with = scalars::text)] padding_mode: &str,
         ) -> Out {
             let _called = location::enter!(py);
             let op = stringify!($name);
@@ -202,8 +204,8 @@ fn interpolate(
     x: TensorArg,
     size: Option<SizesArg>,
     scale_factor: Option<&Bound<'_, PyAny>>,
-    mode: &str,
-    align_corners: bool,
+    #[pyo3(from_py_with = scalars::text)] mode: &str,
+    #[pyo3(from_py_with = scalars::flag)] align_corners: bool,
     py: Python<'_>,
 ) -> Out {
     let _called = location::enter!(py);
@@ -223,7 +225,7 @@ fn interpolate(
     let scales: Option<Vec<f64>> = match scale_factor {
         None => None,
         Some(one) if one.extract::<f64>().is_ok() => Some(vec![one.extract()?]),
-        Some(many) => Some(many.extract()?),
+        Some(many) => Some(sequences::read(many, sequences::FEW, |scale| scalars::number(&scale))?),
     };
     let shape = x.0.shape();
     match (size, scales) {
@@ -267,8 +269,8 @@ fn batch_norm(
     running_var: Option<TensorArg>,
     weight: Option<TensorArg>,
     bias: Option<TensorArg>,
-    training: bool,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::flag)] training: bool,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let statistics = match (training, &running_mean, &running_var) {
@@ -293,7 +295,7 @@ fn group_norm(
     num_groups: IntArg,
     weight: Option<TensorArg>,
     bias: Option<TensorArg>,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let (weight, bias) = (weight.map(|w| w.0), bias.map(|b| b.0));
@@ -314,10 +316,10 @@ fn instance_norm(
     x: TensorArg,
     weight: Option<TensorArg>,
     bias: Option<TensorArg>,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
     running_mean: Option<TensorArg>,
     running_var: Option<TensorArg>,
-    use_input_stats: bool,
+    #[pyo3(from_py_with = scalars::flag)] use_input_stats: bool,
 ) -> Out {
     let _called = location::enter!(py);
     let statistics = match (use_input_stats, &running_mean, &running_var) {
@@ -341,7 +343,7 @@ fn rms_norm(
     x: TensorArg,
     normalized_shape: crate::args::ShapeArg,
     weight: Option<TensorArg>,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let (shape, sizes) = (x.0.shape(), normalized_shape.shape("rms_norm")?);
@@ -370,10 +372,10 @@ fn scaled_dot_product_attention(
     key: TensorArg,
     value: TensorArg,
     attn_mask: Option<TensorArg>,
-    dropout_p: f64,
-    is_causal: bool,
-    scale: Option<f64>,
-    enable_gqa: bool,
+    #[pyo3(from_py_with = scalars::number)] dropout_p: f64,
+    #[pyo3(from_py_with = scalars::flag)] is_causal: bool,
+    #[pyo3(from_py_with = scalars::maybe_number)] scale: Option<f64>,
+    #[pyo3(from_py_with = scalars::flag)] enable_gqa: bool,
 ) -> Out {
     let _called = location::enter!(py);
     let heads = |x: &Tensor| x.rank().checked_sub(3).map(|axis| x.shape().dim(axis));
@@ -404,9 +406,9 @@ fn attention_with_weights(
     key: TensorArg,
     value: TensorArg,
     attn_mask: Option<TensorArg>,
-    dropout_p: f64,
-    is_causal: bool,
-    scale: Option<f64>,
+    #[pyo3(from_py_with = scalars::number)] dropout_p: f64,
+    #[pyo3(from_py_with = scalars::flag)] is_causal: bool,
+    #[pyo3(from_py_with = scalars::maybe_number)] scale: Option<f64>,
 ) -> Pair {
     let _called = location::enter!(py);
     let mask = attn_mask.map(|m| m.0);
@@ -419,7 +421,11 @@ macro_rules! activations {
         $(#[doc = $doc]
         #[pyfunction]
         #[pyo3(signature = (x $(, $arg=$default)*))]
-        fn $name(py: Python<'_>, x: TensorArg $(, $arg: $ty)*) -> Out {
+        fn $name(
+            py: Python<'_>,
+            x: TensorArg
+            $(, #[pyo3(from_py_with = scalars::param)] $arg: $ty)*
+        ) -> Out {
             let _called = location::enter!(py);
             out(x.0.$name($($arg),*))
         })*
@@ -486,10 +492,10 @@ pub fn while_training(p: f64, training: bool) -> f64 {
 fn dropout(
     py: Python<'_>,
     x: TensorArg,
-    p: f64,
-    training: bool,
-    whole_channels: bool,
-    spatial_axes: Option<usize>,
+    #[pyo3(from_py_with = scalars::number)] p: f64,
+    #[pyo3(from_py_with = scalars::flag)] training: bool,
+    #[pyo3(from_py_with = scalars::flag)] whole_channels: bool,
+    #[pyo3(from_py_with = scalars::maybe_whole)] spatial_axes: Option<usize>,
 ) -> Out {
     let _called = location::enter!(py);
     let after_channels = if whole_channels { x.0.rank().saturating_sub(2) } else { 0 };
@@ -503,9 +509,9 @@ fn dropout(
 fn normalize(
     py: Python<'_>,
     x: TensorArg,
-    p: f64,
+    #[pyo3(from_py_with = scalars::number)] p: f64,
     axis: Option<Axes>,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
     dim: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
@@ -521,7 +527,7 @@ fn cosine_similarity(
     x1: TensorArg,
     x2: TensorArg,
     axis: Option<Axes>,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
     dim: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
@@ -537,10 +543,10 @@ fn pairwise_distance(
     py: Python<'_>,
     x1: TensorArg,
     x2: TensorArg,
-    p: f64,
-    eps: f64,
+    #[pyo3(from_py_with = scalars::number)] p: f64,
+    #[pyo3(from_py_with = scalars::number)] eps: f64,
     keepdims: Option<crate::args::KeepArg>,
-    keepdim: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
 ) -> Out {
     let _called = location::enter!(py);
     let distance = x1.0.pairwise_distance(&x2.0, p, eps);

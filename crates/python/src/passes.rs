@@ -1,6 +1,7 @@
 //! Graph passes written in Python.
 
 use crate::forms::PyProgram;
+use crate::scalars;
 use girih::pass::{self, Pass};
 use girih::{Error, Program};
 use pyo3::prelude::*;
@@ -13,7 +14,7 @@ pub struct PyPass(pub Arc<dyn Pass>);
 #[pymethods]
 impl PyPass {
     #[new]
-    fn new(function: Py<PyAny>, name: String) -> PyPass {
+    fn new(function: Py<PyAny>, #[pyo3(from_py_with = scalars::own_text)] name: String) -> PyPass {
         let run = move |program: &Program| {
             let given = PyProgram(Mutex::new(program.clone()));
             Python::attach(|py| called(py, &function, given)).map_err(Error::InvalidArgument)

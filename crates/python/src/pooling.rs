@@ -4,6 +4,7 @@ use crate::args::{SizesArg, TensorArg};
 use crate::errors::raise;
 use crate::functions::{Out, Pair, out, pair};
 use crate::location;
+use crate::scalars;
 use crate::windows::{PaddingArg, exactly};
 use girih::PoolOptions;
 use pyo3::prelude::*;
@@ -55,7 +56,7 @@ macro_rules! poolings {
             stride: Option<SizesArg>,
             padding: PaddingArg,
             dilation: SizesArg,
-            ceil_mode: bool,
+            #[pyo3(from_py_with = scalars::flag)] ceil_mode: bool,
         ) -> Out {
             let _called = location::enter!(py);
             let (op, stride) = (stringify!($max), stride.as_ref());
@@ -76,7 +77,7 @@ macro_rules! poolings {
             stride: Option<SizesArg>,
             padding: PaddingArg,
             dilation: SizesArg,
-            ceil_mode: bool,
+            #[pyo3(from_py_with = scalars::flag)] ceil_mode: bool,
         ) -> Pair {
             let _called = location::enter!(py);
             let (op, stride) = (stringify!($max), stride.as_ref());
@@ -129,9 +130,9 @@ macro_rules! poolings {
             kernel_size: SizesArg,
             stride: Option<SizesArg>,
             padding: PaddingArg,
-            ceil_mode: bool,
-            count_include_pad: bool,
-            divisor_override: Option<f64>,
+            #[pyo3(from_py_with = scalars::flag)] ceil_mode: bool,
+            #[pyo3(from_py_with = scalars::flag)] count_include_pad: bool,
+            #[pyo3(from_py_with = scalars::maybe_number)] divisor_override: Option<f64>,
         ) -> Out {
             let _called = location::enter!(py);
             let options = PoolOptions {
@@ -151,10 +152,10 @@ macro_rules! poolings {
         fn $lp(
             py: Python<'_>,
             x: TensorArg,
-            norm_type: f64,
+            #[pyo3(from_py_with = scalars::number)] norm_type: f64,
             kernel_size: SizesArg,
             stride: Option<SizesArg>,
-            ceil_mode: bool,
+            #[pyo3(from_py_with = scalars::flag)] ceil_mode: bool,
             padding: PaddingArg,
         ) -> Out {
             let _called = location::enter!(py);

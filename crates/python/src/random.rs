@@ -7,6 +7,7 @@ use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use girih::random::{self, Draws};
 use girih::{Shape, Tensor};
 use pyo3::prelude::*;
@@ -146,7 +147,7 @@ fn random_randint(
 fn random_permutation(
     x: &Bound<'_, PyAny>,
     axis: IntArg,
-    independent: bool,
+    #[pyo3(from_py_with = scalars::flag)] independent: bool,
     key: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(x.py());
@@ -164,7 +165,7 @@ fn random_permutation(
 fn random_choice(
     a: &Bound<'_, PyAny>,
     shape: Option<ShapeArg>,
-    replace: bool,
+    #[pyo3(from_py_with = scalars::flag)] replace: bool,
     p: Option<TensorArg>,
     axis: Axes,
     key: Option<TensorArg>,

@@ -7,6 +7,7 @@ use crate::data::as_tensor;
 use crate::errors::IntoPy;
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::{Bins, DType, Operand, Tensor, Unique};
 use pyo3::prelude::*;
@@ -43,7 +44,7 @@ fn count_nonzero(
     axis: Option<Axes>,
     keepdims: Option<KeepArg>,
     dim: Option<Axes>,
-    keepdim: Option<bool>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
 ) -> Out {
     let _called = location::enter!(py);
     let keep = crate::args::keep(keepdims, keepdim)?;
@@ -112,7 +113,12 @@ fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>>
 /// Whether each element of x is among those of test; with invert, whether it is not. Dtype: bool.
 #[pyfunction]
 #[pyo3(signature = (x, test, /, *, invert=false))]
-fn isin(py: Python<'_>, x: TensorArg, test: &Bound<'_, PyAny>, invert: bool) -> Out {
+fn isin(
+    py: Python<'_>,
+    x: TensorArg,
+    test: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = scalars::flag)] invert: bool,
+) -> Out {
     let _called = location::enter!(py);
     let found = match OperandArg::of(test)? {
         // As a tensor, a Python integer would be an int64, which does not combine with uint64.
@@ -168,7 +174,7 @@ fn histogram_bin_edges(
     py: Python<'_>,
     x: TensorArg,
     bins: Option<&Bound<'_, PyAny>>,
-    range: Option<(f64, f64)>,
+    #[pyo3(from_py_with = scalars::maybe_bounds)] range: Option<(f64, f64)>,
 ) -> Out {
     let _called = location::enter!(py);
     out(x.0.histogram_bin_edges(&BinsArg::of(bins)?.bins(range)))
@@ -182,8 +188,8 @@ fn histogram(
     py: Python<'_>,
     x: TensorArg,
     bins: Option<&Bound<'_, PyAny>>,
-    range: Option<(f64, f64)>,
-    density: bool,
+    #[pyo3(from_py_with = scalars::maybe_bounds)] range: Option<(f64, f64)>,
+    #[pyo3(from_py_with = scalars::flag)] density: bool,
     weights: Option<TensorArg>,
 ) -> PyResult<(PyTensor, PyTensor)> {
     let _called = location::enter!(py);

@@ -5,6 +5,7 @@ use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, both, out};
 use crate::location;
+use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::{DType, Tensor};
 use pyo3::prelude::*;
@@ -103,7 +104,7 @@ fn cumulative_sum(
     x: TensorArg,
     axis: Option<Axes>,
     dtype: Option<DTypeArg>,
-    include_initial: bool,
+    #[pyo3(from_py_with = scalars::flag)] include_initial: bool,
 ) -> Out {
     let _called = location::enter!(py);
     need_axis("cumulative_sum", &x.0, &axis)?;
@@ -120,7 +121,7 @@ fn cumulative_prod(
     x: TensorArg,
     axis: Option<Axes>,
     dtype: Option<DTypeArg>,
-    include_initial: bool,
+    #[pyo3(from_py_with = scalars::flag)] include_initial: bool,
 ) -> Out {
     let _called = location::enter!(py);
     need_axis("cumulative_prod", &x.0, &axis)?;
@@ -137,7 +138,7 @@ fn topk(
     x: TensorArg,
     k: IntArg,
     axis: Option<Axes>,
-    largest: bool,
+    #[pyo3(from_py_with = scalars::flag)] largest: bool,
     dim: Option<Axes>,
 ) -> PyResult<(PyTensor, PyTensor)> {
     let _called = location::enter!(py);
@@ -156,7 +157,7 @@ fn searchsorted(
     py: Python<'_>,
     sorted: TensorArg,
     values: OperandArg,
-    side: &str,
+    #[pyo3(from_py_with = scalars::text)] side: &str,
     sorter: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(py);

@@ -7,7 +7,9 @@ use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, both, out};
 use crate::location;
+use crate::scalars;
 use crate::search::BinsArg;
+use crate::sequences;
 use crate::tensor::PyTensor;
 use girih::{Beyond, Covariance, DType, Quantile, Taper, Tensor, Tolerance};
 use pyo3::prelude::*;
@@ -28,11 +30,15 @@ pub struct Percent(Fractions);
 impl Fractions {
     fn of(object: Borrowed<'_, '_, PyAny>, percent: bool) -> PyResult<Fractions> {
         let top = if percent { 100.0 } else { 1.0 };
-        let numbers = match (object.extract::<f64>(), object.extract::<Vec<f64>>()) {
+        let many = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
+        let numbers = match object.extract::<f64>() {
             _ if object.is_instance_of::<PyTensor>() => vec![],
-            (Ok(number), _) => vec![number],
-            (_, Ok(numbers)) => numbers,
-            _ => vec![],
+            Ok(number) => vec![number],
+            // What are no numbers, such as nested lists, is converted below.
+            Err(_) if many => sequences::read(&object, sequences::MANY, |v| {
+                Ok(v.extract::<f64>().unwrap_or(0.0))
+            })?,
+            Err(_) => vec![],
         };
         let outside = numbers.into_iter().find(|v| !(0.0..=top).contains(v));
         Ok(Fractions {
@@ -195,9 +201,9 @@ fn isclose(
     py: Python<'_>,
     x1: OperandArg,
     x2: OperandArg,
-    rtol: f64,
-    atol: f64,
-    equal_nan: bool,
+    #[pyo3(from_py_with = scalars::number)] rtol: f64,
+    #[pyo3(from_py_with = scalars::number)] atol: f64,
+    #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
 ) -> Out {
     let _called = location::enter!(py);
     out(girih::isclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
@@ -210,9 +216,9 @@ fn allclose(
     py: Python<'_>,
     x1: OperandArg,
     x2: OperandArg,
-    rtol: f64,
-    atol: f64,
-    equal_nan: bool,
+    #[pyo3(from_py_with = scalars::number)] rtol: f64,
+    #[pyo3(from_py_with = scalars::number)] atol: f64,
+    #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
 ) -> Out {
     let _called = location::enter!(py);
     out(girih::allclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
@@ -221,7 +227,12 @@ fn allclose(
 /// Whether the tensors have the same shape and equal elements. A bool scalar.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, equal_nan=false))]
-fn array_equal(py: Python<'_>, x1: TensorArg, x2: TensorArg, equal_nan: bool) -> Out {
+fn array_equal(
+    py: Python<'_>,
+    x1: TensorArg,
+    x2: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
+) -> Out {
     let _called = location::enter!(py);
     out(girih::array_equal(&x1.0, &x2.0, equal_nan))
 }
@@ -234,9 +245,9 @@ impl PyTensor {
         &self,
         py: Python<'_>,
         other: OperandArg,
-        rtol: f64,
-        atol: f64,
-        equal_nan: bool,
+        #[pyo3(from_py_with = scalars::number)] rtol: f64,
+        #[pyo3(from_py_with = scalars::number)] atol: f64,
+        #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
     ) -> Out {
         let _called = location::enter!(py);
         out(girih::allclose(&self.0, other.operand(), Tolerance { rtol, atol, equal_nan }))
@@ -248,9 +259,9 @@ impl PyTensor {
         &self,
         py: Python<'_>,
         other: OperandArg,
-        rtol: f64,
-        atol: f64,
-        equal_nan: bool,
+        #[pyo3(from_py_with = scalars::number)] rtol: f64,
+        #[pyo3(from_py_with = scalars::number)] atol: f64,
+        #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
     ) -> Out {
         let _called = location::enter!(py);
         out(girih::isclose(&self.0, other.operand(), Tolerance { rtol, atol, equal_nan }))
@@ -267,9 +278,9 @@ fn cov(
     py: Python<'_>,
     x: TensorArg,
     y: Option<TensorArg>,
-    rowvar: bool,
-    bias: bool,
-    ddof: Option<f64>,
+    #[pyo3(from_py_with = scalars::flag)] rowvar: bool,
+    #[pyo3(from_py_with = scalars::flag)] bias: bool,
+    #[pyo3(from_py_with = scalars::maybe_number)] ddof: Option<f64>,
     fweights: Option<TensorArg>,
     aweights: Option<TensorArg>,
 ) -> Out {
@@ -286,7 +297,12 @@ fn cov(
 /// The correlation coefficients of variables: the rows of x and y, or the columns without rowvar.
 #[pyfunction]
 #[pyo3(signature = (x, y=None, rowvar=true))]
-fn corrcoef(py: Python<'_>, x: TensorArg, y: Option<TensorArg>, rowvar: bool) -> Out {
+fn corrcoef(
+    py: Python<'_>,
+    x: TensorArg,
+    y: Option<TensorArg>,
+    #[pyo3(from_py_with = scalars::flag)] rowvar: bool,
+) -> Out {
     let _called = location::enter!(py);
     out(girih::corrcoef(&x.0, y.as_ref().map(|y| &y.0), !rowvar))
 }
@@ -303,7 +319,7 @@ fn interp(
     fp: TensorArg,
     left: Option<OperandArg>,
     right: Option<OperandArg>,
-    period: Option<f64>,
+    #[pyo3(from_py_with = scalars::maybe_number)] period: Option<f64>,
 ) -> Out {
     let _called = location::enter!(py);
     let [left, right] = [&left, &right].map(|v| v.as_ref().map(OperandArg::operand));
@@ -315,7 +331,12 @@ fn interp(
 /// int64.
 #[pyfunction]
 #[pyo3(signature = (x, bins, right=false))]
-fn digitize(py: Python<'_>, x: TensorArg, bins: TensorArg, right: bool) -> Out {
+fn digitize(
+    py: Python<'_>,
+    x: TensorArg,
+    bins: TensorArg,
+    #[pyo3(from_py_with = scalars::flag)] right: bool,
+) -> Out {
     let _called = location::enter!(py);
     out(girih::digitize(&x.0, &bins.0, right))
 }
@@ -324,7 +345,13 @@ fn digitize(py: Python<'_>, x: TensorArg, bins: TensorArg, right: bool) -> Out {
 /// at distance dx.
 #[pyfunction]
 #[pyo3(signature = (y, x=None, dx=1.0, axis=IntArg(-1)))]
-fn trapezoid(py: Python<'_>, y: TensorArg, x: Option<TensorArg>, dx: f64, axis: IntArg) -> Out {
+fn trapezoid(
+    py: Python<'_>,
+    y: TensorArg,
+    x: Option<TensorArg>,
+    #[pyo3(from_py_with = scalars::number)] dx: f64,
+    axis: IntArg,
+) -> Out {
     let _called = location::enter!(py);
     out(girih::trapezoid(&y.0, x.as_ref().map(|x| &x.0), dx, axis.0))
 }
@@ -345,7 +372,7 @@ fn polyfit(
     x: TensorArg,
     y: TensorArg,
     deg: IntArg,
-    rcond: Option<f64>,
+    #[pyo3(from_py_with = scalars::maybe_number)] rcond: Option<f64>,
     w: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(py);
@@ -357,7 +384,12 @@ fn polyfit(
 /// unless increasing.
 #[pyfunction]
 #[pyo3(signature = (x, n=None, increasing=false))]
-fn vander(py: Python<'_>, x: TensorArg, n: Option<IntArg>, increasing: bool) -> Out {
+fn vander(
+    py: Python<'_>,
+    x: TensorArg,
+    n: Option<IntArg>,
+    #[pyo3(from_py_with = scalars::flag)] increasing: bool,
+) -> Out {
     let _called = location::enter!(py);
     let columns = n.map(|n| counts("vander", &[n.0])).transpose()?.map(|n| n[0]);
     out(girih::vander(&x.0, columns, increasing))
@@ -373,8 +405,8 @@ fn histogram2d(
     x: TensorArg,
     y: TensorArg,
     bins: Option<&Bound<'_, PyAny>>,
-    range: Option<[(f64, f64); 2]>,
-    density: bool,
+    #[pyo3(from_py_with = scalars::maybe_two_bounds)] range: Option<[(f64, f64); 2]>,
+    #[pyo3(from_py_with = scalars::flag)] density: bool,
     weights: Option<TensorArg>,
 ) -> PyResult<(PyTensor, PyTensor, PyTensor)> {
     let _called = location::enter!(py);
@@ -405,11 +437,11 @@ fn histogram2d(
 fn unique<'py>(
     py: Python<'py>,
     x: TensorArg,
-    return_index: bool,
-    return_inverse: bool,
-    return_counts: bool,
+    #[pyo3(from_py_with = scalars::flag)] return_index: bool,
+    #[pyo3(from_py_with = scalars::flag)] return_inverse: bool,
+    #[pyo3(from_py_with = scalars::flag)] return_counts: bool,
     axis: Option<Axes>,
-    equal_nan: bool,
+    #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _called = location::enter!(py);
     let axis = axis.unwrap_or_default().single("unique")?;
@@ -436,7 +468,7 @@ macro_rules! windows {
         fn $name(
             py: Python<'_>,
             window_length: IntArg,
-            periodic: bool,
+            #[pyo3(from_py_with = scalars::flag)] periodic: bool,
             dtype: Option<DTypeArg>,
             device: Option<DeviceArg>,
         ) -> Out {
@@ -484,8 +516,8 @@ windows! {
 fn kaiser_window(
     py: Python<'_>,
     window_length: IntArg,
-    periodic: bool,
-    beta: f64,
+    #[pyo3(from_py_with = scalars::flag)] periodic: bool,
+    #[pyo3(from_py_with = scalars::number)] beta: f64,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {
@@ -501,7 +533,7 @@ fn kaiser_window(
 fn kaiser(
     py: Python<'_>,
     m: IntArg,
-    beta: f64,
+    #[pyo3(from_py_with = scalars::number)] beta: f64,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
 ) -> Out {

@@ -3,6 +3,7 @@
 use crate::contexts::sync;
 use crate::devices::DeviceArg;
 use crate::errors::IntoPy;
+use crate::scalars;
 use girih::{Context, Event, Stream};
 use pyo3::prelude::*;
 
@@ -19,7 +20,11 @@ pub struct PyStream(pub Stream);
 impl PyStream {
     #[new]
     #[pyo3(signature = (priority=0, *, device=None))]
-    fn new(py: Python<'_>, priority: i32, device: Option<DeviceArg>) -> PyResult<PyStream> {
+    fn new(
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::whole)] priority: i32,
+        device: Option<DeviceArg>,
+    ) -> PyResult<PyStream> {
         sync(py);
         let device = device.map_or_else(|| Context::current().device(), |d| d.0);
         Ok(PyStream(Stream::on(device, priority).py()?))

@@ -5,6 +5,7 @@ use crate::args::OperandArg;
 use crate::data::to_list;
 use crate::errors::IntoPy;
 use crate::location;
+use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::ir::OpCode;
 use girih::{DType, Dim, Operand, Tensor};
@@ -137,8 +138,10 @@ impl PySymbolicFloat {
 impl PySymbolicFloat {
     /// Creates a symbolic float from a float64 tensor without axes.
     #[new]
-    fn new(x: &PyTensor) -> PySymbolicFloat {
-        PySymbolicFloat::argument(x.0.clone())
+    fn new(
+        #[pyo3(from_py_with = crate::scalars::object)] x: Bound<'_, PyTensor>,
+    ) -> PySymbolicFloat {
+        PySymbolicFloat::argument(x.borrow().0.clone())
     }
 
     /// The number as a float64 tensor. Returns: Tensor.
@@ -285,7 +288,7 @@ impl PySymbolicFloat {
         "<float of a function being compiled>"
     }
 
-    fn __format__(&self, spec: &str) -> &'static str {
+    fn __format__(&self, #[pyo3(from_py_with = scalars::text)] spec: &str) -> &'static str {
         let _ = spec;
         self.__repr__()
     }

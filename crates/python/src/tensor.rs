@@ -8,6 +8,7 @@ use crate::data::{to_list, to_numpy};
 use crate::devices::DeviceArg;
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
+use crate::scalars;
 use crate::{dlpack, indexing, location};
 use girih::{Device, Size, Tensor};
 use pyo3::prelude::*;
@@ -53,7 +54,7 @@ impl TensorIterator {
 const ARRAY_API: [&str; 5] = ["2021.12", "2022.12", "2023.12", "2024.12", "2025.12"];
 
 /// Bytes, shape and dtype of a pickled tensor.
-type Pickled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyTuple>, &'static str);
+type Pickled<'py> = (Bound<'py, PyBytes>, Bound<'py, PyTuple>, &'static str, &'static str, bool);
 
 type MaybeTensor<'py> = PyResult<Bound<'py, PyAny>>;
 
@@ -139,7 +140,11 @@ impl PyTensor {
     /// The distance between neighbouring elements of each axis, or of one axis, in elements.
     /// Returns: Any.
     #[pyo3(signature = (dim=None))]
-    fn stride<'py>(&self, py: Python<'py>, dim: Option<i64>) -> MaybeTensor<'py> {
+    fn stride<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = scalars::maybe_whole)] dim: Option<i64>,
+    ) -> MaybeTensor<'py> {
         let strides = self.0.spec().strides();
         match dim {
             None => Ok(PyTuple::new(py, strides)?.into_any()),
@@ -290,7 +295,7 @@ impl PyTensor {
         &self,
         target: Option<&Bound<'_, PyAny>>,
         dtype: Option<DTypeArg>,
-        non_blocking: bool,
+        #[pyo3(from_py_with = scalars::flag)] non_blocking: bool,
         device: Option<DeviceArg>,
         py: Python<'_>,
     ) -> PyResult<PyTensor> {
@@ -349,7 +354,11 @@ impl PyTensor {
     /// tensor keep them, in files too, and user-defined passes can read them. The compiler reads
     /// one hint: ``fuse`` with the value ``no`` makes the op run in separate kernels, not fused
     /// with its operands or its users. Returns: None.
-    fn set_hint(&self, key: &str, value: &str) -> PyResult<()> {
+    fn set_hint(
+        &self,
+        #[pyo3(from_py_with = scalars::text)] key: &str,
+        #[pyo3(from_py_with = scalars::text)] value: &str,
+    ) -> PyResult<()> {
         self.0.set_hint(key, value).py()
     }
 
@@ -420,7 +429,7 @@ impl PyTensor {
     fn __array_ufunc__<'py>(
         &self,
         ufunc: &Bound<'py, PyAny>,
-        method: &str,
+        #[pyo3(from_py_with = scalars::text)] method: &str,
         inputs: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> MaybeTensor<'py> {
@@ -450,7 +459,7 @@ impl PyTensor {
         &self,
         py: Python<'py>,
         dtype: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = scalars::maybe_flag)] copy: Option<bool>,
     ) -> MaybeTensor<'py> {
         let array = to_numpy(py, &self.0)?;
         let kwargs = PyDict::new(py);
@@ -476,7 +485,7 @@ impl PyTensor {
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
-        copy: Option<bool>,
+        #[pyo3(from_py_with = scalars::maybe_flag)] copy: Option<bool>,
     ) -> MaybeTensor<'py> {
         let _ = stream;
         if dl_device.is_some_and(|device| device != (1, 0)) {
@@ -493,7 +502,7 @@ impl PyTensor {
     fn __array_namespace__<'py>(
         &self,
         py: Python<'py>,
-        api_version: Option<&str>,
+        #[pyo3(from_py_with = scalars::maybe_text)] api_version: Option<&str>,
     ) -> MaybeTensor<'py> {
         match api_version {
             Some(version) if !ARRAY_API.contains(&version) => Err(invalid(format!(
@@ -526,18 +535,34 @@ impl PyTensor {
         PyTensor(self.0.clone())
     }
 
-    // Tensors are immutable values, so a copy is another handle.
+    // Tensors are immutable values, so a copy is another handle; but a tensor that requires a
+    // gradient has a gradient of its own.
     #[pyo3(signature = (memo, /))]
-    fn __deepcopy__(&self, memo: &Bound<'_, PyAny>) -> PyTensor {
+    fn __deepcopy__(&self, memo: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
         let _ = memo;
-        PyTensor(self.0.clone())
+        if !self.0.requires_grad() || !self.0.is_leaf() {
+            return Ok(PyTensor(self.0.clone()));
+        }
+        let copy = self.0.stop_gradient().py()?;
+        copy.set_requires_grad(true).py()?;
+        copy.set_grad(self.0.grad()).py()?;
+        Ok(PyTensor(copy))
     }
 
+    /// Pickles the values with the device and whether the tensor requires a gradient.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Pickled<'py>)> {
         let bytes = py.detach(|| self.0.to_bytes()).py()?;
+        let bytes = PyBytes::new(py, &bytes);
         let shape = PyTuple::new(py, self.0.shape().iter())?;
         let restore = py.import("girih._girih")?.getattr("_restore")?;
-        Ok((restore, (PyBytes::new(py, &bytes), shape, self.0.dtype().name())))
+        let (dtype, device) = (self.0.dtype().name(), self.0.device().name());
+        Ok((restore, (bytes, shape, dtype, device, self.0.requires_grad())))
+    }
+
+    /// The bytes of the elements, row-major, as bytes of a NumPy array. Evaluates. Returns: bytes.
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = py.detach(|| self.0.to_bytes()).py()?;
+        Ok(PyBytes::new(py, &bytes))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -572,7 +597,11 @@ impl PyTensor {
         }
     }
 
-    fn __format__(&self, py: Python<'_>, spec: &str) -> PyResult<String> {
+    fn __format__(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::text)] spec: &str,
+    ) -> PyResult<String> {
         if spec.is_empty() {
             return self.__str__(py);
         }

@@ -1,6 +1,7 @@
 //! Timelines from Python: the times of kernels, copies and compilations.
 
 use crate::errors::{IntoPy, invalid};
+use crate::scalars;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -82,7 +83,11 @@ impl PyTimeline {
     }
 
     /// Writes the spans in Chrome's trace event format. Returns: None.
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    fn save(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+    ) -> PyResult<()> {
         let write = || self.with(|timeline| timeline.save(&path));
         py.detach(write)?.py()
     }

@@ -1,8 +1,9 @@
 //! Tracing for the function transforms of `girih.transforms`.
 
-use crate::args::Listed;
 use crate::collective::PyBoundAxis;
 use crate::errors::IntoPy;
+use crate::scalars;
+use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::{BatchAxis, Randomness, Tensor};
 use pyo3::prelude::*;
@@ -127,7 +128,11 @@ impl PyTrace {
     /// Names the batch axis, the leading axis of `like`. The results are the axis, within which the
     /// function must be called, and the argument for one more placeholder, which is batched.
     /// Returns: tuple[BoundAxis, Tensor].
-    fn bind_axis(&self, name: &str, like: &PyTensor) -> PyResult<(PyBoundAxis, PyTensor)> {
+    fn bind_axis(
+        &self,
+        #[pyo3(from_py_with = scalars::text)] name: &str,
+        like: &PyTensor,
+    ) -> PyResult<(PyBoundAxis, PyTensor)> {
         let (size, device) = (like.0.shape().dim(0), like.0.device());
         let (axis, indices) = self.lock().bind_axis(name, size, device).py()?;
         Ok((PyBoundAxis(axis), PyTensor(indices)))
@@ -143,10 +148,10 @@ impl PyTrace {
         py: Python<'_>,
         outputs: Listed<Py<PyTensor>>,
         args: Listed<Py<PyTensor>>,
-        batched: Vec<bool>,
+        batched: Listed<bool>,
         like: &PyTensor,
-        randomness: &str,
-        name: Option<&str>,
+        #[pyo3(from_py_with = scalars::text)] randomness: &str,
+        #[pyo3(from_py_with = scalars::maybe_text)] name: Option<&str>,
     ) -> PyResult<Vec<(PyTensor, bool)>> {
         crate::location::enter(py);
         let randomness = match randomness {

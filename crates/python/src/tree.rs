@@ -8,7 +8,10 @@ mod structure;
 
 use structure::{Container, Structure};
 
-use crate::errors::invalid;
+use crate::args::described;
+use crate::errors::{exception, invalid};
+use crate::scalars;
+use crate::sequences;
 use kinds::open;
 use pyo3::PyTraverseError;
 use pyo3::exceptions::PyRecursionError;
@@ -89,10 +92,14 @@ fn opened<'py>(
     node: &Object<'py>,
     is_leaf: Option<&Object<'py>>,
 ) -> PyResult<Option<(Container, kinds::Children<'py>)>> {
-    if let Some(is_leaf) = is_leaf
-        && is_leaf.call1((node,))?.is_truthy()?
-    {
-        return Ok(None);
+    if let Some(is_leaf) = is_leaf {
+        if !is_leaf.is_callable() {
+            let message = format!("tree: is_leaf is a function, got {}", described(is_leaf));
+            return Err(exception("DTypeError", message));
+        }
+        if is_leaf.call1((node,))?.is_truthy()? {
+            return Ok(None);
+        }
     }
     open(node)
 }
@@ -188,9 +195,10 @@ fn tree_flatten_with_path<'py>(
 /// Returns: list[Any] | None.
 #[pyfunction]
 fn tree_leaves_like<'py>(
-    treedef: &PyTreeDef,
+    #[pyo3(from_py_with = scalars::object)] treedef: Bound<'py, PyTreeDef>,
     tree: Object<'py>,
 ) -> PyResult<Option<Bound<'py, PyList>>> {
+    let treedef = treedef.get();
     let mut leaves: Vec<Object<'py>> = Vec::with_capacity(treedef.0.num_leaves());
     let mut take = |leaf: &Object<'py>| {
         leaves.push(leaf.clone());
@@ -204,9 +212,14 @@ fn tree_leaves_like<'py>(
 
 /// Builds the tree with this structure and these leaves. Returns: Any.
 #[pyfunction]
-fn tree_unflatten<'py>(treedef: &PyTreeDef, leaves: Object<'py>) -> PyResult<Object<'py>> {
+fn tree_unflatten<'py>(
+    #[pyo3(from_py_with = scalars::object)] treedef: Bound<'py, PyTreeDef>,
+    leaves: Object<'py>,
+) -> PyResult<Object<'py>> {
+    let treedef = treedef.get();
     let (py, structure) = (leaves.py(), &treedef.0);
-    let mut given = leaves.try_iter()?.collect::<PyResult<Vec<_>>>()?.into_iter();
+    let most = sequences::MANY.max(structure.num_leaves() + 1);
+    let mut given = sequences::read(&leaves, most, Ok)?.into_iter();
     let (found, expected) = (given.len(), structure.num_leaves());
     if found != expected {
         let text = treedef.__repr__(py)?;
@@ -264,7 +277,7 @@ fn tree_register(
     flatten: Py<PyAny>,
     unflatten: Py<PyAny>,
     names: Option<Py<PyAny>>,
-    subclasses: bool,
+    #[pyo3(from_py_with = scalars::flag)] subclasses: bool,
 ) -> PyResult<()> {
     kinds::register(node_type, flatten, unflatten, names, subclasses)
 }

@@ -4,6 +4,7 @@ use crate::args::{Axes, IntArg, ShapeArg, TensorArg};
 use crate::errors::invalid;
 use crate::functions::{Out, out};
 use crate::location;
+use crate::scalars;
 use crate::windows::count;
 use girih::{BagMode, Bags, EmbeddingOptions, GridOptions, Outside, Sampling};
 use pyo3::prelude::*;
@@ -39,9 +40,9 @@ fn local_response_norm(
     py: Python<'_>,
     x: TensorArg,
     size: IntArg,
-    alpha: f64,
-    beta: f64,
-    k: f64,
+    #[pyo3(from_py_with = scalars::number)] alpha: f64,
+    #[pyo3(from_py_with = scalars::number)] beta: f64,
+    #[pyo3(from_py_with = scalars::number)] k: f64,
 ) -> Out {
     let _called = location::enter!(py);
     let size = count("local_response_norm", "size", size)?;
@@ -52,7 +53,12 @@ fn local_response_norm(
 /// n, n + 1], a shape [batch, channels, sizes...] with n sizes -> [batch, sizes..., n].
 #[pyfunction]
 #[pyo3(signature = (theta, size, align_corners=false))]
-fn affine_grid(py: Python<'_>, theta: TensorArg, size: ShapeArg, align_corners: bool) -> Out {
+fn affine_grid(
+    py: Python<'_>,
+    theta: TensorArg,
+    size: ShapeArg,
+    #[pyo3(from_py_with = scalars::flag)] align_corners: bool,
+) -> Out {
     let _called = location::enter!(py);
     let (size, maps) = (size.shape("affine_grid")?, theta.0.shape());
     if size.rank() < 3 || maps.rank() != 3 || !size.dim(0).equals(maps.dim(0)) {
@@ -75,9 +81,9 @@ fn grid_sample(
     py: Python<'_>,
     x: TensorArg,
     grid: TensorArg,
-    mode: &str,
-    padding_mode: &str,
-    align_corners: bool,
+    #[pyo3(from_py_with = scalars::text)] mode: &str,
+    #[pyo3(from_py_with = scalars::text)] padding_mode: &str,
+    #[pyo3(from_py_with = scalars::flag)] align_corners: bool,
 ) -> Out {
     let _called = location::enter!(py);
     let mode = match mode {
@@ -114,10 +120,10 @@ fn embedding(
     py: Python<'_>,
     indices: TensorArg,
     weight: TensorArg,
-    padding_idx: Option<i64>,
-    max_norm: Option<f64>,
-    norm_type: f64,
-    scale_grad_by_freq: bool,
+    #[pyo3(from_py_with = scalars::maybe_whole)] padding_idx: Option<i64>,
+    #[pyo3(from_py_with = scalars::maybe_number)] max_norm: Option<f64>,
+    #[pyo3(from_py_with = scalars::number)] norm_type: f64,
+    #[pyo3(from_py_with = scalars::flag)] scale_grad_by_freq: bool,
 ) -> Out {
     let _called = location::enter!(py);
     let options = EmbeddingOptions { padding_idx, max_norm, norm_type, scale_grad_by_freq };
@@ -139,13 +145,13 @@ fn embedding_bag(
     indices: TensorArg,
     weight: TensorArg,
     offsets: Option<TensorArg>,
-    max_norm: Option<f64>,
-    norm_type: f64,
-    scale_grad_by_freq: bool,
-    mode: &str,
+    #[pyo3(from_py_with = scalars::maybe_number)] max_norm: Option<f64>,
+    #[pyo3(from_py_with = scalars::number)] norm_type: f64,
+    #[pyo3(from_py_with = scalars::flag)] scale_grad_by_freq: bool,
+    #[pyo3(from_py_with = scalars::text)] mode: &str,
     per_sample_weights: Option<TensorArg>,
-    include_last_offset: bool,
-    padding_idx: Option<i64>,
+    #[pyo3(from_py_with = scalars::flag)] include_last_offset: bool,
+    #[pyo3(from_py_with = scalars::maybe_whole)] padding_idx: Option<i64>,
 ) -> Out {
     let _called = location::enter!(py);
     let mode = match mode {
@@ -175,9 +181,9 @@ fn embedding_bag(
 fn alpha_dropout(
     py: Python<'_>,
     x: TensorArg,
-    p: f64,
-    training: bool,
-    whole_channels: bool,
+    #[pyo3(from_py_with = scalars::number)] p: f64,
+    #[pyo3(from_py_with = scalars::flag)] training: bool,
+    #[pyo3(from_py_with = scalars::flag)] whole_channels: bool,
 ) -> Out {
     let _called = location::enter!(py);
     out(x.0.alpha_dropout(crate::networks::while_training(p, training), whole_channels))
@@ -187,7 +193,13 @@ fn alpha_dropout(
 /// lower..upper, otherwise the slope is their mean.
 #[pyfunction]
 #[pyo3(signature = (x, lower=0.125, upper=1.0 / 3.0, training=false))]
-fn rrelu(py: Python<'_>, x: TensorArg, lower: f64, upper: f64, training: bool) -> Out {
+fn rrelu(
+    py: Python<'_>,
+    x: TensorArg,
+    #[pyo3(from_py_with = scalars::number)] lower: f64,
+    #[pyo3(from_py_with = scalars::number)] upper: f64,
+    #[pyo3(from_py_with = scalars::flag)] training: bool,
+) -> Out {
     let _called = location::enter!(py);
     out(x.0.rrelu(lower, upper, training))
 }
@@ -200,8 +212,8 @@ fn rrelu(py: Python<'_>, x: TensorArg, lower: f64, upper: f64, training: bool) -
 fn gumbel_softmax(
     py: Python<'_>,
     logits: TensorArg,
-    tau: f64,
-    hard: bool,
+    #[pyo3(from_py_with = scalars::number)] tau: f64,
+    #[pyo3(from_py_with = scalars::flag)] hard: bool,
     axis: Option<Axes>,
     dim: Option<Axes>,
 ) -> Out {

@@ -1,7 +1,8 @@
 //! Arguments for the strides, padding and dilation of kernels and windows.
 
-use crate::args::{IntArg, SizesArg};
+use crate::args::{IntArg, SizesArg, described};
 use crate::errors::invalid;
+use crate::sequences::{Pair, PerAxis};
 use girih::Padding;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -61,9 +62,11 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PaddingArg {
         if let Ok(SizesArg(widths)) = object.extract::<SizesArg>() {
             return Ok(PaddingArg::Widths(widths.iter().map(|&w| (w, w)).collect()));
         }
-        match object.extract::<Vec<(i64, i64)>>() {
-            Ok(pairs) => Ok(PaddingArg::Widths(pairs)),
-            Err(_) => Ok(PaddingArg::Other(object.repr()?.to_string())),
+        match object.extract::<PerAxis<Pair<i64>>>() {
+            Ok(pairs) => {
+                Ok(PaddingArg::Widths(pairs.iter().map(|pair| (pair.0, pair.1)).collect()))
+            }
+            Err(_) => Ok(PaddingArg::Other(described(&object))),
         }
     }
 }

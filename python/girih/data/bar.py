@@ -6,6 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Generic, TextIO, TypeVar
 
+from .._girih import has_protocol
+from ..checks import check_arguments, explain_public
 from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ class Progress(Generic[_T]):
         file: TextIO | None = None,
         interval: float = 0.1,
     ) -> None:
+        check_arguments(
+            "progress", type(self).__init__, (self, items, description, total, file, interval), {}
+        )
         if interval < 0:
             raise InvalidArgumentError(f"progress: interval must not be negative, got {interval}")
         if total is None:
@@ -113,7 +118,7 @@ class Progress(Generic[_T]):
 
 
 def _number(value: Any) -> str:
-    value = value.item() if hasattr(value, "item") else value
+    value = value.item() if has_protocol(value, "item") else value
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -156,3 +161,6 @@ def progress(
         training  ████████████████████████ 100% 4/4  ...  loss 0.25
     """
     return Progress(items, description, total, file, interval)
+
+
+explain_public(globals())

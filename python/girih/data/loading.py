@@ -8,7 +8,8 @@ import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import _girih, lazy, tree
-from .._girih import Tensor
+from .._girih import Tensor, has_protocol
+from ..checks import explain_public
 from ..errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -275,9 +276,9 @@ class DataLoader:
         if self._arrays is not None:
             self._length: int | None = _rows(self._arrays)
         else:
-            indexed = hasattr(data, "__len__") and hasattr(data, "__getitem__")
+            indexed = has_protocol(data, "__len__") and has_protocol(data, "__getitem__")
             self._length = len(data) if indexed else None
-        if self._length is None and not hasattr(data, "__iter__"):
+        if self._length is None and not has_protocol(data, "__iter__"):
             raise InvalidArgumentError(
                 f"DataLoader: data are arrays, a sequence or an iterable, got {type(data).__name__}"
             )
@@ -380,7 +381,7 @@ class DataLoader:
 
 
 def _is_array(value: Any) -> bool:
-    foreign = hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+    foreign = has_protocol(value, "__dlpack__") or has_protocol(value, "__array_interface__")
     return isinstance(value, Tensor) or foreign
 
 
@@ -407,3 +408,6 @@ def _rows(arrays: tuple[list[Tensor], tree.TreeDef]) -> int:
                 "their first axes"
             )
     return int(leaves[0].shape[0])
+
+
+explain_public(globals())

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import _girih
+from ..checks import items
 from ..errors import InvalidArgumentError
 from .containers import ModuleList, Sequential
 from .layers import Linear
@@ -68,7 +69,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 f"{n_classes} classes, got {list(cutoffs)}"
             )
         self.in_features, self.n_classes = in_features, n_classes
-        self.cutoffs, self.div_value, self.head_bias = tuple(cutoffs), div_value, head_bias
+        self.cutoffs, self.div_value, self.head_bias = tuple(items(cutoffs)), div_value, head_bias
         self._bounds = bounds[1:]
         clusters = len(bounds) - 2
         self.head = Linear(in_features, bounds[1] + clusters, head_bias, dtype)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from .._girih import Tensor
-from ..errors import InvalidArgumentError
+from .._girih import Tensor, has_protocol
+from ..checks import items
+from ..errors import DTypeError, IndexOutOfBoundsError, InvalidArgumentError, MissingNameError
 from .module import Module, Parameter
 
 if TYPE_CHECKING:
@@ -75,8 +76,13 @@ class _Ordered(_Holder[T]):
 
     def _key(self, index: int) -> str:
         size = len(self._keys)
+        if not has_protocol(index, "__index__"):
+            raise DTypeError(
+                f"{type(self).__name__}: an index is an int or a slice, got a "
+                f"{type(index).__name__}"
+            )
         if not -size <= index < size:
-            raise IndexError(
+            raise IndexOutOfBoundsError(
                 f"{type(self).__name__}: index {index} is out of range for {size} entries"
             )
         return self._keys[index]
@@ -96,7 +102,7 @@ class _Ordered(_Holder[T]):
         Returns:
             This module.
         """
-        for value in values:
+        for value in items(values):
             self.append(value)
         return self
 
@@ -142,9 +148,28 @@ class _Ordered(_Holder[T]):
 class _Named(_Holder[T]):
     """Values by name."""
 
+    def _pairs(self, values: Any) -> list[Any]:
+        """The pairs of name and value of a mapping, or of a sequence of pairs."""
+        if values is None:
+            return []
+        pairs = items(values.items() if has_protocol(values, "items") else values)
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}: expected a dict, or pairs of name and value, got a "
+                    f"{type(pair).__name__}"
+                )
+        return pairs
+
+    def _missing(self, key: object) -> MissingNameError:
+        return MissingNameError(
+            f"{type(self).__name__}: there is no entry {key!r}; there are "
+            f"{', '.join(map(repr, self._keys)) or 'none'}"
+        )
+
     def __getitem__(self, key: str) -> T:
         if key not in self._keys:
-            raise KeyError(key)
+            raise self._missing(key)
         value: T = getattr(self, key)
         return value
 
@@ -153,7 +178,7 @@ class _Named(_Holder[T]):
 
     def __delitem__(self, key: str) -> None:
         if key not in self._keys:
-            raise KeyError(key)
+            raise self._missing(key)
         self._drop(key)
 
     def __iter__(self) -> Iterator[str]:
@@ -232,7 +257,7 @@ class ModuleDict(_OfModules, _Named[Module]):
 
     def __init__(self, modules: AnyMapping[str, Module] | None = None) -> None:
         super().__init__()
-        for key, value in dict(modules or {}).items():
+        for key, value in self._pairs(modules):
             self[key] = value
 
 
@@ -277,7 +302,7 @@ class ParameterDict(_OfParameters, _Named[Tensor]):
 
     def __init__(self, values: AnyMapping[str, Any] | None = None) -> None:
         super().__init__()
-        for key, value in dict(values or {}).items():
+        for key, value in self._pairs(values):
             self[key] = value
 
 
@@ -307,7 +332,7 @@ class Sequential(_Ordered[Any]):
     ) -> None:
         super().__init__()
         only: Any = layers[0] if len(layers) == 1 else None
-        if hasattr(only, "items") and not isinstance(only, Module):
+        if has_protocol(only, "items") and not isinstance(only, Module):
             for key, value in only.items():
                 self._hold(key, value)
         elif isinstance(only, (list, tuple)):
@@ -334,7 +359,9 @@ class Sequential(_Ordered[Any]):
             return part
         if isinstance(index, str):
             if index not in self._keys:
-                raise KeyError(index)
+                raise MissingNameError(
+                    f"Sequential: there is no layer {index!r}; there are {', '.join(self._keys)}"
+                )
             return getattr(self, index)
         return super().__getitem__(index)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from ..checks import items
 from ..errors import InvalidArgumentError
 from . import init
 from .module import Module, Parameter, apply
@@ -29,7 +30,7 @@ __all__ = [
 
 def sizes(name: str, value: _Sizes, n: int) -> tuple[int, ...]:
     """The size of each axis; a single size is repeated for all axes."""
-    out = (value,) * n if isinstance(value, int) else tuple(value)
+    out = (value,) * n if isinstance(value, int) else tuple(items(value))
     if len(out) != n or any(size < 1 for size in out):
         raise InvalidArgumentError(f"{name}: expected {n} positive sizes, got {value}")
     return out

@@ -110,6 +110,7 @@ from .._girih import (
     triplet_margin_loss,
     unfold,
 )
+from ..checks import explain_public
 from .activations import softplus
 from .criteria import triplet_margin_with_distance_loss
 from .distances import pdist
@@ -233,3 +234,6 @@ __all__ = [
     "triplet_margin_with_distance_loss",
     "unfold",
 ]
+
+
+explain_public(globals())

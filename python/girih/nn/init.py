@@ -10,6 +10,7 @@ from math import erf, prod, sqrt
 from typing import TYPE_CHECKING
 
 from .. import _girih, linalg
+from ..checks import explain_public
 from ..errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -309,3 +310,6 @@ def sparse(
     order = _girih.argsort(_girih.argsort(_girih.rand(shape), 0), 0)
     weights = normal(shape, 0.0, std, dtype)
     return _girih.where(order < zeros_each, 0.0, weights)
+
+
+explain_public(globals())

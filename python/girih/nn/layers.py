@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import _girih
+from ..checks import check_eps, items
 from ..errors import AxisError, InvalidArgumentError, ShapeError
 from . import dropouts, init
 from .module import Module, Parameter
@@ -241,7 +242,7 @@ class Unflatten(Module):
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim, self.unflattened_size = dim, tuple(items(unflattened_size))
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
@@ -389,8 +390,8 @@ class LayerNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape = tuple(sizes)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.normalized_shape = tuple(items(sizes))
+        self.eps, self.elementwise_affine = check_eps(self, eps), elementwise_affine
         learnt, sizes = elementwise_affine, self.normalized_shape
         self.weight = Parameter(init.ones(sizes, dtype)) if learnt else None
         self.bias = Parameter(init.zeros(sizes, dtype)) if learnt and bias else None

@@ -13,7 +13,8 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from .. import _girih, tree
-from .._girih import Tensor, asarray
+from .._girih import Tensor, asarray, has_protocol
+from ..checks import FAILURES, check_constructor, explain
 from ..errors import DTypeError, InvalidArgumentError
 from ..rollback import remember
 from ..state import announce, made
@@ -147,6 +148,11 @@ class Module(CompiledInPlace):
     #: Names of parameters that are not trained.
     _frozen: frozenset[str] = frozenset()
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """The constructors of this package's modules check their arguments."""
+        super().__init_subclass__(**kwargs)
+        check_constructor(cls)
+
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
         """Registers the module, so that files of graphs know the names of its parameters."""
         module = super().__new__(cls)
@@ -163,6 +169,11 @@ class Module(CompiledInPlace):
             if _girih.autocast_dtype() is not None:
                 return casting(self, self.__dict__.get(PARAMETER_NAMES, ()), forward, args, kwargs)
             return forward(*args, **kwargs)
+        except FAILURES as error:
+            # A value that is no tensor fails at the first attribute that it lacks.
+            if type(self).__module__.startswith("girih"):
+                explain(error, type(self).__name__, type(self).forward, (self, *args), kwargs)
+            raise
         finally:
             _girih.leave_named_scope(outer)
 
@@ -279,35 +290,31 @@ class Module(CompiledInPlace):
             return to_torch(self, found)
         return found
 
-    def load_state_dict(self, values: Mapping[str, Tensor], strict: bool = True) -> Self:
+    def load_state_dict(
+        self, values: Mapping[str, Tensor], strict: bool = True, assign: bool = False
+    ) -> Self:
         """Replaces parameters and buffers by those of a :meth:`state_dict`.
+
+        As in PyTorch, the values are cast to the dtypes of the module's tensors and moved to their
+        devices, and parameters keep ``requires_grad``. Of a tied parameter's names, one suffices.
 
         Args:
             values: Tensors by dotted name, with the names of this package or of PyTorch.
             strict: Whether the names must be exactly those of the module's tensors.
+            assign: Whether to take the tensors as they are, with their dtypes and devices.
 
         Raises:
             InvalidArgumentError: With ``strict``, names are missing or unexpected; all are listed.
+                Or a tied parameter has different values under its names.
             ShapeError: A tensor has another shape than the tensor it replaces. Nothing is replaced.
+            DTypeError: A cast would drop imaginary parts or fractions. Nothing is replaced.
         """
+        from .loading import check_state, load
         from .torch_names import from_torch
 
-        own, values = self.state_dict(), from_torch(self, dict(values))
-        missing = sorted(own.keys() - values.keys())
-        unexpected = sorted(values.keys() - own.keys())
-        if strict and (missing or unexpected):
-            raise InvalidArgumentError(
-                f"{type(self).__qualname__}.load_state_dict: missing {missing}, "
-                f"unexpected {unexpected}"
-            )
-        kept = {name: values[name] for name in own if name in values}
-        for name, tensor in kept.items():
-            check_shape(name, own[name], tensor)
-        locations = dict(_locations(self, set()))
-        found = [(*locations[name], tensor) for name, tensor in kept.items()]
-        for holder, attribute, tensor in with_aliases(self, found):
-            announce(holder)
-            holder.__dict__[attribute] = tensor
+        check_state(values, type(self).__qualname__)
+        values = from_torch(self, dict(values))
+        load(self, values, dict(_locations(self, set())), strict, assign)
         return self
 
     def modules(self) -> list[Module]:
@@ -559,7 +566,7 @@ def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str,
     out: list[tuple[Module, str, Tensor]] = []
     if values is None:
         return out
-    items: Any = values.items() if hasattr(values, "items") else enumerate(values)
+    items: Any = values.items() if has_protocol(values, "items") else enumerate(values)
     for key, new in items:
         name = f"{path}.{key}"
         try:

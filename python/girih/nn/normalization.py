@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from .. import _girih
+from ..checks import check_eps, items
 from ..errors import InvalidArgumentError, ShapeError
 from . import init
 from .module import Module, Parameter
@@ -65,7 +66,8 @@ class _Tracking(_ByChannel):
         tracked: bool,
         dtype: DType | None,
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features, self.momentum = num_features, momentum
+        self.eps = check_eps(self, eps)
         self._affine(num_features, affine, dtype)
         self.track_running_stats = tracked
         self.running_mean = init.zeros((num_features,), dtype) if tracked else None
@@ -243,7 +245,8 @@ class GroupNorm(_ByChannel):
             raise InvalidArgumentError(
                 f"GroupNorm: {num_groups} groups do not divide {num_channels} channels"
             )
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps = check_eps(self, eps)
         self._affine(num_channels, affine, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -269,7 +272,7 @@ class RMSNorm(Module):
         dtype: DType | None = None,
     ) -> None:
         sizes = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
-        self.normalized_shape, self.eps = tuple(sizes), eps
+        self.normalized_shape, self.eps = tuple(items(sizes)), check_eps(self, eps)
         self.elementwise_affine = elementwise_affine
         learnt, sizes = elementwise_affine, self.normalized_shape
         self.weight = Parameter(init.ones(sizes, dtype)) if learnt else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from .. import _girih
+from ..checks import items
 from ..errors import InvalidArgumentError, ShapeError
 from .module import Module
 
@@ -42,7 +43,7 @@ class _Pad(Module):
 
     def __init__(self, padding: _Widths) -> None:
         n = 2 * self.axes
-        widths = (padding,) * n if isinstance(padding, int) else tuple(padding)
+        widths = (padding,) * n if isinstance(padding, int) else tuple(items(padding))
         if len(widths) != n:
             raise InvalidArgumentError(
                 f"{type(self).__name__}: padding is one width, or {n}: before and after each axis, "

@@ -6,6 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .. import _girih
+from ..checks import items
 from ..errors import InvalidArgumentError, ShapeError
 from .module import Module, apply
 
@@ -415,12 +416,12 @@ def _fractional_max_pool(
     if (output_size is None) == (output_ratio is None):
         raise InvalidArgumentError(f"{name}: give one of output_size and output_ratio")
     have = x.shape[-n:]
-    size = (kernel_size,) * n if isinstance(kernel_size, int) else tuple(kernel_size)
+    size = (kernel_size,) * n if isinstance(kernel_size, int) else tuple(items(kernel_size))
     if output_size is not None:
-        want = (output_size,) * n if isinstance(output_size, int) else tuple(output_size)
+        want = (output_size,) * n if isinstance(output_size, int) else tuple(items(output_size))
     else:
         ratio: Any = output_ratio
-        ratios = tuple(ratio) if isinstance(ratio, (tuple, list)) else (ratio,) * n
+        ratios = tuple(items(ratio)) if isinstance(ratio, (tuple, list)) else (ratio,) * n
         want = tuple(int(h * r) for h, r in zip(have, ratios, strict=True))
     for h, k, w in zip(have, size, want, strict=True):
         if k < 1 or w < 1 or h < w + k - 1:

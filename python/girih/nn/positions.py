@@ -31,6 +31,11 @@ def _wide(x: Tensor) -> DType:
     return _girih.float64 if x.dtype == _girih.float64 else _girih.float32
 
 
+def _float(x: Tensor) -> DType:
+    """The dtype of the result: float32 for integers, which do not hold sines."""
+    return x.dtype if "float" in x.dtype.name else _girih.float32
+
+
 def _check_features(module: str, x: Tensor, dims: int, exact: bool) -> None:
     wrong = x.ndim < 2 or (x.shape[-1] != dims if exact else x.shape[-1] < dims)
     if wrong:
@@ -93,6 +98,7 @@ class RoPE(Module):
             ShapeError: There are fewer features than ``dims``.
         """
         _check_features("RoPE", x, self.dims, exact=False)
+        x = x.astype(_float(x))
         angles = _angles(x.shape[-2], self.dims, self.base, self.scale, offset, _wide(x))
         cos, sin = _girih.cos(angles).astype(x.dtype), _girih.sin(angles).astype(x.dtype)
         half = self.dims // 2
@@ -145,6 +151,7 @@ class SinusoidalPositionalEncoding(Module):
             ShapeError: The number of features differs.
         """
         _check_features("SinusoidalPositionalEncoding", x, self.dims, exact=True)
+        x = x.astype(_float(x))
         angles = _angles(x.shape[-2], self.dims, self.base, 1.0, offset, _wide(x))
         waves = _girih.stack([_girih.sin(angles), _girih.cos(angles)], -1)
         return x + waves.reshape((x.shape[-2], self.dims)).astype(x.dtype)

@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _girih, random
+from ..checks import explain_public
 from ..errors import InvalidArgumentError
 from .module import Module, Parameter
 from .places import PARAMETER_NAMES
@@ -277,3 +278,6 @@ def remove_spectral_norm(module: _T, name: str = "weight") -> _T:
     """
     _removed(module, name, _SpectralNorm)
     return module
+
+
+explain_public(globals())

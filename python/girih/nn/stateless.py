@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import transforms, tree
+from ..checks import explain_public
 from ..errors import InvalidArgumentError
+from ..names import name_of
 from ..state import announce
 from .module import _changes, places_in
 from .places import read, write
@@ -74,7 +76,7 @@ def value_and_grad(
         [3.0]
     """
 
-    name = getattr(fun, "__name__", type(fun).__name__)
+    name = name_of(fun)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         where, _ = places_in(model)
@@ -109,3 +111,6 @@ def _pair(result: Any) -> tuple[Any, Any]:
             "nn.value_and_grad: with has_aux=True the function must return (value, aux)"
         )
     return result
+
+
+explain_public(globals())

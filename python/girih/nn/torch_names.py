@@ -27,11 +27,16 @@ _PARAMETRIZED = {
 }
 
 
-def _prefixes(value: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Module]]:
-    """The submodules of a module, with the prefixes of their tensors' names."""
+def _prefixes(
+    value: Any, prefix: str, seen: set[int], every: bool = False
+) -> Iterator[tuple[str, Module]]:
+    """The submodules of a module, with the prefixes of their tensors' names: each once, or with
+    ``every`` once for each place that holds it.
+    """
     if isinstance(value, Module):
         if id(value) in seen:
             return
+        seen = seen | {id(value)} if every else seen
         seen.add(id(value))
         yield prefix, value
     items: Any = ()
@@ -43,13 +48,13 @@ def _prefixes(value: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, Mo
         items = enumerate(value)
     for key, inner in items:
         if isinstance(inner, (Module, dict, list, tuple)):
-            yield from _prefixes(inner, f"{prefix}{key}.", seen)
+            yield from _prefixes(inner, f"{prefix}{key}.", seen, every)
 
 
 def from_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Renames values from PyTorch's names to this package's names; other values are unchanged."""
     out = dict(values)
-    for prefix, inner in _prefixes(module, "", set()):
+    for prefix, inner in _prefixes(module, "", set(), every=True):
         if isinstance(inner, MultiheadAttention):
             _unpack(prefix, inner, out)
         for ours, theirs in _renamed(inner):

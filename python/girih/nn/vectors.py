@@ -6,6 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih, tree
+from .._girih import has_protocol
+from ..checks import explain_public, items
 from ..errors import InvalidArgumentError, ShapeError
 from .module import Module
 
@@ -20,9 +22,9 @@ __all__ = ["parameters_to_vector", "vector_to_parameters"]
 def _structure(parameters: Any) -> Any:
     if isinstance(parameters, Module):
         return parameters.parameters_tree()
-    if isinstance(parameters, (dict, list, tuple)) or hasattr(parameters, "shape"):
+    if isinstance(parameters, (dict, list, tuple)) or has_protocol(parameters, "shape"):
         return parameters
-    return list(parameters)
+    return items(parameters)
 
 
 def parameters_to_vector(parameters: Module | Iterable[Tensor] | Any) -> Tensor:
@@ -81,3 +83,6 @@ def vector_to_parameters(vector: Tensor, parameters: Module | Iterable[Tensor] |
         parts.append(vector[at : at + size].reshape(leaf.shape).astype(leaf.dtype))
         at += size
     return tree.unflatten(structure, parts)
+
+
+explain_public(globals())

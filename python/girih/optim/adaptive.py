@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih
-from .base import Optimizer, Scalars, Schedule, check, compute_dtype
+from .base import Optimizer, Scalars, Schedule, check, compute_dtype, ratio
 
 if TYPE_CHECKING:
     from .._girih import Tensor
@@ -21,7 +21,8 @@ class RMSprop(Optimizer):
     Args:
         learning_rate: See :class:`Optimizer`.
         alpha: The decay of the mean of squares.
-        eps: A number added to the denominator.
+        eps: A number added to the denominator, not negative. With 0, an element without a gradient
+            so far does not move.
         weight_decay: The multiple of the parameter that is added to its gradient.
         momentum: The decay of the velocity; 0 for no velocity.
         centered: Whether to divide by the standard deviation of the gradient instead.
@@ -56,8 +57,9 @@ class RMSprop(Optimizer):
         square = kept["v"] = self.alpha * kept["v"] + (1.0 - self.alpha) * (g * g)
         if self.centered:
             mean = kept["mean"] = self.alpha * kept["mean"] + (1.0 - self.alpha) * g
-            square = square - mean * mean
-        step = g / (square.sqrt() + self.eps)
+            # The difference of the rounded means may be a little below zero.
+            square = _girih.maximum(square - mean * mean, 0.0)
+        step = ratio(g, square.sqrt(), self.eps)
         if self.momentum:
             step = kept["momentum"] = self.momentum * kept["momentum"] + step
         return p - scalars["lr"] * step, *kept.values()
@@ -71,7 +73,8 @@ class Adagrad(Optimizer):
         lr_decay: The rate of step ``t`` (from 0) is divided by ``1 + t lr_decay``.
         weight_decay: The multiple of the parameter that is added to its gradient.
         initial_accumulator_value: The initial value of the sums.
-        eps: A number added to the denominator.
+        eps: A number added to the denominator, not negative. With 0, an element without a gradient
+            so far does not move.
         maximize: Whether to maximise instead of minimise.
 
     Source: Duchi et al. 2011, in PyTorch's form.
@@ -111,7 +114,7 @@ class Adagrad(Optimizer):
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
         g = self._decayed(p, g)
         total = slots[0] + g * g
-        return p - scalars["lr"] * (g / (total.sqrt() + self.eps)), total
+        return p - scalars["lr"] * ratio(g, total.sqrt(), self.eps), total
 
 
 class Adadelta(Optimizer):
@@ -120,7 +123,7 @@ class Adadelta(Optimizer):
     Args:
         learning_rate: See :class:`Optimizer`.
         rho: The decay of both means.
-        eps: A number added to numerator and denominator.
+        eps: A number added to numerator and denominator, not negative. With 0, no element moves.
         weight_decay: The multiple of the parameter that is added to its gradient.
         maximize: Whether to maximise instead of minimise.
 
@@ -146,7 +149,8 @@ class Adadelta(Optimizer):
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
         g = self._decayed(p, g)
         v = self.rho * slots[0] + (1.0 - self.rho) * (g * g)
-        step = (slots[1] + self.eps).sqrt() / (v + self.eps).sqrt() * g
+        above, below = (slots[1] + self.eps).sqrt(), (v + self.eps).sqrt()
+        step = (above / below if self.eps else ratio(above, below, 0.0)) * g
         delta = self.rho * slots[1] + (1.0 - self.rho) * (step * step)
         return p - scalars["lr"] * step, v, delta
 

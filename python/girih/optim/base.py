@@ -325,6 +325,18 @@ def compute_dtype(p: Tensor) -> DType:
     return p.dtype
 
 
+def ratio(numerator: Tensor, root: Tensor, eps: float) -> Tensor:
+    """``numerator / (root + eps)``, and zero where the denominator is zero.
+
+    Without ``eps``, the denominator of an element that has had no gradient so far is zero. Such an
+    element does not move, rather than becoming NaN.
+    """
+    if eps > 0:
+        return numerator / (root + eps)
+    at_rest = root == 0
+    return _girih.where(at_rest, 0.0, numerator / _girih.where(at_rest, 1.0, root))
+
+
 def check(ok: bool, what: str, value: object) -> None:
     """Raises an error that says which values an option may have."""
     if not ok:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih, tree
+from ..checks import items
 from ..errors import InvalidArgumentError
 from ..names import dotted
 from .base import Optimizer, check, compute_dtype
@@ -135,7 +136,7 @@ class MultiOptimizer(_Combined):
                 f"MultiOptimizer: {len(optimizers)} optimisers need one filter less, got "
                 f"{len(filters)}"
             )
-        self.optimizers, self.filters = list(optimizers), list(filters)
+        self.optimizers, self.filters = items(optimizers), items(filters)
         super().__init__({str(i): optimizer for i, optimizer in enumerate(optimizers)})
 
     def _group(self, name: str, parameter: Any) -> str:

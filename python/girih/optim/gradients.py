@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import _girih, tree
+from .._girih import Tensor
+from ..checks import explain_public
 from ..errors import InvalidArgumentError
 from .base import compute_dtype
 from .state import cast
 
 if TYPE_CHECKING:
-    from .._girih import Tensor
     from ..tree import PyTree
 
 __all__ = ["clip_grad_norm", "clip_grad_value", "global_norm"]
@@ -65,9 +66,19 @@ def _norm(values: PyTree, norm_type: float, function: str) -> Tensor:
 def clip_grad_norm(grads: PyTree, max_norm: float, norm_type: float = 2.0) -> tuple[PyTree, Tensor]:
     """Scales gradients so that their global norm is at most ``max_norm``.
 
+    Args:
+        grads: A tree of gradients.
+        max_norm: The bound, not negative.
+        norm_type: The order of the norm, above 0; ``inf`` is the largest absolute value.
+
     Returns:
         The scaled gradients and their norm before scaling, both lazy.
+
+    Raises:
+        InvalidArgumentError: The bound is negative, or the order is not above 0.
     """
+    if not isinstance(max_norm, Tensor) and not max_norm >= 0:
+        raise InvalidArgumentError(f"clip_grad_norm: max_norm must not be negative, got {max_norm}")
     norm = _norm(grads, norm_type, "clip_grad_norm")
     factor = _girih.minimum(max_norm / (norm + 1e-6), 1.0)
     return tree.map(lambda g: g * cast(factor, g.dtype), grads), norm
@@ -96,3 +107,6 @@ def clip_grad_value(grads: PyTree, clip_value: float) -> PyTree:
             f"clip_grad_value: clip_value must not be negative, got {clip_value}"
         )
     return tree.map(lambda g: _girih.clip(g, -clip_value, clip_value), grads)
+
+
+explain_public(globals())

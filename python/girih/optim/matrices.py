@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _girih
 from ..dtypes import finfo
 from ..errors import ShapeError
-from .base import Optimizer, Scalars, Schedule, check, compute_dtype
+from .base import Optimizer, Scalars, Schedule, check, compute_dtype, ratio
 
 if TYPE_CHECKING:
     from .._girih import Tensor
@@ -99,7 +99,8 @@ class Muon(Optimizer):
         a, b, c = self.ns_coefficients
         tall = x.shape[0] > x.shape[1]
         x = x.mT if tall else x
-        x = x / _girih.maximum((x * x).sum().sqrt(), self.eps)
+        norm = (x * x).sum().sqrt()
+        x = x / _girih.maximum(norm, self.eps) if self.eps else ratio(x, norm, 0.0)
         for _ in range(self.ns_steps):
             gram = x @ x.mT
             x = a * x + (b * gram + c * (gram @ gram)) @ x
@@ -168,10 +169,15 @@ class Adafactor(Optimizer):
         if p.ndim > 1:
             row = row + share * ((g * g).mean(-1, keepdims=True) - row)
             column = column + share * ((g * g).mean(-2, keepdims=True) - column)
-            squares = row * column / _girih.maximum(row.mean(-2, keepdims=True), smallest)
+            squares = ratio(
+                row * column, _girih.maximum(row.mean(-2, keepdims=True), smallest), 0.0
+            )
         else:
             squares = row = row + share * (g * g - row)
-        step = g * _girih.rsqrt(_girih.maximum(squares, smallest * smallest))
+        if smallest * smallest > 0:
+            step = g * _girih.rsqrt(_girih.maximum(squares, smallest * smallest))
+        else:
+            step = ratio(g, squares.sqrt(), 0.0)
         bounded = _girih.maximum(_norm(step) / (size**0.5 * self.d), 1.0)
         return p * scalars["keep"] - rate / bounded * step, row, column
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih
-from .base import Optimizer, Scalars, Schedule, check
+from .base import Optimizer, Scalars, Schedule, check, ratio
 
 if TYPE_CHECKING:
     from .._girih import Tensor
@@ -109,7 +109,8 @@ class Adam(_Moments):
     Args:
         learning_rate: See :class:`Optimizer`.
         betas: The decays of the means of the gradient and of its square.
-        eps: A number added to the denominator.
+        eps: A number added to the denominator, not negative. With 0, an element without a gradient
+            so far does not move.
         weight_decay: The multiple of the parameter that is added to its gradient.
         amsgrad: Whether to use the maximum of the mean of squares so far.
         maximize: Whether to maximise instead of minimise.
@@ -145,7 +146,7 @@ class Adam(_Moments):
         if self.amsgrad:
             v = _girih.maximum(slots[2], v)
             kept = (*kept, v)
-        return p - scalars["rate"] * m / (v.sqrt() * scalars["scale"] + self.eps), *kept
+        return p - ratio(scalars["rate"] * m, v.sqrt() * scalars["scale"], self.eps), *kept
 
 
 class AdamW(Adam):
@@ -154,7 +155,8 @@ class AdamW(Adam):
     Args:
         learning_rate: See :class:`Optimizer`.
         betas: The decays of the means of the gradient and of its square.
-        eps: A number added to the denominator.
+        eps: A number added to the denominator, not negative. With 0, an element without a gradient
+            so far does not move.
         weight_decay: The fraction of the parameter that is subtracted, times the rate.
         amsgrad: Whether to use the maximum of the mean of squares so far.
         maximize: Whether to maximise instead of minimise.
@@ -209,7 +211,9 @@ class Adamax(_Moments):
         beta1, beta2 = self.betas
         m = beta1 * slots[0] + (1.0 - beta1) * g
         u = _girih.maximum(beta2 * slots[1], g.abs() + self.eps)
-        return p - scalars["rate"] * m / u, m, u
+        if self.eps:
+            return p - scalars["rate"] * m / u, m, u
+        return p - ratio(scalars["rate"] * m, u, 0.0), m, u
 
 
 class NAdam(_Moments):
@@ -252,8 +256,8 @@ class NAdam(_Moments):
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
         g = self._decayed(p, g)
         m, v = self._means(g, slots)
-        below = v.sqrt() * scalars["scale"] + self.eps
-        return p - (scalars["gradient"] * g + scalars["mean"] * m) / below, m, v
+        step = scalars["gradient"] * g + scalars["mean"] * m
+        return p - ratio(step, v.sqrt() * scalars["scale"], self.eps), m, v
 
 
 class RAdam(_Moments):
@@ -287,5 +291,5 @@ class RAdam(_Moments):
 
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
         m, v = self._means(self._decayed(p, g), slots)
-        rate = scalars["plain"] + scalars["adaptive"] / (v.sqrt() + self.eps)
+        rate = scalars["plain"] + ratio(scalars["adaptive"], v.sqrt(), self.eps)
         return p - rate * m, m, v

@@ -11,6 +11,7 @@ from math import pi
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih
+from ..checks import explain_public, items
 from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -343,9 +344,10 @@ def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
             f"join: {len(schedules)} schedules have {max(0, len(schedules) - 1)} boundaries, got "
             f"{len(boundaries)}"
         )
-    if list(boundaries) != sorted(set(boundaries)):
-        raise InvalidArgumentError(f"join: boundaries must ascend, got {list(boundaries)}")
-    parts, starts = list(schedules), list(boundaries)
+    schedules, boundaries = items(schedules), items(boundaries)
+    if boundaries != sorted(set(boundaries)):
+        raise InvalidArgumentError(f"join: boundaries must ascend, got {boundaries}")
+    parts, starts = schedules, boundaries
 
     def rate(count: Any) -> Tensor:
         at = _double(count)
@@ -357,3 +359,6 @@ def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
         return value
 
     return rate
+
+
+explain_public(globals())

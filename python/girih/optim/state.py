@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import lazy, tree
+from ..checks import check_constructor
 from ..errors import InvalidArgumentError, ShapeError
 from ..names import dotted
 from ..rollback import before, remember
@@ -32,6 +33,11 @@ class Stateful:
 
     state: dict[str, Any]
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """The constructors of this package's optimisers check their arguments."""
+        super().__init_subclass__(**kwargs)
+        check_constructor(cls)
+
     def state_dict(self) -> dict[str, Tensor]:
         """The state by dotted name, as in files: ``step``, ``m.weight``.
 
@@ -47,7 +53,8 @@ class Stateful:
     def load_state_dict(self, values: Mapping[str, Tensor]) -> Self:
         """Restores a :meth:`state_dict`, or one loaded from a file.
 
-        The slots per parameter must exist: call ``init`` with the same parameters first.
+        Values are cast to the dtypes of the slots and moved to their devices. The slots per
+        parameter must exist: call ``init`` with the same parameters first.
 
         Args:
             values: Tensors by dotted name.
@@ -59,6 +66,9 @@ class Stateful:
             InvalidArgumentError: Names are missing or unexpected; all are listed.
             ShapeError: A tensor has another shape than the tensor it replaces. Nothing is replaced.
         """
+        from ..nn.loading import check_state, fitted
+
+        check_state(values, type(self).__name__)
         pairs = tree.flatten_with_path(self.state)
         names = [dotted(path) for path, _ in pairs]
         missing = [name for name in names if name not in values]
@@ -70,13 +80,12 @@ class Stateful:
             )
         new = []
         for name, (_, old) in zip(names, pairs, strict=True):
-            value = values[name]
-            if value.shape != old.shape:
+            if values[name].shape != old.shape:
                 raise ShapeError(
                     f"{type(self).__name__}.load_state_dict: {name} has shape "
-                    f"{list(value.shape)}, expected {list(old.shape)}"
+                    f"{list(values[name].shape)}, expected {list(old.shape)}"
                 )
-            new.append(cast(+value, old.dtype))
+            new.append(fitted(f"{type(self).__name__}.load_state_dict: {name}", old, +values[name]))
         _assign(self.state, tree.unflatten(tree.structure(self.state), lazy.eval(new)))
         return self
 

@@ -1,11 +1,12 @@
 //! Functions that join tensors along an axis, and that split a tensor.
 
 use super::{Many, counts, many, refs};
-use crate::args::{Axes, IntArg, Listed, TensorArg};
+use crate::args::{Axes, IntArg, TensorArg};
 use crate::compiled::PyDim;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::sequences::{self, Listed};
 use crate::tensor::PyTensor;
 use girih::{Index, Tensor};
 use pyo3::prelude::*;
@@ -47,10 +48,12 @@ fn split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: Option<Axes>, dim: Opt
 /// Splits an axis at the given indices; each part ends where the next begins.
 fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
     let at = girih::ir::shape::normalize_axis("split", axis, x.rank()).py()?;
-    if sections.try_iter()?.any(|item| item.is_ok_and(|item| item.cast::<PyDim>().is_ok())) {
-        return split_at_sizes(x, sections, at);
+    let given = sequences::read(sections, sequences::MANY, Ok)?;
+    if given.iter().any(|item| item.cast::<PyDim>().is_ok()) {
+        return split_at_sizes(x, &given, at);
     }
-    let cuts: Vec<i64> = sections.extract()?;
+    let cuts = given.iter().map(|cut| Ok(cut.extract::<IntArg>()?.0));
+    let cuts = cuts.collect::<PyResult<Vec<i64>>>()?;
     let size = x.shape().hints()[at] as i64;
     if cuts.is_sorted() && cuts.iter().all(|cut| (0..=size).contains(cut)) {
         return many(girih::split_at(x, cuts.iter().map(|&cut| cut as usize).collect(), axis));
@@ -65,9 +68,9 @@ fn split_at(x: &Tensor, sections: &Bound<'_, PyAny>, axis: i64) -> Many {
 }
 
 /// As [`split_at`], for indices of which some are symbolic: the parts are slices of the axis.
-fn split_at_sizes(x: &Tensor, sections: &Bound<'_, PyAny>, axis: usize) -> Many {
-    let py = sections.py();
-    let cuts: Vec<Bound<'_, PyAny>> = sections.try_iter()?.collect::<PyResult<_>>()?;
+fn split_at_sizes(x: &Tensor, cuts: &[Bound<'_, PyAny>], axis: usize) -> Many {
+    let Some(first) = cuts.first() else { return Ok(vec![PyTensor(x.clone())]) };
+    let py = first.py();
     let x = Bound::new(py, PyTensor(x.clone()))?;
     let all = PySlice::full(py).into_any();
     let slice = py.get_type::<PySlice>();

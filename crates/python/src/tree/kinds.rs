@@ -2,6 +2,7 @@
 
 use super::structure::{Container, DictKind};
 use crate::errors::invalid;
+use crate::sequences;
 use crate::tensor::PyTensor;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -23,6 +24,8 @@ enum Kind {
     NamedTuple,
     Dataclass(Arc<Dataclass>),
     Registered(Arc<Registered>),
+    /// A class that derives from `dict`.
+    DictSubclass,
 }
 
 /// A dataclass and its fields. Fields with `metadata={"static": True}` belong to the structure.
@@ -116,10 +119,10 @@ fn find_kind(class: &Bound<'_, PyType>) -> PyResult<Kind> {
             return Ok(Kind::Registered(registered));
         }
     }
-    match class.hasattr(intern!(py, "__dataclass_fields__"))? {
-        true => Ok(Kind::Dataclass(Arc::new(Dataclass::of(class)?))),
-        false => Ok(Kind::Leaf),
+    if class.hasattr(intern!(py, "__dataclass_fields__"))? {
+        return Ok(Kind::Dataclass(Arc::new(Dataclass::of(class)?)));
     }
+    Ok(if class.is_subclass_of::<PyDict>()? { Kind::DictSubclass } else { Kind::Leaf })
 }
 
 impl Dataclass {
@@ -255,6 +258,9 @@ fn open_other<'py>(node: &Bound<'py, PyAny>) -> PyResult<Option<(Container, Chil
             let factory = node.getattr(intern!(py, "default_factory"))?.unbind();
             open_dict(node.cast::<PyDict>()?, DictKind::Default(factory))?
         }
+        Kind::DictSubclass => {
+            open_dict(node.cast::<PyDict>()?, DictKind::Subclass(class.unbind()))?
+        }
         Kind::NamedTuple => {
             let children = node.cast::<PyTuple>()?.iter().collect();
             (Container::NamedTuple(class.unbind()), children)
@@ -269,7 +275,7 @@ fn open_other<'py>(node: &Bound<'py, PyAny>) -> PyResult<Option<(Container, Chil
         Kind::Registered(registered) => {
             let opened = registered.flatten.bind(py).call1((node,))?;
             let (children, data): (Bound<'py, PyAny>, Py<PyAny>) = opened.extract()?;
-            let children = children.try_iter()?.collect::<PyResult<_>>()?;
+            let children = sequences::read(&children, sequences::MANY, Ok)?.into();
             (Container::Registered { class: class.unbind(), registered, data }, children)
         }
     }))
@@ -299,7 +305,7 @@ pub fn names(
         Container::Registered { registered, .. } => match &registered.names {
             Some(names) => {
                 let names = names.bind(py).call1((node, count))?;
-                names.try_iter()?.map(|name| name?.extract()).collect::<PyResult<_>>()?
+                sequences::read(&names, sequences::MANY, |name| name.extract())?
             }
             None => (0..count).map(|i| format!(".<{i}>")).collect(),
         },

@@ -1,6 +1,7 @@
 //! The structure of a pytree: its containers without the leaves.
 
 use super::kinds::{self, Children, Dataclass, Registered};
+use crate::errors::invalid;
 use crate::guards;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -44,6 +45,8 @@ pub enum DictKind {
     Ordered,
     /// A `defaultdict` with its factory.
     Default(Py<PyAny>),
+    /// A class that derives from `dict`, and is built from a dict.
+    Subclass(Py<PyType>),
 }
 
 /// The structure of a pytree. Its depth is that of a flattened tree, so the recursion is bounded.
@@ -95,6 +98,7 @@ impl Container {
                     (DictKind::Plain, DictKind::Plain) => true,
                     (DictKind::Ordered, DictKind::Ordered) => true,
                     (DictKind::Default(a), DictKind::Default(b)) => same(py, a, b, exact)?,
+                    (DictKind::Subclass(a), DictKind::Subclass(b)) => a.is(b),
                     _ => false,
                 };
                 let order = !exact
@@ -182,6 +186,7 @@ impl Container {
                     DictKind::Plain => Ok(dict.into_any()),
                     DictKind::Ordered => kinds::ordered_dict(py)?.call1((dict,)),
                     DictKind::Default(factory) => kinds::default_dict(py)?.call1((factory, dict)),
+                    DictKind::Subclass(class) => build_dict(class.bind(py), &dict),
                 }
             }
             Container::NamedTuple(class) => class.bind(py).call1(PyTuple::new(py, children)?),
@@ -199,8 +204,10 @@ impl Container {
         match self {
             Container::Empty | Container::List | Container::Tuple => Ok(()),
             Container::Dict { kind, keys, inserted } => {
-                if let DictKind::Default(factory) = kind {
-                    visit.call(factory)?;
+                match kind {
+                    DictKind::Default(factory) => visit.call(factory)?,
+                    DictKind::Subclass(class) => visit.call(class)?,
+                    DictKind::Plain | DictKind::Ordered => {}
                 }
                 all(keys)?;
                 all(inserted.as_deref().unwrap_or_default())
@@ -211,6 +218,34 @@ impl Container {
                 visit.call(class)?;
                 visit.call(data)
             }
+        }
+    }
+}
+
+/// Builds an instance of a class that derives from `dict`, by calling the class with a dict. The
+/// class may be an attribute dict or a configuration, so its constructor must run.
+///
+/// Errors: the result does not hold the items of the dict.
+fn build_dict<'py>(
+    class: &Bound<'py, PyType>,
+    dict: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let built = class.call1((dict,));
+    let holds = |built: &Bound<'py, PyAny>| {
+        let built = built.cast::<PyDict>().ok()?;
+        let same = |(key, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| matches!(built.get_item(key), Ok(Some(found)) if found.is(&value));
+        (built.len() == dict.len() && dict.iter().all(same)).then_some(())
+    };
+    match built {
+        Ok(built) if holds(&built).is_some() => Ok(built),
+        outcome => {
+            let name = class.qualname()?;
+            let error = invalid(format!(
+                "tree: a {name} is a dict, and {name}(items) does not give one with the same items; \
+                 register the class with girih.tree.register, or pass a dict"
+            ));
+            error.set_cause(class.py(), outcome.err());
+            Err(error)
         }
     }
 }
@@ -393,7 +428,8 @@ impl Structure {
                 format!("{{{}}}", pairs.join(", "))
             }
             Container::Dict { kind: DictKind::Ordered, .. } => format!("OrderedDict({joined})"),
-            Container::Dict { .. } => format!("defaultdict({joined})"),
+            Container::Dict { kind: DictKind::Default(_), .. } => format!("defaultdict({joined})"),
+            Container::Dict { kind: DictKind::Subclass(class), .. } => of_class(class)?,
             Container::NamedTuple(class) | Container::Registered { class, .. } => of_class(class)?,
             Container::Dataclass { dataclass, .. } => of_class(&dataclass.class)?,
         })
