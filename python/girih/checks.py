@@ -270,8 +270,9 @@ def _check(name: str, argument: str, kind: _Kind, value: Any) -> None:
         raise InvalidArgumentError(f"{name}: {argument}: {error}") from None
     if not fits:
         found = repr(value) if isinstance(value, (bool, int, float, str)) else _described(value)
-        error = InvalidArgumentError if isinstance(value, str) and "'" in kind.text else DTypeError
-        raise error(f"{name}: {argument} must be {kind.text}, got {found}")
+        chosen = isinstance(value, str) and "'" in kind.text
+        wrong: type[GirihError] = InvalidArgumentError if chosen else DTypeError
+        raise wrong(f"{name}: {argument} must be {kind.text}, got {found}")
 
 
 def _described(value: Any) -> str:
@@ -308,7 +309,7 @@ def check_constructor(cls: type[T]) -> type[T]:
             explain(error, name, init, (self, *args), kwargs)
             raise
 
-    cls.__init__ = checked  # type: ignore[misc]
+    cls.__init__ = checked  # type: ignore[method-assign]
     return cls
 
 
@@ -335,8 +336,9 @@ def explain_public(namespace: dict[str, Any]) -> None:
     """
     for name in namespace["__all__"]:
         function = namespace.get(name)
-        own = isinstance(function, FunctionType) and function.__module__.startswith("girih")
-        if own and not hasattr(function, "_is_explained"):
+        if not isinstance(function, FunctionType) or hasattr(function, "_is_explained"):
+            continue
+        if function.__module__.startswith("girih"):
             namespace[name] = _explained(function)
 
 
@@ -352,9 +354,9 @@ def _explained(function: FunctionType) -> FunctionType:
 
     # With the globals of the function's module, so that its examples are found, and with its name,
     # which errors of the extension begin with.
-    names = (
-        {"co_name": name, "co_qualname": name} if sys.version_info >= (3, 11) else {"co_name": name}
-    )
+    names: dict[str, Any] = {"co_name": name}
+    if sys.version_info >= (3, 11):
+        names["co_qualname"] = name
     code = wrapper.__code__.replace(co_filename=function.__code__.co_filename, **names)
     made = FunctionType(code, function.__globals__, name, None, wrapper.__closure__)
     made._is_explained = True  # type: ignore[attr-defined]

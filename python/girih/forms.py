@@ -128,7 +128,7 @@ def deserialize(data: bytes | bytearray | memoryview) -> Program:
     """
     if not isinstance(data, bytes):
         try:
-            data = memoryview(data).tobytes()  # type: ignore[arg-type]
+            data = memoryview(data).tobytes()
         except TypeError:
             raise DTypeError(
                 f"deserialize: expected bytes from serialize, got a {type(data).__name__}"

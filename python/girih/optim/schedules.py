@@ -344,10 +344,9 @@ def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
             f"join: {len(schedules)} schedules have {max(0, len(schedules) - 1)} boundaries, got "
             f"{len(boundaries)}"
         )
-    schedules, boundaries = items(schedules), items(boundaries)
-    if boundaries != sorted(set(boundaries)):
-        raise InvalidArgumentError(f"join: boundaries must ascend, got {boundaries}")
-    parts, starts = schedules, boundaries
+    parts, starts = items(schedules), items(boundaries)
+    if starts != sorted(set(starts)):
+        raise InvalidArgumentError(f"join: boundaries must ascend, got {starts}")
 
     def rate(count: Any) -> Tensor:
         at = _double(count)
@@ -356,7 +355,7 @@ def join(schedules: Sequence[_Rate], boundaries: Sequence[int]) -> _Rate:
             # A schedule is called only with steps in its own range, even if it is not selected.
             later = schedule(_girih.maximum(at - start, 0.0))
             value = _girih.where(at >= start, later, value)
-        return value
+        return value  # type: ignore[no-any-return]
 
     return rate
 

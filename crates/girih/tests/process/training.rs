@@ -368,7 +368,11 @@ fn loading_keeps_dtypes_and_devices_and_takes_one_name_of_a_shared_weight() -> R
 #[test]
 fn adam_without_eps_does_not_move_without_a_gradient() -> Result<()> {
     let _alone = alone();
-    let adam = |eps| Adam { eps, ..Adam::new(0.1) };
+    let adam = |eps| {
+        let mut adam = Adam::new(0.1);
+        adam.eps = eps;
+        adam
+    };
     assert_eq!(steps(&mut adam(0.0), 1.0, &[0.0, 0.0])?, [1.0, 1.0]);
     close(&steps(&mut adam(0.0), 1.0, &[0.0, 2.0])?[..1], &[1.0]);
     assert!(steps(&mut adam(0.0), 1.0, &[2.0, 0.0])?.iter().all(|x| x.is_finite()));
