@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._girih import has_protocol
+from ._girih import asarray, has_protocol
 from .callbacks import io_callback
 from .checks import explain_public
 from .errors import CheckError, InvalidArgumentError
@@ -105,6 +105,8 @@ def check(
         ...
         girih.errors.CheckError: x must be positive, got [ 1. -1.] (recorded at ...)
     """
+    if not isinstance(condition, bool):
+        condition = asarray(condition)
     callback(_checker(fmt, _line()), condition, *args, **kwargs)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, errors
-from .checks import explain_public, items
+from .checks import check_constructor, explain_public, items
 from .scopes import Scope
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Profile(NamedTuple):
         return self.stages["execution"]
 
 
+@check_constructor
 class Executor:
     """Runs programs according to a configuration, with its own program cache.
 

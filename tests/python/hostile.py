@@ -1,8 +1,8 @@
 """Calls every public function with hostile values for each of its parameters.
 
 A call must return, or raise a :class:`girih.GirihError`, in a limited time and with limited memory.
-``test_hostile_arguments.py`` runs a part of the calls in processes of their own, and the module of
-the same name in ``tests/long`` runs all of them. ``python hostile.py PART PARTS SHARE`` runs a part
+``test_hostile_arguments.py`` runs a part of the calls in a process of its own, and
+``tests/long/test_all_hostile_arguments.py`` runs all of them. ``python hostile.py PART PARTS SHARE`` runs a part
 and prints the calls that fail.
 """
 

@@ -268,6 +268,20 @@ fn is_copied(node: &Node) -> bool {
     }
 }
 
+/// The move for a node that commits a value to a device (see [`Tensor::to_device`]). The places of a
+/// region's arguments are not known while it is recorded, so that this is a move if they are on
+/// another device.
+fn commitment(node: &Node) -> Option<Op> {
+    let place = node.place();
+    if node.code() != OpCode::Reshape || place.is_floating() {
+        return None;
+    }
+    let mut floats = false;
+    node.state().for_each_input(|operand| floats = operand.place().is_floating());
+    let device = place.device().index();
+    floats.then(|| Op::new(OpCode::ToDevice, Attrs::Devices { from: device, to: device }))
+}
+
 impl RegionNodes {
     /// Adds the outside nodes that the region uses or returns to `captures`.
     fn capture(&self, body: &Body, captures: &mut Captures) {
@@ -306,7 +320,8 @@ impl RegionNodes {
                     let mut inputs: SmallVec<[NodeId; 3]> = SmallVec::new();
                     node.state().for_each_input(|i| inputs.push(ids[&Arc::as_ptr(i)]));
                     graph.record_at(node.location().number());
-                    let id = graph.push_unchecked(node.op(), &inputs, node.spec());
+                    let op = commitment(node).unwrap_or_else(|| node.op());
+                    let id = graph.push_unchecked(op, &inputs, node.spec());
                     hints::note(&mut graph, id, node);
                     id
                 }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import _girih, lazy, tree
 from .._girih import Tensor, has_protocol
-from ..checks import explain_public
+from ..checks import check_constructor, explain_public, items
 from ..errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def collate(samples: list[Any]) -> Any:
         >>> batch["x"][0].tolist(), batch["y"].tolist()
         ([1.0, 4.0], [3, 6])
     """
+    samples = items(samples)
     if not samples:
         raise InvalidArgumentError("collate: there are no samples")
     first, treedef = tree.flatten(samples[0])
@@ -157,6 +158,7 @@ def _drawn(samples: Iterable[_T], size: int, seed: int) -> Iterator[_T]:
     yield from buffer
 
 
+@check_constructor
 class prefetched(Generic[_T]):  # noqa: N801 - reads as a function where it is used
     """The items of an iterable, prefetched by a thread.
 
@@ -219,6 +221,7 @@ def _fill(items: Iterable[Any], waiting: queue.Queue[Any], stop: threading.Event
         waiting.put((None, error))
 
 
+@check_constructor
 class DataLoader:
     """Batches of data, optionally in a new order in each epoch.
 

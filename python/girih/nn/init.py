@@ -10,7 +10,7 @@ from math import erf, prod, sqrt
 from typing import TYPE_CHECKING
 
 from .. import _girih, linalg
-from ..checks import explain_public
+from ..checks import explain_public, items
 from ..errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def normal(
 
 
 def _fans(shape: Sequence[int], function: str) -> tuple[int, int]:
+    shape = items(shape)
     if len(shape) < 2:
         raise ShapeError(f"{function}: needs at least two axes [out, in], got shape {list(shape)}")
     receptive = 1

@@ -72,6 +72,7 @@ def vector_to_parameters(vector: Tensor, parameters: Module | Iterable[Tensor] |
         [[3.0, 4.0]]
     """
     leaves, structure = tree.flatten(_structure(parameters))
+    leaves = [_girih.asarray(leaf) for leaf in leaves]
     sizes = [prod(leaf.shape) for leaf in leaves]
     if tuple(vector.shape) != (sum(sizes),):
         raise ShapeError(

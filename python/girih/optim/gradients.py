@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .. import _girih, tree
 from .._girih import Tensor
 from ..checks import explain_public
-from ..errors import InvalidArgumentError
+from ..errors import DTypeError, InvalidArgumentError
 from .base import compute_dtype
 from .state import cast
 
@@ -47,6 +47,9 @@ def _norm(values: PyTree, norm_type: float, function: str) -> Tensor:
         raise InvalidArgumentError(f"{function}: there are no gradients")
     if not norm_type > 0:
         raise InvalidArgumentError(f"{function}: norm_type must be above 0, got {norm_type}")
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise DTypeError(f"{function}: expected tensors, got a {type(leaf).__name__}")
     wide = [cast(leaf, compute_dtype(leaf)) for leaf in leaves]
     if norm_type == float("inf"):
         parts = [_girih.max(leaf.abs()) for leaf in wide if leaf.size]
