@@ -33,6 +33,7 @@ __all__ = [
     "explain",
     "explain_public",
     "items",
+    "unexplained",
 ]
 
 T = TypeVar("T")
@@ -340,6 +341,13 @@ def explain_public(namespace: dict[str, Any]) -> None:
             continue
         if function.__module__.startswith("girih"):
             namespace[name] = _explained(function)
+
+
+def unexplained(function: FunctionType) -> FunctionType:
+    """The function that a public function of this package runs; any other function itself. For
+    visitors of what functions refer to."""
+    inner: FunctionType = getattr(function, "__wrapped__", function)
+    return inner if "_is_explained" in vars(function) else function
 
 
 def _explained(function: FunctionType) -> FunctionType:

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._girih import Tensor
+from .checks import unexplained
 from .guards import PLAIN, Guard, comparable, guard_of, is_foreign, is_own, is_plain
 
 if TYPE_CHECKING:
@@ -306,6 +307,7 @@ class _Walk:
         return True
 
     def function(self, value: types.FunctionType, path: str) -> None:
+        value = unexplained(value)
         names = value.__code__.co_freevars
         for name, cell in zip(names, value.__closure__ or (), strict=True):
             self.add(cell, None, name)

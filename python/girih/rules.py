@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, effects, tree
 from ._girih import Tensor, has_protocol
-from .checks import explain_public, items
+from .checks import explain_public, items, unexplained
 from .errors import DTypeError, InvalidArgumentError
 from .names import name_of
 from .transforms import INEXACT, Transformed
@@ -169,6 +169,7 @@ def _referred(*roots: Any) -> list[Tensor]:
             continue
         seen.add(id(value))
         if isinstance(value, types.FunctionType):
+            value = unexplained(value)
             stack += [cell for cell in map(_contents, value.__closure__ or ()) if cell is not None]
             stack += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
         elif isinstance(value, types.MethodType):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih, tree
 from ._girih import Tensor
+from .checks import unexplained
 from .guards import is_foreign, is_own
 from .references import global_names
 from .rollback import remember
@@ -409,6 +410,7 @@ class Watch:
                 self._object(value, path, pending)
 
     def _function(self, value: types.FunctionType, pending: list[tuple[Any, str]]) -> None:
+        value = unexplained(value)
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         for name, cell in cells:
             holder = self.hold(_Attributes, cell, name)

@@ -272,3 +272,16 @@ def test_constructors_take_the_numbers_of_other_libraries():
     assert gr.optim.SGD(gr.asarray(0.5)).lr == 0.5
     assert gr.nn.LayerNorm(np.array([3]))(gr.ones([2, 3])).shape == (2, 3)
     assert gr.nn.Dropout(0)(gr.ones([2])).tolist() == [1.0, 1.0]
+
+
+def test_public_functions_add_no_guards_of_their_own_to_compiled_functions():
+    from girih.references import references
+
+    derived = gr.jvp
+
+    def uses(x):
+        return derived(lambda v: v * v, (x,), (x,))
+
+    paths = {guard.place.path for guard in references((uses, "uses"), name="uses").guards}
+    assert "derived" in paths
+    assert not paths & {"function", "failures", "explained", "name"}
