@@ -98,9 +98,7 @@ class Maker:
         # Mostly the last values, which depend on most of the others.
         last = alive[-count:] if draw.random() < 0.8 else draw.sample(alive, count)
         self.program.results = last
-        self.program.expected = {number: np.array(self.values[number]) for number in last}
-        for array in self.program.expected.values():
-            array.flags.writeable = False
+        self.program.expected = {number: constant(self.values[number]) for number in last}
         self.program.unrelated = [
             draw.choice([1, 2, 3, 9, 17]) for _ in range(draw.choice([0, 1, 1, 2]))
         ]
@@ -125,10 +123,7 @@ class Maker:
             values = [self.draw.randint(0, 7) for _ in range(count)]
         else:
             values = [self.draw.randint(-24, 24) / 16 for _ in range(count)]
-        array = np.array(values, dtype).reshape(shape)
-        # A compiled function may refer to arrays that nothing changes.
-        array.flags.writeable = False
-        return array
+        return constant(np.array(values, dtype).reshape(shape))
 
     def input(self) -> None:
         dtype = self.draw.choice(FLOATS[:1] * 6 + FLOATS + INTS[:2] + ("bool",))
@@ -197,6 +192,13 @@ class Maker:
 
 
 BOUNDED = (lambda x: gr.tanh(x) * 1, lambda x: (np.tanh(x) * 1).astype(x.dtype))
+
+
+def constant(array: Array) -> Array:
+    """A copy that nothing changes: a compiled function may refer to it."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
 
 
 def is_float(x: Array) -> bool:
@@ -544,7 +546,7 @@ def placed(m: Maker) -> None:
             strided,
         )
         return
-    index = np.array([draw.randrange(y.shape[0])] * y[:1].size).reshape(y[:1].shape)
+    index = constant(np.array([draw.randrange(y.shape[0])] * y[:1].size).reshape(y[:1].shape))
     if kind == "take":
         m.add(
             f"take_along_axis {index.ravel()[0]}",
