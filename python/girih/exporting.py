@@ -12,7 +12,7 @@ from . import _girih
 from ._girih import Program, SymbolicFloat, Tensor, has_protocol
 from .checks import explain_public
 from .compiled import CompiledFunction, _scalar
-from .errors import FormatError, InvalidArgumentError
+from .errors import DTypeError, FormatError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,6 +260,8 @@ def export(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Executable:
             tensors outside when it is called.
         TracedValueError: The function reads the value of a tensor.
     """
+    if not callable(fun):
+        raise DTypeError(f"export: expected a function, got a {type(fun).__name__}")
     compiled = fun if isinstance(fun, CompiledFunction) else CompiledFunction(fun)
     return compiled.lower(*args, **kwargs).compile()
 

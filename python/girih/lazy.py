@@ -37,6 +37,10 @@ __all__ = [
 ]
 
 
+#: The default of the inputs of a model.
+_NO_INPUTS: tuple[Tensor, ...] = ()
+
+
 def _tensors(value: PyTree) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
@@ -64,7 +68,7 @@ def eval(
 ) -> Executable: ...
 @overload
 def eval(*trees: PyTree, return_model: Literal[False] = False) -> Any: ...
-def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = False) -> Any:
+def eval(*trees: PyTree, inputs: Sequence[Tensor] = _NO_INPUTS, return_model: bool = False) -> Any:
     """Evaluates tensors in one run, so that shared computations run once.
 
     Args:
@@ -93,7 +97,7 @@ def eval(*trees: PyTree, inputs: Sequence[Tensor] = (), return_model: bool = Fal
         model = model_of(value, tuple(items(inputs)))
         _girih.eval_many(tensors)
         return model
-    if inputs:
+    if inputs is not _NO_INPUTS and items(inputs):
         raise InvalidArgumentError("eval: inputs are those of the model; set return_model=True")
     if tensors:
         _girih.eval_many(tensors)

@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _girih
-from .checks import explain_public
+from .checks import explain_public, items
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -355,16 +355,19 @@ def norm(
     x = _girih.asarray(x)
     if axis is None and ord is None:
         return vector_norm(x, keepdims=keepdims)
-    axes = tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else axis
+    if axis is None:
+        axes = tuple(range(x.ndim))
+    else:
+        axes = (axis,) if isinstance(axis, int) else tuple(items(axis))
     if len(axes) == 1:
         if isinstance(ord, str):
             raise InvalidArgumentError(f"norm: {ord!r} is a norm of matrices, not of vectors")
         return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
     if len(axes) != 2:
         raise InvalidArgumentError(f"norm: one axis or two are expected, got {axes}")
-    planes = _girih.moveaxis(x, tuple(axes), (-2, -1))
+    planes = _girih.moveaxis(x, axes, (-2, -1))
     out = matrix_norm(planes, keepdims=keepdims, ord=ord)
-    return _girih.moveaxis(out, (-2, -1), tuple(axes)) if keepdims else out
+    return _girih.moveaxis(out, (-2, -1), axes) if keepdims else out
 
 
 def outer(x1: Any, x2: Any, /) -> Tensor:
@@ -443,7 +446,7 @@ def vector_norm(
     nonzeros)."""
     if not isinstance(ord, (int, float)) or math.isnan(ord):
         raise InvalidArgumentError(f"vector_norm: the order is a number, got {ord!r}")
-    axes = axis if axis is None or isinstance(axis, int) else tuple(axis)
+    axes = axis if axis is None or isinstance(axis, int) else tuple(items(axis))
     return _girih.linalg_vector_norm(x, float(ord), keepdims, axes)
 
 

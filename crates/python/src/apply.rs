@@ -6,6 +6,7 @@ use crate::dtype::PyDType;
 use crate::errors::{IntoPy, invalid};
 use crate::forms::{PyNode, PyProgram};
 use crate::location;
+use crate::scalars;
 use crate::sequences;
 use crate::tensor::PyTensor;
 use girih::{Attribute, Dim, Program, Tensor};
@@ -54,7 +55,7 @@ fn apply(
     };
     let given: Vec<(&str, Attribute)> =
         given.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
-    girih::apply(name.to_cow()?.as_ref(), &operands, &given).map(PyTensor).py()
+    girih::apply(scalars::text(name.as_any())?, &operands, &given).map(PyTensor).py()
 }
 
 fn pairs(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<(String, Attribute)>> {
@@ -76,8 +77,8 @@ fn from_python(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
     if value.is_instance_of::<PyFloat>() {
         return Ok(Attribute::Float(value.extract()?));
     }
-    if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Attribute::Text(text.to_cow()?.into_owned()));
+    if value.is_instance_of::<PyString>() {
+        return scalars::own_text(value).map(Attribute::Text);
     }
     if let Ok(dtype) = value.cast::<PyDType>() {
         return Ok(Attribute::DType(dtype.get().0));

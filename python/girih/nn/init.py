@@ -77,6 +77,13 @@ def _fans(shape: Sequence[int], function: str) -> tuple[int, int]:
     return shape[1] * receptive, shape[0] * receptive
 
 
+def _wide(dtype: DType | None) -> DType:
+    """The dtype in which a draw is computed."""
+    if dtype is not None and _girih.zeros((), dtype=dtype).dtype == _girih.float64:
+        return _girih.float64
+    return _girih.float32
+
+
 def _over(numerator: float, fan: float) -> float:
     return (numerator / fan) ** 0.5 if fan else 0.0
 
@@ -182,7 +189,7 @@ def trunc_normal(
             f"high {high}"
         )
     share = [(1 + erf((bound - mean) / (std * sqrt(2)))) / 2 for bound in (low, high)]
-    wide = _girih.float64 if dtype == _girih.float64 else _girih.float32
+    wide = _wide(dtype)
     draws = uniform(shape, 2 * share[0] - 1, 2 * share[1] - 1, wide)
     normal_draws = _girih.erfinv(draws) * (std * sqrt(2)) + mean
     return normal_draws.clip(low, high).astype(wide if dtype is None else dtype)
@@ -209,10 +216,11 @@ def orthogonal(shape: Sequence[int], gain: float = 1.0, dtype: DType | None = No
         >>> bool(abs(w @ w.T - gr.eye(2)).max() < 1e-5)
         True
     """
+    shape = items(shape)
     if len(shape) < 2:
         raise ShapeError(f"orthogonal: needs at least two axes, got shape {list(shape)}")
     rows, columns = shape[0], prod(shape[1:])
-    wide = _girih.float64 if dtype == _girih.float64 else _girih.float32
+    wide = _wide(dtype)
     if 0 in (rows, columns):
         return _girih.zeros(shape, dtype=wide if dtype is None else dtype)
     tall = normal((max(rows, columns), min(rows, columns)), dtype=wide)
@@ -241,6 +249,7 @@ def eye(shape: Sequence[int], dtype: DType | None = None) -> Tensor:
         >>> gr.nn.init.eye([2, 3]).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
     """
+    shape = items(shape)
     if len(shape) != 2:
         raise ShapeError(f"eye: needs two axes, got shape {list(shape)}")
     return _girih.eye(shape[0], shape[1], dtype=_girih.float32 if dtype is None else dtype)
@@ -266,6 +275,7 @@ def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> 
         >>> gr.nn.init.dirac([1, 1, 3]).tolist()
         [[[0.0, 1.0, 0.0]]]
     """
+    shape = items(shape)
     if len(shape) not in (3, 4, 5):
         raise ShapeError(f"dirac: needs 3 to 5 axes [out, in, ...], got shape {list(shape)}")
     if groups < 1 or shape[0] % groups:
@@ -277,7 +287,8 @@ def dirac(shape: Sequence[int], groups: int = 1, dtype: DType | None = None) -> 
     for axis, size in enumerate(shape[2:]):
         centre = _girih.arange(size) == size // 2
         weight = weight & centre.reshape((size, *[1] * (len(shape) - 3 - axis)))
-    return weight.astype(_girih.float32 if dtype is None else dtype)
+    out: Tensor = weight.astype(_girih.float32 if dtype is None else dtype)
+    return out
 
 
 def sparse(
@@ -303,6 +314,7 @@ def sparse(
         >>> (gr.nn.init.sparse([4, 3], 0.5) == 0).sum(0).tolist()
         [2, 2, 2]
     """
+    shape = items(shape)
     if len(shape) != 2:
         raise ShapeError(f"sparse: needs two axes, got shape {list(shape)}")
     if not 0 <= sparsity <= 1:
