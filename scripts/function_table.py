@@ -106,6 +106,7 @@ PAIRS = {
         ),
     ),
 }
+ONE["erfc"] = (mpmath.erfc, evenly(-6, 27, 60) + signed(spread(1e-20, 1, 20)))
 
 
 def main() -> None:

@@ -131,6 +131,7 @@ fn main() {
             ("log", OpCode::Log),
             ("tanh", OpCode::Tanh),
             ("erf", OpCode::Erf),
+            ("erfc", OpCode::Erfc),
             ("sin", OpCode::Sin),
         ] {
             show(map(&format!("{name} {label}"), n, |b, x, _| b.op(code, &[x])));

@@ -142,8 +142,8 @@ unary_ops! {
     Acosh { x: f32 => math::acosh(x); x: f64 => wide::acosh(x); }
     Atanh { x: f32 => math::atanh(x); x: f64 => wide::atanh(x); }
     Erf { x: f32 => math::erf(x); x: f64 => wide::erf(x); }
+    Erfc { x: f32 => math::erfc(x); x: f64 => wide::erfc(x); }
     // For f32 computed in f64, and rounded once.
-    Erfc { x: f32 => special::erfc(x as f64) as f32; x: f64 => special::erfc(x); }
     Erfinv { x: f32 => special::erfinv(x as f64) as f32; x: f64 => special::erfinv(x); }
     Lgamma { x: f32 => special::lgamma(x as f64) as f32; x: f64 => special::lgamma(x); }
     Digamma { x: f32 => special::digamma(x as f64) as f32; x: f64 => special::digamma(x); }

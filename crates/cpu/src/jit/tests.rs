@@ -360,7 +360,7 @@ fn known() -> Vec<(OpCode, Vec<DType>, DType)> {
         }
         for code in [
             Exp, Exp2, Expm1, Log, Log1p, Log2, Log10, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh,
-            Tanh, Asinh, Acosh, Atanh, Erf,
+            Tanh, Asinh, Acosh, Atanh, Erf, Erfc,
         ] {
             all.push((code, vec![d], d));
         }

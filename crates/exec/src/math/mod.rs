@@ -28,7 +28,7 @@ pub use exponential::{cosh, exp, exp2, expm1, sinh, tanh};
 pub use inverse::{acos, acosh, asin, asinh, atan, atan2, atanh};
 pub use lanes::{Bits, Double, Float, Mask, ROUND, Single, scaled_by_parts};
 pub use logarithm::{log, log1p, log2, log10, pow};
-pub use special::{erf, rsqrt};
+pub use special::{erf, erfc, rsqrt};
 pub(crate) use trig::sincos_turns;
 pub use trig::{cos, cos_fast, is_large, sin, sin_fast, tan, tan_fast};
 

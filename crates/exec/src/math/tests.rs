@@ -93,6 +93,7 @@ fn inverse_functions_are_within_their_bounds() {
 #[test]
 fn special_functions_are_within_their_bounds() {
     check("erf", erf, wide::erf, 2.0);
+    check("erfc", erfc, wide::erfc, 0.7);
     check("rsqrt", rsqrt, |x| 1.0 / x.sqrt(), 1.5);
 }
 

@@ -323,12 +323,14 @@ float_ops! { single_unary single_binary f32,
     Log2 m32::log2; Log10 m32::log10; Sin m32::sin; Cos m32::cos; Tan m32::tan;
     Asin m32::asin; Acos m32::acos; Atan m32::atan; Sinh m32::sinh; Cosh m32::cosh;
     Tanh m32::tanh; Asinh m32::asinh; Acosh m32::acosh; Atanh m32::atanh; Erf m32::erf;
+    Erfc m32::erfc;
 }
 float_ops! { double_unary double_binary f64,
     Exp m64::exp; Exp2 m64::exp2; Expm1 m64::expm1; Log m64::log; Log1p m64::log1p;
     Log2 m64::log2; Log10 m64::log10; Sin m64::sin; Cos m64::cos; Tan m64::tan;
     Asin m64::asin; Acos m64::acos; Atan m64::atan; Sinh m64::sinh; Cosh m64::cosh;
     Tanh m64::tanh; Asinh m64::asinh; Acosh m64::acosh; Atanh m64::atanh; Erf m64::erf;
+    Erfc m64::erfc;
 }
 
 /// All multi-indices of a box, row-major.

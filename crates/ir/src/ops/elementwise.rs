@@ -278,7 +278,7 @@ pub static ERF: OpDef =
 /// `1 - erf(x)`.
 pub static ERFC: OpDef = with_rule(
     vjp::erfc,
-    special("erfc", "One minus the error function of each element.", floating),
+    transcendental("erfc", "One minus the error function of each element.", floating),
 );
 /// The inverse error function.
 pub static ERFINV: OpDef = full(within(

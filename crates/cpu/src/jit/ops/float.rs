@@ -72,7 +72,7 @@ impl Ops<'_> {
         let result = functions!(
             Exp exp, Exp2 exp2, Expm1 expm1, Log log, Log1p log1p, Log2 log2, Log10 log10,
             Asin asin, Acos acos, Atan atan, Sinh sinh, Cosh cosh, Tanh tanh,
-            Asinh asinh, Acosh acosh, Atanh atanh, Erf erf
+            Asinh asinh, Acosh acosh, Atanh atanh, Erf erf, Erfc erfc
         );
         Some(result.value(self.b))
     }

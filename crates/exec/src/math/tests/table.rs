@@ -8,7 +8,7 @@ type Two = fn(f64, f64) -> f64;
 
 /// The name, the function, the platform's function, and the largest error in units of the last
 /// place.
-const ONE: [(&str, One, One, f64); 20] = [
+const ONE: [(&str, One, One, f64); 21] = [
     ("exp", wide::exp, f64::exp, 1.0),
     ("exp2", wide::exp2, f64::exp2, 1.0),
     ("expm1", wide::expm1, f64::exp_m1, 1.0),
@@ -30,6 +30,7 @@ const ONE: [(&str, One, One, f64); 20] = [
     ("acosh", wide::acosh, wide::acosh, 2.0),
     ("atanh", wide::atanh, wide::atanh, 2.0),
     ("erf", wide::erf, wide::erf, 1.0),
+    ("erfc", wide::erfc, girih_ir::special::erfc, 2.0),
 ];
 const TWO: [(&str, Two, Two, f64); 2] =
     [("pow", wide::pow, f64::powf, 1.0), ("atan2", wide::atan2, f64::atan2, 2.0)];
@@ -101,7 +102,7 @@ fn functions_of_f64_are_close_to_the_platforms_everywhere() {
 #[test]
 fn functions_missing_from_std_handle_special_values() {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
-    let cases: [(One, f64, f64); 20] = [
+    let cases: [(One, f64, f64); 26] = [
         (wide::asinh, 0.0, 0.0),
         (wide::asinh, -0.0, -0.0),
         (wide::asinh, 5e-324, 5e-324),
@@ -122,6 +123,12 @@ fn functions_missing_from_std_handle_special_values() {
         (wide::erf, -30.0, -1.0),
         (wide::erf, 5e-324, 5e-324),
         (wide::erf, nan, nan),
+        (wide::erfc, -0.0, 1.0),
+        (wide::erfc, 5e-324, 1.0),
+        (wide::erfc, inf, 0.0),
+        (wide::erfc, -inf, 2.0),
+        (wide::erfc, 30.0, 0.0),
+        (wide::erfc, nan, nan),
     ];
     for (f, x, want) in cases {
         let got = f(x);

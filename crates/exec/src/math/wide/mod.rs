@@ -17,7 +17,7 @@ pub use exponential::{cosh, exp, exp2, expm1, sinh, tanh};
 pub use inverse::{acos, acosh, asin, asinh, atan, atan2, atanh};
 pub use logarithm::{log, log1p, log2, log10};
 pub use power::pow;
-pub use special::erf;
+pub use special::{erf, erfc};
 pub use trig::{cos, cos_fast, is_large, sin, sin_fast, tan, tan_fast};
 
 use super::lanes::{Bits, Double};

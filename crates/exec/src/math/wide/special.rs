@@ -1,10 +1,10 @@
-//! The error function of f64.
+//! The error functions of f64.
 
 use super::super::lanes::{Double, Mask, poly};
 use super::exponential::exp;
 use super::upper;
 
-/// `erf(x)` for `|x| < 0.84375`.
+/// `erf(x) - x` for `|x| < 0.84375`.
 #[inline(always)]
 fn center<D: Double>(x: D) -> D {
     const P: [f64; 5] = [
@@ -23,13 +23,15 @@ fn center<D: Double>(x: D) -> D {
         -3.96022827877536812320e-06,
     ];
     let z = x * x;
-    x + x * (poly(z, P) / poly(z, Q))
+    x * (poly(z, P) / poly(z, Q))
 }
 
-/// `erf(a)` for `0.84375 <= a < 1.25`.
+/// The value of `erf` around which [`middle`] is expanded.
+const ERX: f64 = 8.45062911510467529297e-01;
+
+/// `erf(a) - ERX` for `0.84375 <= a < 1.25`.
 #[inline(always)]
 fn middle<D: Double>(a: D) -> D {
-    const ERX: f64 = 8.45062911510467529297e-01;
     const P: [f64; 7] = [
         -2.36211856075265944077e-03,
         4.14856118683748331666e-01,
@@ -49,10 +51,10 @@ fn middle<D: Double>(a: D) -> D {
         1.19844998467991074170e-02,
     ];
     let s = a - D::of(1.0);
-    D::of(ERX) + poly(s, P) / poly(s, Q)
+    poly(s, P) / poly(s, Q)
 }
 
-/// `1 - erf(a)` for `1.25 <= a < 6`.
+/// `1 - erf(a)` for `1.25 <= a <= 28`, from where on it is 0.
 #[inline(always)]
 fn tail<D: Double>(a: D) -> D {
     /// The numerator and the denominator up to `1 / 0.35`.
@@ -120,11 +122,26 @@ fn tail<D: Double>(a: D) -> D {
 pub fn erf<D: Double>(x: D) -> D {
     let c = D::of;
     let a = x.abs();
-    let y = D::select(a.less(c(1.25)), middle(a), c(1.0) - tail(a));
+    let y = D::select(a.less(c(1.25)), c(ERX) + middle(a), c(1.0) - tail(a));
     let y = D::select(c(6.0).less(a).or(a.equal(c(6.0))), c(1.0), y).copysign(x);
-    let y = D::select(a.less(c(0.84375)), center(x), y);
+    let y = D::select(a.less(c(0.84375)), x + center(x), y);
     // Otherwise the product of the next term would lose digits of subnormal results.
     let tiny = c(0.0625) * (c(16.0) * x + c(16.0 * 1.28379167095512586316e-01) * x);
     let y = D::select(a.less(c(3.7e-9)), tiny, y);
     D::select(x.equal(x).and(x.equal(c(0.0)).not()), y, x)
+}
+
+/// `1 - erf(x)` without cancellation.
+#[inline(always)]
+pub fn erfc<D: Double>(x: D) -> D {
+    let c = D::of;
+    let (a, negative) = (x.abs(), x.less(c(0.0)));
+    let excess = center(x);
+    let near = D::select(x.less(c(0.25)), c(1.0) - (x + excess), c(0.5) - (excess + (x - c(0.5))));
+    let bend = middle(a);
+    let beside = D::select(negative, c(1.0) + (c(ERX) + bend), c(1.0 - ERX) - bend);
+    let rest = tail(D::select(c(28.0).less(a), c(28.0), a));
+    let far = D::select(negative, c(2.0) - rest, rest);
+    let y = D::select(a.less(c(1.25)), beside, far);
+    D::select(a.less(c(0.84375)), near, y)
 }
