@@ -154,10 +154,10 @@ pub fn digamma(x: f64) -> f64 {
         return (-f64::INFINITY).copysign(-x);
     }
     if x < 0.0 {
-        let fraction = x - libm::floor(x);
-        return match fraction == 0.0 || x == f64::NEG_INFINITY {
+        let beside = x - libm::rint(x);
+        return match beside == 0.0 || x == f64::NEG_INFINITY {
             true => f64::NAN,
-            false => digamma(1.0 - x) - PI / libm::tan(PI * fraction),
+            false => digamma(1.0 - x) - PI / libm::tan(PI * beside),
         };
     }
     if x == f64::INFINITY || x.is_nan() {
@@ -213,14 +213,23 @@ pub fn polygamma(n: f64, x: f64) -> f64 {
     let sum = if x > 0.0 {
         zeta(s, x)
     } else {
-        let fraction = x - libm::floor(x);
-        if fraction == 0.0 {
+        // The distance from the nearest integer is exact, unlike the fraction of a small number.
+        let integer = libm::rint(x);
+        let beside = x - integer;
+        if beside == 0.0 {
             return if even && x < 0.0 { f64::NAN } else { sign * f64::INFINITY };
         }
         // The terms at negative numbers form two sums over positive numbers.
-        let below = zeta(s, 1.0 - fraction) - zeta(s, 1.0 - x);
+        let below = zeta(s, 1.0 - beside) - zeta(s, 1.0 - x);
         let below = if even { -below } else { below };
-        zeta(s, fraction) + below
+        let above = match beside > 0.0 {
+            true => zeta(s, beside),
+            false => {
+                let nearest = libm::pow(-beside, -s);
+                zeta(s, 1.0 + beside) + if even { -nearest } else { nearest }
+            }
+        };
+        above + below
     };
     sign * libm::tgamma(s) * sum
 }
@@ -253,7 +262,8 @@ fn zeta(s: f64, q: f64) -> f64 {
     }
     let w = q + 10.0;
     let power = libm::pow(w, -s);
-    let mut rest = w * power / (s - 1.0) + 0.5 * power;
+    // Not a product of the power, which underflows first.
+    let mut rest = libm::pow(w, 1.0 - s) / (s - 1.0) + 0.5 * power;
     let mut factor = s * power / w;
     for (j, term) in TERMS.iter().enumerate() {
         let next = term * factor;
@@ -367,6 +377,44 @@ mod tests {
             let h = (x - 1.461_632_144_968_362_2) - 9.549_995_429_965_697e-17;
             let want = slope * h + 0.5 * polygamma(2.0, 1.461_632_144_968_362_2) * h * h;
             assert!((digamma(x) - want).abs() <= 1e-6 * want.abs(), "{x}");
+        }
+    }
+
+    /// `-1/x - 0.577...` for digamma; for its derivatives, the term of the nearest pole.
+    #[test]
+    fn digamma_and_its_derivatives_are_accurate_beside_their_poles() {
+        const EULER: f64 = 0.577_215_664_901_532_9;
+        for x in [1e-5, 1e-9, 1e-12, 1e-17, 1e-30, 1e-300] {
+            for x in [x, -x] {
+                let want = -1.0 / x - EULER + 1.644_934_066_848_226_4 * x;
+                assert!((digamma(x) / want - 1.0).abs() < 1e-14, "digamma of {x:e}");
+                let want = 1.0 / (x * x) + 1.644_934_066_848_226_4;
+                let got = polygamma(1.0, x);
+                assert!(got == want || (got / want - 1.0).abs() < 1e-12, "trigamma of {x:e}");
+                let want = -2.0 / (x * x * x) - 2.404_113_806_319_188_6;
+                let got = polygamma(2.0, x);
+                assert!(got == want || (got / want - 1.0).abs() < 1e-12, "order 2 at {x:e}");
+            }
+        }
+        for integer in [-1.0, -2.0, -7.0] {
+            for beside in [1e-3, -1e-3, 1e-10, -1e-10] {
+                let x: f64 = integer + beside;
+                let beside = x - integer;
+                let want = -1.0 / beside;
+                let near = 3.0 * beside.abs();
+                assert!((digamma(x) / want - 1.0).abs() < near, "digamma of {x}");
+                assert!(
+                    (polygamma(1.0, x) * beside * beside - 1.0).abs() < near,
+                    "trigamma of {x}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn polygamma_of_large_numbers_does_not_vanish() {
+        for x in [1e100, 1e160, 1e200, 1e300] {
+            assert!((polygamma(1.0, x) * x - 1.0).abs() < 1e-13, "{x:e}");
         }
     }
 
