@@ -8,10 +8,10 @@ mod norms;
 
 pub use functions::{cond, expm, multi_dot};
 pub use lu::{lu, lu_factor, lu_solve};
-pub(crate) use norms::quick_norm;
 pub use norms::{MatrixNorm, matrix_norm, vector_norm};
+pub(crate) use norms::{quick_norm, within_range};
 
-use crate::{DType, Error, Operand, Result, Tensor, where_};
+use crate::{DType, Error, Operand, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, Op, OpCode, Shape};
 use smallvec::SmallVec;
@@ -59,12 +59,6 @@ pub(super) fn sizes(op: &'static str, x: &Tensor) -> Result<(usize, usize)> {
         &[.., rows, columns] => Ok((rows, columns)),
         _ => Err(bad_shape(op, x.shape(), "a matrix, or a batch of them, is needed")),
     }
-}
-
-/// The conjugate transpose.
-#[track_caller]
-fn adjoint(x: &Tensor) -> Result<Tensor> {
-    x.swapaxes(-1, -2)?.conj()
 }
 
 /// The squared absolute values.
@@ -199,40 +193,40 @@ pub fn svdvals(x: &Tensor) -> Result<Tensor> {
     call(OpCode::Svd, 1, false, x)
 }
 
-/// The threshold, per matrix, up to which singular values are treated as zero; it has an axis for
-/// the values.
+/// The ratio to the largest singular value, per matrix or for all, up to which singular values are
+/// treated as zero; by default the larger side times the epsilon of `dtype`.
 #[track_caller]
-fn cutoff(s: &Tensor, rtol: Option<Operand<'_>>, larger_side: usize) -> Result<Tensor> {
-    let epsilon = match s.dtype() {
+fn tolerance(x: &Tensor, rtol: Option<Operand<'_>>, dtype: DType) -> Result<Tensor> {
+    let epsilon = match dtype.real() {
         DType::F64 => f64::EPSILON,
         DType::F16 => 9.765625e-4,
         DType::BF16 => 7.8125e-3,
         _ => f32::EPSILON as f64,
     };
-    let largest = s.max(Some(&[-1]), true)?;
+    let real = x.dtype().real();
     match rtol {
-        None => largest.mul(larger_side as f64 * epsilon),
-        Some(Operand::Tensor(t)) => largest.mul(&t.astype(s.dtype())?.unsqueeze(-1)?),
-        Some(rtol) => largest.mul(rtol),
+        None => {
+            let (m, n) = sizes("pinv", x)?;
+            Operand::Float(m.max(n) as f64 * epsilon).constant(real)
+        }
+        Some(Operand::Tensor(t)) => t.astype(real),
+        Some(rtol) => rtol.constant(real),
     }
 }
 
 /// The Moore-Penrose pseudo-inverse. Singular values up to `rtol` times the largest are treated as
-/// zero; the default `rtol` is the larger side times the dtype's epsilon.
+/// zero; the default `rtol` is the larger side times the dtype's epsilon. The derivative is that of
+/// matrices of the same rank.
 #[track_caller]
 pub fn pinv(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
-    let (m, n) = sizes("pinv", x)?;
-    if x.numel() == 0 {
-        let shape = x.shape();
-        let lead = shape[..shape.rank() - 2].iter().copied();
-        return Tensor::zeros(lead.chain([n, m]).collect::<Shape>(), x.dtype().to_float());
-    }
-    let (u, s, vh) = svd(x, false)?;
-    let counts = s.gt(&cutoff(&s, rtol, m.max(n))?)?;
-    // Replace the zeros before the division, to keep gradients finite.
-    let inverse = where_(&counts, &where_(&counts, &s, 1.0)?.reciprocal()?, 0.0)?;
-    let scaled = adjoint(&vh)?.mul(&inverse.unsqueeze(-2)?)?;
-    scaled.product(&adjoint(&u)?)
+    sizes("pinv", x)?;
+    let (wide, dtype) = widened(x)?;
+    let tolerance = tolerance(&wide, rtol, dtype)?;
+    let shape = wide.shape();
+    let (batch, plane) = (shape.part(..shape.rank() - 2), shape.part(shape.rank() - 2..));
+    let batch = batch.broadcast(&tolerance.shape(), "pinv")?;
+    let wide = wide.broadcast_to(batch.dims().chain(plane.dims()).collect::<Shape>())?;
+    Tensor::record(OpCode::Pinv.into(), &[&wide, &tolerance.broadcast_to(batch)?])?.astype(dtype)
 }
 
 /// The number (i64) of singular values above `rtol` times the largest; see [`pinv`].
@@ -245,7 +239,9 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
         return Tensor::zeros(lead, crate::default_int());
     }
     let s = svdvals(x)?;
-    s.gt(&cutoff(&s, rtol, m.max(n))?)?.sum(Some(&[-1]), false)
+    let (wide, dtype) = widened(x)?;
+    let cutoff = s.max(Some(&[-1]), true)?.mul(&tolerance(&wide, rtol, dtype)?.unsqueeze(-1)?)?;
+    s.gt(&cutoff)?.sum(Some(&[-1]), false)
 }
 
 /// The least-squares solution of [`lstsq`].

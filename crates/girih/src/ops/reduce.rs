@@ -101,11 +101,13 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::Var, Attrs::Moments { axes, keepdims, correction }), &[&x])
     }
 
-    /// The standard deviation: the square root of [`Tensor::var`]. The gradient is 0 where the
-    /// standard deviation is 0.
+    /// The standard deviation: the square root of [`Tensor::var`], without overflow or underflow of
+    /// the variance. The gradient is 0 where the standard deviation is 0.
     #[track_caller]
     pub fn std(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
-        self.var(axes, correction, keepdims)?.safe_root(2.0)
+        let root = |x: &Tensor, keepdims| x.var(axes, correction, keepdims)?.safe_root(2.0);
+        let x = self.astype(self.dtype().to_float())?;
+        super::linalg::within_range(&x, axes, keepdims, true, root)
     }
 
     /// `log(sum(exp(x)))` without overflow; -inf over an empty axis.

@@ -422,7 +422,7 @@ pub(super) fn scatter_along_axis(call: OpCall<'_>, out: &TensorSpec) -> Factors 
 
 /// Leading axes are batch axes. Rows are whole: operand and result rows of equal length share one
 /// factor. Each axis of a matrix is whole, with a factor of its own.
-fn library(call: OpCall<'_>, out: &TensorSpec) -> Factors {
+pub(super) fn library(call: OpCall<'_>, out: &TensorSpec) -> Factors {
     let item = call.op.def().item_rank;
     let mut d = Draft::default();
     let lead = d.axes(

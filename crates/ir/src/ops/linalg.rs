@@ -1,6 +1,9 @@
 //! Ops on matrices: the last two axes of an operand. The crate `girih-linalg` has their routines.
 
+mod pinv;
 mod vjp;
+
+pub use pinv::PINV;
 
 use super::sort::settings;
 use super::*;

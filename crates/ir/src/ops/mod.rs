@@ -177,6 +177,7 @@ registry! {
     Eigh = linalg::EIGH,
     Eig = linalg::EIG,
     Svd = linalg::SVD,
+    Pinv = linalg::PINV,
     Fft = fft::FFT,
     Rfft = fft::RFFT,
     Irfft = fft::IRFFT,

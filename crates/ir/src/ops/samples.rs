@@ -354,6 +354,20 @@ pub(super) fn slopes(code: OpCode) -> Vec<Sample> {
     vec![Sample::new(op(), [x, spread(&[2, 2, 2], (-1.0, 1.0))]), Sample::new(op(), [z, w])]
 }
 
+/// Tall and square real matrices, and a wide complex one.
+pub(super) fn pseudo_inverses(code: OpCode) -> Vec<Sample> {
+    let tolerance =
+        |shape: &[usize]| Array::from_f64(shape, DType::F64, &vec![1e-9; shape.iter().product()]);
+    let square = Array::from_f64([2, 2], DType::F64, &[2.0, 0.7, -0.4, 1.0]);
+    let part = |phase| numbers(&[2, 3], -1.0, 1.0, phase);
+    let wide = complex(&[2, 3], DType::C128, &part(0.0), &part(0.4));
+    vec![
+        Sample::new(code, [spread(&[2, 3, 2], (-1.0, 1.0)), tolerance(&[2])]),
+        Sample::new(code, [square, tolerance(&[])]),
+        Sample::new(code, [wide, tolerance(&[])]),
+    ]
+}
+
 /// Rows of even and odd length, and of one element; with and without normalisation.
 pub(super) fn spectra(code: OpCode) -> Vec<Sample> {
     let x = |shape: &[usize], phase| numbers(shape, -1.5, 1.6, phase);

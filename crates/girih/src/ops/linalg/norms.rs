@@ -23,21 +23,35 @@ fn power_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Res
     powers.sum(axes, keepdims)?.safe_root(ord)
 }
 
-/// As [`power_norm`], without overflow or underflow of the powers. The 2-norm of f32 is computed in
-/// f64. Otherwise the elements are scaled by a power of two near the largest element, which is
-/// exact.
+/// As [`power_norm`], without overflow or underflow of the powers.
 #[track_caller]
 fn scaled_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
+    let norm = |x: &Tensor, keepdims| power_norm(x, axes, keepdims, ord);
+    within_range(x, axes, keepdims, ord == 2.0, norm)
+}
+
+/// `f(x, keepdims)`, without overflow or underflow on the way, for a real `f` of elements along
+/// axes that is multiplied if all elements are, such as a norm or a deviation. An `f` of `squares`
+/// is computed in f64 for dtypes of a smaller range. Otherwise the elements are scaled by a power
+/// of two near the largest element, which is exact.
+#[track_caller]
+pub(crate) fn within_range(
+    x: &Tensor,
+    axes: Option<&[i64]>,
+    keepdims: bool,
+    squares: bool,
+    f: impl Fn(&Tensor, bool) -> Result<Tensor>,
+) -> Result<Tensor> {
     let dtype = x.dtype().real();
-    if ord == 2.0 && dtype == DType::F32 || x.numel() == 0 {
+    if squares && dtype != DType::F64 || x.numel() == 0 {
         let wide = if x.dtype().is_complex() { DType::C128 } else { DType::F64 };
-        return power_norm(&x.astype(wide)?, axes, keepdims, ord)?.astype(dtype);
+        return f(&x.astype(wide)?, keepdims)?.astype(dtype);
     }
     let bound = if dtype == DType::F64 { 1022.0 } else { 126.0 };
     let largest = x.abs()?.max(axes, true)?.stop_gradient()?;
     let exponent = largest.log2()?.floor()?.clip(Some((-bound).into()), Some(bound.into()))?;
     let scaled = x.mul(&exponent.neg()?.exp2()?)?;
-    let norm = power_norm(&scaled, axes, true, ord)?.mul(&exponent.exp2()?)?;
+    let norm = f(&scaled, true)?.mul(&exponent.exp2()?)?;
     match (keepdims, axes) {
         (true, _) => Ok(norm),
         (false, Some(axes)) => norm.squeeze(Some(axes)),

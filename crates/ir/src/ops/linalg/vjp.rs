@@ -15,7 +15,7 @@ use crate::{AxisSet, DType, Dim, Error, GraphBuilder, NodeId, Op, OpCode, Result
 use smallvec::smallvec;
 
 /// Number of rows and columns of a matrix.
-fn size(b: &GraphBuilder, x: NodeId) -> (usize, usize) {
+pub(super) fn size(b: &GraphBuilder, x: NodeId) -> (usize, usize) {
     let shape = b.shape(x);
     (shape.dim(shape.rank() - 2).get(), shape.dim(shape.rank() - 1).get())
 }
@@ -35,18 +35,18 @@ fn part(b: &mut GraphBuilder, x: NodeId, compare: OpCode) -> Result<NodeId> {
 }
 
 /// The conjugate; the identity for real numbers.
-fn conj(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+pub(super) fn conj(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     if b.dtype(x).is_complex() { b.conj(x) } else { Ok(x) }
 }
 
 /// The conjugate transpose.
-fn adjoint(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
+pub(super) fn adjoint(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
     let x = b.transpose(x)?;
     conj(b, x)
 }
 
 /// Casts `x` to the dtype of `other`.
-fn like(b: &mut GraphBuilder, x: NodeId, other: NodeId) -> Result<NodeId> {
+pub(super) fn like(b: &mut GraphBuilder, x: NodeId, other: NodeId) -> Result<NodeId> {
     let dtype = b.dtype(other);
     if b.dtype(x) == dtype { Ok(x) } else { b.cast(x, dtype) }
 }
@@ -71,13 +71,13 @@ fn by_gradient(
 }
 
 /// `a b^H`.
-fn by_adjoint(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+pub(super) fn by_adjoint(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let y = adjoint(b, y)?;
     b.matmul(x, y)
 }
 
 /// `a^H b`.
-fn adjoint_by(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+pub(super) fn adjoint_by(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
     let x = adjoint(b, x)?;
     b.matmul(x, y)
 }
@@ -95,7 +95,7 @@ fn transposed_by(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
 }
 
 /// A vector for each matrix, reshaped to a column if `column`, otherwise to a row.
-fn broadcastable(b: &mut GraphBuilder, w: NodeId, column: bool) -> Result<NodeId> {
+pub(super) fn broadcastable(b: &mut GraphBuilder, w: NodeId, column: bool) -> Result<NodeId> {
     let shape = b.shape(w).clone();
     let (batch, n) = (shape.rank() - 1, shape.dim(shape.rank() - 1));
     let plane = if column { [n, Dim::from(1)] } else { [Dim::from(1), n] };
