@@ -9,6 +9,25 @@ use girih_ir::shape::normalize_axis;
 /// `alpha` and `scale` of Klambauer et al. 2017, eq. 14.
 const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
 
+/// The Taylor coefficients of `(x - tanh(x)) / x^3` in powers of `x^2`, the highest first; up to
+/// `|x| = 0.4` to the last digit of f64.
+const TANH_SERIES: [f64; 14] = [
+    -2.6147711512907546e-6,
+    6.451689215655431e-6,
+    -1.5918905069328964e-5,
+    3.927832388331683e-5,
+    -9.691537956929451e-5,
+    0.00023912911424355248,
+    -0.000590027440945586,
+    0.0014558343870513183,
+    -0.003592128036572481,
+    0.008863235529902197,
+    -0.021869488536155203,
+    0.05396825396825397,
+    -0.13333333333333333,
+    0.3333333333333333,
+];
+
 impl Tensor {
     /// Applies a function in f32 or f64, and converts the result to this tensor's float dtype.
     #[track_caller]
@@ -111,16 +130,31 @@ impl Tensor {
         self.in_wide(|x| x.mul(&x.softplus()?.tanh()?))
     }
 
-    /// `x / (1 + |x|)`.
+    /// `x / (1 + |x|)`. Beyond one as `1 - 1 / (1 + |x|)` with the sign of `x`, because the
+    /// derivative of the quotient cancels.
     #[track_caller]
     pub fn softsign(&self) -> Result<Tensor> {
-        self.in_wide(|x| x.div(&x.abs()?.add(1.0)?))
+        self.in_wide(|x| {
+            let size = x.abs()?;
+            let (far, above) = (size.gt(1.0)?, size.add(1.0)?);
+            let rest = above.reciprocal()?.neg()?.add(1.0)?;
+            where_(&far, &rest.mul(&x.sign()?)?, &where_(&far, 0.0, x)?.div(&above)?)
+        })
     }
 
-    /// `x - tanh(x)`.
+    /// `x - tanh(x)`; near zero by its Taylor series, because the difference cancels.
     #[track_caller]
     pub fn tanhshrink(&self) -> Result<Tensor> {
-        self.in_wide(|x| x.sub(&x.tanh()?))
+        self.in_wide(|x| {
+            let near = x.abs()?.lt(0.4)?;
+            let inside = where_(&near, x, 0.0)?;
+            let square = inside.square()?;
+            let mut sum = Tensor::full(TANH_SERIES[0], [], x.dtype())?;
+            for &coefficient in &TANH_SERIES[1..] {
+                sum = sum.mul(&square)?.add(coefficient)?;
+            }
+            where_(&near, &sum.mul(&square)?.mul(&inside)?, &x.sub(&x.tanh()?)?)
+        })
     }
 
     /// `x` if it is above `threshold` or NaN, else `value`.

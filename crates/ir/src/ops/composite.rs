@@ -8,7 +8,7 @@ use super::reduce::reduced_spec;
 use super::*;
 use crate::NodeId;
 
-const fn composite(
+pub(super) const fn composite(
     name: &'static str,
     doc: &'static str,
     infer: fn(OpCall<'_>) -> Result<TensorSpec>,
@@ -28,7 +28,7 @@ const fn composite(
 
 /// The same composite with a derivative rule, used if the rule gives a better program than
 /// differentiating the decomposition.
-const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> OpDef {
+pub(super) const fn with_rule(rule: fn(&mut Vjp<'_>) -> Result<Cotangents>, def: OpDef) -> OpDef {
     OpDef { derivative: Derivative::Rule(rule), ..def }
 }
 
@@ -55,7 +55,7 @@ fn numeric(call: OpCall<'_>) -> Result<TensorSpec> {
     any(call)
 }
 
-fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
+pub(super) fn floating(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = call.inputs[0].dtype;
     require_dtype(call, dtype, dtype.is_float(), "a floating-point dtype")?;
     any(call)
@@ -83,7 +83,7 @@ fn mean(call: OpCall<'_>) -> Result<TensorSpec> {
     reduced_spec(call)
 }
 
-fn floating_pair(call: OpCall<'_>) -> Result<TensorSpec> {
+pub(super) fn floating_pair(call: OpCall<'_>) -> Result<TensorSpec> {
     let dtype = same_dtype(call)?;
     require_dtype(call, dtype, dtype.is_float(), "a real floating-point dtype")?;
     let shape = call.inputs[0].shape.broadcast(&call.inputs[1].shape, call.name())?;
@@ -206,7 +206,7 @@ pub static SOFTPLUS: OpDef = full(as_category(
         composite("softplus", "log(1 + exp(x)).", floating, decompose::softplus),
     ),
 ));
-/// `x * Phi(x)`: by erf, or by the tanh approximation (attribute `Approximate`).
+/// `x * Phi(x)`: by erfc, or by the tanh approximation (attribute `Approximate`).
 pub static GELU: OpDef = OpDef {
     category: Some(Category::Elementwise),
     names_kernels: true,

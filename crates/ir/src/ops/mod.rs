@@ -32,6 +32,7 @@ pub mod pool;
 pub mod reduce;
 pub mod rules;
 pub mod samples;
+pub mod slopes;
 pub mod sort;
 mod split;
 mod table;
@@ -193,6 +194,8 @@ registry! {
     // Composites.
     ToDevice = composite::TO_DEVICE,
     Gelu = composite::GELU,
+    SigmoidSlope = slopes::SIGMOID_SLOPE,
+    Direction = slopes::DIRECTION,
     Mean = composite::MEAN,
     Var = composite::VAR,
     LogSumExp = composite::LOGSUMEXP,

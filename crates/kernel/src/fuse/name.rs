@@ -101,8 +101,8 @@ mod tests {
             idioms,
             [
                 ("sigmoid", &[Neg, Exp, Add, Div][..]),
-                ("gelu", &[Mul, Mul, Erf, Add, Mul]),
-                ("gelu", &[Mul, Mul, Add, Mul, Neg, Exp, Add, Div, Mul]),
+                ("gelu", &[Mul, Mul, Erfc, Mul]),
+                ("gelu", &[Mul, Minimum, Mul, Add, Mul, Neg, Exp, Add, Div, Mul]),
             ]
         );
     }

@@ -73,9 +73,9 @@ pub(super) fn softplus(d: &mut Decomposition<'_>) -> Definition {
     d.narrow(y)
 }
 
-/// Hendrycks and Gimpel 2016: `x/2 (1 + erf(x / sqrt 2))`, or `x/2 (1 + tanh(u)) = x sigmoid(2u)`
-/// with `u = sqrt(2/pi) (x + 0.044715 x^3)`. The logistic form needs fewer operations and does not
-/// cancel where the result is small.
+/// Hendrycks and Gimpel 2016: `x/2 erfc(-x / sqrt 2)`, or `x/2 (1 + tanh(u)) = x sigmoid(2u)` with
+/// `u = sqrt(2/pi) (x + 0.044715 x^3)`. Neither form cancels where the result is small, as `1 + erf`
+/// and `1 + tanh` would.
 pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
     let x = d.wide()?;
     let y = match d.op.attrs == Attrs::Approximate(true) {
@@ -83,6 +83,9 @@ pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
             let slope = d.b.scalar_like(x, TANH_SLOPE);
             let cubic = d.b.scalar_like(x, TANH_SLOPE * 0.044715);
             let square = d.b.mul(x, x)?;
+            // The gate is 0 or 1 beyond. If the square overflowed, the gradient would be NaN.
+            let most = d.b.scalar_like(x, 1e6);
+            let square = d.b.minimum(square, most)?;
             let bend = d.b.mul(square, cubic)?;
             let factor = d.b.add(bend, slope)?;
             let argument = d.b.mul(x, factor)?;
@@ -90,11 +93,9 @@ pub(super) fn gelu(d: &mut Decomposition<'_>) -> Definition {
             d.b.mul(x, gate)?
         }
         false => {
-            let (half, one) = (d.b.scalar_like(x, 0.5), d.b.scalar_like(x, 1.0));
-            let slope = d.b.scalar_like(x, FRAC_1_SQRT_2);
+            let (half, slope) = (d.b.scalar_like(x, 0.5), d.b.scalar_like(x, -FRAC_1_SQRT_2));
             let argument = d.b.mul(x, slope)?;
-            let bend = d.b.erf(argument)?;
-            let gate = d.b.add(bend, one)?;
+            let gate = d.b.erfc(argument)?;
             let half_x = d.b.mul(x, half)?;
             d.b.mul(half_x, gate)?
         }
@@ -324,9 +325,9 @@ const MIN_LOG: f64 = -100.0;
 
 /// Clamped logarithms of probabilities `x` and of `1 - x`.
 pub(super) fn log_chances(b: &mut GraphBuilder, x: NodeId) -> Result<[NodeId; 2]> {
-    let (one, least) = (b.scalar_like(x, 1.0), b.scalar_like(x, MIN_LOG));
-    let rest = b.sub(one, x)?;
-    let (log, log_rest) = (b.log(x)?, b.log(rest)?);
+    let least = b.scalar_like(x, MIN_LOG);
+    let minus = b.neg(x)?;
+    let (log, log_rest) = (b.log(x)?, b.log1p(minus)?);
     Ok([b.maximum(log, least)?, b.maximum(log_rest, least)?])
 }
 

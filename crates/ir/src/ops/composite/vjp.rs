@@ -43,11 +43,17 @@ pub(super) fn relu(v: &mut Vjp<'_>) -> Rule {
     only(v.b.select(cut, zero, v.ct)?)
 }
 
-/// `ct * y * (1 - y)`.
+/// `ct * y * (1 - y)`. For real numbers by [`OpCode::SigmoidSlope`], because the result rounds to 1
+/// where the derivative is not 0.
 pub(super) fn sigmoid(v: &mut Vjp<'_>) -> Rule {
-    let one = v.scalar(1.0);
-    let rest = v.b.sub(one, v.output)?;
-    let slope = v.b.mul(v.output, rest)?;
+    let slope = match v.b.dtype(v.output).is_complex() {
+        true => {
+            let one = v.scalar(1.0);
+            let rest = v.b.sub(one, v.output)?;
+            v.b.mul(v.output, rest)?
+        }
+        false => v.b.op(OpCode::SigmoidSlope, &[v.inputs[0]])?,
+    };
     only(v.b.mul(v.ct, slope)?)
 }
 

@@ -2,12 +2,24 @@
 //! 0, half for each side of a tie in `maximum` and `minimum`, 0 for `hypot` and `atan2` of two
 //! zeros. If an operand of `maximum` or `minimum` is NaN, both operands get the whole cotangent, as
 //! in PyTorch.
+//!
+//! A rule takes nothing from the op's rounded result that has lost digits: where `tanh(x)` rounds to
+//! 1, its derivative is small, not 0. Squares that overflow or underflow are avoided by lengths
+//! ([`OpCode::Hypot`]). Where the derivative of a rule's formula would cancel, the rule records an op
+//! of [`slopes`](super::super::slopes), which has a rule of its own.
+
+mod special;
+
+pub(super) use special::{
+    digamma, erf, erfc, erfinv, i0, i1, igamma, igamma_grad_a, igammac, lgamma, polygamma,
+};
 
 use super::super::rules::only;
+use super::super::slopes::length;
 use super::*;
-use crate::{GraphBuilder, NodeId};
+use crate::NodeId;
 use smallvec::smallvec;
-use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
+use std::f64::consts::{LN_2, LN_10};
 
 type Rule = Result<Cotangents>;
 
@@ -28,35 +40,27 @@ fn one_plus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     v.b.add(one, square)
 }
 
-/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` does not cancel near one. Its derivatives at one
-/// are finite.
-fn one_minus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
-    let product = below_times_above(v, x)?;
-    square_at_one(v, x, product, |b, one, square| b.sub(one, square))
+/// `sqrt(1 + x * x)` of real numbers, for `x` of any size.
+fn length_with_one(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
+    let one = v.scalar(1.0);
+    v.b.hypot(x, one)
 }
 
-/// `(1 - x) * (1 + x)`, for finite cotangents.
-fn below_times_above(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
+/// `(1 - x) * (1 + x)`, which unlike `1 - x * x` does not cancel near one. The derivative of the
+/// product cancels near zero, and is NaN at one if the cotangent is infinite; there it is
+/// `1 - x * x`.
+fn one_minus_square(v: &mut Vjp<'_>, x: NodeId) -> Result<NodeId> {
     let one = v.scalar(1.0);
     let (below, above) = (v.b.sub(one, x)?, v.b.add(one, x)?);
-    v.b.mul(below, above)
-}
-
-/// Uses `product`, a product such as `(x - 1) * (x + 1)`, except where a factor is 0: there it uses
-/// the difference of squares, since an infinite cotangent times the zero factor would give NaN.
-fn square_at_one(
-    v: &mut Vjp<'_>,
-    x: NodeId,
-    product: NodeId,
-    difference: fn(&mut GraphBuilder, NodeId, NodeId) -> Result<NodeId>,
-) -> Result<NodeId> {
+    let product = v.b.mul(below, above)?;
     if v.b.dtype(x).is_complex() {
         return Ok(product);
     }
-    let one = v.scalar(1.0);
     let square = v.b.mul(x, x)?;
-    let (at_one, exact) = (v.b.eq(square, one)?, difference(v.b, one, square)?);
-    v.b.select(at_one, exact, product)
+    let quarter = v.scalar(0.25);
+    let (small, at_one) = (v.b.lt(square, quarter)?, v.b.eq(square, one)?);
+    let (direct, exact) = (v.b.bitwise_or(small, at_one)?, v.b.sub(one, square)?);
+    v.b.select(direct, exact, product)
 }
 
 pub(super) fn neg(v: &mut Vjp<'_>) -> Rule {
@@ -129,12 +133,12 @@ pub(super) fn complex(v: &mut Vjp<'_>) -> Rule {
 
 /// `a / hypot(a, b)` and `b / hypot(a, b)`, 0 where both are 0.
 pub(super) fn hypot(v: &mut Vjp<'_>) -> Rule {
-    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
-    let vanishes = v.b.eq(v.output, zero)?;
-    let safe = v.b.select(vanishes, one, v.output)?;
-    let over = v.b.div(v.ct, safe)?;
     let (a, b) = (v.inputs[0], v.inputs[1]);
-    Ok(smallvec![v.operand(0, |v| v.b.mul(over, a))?, v.operand(1, |v| v.b.mul(over, b))?])
+    let side = |v: &mut Vjp<'_>, this: NodeId, other: NodeId| {
+        let share = v.b.op(OpCode::Direction, &[this, other])?;
+        v.b.mul(v.ct, share)
+    };
+    Ok(smallvec![v.operand(0, |v| side(v, a, b))?, v.operand(1, |v| side(v, b, a))?])
 }
 
 /// `ct` times the sign change of the first operand: the product of both operands' signs.
@@ -158,9 +162,9 @@ pub(super) fn exp(v: &mut Vjp<'_>) -> Rule {
     scaled(v, v.output)
 }
 
+/// The exponential: the result plus one would have lost all digits of small exponentials.
 pub(super) fn expm1(v: &mut Vjp<'_>) -> Rule {
-    let one = v.scalar(1.0);
-    let exp = v.b.add(v.output, one)?;
+    let exp = v.b.exp(v.inputs[0])?;
     scaled(v, exp)
 }
 
@@ -181,9 +185,10 @@ pub(super) fn log1p(v: &mut Vjp<'_>) -> Rule {
 }
 
 fn log_of_base(v: &mut Vjp<'_>, ln_base: f64) -> Rule {
-    let ln = v.scalar(ln_base);
-    let divisor = v.b.mul(v.inputs[0], ln)?;
-    divided(v, divisor)
+    // The constant is a factor of the cotangent, since a multiple of the largest operands overflows.
+    let factor = v.scalar(1.0 / ln_base);
+    let ct = v.b.mul(v.ct, factor)?;
+    only(v.b.div(ct, v.inputs[0])?)
 }
 
 pub(super) fn log2(v: &mut Vjp<'_>) -> Rule {
@@ -237,9 +242,16 @@ pub(super) fn acos(v: &mut Vjp<'_>) -> Rule {
     divided(v, divisor)
 }
 
+/// `1 / (1 + x^2)`; for real numbers as two divisions by a length, whose square may overflow.
 pub(super) fn atan(v: &mut Vjp<'_>) -> Rule {
-    let divisor = one_plus_square(v, v.inputs[0])?;
-    divided(v, divisor)
+    let x = v.inputs[0];
+    if v.b.dtype(x).is_complex() {
+        let divisor = one_plus_square(v, x)?;
+        return divided(v, divisor);
+    }
+    let length = length_with_one(v, x)?;
+    let ct = v.b.div(v.ct, length)?;
+    only(v.b.div(ct, length)?)
 }
 
 pub(super) fn sinh(v: &mut Vjp<'_>) -> Rule {
@@ -252,178 +264,62 @@ pub(super) fn cosh(v: &mut Vjp<'_>) -> Rule {
     scaled(v, sinh)
 }
 
+/// `1 - tanh(x)^2`, for real numbers as `4 sigmoid(2x) sigmoid(-2x)`: from the result, which rounds
+/// to 1, the derivative would be 0 for large operands.
 pub(super) fn tanh(v: &mut Vjp<'_>) -> Rule {
-    let factor = below_times_above(v, v.output)?;
+    let x = v.inputs[0];
+    if v.b.dtype(x).is_complex() {
+        let factor = one_minus_square(v, v.output)?;
+        return scaled(v, factor);
+    }
+    let (two, four) = (v.scalar(2.0), v.scalar(4.0));
+    let twice = v.b.mul(x, two)?;
+    let slope = v.b.op(OpCode::SigmoidSlope, &[twice])?;
+    let factor = v.b.mul(slope, four)?;
     scaled(v, factor)
 }
 
+/// `1 / sqrt(1 + x^2)`.
 pub(super) fn asinh(v: &mut Vjp<'_>) -> Rule {
-    let inside = one_plus_square(v, v.inputs[0])?;
-    let divisor = v.b.sqrt(inside)?;
+    let x = v.inputs[0];
+    let divisor = match v.b.dtype(x).is_complex() {
+        true => {
+            let inside = one_plus_square(v, x)?;
+            v.b.sqrt(inside)?
+        }
+        false => length_with_one(v, x)?,
+    };
     divided(v, divisor)
 }
 
+/// `1 / sqrt((x - 1) (x + 1))`.
 pub(super) fn acosh(v: &mut Vjp<'_>) -> Rule {
-    let one = v.scalar(1.0);
-    let (below, above) = (v.b.sub(v.inputs[0], one)?, v.b.add(v.inputs[0], one)?);
-    // For complex numbers the root of the product may differ from the product of the roots.
-    let divisor = match v.b.dtype(v.ct).is_complex() {
-        true => {
-            let (below, above) = (v.b.sqrt(below)?, v.b.sqrt(above)?);
-            v.b.mul(below, above)?
-        }
-        false => {
-            let inside = v.b.mul(below, above)?;
-            let x = v.inputs[0];
-            let inside = square_at_one(v, x, inside, |b, one, square| b.sub(square, one))?;
-            v.b.sqrt(inside)?
-        }
-    };
+    let (x, one) = (v.inputs[0], v.scalar(1.0));
+    if v.b.dtype(x).is_complex() {
+        // For complex numbers the root of the product may differ from the product of the roots.
+        let (below, above) = (v.b.sub(x, one)?, v.b.add(x, one)?);
+        let (below, above) = (v.b.sqrt(below)?, v.b.sqrt(above)?);
+        let divisor = v.b.mul(below, above)?;
+        return divided(v, divisor);
+    }
+    // Beyond 2^28 the root is `x` to the last digit, and the product might overflow.
+    let (bound, two) = (v.scalar(268_435_456.0), v.scalar(2.0));
+    let far = v.b.gt(x, bound)?;
+    let near = v.b.select(far, two, x)?;
+    let (below, above) = (v.b.sub(near, one)?, v.b.add(near, one)?);
+    let product = v.b.mul(below, above)?;
+    // At one, an infinite cotangent times a factor that is 0 would be NaN.
+    let square = v.b.mul(near, near)?;
+    let (at_one, exact) = (v.b.eq(square, one)?, v.b.sub(square, one)?);
+    let inside = v.b.select(at_one, exact, product)?;
+    let root = v.b.sqrt(inside)?;
+    let divisor = v.b.select(far, x, root)?;
     divided(v, divisor)
 }
 
 pub(super) fn atanh(v: &mut Vjp<'_>) -> Rule {
     let divisor = one_minus_square(v, v.inputs[0])?;
     divided(v, divisor)
-}
-
-pub(super) fn erf(v: &mut Vjp<'_>) -> Rule {
-    bell(v, v.inputs[0], FRAC_2_SQRT_PI, false)
-}
-
-pub(super) fn erfc(v: &mut Vjp<'_>) -> Rule {
-    bell(v, v.inputs[0], -FRAC_2_SQRT_PI, false)
-}
-
-/// The reciprocal of the derivative of `erf` at the result.
-pub(super) fn erfinv(v: &mut Vjp<'_>) -> Rule {
-    bell(v, v.output, 1.0 / FRAC_2_SQRT_PI, true)
-}
-
-/// `ct * height * exp(-x^2)`, or `ct * height * exp(x^2)` if `up`.
-fn bell(v: &mut Vjp<'_>, x: NodeId, height: f64, up: bool) -> Rule {
-    let square = v.b.mul(x, x)?;
-    let exponent = if up { square } else { v.b.neg(square)? };
-    let bell = v.b.exp(exponent)?;
-    let height = v.scalar(height);
-    let factor = v.b.mul(bell, height)?;
-    scaled(v, factor)
-}
-
-pub(super) fn lgamma(v: &mut Vjp<'_>) -> Rule {
-    let slope = v.b.digamma(v.inputs[0])?;
-    scaled(v, slope)
-}
-
-pub(super) fn digamma(v: &mut Vjp<'_>) -> Rule {
-    let order = v.scalar(1.0);
-    let slope = v.b.polygamma(order, v.inputs[0])?;
-    scaled(v, slope)
-}
-
-pub(super) fn polygamma(v: &mut Vjp<'_>) -> Rule {
-    let (n, x) = (v.inputs[0], v.inputs[1]);
-    let at = v.operand(1, |v| {
-        let one = v.scalar(1.0);
-        let next = v.b.add(n, one)?;
-        let slope = v.b.polygamma(next, x)?;
-        v.b.mul(v.ct, slope)
-    })?;
-    Ok(smallvec![None, at])
-}
-
-/// `x^(a - 1) exp(-x) / gamma(a)`, the derivative of the lower incomplete gamma function with
-/// respect to `x`. If the exponent is 0, the logarithm is skipped, since it is infinite at 0.
-fn gamma_density(v: &mut Vjp<'_>) -> Result<NodeId> {
-    let (a, x) = (v.inputs[0], v.inputs[1]);
-    let (one, zero) = (v.scalar(1.0), v.scalar(0.0));
-    let (flat, less) = (v.b.eq(a, one)?, v.b.sub(a, one)?);
-    let safe = v.b.select(flat, one, x)?;
-    let log = v.b.log(safe)?;
-    let power = v.b.mul(less, log)?;
-    let power = v.b.select(flat, zero, power)?;
-    let (total, exponent) = (v.b.lgamma(a)?, v.b.sub(power, x)?);
-    let exponent = v.b.sub(exponent, total)?;
-    v.b.exp(exponent)
-}
-
-pub(super) fn igamma(v: &mut Vjp<'_>) -> Rule {
-    let (a, x) = (v.inputs[0], v.inputs[1]);
-    Ok(smallvec![
-        v.operand(0, |v| {
-            let slope = v.b.igamma_grad_a(a, x)?;
-            v.b.mul(v.ct, slope)
-        })?,
-        v.operand(1, |v| {
-            let density = gamma_density(v)?;
-            v.b.mul(v.ct, density)
-        })?
-    ])
-}
-
-pub(super) fn igammac(v: &mut Vjp<'_>) -> Rule {
-    v.ct = v.b.neg(v.ct)?;
-    igamma(v)
-}
-
-/// Exact with respect to `x`. With respect to `a`, a finite difference of four values in f64 with a
-/// relative error near `1e-10`, since there is no closed form for the higher derivatives.
-pub(super) fn igamma_grad_a(v: &mut Vjp<'_>) -> Rule {
-    let (a, x) = (v.inputs[0], v.inputs[1]);
-    Ok(smallvec![
-        v.operand(0, |v| {
-            let slope = difference(v, a, x)?;
-            v.b.mul(v.ct, slope)
-        })?,
-        v.operand(1, |v| {
-            let (density, log, mean) = (gamma_density(v)?, v.b.log(x)?, v.b.digamma(a)?);
-            let over = v.b.sub(log, mean)?;
-            let slope = v.b.mul(density, over)?;
-            v.b.mul(v.ct, slope)
-        })?
-    ])
-}
-
-/// The derivative of `igamma_grad_a` with respect to `a`, by a five-point finite difference with
-/// steps of `a / 1000`.
-fn difference(v: &mut Vjp<'_>, a: NodeId, x: NodeId) -> Result<NodeId> {
-    const STEP: f64 = 1e-3;
-    let dtype = v.b.dtype(a);
-    let (a, x) = (v.b.cast(a, DType::F64)?, v.b.cast(x, DType::F64)?);
-    let mut sum = None;
-    for (at, weight) in [(-2.0, 1.0), (-1.0, -8.0), (1.0, 8.0), (2.0, -1.0)] {
-        let (near, weight) =
-            (v.b.scalar(DType::F64, 1.0 + at * STEP), v.b.scalar(DType::F64, weight / 12.0));
-        let near = v.b.mul(a, near)?;
-        let value = v.b.igamma_grad_a(near, x)?;
-        let value = v.b.mul(value, weight)?;
-        sum = Some(match sum {
-            Some(sum) => v.b.add(sum, value)?,
-            None => value,
-        });
-    }
-    let step = v.b.scalar(DType::F64, STEP);
-    let step = v.b.mul(a, step)?;
-    let slope = v.b.div(sum.expect("four values are summed"), step)?;
-    v.b.cast(slope, dtype)
-}
-
-pub(super) fn i0(v: &mut Vjp<'_>) -> Rule {
-    let slope = v.b.i1(v.inputs[0])?;
-    scaled(v, slope)
-}
-
-/// `i0(x) - i1(x) / x`; one half at 0.
-pub(super) fn i1(v: &mut Vjp<'_>) -> Rule {
-    let x = v.inputs[0];
-    let (zero, one, half) = (v.scalar(0.0), v.scalar(1.0), v.scalar(0.5));
-    let vanishes = v.b.eq(x, zero)?;
-    let safe = v.b.select(vanishes, one, x)?;
-    let over = v.b.div(v.output, safe)?;
-    let over = v.b.select(vanishes, half, over)?;
-    let i0 = v.b.i0(x)?;
-    let slope = v.b.sub(i0, over)?;
-    scaled(v, slope)
 }
 
 /// Casts the cotangent back; for a cast from real to complex, its real part. Integers and bool have
@@ -549,19 +445,20 @@ pub(super) fn minimum(v: &mut Vjp<'_>) -> Rule {
     extremum(v, OpCode::Gt)
 }
 
-/// `b / (a^2 + b^2)` and `-a / (a^2 + b^2)`, 0 where both are 0.
+/// `b / (a^2 + b^2)` and `-a / (a^2 + b^2)`, 0 where both are 0. The squares might overflow or
+/// underflow, so each is a component of the unit vector divided by the length.
 pub(super) fn atan2(v: &mut Vjp<'_>) -> Rule {
     let (a, b) = (v.inputs[0], v.inputs[1]);
-    let (zero, one) = (v.scalar(0.0), v.scalar(1.0));
-    let (aa, bb) = (v.b.mul(a, a)?, v.b.mul(b, b)?);
-    let norm = v.b.add(aa, bb)?;
-    let vanishes = v.b.eq(norm, zero)?;
-    let safe = v.b.select(vanishes, one, norm)?;
-    let over = v.b.div(v.ct, safe)?;
+    let length = length(v.b, a, b)?;
+    let side = |v: &mut Vjp<'_>, this: NodeId, other: NodeId| {
+        let share = v.b.op(OpCode::Direction, &[this, other])?;
+        let ct = v.b.mul(v.ct, share)?;
+        v.b.div(ct, length)
+    };
     Ok(smallvec![
-        v.operand(0, |v| v.b.mul(over, b))?,
+        v.operand(0, |v| side(v, b, a))?,
         v.operand(1, |v| {
-            let positive = v.b.mul(over, a)?;
+            let positive = side(v, a, b)?;
             v.b.neg(positive)
         })?
     ])

@@ -37,7 +37,7 @@ fn op(code: OpCode, a: &[f64], integer: bool) -> f64 {
         OpCode::Abs => a[0].abs(),
         OpCode::Exp => a[0].exp(),
         OpCode::Tanh => a[0].tanh(),
-        OpCode::Erf => (a[0] * 1.1).tanh(),
+        OpCode::Erfc => 1.0 - (a[0] * 1.1).tanh(),
         OpCode::Sqrt => a[0].sqrt(),
         OpCode::Rsqrt => 1.0 / a[0].sqrt(),
         OpCode::Cast if integer => a[0].trunc(),

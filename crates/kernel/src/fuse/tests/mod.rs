@@ -49,11 +49,10 @@ fn sigmoid(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
 }
 
 fn gelu(b: &mut GraphBuilder, x: NodeId) -> Result<NodeId> {
-    let (half, one) = (b.scalar_like(x, 0.5), b.scalar_like(x, 1.0));
-    let root = b.scalar_like(x, std::f64::consts::FRAC_1_SQRT_2);
+    let half = b.scalar_like(x, 0.5);
+    let root = b.scalar_like(x, -std::f64::consts::FRAC_1_SQRT_2);
     let scaled = b.mul(x, root)?;
-    let erf = b.erf(scaled)?;
-    let phi = b.add(erf, one)?;
+    let phi = b.erfc(scaled)?;
     let half = b.mul(x, half)?;
     b.mul(half, phi)
 }
