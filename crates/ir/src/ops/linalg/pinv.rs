@@ -119,6 +119,7 @@ pub static PINV: OpDef = OpDef {
     item_rank: ItemRank::Matrix(&[2]),
     factors: Factoring::Rule(factoring::library),
     arity: (2, 2),
+    can_fail: true,
     infer: pinv,
     derivative: Derivative::Rule(pinv_vjp),
     decompose: Some(decompose),
