@@ -74,8 +74,6 @@ MODES = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_effects_happen_in_each_iteration(loop, mode, count, ordered):
-    if mode == "vmap" and loop == "bounded while_loop":
-        return  # The steps of such a loop are branches, of which a batch computes both.
     host = Host(ordered)
     run = MODES[mode](LOOPS[loop](lambda c: host.tick(c + 1.0), count))
     for _ in range(2):
@@ -110,6 +108,9 @@ FUNCTIONS = {
     "checkpoint of scan": lambda host: gr.checkpoint(scan(lambda c: c * host.next(), 3)),
     "scan of scan": lambda host: scan(scan(lambda c: c * host.next(), 1), 3),
     "bounded while_loop": lambda host: LOOPS["bounded while_loop"](lambda c: c * host.next(), 3),
+    "cond of scan": lambda host: lambda x: gr.cond(
+        x > 0.0, scan(lambda c: c * host.next(), 3), lambda v: v, x
+    ),
     "checkpoint": lambda host: gr.checkpoint(
         lambda x: x * host.next() * host.next() * host.next()
     ),
@@ -146,6 +147,32 @@ def test_a_branch_that_is_not_taken_calls_nothing(ordered):
     host = Host(ordered)
     f = lambda x: gr.cond(x < 0.0, lambda v: gr.sin(v * host.next()), lambda v: v * 3.0, x)
     assert (f(ONE).item(), gr.grad(f)(ONE).item(), host.calls) == (3.0, 3.0, 0)
+
+
+@ORDERED
+def test_a_batch_computes_the_branches_that_a_member_takes(ordered):
+    host = Host(ordered)
+
+    def f(index, x):
+        branches = [
+            lambda v: v * 2.0,
+            lambda v: host.tick(v + 1.0),
+            lambda v: v + DATA[INDEX].sum(),
+        ]
+        return gr.switch(index, branches, x)
+
+    x = gr.ones([3])
+    for index, expected, calls in (
+        ([0, 0, -4], [2.0, 2.0, 2.0], 0), ([0, 1, 1], [2.0, 2.0, 2.0], 1), ([1, 1, 1], [2.0] * 3, 1),
+    ):  # fmt: skip
+        for run in (gr.vmap(f), gr.compile(gr.vmap(f)), gr.vmap(gr.checkpoint(f))):
+            host.calls = 0
+            assert run(gr.asarray(np.array(index)), x).tolist() == expected
+            assert host.calls == calls
+    with pytest.raises(gr.GirihError):
+        gr.eval(gr.vmap(f)(gr.asarray(np.array([0, 1, 9])), x))
+    chosen = gr.vmap(lambda p, v: gr.cond(p, lambda v: v + DATA[INDEX].sum(), lambda v: v * v, v))
+    assert chosen(gr.asarray(np.array([False] * 3)), x).tolist() == [1.0] * 3
 
 
 @ORDERED
@@ -201,8 +228,6 @@ FAILING = {
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_fails_only_if_it_runs(loop, mode, failing):
-    if mode == "vmap" and loop == "bounded while_loop":
-        return  # The steps of such a loop are branches, of which a batch computes both.
     for count in (0, 2):
         run = MODES[mode](LOOPS[loop](lambda c: c + FAILING[failing](), count))
         if count == 0:
@@ -219,47 +244,61 @@ def test_invariant_reads_leave_a_scan_that_runs_and_stay_in_one_without_iteratio
     assert [inside(text(n)) for n in (0, 1, 3)] == [True, False, False]
 
 
-def test_random_loops_call_as_often_as_python_loops():
-    rng = np.random.default_rng(5)
+def program(rng, depth):
+    """A body of nested loops, branches and ticks, for tensors and for numbers."""
+    kind = rng.integers(4) if depth else 0
+    if kind == 0:
+        return (lambda host, c: host.tick(c + 1.0)), (lambda host, c: host.plain(c + 1.0))
+    inner, plain = program(rng, depth - 1)
+    if kind == 1:
+        count, name = int(rng.choice([0, 1, 3])), rng.choice(list(LOOPS))
 
-    def program(depth):
-        """A body in both forms, on tensors and on numbers, of nested loops, branches and ticks."""
-        kind = rng.integers(4) if depth else 0
-        if kind == 0:
-            return (lambda host, c: host.tick(c + 1.0)), (lambda host, c: host.plain(c + 1.0))
-        inner, plain = program(depth - 1)
-        count = int(rng.choice([0, 1, 3]))
-        if kind == 1:
-            name = rng.choice(list(LOOPS))
-            return (
-                lambda host, c: LOOPS[name](lambda v: inner(host, v), count)(c),
-                lambda host, c: [c := plain(host, c) for _ in range(count)][-1] if count else c,
-            )
-        if kind == 2:
-            bound = float(rng.integers(5))
-            return (
-                lambda host, c: gr.cond(c > bound, lambda v: inner(host, v), lambda v: v + 2.0, c),
-                lambda host, c: plain(host, c) if c > bound else c + 2.0,
-            )
-        other, other_plain = program(depth - 1)
+        def repeated(host, c):
+            for _ in range(count):
+                c = plain(host, c)
+            return c
+
+        return lambda host, c: LOOPS[name](lambda v: inner(host, v), count)(c), repeated
+    if kind == 2:
+        bound = float(rng.integers(5))
         return (
-            lambda host, c: other(host, inner(host, c)),
-            lambda host, c: other_plain(host, plain(host, c)),
+            lambda host, c: gr.cond(c > bound, lambda v: inner(host, v), lambda v: v + 2.0, c),
+            lambda host, c: plain(host, c) if c > bound else c + 2.0,
         )
+    other, other_plain = program(rng, depth - 1)
+    return (
+        lambda host, c: other(host, inner(host, c)),
+        lambda host, c: other_plain(host, plain(host, c)),
+    )
 
-    class Both(Host):
-        def plain(self, value):
-            self.calls += 1
-            return value
 
-    for case in range(25):
-        body, plain = program(3)
+class Both(Host):
+    """A host that numbers tell of their ticks, too."""
+
+    def plain(self, value):
+        self.calls += 1
+        return value
+
+
+def check_random_loops(seed, cases):
+    """Random programs call the host as often as the same Python programs on numbers."""
+    rng = np.random.default_rng(seed)
+    for case in range(cases):
+        body, plain = program(rng, 3)
         expected = Both()
         value = plain(expected, 1.0)
         host = Both(ordered=bool(case % 2))
         run = lambda x, body=body, host=host: body(host, x)
-        for f in (run, gr.compile(run), gr.checkpoint(run)):
+        jvp = lambda x, run=run: gr.jvp(run, (x,), (x,))[0]
+        batch = lambda x, run=run: gr.vmap(run)(gr.stack([x, x]))[1]
+        # In a batch, ordered calls after a call that some members make are made by each member.
+        last = jvp if host.ordered else batch
+        for form in (run, gr.compile(run), gr.checkpoint(run), jvp, last):
             host.calls = 0
-            assert f(ONE).item() == value
+            assert form(ONE).item() == value
             gr.synchronize()
             assert host.calls == expected.calls
+
+
+def test_random_loops_call_as_often_as_python_loops():
+    check_random_loops(5, 20)

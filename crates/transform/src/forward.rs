@@ -248,7 +248,7 @@ impl<'a> Forward<'a> {
         }
         let code = node.op.code.control().expect("the op is one of control");
         let mut control = control.clone();
-        let derived = matches!(control.call_rules(), CallRules::Derived);
+        let derived = code != ControlOp::Call || matches!(control.call_rules(), CallRules::Derived);
         if self.apart && node.op.has_effect() && derived {
             (control, inputs, tangents) = self.separated(leader, node, code)?;
         }

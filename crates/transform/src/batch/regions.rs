@@ -1,12 +1,14 @@
 //! Batching rules of branches, loops and calls. With an unbatched predicate, only the selected
 //! branch runs. With a batched predicate, all branches are computed and their results are selected
-//! element by element. A loop with a batched condition runs until no member continues; finished
+//! element by element; a branch that has an effect or can fail only if a member takes it. A loop with a batched condition runs until no member continues; finished
 //! members keep their carries.
 
 use super::{Batch, Value, aligned, on_batch, stretched};
 use crate::Result;
 use girih_ir::ops::control::{CallRules, Control, ControlOp};
-use girih_ir::{AxisSet, DType, Dim, Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{
+    AxisSet, DType, Dim, Graph, GraphBuilder, Literal, Node, NodeId, Op, OpCode, TensorSpec,
+};
 use std::sync::Arc;
 
 /// A batched branch or loop.
@@ -107,16 +109,21 @@ impl Batch<'_> {
         Ok(Batched::Call { code, control, operands, results })
     }
 
-    /// A branch on a batched predicate: computes every branch and selects.
+    /// A branch on a batched predicate: computes every branch and selects. A branch with ops that
+    /// have an effect or can fail is computed only if a member takes it.
     fn all_branches(&mut self, control: &Control, operands: &[Value]) -> Result<Batched> {
         let (axis, index) = (self.axis, operands[0].id);
         let mut chosen: Vec<NodeId> = Vec::new();
         for (number, region) in control.regions.iter().enumerate() {
-            let given = on_batch(self.b, region, &operands[1..], axis)?;
-            let given: Vec<NodeId> = given
-                .into_iter()
-                .map(|v| stretched(self.b, v, axis.size))
-                .collect::<Result<_>>()?;
+            let stays = |(_, node): (NodeId, &Node)| node.op.has_effect() || node.op.can_fail();
+            let given: Vec<NodeId> = if region.nodes().any(stays) {
+                let taken = self.takes(index, number, control.regions.len())?;
+                self.branch_if_any(taken, region, &operands[1..])?
+            } else {
+                let given = on_batch(self.b, region, &operands[1..], axis)?;
+                let given = given.into_iter().map(|v| stretched(self.b, v, axis.size));
+                given.collect::<Result<_>>()?
+            };
             if number == 0 {
                 chosen = given;
                 continue;
@@ -134,6 +141,50 @@ impl Batch<'_> {
             }
         }
         Ok(Batched::Values(chosen.into_iter().map(|id| Value { id, batched: true }).collect()))
+    }
+
+    /// Which members take a branch, of `count` branches. An index beyond the branches is clamped.
+    fn takes(&mut self, index: NodeId, number: usize, count: usize) -> Result<NodeId> {
+        if self.b.dtype(index) == DType::Bool {
+            return if number == 1 { Ok(index) } else { Ok(self.b.bitwise_not(index)?) };
+        }
+        let this = self.b.scalar_like(index, number as f64);
+        Ok(match number {
+            // The only branch.
+            0 if count == 1 => self.b.eq(index, index)?,
+            0 => self.b.le(index, this)?,
+            last if last + 1 == count => self.b.ge(index, this)?,
+            _ => self.b.eq(index, this)?,
+        })
+    }
+
+    /// The results of a branch on the batch; zeros if no member takes it.
+    fn branch_if_any(
+        &mut self,
+        taken: NodeId,
+        region: &Graph,
+        operands: &[Value],
+    ) -> Result<Vec<NodeId>> {
+        let size = self.axis.size;
+        let marks: Vec<bool> = operands.iter().map(|v| v.batched).collect();
+        let specs: Vec<TensorSpec> = operands.iter().map(|v| self.b.spec(v.id).clone()).collect();
+        let (mut r, arguments) = inputs(&specs, &marks);
+        let given = on_batch(&mut r, region, &arguments, self.axis)?;
+        let outputs = settled(&mut r, &given, &vec![true; given.len()], size)?;
+        let batched = r.finish(outputs);
+        let (mut r, _) = inputs(&specs, &marks);
+        let zero = |o: &NodeId| {
+            let spec = batched.spec(*o);
+            r.constant(Literal::from_i64(spec.dtype, 0), spec.shape.clone())
+        };
+        let zeros: Vec<NodeId> = batched.outputs().iter().map(zero).collect();
+        let count = zeros.len();
+        let control = Control::default().with_regions(vec![r.finish(zeros), batched]);
+        let control = Arc::new(control);
+        let any = self.b.reduce(OpCode::ReduceAny, taken, AxisSet::one(0), false)?;
+        let all: Vec<NodeId> = std::iter::once(any).chain(operands.iter().map(|v| v.id)).collect();
+        let result = |n| Ok(self.b.emit(Op::control(OpCode::Cond, control.clone(), n), &all)?);
+        (0..count).map(result).collect()
     }
 
     fn while_loop(&mut self, control: &Control, mut operands: Vec<Value>) -> Result<Batched> {
