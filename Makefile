@@ -92,6 +92,8 @@ rust-test: rust-check
 		env RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --workspace --no-deps
 	$(TIMED) "Compiling and running the Rust tests (about 15 minutes the first time, half of it compiling)" \
 		$(CARGO) test --quiet --workspace $(EXCLUDE)
+	$(TIMED) "Running random graphs in checked mode (seconds)" \
+		env GIRIH_CHECK=1 $(CARGO) test --quiet --workspace $(EXCLUDE) --test suite properties
 
 # The features are `asm` (of girih-cli by default, which enables that of girih and girih-cpu) and
 # `extension-module` of girih-python. rust-check has all of them, this row none.
