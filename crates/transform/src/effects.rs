@@ -14,6 +14,9 @@ const AGAIN: &str = "the derivative needs the result of a callback with an effec
                      again; return the result from the function that is differentiated, or use \
                      pure_callback";
 
+/// A branch or loop and its operands.
+type Call = (Arc<Control>, Vec<NodeId>);
+
 /// The outputs from position `from` on that an op with an effect computes in any region.
 pub(crate) fn outputs(control: &Control, from: usize) -> Vec<usize> {
     let computed = |region: &Graph, at: usize| is_effect(region, region.outputs()[at]);
@@ -93,7 +96,7 @@ fn without_effects(
 ) -> Result<Vec<NodeId>> {
     let mut now: Vec<NodeId> = Vec::with_capacity(region.len());
     let mut arguments = arguments.iter();
-    let mut made: HashMap<(Op, &[NodeId]), Option<(Arc<Control>, Vec<NodeId>)>> = HashMap::new();
+    let mut made: HashMap<(Op, &[NodeId]), Option<Call>> = HashMap::new();
     for (id, node) in region.nodes() {
         if node.op.takes_argument() {
             now.push(*arguments.next().expect("all are given"));
@@ -134,7 +137,7 @@ fn inner(
     control: &Control,
     inputs: &[NodeId],
     values: &HashMap<NodeId, NodeId>,
-) -> Result<Option<(Arc<Control>, Vec<NodeId>)>> {
+) -> Result<Option<Call>> {
     let code = node.op.code.control().expect("the op is one of control");
     let saved = outputs(control, first(code, control));
     let value = |number: &usize| {
