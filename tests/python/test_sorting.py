@@ -301,3 +301,38 @@ def test_integers_are_sorted_by_value_not_by_bits():
         low = 0 if dtype.startswith("uint") else -100
         x = np.array([5, low, np.iinfo(dtype).max, 1], dtype)
         close(gr.sort(gr.asarray(x)), np.sort(x))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "int64"])
+@pytest.mark.parametrize("size", [1 << 18, (1 << 18) + 1, 3 * (1 << 18) + 77, (1 << 20) + 5])
+def test_long_rows_are_sorted_in_runs_that_are_merged(dtype, size):
+    x = np.random.default_rng(size).integers(-3000, 3000, size).astype(dtype)
+    if dtype == "float32":
+        x[::1001] = np.nan
+        x[::777] = -0.0
+    t = gr.asarray(x)
+    np.testing.assert_array_equal(gr.sort(t).numpy(), np.sort(x))
+    order = np.argsort(x, kind="stable")
+    np.testing.assert_array_equal(gr.argsort(t).numpy(), order)
+    # Zeros of both signs are equal, and stay in their order.
+    if dtype == "float32":
+        assert (np.signbit(gr.sort(t).numpy()) == np.signbit(x[order])).all()
+    down = gr.sort(t, descending=True).numpy()
+    np.testing.assert_array_equal(down, np.sort(x)[::-1])
+    best = gr.topk(t, size // 2)[0].numpy()
+    np.testing.assert_array_equal(best, down[: size // 2])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint64", "bool", "float16"])
+@pytest.mark.parametrize("equal_nan", [False, True])
+def test_distinct_elements_and_their_origins_are_numpys(dtype, equal_nan):
+    rng = np.random.default_rng(1)
+    for size in (0, 1, 2, 5000):
+        x = rng.integers(0, 50, size).astype(dtype)
+        if np.dtype(dtype).kind == "f" and size > 2:
+            x[:9] = [np.nan, np.inf, -np.inf, 0.0, -0.0, np.nan, -0.0, 0.0, 1.0]
+        all_of_it = {"return_index": True, "return_inverse": True, "return_counts": True}
+        found = gr.unique(gr.asarray(x), equal_nan=equal_nan, **all_of_it)
+        expected = np.unique(x, equal_nan=equal_nan, **all_of_it)
+        for ours, numpys in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(ours.numpy(), numpys.reshape(ours.shape))

@@ -131,11 +131,11 @@ impl ChainFold {
     /// The lanes of a fold.
     pub const LANES: usize = super::fold::LANES;
 
-    /// The fold of a reduction on a compute type; its value is the chain's first.
+    /// The fold of a reduction on a compute type; its value is the chain's first. `None` for
+    /// products, which are folded in order instead of by lanes.
     pub(crate) fn of(op: ReduceOp, dtype: DType) -> Option<ChainFold> {
         let (op, identity) = match op {
             ReduceOp::Sum => (OpCode::Add, 0.0),
-            ReduceOp::Prod => (OpCode::Mul, 1.0),
             ReduceOp::Max => (OpCode::Maximum, f64::NEG_INFINITY),
             ReduceOp::Min => (OpCode::Minimum, f64::INFINITY),
             _ => return None,

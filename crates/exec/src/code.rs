@@ -6,7 +6,7 @@
 //! values are set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
-use super::copy::{check_indexed, check_label, gather, prefetch, read, splat, wrap_index, write};
+use super::copy::{IndexedAxis, check_indexed, gather, prefetch, read, splat, write};
 use super::isa::BlockFn;
 use super::stream::{Fused, Pointers, Stream};
 use super::walk::Walk;
@@ -52,18 +52,18 @@ pub(crate) enum Step {
     Read { buffer: u32, walk: Walk, size: u8, out: Reg },
     /// The positions of a walk, as i64.
     Positions { walk: Walk, out: Reg },
-    /// Elements at `position + index * stride` (both i64), the index checked against `limit`.
+    /// Elements at `position + index * stride` (both i64), the index checked.
     Gather {
         buffer: u32,
         positions: Reg,
         index: Reg,
         stride: isize,
-        limit: usize,
+        axis: IndexedAxis,
         size: u8,
         out: Reg,
     },
-    /// Indices (i64) counted from the front and checked against `limit`.
-    Wrap { index: Reg, limit: usize, label: bool, out: Reg },
+    /// Indices (i64) counted from the front and checked.
+    Wrap { index: Reg, axis: IndexedAxis, label: bool, out: Reg },
     /// Random draws along a walk.
     Random { draw: RandomFn, argument: u32, walk: Walk, size: u8, out: Reg },
     /// A compiled chain.
@@ -524,21 +524,21 @@ impl<'a> Frame<'a> {
                         }
                     });
                 }
-                Step::Gather { buffer, positions, index, stride, limit, size, out } => {
+                Step::Gather { buffer, positions, index, stride, axis, size, out } => {
                     let base = b.buffers[*buffer as usize];
                     let [positions, index] = [positions, index].map(|r| self.reg(*r) as *const u8);
-                    let at = (positions, index, *stride, *limit);
+                    let at = (positions, index, *stride, *axis);
                     if b.is_checked() {
                         check_indexed(b, *buffer as usize, at, *size as usize, n)?;
                     }
                     gather(self.reg(*out), base, at, *size, n)?;
                 }
-                Step::Wrap { index, limit, label, out } => {
+                Step::Wrap { index, axis, label, out } => {
                     let index = super::ops::slice::<i64>(self.reg(*index), n);
                     let out = super::ops::slice_mut::<i64>(self.reg(*out), n);
-                    let checked = if *label { check_label } else { wrap_index };
+                    let checked = if *label { IndexedAxis::label } else { IndexedAxis::wrap };
                     for (o, &i) in out.iter_mut().zip(index) {
-                        *o = checked(i, *limit)? as i64;
+                        *o = checked(*axis, i)? as i64;
                     }
                 }
                 Step::Random { draw, argument, walk, size, out } => {

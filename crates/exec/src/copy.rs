@@ -2,6 +2,7 @@
 
 use super::walk::Walk;
 use super::{Bindings, ExecError};
+use girih_ir::DType;
 use std::mem::MaybeUninit;
 
 /// Calls `$f::<T>` for a type of `$size` bytes.
@@ -239,27 +240,50 @@ pub(super) unsafe fn write(
     unsafe { by_size!(size, copy(base, walk, from, p, n)) }
 }
 
-/// A checked index. Negative indices count from the end.
-#[inline(always)]
-pub(crate) fn wrap_index(index: i64, size: usize) -> Result<isize, ExecError> {
-    let wrapped = if index < 0 { index.wrapping_add(size as i64) } else { index };
-    if (wrapped as u64) < size as u64 {
-        Ok(wrapped as isize)
-    } else {
-        Err(ExecError::IndexOutOfBounds { index, size })
+/// An axis that indices address. The indices are converted to i64; those of dtype u64 from 2^63 on
+/// are then negative, and must not be taken for indices that count from the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexedAxis {
+    size: usize,
+    unsigned: bool,
+}
+
+impl IndexedAxis {
+    /// An axis of that size, addressed by indices of a dtype.
+    pub fn new(size: usize, indices: DType) -> IndexedAxis {
+        IndexedAxis { size, unsigned: indices == DType::U64 }
+    }
+
+    /// A checked index. Negative indices of signed dtypes count from the end.
+    #[inline(always)]
+    pub fn wrap(self, index: i64) -> Result<isize, ExecError> {
+        let from_end = if self.unsigned { 0 } else { self.size as i64 };
+        let wrapped = if index < 0 { index.wrapping_add(from_end) } else { index };
+        if (wrapped as u64) < self.size as u64 {
+            Ok(wrapped as isize)
+        } else {
+            Err(ExecError::IndexOutOfBounds { index: self.given(index), size: self.size })
+        }
+    }
+
+    /// A checked class label.
+    pub fn label(self, label: i64) -> Result<isize, ExecError> {
+        let classes = self.size;
+        match (label as u64) < classes as u64 {
+            true => Ok(label as isize),
+            false => Err(ExecError::LabelOutOfRange { label: self.given(label), classes }),
+        }
+    }
+
+    /// An index before the conversion to i64.
+    #[cold]
+    fn given(self, index: i64) -> i128 {
+        if self.unsigned { i128::from(index as u64) } else { index.into() }
     }
 }
 
-/// A checked class label.
-pub(crate) fn check_label(label: i64, classes: usize) -> Result<isize, ExecError> {
-    match (label as u64) < classes as u64 {
-        true => Ok(label as isize),
-        false => Err(ExecError::LabelOutOfRange { label, classes }),
-    }
-}
-
-/// `(positions, indices, stride, size of the axis)` of a gather.
-pub(super) type GatherAt = (*const u8, *const u8, isize, usize);
+/// `(positions, indices, stride, axis)` of a gather.
+pub(super) type GatherAt = (*const u8, *const u8, isize, IndexedAxis);
 
 /// Checks each element that a gather or a scatter accesses, in checked mode. It stops at an index out
 /// of bounds, which the access reports.
@@ -269,7 +293,7 @@ pub(super) type GatherAt = (*const u8, *const u8, isize, usize);
 pub(super) unsafe fn check_indexed(
     bindings: &Bindings<'_>,
     buffer: usize,
-    (positions, index, stride, limit): GatherAt,
+    (positions, index, stride, axis): GatherAt,
     size: usize,
     n: usize,
 ) -> Result<(), ExecError> {
@@ -277,7 +301,7 @@ pub(super) unsafe fn check_indexed(
     let (positions, index) =
         unsafe { (super::ops::slice::<i64>(positions, n), super::ops::slice::<i64>(index, n)) };
     for (&p, &i) in positions.iter().zip(index) {
-        let Ok(index) = wrap_index(i, limit) else { return Ok(()) };
+        let Ok(index) = axis.wrap(i) else { return Ok(()) };
         let element = p as isize + index * stride;
         bindings.check_elements(buffer, (element, element), size)?;
     }
@@ -297,7 +321,7 @@ pub(super) unsafe fn gather(
     unsafe fn take<T: Copy>(
         out: *mut u8,
         base: *const u8,
-        (positions, index, stride, limit): GatherAt,
+        (positions, index, stride, axis): GatherAt,
         n: usize,
     ) -> Result<(), ExecError> {
         // SAFETY: the caller's promise.
@@ -309,7 +333,7 @@ pub(super) unsafe fn gather(
             )
         };
         for ((o, &p), &i) in out.iter_mut().zip(positions).zip(index) {
-            let element = p as isize + wrap_index(i, limit)? * stride;
+            let element = p as isize + axis.wrap(i)? * stride;
             // SAFETY: the index is inside its axis, so the element is inside the buffer.
             *o = unsafe { *(base as *const T).offset(element) };
         }

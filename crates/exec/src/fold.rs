@@ -6,6 +6,10 @@
 //! `i` is combined into lane `i mod` [`LANES`], each lane starting from the identity, and then the
 //! upper half of the lanes is combined into the lower half repeatedly. Blocks are combined pairwise
 //! by a [`Cascade`]. Splitting the sequence at a power of two of blocks preserves the tree.
+//!
+//! A block of a product of floats has one lane, so that its elements are multiplied in order, as in
+//! NumPy: where large and small factors alternate, every lane but one would overflow or underflow,
+//! although no product of the first factors does.
 
 use super::complex;
 use super::isa::{BlockFn, Isa, Loop, select};
@@ -34,11 +38,15 @@ pub(crate) struct Fold {
     pub combine_rows: BlockFn,
     /// `(out, _, _, _, n)`: fills with the identity.
     pub identity: BlockFn,
+    /// The number of lanes of a block: [`LANES`], or one.
+    pub lanes: usize,
 }
 
 /// A reduction's combination with its identity.
 trait Monoid<T>: Binary<T, Out = T> {
     const IDENTITY: T;
+    /// Whether the elements of a block are combined in order, in one lane.
+    const IN_ORDER: bool = false;
 }
 macro_rules! monoid {
     ($($op:ident: $($t:ident $id:expr),*;)*) => { $($(impl Monoid<$t> for $op {
@@ -47,7 +55,7 @@ macro_rules! monoid {
 }
 monoid! {
     Add: u8 0, u16 0, u32 0, u64 0, f32 0.0, f64 0.0;
-    Mul: u8 1, u16 1, u32 1, u64 1, f32 1.0, f64 1.0;
+    Mul: u8 1, u16 1, u32 1, u64 1;
     Maximum: u8 0, u16 0, u32 0, u64 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN,
         f32 f32::NEG_INFINITY, f64 f64::NEG_INFINITY;
     Minimum: u8 u8::MAX, u16 u16::MAX, u32 u32::MAX, u64 u64::MAX, i8 i8::MAX, i16 i16::MAX, i32 i32::MAX, i64 i64::MAX,
@@ -56,6 +64,16 @@ monoid! {
     And: u8 1;
 }
 
+macro_rules! product_of_floats {
+    ($($t:ident)*) => { $(
+        impl Monoid<$t> for Mul {
+            const IDENTITY: $t = 1.0;
+            const IN_ORDER: bool = true;
+        }
+    )* };
+}
+product_of_floats!(f32 f64);
+
 macro_rules! complex_monoid {
     ($($t:ident)*) => { $(
         impl Monoid<Complex<$t>> for complex::Add {
@@ -63,6 +81,7 @@ macro_rules! complex_monoid {
         }
         impl Monoid<Complex<$t>> for complex::Prod {
             const IDENTITY: Complex<$t> = Complex::new(1.0, 0.0);
+            const IN_ORDER: bool = true;
         }
     )* };
 }
@@ -101,6 +120,27 @@ fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
     lanes[0]
 }
 
+/// Folds rows of `len` elements each in order. Some rows are folded at once, because each waits for
+/// the latency of every combination.
+#[inline(always)]
+fn rows_in_order<T: Copy, M: Monoid<T>>(out: &mut [T], x: &[T], len: usize) {
+    const AT_ONCE: usize = 8;
+    let (groups, rest) = out.split_at_mut(out.len() - out.len() % AT_ONCE);
+    let (grouped, single) = x.split_at(groups.len() * len);
+    for (out, x) in groups.chunks_exact_mut(AT_ONCE).zip(grouped.chunks_exact(AT_ONCE * len)) {
+        let mut totals = [M::IDENTITY; AT_ONCE];
+        for i in 0..len {
+            for (r, total) in totals.iter_mut().enumerate() {
+                *total = M::eval(*total, x[r * len + i]);
+            }
+        }
+        out.copy_from_slice(&totals);
+    }
+    for (o, x) in rest.iter_mut().zip(single.chunks_exact(len)) {
+        *o = x.iter().fold(M::IDENTITY, |total, &x| M::eval(total, x));
+    }
+}
+
 /// The number of rows whose lanes are reduced at once, so that vectors stay full.
 const TOGETHER: usize = LANES / 2;
 
@@ -136,6 +176,9 @@ impl<T: Copy, M: Monoid<T>> Loop for FoldRows<M, T> {
         let len = len.addr();
         // SAFETY: the caller passes `rows` results and `rows * len` elements.
         let (mut out, mut x) = unsafe { (slice_mut::<T>(out, rows), slice::<T>(x, rows * len)) };
+        if M::IN_ORDER {
+            return rows_in_order::<T, M>(out, x, len);
+        }
         while len == LANES && out.len() >= TOGETHER {
             let (first, rest) = out.split_at_mut(TOGETHER);
             lanes::<T, M>(&x[..TOGETHER * LANES], first);
@@ -250,6 +293,7 @@ fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
         combine: select::<Combine<M, T>>(isa),
         combine_rows: select::<CombineRows<M, T>>(isa),
         identity: select::<Identity<M, T>>(isa),
+        lanes: if M::IN_ORDER { 1 } else { LANES },
     }
 }
 

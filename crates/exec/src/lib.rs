@@ -78,7 +78,7 @@ pub enum ExecError {
     #[error("index {index} is out of bounds for an axis of size {size}")]
     IndexOutOfBounds {
         /// The index before wrapping.
-        index: i64,
+        index: i128,
         /// The size of the axis.
         size: usize,
     },
@@ -86,7 +86,7 @@ pub enum ExecError {
     #[error("class label {label} is not in 0..{classes}")]
     LabelOutOfRange {
         /// The label.
-        label: i64,
+        label: i128,
         /// The number of classes.
         classes: usize,
     },

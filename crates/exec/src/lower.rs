@@ -6,6 +6,7 @@ mod halves;
 use super::cast::{compute, is_half};
 use super::chain::{ChainFold, ChainOp};
 use super::code::{Code, Direct, NONE, RandomFn, Reg, RegisterPlace, Source, Step, Write};
+use super::copy::IndexedAxis;
 use super::fused::{FoldOf, Fuse};
 use super::stream::Stream;
 use super::walk::Walk;
@@ -153,7 +154,8 @@ impl<'a> Lower<'a> {
                 self.cost += 600;
                 // Not hoisted even if invariant, because it can fail.
                 let out = self.reg(DType::I64, None, false);
-                self.steps.push(Step::Wrap { index, limit: *size, label: *label, out });
+                let axis = IndexedAxis::new(*size, from);
+                self.steps.push(Step::Wrap { index, axis, label: *label, out });
                 out
             }
             Inst::Iota { offset, strides, dtype } => {
@@ -269,13 +271,14 @@ impl<'a> Lower<'a> {
 
     fn gather(&mut self, access: &Access, index: (Val, DType), stride: isize, limit: usize) -> Reg {
         let positions = self.positions(walk(self.order, access.offset, &access.strides));
+        let axis = IndexedAxis::new(limit, index.1);
         let index = self.convert(self.val(index.0), index.1, DType::I64);
         let (buffer, size) = (access.buffer.0, access.dtype.size());
         self.reads.push(buffer);
         self.cost += 1500;
         let out = self.reg(access.dtype, None, false);
         let size = size as u8;
-        self.steps.push(Step::Gather { buffer, positions, index, stride, limit, size, out });
+        self.steps.push(Step::Gather { buffer, positions, index, stride, axis, size, out });
         self.loaded(out, access.dtype)
     }
 

@@ -3,13 +3,14 @@
 //!
 //! The space is walked with its dependent dimensions outside and the independent ones inside, and
 //! is divided into chunks only along the latter: every element receives its updates in row-major
-//! order of the space, for any number of threads. Halves are rounded after every step. If
+//! order of the space, for any number of threads. Halves are rounded after every step; graphs
+//! therefore accumulate them in f32 (`Node::accumulates_halves`). If
 //! consecutive points write consecutive elements with the same index, as the rows of an embedding's
 //! gradient do, they are written by rows: the index is read once per row.
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::code::{Code, Frame, Reg};
-use super::copy::{check_indexed, wrap_index};
+use super::copy::{IndexedAxis, check_indexed};
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Dim, Lower, Order, walk};
 use super::ops::{slice, slice_mut};
@@ -31,14 +32,14 @@ const PART: usize = 64;
 /// The number of bytes that a chunk of the first phase sets to zero.
 const ZERO_BYTES: usize = 1 << 18;
 
-/// Writes `n` values: `(buffer, positions, indices, values, stride, size of the axis, n)`.
+/// Writes `n` values: `(buffer, positions, indices, values, stride, axis, n)`.
 type PutFn = unsafe fn(
     *mut u8,
     *const u8,
     *const u8,
     *const u8,
     isize,
-    usize,
+    IndexedAxis,
     usize,
 ) -> Result<(), ExecError>;
 
@@ -116,7 +117,7 @@ pub(super) struct PreparedScatter {
     bytes: usize,
     stored: usize,
     stride: isize,
-    size: usize,
+    axis: IndexedAxis,
     /// The numbers of points over the dependent and over the independent dimensions.
     dependent: usize,
     independent: usize,
@@ -171,7 +172,7 @@ impl PreparedScatter {
             bytes: (last + 1) as usize * store.access.dtype.size(),
             stored: store.access.dtype.size(),
             stride: *stride,
-            size: *size,
+            axis: IndexedAxis::new(*size, index.dtype),
             dependent,
             independent,
             chunk: independent.div_ceil(chunks),
@@ -247,10 +248,10 @@ impl PreparedScatter {
                     Put::Elements { put, positions, index } => {
                         let (at, index) = (frame.reg(*positions), frame.reg(*index));
                         if bindings.is_checked() {
-                            let at = (at.cast_const(), index.cast_const(), self.stride, self.size);
+                            let at = (at.cast_const(), index.cast_const(), self.stride, self.axis);
                             check_indexed(bindings, self.buffer, at, self.stored, n)?;
                         }
-                        put(base, at, index, value, self.stride, self.size, n)?;
+                        put(base, at, index, value, self.stride, self.axis, n)?;
                     }
                     Put::Rows(rows) => self.put_rows(rows, value, bindings, (p, n))?,
                 }
@@ -280,7 +281,7 @@ impl PreparedScatter {
             // SAFETY: the caller's promise; an index inside its axis gives a row inside the buffer,
             // which is none of those that values are read from.
             unsafe {
-                let index = wrap_index(rows.index(point, bindings), self.size)?;
+                let index = self.axis.wrap(rows.index(point, bindings))?;
                 let element = rows.store.at(point) + index * self.stride;
                 let span = (element, element + len as isize - 1);
                 bindings.check_elements(self.buffer, span, stored)?;
@@ -368,14 +369,14 @@ unsafe fn put<S: Meet<V>, V: Copy, const MODE: u8>(
     index: *const u8,
     values: *const u8,
     stride: isize,
-    size: usize,
+    axis: IndexedAxis,
     n: usize,
 ) -> Result<(), ExecError> {
     // SAFETY: the caller's promise.
     let (positions, index, values) =
         unsafe { (slice::<i64>(positions, n), slice::<i64>(index, n), slice::<V>(values, n)) };
     for ((&p, &i), &v) in positions.iter().zip(index).zip(values) {
-        let element = p as isize + wrap_index(i, size)? * stride;
+        let element = p as isize + axis.wrap(i)? * stride;
         // SAFETY: the index is inside its axis, so the element is inside the buffer.
         unsafe {
             let at = (base as *mut S).offset(element);

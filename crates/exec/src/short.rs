@@ -3,7 +3,7 @@
 //!
 //! The elements of a result are combined in the tree of [`fold`](super::fold): if there are no more
 //! elements than lanes, element `i` is lane `i`, and the upper half of the lanes is combined into
-//! the lower half repeatedly.
+//! the lower half repeatedly. Products of floats have one lane: their elements are combined in order.
 
 use super::cast::{compute, is_half};
 use super::fold::LANES;
@@ -67,7 +67,7 @@ fn unrolled(kernel: &Kernel, prologue: &Block, value: Val, op: ReduceOp) -> Opti
         ReduceOp::ArgMax => unroll.best(OpCode::Gt, OpCode::Le),
         ReduceOp::ArgMin => unroll.best(OpCode::Lt, OpCode::Ge),
         ReduceOp::Sum => unroll.combined(OpCode::Add),
-        ReduceOp::Prod => unroll.combined(OpCode::Mul),
+        ReduceOp::Prod => unroll.product(),
         ReduceOp::Max => unroll.combined(OpCode::Maximum),
         ReduceOp::Min => unroll.combined(OpCode::Minimum),
         ReduceOp::Any => unroll.combined(OpCode::Or),
@@ -188,6 +188,16 @@ impl<'a> Unroll<'a> {
     /// The combination of all elements.
     fn combined(&mut self, code: OpCode) -> Val {
         let total = self.lanes(code, 0, 1);
+        if is_half(self.dtype) { self.op(OpCode::Cast, &[total], self.dtype) } else { total }
+    }
+
+    /// The product of all elements, in order.
+    fn product(&mut self) -> Val {
+        let mut total = self.element(0);
+        for i in 1..self.kernel.reduced() {
+            let factor = self.element(i);
+            total = self.op(OpCode::Mul, &[total, factor], self.combined);
+        }
         if is_half(self.dtype) { self.op(OpCode::Cast, &[total], self.dtype) } else { total }
     }
 

@@ -57,7 +57,7 @@ pub enum Error {
         /// Name of the op.
         op: &'static str,
         /// The index as given.
-        index: i64,
+        index: i128,
         /// The indexed axis.
         axis: usize,
         /// Size of that axis.

@@ -69,6 +69,15 @@ impl Node {
         let symbolic = matches!(attrs, Attrs::OfSize(_)) || attrs.has_symbolic_regions();
         symbolic || self.spec.shape.is_symbolic()
     }
+
+    /// True if the op adds or multiplies any number of half floats into one element. By definition
+    /// they are accumulated in f32 and rounded once: a sum that is rounded to f16 after each step
+    /// stops growing at 2048, and one of bf16 at 256. Decomposition casts the operands of such an
+    /// op to f32.
+    pub fn accumulates_halves(&self) -> bool {
+        let dtype = self.spec.dtype;
+        dtype != dtype.widened() && (self.op.def().accumulates)(&self.op.attrs)
+    }
 }
 
 /// A closed graph. Nodes are in topological order: operands precede their users. Outputs may

@@ -61,8 +61,8 @@ impl Graph {
         Ok(changed.then(|| b.finish(outputs)))
     }
 
-    /// Replaces every composite by its decomposition, down to primitives; `None` if there are no
-    /// composites.
+    /// Replaces every composite by its decomposition, down to primitives, and has half floats
+    /// accumulated in f32 ([`Node::accumulates_halves`]); `None` if there is nothing to replace.
     pub fn decomposed(&self) -> Result<Option<Graph>> {
         self.decomposed_for(&DecompositionTarget::CPU)
     }
@@ -74,21 +74,35 @@ impl Graph {
         let composite = |node: &Node| {
             node.op.class() == Class::Composite && !target.native.contains(&node.op.code)
         };
+        let replaced = |node: &Node| composite(node) || node.accumulates_halves();
         // A decomposition may contain composites, so repeat for each level.
         while let Some(graph) = result.as_ref().unwrap_or(self).rewrite_if(
-            |_, node| composite(node),
-            |b, node| match composite(node) {
-                true => {
+            |_, node| replaced(node),
+            |b, node| {
+                if composite(node) {
                     b.target = *target;
-                    b.decompose(&node.op, &node.inputs).map(Some)
+                    return b.decompose(&node.op, &node.inputs).map(Some);
                 }
-                false => Ok(None),
+                node.accumulates_halves().then(|| accumulate_wide(b, node)).transpose()
             },
         )? {
             result = Some(graph);
         }
         Ok(result)
     }
+}
+
+/// An op that accumulates half floats, computed in f32 and rounded once.
+fn accumulate_wide(b: &mut GraphBuilder, node: &Node) -> Result<NodeId> {
+    let dtype = node.spec.dtype;
+    let mut inputs = node.inputs.clone();
+    for input in inputs.iter_mut() {
+        if b.dtype(*input) == dtype {
+            *input = b.widen(*input)?;
+        }
+    }
+    let wide = b.emit(node.op.clone(), &inputs)?;
+    b.cast(wide, dtype)
 }
 
 /// For each node of a rewritten graph, the node of the recorded graph that it comes from. Off by
@@ -141,7 +155,8 @@ impl Graph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, OpCode, TensorSpec};
+    use crate::ops::{Attrs, ScatterMode};
+    use crate::{DType, Op, OpCode, TensorSpec};
 
     #[test]
     fn definitions_are_expanded_down_to_primitives() {
@@ -169,6 +184,33 @@ mod tests {
         let composites = graph.nodes().filter(|(_, n)| n.op.class() == Class::Composite);
         let composites: Vec<_> = composites.map(|(_, n)| n.op.code).collect();
         assert_eq!(composites, [OpCode::Sigmoid], "{graph}");
+    }
+
+    #[test]
+    fn half_floats_are_accumulated_in_f32() {
+        let accumulated = |dtype, mode| {
+            let mut b = GraphBuilder::default();
+            let (x, updates) =
+                (b.input(TensorSpec::new([3], dtype)), b.input(TensorSpec::new([5], dtype)));
+            let indices = b.input(TensorSpec::new([5], DType::I64));
+            let attrs = Attrs::ScatterInto { axis: 0, mode };
+            let out = b.emit(Op::new(OpCode::Scatter, attrs), &[x, indices, updates]).unwrap();
+            let graph = b.finish([out]);
+            let plain = graph.decomposed().unwrap()?;
+            assert_eq!(plain.spec(plain.outputs()[0]).dtype, dtype);
+            let scatter = plain.nodes().find(|(_, n)| n.op.code == OpCode::Scatter);
+            Some(scatter.unwrap().1.spec.dtype)
+        };
+        for dtype in [DType::F16, DType::BF16] {
+            for mode in [ScatterMode::Add, ScatterMode::Mul] {
+                assert_eq!(accumulated(dtype, mode), Some(DType::F32), "{dtype} {mode:?}");
+            }
+            for mode in [ScatterMode::Set, ScatterMode::Min, ScatterMode::Max] {
+                assert_eq!(accumulated(dtype, mode), None, "{dtype} {mode:?}");
+            }
+        }
+        assert_eq!(accumulated(DType::F32, ScatterMode::Add), None);
+        assert_eq!(accumulated(DType::I64, ScatterMode::Add), None);
     }
 
     #[test]

@@ -5,15 +5,24 @@ use girih_ir::array::{flat, indices};
 use girih_ir::ops::{Attrs, SliceDim};
 use girih_ir::{Array, DType, Element, Error, Literal, Node, Op, OpCode, Result, Shape, scalar};
 
-/// Folds elements by a binary op, half floats in f32; `empty` is the result for no elements.
+/// The combination of elements in order, in `wide`; `None` for no elements.
+fn combined(code: OpCode, wide: DType, elements: &[Element]) -> Option<Element> {
+    let op = Op::from(code);
+    let elements = elements.iter().map(|e| e.cast(wide));
+    elements.reduce(|a, b| scalar::apply(&op, wide, &[a, b]))
+}
+
+/// As [`combined`], of a half dtype in f32 and rounded once; `empty` for no elements. A sum starts
+/// from 0, so that the sum of -0 is 0.
 fn fold(code: OpCode, dtype: DType, elements: &[Element], empty: f64) -> Element {
-    let (op, wide) = (Op::from(code), dtype.widened());
-    let combined = elements
-        .iter()
-        .map(|e| e.cast(wide))
-        .reduce(|a, b| scalar::apply(&op, wide, &[a, b]))
-        .unwrap_or_else(|| Literal::from_f64(wide, empty).into());
-    combined.cast(dtype)
+    let wide = dtype.widened();
+    let start = Element::from(Literal::from_f64(wide.real(), empty)).cast(wide);
+    let total = combined(code, wide, elements).unwrap_or(start);
+    let total = match code {
+        OpCode::Add => scalar::apply(&code.into(), wide, &[start, total]),
+        _ => total,
+    };
+    total.cast(dtype)
 }
 
 pub(super) fn reduce(node: &Node, x: &Array) -> Array {
@@ -144,9 +153,8 @@ pub(super) fn combine(node: &Node, operands: &[&Array]) -> Array {
 
 /// Normalises an index; a negative index counts from the end.
 fn resolve(op: &'static str, index: Element, axis: usize, size: usize) -> Result<usize> {
-    // An index beyond i64 is out of bounds for every axis.
-    let index = index.as_int().min(i64::MAX.into()) as i64;
-    let resolved = if index < 0 { index + size as i64 } else { index };
+    let index = index.as_int();
+    let resolved = if index < 0 { index + size as i128 } else { index };
     match usize::try_from(resolved) {
         Ok(i) if i < size => Ok(i),
         _ => Err(Error::IndexOutOfBounds { op, index, axis, size }),
@@ -184,25 +192,27 @@ pub(super) fn index(node: &Node, operands: &[&Array]) -> Result<Array> {
             let (axis, shape) = (axis as usize, &updates.spec().shape);
             let size = node.spec.shape[axis];
             let targets = sources(node.op.code, by, axis, size, shape, name)?;
-            let mut result = x.clone();
+            let Some(code) = mode.op() else {
+                let mut result = x.clone();
+                for (to, update) in targets.iter().zip(updates.elements()) {
+                    result.set(flat(&node.spec.shape, to), update);
+                }
+                return Ok(result);
+            };
+            let mut groups: Vec<_> = x.elements().map(|element| vec![element]).collect();
             for (to, update) in targets.iter().zip(updates.elements()) {
-                let at = flat(&node.spec.shape, to);
-                let met = match mode.op() {
-                    None => update,
-                    Some(code) => {
-                        let args = [result.get(at), update];
-                        scalar::apply(&code.into(), node.spec.dtype, &args)
-                    }
-                };
-                result.set(at, met);
+                groups[flat(&node.spec.shape, to)].push(update);
             }
-            Ok(result)
+            let dtype = node.spec.dtype;
+            let combined = groups.iter().map(|g| combined(code, dtype.widened(), g));
+            let combined = combined.map(|c| c.expect("the element itself").cast(dtype));
+            Ok(Array::new(node.spec.clone(), combined))
         }
         Attrs::Size(size) => {
             let spec = node.spec.clone();
             let wrapped = operands[0].elements().map(|index| {
                 if node.op.code == OpCode::CheckLabel && index.as_int() < 0 {
-                    let index = index.as_int() as i64;
+                    let index = index.as_int();
                     return Err(Error::IndexOutOfBounds { op: name, index, axis: 0, size });
                 }
                 resolve(name, index, 0, size).map(|i| Literal::from_i64(spec.dtype, i as i64))

@@ -76,7 +76,7 @@ pub enum Error {
         /// The kernel that found the index.
         operation: String,
         /// The index.
-        index: i64,
+        index: i128,
         /// The size of the axis.
         size: usize,
     },
@@ -89,7 +89,7 @@ pub enum Error {
         /// The kernel that found the label.
         operation: String,
         /// The label.
-        label: i64,
+        label: i128,
         /// The number of classes.
         classes: usize,
     },

@@ -5,14 +5,14 @@
 //! the forward scan from its slices and its initial carries, and applies reverse mode to the step.
 //! The initial carries come from the *history*, which is another result of the forward scan, so
 //! that the forward loop runs once. The derivative carries the cotangents of the carries and
-//! accumulates the cotangents of captured values; it returns the cotangents of the slices. Both
-//! derivatives are ordinary ops that can be differentiated again.
+//! accumulates the cotangents of captured values, those of half floats in f32; it returns the
+//! cotangents of the slices. Both derivatives are ordinary ops that can be differentiated again.
 
 use crate::effects;
 use crate::reverse::{cotangents, depends};
 use crate::{Error, Result};
 use girih_ir::ops::control::{Control, ControlOp};
-use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
+use girih_ir::{Graph, GraphBuilder, Literal, Node, NodeId, Op, OpCode, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -208,7 +208,10 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     for (carry, &id) in carries.iter().enumerate().filter(|(carry, _)| parts.active[*carry]) {
         operands.push(of(carry).unwrap_or_else(|| b.zeros_like(id)));
     }
-    operands.extend(wanted.iter().map(|&id| b.zeros_like(id)));
+    for &id in &wanted {
+        let TensorSpec { shape, dtype } = b.spec(id).clone();
+        operands.push(b.constant(Literal::from_i64(dtype.widened(), 0), shape));
+    }
     let count = operands.len();
     for carry in 0..c {
         operands.push(call.result(b, given + carry)?);
@@ -233,7 +236,8 @@ fn scan(b: &mut GraphBuilder, call: &Call) -> Result<Vec<(NodeId, NodeId)>> {
     let mut found = Vec::new();
     for (result, target) in targets.enumerate() {
         let op = Op::control(OpCode::Scan, derivative.clone(), result);
-        found.push((target, b.emit(op, &operands)?));
+        let found_wide = b.emit(op, &operands)?;
+        found.push((target, b.cast(found_wide, b.dtype(target))?));
     }
     Ok(found)
 }
@@ -254,7 +258,11 @@ fn step(
         TensorSpec { shape: spec.shape.part(1..), dtype: spec.dtype }
     };
     let ct_carries = inputs(&mut r, chosen(parts.carries, &parts.active).iter().map(whole));
-    let sums = inputs(&mut r, chosen(parts.captured, parts.wanted_captured).iter().map(whole));
+    let summed = |id: &NodeId| {
+        let spec = outer.spec(*id);
+        TensorSpec { shape: spec.shape.clone(), dtype: spec.dtype.widened() }
+    };
+    let sums = inputs(&mut r, chosen(parts.captured, parts.wanted_captured).iter().map(summed));
     let carries = inputs(&mut r, parts.carries.iter().map(whole));
     let slices = inputs(&mut r, parts.slices.iter().map(part));
     let ct_stacked = inputs(&mut r, stacked.iter().map(|(_, ct)| part(ct)));
@@ -282,7 +290,8 @@ fn step(
         results[at] = r.add(results[at], ct)?;
     }
     for (sum, result) in sums.iter().zip(&mut results[first_sum..first_slice]) {
-        *result = r.add(*sum, *result)?;
+        let wide = r.widen(*result)?;
+        *result = r.add(*sum, wide)?;
     }
     let graph = trimmed(&r.finish(results));
     effects::check(&graph)?;

@@ -4,6 +4,7 @@
 //! once.
 
 use crate::Result;
+use crate::reverse::wide_sum;
 use girih_ir::ops::{Attrs, PadDim};
 use girih_ir::{GraphBuilder, Literal, NodeId, OpCode};
 
@@ -43,7 +44,8 @@ impl PaddedSlice {
     }
 }
 
-/// The sum of padded slices of one tensor. Disjoint slices are concatenated instead of added.
+/// The sum of padded slices of one tensor, in f32 if several sums of half floats were added.
+/// Disjoint slices are concatenated instead of added.
 pub(crate) fn sum(b: &mut GraphBuilder, slices: &[PaddedSlice]) -> Result<Option<NodeId>> {
     let mut sets: Vec<Vec<PaddedSlice>> = Vec::new();
     for slice in slices {
@@ -57,7 +59,7 @@ pub(crate) fn sum(b: &mut GraphBuilder, slices: &[PaddedSlice]) -> Result<Option
         let joined = join(b, &mut set)?;
         sum = Some(match sum {
             None => joined,
-            Some(sum) => b.add(sum, joined)?,
+            Some(sum) => wide_sum(b, sum, joined)?,
         });
     }
     Ok(sum)

@@ -1,6 +1,6 @@
 //! Reverse-mode derivatives: walks a closed graph backwards from its outputs, asks each op's VJP
 //! rule for the cotangents of its operands, and sums the cotangents that reach a node on several
-//! paths.
+//! paths. Cotangents of half floats are summed in f32 and rounded once.
 //!
 //! The graph is extended, never rewritten: every node keeps its id, and the derivative's ops are
 //! appended. A composite that is differentiated through its decomposition remains, and the
@@ -137,11 +137,18 @@ fn check_known(graph: &Graph, nodes: impl IntoIterator<Item = NodeId>) -> Result
     }
 }
 
-/// The cotangents that have reached a node: padded slices, and the sum of all others.
+/// The cotangents that have reached a node: padded slices, and the sum of all others, which is
+/// wider than the node if several cotangents of half floats were added.
 #[derive(Clone, Default)]
 struct Cotangent {
     sum: Option<NodeId>,
     slices: Vec<PaddedSlice>,
+}
+
+/// The sum of two cotangents of one node, in f32 for half floats.
+pub(crate) fn wide_sum(b: &mut GraphBuilder, x: NodeId, y: NodeId) -> Result<NodeId> {
+    let (x, y) = (b.widen(x)?, b.widen(y)?);
+    Ok(b.add(x, y)?)
 }
 
 /// The state of one walk.
@@ -190,7 +197,7 @@ impl Reverse {
         }
         so_far.sum = Some(match so_far.sum {
             None => ct,
-            Some(sum) => self.b.add(sum, ct)?,
+            Some(sum) => wide_sum(&mut self.b, sum, ct)?,
         });
         Ok(())
     }
@@ -202,8 +209,11 @@ impl Reverse {
         {
             so_far.sum = Some(match so_far.sum {
                 None => slices,
-                Some(sum) => self.b.add(sum, slices)?,
+                Some(sum) => wide_sum(&mut self.b, sum, slices)?,
             });
+        }
+        if let Some(sum) = so_far.sum {
+            so_far.sum = Some(self.b.cast(sum, self.b.dtype(id))?);
         }
         Ok(so_far.sum)
     }
@@ -290,7 +300,10 @@ impl Reverse {
                 continue;
             };
             match cotangents.iter_mut().find(|(n, _)| *n == number) {
-                Some((_, sum)) => *sum = self.b.add(*sum, ct)?,
+                Some((_, sum)) => {
+                    let wide = wide_sum(&mut self.b, *sum, ct)?;
+                    *sum = self.b.cast(wide, self.b.dtype(result))?;
+                }
                 None => cotangents.push((number, ct)),
             }
         }

@@ -27,8 +27,8 @@ _T = TypeVar("_T", bound=Module)
 def _norm_except(x: Tensor, dim: int | None) -> Tensor:
     """The norms over all axes but one; the reduced axes are kept with size 1."""
     if dim is None:
-        return (x * x).sum().sqrt()
-    return (x * x).sum([a for a in range(x.ndim) if a != dim], keepdims=True).sqrt()
+        return _girih.linalg_vector_norm(x, 2.0, False)
+    return _girih.linalg_vector_norm(x, 2.0, True, [a for a in range(x.ndim) if a != dim])
 
 
 class _WeightNorm:
@@ -76,7 +76,7 @@ class _SpectralNorm:
         return [f"{self.name}_orig", f"{self.name}_u", f"{self.name}_v"]
 
     def _unit(self, x: Tensor) -> Tensor:
-        return x / _girih.maximum((x * x).sum().sqrt(), self.eps)
+        return x / _girih.maximum(_girih.linalg_vector_norm(x, 2.0, False), self.eps)
 
     def _matrix(self, weight: Tensor) -> Tensor:
         moved = _girih.moveaxis(weight, self.dim, 0)

@@ -86,7 +86,7 @@ fn chunk_counts_include_the_chunks_of_workers() {
 fn the_first_error_by_chunk_is_reported_and_panics_are_errors() {
     let pool = Pool::new(3);
     let fail = |c: usize, _: &mut Scratch| match c {
-        3.. => Err(ExecError::IndexOutOfBounds { index: c as i64, size: 3 }),
+        3.. => Err(ExecError::IndexOutOfBounds { index: c as i128, size: 3 }),
         _ => Ok(()),
     };
     let error = pool.run(40, u64::MAX, &fail);

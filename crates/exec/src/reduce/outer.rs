@@ -2,7 +2,7 @@
 //! elementwise.
 
 use super::{PreparedReduce, Work};
-use crate::fold::{ArgFold, Cascade, Fold, LANES};
+use crate::fold::{ArgFold, Cascade, Fold};
 use crate::{BLOCK, ExecError};
 use std::ops::Range;
 use std::ptr::without_provenance;
@@ -52,8 +52,9 @@ impl PreparedReduce {
         range: Range<usize>,
     ) -> Result<(), ExecError> {
         let (null, row) = (std::ptr::null(), n * self.size);
-        let used = LANES.min(range.len());
-        let at_once = self.rows_at_once(n).min(LANES);
+        let lanes = fold.lanes;
+        let used = lanes.min(range.len());
+        let at_once = self.rows_at_once(n).min(lanes);
         let mut r = range.start;
         // SAFETY: rows and lanes are dense, so consecutive rows meet consecutive lanes; `rows` ends
         // before the lanes wrap.
@@ -66,24 +67,24 @@ impl PreparedReduce {
                 // Parts of rows are apart in memory in any order, so read the parts of a lane one
                 // after another, and combine them in registers.
                 let step = self.points * self.size;
-                let between = without_provenance(LANES * step);
+                let between = without_provenance(lanes * step);
                 for lane in 0..used {
                     let first = (range.start + lane) * self.points + start;
-                    let rows = without_provenance((range.len() - lane).div_ceil(LANES));
+                    let rows = without_provenance((range.len() - lane).div_ceil(lanes));
                     let (x, to) = (work.prologue.address(load, first), work.lanes.add(lane * row));
                     (fold.combine_rows)(to, x, between, rows, n);
                 }
                 r = range.end;
             }
             while r < range.end {
-                let lane = (r - range.start) % LANES;
-                let rows = at_once.min(range.end - r).min(LANES - lane);
+                let lane = (r - range.start) % lanes;
+                let rows = at_once.min(range.end - r).min(lanes - lane);
                 work.prologue.run(r * self.points + start, rows * n)?;
                 let x = work.prologue.reg(self.value);
                 (fold.combine)(work.lanes.add(lane * row), x, null, null, rows * n);
                 r += rows;
             }
-            let mut width = LANES / 2;
+            let mut width = lanes / 2;
             while width > 0 {
                 // Lanes beyond the used lanes hold the identity, which does not change the result.
                 let upper = used.min(2 * width).saturating_sub(width);

@@ -1,6 +1,7 @@
 //! The interpreter: evaluates a kernel point by point, in the order of the space.
 
 use super::*;
+use crate::copy::IndexedAxis;
 use crate::philox::{self, RandomKey};
 use half::{bf16, f16};
 
@@ -58,12 +59,14 @@ fn eval(
             }
             Inst::Gather { access, index, stride, size } => {
                 let a = k.access(*access);
-                let i = copy::wrap_index(vals[index.0 as usize].as_i64(), *size)?;
+                let index = vals[index.0 as usize];
+                let i = IndexedAxis::new(*size, index.dtype).wrap(index.as_i64())?;
                 m.get(a.buffer, (at(a.offset, &a.strides) + i * stride) as usize)
             }
             Inst::Wrap { index, size, label } => {
-                let checked = if *label { copy::check_label } else { copy::wrap_index };
-                let i = checked(vals[index.0 as usize].as_i64(), *size)?;
+                let checked = if *label { IndexedAxis::label } else { IndexedAxis::wrap };
+                let index = vals[index.0 as usize];
+                let i = checked(IndexedAxis::new(*size, index.dtype), index.as_i64())?;
                 Literal::from_i64(DType::I64, i as i64)
             }
             Inst::Iota { offset, strides, dtype } => {
@@ -432,7 +435,7 @@ pub(super) fn interpret(k: &Kernel, m: &Memory) -> Result<Memory, ExecError> {
             let (mut at_store, mut value) = (at(&s.access), vals[s.value.0 as usize]);
             if let Core::Scatter { mode, index, stride, size, .. } = &k.core {
                 let i = m.get(index.buffer, at(index) as usize).as_i64();
-                at_store += copy::wrap_index(i, *size)? * stride;
+                at_store += IndexedAxis::new(*size, index.dtype).wrap(i)? * stride;
                 let old = out.get(s.access.buffer, at_store as usize);
                 if let Some(code) = mode.op() {
                     value = apply(code, &[old, value], s.access.dtype);

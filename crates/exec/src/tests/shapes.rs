@@ -387,7 +387,7 @@ fn gathers_wrap_negative_indices_and_refuse_the_rest() {
             let mut m = Memory::new();
             let k = take(&mut m, 10, 77, &[3, bad], dtype);
             let error = m.run(&k, Isa::best(), false).err();
-            assert_eq!(error, Some(ExecError::IndexOutOfBounds { index: bad, size: 10 }));
+            assert_eq!(error, Some(ExecError::IndexOutOfBounds { index: bad.into(), size: 10 }));
         }
     }
 }

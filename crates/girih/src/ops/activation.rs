@@ -31,7 +31,7 @@ const TANH_SERIES: [f64; 14] = [
 impl Tensor {
     /// Applies a function in f32 or f64, and converts the result to this tensor's float dtype.
     #[track_caller]
-    fn in_wide(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    pub(super) fn in_wide(&self, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
         f(&self.astype(dtype.widened())?)?.astype(dtype)
     }

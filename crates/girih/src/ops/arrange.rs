@@ -150,7 +150,7 @@ impl Tensor {
             let (op, dtype, expected) = ("repeat", counts.dtype(), "integers to repeat by");
             return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
         }
-        let values = integers(counts)?;
+        let values = integers("repeat", counts)?;
         if let Some(negative) = values.iter().find(|&&v| v < 0) {
             return Err(invalid(format!("repeat: counts must not be negative, got {negative}")));
         }

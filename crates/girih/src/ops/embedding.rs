@@ -87,16 +87,17 @@ impl Tensor {
             rows = rows.limited(limit, options.norm_type)?;
         }
         if options.scale_grad_by_freq {
-            let flat = indices.reshape(&[-1])?.astype(DType::I64)?;
-            let ones = Tensor::ones(flat.shape(), self.dtype())?;
-            let counts =
-                Tensor::zeros([shape[0]], self.dtype())?.scatter(&flat, &ones, 0, Update::Add)?;
+            // Count in f32: half floats do not hold all counts.
+            let (flat, dtype) = (indices.reshape(&[-1])?, self.dtype().widened());
+            let ones = Tensor::ones(flat.shape(), dtype)?;
+            let counts = Tensor::zeros([shape[0]], dtype)?.scatter(&flat, &ones, 0, Update::Add)?;
             let share = counts.take(indices, 0)?.reciprocal()?.unsqueeze(-1)?;
+            let share = share.astype(self.dtype())?;
             let fixed = rows.stop_gradient()?;
             rows = fixed.add(&rows.sub(&fixed)?.mul(&share)?)?;
         }
         if let Some(padding) = padding {
-            let wrapped = where_(&indices.lt(0)?, &indices.add(shape[0] as i64)?, indices)?;
+            let wrapped = indices.from_front(shape[0])?;
             rows = where_(&wrapped.eq(padding)?.unsqueeze(-1)?, &rows.stop_gradient()?, &rows)?;
         }
         Ok(rows)

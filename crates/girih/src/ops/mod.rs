@@ -41,6 +41,7 @@ pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, number, where_};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
+pub(crate) use index::known;
 pub use index::{Bins, Index, Unique, Update, broadcast_shapes, histogram2d};
 pub use pool::{PoolOptions, unpooled_sizes};
 pub use quantile::Quantile;

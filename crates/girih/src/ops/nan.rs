@@ -63,7 +63,7 @@ impl Tensor {
     /// [`Tensor::nanvar`].
     #[track_caller]
     pub fn nanstd(&self, axes: Option<&[i64]>, correction: f64, keepdims: bool) -> Result<Tensor> {
-        self.nanvar(axes, correction, keepdims)?.sqrt()
+        self.in_wide(|x| x.nanvar(axes, correction, keepdims)?.sqrt())
     }
 
     #[track_caller]

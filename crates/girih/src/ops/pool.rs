@@ -188,9 +188,15 @@ impl Tensor {
             self.dtype(),
         )?;
         let (values, indices) = (self.reshape_to(flat.clone())?, indices.reshape_to(flat)?);
-        let indices = indices.astype(DType::I64)?;
-        let beyond = indices.neg()?.add(whole as i64 - 1)?;
-        let indices = where_(&indices.lt(0)?, &beyond, Operand::Tensor(&indices))?;
+        // Negative indices mark absent elements; unsigned ones are positions, whatever their size.
+        let indices = match indices.dtype().is_signed() {
+            false => indices,
+            true => {
+                let indices = indices.astype(DType::I64)?;
+                let beyond = indices.neg()?.add(whole as i64 - 1)?;
+                where_(&indices.lt(0)?, &beyond, Operand::Tensor(&indices))?
+            }
+        };
         let placed = empty.put_along_axis(&indices, &values, -1, Update::Set)?;
         let placed = placed.narrow(-1, 0, whole)?;
         placed.reshape_to(lead.dims().chain(sizes.iter().map(|&s| s.into())).collect())

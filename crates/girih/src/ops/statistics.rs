@@ -42,17 +42,19 @@ pub struct Covariance<'a> {
 /// Errors: a shape error for more than two axes, or unless there is one weight per observation.
 #[track_caller]
 pub fn cov(x: &Tensor, y: Option<&Tensor>, settings: &Covariance<'_>) -> Result<Tensor> {
-    let out = covariances("cov", x, y, settings)?;
+    let (out, dtype) = covariances("cov", x, y, settings)?;
+    let out = out.astype(dtype)?;
     if out.numel() == 1 { out.reshape(&[]) } else { Ok(out) }
 }
 
+/// The covariance matrix in the accumulation dtype, and the dtype of the result.
 #[track_caller]
 fn covariances(
     op: &'static str,
     x: &Tensor,
     y: Option<&Tensor>,
     settings: &Covariance<'_>,
-) -> Result<Tensor> {
+) -> Result<(Tensor, DType)> {
     let rows = |x: &Tensor| {
         if x.rank() > 2 {
             return Err(bad_shape(op, x.shape(), "at most two axes are expected"));
@@ -82,7 +84,7 @@ fn covariances(
         let centred = x.sub(&x.mean_of_rows()?)?;
         let degrees = (observations as f64 - correction).max(0.0);
         let products = centred.product(&centred.t()?.conj()?)?;
-        return products.mul(1.0 / degrees)?.astype(dtype);
+        return Ok((products.mul(1.0 / degrees)?, dtype));
     };
     let total = weight.sum(None, false)?;
     let mean = x.mul(&weight)?.sum(Some(&[1]), true)?.div(&total)?;
@@ -95,7 +97,7 @@ fn covariances(
         }
     };
     let degrees = total.sub(&lost)?.maximum(0.0)?;
-    centred.mul(&weight)?.product(&centred.t()?.conj()?)?.div(&degrees)?.astype(dtype)
+    Ok((centred.mul(&weight)?.product(&centred.t()?.conj()?)?.div(&degrees)?, dtype))
 }
 
 impl Tensor {
@@ -110,7 +112,7 @@ impl Tensor {
 #[track_caller]
 pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, by_columns: bool) -> Result<Tensor> {
     let settings = Covariance { by_columns, ..Covariance::default() };
-    let c = covariances("corrcoef", x, y, &settings)?;
+    let (c, dtype) = covariances("corrcoef", x, y, &settings)?;
     let deviation = c.diagonal(0, 0, 1)?.real()?.sqrt()?;
     let c = c.div(&deviation.unsqueeze(1)?)?.div(&deviation)?;
     let within = |x: Tensor| x.clip(Some(Operand::Float(-1.0)), Some(Operand::Float(1.0)));
@@ -118,6 +120,7 @@ pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, by_columns: bool) -> Result<Tens
         true => within(c.real()?)?.complex(&within(c.imag()?)?)?,
         false => within(c)?,
     };
+    let c = c.astype(dtype)?;
     if c.numel() == 1 { c.reshape(&[]) } else { Ok(c) }
 }
 
@@ -179,16 +182,33 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor, beyond: Beyond<'_>) -> Resul
             let next = at.add(1)?;
             let (x0, x1) = (xp.take(&at, 0)?, xp.take(&next, 0)?);
             let (f0, f1) = (fp.take(&at, 0)?, fp.take(&next, 0)?);
-            let width = x1.sub(&x0)?;
-            let jump = width.eq(0.0)?;
-            let part = x.sub(&x0)?.div(&where_(&jump, 1.0, &width)?)?;
-            let part = where_(&jump, 1.0, &part)?;
-            where_(&part.eq(1.0)?, &f1, &f0.add(&f1.sub(&f0)?.mul(&part)?)?)?
+            let between = |f0: Tensor, f1: Tensor| between(&x, [&x0, &x1], [&f0, &f1]);
+            match fp.dtype().is_complex() {
+                true => {
+                    between(f0.real()?, f1.real()?)?.complex(&between(f0.imag()?, f1.imag()?)?)?
+                }
+                false => between(f0, f1)?,
+            }
         }
     };
     let inside = where_(&x.gt(&end(&xp, -1)?)?, &right, &inside)?;
     let inside = where_(&x.lt(&end(&xp, 0)?)?, &left, &inside)?;
     where_(&x.isnan()?, f64::NAN, &inside)
+}
+
+/// The values at `x` of the lines through the points `(x0, f0)` and `(x1, f1)`, with `x` between
+/// `x0` and `x1`. Knots give their values exactly. Beside an infinity, a formula that starts from
+/// one knot may give NaN; then the formula from the other knot decides, as in NumPy.
+#[track_caller]
+fn between(x: &Tensor, [x0, x1]: [&Tensor; 2], [f0, f1]: [&Tensor; 2]) -> Result<Tensor> {
+    let (width, rise) = (x1.sub(x0)?, f1.sub(f0)?);
+    let width = where_(&width.eq(0.0)?, 1.0, &width)?;
+    let forward = f0.add(&rise.mul(&x.sub(x0)?.div(&width)?)?)?;
+    let backward = f1.sub(&rise.mul(&x1.sub(x)?.div(&width)?)?)?;
+    let value = where_(&forward.isnan()?, &backward, &forward)?;
+    let flat = value.isnan()?.bitwise_and(&f0.eq(f1)?)?;
+    let value = where_(&flat.bitwise_or(&x.eq(x0)?)?, f0, &value)?;
+    where_(&x.eq(x1)?, f1, &value)
 }
 
 /// The index (i64) of the interval between neighbours of `bins` (one axis, ascending or descending)

@@ -135,6 +135,11 @@ pub struct OpDef {
     pub derivative: Derivative,
     /// How `vmap` batches the op. By default the class decides.
     pub batching: Option<Batching>,
+    /// Whether the op with these attributes adds or multiplies any number of values into one
+    /// element, as scatters do. Half floats are then accumulated in f32 and rounded once: see
+    /// [`Node::accumulates_halves`](crate::Node::accumulates_halves). Reductions, contractions and
+    /// cumulative ops need no such flag, since their executors accumulate in f32.
+    pub accumulates: fn(&Attrs) -> bool,
     /// Definition of a composite in terms of other ops.
     pub decompose: Option<fn(&mut Decomposition<'_>) -> Result<NodeId>>,
     /// True for a composite that gives its name to a kernel that computes its decomposition.
@@ -247,6 +252,7 @@ impl OpDef {
         linear: Linearity::ByClass,
         derivative: Derivative::Zero("it is a leaf"),
         batching: None,
+        accumulates: |_| false,
         decompose: None,
         names_kernels: false,
         domain: (-2.0, 2.1),

@@ -378,6 +378,7 @@ pub static TAKE_ALONG_AXIS: OpDef = OpDef {
 /// `scatter_add(indices, updates)`: adds each update to zeros at its index; the transpose of take.
 pub static SCATTER_ADD: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
+    accumulates: |_| true,
     factors: Factoring::Rule(factoring::scatter_add),
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
@@ -391,6 +392,7 @@ pub static SCATTER_ADD: OpDef = OpDef {
 /// `scatter_add_along_axis(indices, updates)`: the transpose of take_along_axis.
 pub static SCATTER_ADD_ALONG_AXIS: OpDef = OpDef {
     linear: Linearity::In(&[&[1]]),
+    accumulates: |_| true,
     factors: Factoring::Rule(factoring::scatter_add_along_axis),
     samples: samples::indexing,
     python: Python::Nothing("it is the derivative of the op that takes"),
@@ -409,11 +411,17 @@ fn scatter_linear(attrs: &Attrs) -> &'static [usize] {
     }
 }
 
+/// Scatters that add or multiply combine any number of updates of one element.
+fn scatter_accumulates(attrs: &Attrs) -> bool {
+    matches!(attrs, Attrs::ScatterInto { mode: ScatterMode::Add | ScatterMode::Mul, .. })
+}
+
 /// `scatter(x, indices, updates)`: `x` with slices along an axis replaced by, or combined with,
 /// updates by index (attribute `ScatterInto`). Updates of one element are applied in row-major
 /// order.
 pub static SCATTER: OpDef = OpDef {
     linear: Linearity::ByAttrs(scatter_linear),
+    accumulates: scatter_accumulates,
     factors: Factoring::Rule(factoring::scatter),
     name: "scatter",
     batching: Some(Batching::Rule),
@@ -428,6 +436,7 @@ pub static SCATTER: OpDef = OpDef {
 /// `scatter_along_axis(x, indices, updates)`: one element per index, other coordinates unchanged.
 pub static SCATTER_ALONG_AXIS: OpDef = OpDef {
     linear: Linearity::ByAttrs(scatter_linear),
+    accumulates: scatter_accumulates,
     factors: Factoring::Rule(factoring::scatter_along_axis),
     name: "scatter_along_axis",
     doc: "A tensor with elements set, or combined with updates, by index along an axis.",

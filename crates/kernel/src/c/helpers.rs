@@ -340,7 +340,7 @@ static inline @T remainder_@n(@T a, @T b)
     ),
 ];
 
-const INDICES: [(&str, &str); 2] = [
+const INDICES: [(&str, &str); 3] = [
     (
         "wrap_index",
         "/* A position on an axis; a negative index counts from its end. */
@@ -353,6 +353,19 @@ static inline int64_t wrap_index(int64_t index, int64_t size)
         abort();
     }
     return at;
+}",
+    ),
+    (
+        "wrap_unsigned",
+        "/* A position on an axis; an unsigned index does not count from its end. */
+static inline int64_t wrap_unsigned(uint64_t index, uint64_t size)
+{
+    if (index >= size) {
+        fprintf(stderr, \"index %llu is out of bounds for an axis of size %llu\\n\",
+                (unsigned long long)index, (unsigned long long)size);
+        abort();
+    }
+    return (int64_t)index;
 }",
     ),
     (

@@ -299,7 +299,7 @@ impl<'a> KernelPrinter<'a> {
         let Store { access, value: val } = &self.kernel.stores[0];
         let (dtype, x) = (access.dtype, val.to_string());
         let place = self.place(access);
-        let index = format!("wrap_index({}, {size})", self.element(index));
+        let index = wrapped(index.dtype, &self.element(index), size);
         self.code.line(format!("const int64_t at = {};", indexed(place, stride, index)));
         let target = format!("{}[at]", access.buffer);
         if mode == ScatterMode::Set {
@@ -347,11 +347,14 @@ impl<'a> KernelPrinter<'a> {
             }
             Inst::Gather { access, index, stride, size } => {
                 let access = self.kernel.access(*access);
-                let index = format!("wrap_index({index}, {size})");
+                let dtype = self.kernel.dtype(block, *index);
+                let index = wrapped(dtype, &index.to_string(), *size);
                 let at = indexed(self.place(access), *stride, index);
                 load(access.dtype, format!("{}[{at}]", access.buffer))
             }
-            Inst::Wrap { index, size, label: false } => format!("wrap_index({index}, {size})"),
+            Inst::Wrap { index, size, label: false } => {
+                wrapped(self.kernel.dtype(block, *index), &index.to_string(), *size)
+            }
             Inst::Wrap { index, size, label: true } => format!("check_label({index}, {size})"),
             Inst::Iota { offset, strides, dtype } => match dtype {
                 DType::I64 => position(*offset, strides),
@@ -439,6 +442,12 @@ fn identity(reduction: ReduceOp, dtype: DType) -> String {
         _ => "0".to_string(),
     };
     if dtype.is_complex() { format!("{{{real}, 0}}") } else { real }
+}
+
+/// The position that an index of a dtype addresses on an axis.
+fn wrapped(dtype: DType, index: &str, size: usize) -> String {
+    let function = if dtype == DType::U64 { "wrap_unsigned" } else { "wrap_index" };
+    format!("{function}({index}, {size})")
 }
 
 /// The draw of a random leaf's element.

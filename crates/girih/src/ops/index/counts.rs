@@ -1,6 +1,6 @@
 //! Counts of elements: by value, and by histogram interval.
 
-use super::search::integers;
+use super::search::{integers, known};
 use crate::{Error, Result, Tensor};
 use girih_ir::{Attrs, DType, Op, OpCode};
 
@@ -36,7 +36,7 @@ impl Tensor {
             let reason = "a tensor of one axis is expected".into();
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
-        let values = integers(self)?;
+        let values = integers(op, self)?;
         if let Some(negative) = values.iter().find(|&&v| v < 0) {
             return Err(Error::InvalidArgument(format!(
                 "bincount: elements must not be negative, got {negative}"
@@ -70,7 +70,7 @@ impl Tensor {
     /// for integers).
     ///
     /// Errors: [`Error::InvalidArgument`] for no intervals, a range that descends or is not finite,
-    /// or edges that descend; a shape error for edges that are not one axis of at least two.
+    /// elements that are not finite without a range, or edges that descend; a shape error for edges that are not one axis of at least two.
     #[track_caller]
     pub fn histogram_bin_edges(&self, bins: &Bins<'_>) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
@@ -89,25 +89,36 @@ impl Tensor {
         if count == 0 {
             return Err(Error::InvalidArgument("histogram: at least one bin is needed".into()));
         }
+        // Half floats do not hold the numbers of all edges.
+        let wide = dtype.widened();
+        let width = |low: f64, high: f64| match wide {
+            DType::F64 => high - low,
+            _ => f64::from(high as f32 - low as f32),
+        };
         let (low, high) = match range {
-            Some((low, high)) if low <= high && (high - low).is_finite() => {
-                (Tensor::full(low, [], dtype)?, Tensor::full(high, [], dtype)?)
+            Some((low, high)) if low <= high && width(low, high).is_finite() => {
+                (Tensor::full(low, [], wide)?, Tensor::full(high, [], wide)?)
             }
             Some((low, high)) => {
                 return Err(Error::InvalidArgument(format!(
                     "histogram: the range must ascend and be finite, got {low} to {high}"
                 )));
             }
-            None if self.numel() == 0 => (Tensor::zeros([], dtype)?, Tensor::ones([], dtype)?),
-            None => (self.min(None, false)?.astype(dtype)?, self.max(None, false)?.astype(dtype)?),
+            None if self.numel() == 0 => (Tensor::zeros([], wide)?, Tensor::ones([], wide)?),
+            None => {
+                let ends = (self.min(None, false)?, self.max(None, false)?);
+                let (low, high) = (ends.0.astype(wide)?, ends.1.astype(wide)?);
+                finite(&low, &high)?;
+                (low, high)
+            }
         };
         // Widen a range of width zero, like NumPy.
-        let widen = low.eq(&high)?.astype(dtype)?.mul(0.5)?;
+        let widen = low.eq(&high)?.astype(wide)?.mul(0.5)?;
         let (low, high) = (low.sub(&widen)?, high.add(&widen)?);
         let step = high.sub(&low)?.div(count as f64)?;
-        let index = Tensor::iota([count + 1], 0, dtype)?;
+        let index = Tensor::iota([count + 1], 0, wide)?;
         let edges = index.mul(&step)?.add(&low)?;
-        crate::where_(&index.eq(count as f64)?, &high, &edges)
+        crate::where_(&index.eq(count as f64)?, &high, &edges)?.astype(dtype)
     }
 
     /// The number of elements in each interval, or the sum of their weights; and the edges. The
@@ -168,15 +179,29 @@ impl Tensor {
     }
 }
 
+/// Fails unless the smallest and the largest element are finite, and so is their distance: there are
+/// no equal intervals between them otherwise. Evaluates both, unless a traced function computes
+/// them.
+#[track_caller]
+fn finite(low: &Tensor, high: &Tensor) -> Result<()> {
+    let Some(values) = known(&crate::stack(&[low, high, &high.sub(low)?], 0)?)? else {
+        return Ok(());
+    };
+    match values.iter().all(|value| value.is_finite()) {
+        true => Ok(()),
+        false => Err(Error::InvalidArgument(format!(
+            "histogram: the elements range from {} to {}, which is no finite range; give a range, or \
+             replace NaN and infinities",
+            values[0], values[1]
+        ))),
+    }
+}
+
 /// Fails unless edges ascend; equal neighbours are allowed. Evaluates the edges. Edges that a
 /// traced function computes have no values yet and are not checked.
 #[track_caller]
 fn ascending(edges: &Tensor) -> Result<()> {
-    let values = match edges.astype(DType::F64)?.to_vec::<f64>() {
-        Ok(values) => values,
-        Err(Error::TracedValue { .. } | Error::OutsideValue { .. }) => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let Some(values) = known(edges)? else { return Ok(()) };
     match values.windows(2).position(|pair| pair[0] > pair[1]) {
         None => Ok(()),
         Some(at) => Err(Error::InvalidArgument(format!(

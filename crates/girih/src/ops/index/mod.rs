@@ -8,8 +8,8 @@ mod symbolic;
 mod update;
 
 pub use counts::{Bins, histogram2d};
-pub(crate) use search::integers;
 pub use search::{Unique, broadcast_shapes};
+pub(crate) use search::{integers, known};
 pub use update::Update;
 
 use super::Size;
@@ -55,9 +55,9 @@ pub enum Index {
         /// The positions.
         tensor: Tensor,
         /// The smallest position; 0 if there are no positions.
-        least: i64,
+        least: i128,
         /// The largest position; -1 if there are no positions.
-        most: i64,
+        most: i128,
     },
     /// The positions where a bool tensor is true; the mask covers as many axes as it has. A mask of
     /// rank 0 adds an axis of size one or zero.
@@ -90,7 +90,7 @@ impl Index {
         let position = |chunk: &[u8]| {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            girih_ir::Literal { dtype, bits: u64::from_le_bytes(word) }.as_i64()
+            girih_ir::Literal { dtype, bits: u64::from_le_bytes(word) }.as_int()
         };
         let mut positions = bytes.chunks_exact(dtype.size()).map(position);
         let (mut least, mut most) = positions.next().map_or((0, -1), |first| (first, first));
@@ -252,6 +252,13 @@ impl Tensor {
     #[track_caller]
     pub(crate) fn check_labels(&self, classes: usize) -> Result<Tensor> {
         Tensor::record(Op::new(OpCode::CheckLabel, Attrs::Size(classes)), &[self])
+    }
+
+    /// Indices of an axis of `size` elements as i64, counted from its front; an index outside of the
+    /// axis is an error when the result is computed.
+    #[track_caller]
+    pub(crate) fn from_front(&self, size: usize) -> Result<Tensor> {
+        Tensor::record(Op::new(OpCode::WrapIndex, Attrs::Size(size)), &[self])
     }
 
     /// Broadcasts this tensor and indices along one of its axes on all other axes.

@@ -120,8 +120,8 @@ pub(super) fn spare_axes(op: &'static str, entries: &[Index], rank: usize) -> Re
 }
 
 /// Fails for a position out of range.
-fn in_axis(op: &'static str, index: i64, axis: usize, size: usize) -> Result<()> {
-    let n = size as i64;
+fn in_axis(op: &'static str, index: i128, axis: usize, size: usize) -> Result<()> {
+    let n = size as i128;
     match (-n..n).contains(&index) {
         true => Ok(()),
         false => Err(girih_ir::Error::IndexOutOfBounds { op, index, axis, size }.into()),
@@ -184,7 +184,7 @@ impl IndexPlan {
                 self.axis(op, &entry.fixed(), axis, size)?;
             }
             &Index::At(index) => {
-                in_axis(op, index, axis, size)?;
+                in_axis(op, index.into(), axis, size)?;
                 self.push(size, Axis::At(index.rem_euclid(size as i64) as usize));
             }
             &Index::Slice { start, stop, step } => {

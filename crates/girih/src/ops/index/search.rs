@@ -1,7 +1,7 @@
 //! Searches for nonzero and distinct elements. The shape of a result depends on the number of
 //! elements found, so these functions evaluate their operand.
 
-use crate::{DeviceScope, Result, Tensor};
+use crate::{DeviceScope, Error, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Literal, Shape};
 
@@ -19,8 +19,26 @@ pub struct Unique {
 }
 
 /// The elements as integers. Evaluates the tensor.
-pub(crate) fn integers(x: &Tensor) -> Result<Vec<i64>> {
-    x.astype(DType::I64)?.to_vec()
+///
+/// Errors: [`Error::InvalidArgument`] for an unsigned integer beyond 2^63.
+pub(crate) fn integers(op: &'static str, x: &Tensor) -> Result<Vec<i64>> {
+    let values: Vec<i64> = x.astype(DType::I64)?.to_vec()?;
+    match values.iter().find(|&&v| v < 0 && x.dtype() == DType::U64) {
+        Some(&wrapped) => {
+            Err(Error::InvalidArgument(format!("{op}: {} is too large", wrapped as u64)))
+        }
+        None => Ok(values),
+    }
+}
+
+/// The elements as f64, if they can be computed now; `None` for elements that a traced function
+/// computes.
+pub(crate) fn known(x: &Tensor) -> Result<Option<Vec<f64>>> {
+    match x.astype(DType::F64)?.to_vec() {
+        Ok(values) => Ok(Some(values)),
+        Err(Error::TracedValue { .. } | Error::OutsideValue { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Integers as a tensor of one axis, on the device of the tensor in which they were found.
@@ -77,11 +95,84 @@ fn order_keys(x: &Tensor) -> Result<Vec<Option<u128>>> {
     Ok(x.to_bytes()?.chunks_exact(dtype.size()).map(key).collect())
 }
 
-/// Positions of the elements in ascending order (stable); NaNs last.
-pub(super) fn ascending(keys: &[Option<u128>]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by_key(|&i| (keys[i].is_none(), keys[i]));
-    order
+/// Equal elements or slices, in ascending order.
+struct Groups {
+    /// The position of each group's first member.
+    firsts: Tensor,
+    /// For each element or slice, the index of its group.
+    inverse: Tensor,
+    /// The number of members of each group.
+    counts: Tensor,
+}
+
+impl Groups {
+    /// Groups of equal elements of one axis: each element after sorting begins a group unless it
+    /// equals the one before it.
+    fn of_numbers(x: &Tensor, equal_nan: bool) -> Result<Groups> {
+        let count = x.numel();
+        let x = if x.dtype() == DType::Bool { x.astype(DType::U8)? } else { x.clone() };
+        let (sorted, order) = (x.sort(0, false)?, x.argsort(0, false)?);
+        if count == 0 {
+            let none = Tensor::zeros([0], DType::I64)?;
+            return Ok(Groups { firsts: none.clone(), inverse: none.clone(), counts: none });
+        }
+        let (before, after) = (sorted.narrow(0, 0, count - 1)?, sorted.narrow(0, 1, count - 1)?);
+        let mut differs = before.ne(&after)?;
+        if equal_nan && x.dtype().is_float() {
+            let both = before.isnan()?.bitwise_and(&after.isnan()?)?;
+            differs = differs.bitwise_and(&both.logical_not()?)?;
+        }
+        let begins = crate::concat(&[&Tensor::ones([1], DType::Bool)?, &differs], 0)?;
+        let group = begins.astype(DType::I64)?.cumsum(0, None, false)?.sub(1)?;
+        // One evaluation: the groups' starts are then searched on the host.
+        crate::eval([&begins, &group, &order])?;
+        let starts = positions(&begins)?;
+        let ends = crate::concat(
+            &[
+                &starts.narrow(0, 1, starts.numel() - 1)?,
+                &Tensor::full(count as i64, [1], DType::I64)?,
+            ],
+            0,
+        )?;
+        let inverse = Tensor::zeros([count], DType::I64)?;
+        Ok(Groups {
+            firsts: order.take(&starts, 0)?,
+            inverse: inverse.scatter(&order, &group, 0, super::Update::Set)?,
+            counts: ends.sub(&starts)?,
+        })
+    }
+
+    /// Groups of equal slices of `width` elements each.
+    fn of_slices(x: &Tensor, count: usize, width: usize, equal_nan: bool) -> Result<Groups> {
+        let keys = order_keys(x)?;
+        let slice = |i: usize| &keys[i * width..(i + 1) * width];
+        // NaN, which has no key, is last.
+        let rank = |key: &Option<u128>| (key.is_none(), *key);
+        let compare =
+            |i: &usize, j: &usize| slice(*i).iter().map(rank).cmp(slice(*j).iter().map(rank));
+        let mut order: Vec<usize> = (0..count).collect();
+        order.sort_by(compare);
+        let equal = |i: usize, j: usize| {
+            slice(i) == slice(j) && (equal_nan || slice(i).iter().all(Option::is_some))
+        };
+        let (mut firsts, mut counts): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut inverse = vec![0; count];
+        for &i in &order {
+            match (firsts.last().is_some_and(|&f| equal(i, f)), counts.last_mut()) {
+                (true, Some(count)) => *count += 1,
+                _ => {
+                    firsts.push(i);
+                    counts.push(1);
+                }
+            }
+            inverse[i] = firsts.len() - 1;
+        }
+        Ok(Groups {
+            firsts: of_integers(&firsts, x)?,
+            inverse: of_integers(&inverse, x)?,
+            counts: of_integers(&counts, x)?,
+        })
+    }
 }
 
 impl Tensor {
@@ -162,42 +253,23 @@ impl Tensor {
             Some(at) => self.moveaxis(&[at as i64], &[0])?,
         };
         let shape = moved.shape();
-        let width = shape[1..].iter().product::<usize>();
-        let keys = order_keys(&moved)?;
-        let slice = |i: usize| &keys[i * width..(i + 1) * width];
-        // NaN, which has no key, is last.
-        let rank = |key: &Option<u128>| (key.is_none(), *key);
-        let compare =
-            |i: &usize, j: &usize| slice(*i).iter().map(rank).cmp(slice(*j).iter().map(rank));
-        let mut order: Vec<usize> = (0..shape[0]).collect();
-        order.sort_by(compare);
-        let equal = |i: usize, j: usize| {
-            slice(i) == slice(j) && (equal_nan || slice(i).iter().all(Option::is_some))
-        };
-        let (mut firsts, mut counts): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-        let mut inverse = vec![0; shape[0]];
-        for &i in &order {
-            match (firsts.last().is_some_and(|&f| equal(i, f)), counts.last_mut()) {
-                (true, Some(count)) => *count += 1,
-                _ => {
-                    firsts.push(i);
-                    counts.push(1);
-                }
+        let found = match shape[1..].iter().product::<usize>() {
+            1 if !self.dtype().is_complex() => {
+                Groups::of_numbers(&moved.reshape(&[-1])?, equal_nan)?
             }
-            inverse[i] = firsts.len() - 1;
-        }
-        let (indices, inverse) = (of_integers(&firsts, self)?, of_integers(&inverse, self)?);
-        let values = moved.take(&indices, 0)?;
+            width => Groups::of_slices(&moved, shape[0], width, equal_nan)?,
+        };
+        let values = moved.take(&found.firsts, 0)?;
+        let inverse = found.inverse;
         Ok(Unique {
             values: at.map_or(Ok(values.clone()), |at| values.moveaxis(&[0], &[at as i64]))?,
-            indices,
+            indices: found.firsts,
             inverse: if at.is_none() { inverse.under(&self.shape())? } else { inverse },
-            counts: of_integers(&counts, self)?,
+            counts: found.counts,
         })
     }
 
-    /// Whether each element equals any element of `test`; a NaN equals nothing. Evaluates `test` if
-    /// it is long.
+    /// Whether each element equals any element of `test`; a NaN equals nothing.
     #[track_caller]
     pub fn isin(&self, test: &Tensor) -> Result<Tensor> {
         const SHORT: usize = 16;
@@ -206,14 +278,9 @@ impl Tensor {
         if test.numel() <= SHORT {
             return x.unsqueeze(-1)?.eq(&test)?.any(Some(&[-1]), false);
         }
-        let keys = order_keys(&test)?;
-        let order: Vec<usize> =
-            ascending(&keys).into_iter().filter(|&i| keys[i].is_some()).collect();
-        if order.is_empty() {
-            return Tensor::zeros(x.shape(), DType::Bool);
-        }
-        let sorted = test.take(&of_integers(&order, &test)?, 0)?;
-        let at = x.counted_below(&sorted, false)?.minimum(order.len() as i64 - 1)?;
+        // NaNs come last, and equal nothing.
+        let sorted = test.sort(0, false)?;
+        let at = x.counted_below(&sorted, false)?.minimum(test.numel() as i64 - 1)?;
         sorted.take(&at, 0)?.eq(&x)
     }
 

@@ -58,7 +58,7 @@ pub(super) static RULES: &[Rule] = &[
         apply: implicit_broadcast,
     },
     Rule {
-        name: "a reduction over axes of size one is a reshape",
+        name: "a reduction over axes of size one is a reshape; a sum adds 0, for -0 + 0 is 0",
         on: &[
             OpCode::ReduceSum,
             OpCode::ReduceProd,
@@ -87,7 +87,7 @@ fn identity(b: &mut GraphBuilder, node: &Node) -> Found {
         Attrs::Perm(perm) => perm.iter().enumerate().all(|(i, &axis)| i == axis as usize),
         // A slice of a whole axis must start at its beginning.
         Attrs::Slice(_) => true,
-        Attrs::Axes { axes, .. } => axes.is_empty(),
+        Attrs::Axes { axes, .. } => axes.is_empty() && !starts_from_zero(node),
         Attrs::Pad(pad) => pad.0.iter().all(|w| PadDim { interior: 0, ..*w } == PadDim::default()),
         Attrs::Axis(_) => node.inputs.len() == 1,
         _ => false,
@@ -194,11 +194,21 @@ fn implicit_broadcast(b: &mut GraphBuilder, node: &Node) -> Found {
     Ok(None)
 }
 
+/// A sum starts from 0, so that the sum of -0 is 0.
+fn starts_from_zero(node: &Node) -> bool {
+    node.op.code == OpCode::ReduceSum && node.spec.dtype.is_inexact()
+}
+
 fn trivial_reduction(b: &mut GraphBuilder, node: &Node) -> Found {
     let Attrs::Axes { axes, .. } = node.op.attrs else { return Ok(None) };
     let x = node.inputs[0];
-    match axes.iter().all(|axis| b.shape(x).dim(axis).is(1)) {
-        true => b.reshape(x, node.spec.shape.clone()).map(Some),
-        false => Ok(None),
+    if !axes.iter().all(|axis| b.shape(x).dim(axis).is(1)) {
+        return Ok(None);
     }
+    let x = b.reshape(x, node.spec.shape.clone())?;
+    if !starts_from_zero(node) {
+        return Ok(Some(x));
+    }
+    let zero = b.scalar_like(x, 0.0);
+    b.add(x, zero).map(Some)
 }
