@@ -152,7 +152,7 @@ def uniform(
     Args:
         shape: the shape of the result, by default that of the bounds.
         low: the lower bound.
-        high: the upper bound, which the result can reach only by rounding.
+        high: the upper bound, which no draw reaches unless both bounds are equal.
         dtype: a floating-point dtype.
         key: the key, by default the process's generator draws.
         device: the device of the result, by default the current device.
@@ -390,7 +390,7 @@ def bernoulli(
     key: Tensor | None = None,
     device: Any = None,
 ) -> Tensor:
-    """True with probability p.
+    """True with probability p, also for events as rare as 1e-15.
 
     Args:
         p: the probability.
@@ -554,7 +554,8 @@ def randint(
         Integers.
 
     Raises:
-        InvalidArgumentError: there is no integer between the bounds, or the dtype cannot hold one.
+        InvalidArgumentError: there is no integer between the bounds, or the dtype does not hold
+            all of them.
 
     Example:
         >>> gr.random.randint(1, 7, (3,)).shape
@@ -607,7 +608,9 @@ def choice(
         int64 indices; for a tensor, its slices, with shape in place of the axis.
 
     Raises:
-        InvalidArgumentError: more choices than elements, without replacement.
+        InvalidArgumentError: more choices than elements (or than positive weights) without
+            replacement; weights that are negative, NaN or infinite, or all zero. Weights that a
+            traced function computes are not checked.
 
     Example:
         >>> gr.random.choice(5, (3,), replace=False).shape

@@ -25,6 +25,7 @@ pub use continuous::{
     beta, cauchy, dirichlet, exponential, gamma, gumbel, laplace, logistic, normal,
     truncated_normal, uniform,
 };
+pub(crate) use discrete::events;
 pub use discrete::{bernoulli, binomial, categorical, multinomial, poisson, rademacher};
 pub use key::{Draws, bits, fold_in, key, split};
 pub use order::{choice, permutation, permuted, randint};
@@ -106,7 +107,12 @@ impl Tensor {
 
     /// Uniform integers in `[low, high)`: see [`randint`].
     #[track_caller]
-    pub fn randint(low: i64, high: i64, shape: impl Into<Shape>, dtype: DType) -> Result<Tensor> {
+    pub fn randint(
+        low: impl Into<i128>,
+        high: impl Into<i128>,
+        shape: impl Into<Shape>,
+        dtype: DType,
+    ) -> Result<Tensor> {
         randint(&Draws::new().shape(shape).dtype(dtype), low, high)
     }
 

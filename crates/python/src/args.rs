@@ -166,6 +166,28 @@ impl<'a, 'py> FromPyObject<'a, 'py> for IntArg {
     }
 }
 
+/// An integer argument that may exceed 64 bits, such as the exclusive bound of all 64-bit integers.
+/// A value of another type raises a `DTypeError`.
+#[derive(Clone, Copy)]
+pub struct WideIntArg(pub i128);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for WideIntArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        if object.is_instance_of::<PyInt>() {
+            let value = object
+                .extract()
+                .map_err(|_| invalid(format!("the integer {} does not fit in 128 bits", &*object)));
+            return value.map(WideIntArg);
+        }
+        match object.extract::<u64>() {
+            Ok(value) => Ok(WideIntArg(value.into())),
+            Err(_) => IntArg::extract(object).map(|value| WideIntArg(value.0.into())),
+        }
+    }
+}
+
 /// A size: an integer that is not negative, or a symbolic size.
 #[derive(Clone, Copy)]
 pub struct SizeArg(pub Dim);

@@ -1,6 +1,6 @@
 //! Functions that create tensors from numbers: constants, ranges, random draws.
 
-use crate::args::{IntArg, OperandArg, ShapeArg, SizeArg, TensorArg, shape_or_sizes};
+use crate::args::{IntArg, OperandArg, ShapeArg, SizeArg, TensorArg, WideIntArg, shape_or_sizes};
 use crate::compiled::PyDim;
 use crate::devices::{DeviceArg, placed, placed_like};
 use crate::dtype::DTypeArg;
@@ -228,8 +228,8 @@ filled_shapes! {
 #[pyo3(signature = (low, high=None, shape=ShapeArg(Vec::new()), *, dtype=None, device=None))]
 fn randint(
     py: Python<'_>,
-    low: IntArg,
-    high: Option<IntArg>,
+    low: WideIntArg,
+    high: Option<WideIntArg>,
     shape: ShapeArg,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,

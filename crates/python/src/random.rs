@@ -1,6 +1,6 @@
 //! Random numbers for `girih.random`.
 
-use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg};
+use crate::args::{Axes, IntArg, OperandArg, ShapeArg, TensorArg, WideIntArg};
 use crate::arrange::counts;
 use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
@@ -128,8 +128,8 @@ fn random_multinomial(
 #[pyo3(signature = (low, high, shape, dtype, key, device))]
 fn random_randint(
     py: Python<'_>,
-    low: IntArg,
-    high: Option<IntArg>,
+    low: WideIntArg,
+    high: Option<WideIntArg>,
     shape: Option<ShapeArg>,
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,

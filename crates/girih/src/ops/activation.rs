@@ -2,6 +2,7 @@
 //! half floats are computed in f32 and rounded once.
 
 use super::elementwise::{binary, where_};
+use crate::random::{Draws, events};
 use crate::{Error, Result, Tensor};
 use girih_ir::OpCode;
 use girih_ir::shape::normalize_axis;
@@ -221,8 +222,9 @@ impl Tensor {
             return Tensor::zeros(x.shape(), x.dtype());
         }
         let drawn = x.rank().saturating_sub(spatial);
-        let keep = Tensor::rand(x.leading_axes(drawn), girih_ir::DType::F32)?.ge(p)?;
-        where_(&keep, &x.mul(1.0 / (1.0 - p))?, 0.0)
+        let draws = Draws::new().shape(x.leading_axes(drawn));
+        let dropped = events("dropout", &draws, p.into())?;
+        where_(&dropped, 0.0, &x.mul(1.0 / (1.0 - p))?)
     }
 
     /// Divides the tensor by its p-norm along an axis; the norm is clamped to at least `eps`.

@@ -2,6 +2,7 @@
 //! the generator that `manual_seed` seeds.
 
 use super::where_;
+use crate::random::{Draws, events, gumbel};
 use crate::{Error, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
@@ -39,9 +40,10 @@ impl Tensor {
         let drawn = if whole_channels { 2 } else { x.rank() };
         let scale = ((1.0 - p) * (1.0 + p * SATURATED * SATURATED)).sqrt().recip();
         let shift = -scale * SATURATED * p;
-        let keep = Tensor::rand(x.leading_axes(drawn), DType::F32)?.ge(p)?;
+        let draws = Draws::new().shape(x.leading_axes(drawn));
+        let dropped = events("alpha_dropout", &draws, p.into())?;
         let wide = x.astype(dtype.widened())?;
-        where_(&keep, &wide, SATURATED)?.mul(scale)?.add(shift)?.astype(dtype)
+        where_(&dropped, SATURATED, &wide)?.mul(scale)?.add(shift)?.astype(dtype)
     }
 
     /// `x`, or `slope * x` if it is negative. In training, a slope is drawn from `lower..upper` for
@@ -79,9 +81,8 @@ impl Tensor {
         let at = normalize_axis(op, axis, self.rank())?;
         let dtype = self.dtype().to_float();
         let logits = self.astype(dtype.widened())?;
-        // A draw of 0 gives a noise of minus infinity; a draw is never 1.
-        let draw = Tensor::rand(logits.shape(), logits.dtype())?;
-        let noise = draw.log()?.neg()?.log()?.neg()?;
+        let draws = Draws::new().shape(logits.shape()).dtype(logits.dtype());
+        let noise = gumbel(&draws, 0.0, 1.0)?;
         let soft = logits.add(&noise)?.div(tau)?.softmax(axis)?;
         if !hard {
             return soft.astype(dtype);

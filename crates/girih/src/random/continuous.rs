@@ -3,11 +3,12 @@
 //! gradients.
 
 use super::key::{Call, Draws, fold_in};
-use crate::{Operand, Result, Tensor, while_loop};
+use crate::{Operand, Result, Tensor, where_, while_loop};
 use girih_ir::{DType, Shape};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
-/// Uniform draws in `[low, high)`; rounding may give `high`. Gradients flow to the bounds.
+/// Uniform draws in `[low, high)`, also if `high - low` overflows; `low` if both are equal.
+/// Gradients flow to the bounds.
 ///
 /// Errors: a dtype error for a dtype that is not floating-point or a tensor that is not a key; a
 /// shape error for parameters that do not broadcast to the shape. This holds for all functions of
@@ -25,7 +26,17 @@ pub fn uniform<'a>(
         return Ok(unit);
     }
     let [low, high] = call.parameters.as_slice() else { unreachable!("two parameters") };
-    call.done(&unit.astype(call.wide)?.mul(&high.sub(low)?)?.add(low)?)
+    // A range whose width overflows is halved, which is exact.
+    let half = |x: &Tensor| x.mul(0.5);
+    let wide = high.sub(low)?.isinf()?;
+    let (least, most) = (where_(&wide, &half(low)?, low)?, where_(&wide, &half(high)?, high)?);
+    let scaled = unit.astype(call.wide)?.mul(&most.sub(&least)?)?.add(&least)?;
+    let drawn = call.done(&where_(&wide, &scaled.mul(2.0)?, &scaled)?)?;
+    // Rounding may give the upper bound, whose neighbour is then the draw.
+    let (low, high) = (low.astype(call.dtype)?, high.astype(call.dtype)?);
+    let rounded = drawn.ge(&high)?.bitwise_and(&low.lt(&high)?)?;
+    let excess = drawn.sub(&high.nextafter(&low)?)?.stop_gradient()?;
+    drawn.sub(&where_(&rounded, &excess, 0.0)?)
 }
 
 /// Draws from a location-scale distribution, whose standard draws `standard` computes.
@@ -69,30 +80,34 @@ of_location_and_scale! {
     /// Draws from the Laplace distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow
     /// to the parameters.
     laplace "laplace" call => {
-        // The sign of a uniform draw in (-1, 1) is the draw's sign, and its magnitude gives the
-        // exponential.
-        let centred = call.open(0)?.mul(2.0)?.sub(1.0)?;
-        centred.abs()?.neg()?.log1p()?.neg()?.copysign(&centred)
+        let (upper, distance) = call.from_ends(0)?;
+        let below = distance.mul(2.0)?.log()?;
+        where_(&upper, &below.neg()?, &below)
     };
 
     /// Draws from the Gumbel distribution (extreme value distribution of type I): the negative
     /// logarithm of exponential draws. Gradients flow to the parameters.
-    gumbel "gumbel" call => call.open(0)?.log()?.neg()?.log()?.neg();
+    gumbel "gumbel" call => call.exponential(0)?.log()?.neg();
 
     /// Draws from the logistic distribution. Gradients flow to the parameters.
     logistic "logistic" call => {
-        let open = call.open(0)?;
-        open.log()?.sub(&open.neg()?.log1p()?)
+        let (upper, distance) = call.from_ends(0)?;
+        let below = distance.log()?.sub(&distance.neg()?.log1p()?)?;
+        where_(&upper, &below.neg()?, &below)
     };
 
     /// Draws from the Cauchy distribution, which has no mean. Gradients flow to the parameters.
-    cauchy "cauchy" call => call.open(0)?.sub(0.5)?.mul(PI)?.tan();
+    cauchy "cauchy" call => {
+        let (upper, distance) = call.from_ends(0)?;
+        let above = distance.mul(PI)?.tan()?.reciprocal()?;
+        where_(&upper, &above, &above.neg()?)
+    };
 }
 
 /// Exponential draws with mean `scale`. Gradients flow to `scale`.
 #[track_caller]
 pub fn exponential<'a>(draws: &Draws, scale: impl Into<Operand<'a>>) -> Result<Tensor> {
-    shifted("exponential", draws, [0.0.into(), scale.into()], |call| call.open(0)?.log()?.neg())
+    shifted("exponential", draws, [0.0.into(), scale.into()], |call| call.exponential(0))
 }
 
 /// Normal draws truncated to `lower..upper` (in units of the result), where `loc` and `scale` are
@@ -118,20 +133,19 @@ pub fn truncated_normal<'a>(
     let (above, below) = (low.gt(FAR)?, high.lt(-FAR)?);
     let outside = above.bitwise_or(&below)?;
     let uniform = call.open(0)?;
-    let share =
-        |x: &Tensor, other: f64| crate::where_(&outside, other, x)?.mul(FRAC_1_SQRT_2)?.erf();
+    let share = |x: &Tensor, other: f64| where_(&outside, other, x)?.mul(FRAC_1_SQRT_2)?.erf();
     let (least, most) = (share(&low, -1.0)?, share(&high, 1.0)?);
     let between = uniform.mul(&most.sub(&least)?)?.add(&least)?;
     let central = between.erfinv()?.mul(SQRT_2)?.mul(scale)?.add(loc)?;
     // Beyond FAR deviations, compute the distance of a draw from the bound that is nearer to the
     // mean.
-    let near = crate::where_(&above, &low, &high.neg()?)?;
-    let far = crate::where_(&above, &high, &low.neg()?)?;
-    let near = crate::where_(&outside, &near, FAR)?;
-    let width = crate::where_(&outside, &far.sub(&near)?.minimum(40.0)?, 1.0)?;
+    let near = where_(&above, &low, &high.neg()?)?;
+    let far = where_(&above, &high, &low.neg()?)?;
+    let near = where_(&outside, &near, FAR)?;
+    let width = where_(&outside, &far.sub(&near)?.minimum(40.0)?, 1.0)?;
     let distance = tail_distance(&uniform, &near, &width)?.mul(scale)?;
-    let tail = crate::where_(&above, &lower.add(&distance)?, &upper.sub(&distance)?)?;
-    let drawn = crate::where_(&outside, &tail, &central)?;
+    let tail = where_(&above, &lower.add(&distance)?, &upper.sub(&distance)?)?;
+    let drawn = where_(&outside, &tail, &central)?;
     call.done(&drawn.clip(Some(lower.into()), Some(upper.into()))?)
 }
 
@@ -181,12 +195,12 @@ fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
     let a = a.broadcast_to(call.shape.clone())?;
     let (valid, small) = (a.gt(0.0)?.bitwise_and(&a.isfinite()?)?, a.lt(1.0)?);
     // For a shape below one, multiply a draw for the shape plus one by a power of a uniform draw.
-    let more = crate::where_(&small, &a.add(1.0)?, &a)?;
-    let d = crate::where_(&valid, &more.sub(1.0 / 3.0)?, 1.0)?;
+    let more = where_(&small, &a.add(1.0)?, &a)?;
+    let d = where_(&valid, &more.sub(1.0 / 3.0)?, 1.0)?;
     let c = d.mul(9.0)?.rsqrt()?;
     let key = call.own_key()?;
-    let boost = call.with_key(fold_in(&key, -1)?).open(0)?.log()?.div(&a)?;
-    let boost = crate::where_(&small, &boost, 0.0)?;
+    let boost = call.with_key(fold_in(&key, -1)?).exponential(0)?.neg()?.div(&a)?;
+    let boost = where_(&small, &boost, 0.0)?;
     let start = [
         Tensor::zeros([], DType::U64)?,
         valid.logical_not()?,
@@ -198,15 +212,15 @@ fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
         let (x, u) = (call.gaussian(1)?, call.open(1)?);
         let base = x.mul(&c)?.add(1.0)?;
         let inside = base.gt(0.0)?;
-        let v = crate::where_(&inside, &base.mul(&base)?.mul(&base)?, 1.0)?;
+        let v = where_(&inside, &base.mul(&base)?.mul(&base)?, 1.0)?;
         let bound = x.mul(&x)?.mul(0.5)?.add(&d.mul(&v.neg()?.add(1.0)?.add(&v.log()?)?)?)?;
         let accepted = inside.bitwise_and(&u.log()?.lt(&bound)?)?;
-        let cube = crate::where_(done, cube, &v)?;
+        let cube = where_(done, cube, &v)?;
         Ok(vec![round.add(1)?, done.bitwise_or(&accepted)?, cube])
     };
     let go_on = |state: &[Tensor]| state[1].all(None, false)?.logical_not();
     let cube = while_loop(go_on, step, &start)?.swap_remove(2);
-    Ok((crate::where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
+    Ok((where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
 }
 
 /// Gamma draws of shape `a` and scale `scale`; NaN unless `a` is positive. Gradients flow to the

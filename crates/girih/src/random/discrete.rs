@@ -10,9 +10,25 @@ use girih_ir::{DType, Shape};
 /// Errors: those of [`super::uniform`].
 #[track_caller]
 pub fn bernoulli<'a>(draws: &Draws, p: impl Into<Operand<'a>>) -> Result<Tensor> {
-    let mut call = Call::new("bernoulli", draws, DType::F32, &[p.into()])?;
+    events("bernoulli", draws, p.into())?.astype(draws.dtype_or(DType::Bool))
+}
+
+/// The least probability of an event, and of its absence, for which the 24 bits of an f32 draw are
+/// precise enough: they change the probability by less than `2^-14` of its value.
+const COMMON: f64 = 1.0 / 1024.0;
+
+/// Whether an event of probability `p` occurs, for each element. Rare events, rare absences, and
+/// events whose probability is a tensor are decided by 64 bits.
+#[track_caller]
+pub(crate) fn events(op: &'static str, draws: &Draws, p: Operand<'_>) -> Result<Tensor> {
+    let mut call = Call::new(op, draws, DType::F32, &[p])?;
     call.dtype = call.wide;
-    call.unit(0)?.lt(&call.parameters[0])?.astype(draws.dtype_or(DType::Bool))
+    if matches!(p, Operand::Float(p) if (COMMON..=1.0 - COMMON).contains(&p)) {
+        return call.unit(0)?.lt(&call.parameters[0]);
+    }
+    let p = p.constant(DType::F64)?;
+    let threshold = p.mul(2f64.powi(64))?.astype(DType::U64)?;
+    call.bits(0)?.lt(&threshold)?.bitwise_or(&p.ge(1.0)?)
 }
 
 /// Draws of -1 or 1, each with probability one half; the default dtype is i64.
@@ -50,7 +66,7 @@ pub fn categorical(draws: &Draws, logits: &Tensor, axis: i64) -> Result<Tensor> 
     })?;
     let mut call = Call::new(op, &noise, DType::F32, &[Operand::Tensor(logits)])?;
     call.dtype = call.wide;
-    let noise = call.open(0)?.log()?.neg()?.log()?;
+    let noise = call.exponential(0)?.log()?;
     let best = call.parameters[0].sub(&noise)?.argmax(Some((axis + outer) as i64), false)?;
     best.astype(draws.dtype_or(default_int()))
 }
@@ -191,8 +207,8 @@ pub fn binomial<'a>(
 }
 
 /// Multinomial draws: the number of occurrences of each category in `n` draws, with categories
-/// along the last axis of `p`. The elements of `p` are weights that need not sum to one. The
-/// requested shape is that of the other axes. The default dtype is i64.
+/// along the last axis of `p`. The elements of `p` are weights that need not sum to one; counts are
+/// -1 for weights that are negative, not finite or all zero. The requested shape is that of the other axes. The default dtype is i64.
 ///
 /// Errors: a shape error for weights of rank 0.
 #[track_caller]
@@ -203,22 +219,28 @@ pub fn multinomial<'a>(draws: &Draws, n: impl Into<Operand<'a>>, p: &Tensor) -> 
         return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
     };
     let p = p.astype(DType::F64)?;
-    let p = p.div(&p.sum(Some(&[-1]), true)?)?;
+    let allowed = p.ge(0.0)?.bitwise_and(&p.isfinite()?)?.all(Some(&[-1]), false)?;
+    let allowed = allowed.bitwise_and(&p.gt(0.0)?.any(Some(&[-1]), false)?)?;
+    // The share of a category among itself and those after it: exactly one for the last category
+    // with a weight, which therefore receives all remaining draws.
+    let rest = p.flip(Some(&[-1]))?.cumsum(-1, None, false)?.flip(Some(&[-1]))?;
+    let shares = where_(&rest.gt(0.0)?, &p.div(&rest)?, 0.0)?;
+    let shares = shares.clip(Some(0.0.into()), Some(1.0.into()))?;
     let first = p.narrow(-1, 0, count.min(1))?.sum(Some(&[-1]), false)?;
     let call = Call::new(op, draws, DType::F64, &[n, Operand::Tensor(&first)])?;
     let whole = |x: &Tensor| x.broadcast_to(call.shape.clone());
     let key = call.own_key()?;
-    let init = [whole(&call.parameters[0])?, Tensor::ones(call.shape.clone(), DType::F64)?];
+    // An invalid number of draws makes all counts invalid.
+    let n = where_(&allowed, &call.parameters[0], -1.0)?;
+    let init = [whole(&n)?];
     let numbers = Tensor::iota([count], 0, DType::U64)?;
-    let columns = p.moveaxis(&[-1], &[0])?;
+    let columns = shares.moveaxis(&[-1], &[0])?;
     let step = |carries: &[Tensor], parts: &[Tensor]| {
-        let ([left, rest], [p, number]) = (carries, parts) else { unreachable!("as given") };
-        // The last category receives all remaining draws, whatever the rounding.
-        let last = number.eq(count as i64 - 1)?;
-        let ratio = p.div(rest)?.clip(Some(0.0.into()), Some(1.0.into()))?;
-        let ratio = whole(&where_(&last, 1.0, &ratio)?)?;
-        let drawn = binomial_counts(&call.with_key(fold_in(&key, number)?), left, &ratio)?;
-        Ok((vec![left.sub(&drawn)?, rest.sub(p)?], vec![drawn]))
+        let ([left], [share, number]) = (carries, parts) else { unreachable!("as given") };
+        let share = whole(share)?;
+        let drawn = binomial_counts(&call.with_key(fold_in(&key, number)?), left, &share)?;
+        let left = where_(&drawn.lt(0.0)?, left, &left.sub(&drawn)?)?;
+        Ok((vec![left], vec![drawn]))
     };
     let (_, mut drawn) = scan(step, &init, &[columns, numbers], None, false)?;
     let drawn = drawn.swap_remove(0).moveaxis(&[0], &[-1])?;

@@ -2,7 +2,7 @@
 //! normal numbers from which the distributions are computed.
 
 use crate::ops::value_in;
-use crate::{Error, Operand, Result, Tensor};
+use crate::{Error, Operand, Result, Tensor, where_};
 use girih_ir::{DType, OpCode, Shape};
 use std::f64::consts::TAU;
 
@@ -268,7 +268,28 @@ impl Call {
         whole.mul(scale(digits))
     }
 
-    /// Uniform draws in the open interval `(0, 1)`, in the compute dtype.
+    /// Uniform draws in the open interval `(0, 1)` as the nearer end (true for 1) and the distance
+    /// from it, in the compute dtype. A distance has the relative precision of the dtype down to
+    /// `2^-65`, so that functions of it have both tails of their distribution: multiples of an
+    /// epsilon have none beyond a probability of `2^-24` in f32.
+    #[track_caller]
+    pub fn from_ends(&self, number: i64) -> Result<(Tensor, Tensor)> {
+        let bits = self.bits(number)?;
+        let upper = bits.shift_right(63)?.astype(DType::Bool)?;
+        let rest = bits.bitwise_and(&constant((1 << 63) - 1)?)?.astype(self.wide)?;
+        Ok((upper, rest.add(0.5)?.mul(scale(64))?))
+    }
+
+    /// Exponential draws with mean 1, in the compute dtype.
+    #[track_caller]
+    pub fn exponential(&self, number: i64) -> Result<Tensor> {
+        let (upper, distance) = self.from_ends(number)?;
+        let near_zero = distance.neg()?.log1p()?;
+        where_(&upper, &near_zero, &distance.log()?)?.neg()
+    }
+
+    /// Uniform draws in the open interval `(0, 1)`, in the compute dtype: multiples of its epsilon.
+    /// For tails, use [`Call::from_ends`].
     #[track_caller]
     pub fn open(&self, number: i64) -> Result<Tensor> {
         let digits = digits(self.wide) - 1;

@@ -1,35 +1,63 @@
 //! Random integers, permutations and choices.
 
 use super::key::{Call, Draws};
-use crate::{Error, Result, Tensor, default_int, searchsorted};
+use crate::ops::known;
+use crate::{Error, Operand, Result, Tensor, default_int, searchsorted, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
 
-/// Uniform integers in `[low, high)`; the default dtype is i64. The bias of reducing 64 random bits
-/// is below `(high - low) / 2^63`.
+/// Uniform integers in `[low, high)`; the default dtype is i64. The probability of an integer
+/// differs from that of another by less than `2^-31` of its value.
 ///
-/// Errors: [`Error::InvalidArgument`] unless `low < high` and both fit the dtype; a dtype error for
-/// a dtype that is not an integer dtype.
+/// Errors: [`Error::InvalidArgument`] unless `low < high` and the dtype holds all integers between;
+/// a dtype error for a dtype that is not an integer dtype.
 #[track_caller]
-pub fn randint(draws: &Draws, low: i64, high: i64) -> Result<Tensor> {
+pub fn randint(draws: &Draws, low: impl Into<i128>, high: impl Into<i128>) -> Result<Tensor> {
+    let (low, high) = (low.into(), high.into());
     let dtype = draws.dtype_or(default_int());
     let Some((min, max)) = dtype.int_range().filter(|_| dtype.is_int()) else {
         let (op, expected) = ("randint", "an integer dtype");
         return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
     };
-    if low >= high || i128::from(low) < min || i128::from(high) - 1 > max {
+    if low >= high || low < min || high - 1 > max {
         return Err(Error::InvalidArgument(format!(
             "randint: no {dtype} lies in [{low}, {high}); low must be less than high and both must \
              fit the dtype"
         )));
     }
-    let Some(span) = high.checked_sub(low) else {
-        return Err(Error::InvalidArgument(format!(
-            "randint: [{low}, {high}) holds more than 2^63 integers; draw a narrower range"
-        )));
+    let (call, span) = (Call::new("randint", draws, DType::F32, &[])?, high - low);
+    let bits = call.bits(0)?;
+    if span < 1 << 32 {
+        let (span, low) = (Operand::Int(span), Operand::Int(low));
+        if i64::try_from(high).is_ok() {
+            return bits.astype(DType::I64)?.remainder(span)?.add(low)?.astype(dtype);
+        }
+        return bits.shift_right(1)?.remainder(span)?.add(low)?.astype(dtype);
+    }
+    // Integers of 64 bits wrap, so that adding `low` modulo 2^64 gives signed ones too.
+    let drawn = if span == 1 << 64 { bits } else { scaled(&bits, &call.bits(1)?, span as u64)? };
+    let low = Operand::Int(low.rem_euclid(1 << 64)).constant(DType::U64)?;
+    drawn.add(&low)?.astype(dtype)
+}
+
+/// The integer part of `span` times the fraction with the 128 binary digits `high` and `low`.
+#[track_caller]
+fn scaled(high: &Tensor, low: &Tensor, span: u64) -> Result<Tensor> {
+    let word = |value: u64| Operand::Int(value.into()).constant(DType::U64);
+    let (all, whole) = (word(u32::MAX.into())?, word(span)?);
+    let halves = |x: &Tensor| Ok::<_, Error>((x.shift_right(32)?, x.bitwise_and(&all)?));
+    let (upper, lower) = (word(span >> 32)?, word(span & u64::from(u32::MAX))?);
+    // The upper 64 bits of the product of a word and the span.
+    let above = |x: &Tensor| {
+        let (x_upper, x_lower) = halves(x)?;
+        let carry = x_lower.mul(&lower)?.shift_right(32)?;
+        let (first, part) = halves(&x_upper.mul(&lower)?.add(&carry)?)?;
+        let second = x_lower.mul(&upper)?.add(&part)?.shift_right(32)?;
+        x_upper.mul(&upper)?.add(&first)?.add(&second)
     };
-    let bits = Call::new("randint", draws, DType::F32, &[])?.bits(0)?;
-    bits.astype(DType::I64)?.remainder(span)?.add(low)?.astype(dtype)
+    let below = high.mul(&whole)?;
+    let carried = below.add(&above(low)?)?.lt(&below)?;
+    above(high)?.add(&carried.astype(DType::U64)?)
 }
 
 /// A random permutation of the numbers below `count` (i64).
@@ -59,8 +87,10 @@ pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Resu
 /// Indices below `count`, of the requested shape, with or without replacement. They are drawn
 /// uniformly or by weights of one axis, which need not sum to one.
 ///
-/// Errors: [`Error::InvalidArgument`] if `count` is zero, or too small without replacement; a shape
-/// error unless there is one weight per index.
+/// Errors: [`Error::InvalidArgument`] if `count` is zero, or too small without replacement, or for
+/// weights that are negative, not finite, all zero, or without replacement positive for fewer
+/// indices than are asked for; a shape error unless there is one weight per index. Weights that a
+/// traced function computes have no values yet and are not checked.
 #[track_caller]
 pub fn choice(
     draws: &Draws,
@@ -82,14 +112,18 @@ pub fn choice(
         let reason = format!("one weight for each of {count} is expected");
         return Err(girih_ir::Error::InvalidShape { op, shape: weights.shape(), reason }.into());
     }
+    if let Some(weights) = weights.as_ref().filter(|_| asked > 0) {
+        check_weights(weights, if replace { 1 } else { asked })?;
+    }
     match (replace, weights) {
         (true, None) => randint(&draws.clone().dtype(DType::I64), 0, (count as i64).max(1)),
         (true, Some(weights)) => {
             let sums = weights.cumsum(0, None, false)?;
-            let total = weights.sum(None, false)?;
-            let at = call.of_dtype(DType::F64).unit(0)?.mul(&total)?;
-            // The product may be rounded to the total.
-            searchsorted(&sums, &at, true, None)?.minimum((count as i64 - 1).max(0))
+            let total = sums.narrow(0, count.saturating_sub(1), count.min(1))?;
+            let at = call.of_dtype(DType::F64).unit(0)?.mul(&total.sum(None, false)?)?;
+            // The product may be rounded to the total, which belongs to the last positive weight.
+            let last = searchsorted(&sums, &total, false, None)?.sum(None, false)?;
+            searchsorted(&sums, &at, true, None)?.minimum(&last)
         }
         (false, weights) => {
             // Select the smallest weighted exponential draws; for equal weights, this is a
@@ -97,11 +131,38 @@ pub fn choice(
             let order = match weights {
                 None => permutation(draws, count)?,
                 Some(weights) => {
-                    let noise = call.of_shape(Shape::from([count])).open(0)?.log()?.neg()?;
-                    noise.div(&weights)?.argsort(0, false)?
+                    let noise = call.of_shape(Shape::from([count])).exponential(0)?;
+                    // An index without weight comes after those whose quotient overflows.
+                    let times = noise.div(&weights)?.minimum(f64::MAX)?;
+                    let never = weights.eq(0.0)?;
+                    where_(&never, f64::INFINITY, &times)?.argsort(0, false)?
                 }
             };
             order.narrow(0, 0, asked)?.reshape_to(call.shape.clone())
         }
     }
+}
+
+/// Fails unless weights (f64) are finite, not negative, and positive for at least `least` indices.
+#[track_caller]
+fn check_weights(weights: &Tensor, least: usize) -> Result<()> {
+    let positive = weights.gt(0.0)?.count_nonzero(None, false)?.astype(DType::F64)?;
+    let facts = [weights.min(None, false)?, weights.sum(None, false)?, positive];
+    let facts = crate::stack(&facts.each_ref(), 0)?;
+    let Some(facts) = known(&facts)? else { return Ok(()) };
+    let [smallest, sum, positive] = facts[..] else { unreachable!("three facts") };
+    let reason = if sum.is_nan() || smallest.is_nan() {
+        "must not be NaN".to_string()
+    } else if smallest < 0.0 {
+        format!("must not be negative, got {smallest}")
+    } else if sum.is_infinite() {
+        "must have a finite sum".to_string()
+    } else if (positive as usize) < least {
+        format!(
+            "must be positive for at least as many indices as are chosen, got {positive} for {least}"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidArgument(format!("choice: the weights p {reason}")))
 }
