@@ -5,6 +5,11 @@
 //! with several strides along its rows or columns, such as the windows of a convolution, is copied
 //! block by block (im2col); each block stays in the cache until it is multiplied. Halves are
 //! converted to f32 in the same way, multiplied in f32 and rounded once.
+//!
+//! Every element of C is the sum of blocks of [`MAX_KC`] products, each summed in order, whatever
+//! the strides of the operands: a view and its copy give the same bits. The library has other loops
+//! for some strides (dot products, products with vectors), which sum in other orders; [`multiply`]
+//! avoids them.
 
 use crate::dims::Dims;
 use crate::kernel::{Line, SharedBindings, with_memory};
@@ -16,6 +21,7 @@ use girih_ir::DType;
 use girih_kernel::{Access, Core, Inst, Kernel};
 use half::{bf16, f16};
 use smallvec::SmallVec;
+use std::any::TypeId;
 use std::cell::Cell;
 use std::ops::Range;
 
@@ -31,12 +37,16 @@ const MIN_ROWS: usize = 96;
 const MIN_COLUMNS: usize = 64;
 /// The number of columns of a block of C is a multiple of this number.
 const NC_MULTIPLE: usize = 16;
-/// The maximum K of a block of copied operands (kc). It does not depend on the shape, so that fused
-/// and unfused GEMMs split their sums at the same indices.
+/// The maximum K of a block (kc). It does not depend on the shape, so that fused and unfused GEMMs
+/// split their sums at the same indices. The library does not split sums of this length.
 const MAX_KC: usize = 512;
+/// The maximum number of elements of C that the library computes as dot products, if both operands
+/// are contiguous along K.
+const MAX_DOTS: usize = 256;
 
 thread_local! {
     static BLOCK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static SPREAD: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
 }
 
 /// A strided matrix per entry of the batch.
@@ -359,9 +369,10 @@ impl LibraryGemm {
         // SAFETY: operands and result lie in their buffers.
         let in_place = unsafe {
             let view = |matrix: &Matrix, at| self.view::<T>(matrix, bindings, block.batch, at);
+            // Backwards along K, the library would sum in the opposite order.
             InPlace {
-                lhs: view(&self.lhs, (block.row, 0)),
-                rhs: view(&self.rhs, (0, block.column)),
+                lhs: view(&self.lhs, (block.row, 0)).filter(|view| view.columns >= 0),
+                rhs: view(&self.rhs, (0, block.column)).filter(|view| view.rows >= 0),
                 c: self.c_in_place.as_ref().and_then(|m| view(m, (block.row, block.column))),
             }
         };
@@ -404,7 +415,8 @@ impl LibraryGemm {
             Some(_) => 0,
             None => elements,
         };
-        let (kc, nc) = self.block_sizes(block, &in_place);
+        let kc = MAX_KC.min(self.k);
+        let nc = block_columns::<T>(block, kc, in_place.rhs.is_some());
         let tile = room(&in_place.c, block.rows * block.columns);
         let a_elements = room(&in_place.lhs, block.rows * kc);
         let b_elements = room(&in_place.rhs, kc * nc);
@@ -443,20 +455,6 @@ impl LibraryGemm {
         })
     }
 
-    /// The K and the columns of a block (kc and nc).
-    fn block_sizes<T>(&self, block: CBlock, in_place: &InPlace<T>) -> (usize, usize) {
-        let kc = match (&in_place.lhs, &in_place.rhs) {
-            (Some(_), Some(_)) => self.k,
-            _ => MAX_KC.min(self.k),
-        };
-        let fitting = tuning().gemm_block_bytes / (kc.max(1) * size_of::<T>());
-        let nc = match in_place.rhs {
-            Some(_) => block.columns,
-            None => fitting.max(NC_MULTIPLE).min(block.columns),
-        };
-        (kc, nc.max(1))
-    }
-
     /// Runs the epilogue on a block of C whose sums are in `tile`.
     ///
     /// # Safety
@@ -482,11 +480,119 @@ impl LibraryGemm {
     }
 }
 
+/// The columns of a block (nc) of that K.
+fn block_columns<T>(block: CBlock, kc: usize, in_place: bool) -> usize {
+    let fitting = tuning().gemm_block_bytes / (kc.max(1) * size_of::<T>());
+    let nc = if in_place { block.columns } else { fitting.max(NC_MULTIPLE).min(block.columns) };
+    nc.max(1)
+}
+
+/// Copies a matrix to `to`, with these strides.
+///
+/// # Safety
+/// The views are valid for these sizes and do not overlap.
+unsafe fn copy_view<T: Copy>((rows, columns): (usize, usize), from: View<T>, to: View<T>) {
+    for row in 0..rows {
+        for column in 0..columns {
+            // SAFETY: elements of both matrices.
+            unsafe { *to.at(row, column).start = *from.at(row, column).start };
+        }
+    }
+}
+
 /// `out = lhs @ rhs`, or `out += lhs @ rhs` if `accumulate`, with `m` rows, `n` columns and K `k`.
+/// Each element is the sum of the products in order, for all strides that are not negative along K.
 ///
 /// # Safety
 /// The views are valid for these sizes, and `out` overlaps neither operand.
 unsafe fn multiply<T: 'static + Copy + Default>(
+    sizes @ [m, n, k]: [usize; 3],
+    one: T,
+    mut lhs: View<T>,
+    mut rhs: View<T>,
+    out: View<T>,
+    accumulate: bool,
+) {
+    // The strides of axes of one element are free. The library has loops for vectors that are
+    // contiguous.
+    if m == 1 {
+        lhs.rows = 3;
+    }
+    if n == 1 {
+        rhs.columns = 3;
+    }
+    let vector = m == 1 || n == 1;
+    let dots = lhs.columns == 1 && rhs.rows == 1 && (vector || m * n <= MAX_DOTS);
+    // An operand of dot products is copied with another stride along K: the vector if there is one.
+    let width = if m == 1 { 2 } else { n.max(2) };
+    let copied = if dots { k * width } else { 0 };
+    // The library exchanges the operands if the columns of C are closer than its rows. Products of
+    // complex numbers are not always rounded alike in both orders, so their rows are always farther.
+    let turned = out.rows.abs() <= out.columns.abs() && size_of_parts::<T>() > 1;
+    let written = if vector { 2 * m.max(n) } else { 0 };
+    let written = if turned { written.max(m * n) } else { written };
+    if copied == 0 && written == 0 {
+        // SAFETY: the caller's promise.
+        return unsafe { call_library(sizes, one, lhs, rhs, out, accumulate) };
+    }
+    with_memory(&SPREAD, (copied + written) * size_of::<T>(), |memory| {
+        let start = memory as *mut T;
+        let wide = width as isize;
+        // SAFETY: the memory has room for the operand and for the result; the caller's promise.
+        unsafe {
+            if dots && m == 1 {
+                let spread = View { start, rows: 3, columns: wide };
+                copy_view((1, k), lhs, spread);
+                lhs = spread;
+            } else if dots {
+                let columns = if n == 1 { 3 } else { 1 };
+                let spread = View { start, rows: wide, columns };
+                copy_view((k, n), rhs, spread);
+                rhs = spread;
+            }
+            if written == 0 {
+                return call_library(sizes, one, lhs, rhs, out, accumulate);
+            }
+            let start = start.add(copied);
+            let tile = tile_of(sizes, start, (&lhs, &rhs));
+            if accumulate {
+                copy_view((m, n), out, tile);
+            }
+            call_library(sizes, one, lhs, rhs, tile, accumulate);
+            copy_view((m, n), tile, out);
+        }
+    });
+}
+
+/// The number of real numbers of an element.
+fn size_of_parts<T: 'static>() -> usize {
+    let complex = [TypeId::of::<c32>(), TypeId::of::<c64>()].contains(&TypeId::of::<T>());
+    if complex { 2 } else { 1 }
+}
+
+/// The result of a product in memory of its own. A vector is not contiguous there, and a product of
+/// real numbers is oriented so that the library need not pack the matrix.
+fn tile_of<T: 'static>(
+    [m, n, _]: [usize; 3],
+    start: *mut T,
+    (lhs, rhs): (&View<T>, &View<T>),
+) -> View<T> {
+    let real = size_of_parts::<T>() == 1;
+    let (rows, columns) = match (m, n) {
+        (_, 1) if real && m > 1 && lhs.rows == 1 => (2, 4),
+        (_, 1) => (2, 1),
+        (1, _) if real && rhs.columns != 1 => (1, 2),
+        (1, _) => (4, 2),
+        _ => (n as isize, 1),
+    };
+    View { start, rows, columns }
+}
+
+/// Calls the library.
+///
+/// # Safety
+/// As [`multiply`].
+unsafe fn call_library<T: 'static + Copy + Default>(
     [m, n, k]: [usize; 3],
     one: T,
     lhs: View<T>,

@@ -467,7 +467,7 @@ impl Program {
             (None, None) if node.op.is_random() => {
                 random::leaf(node.op.name(), node.op.code, spec.shape.clone(), spec.dtype)
             }
-            (None, None) => Ok(Tensor::with_state(node.op.clone(), spec, State::Leaf)),
+            (None, None) => Ok(Tensor::with_state(node.op.clone(), spec, State::of_leaf(&node.op))),
         }
     }
 

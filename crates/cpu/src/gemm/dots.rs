@@ -1,5 +1,5 @@
-//! GEMM of a few rows by a column-major B, such as the weights of linear layers. It computes dot
-//! products along K without packing B.
+//! GEMM of a few rows by a column-major B, such as the weights of linear layers, or by a few columns.
+//! It computes dot products along K without packing B.
 
 use super::drive::run_chunks;
 use super::memory::{A_BLOCK, CHUNK};
@@ -7,6 +7,7 @@ use super::microkernels::{DotCall, DotMicrokernel, Function, LANES, Stored, dot_
 use super::operand::CTile;
 use super::pack::{add_lanes, by_stored, element, size};
 use super::panels::Offsets;
+use super::plan::has_contiguous_columns;
 use super::problem::{CBlock, Problem};
 use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
@@ -26,6 +27,8 @@ pub(super) struct DotGemm {
     /// The number of columns of a chunk, a multiple of the columns of a call.
     chunk: usize,
     chunks: usize,
+    /// Whether the columns of B are copied, because they are not contiguous in memory.
+    copies: bool,
 }
 
 impl DotGemm {
@@ -41,7 +44,10 @@ impl DotGemm {
         let wanted_chunks = (m * n * k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
         let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
         let chunk = n.div_ceil(wanted_chunks).next_multiple_of(columns);
-        Some(DotGemm { problem, columns, full, rest, chunk, chunks: n.div_ceil(chunk) })
+        let in_memory = problem.b.prologue().is_none();
+        let copies = in_memory && !has_contiguous_columns(&problem);
+        let chunks = n.div_ceil(chunk);
+        Some(DotGemm { problem, columns, full, rest, chunk, chunks, copies })
     }
 
     /// The micro-kernels.
@@ -90,7 +96,12 @@ impl DotGemm {
         let (m, k, extents) = (problem.m, problem.k, &problem.batch);
         let columns = chunk * self.chunk..((chunk + 1) * self.chunk).min(problem.n);
         let c_block = CBlock { batch, rows: 0..m, columns: columns.clone() };
-        let computed = problem.b.block_bytes(self.columns, k).div_ceil(4);
+        let column = k.next_multiple_of(LANES) * problem.b.in_memory().stored.size();
+        let computed = match self.copies {
+            true => self.columns * column,
+            false => problem.b.block_bytes(self.columns, k),
+        };
+        let computed = computed.div_ceil(4);
         let packed_a = k.div_ceil(LANES) * LANES * m;
         let sizes = [packed_a, m * self.columns * LANES, m * columns.len(), computed];
         let sizes = sizes.map(|n| n.next_multiple_of(LANES));
@@ -106,8 +117,13 @@ impl DotGemm {
             unsafe {
                 self.pack_a(batch, packed_a, bindings, scratch);
                 let b = problem.b.packed_from();
-                let step = b.outer.stride().expect("a condition of dot products")
-                    * b.stored.size() as isize;
+                let step = match self.copies {
+                    true => column as isize,
+                    false => {
+                        let stride = b.outer.stride().expect("a condition of dot products");
+                        stride * b.stored.size() as isize
+                    }
+                };
                 for j in columns.clone().step_by(self.columns) {
                     let width = self.columns.min(columns.end - j);
                     let function = if width == self.columns { &self.full } else { &self.rest };
@@ -115,7 +131,10 @@ impl DotGemm {
                         OperandBlock { batch, outer: j..j + width, k_range: 0..k };
                     let start =
                         problem.b.start(&columns_of_call, extents, computed, bindings, scratch);
-                    let b = start.wrapping_offset(j as isize * step);
+                    let b = match self.copies {
+                        true => self.copied_columns(start, j..j + width, computed, column),
+                        false => start.wrapping_offset(j as isize * step),
+                    };
                     let call = DotCall { a: packed_a, b, ldb: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
                     self.finish(chains, width, j - columns.start, c);
@@ -126,6 +145,33 @@ impl DotGemm {
                 }
             }
         })
+    }
+
+    /// Copies columns of B to `to`, `step` bytes apart; returns their address.
+    ///
+    /// # Safety
+    /// B begins at `start`; `to` has room for the columns.
+    unsafe fn copied_columns(
+        &self,
+        start: *const u8,
+        columns: std::ops::Range<usize>,
+        to: *mut u8,
+        step: usize,
+    ) -> *const u8 {
+        let (b, k) = (self.problem.b.in_memory(), self.problem.k);
+        let bytes = b.stored.size();
+        let mut offsets = Offsets::new();
+        offsets.resize(k, 0);
+        b.k_dims.fill(0, &mut offsets);
+        for (i, column) in columns.enumerate() {
+            let (first, to) = (b.outer.at(column), to.wrapping_add(i * step));
+            for (k, offset) in offsets.iter().enumerate() {
+                let from = start.wrapping_offset((first + offset) * bytes as isize);
+                // SAFETY: an element of B, and a place within the copied column.
+                unsafe { to.add(k * bytes).copy_from_nonoverlapping(from, bytes) };
+            }
+        }
+        to
     }
 
     /// Adds the 16 partial sums of each element of `width` columns.

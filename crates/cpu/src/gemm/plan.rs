@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX, or with AVX-512 BF16 or VNNI |
 //! | [`Strategy::Transposed`] | [`transposed_tiles()`]: windows of images (convolution) |
-//! | [`Strategy::Dots`] | [`is_for_dots()`]: a few rows times a column-major B |
+//! | [`Strategy::Dots`] | [`is_for_copied_dots()`]: a few rows times a few columns; [`is_for_dots()`]: a few rows times a column-major B |
 //! | [`Strategy::Blocked`], [`ReadB::Pairs`] | [`is_for_pairs()`]: short integers, some rows |
 //! | [`Strategy::Blocked`], [`ReadB::PackedByFirstTile`] | [`is_packed_by_first_tile()`]: a row-major B, few rows |
 //! | [`Strategy::Blocked`], [`ReadB::Indirect`] | [`read_indirectly()`]: windows of an image (convolution), few rows |
@@ -101,6 +101,10 @@ pub(super) fn plan(problem: Problem) -> Option<Strategy> {
     }
     if let Some(tiles) = transposed_tiles(&problem) {
         return TransposedGemm::new(problem, tiles).map(Strategy::Transposed);
+    }
+    if is_for_copied_dots(&problem) {
+        let computable = along_k(&problem.b) != Some(false);
+        return computable.then(|| DotGemm::new(problem))?.map(Strategy::Dots);
     }
     let blocking = Blocking::with_split_k(m, n, k, split_k_parts(&problem));
     let by_first_tile = is_packed_by_first_tile(&problem, &blocking);
@@ -224,17 +228,31 @@ fn read_indirectly(problem: &Problem, blocking: &Blocking) -> Option<IndirectB> 
     pays.then(|| IndirectB::new(b, problem.k, blocking, panels))?
 }
 
+/// The maximum number of rows of a GEMM by dot products; with more rows, packing pays.
+const MAX_DOT_ROWS: usize = 6;
+/// The minimum K of a GEMM by dot products; with a smaller K, the horizontal sums cost more than
+/// packing.
+const MIN_DOT_K: usize = 64;
+
 /// Whether dot products along K are faster than packing B: there are few rows, and the columns of B
 /// are contiguous, such as the weights of linear layers.
 pub(super) fn is_for_dots(problem: &Problem) -> bool {
-    /// The maximum number of rows; with more rows, packing pays.
-    const MAX_M: usize = 6;
-    /// The minimum K; with a smaller K, the horizontal sums cost more than packing.
-    const MIN_K: usize = 64;
-    let (b, k) = (problem.b.in_memory(), problem.k);
+    let readable = has_contiguous_columns(problem) && along_k(&problem.b) != Some(false);
+    problem.m <= MAX_DOT_ROWS && problem.k >= MIN_DOT_K && readable
+}
+
+/// Whether a GEMM is computed by dot products whatever the strides of B, so that a view and its copy
+/// give the same bits: few rows times few columns, such as the product of two vectors. Columns that
+/// are not contiguous are copied, which costs as much as packing them.
+fn is_for_copied_dots(problem: &Problem) -> bool {
+    problem.m <= MAX_DOT_ROWS && problem.k >= MIN_DOT_K && problem.n < LANES
+}
+
+/// Whether the columns of B can be read in memory.
+pub(super) fn has_contiguous_columns(problem: &Problem) -> bool {
+    let b = problem.b.in_memory();
     let contiguous = b.k_dims.stride() == Some(1) && b.outer.stride().is_some();
-    let readable = contiguous && reads_in_place(b.stored, k) && along_k(&problem.b) != Some(false);
-    problem.m <= MAX_M && k >= MIN_K && readable
+    contiguous && reads_in_place(b.stored, problem.k)
 }
 
 /// Whether packing pairs of short integers is faster than widening them to 32 bits.

@@ -89,7 +89,10 @@ impl Program {
                 None => {
                     kept.push(id);
                     match node.inputs.is_empty() {
-                        true => Tensor::with_state(node.op.clone(), &node.spec, State::Leaf),
+                        true => {
+                            let state = State::of_leaf(&node.op);
+                            Tensor::with_state(node.op.clone(), &node.spec, state)
+                        }
                         false => {
                             let operands: SmallVec<[&Tensor; 3]> = operands.iter().collect();
                             Tensor::record(node.op.clone(), &operands)?
