@@ -427,6 +427,9 @@ impl LibraryGemm {
             let out = in_place.c.unwrap_or(dense);
             // Run at least once: an empty sum is zero.
             for first in (0..self.k.max(1)).step_by(kc.max(1)) {
+                if first > 0 {
+                    crate::pool::proceed(true)?;
+                }
                 let k_range = first..(first + kc).min(self.k);
                 let copied = |matrix, part, to| {
                     // SAFETY: the memory has room for a block of each operand; the caller's

@@ -16,7 +16,7 @@
 use crate::affinity::{Affinity, available};
 use crate::wait::{Sleepers, spin};
 use girih_exec::tuning::tuning;
-use girih_exec::{ExecError, Scratch};
+use girih_exec::{ExecError, Scratch, stoppable};
 use girih_runtime::{ChunkCounts, RunControl};
 use girih_sync::{Counter, Mutex, MutexGuard, fork};
 use std::any::Any;
@@ -241,7 +241,8 @@ impl Pool {
             if control.stopped() || chunk % per_clock == 0 && control.check() {
                 return Err(ExecError::Stopped);
             }
-            job(chunk, scratch)
+            // On every thread, so that long loops within a chunk find the control.
+            watched(control, || stoppable(is_stopped, || job(chunk, scratch)))
         })
     }
 
@@ -327,6 +328,16 @@ pub(crate) fn proceed(clock: bool) -> Result<(), ExecError> {
         true => Err(ExecError::Stopped),
         false => Ok(()),
     }
+}
+
+/// Whether the jobs of this thread are cancelled; checks the clock.
+pub(crate) fn is_stopped() -> bool {
+    proceed(true).is_err()
+}
+
+/// Whether a control may cancel the jobs of this thread.
+pub(crate) fn is_watched() -> bool {
+    !CONTROL.get().is_null()
 }
 
 thread_local! {
@@ -456,7 +467,9 @@ impl Team {
         let own = with_scratch(|scratch| {
             std::iter::from_fn(|| self.claim_and_run(0, scratch).then_some(())).count()
         });
-        self.caller.wait(self.spin, || self.done.load(Acquire) >= chunks);
+        // While other threads run the last chunks, only this thread notices an interrupt.
+        let look = || drop(proceed(true));
+        self.caller.wait(self.spin, || self.done.load(Acquire) >= chunks, look);
         let error = lock(&self.error).take();
         (own, error.map_or(Ok(()), |(_, error)| Err(error)))
     }

@@ -40,8 +40,9 @@ pub(crate) struct Sleepers {
 
 impl Sleepers {
     /// Waits until the condition holds, spinning for about `spinning` first. The thread that makes
-    /// the condition hold calls [`Sleepers::wake`] afterwards.
-    pub fn wait(&self, spinning: Duration, done: impl Fn() -> bool) {
+    /// the condition hold calls [`Sleepers::wake`] afterwards. Calls `look` every few milliseconds
+    /// of sleep.
+    pub fn wait(&self, spinning: Duration, done: impl Fn() -> bool, look: impl Fn()) {
         if spin(spinning, &done) {
             return;
         }
@@ -54,6 +55,7 @@ impl Sleepers {
                 break;
             }
             sleep(&self.woken, woken, SLEEP);
+            look();
         }
         self.asleep.fetch_sub(1, SeqCst);
     }
@@ -108,7 +110,9 @@ mod tests {
         let (sleepers, ready) = (Sleepers::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let waiting: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| sleepers.wait(Duration::ZERO, || ready.load(Acquire))))
+                .map(|_| {
+                    scope.spawn(|| sleepers.wait(Duration::ZERO, || ready.load(Acquire), || ()))
+                })
                 .collect();
             while sleepers.asleep.load(SeqCst) < 3 {
                 std::thread::sleep(Duration::from_micros(100));

@@ -7,6 +7,7 @@ use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Lower, Order, walk};
 use super::map::parallel_order;
 use super::ops::{slice, slice_mut};
+use super::stop::Pace;
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError, MAX_SIZE, PrepareOptions, Scratch, chunk_points};
 use girih_ir::DType;
@@ -174,11 +175,11 @@ impl PreparedGemm {
             let n = BLOCK.min(end - start);
             let frame = Frame::new(&self.body, mem.add(core_bytes), regs, bindings, n);
             frame.set_core(mem);
-            let mut p = start;
+            let (mut p, pace) = (start, Pace::new());
             while p < end {
                 let n = BLOCK.min(end - p);
                 self.check_operands(p..p + n, bindings)?;
-                self.accumulate(p, n, mem, bindings);
+                self.accumulate(p, n, mem, bindings, &pace)?;
                 frame.run(p, n)?;
                 p += n;
             }
@@ -269,8 +270,15 @@ impl PreparedGemm {
     /// # Safety
     /// `out` is valid for `n` elements of any dtype; the points lie in the space; bindings as
     /// for the kernel.
-    unsafe fn accumulate(&self, p: usize, n: usize, out: *mut u8, bindings: &Bindings<'_>) {
-        let mut done = 0;
+    unsafe fn accumulate(
+        &self,
+        p: usize,
+        n: usize,
+        out: *mut u8,
+        bindings: &Bindings<'_>,
+        pace: &Pace,
+    ) -> Result<(), ExecError> {
+        let (mut done, mut outcome) = (0, Ok(()));
         // SAFETY: accesses stay inside their buffers for all points and all `k`.
         unsafe {
             let lhs = bindings.buffers[self.lhs.buffer];
@@ -288,6 +296,12 @@ impl PreparedGemm {
                         let mut a = a + a_first + k as isize * a_step;
                         let mut b = b + b_first;
                         for _ in 0..n {
+                            if outcome.is_ok() {
+                                outcome = pace.step(len);
+                            }
+                            if outcome.is_err() {
+                                return;
+                            }
                             let (from, by) = (lhs.offset(a * size_a), rhs.offset(b * size_b));
                             let wide = if self.extends { self.lhs.extended(from) } else { 0 };
                             let from = if self.extends { (&raw const wide).cast() } else { from };
@@ -305,6 +319,7 @@ impl PreparedGemm {
                 done += len;
             }
         }
+        outcome
     }
 }
 

@@ -40,6 +40,7 @@ mod rows;
 mod scatter;
 mod short;
 mod single_call;
+mod stop;
 mod stream;
 pub mod tuning;
 mod walk;
@@ -52,6 +53,7 @@ pub use gemm::BodyPart;
 pub use isa::Isa;
 pub use points::{Lines, Points};
 pub use program::run_program;
+pub use stop::{Stopped, stoppable};
 
 use crate::tuning::tuning;
 use girih_kernel::place::copied;

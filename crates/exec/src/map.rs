@@ -3,6 +3,7 @@
 use super::code::{Code, Frame};
 use super::lower::{Dim, Lower, Order};
 use super::single_call::SingleCall;
+use super::stop::Pace;
 use super::{BLOCK, Bindings, ExecError, PrepareOptions, Ran, Scratch, Steady, chunk_points};
 use girih_kernel::{Access, Inst, Kernel};
 use smallvec::{SmallVec, smallvec};
@@ -272,9 +273,10 @@ pub(super) unsafe fn run_points(
     start: usize,
     end: usize,
 ) -> Result<(), ExecError> {
-    let mut p = start;
+    let (mut p, pace) = (start, Pace::new());
     while p < end {
         let n = block.min(end - p);
+        pace.step(n)?;
         // SAFETY: the caller's promise.
         unsafe { frame.run(p, n)? };
         p += n;

@@ -18,6 +18,7 @@ use super::code::{Code, Frame, Reg};
 use super::fold::{self, ArgFold, Cascade, Fold, LANES};
 use super::lower::{Dim, Lower, Order};
 use super::map::parallel_order;
+use super::stop::Pace;
 use super::{BLOCK, Bindings, ExecError, MAX_SIZE, PrepareOptions, Scratch, chunk_ps};
 use girih_kernel::{Core, Inst, Kernel, ReduceOp};
 use std::ops::Range;
@@ -64,6 +65,7 @@ struct Work<'a> {
     /// A row of results for each lane (inner: one result).
     lanes: *mut u8,
     levels: *mut u8,
+    pace: Pace,
 }
 
 /// Whether most operands of the prologue have smaller strides along the parallel dimensions than
@@ -278,6 +280,7 @@ impl PreparedReduce {
                 best: mem.add(BLOCK * MAX_SIZE),
                 lanes: mem.add(2 * BLOCK * MAX_SIZE),
                 levels: mem.add(2 * BLOCK * MAX_SIZE + lanes),
+                pace: Pace::new(),
             };
             let step = self.points_at_once();
             let block = step.min(points.len());

@@ -14,6 +14,7 @@ use super::copy::{IndexedAxis, check_indexed};
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Dim, Lower, Order, walk};
 use super::ops::{slice, slice_mut};
+use super::stop::Pace;
 use super::stream::gcd;
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError, PrepareOptions, Scratch, chunk_ps};
@@ -237,9 +238,10 @@ impl PreparedScatter {
         start: usize,
         end: usize,
     ) -> Result<(), ExecError> {
-        let base = bindings.buffers[self.buffer];
+        let (base, pace) = (bindings.buffers[self.buffer], Pace::new());
         for p in (start..end).step_by(BLOCK) {
             let n = BLOCK.min(end - p);
+            pace.step(n)?;
             // SAFETY: registers hold `n` elements after `compute`.
             unsafe {
                 frame.compute(p, n)?;

@@ -36,6 +36,9 @@ pub(crate) fn lu<T: Both>(a: &mut [T], n: usize, team: &dyn Team) -> (Vec<usize>
     let mut factored = (n > 0).then(|| panel_lu(a.rb_mut().get_mut(.., ..width)));
     for start in (0..n).step_by(width.max(1)) {
         let Some((moved, count)) = factored.take() else { break };
+        if team.stopped() {
+            break;
+        }
         let before = rows.clone();
         moved.iter().for_each(|&(to, from)| rows[start + to] = before[start + from]);
         let below = a.rb_mut().get_mut(start.., start..);
@@ -130,6 +133,9 @@ pub(crate) fn qr<T: Both>(a: &mut [T], m: usize, n: usize, team: &dyn Team) -> R
     let mut a = MatMut::from_column_major_slice_mut(a, m, n);
     let mut factored = (m > 0).then(|| panel_qr(a.rb_mut().get_mut(.., ..width.min(n))));
     while let Some((vectors, scales)) = factored.take() {
+        if team.stopped() {
+            break;
+        }
         column = n.min(column + width);
         let (count, next) = (vectors.ncols(), Mutex::new(None));
         let right = a.rb_mut().get_mut(row.., column..);

@@ -24,7 +24,7 @@ fn regular<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Option<(Vec<T>, T)>
 
 /// Singular values and vectors, and the product of the determinants of both vector matrices.
 fn turned<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> Result<(Svd<T>, T), Failure> {
-    let parts = svd(a, n, n, false, true)?;
+    let parts = svd(a, n, n, false, true, team)?;
     let turn = det(&parts.u, n, team) * det(&parts.vh, n, team);
     Ok((parts, turn))
 }

@@ -7,7 +7,10 @@
 //! exceptional shifts of LAPACK's dlahqr.
 
 use super::balance::Balance;
-use super::{Failure, MAX_STEPS, Real, Reflector, Scalar, largest, norm, product, restore, scaled};
+use super::{
+    Failure, MAX_STEPS, MIN_POLLED, Real, Reflector, Scalar, Team, largest, norm, product, restore,
+    scaled,
+};
 
 /// Eigenvalues, and eigenvectors as columns of length one, if requested.
 #[derive(Debug, PartialEq)]
@@ -23,20 +26,35 @@ pub struct Eig<T: Scalar> {
 /// Decomposes a matrix of `n` by `n`; without vectors, `vectors` is empty.
 ///
 /// Errors: [`Failure::NotFinite`], [`Failure::NotConverged`].
-pub fn eig<T: Scalar>(a: &[T], n: usize, with_vectors: bool) -> Result<Eig<T>, Failure> {
+pub fn eig<T: Scalar>(
+    a: &[T],
+    n: usize,
+    with_vectors: bool,
+    team: &dyn Team,
+) -> Result<Eig<T>, Failure> {
     if !largest(a).is_finite() {
         return Err(Failure::NotFinite);
     }
     let (h, power) = scaled(a);
     let mut h = h.into_owned();
     let balance = Balance::new(&mut h, n);
-    let mut z = hessenberg(&mut h, n, with_vectors);
-    let mut values = triangular(&mut h, &mut z, n)?;
+    let stopped = || n >= MIN_POLLED && team.stopped();
     let mut vectors =
         vec![<T::Complex as Default>::default(); if with_vectors { n * n } else { 0 }];
+    let mut z = hessenberg(&mut h, n, with_vectors, &stopped);
+    let found = match z.as_mut() {
+        Some(z) => triangular(&mut h, z, n, &stopped)?,
+        None => None,
+    };
+    let (Some(mut values), Some(z)) = (found, z) else {
+        return Ok(Eig { values: vec![T::Complex::default(); n], vectors });
+    };
     if with_vectors {
         let mut pair: Option<Vec<T::Complex>> = None;
         for j in 0..n {
+            if stopped() {
+                break;
+            }
             let vector = match pair.take() {
                 Some(first) => first.iter().map(|x| x.conj()).collect(),
                 None => {
@@ -57,10 +75,19 @@ pub fn eig<T: Scalar>(a: &[T], n: usize, with_vectors: bool) -> Result<Eig<T>, F
     Ok(Eig { values, vectors })
 }
 
-/// Reduces a matrix to Hessenberg form; returns the product of the reflections.
-fn hessenberg<T: Scalar>(h: &mut [T], n: usize, with_vectors: bool) -> Vec<T> {
+/// Reduces a matrix to Hessenberg form; returns the product of the reflections, or `None` once
+/// `stopped`.
+fn hessenberg<T: Scalar>(
+    h: &mut [T],
+    n: usize,
+    with_vectors: bool,
+    stopped: &dyn Fn() -> bool,
+) -> Option<Vec<T>> {
     let mut reflectors = Vec::with_capacity(n);
     for k in 0..n.saturating_sub(1) {
+        if stopped() {
+            return None;
+        }
         let column = (k + 1..n).map(|i| h[i * n + k]).collect();
         let (reflector, beta) = Reflector::new(column);
         reflector.left(reflector.tau.conj(), h, n, k + 1, k);
@@ -69,16 +96,24 @@ fn hessenberg<T: Scalar>(h: &mut [T], n: usize, with_vectors: bool) -> Vec<T> {
         h[(k + 1) * n + k] = T::real(beta);
         reflectors.push(reflector);
     }
-    if with_vectors { product(&reflectors, n, n, 1) } else { Vec::new() }
+    Some(if with_vectors { product(&reflectors, n, n, 1) } else { Vec::new() })
 }
 
 /// Reduces a Hessenberg matrix to Schur form; applies the transformations to the columns of `z`,
-/// unless it is empty.
-fn triangular<T: Scalar>(h: &mut [T], z: &mut [T], n: usize) -> Result<Vec<T::Complex>, Failure> {
+/// unless it is empty. Returns the eigenvalues, or `None` once `stopped`.
+fn triangular<T: Scalar>(
+    h: &mut [T],
+    z: &mut [T],
+    n: usize,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Vec<T::Complex>>, Failure> {
     let mut values = vec![T::Complex::default(); n];
     let (mut end, mut step) = (n, 0);
     let whole = norm(h);
     while end > 0 {
+        if stopped() {
+            return Ok(None);
+        }
         let (first, last) = (block(h, n, end - 1, whole), end - 1);
         if first == last {
             values[last] = h[last * n + last].complex();
@@ -96,7 +131,7 @@ fn triangular<T: Scalar>(h: &mut [T], z: &mut [T], n: usize) -> Result<Vec<T::Co
         }
         (end, step) = (first, 0);
     }
-    Ok(values)
+    Ok(Some(values))
 }
 
 /// The first row of the active block that ends with row `last`: sets the first negligible

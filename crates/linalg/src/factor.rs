@@ -2,16 +2,22 @@
 
 use super::large::Triangle;
 use super::{
-    Failure, Real, Reflector, Scalar, Team, eye, from, is_large, product, restore, scaled, subtract,
+    Failure, MIN_POLLED, Real, Reflector, Scalar, Team, eye, from, is_large, product, restore,
+    scaled, subtract,
 };
 
 /// Cholesky factor: the lower triangular `L` with `A = L L^H`, or its adjoint with `upper`. Only
 /// the same triangle of `a` is read.
 ///
 /// Errors: [`Failure::NotPositiveDefinite`].
-pub fn cholesky<T: Scalar>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, Failure> {
+pub fn cholesky<T: Scalar>(
+    a: &[T],
+    n: usize,
+    upper: bool,
+    team: &dyn Team,
+) -> Result<Vec<T>, Failure> {
     if is_large(a, n, from::CHOLESKY) {
-        return T::cholesky(a, n, upper).map_err(Failure::NotPositiveDefinite);
+        return T::cholesky(a, n, upper, team).map_err(Failure::NotPositiveDefinite);
     }
     // Factor the upper triangle: each step subtracts multiples of one row from the rows below it,
     // and rows are contiguous in memory.
@@ -87,17 +93,20 @@ impl<T: Scalar> Lu<T> {
             let lu = Lu { factors, origins, odd, by_columns: true };
             // The library divides by every pivot.
             let divides = |k: usize| T::ONE.over(lu.pivot(k)).modulus().is_finite();
-            if (0..n).all(divides) {
+            if (0..n).all(divides) || team.stopped() {
                 return lu;
             }
         }
-        Lu::by_rows(a, n)
+        Lu::by_rows(a, n, team)
     }
 
-    fn by_rows(a: &[T], n: usize) -> Lu<T> {
+    fn by_rows(a: &[T], n: usize, team: &dyn Team) -> Lu<T> {
         let origins = (0..n).collect();
         let mut lu = Lu { factors: a.to_vec(), origins, odd: false, by_columns: false };
         for k in 0..n {
+            if n >= MIN_POLLED && team.stopped() {
+                break;
+            }
             let size = |i: usize| lu.factors[i * n + k].modulus();
             let mut pivot = k;
             for i in k + 1..n {
@@ -215,8 +224,8 @@ fn substitute<T: Scalar>(triangle: Triangle<'_, T>, x: &mut [T], columns: usize)
 /// LU factorisation with partial pivoting: both factors in one matrix, without the unit diagonal of
 /// the lower factor, and the source row of each row as real numbers. A singular matrix has a zero
 /// on the diagonal.
-pub fn lu<T: Scalar>(a: &[T], n: usize) -> (Vec<T>, Vec<T::Real>) {
-    let Lu { factors, origins, .. } = Lu::by_rows(a, n);
+pub fn lu<T: Scalar>(a: &[T], n: usize, team: &dyn Team) -> (Vec<T>, Vec<T::Real>) {
+    let Lu { factors, origins, .. } = Lu::by_rows(a, n, team);
     (factors, origins.into_iter().map(|i| T::Real::of(i as f64)).collect())
 }
 

@@ -7,7 +7,7 @@
 //! itself, including fused multiply-add. Its bits may therefore differ between processors, and
 //! `GIRIH_ISA` has no effect on it.
 
-use crate::team::{Team, stripes};
+use crate::team::{Team, apart, stripes};
 use crate::{Failure, Qr, Real, Scalar, Svd, blocked, transpose};
 use faer::diag::{DiagMut, DiagRef};
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -43,7 +43,7 @@ pub trait Large: Sized {
     /// The lower Cholesky factor, or its adjoint with `upper`.
     ///
     /// Errors: the order of a leading minor that is not positive.
-    fn cholesky(a: &[Self], n: usize, upper: bool) -> Result<Vec<Self>, usize>;
+    fn cholesky(a: &[Self], n: usize, upper: bool, team: &dyn Team) -> Result<Vec<Self>, usize>;
     /// As [`crate::qr`].
     fn qr(a: &[Self], size: [usize; 2], complete: bool, with_q: bool, team: &dyn Team) -> Qr<Self>;
     /// As [`crate::eigh`], for a matrix with both triangles.
@@ -62,6 +62,7 @@ pub trait Large: Sized {
         n: usize,
         full: bool,
         with_vectors: bool,
+        team: &dyn Team,
     ) -> Result<Svd<Self>, Failure>
     where
         Self: Scalar;
@@ -95,8 +96,13 @@ macro_rules! large {
                 blocked::inverse(factors, columns, team)
             }
 
-            fn cholesky(a: &[$ty], n: usize, upper: bool) -> Result<Vec<$ty>, usize> {
-                cholesky(a, n, upper)
+            fn cholesky(
+                a: &[$ty],
+                n: usize,
+                upper: bool,
+                team: &dyn Team,
+            ) -> Result<Vec<$ty>, usize> {
+                cholesky(a, n, upper, team)
             }
 
             fn qr(
@@ -124,8 +130,9 @@ macro_rules! large {
                 n: usize,
                 full: bool,
                 with_vectors: bool,
+                team: &dyn Team,
             ) -> Result<Svd<$ty>, Failure> {
-                svd(a, m, n, full, with_vectors)
+                svd(a, m, n, full, with_vectors, team)
             }
         })*
     };
@@ -151,23 +158,33 @@ fn substitute<T: Both>(a: Triangle<'_, T>, x: &mut [T], columns: usize, team: &d
     stripes(team, x, n * n / 2, |_, stripe| solve(a, stripe, Par::Seq));
 }
 
-fn cholesky<T: Both>(a: &[T], n: usize, upper: bool) -> Result<Vec<T>, usize> {
+fn cholesky<T: Both>(a: &[T], n: usize, upper: bool, team: &dyn Team) -> Result<Vec<T>, usize> {
     // `faer` reads a lower triangle in column-major order, which is the upper triangle in row-major
     // order.
     let mut l = if upper { a.to_vec() } else { transpose(a, n, n) };
     (0..n).for_each(|i| l[i * n + i] = T::real(l[i * n + i].re()));
-    let mut memory =
-        MemBuffer::new(llt::cholesky_in_place_scratch::<T>(n, Par::Seq, Default::default()));
-    llt::cholesky_in_place(
-        MatMut::from_column_major_slice_mut(&mut l, n, n),
-        Default::default(),
-        Par::Seq,
-        MemStack::new(&mut memory),
-        Default::default(),
-    )
-    .map_err(|llt::LltError::NonPositivePivot { index }| index + 1)?;
+    let factored = apart(team, cubic_ns(n, n, n, 48), move || {
+        let scratch = llt::cholesky_in_place_scratch::<T>(n, Par::Seq, Default::default());
+        let mut memory = MemBuffer::new(scratch);
+        llt::cholesky_in_place(
+            MatMut::from_column_major_slice_mut(&mut l, n, n),
+            Default::default(),
+            Par::Seq,
+            MemStack::new(&mut memory),
+            Default::default(),
+        )
+        .map(|_| l)
+        .map_err(|llt::LltError::NonPositivePivot { index }| index + 1)
+    });
+    let Some(l) = factored else { return Ok(vec![T::default(); n * n]) };
+    let mut l = l?;
     (0..n).for_each(|j| l[j * n..j * n + j].fill(T::default()));
     Ok(if upper { l } else { transpose(&l, n, n) })
+}
+
+/// The approximate time of a routine of `m n k / per_ns` nanoseconds.
+fn cubic_ns(m: usize, n: usize, k: usize, per_ns: usize) -> u64 {
+    (m.saturating_mul(n).saturating_mul(k) / per_ns) as u64
 }
 
 fn qr<T: Both>(
@@ -207,12 +224,21 @@ fn turn<T: Scalar>(q: &mut [T], r: &mut [T], m: usize, n: usize, least: usize) {
     }
 }
 
-fn eigh<T: Both>(
-    a: &[T],
+/// A tridiagonal matrix's eigenvalues and eigenvectors (column-major), and the reflections that
+/// reduced the original matrix to it.
+struct Reduced<T> {
+    values: Vec<T>,
+    vectors: Vec<T>,
+    reflections: Mat<T>,
+    scales: Mat<T>,
+}
+
+/// Reduces a Hermitian matrix to a tridiagonal one and diagonalises that.
+fn reduced_eigh<T: Both>(
+    mut reduced: Mat<T>,
     n: usize,
     with_vectors: bool,
-    team: &dyn Team,
-) -> Result<Spectrum<T>, Failure> {
+) -> Result<Reduced<T>, Failure> {
     let params = evd::SelfAdjointEvdParams { recursion_threshold: WHOLE, ..Auto::<T>::auto() };
     let wanted = match with_vectors {
         true => evd::ComputeEigenvectors::Yes,
@@ -221,7 +247,6 @@ fn eigh<T: Both>(
     let scratch = evd::self_adjoint_evd_scratch::<T>(n, wanted, Par::Seq, params.into());
     let mut memory = MemBuffer::new(scratch);
     let stack = MemStack::new(&mut memory);
-    let mut reduced = MatRef::from_row_major_slice(a, n, n).to_owned();
     let mut scales = Mat::<T>::zeros(factor::recommended_block_size::<T>(n, n), n - 1);
     let (band, tridiag) = (reduced.as_mut(), params.tridiag.into());
     evd::tridiag::tridiag_in_place(band, scales.as_mut(), Par::Seq, stack, tridiag);
@@ -240,13 +265,29 @@ fn eigh<T: Both>(
         params.into(),
     )
     .map_err(|evd::EvdError::NoConvergence| Failure::NotConverged)?;
+    Ok(Reduced { values, vectors, reflections: reduced, scales })
+}
+
+fn eigh<T: Both>(
+    a: &[T],
+    n: usize,
+    with_vectors: bool,
+    team: &dyn Team,
+) -> Result<Spectrum<T>, Failure> {
+    let matrix = MatRef::from_row_major_slice(a, n, n).to_owned();
+    let found = apart(team, cubic_ns(n, n, n, 4), move || reduced_eigh(matrix, n, with_vectors));
+    let Some(found) = found else {
+        let vectors = vec![T::default(); if with_vectors { n * n } else { 0 }];
+        return Ok((vec![Default::default(); n], vectors));
+    };
+    let Reduced { values, mut vectors, reflections, scales } = found?;
     let values = values.iter().map(|value| value.re()).collect();
     if !with_vectors {
         return Ok((values, vectors));
     }
     // Transform the tridiagonal matrix's eigenvectors back to those of the original matrix.
     let view = MatMut::from_column_major_slice_mut(&mut vectors, n, n);
-    let basis = reduced.get(1.., ..n - 1);
+    let basis = reflections.get(1.., ..n - 1);
     stripes(team, view, n * n, |_, stripe| {
         let size = reflect_scratch::<T>(n - 1, scales.nrows(), stripe.ncols());
         let mut memory = MemBuffer::new(size);
@@ -262,22 +303,48 @@ fn svd<T: Both>(
     n: usize,
     full: bool,
     with_vectors: bool,
+    team: &dyn Team,
 ) -> Result<Svd<T>, Failure> {
-    let params = singular::SvdParams { recursion_threshold: WHOLE, ..Auto::<T>::auto() };
-    let wanted = match (with_vectors, full) {
-        (false, _) => ComputeSvdVectors::No,
-        (true, false) => ComputeSvdVectors::Thin,
-        (true, true) => ComputeSvdVectors::Full,
-    };
     let least = m.min(n);
     let (left, right) = match (with_vectors, full) {
         (false, _) => (0, 0),
         (true, false) => (least, least),
         (true, true) => (m, n),
     };
+    let matrix = a.to_vec();
+    let cost_ns = cubic_ns(m, n, least, 2);
+    let found = apart(team, cost_ns, move || {
+        column_major_svd(&matrix, [m, n], [left, right], full, with_vectors)
+    });
+    let zeros = |count: usize| vec![T::default(); count];
+    let Some(found) = found else {
+        let s = vec![Default::default(); least];
+        return Ok(Svd { u: zeros(m * left), s, vh: zeros(n * right) });
+    };
+    let [s, u, mut v] = found?;
+    // A column-major matrix is the transpose in row-major order.
+    v.iter_mut().for_each(|v| *v = Scalar::conj(*v));
+    let s = s.iter().map(|s| s.re()).collect();
+    Ok(Svd { u: transpose(&u, left, m), s, vh: v })
+}
+
+/// Singular values, and `left` and `right` singular vectors, column-major.
+fn column_major_svd<T: Both>(
+    a: &[T],
+    [m, n]: [usize; 2],
+    [left, right]: [usize; 2],
+    full: bool,
+    with_vectors: bool,
+) -> Result<[Vec<T>; 3], Failure> {
+    let params = singular::SvdParams { recursion_threshold: WHOLE, ..Auto::<T>::auto() };
+    let wanted = match (with_vectors, full) {
+        (false, _) => ComputeSvdVectors::No,
+        (true, false) => ComputeSvdVectors::Thin,
+        (true, true) => ComputeSvdVectors::Full,
+    };
     let mut memory =
         MemBuffer::new(singular::svd_scratch::<T>(m, n, wanted, wanted, Par::Seq, params.into()));
-    let mut s = vec![T::default(); least];
+    let mut s = vec![T::default(); m.min(n)];
     let (mut u, mut v) = (vec![T::default(); m * left], vec![T::default(); n * right]);
     singular::svd(
         MatRef::from_row_major_slice(a, m, n),
@@ -289,8 +356,5 @@ fn svd<T: Both>(
         params.into(),
     )
     .map_err(|singular::SvdError::NoConvergence| Failure::NotConverged)?;
-    // A column-major matrix is the transpose in row-major order.
-    v.iter_mut().for_each(|v| *v = Scalar::conj(*v));
-    let s = s.iter().map(|s| s.re()).collect();
-    Ok(Svd { u: transpose(&u, left, m), s, vh: v })
+    Ok([s, u, v])
 }

@@ -26,7 +26,7 @@ pub use factor::{Qr, cholesky, det, inv, lu, qr, slogdet, solve, solve_triangula
 pub use large::{Large, Triangle};
 pub use scalar::{Real, Scalar};
 pub use svd::{Svd, svd};
-pub use team::{Alone, Team};
+pub use team::{Alone, Team, apart};
 
 use std::borrow::Cow;
 
@@ -62,6 +62,10 @@ mod from {
     pub const EIGH: usize = 48;
     pub const SVD: usize = 96;
 }
+
+/// The number of rows from which on a step of an own loop takes long enough to ask whether the team
+/// was stopped.
+const MIN_POLLED: usize = 64;
 
 /// True if the library should process a matrix of this size, with threshold `from`: its elements
 /// must be finite, and so must sums of their squares. This crate's routines process all other

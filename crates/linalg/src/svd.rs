@@ -3,8 +3,8 @@
 //! least squares solutions.
 
 use super::{
-    Failure, MAX_STEPS, Real, Reflector, Scalar, adjoint, from, is_large, product, restore, rotate,
-    scaled, transpose,
+    Failure, MAX_STEPS, Real, Reflector, Scalar, Team, adjoint, from, is_large, product, restore,
+    rotate, scaled, transpose,
 };
 
 /// `A = U diag(s) V^H`.
@@ -26,10 +26,11 @@ pub fn svd<T: Scalar>(
     n: usize,
     full: bool,
     with_vectors: bool,
+    team: &dyn Team,
 ) -> Result<Svd<T>, Failure> {
     let (a, power) = scaled(a);
     let mut out = match is_large(&a, m.min(n), from::SVD) {
-        true => T::svd(&a, m, n, full, with_vectors)?,
+        true => T::svd(&a, m, n, full, with_vectors, team)?,
         false => oriented(&a, m, n, full, with_vectors)?,
     };
     restore(&mut out.s, power);

@@ -80,13 +80,13 @@ fn check_rectangles<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
             assert!((0..k * n).all(|at| at / n <= at % n || r[at] == T::default()));
             assert_eq!(qr(&a, [m, n], whole, false, &Alone).r, r);
             let (p, o) = if whole { (m, n) } else { (m.min(n), m.min(n)) };
-            let Svd { u, s, vh } = svd(&a, m, n, whole, true).unwrap();
+            let Svd { u, s, vh } = svd(&a, m, n, whole, true, &Alone).unwrap();
             orthonormal(&u, m, p);
             orthonormal(&adjoint(&vh, o, n), n, o);
             let scaled = times(&u, &diagonal(&s, p, o), m, p, o);
             same(&times(&scaled, &vh, m, o, n), &a);
             assert!(s.windows(2).all(|w| w[0] >= w[1]) && s.iter().all(|&s| s >= 0.0), "{s:?}");
-            let values = svd(&a, m, n, whole, false).unwrap().s;
+            let values = svd(&a, m, n, whole, false, &Alone).unwrap().s;
             same(&values, &s);
         }
     }
@@ -112,7 +112,7 @@ fn check_squares<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
         let mut positive = times(&a, &adjoint(&a, n, n), n, n, n);
         (0..n).for_each(|i| positive[i * n + i] = positive[i * n + i] + T::ONE);
         for upper in [false, true] {
-            let l = cholesky(&positive, n, upper).unwrap();
+            let l = cholesky(&positive, n, upper, &Alone).unwrap();
             let h = adjoint(&l, n, n);
             let (l, h) = if upper { (h, l) } else { (l, h) };
             same(&times(&l, &h, n, n, n), &positive);
@@ -140,20 +140,20 @@ fn squares_are_solved_and_factored() {
 fn degenerate_matrices_are_decomposed() {
     let n = 6;
     let ones = vec![1.0; n * n];
-    let Svd { s, .. } = svd(&ones, n, n, false, true).unwrap();
+    let Svd { s, .. } = svd(&ones, n, n, false, true, &Alone).unwrap();
     same(&s, &[6.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
     let (w, _) = eigh(&ones, n, false, true, &Alone).unwrap();
     same(&w, &[0.0, 0.0, 0.0, 0.0, 0.0, 6.0]);
-    same(&svd(&[0.0; 6], 2, 3, true, true).unwrap().s, &[0.0, 0.0]);
+    same(&svd(&[0.0; 6], 2, 3, true, true, &Alone).unwrap().s, &[0.0, 0.0]);
     let mut shift = vec![0.0; 9];
     (shift[1], shift[5]) = (1.0, 1.0);
-    same(&svd(&shift, 3, 3, true, true).unwrap().s, &[1.0, 1.0, 0.0]);
+    same(&svd(&shift, 3, 3, true, true, &Alone).unwrap().s, &[1.0, 1.0, 0.0]);
     same(&eigh(&eye::<f64>(5, 5), 5, true, true, &Alone).unwrap().0, &[1.0; 5]);
     let huge: [f64; 4] = [1e300, 2e300, 3e300, 4e300];
     let tiny = huge.map(|x| x * 1e-290 * 1e-300);
     for (x, unit) in [(huge, 1e300), (tiny, 1e-290)] {
-        let values = svd(&x, 2, 2, false, true).unwrap().s;
-        let expected = svd(&[1.0, 2.0, 3.0, 4.0], 2, 2, false, true).unwrap().s;
+        let values = svd(&x, 2, 2, false, true, &Alone).unwrap().s;
+        let expected = svd(&[1.0, 2.0, 3.0, 4.0], 2, 2, false, true, &Alone).unwrap().s;
         same(&values.iter().map(|s| s / unit).collect::<Vec<_>>(), &expected);
     }
 }
@@ -163,19 +163,22 @@ fn singular_indefinite_and_nan_matrices_fail() {
     assert_eq!(inv(&[1.0, 2.0, 2.0, 4.0], 2, false, &Alone), Err(Failure::Singular(1)));
     assert_eq!(det(&[1.0, 2.0, 2.0, 4.0], 2, &Alone), 0.0);
     assert_eq!(slogdet(&[0.0f32], 1, &Alone), (0.0, f32::NEG_INFINITY));
-    assert_eq!(cholesky(&[1.0, 0.0, 2.0, 1.0], 2, false), Err(Failure::NotPositiveDefinite(2)));
-    assert_eq!(cholesky(&[f64::NAN], 1, true), Err(Failure::NotPositiveDefinite(1)));
+    assert_eq!(
+        cholesky(&[1.0, 0.0, 2.0, 1.0], 2, false, &Alone),
+        Err(Failure::NotPositiveDefinite(2))
+    );
+    assert_eq!(cholesky(&[f64::NAN], 1, true, &Alone), Err(Failure::NotPositiveDefinite(1)));
     let zero = solve_triangular(triangle(&[1.0, 0.0, 1.0, 0.0], 2, false), &[1.0, 1.0], 1, &Alone);
     assert_eq!(zero, Err(Failure::Singular(1)));
     let nan = [f64::NAN, 1.0, 1.0, 1.0];
-    assert!(svd(&nan, 2, 2, false, true).is_err());
+    assert!(svd(&nan, 2, 2, false, true, &Alone).is_err());
     assert!(eigh(&nan, 2, false, true, &Alone).is_err());
 }
 
 /// Checks the defining property of eigenvectors, for a matrix with elements of about one.
 #[track_caller]
 fn check_eig<T: Scalar<Real = f64>>(a: &[T], n: usize) -> Vec<T::Complex> {
-    let Eig { values, vectors } = eig(a, n, true).unwrap();
+    let Eig { values, vectors } = eig(a, n, true, &Alone).unwrap();
     let wide: Vec<T::Complex> = a.iter().map(|x| x.complex()).collect();
     let product = times(&wide, &vectors, n, n, n);
     let scaled: Vec<T::Complex> =
@@ -185,7 +188,7 @@ fn check_eig<T: Scalar<Real = f64>>(a: &[T], n: usize) -> Vec<T::Complex> {
         let column: Vec<T::Complex> = (0..n).map(|i| vectors[i * n + j]).collect();
         assert!((norm(&column) - 1.0).abs() < 1e-12);
     }
-    assert_eq!(eig(a, n, false).unwrap().values, values);
+    assert_eq!(eig(a, n, false, &Alone).unwrap().values, values);
     values
 }
 
@@ -248,12 +251,12 @@ fn eigenvalues_of_defective_repeated_and_rotating_matrices_are_found() {
     let a = real(5, 5);
     for scale in [1e300, 1e-300] {
         let scaled: Vec<f64> = a.iter().map(|x| x * scale).collect();
-        let values = eig(&scaled, 5, false).unwrap().values;
-        let expected = eig(&a, 5, false).unwrap().values;
+        let values = eig(&scaled, 5, false, &Alone).unwrap().values;
+        let expected = eig(&a, 5, false, &Alone).unwrap().values;
         same(&values.iter().map(|v| v / scale).collect::<Vec<_>>(), &expected);
     }
-    assert_eq!(eig(&[f64::INFINITY, 1.0, 1.0, 1.0], 2, true), Err(Failure::NotFinite));
-    assert_eq!(eig(&[C::new(0.0, f64::NAN)], 1, false), Err(Failure::NotFinite));
+    assert_eq!(eig(&[f64::INFINITY, 1.0, 1.0, 1.0], 2, true, &Alone), Err(Failure::NotFinite));
+    assert_eq!(eig(&[C::new(0.0, f64::NAN)], 1, false, &Alone), Err(Failure::NotFinite));
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn check_deficient<T: Scalar<Real = f64>>(make: fn(usize, usize) -> Vec<T>) {
     let Qr { q, r } = qr(&a, [n, n], false, true, &Alone);
     orthonormal(&q, n, n);
     same(&times(&q, &r, n, n, n), &a);
-    let Svd { u, s, vh } = svd(&a, n, n, false, true).unwrap();
+    let Svd { u, s, vh } = svd(&a, n, n, false, true, &Alone).unwrap();
     orthonormal(&u, n, n);
     orthonormal(&vh, n, n);
     assert!(s[4] > 1.0 && s[5..].iter().all(|&s| s < 1e-11), "{s:?}");
@@ -310,7 +313,7 @@ fn diagonals_of_triangular_factors_are_real() {
         // Imaginary parts of the diagonal are not read.
         let dominant =
             (0..n * n).map(|at| if at % (n + 1) == 0 { C::new(3.0, 1.0) } else { C::ZERO });
-        let l = cholesky(&dominant.collect::<Vec<_>>(), n, true).unwrap();
+        let l = cholesky(&dominant.collect::<Vec<_>>(), n, true, &Alone).unwrap();
         let diagonal = |i: usize| l[i * n + i];
         assert!(
             (0..n).all(|i| diagonal(i).im == 0.0 && (diagonal(i).re - 3f64.sqrt()).abs() < 1e-15)
@@ -333,10 +336,10 @@ fn large_singular_indefinite_and_nan_matrices_fail_alike() {
     assert!(inv(&a, n, true, &Alone).unwrap().iter().any(|x| !x.is_finite()));
     let mut diagonal = eye::<f64>(n, n);
     diagonal[40 * n + 40] = -1.0;
-    assert_eq!(cholesky(&diagonal, n, false), Err(Failure::NotPositiveDefinite(41)));
+    assert_eq!(cholesky(&diagonal, n, false, &Alone), Err(Failure::NotPositiveDefinite(41)));
     diagonal[40 * n + 40] = f64::NAN;
-    assert_eq!(cholesky(&diagonal, n, true), Err(Failure::NotPositiveDefinite(41)));
-    assert!(svd(&diagonal, n, n, false, true).is_err());
+    assert_eq!(cholesky(&diagonal, n, true, &Alone), Err(Failure::NotPositiveDefinite(41)));
+    assert!(svd(&diagonal, n, n, false, true, &Alone).is_err());
     assert!(eigh(&diagonal, n, false, true, &Alone).is_err());
     assert!(qr(&diagonal, [n, n], false, true, &Alone).r[40 * n + 40].is_nan());
     assert!(det(&diagonal, n, &Alone).is_nan());
@@ -350,10 +353,10 @@ fn large_matrices_of_extreme_elements_are_decomposed() {
     let n = from::SVD + 1;
     let mut a = real(n, n);
     (0..n).for_each(|i| a[i * n + i] += n as f64);
-    let expected = svd(&a, n, n, false, false).unwrap().s;
+    let expected = svd(&a, n, n, false, false, &Alone).unwrap().s;
     for scale in [1e290, 1e-290] {
         let scaled: Vec<f64> = a.iter().map(|x| x * scale).collect();
-        let values = svd(&scaled, n, n, false, false).unwrap().s;
+        let values = svd(&scaled, n, n, false, false, &Alone).unwrap().s;
         same(&values.iter().map(|s| s / scale).collect::<Vec<_>>(), &expected);
         let x = solve(&scaled, &scaled, n, n, &Alone).unwrap();
         same(&x, &eye(n, n));
@@ -368,7 +371,7 @@ fn factors_neither_overflow_nor_vanish_on_the_way() {
         // Subnormal numbers have few digits.
         let near = |x: f64, y: f64| assert!((x - y).abs() < 1e-9, "{x} and {y} at {scale}");
         let a = vec![scale; n * n];
-        let Svd { u, s, vh } = svd(&a, n, n, true, true).unwrap();
+        let Svd { u, s, vh } = svd(&a, n, n, true, true, &Alone).unwrap();
         orthonormal(&u, n, n);
         orthonormal(&vh, n, n);
         near(relative(&s)[0], 5.0);
@@ -377,7 +380,7 @@ fn factors_neither_overflow_nor_vanish_on_the_way() {
         orthonormal(&v, n, n);
         near(relative(&w)[4], 5.0);
         near(relative(&w)[0], 0.0);
-        let values = eig(&a, n, true).unwrap().values;
+        let values = eig(&a, n, true, &Alone).unwrap().values;
         near(values.iter().map(|z| z.re / scale).fold(0.0, f64::max), 5.0);
         let Qr { q, r } = qr(&a, [n, n], false, true, &Alone);
         orthonormal(&q, n, n);
@@ -455,7 +458,8 @@ fn bits_do_not_depend_on_threads() {
     check_teams(complex, 193);
     let n = from::SVD + 5;
     let a = complex(n, n);
-    let both = || (inv(&a, n, false, &Alone).unwrap(), svd(&a, n, n, false, true).unwrap().u);
+    let both =
+        || (inv(&a, n, false, &Alone).unwrap(), svd(&a, n, n, false, true, &Alone).unwrap().u);
     let alone = both();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(both)).collect();
@@ -488,4 +492,38 @@ fn quotients_of_complex_numbers_do_not_overflow() {
     assert!((x.over(y) - Complex::new(-1.0, -2.0)).modulus() < 1e-6);
     assert!((y.over(x) - Complex::new(-0.2, 0.4)).modulus() < 1e-6);
     assert_eq!(C::new(1.0, -2.0).over(C::new(0.0, 0.0)), C::new(f64::INFINITY, f64::NEG_INFINITY));
+}
+
+/// A team that is stopped, and whose separate jobs are abandoned.
+struct StoppedTeam;
+
+impl Team for StoppedTeam {
+    fn share(&self, _: usize, _: u64, _: &(dyn Fn(usize) + Sync)) {}
+
+    fn stopped(&self) -> bool {
+        true
+    }
+
+    fn apart(&self, _: u64, _: Box<dyn FnOnce() + Send>) -> bool {
+        false
+    }
+}
+
+#[test]
+fn routines_of_a_stopped_team_end_early_with_results_of_their_sizes() {
+    let (n, team) = (200, &StoppedTeam);
+    let a = real(n, n);
+    assert_eq!(eig(&a, n, true, team).unwrap().vectors.len(), n * n);
+    let (values, vectors) = eigh(&a, n, false, true, team).unwrap();
+    assert_eq!((values.len(), vectors.len()), (n, n * n));
+    let Svd { u, s, vh } = svd(&a, n, n, true, true, team).unwrap();
+    assert_eq!((u.len(), s.len(), vh.len()), (n * n, n, n * n));
+    assert_eq!(cholesky(&a, n, false, team).unwrap().len(), n * n);
+    let Qr { q, r } = qr(&a, [n, n], false, true, team);
+    assert_eq!((q.len(), r.len()), (n * n, n * n));
+    assert_eq!(lu(&a, n, team).0.len(), n * n);
+    // Solvers may find the unfinished factors singular.
+    if let Ok(inverse) = inv(&a, n, false, team) {
+        assert_eq!(inverse.len(), n * n);
+    }
 }

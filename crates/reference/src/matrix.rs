@@ -37,7 +37,7 @@ pub fn call<T: Scalar>(
     let needs = |i: usize| needed.get(i).copied().unwrap_or(false);
     let right = |i: usize| (operands[i].0, operands[i].1[1]);
     Ok(match op.code {
-        OpCode::Cholesky => smallvec![MatrixResult::Same(cholesky(a, n, flag)?)],
+        OpCode::Cholesky => smallvec![MatrixResult::Same(cholesky(a, n, flag, team)?)],
         OpCode::Solve => {
             let (b, columns) = right(1);
             smallvec![MatrixResult::Same(solve(a, b, n, columns, team)?)]
@@ -58,7 +58,7 @@ pub fn call<T: Scalar>(
             smallvec![MatrixResult::Same(vec![sign]), MatrixResult::Real(vec![log])]
         }
         OpCode::Lu => {
-            let (factors, rows) = lu(a, n);
+            let (factors, rows) = lu(a, n, team);
             smallvec![MatrixResult::Same(factors), MatrixResult::Real(rows)]
         }
         OpCode::Qr => {
@@ -70,11 +70,11 @@ pub fn call<T: Scalar>(
             smallvec![MatrixResult::Real(values), MatrixResult::Same(vectors)]
         }
         OpCode::Eig => {
-            let Eig { values, vectors } = eig(a, n, needs(1))?;
+            let Eig { values, vectors } = eig(a, n, needs(1), team)?;
             smallvec![MatrixResult::Complex(values), MatrixResult::Complex(vectors)]
         }
         OpCode::Svd => {
-            let Svd { u, s, vh } = svd(a, m, n, flag, needs(0) || needs(2))?;
+            let Svd { u, s, vh } = svd(a, m, n, flag, needs(0) || needs(2), team)?;
             smallvec![MatrixResult::Same(u), MatrixResult::Real(s), MatrixResult::Same(vh)]
         }
         code => unreachable!("{} is no op on matrices", code.def().name),

@@ -178,6 +178,9 @@ impl BlockedGemm {
             // SAFETY: the caller's promise; the memory has room for the chunk.
             unsafe {
                 for k in (chunk.part * blocking.part_k..k_end).step_by(blocking.kc) {
+                    if k > chunk.part * blocking.part_k {
+                        crate::pool::proceed(true)?;
+                    }
                     let k_range = k..(k + blocking.kc).min(k_end);
                     let block = self.k_block(chunk, k_range, packed, &memory, bindings, scratch);
                     if let Epilogue::ByTiles(at_once) = epilogue {

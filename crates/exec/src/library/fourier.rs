@@ -1,10 +1,12 @@
 //! Fourier transforms of rows, by `rustfft` and `realfft`. Plans and their scratch memory are
 //! cached per thread, for the most recent sizes.
 
-use super::{Args, Data, Element};
+use super::{Args, Data, Element, cost_ps};
 use girih_ir::{Op, OpCode};
+use girih_linalg::apart;
 use num_complex::Complex;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use rustfft::num_traits::Zero;
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,6 +15,9 @@ use std::thread::LocalKey;
 /// The maximum number of cached plans of a thread, and the maximum number of elements of their rows
 /// in total; at least one plan is cached.
 const KEPT: (usize, usize) = (16, 1 << 20);
+
+/// The number of elements of a row from which on its transform may run apart.
+const LONG: usize = 1 << 20;
 
 /// Real element types of transforms.
 trait Real: FftNum + Element {
@@ -99,19 +104,27 @@ impl<T: Real> Plans<T> {
     fn get(&mut self, kind: Kind, n: usize) -> &mut FftPlan<T> {
         match self.0.iter().rposition(|p| p.kind == kind && p.n == n) {
             Some(at) => self.0[at..].rotate_left(1),
-            None => {
-                let plan = FftPlan::new(kind, n);
-                let mut total = n;
-                let keeps = |p: &&FftPlan<T>| {
-                    total = total.saturating_add(p.n);
-                    total <= KEPT.1
-                };
-                let kept = self.0.iter().rev().take(KEPT.0 - 1).take_while(keeps).count();
-                self.0.drain(..self.0.len() - kept);
-                self.0.push(plan);
-            }
+            None => self.put(FftPlan::new(kind, n)),
         }
         self.0.last_mut().expect("there is the one asked for")
+    }
+
+    /// Takes a plan out.
+    fn take(&mut self, kind: Kind, n: usize) -> Option<FftPlan<T>> {
+        let at = self.0.iter().rposition(|p| p.kind == kind && p.n == n)?;
+        Some(self.0.remove(at))
+    }
+
+    /// Adds a plan as the most recent one, and drops the oldest ones.
+    fn put(&mut self, plan: FftPlan<T>) {
+        let mut total = plan.n;
+        let keeps = |p: &&FftPlan<T>| {
+            total = total.saturating_add(p.n);
+            total <= KEPT.1
+        };
+        let kept = self.0.iter().rev().take(KEPT.0 - 1).take_while(keeps).count();
+        self.0.drain(..self.0.len() - kept);
+        self.0.push(plan);
     }
 }
 
@@ -136,27 +149,58 @@ where
     Complex<T>: Element,
 {
     let scale = divided.then(|| T::over(n));
-    T::plans().with_borrow_mut(|plans| {
-        let FftPlan { routine, scratch, reals, spectrum, .. } = plans.get(kind, n);
-        match routine {
-            Routine::Complex(f) => complex(&**f, scratch, scale, args),
-            Routine::OfReal(f) => of_real(&**f, (reals, scratch), scale, args),
-            Routine::ToReal(f) => to_real(&**f, (spectrum, scratch), scale, args),
+    match kind {
+        Kind::Forward | Kind::Inverse => {
+            on_rows::<T, Complex<T>, Complex<T>>(kind, n, args, move |plan, rows, out| {
+                complex(plan, scale, rows, out)
+            });
         }
+        Kind::OfReal => on_rows::<T, T, Complex<T>>(kind, n, args, move |plan, rows, out| {
+            of_real(plan, scale, rows, out)
+        }),
+        Kind::ToReal => on_rows::<T, Complex<T>, T>(kind, n, args, move |plan, rows, out| {
+            to_real(plan, scale, rows, out)
+        }),
+    }
+}
+
+/// Calls `run` with this thread's plan, the rows and the results. A long transform, which has no
+/// place to stop at, runs apart on copies of the rows, and so does its planning.
+fn on_rows<T: Real, I: Element + Send, O: Element + Send + Zero>(
+    kind: Kind,
+    n: usize,
+    args: &mut Args<'_>,
+    run: impl Fn(&mut FftPlan<T>, &[I], &mut [O]) + Send + 'static,
+) {
+    let (rows, team) = (args.operand::<I>(0), args.team);
+    let Some(out) = args.result::<O>(0) else { return };
+    if n < LONG {
+        return T::plans().with_borrow_mut(|plans| run(plans.get(kind, n), rows, out));
+    }
+    let plan = T::plans().with_borrow_mut(|plans| plans.take(kind, n));
+    let (rows, count) = (rows.to_vec(), out.len());
+    let found = apart(team, cost_ps(OpCode::Fft, &[&[n]]) as u64 / 1000, move || {
+        let mut plan = plan.unwrap_or_else(|| FftPlan::new(kind, n));
+        let mut out = vec![O::zero(); count];
+        run(&mut plan, &rows, &mut out);
+        (plan, out)
     });
+    if let Some((plan, values)) = found {
+        T::plans().with_borrow_mut(|plans| plans.put(plan));
+        out.copy_from_slice(&values);
+    }
 }
 
 /// Transforms complex rows.
 fn complex<T: Real>(
-    fft: &dyn Fft<T>,
-    scratch: &mut [Complex<T>],
+    plan: &mut FftPlan<T>,
     scale: Option<T>,
-    args: &mut Args<'_>,
-) where
-    Complex<T>: Element,
-{
-    let rows = args.operand::<Complex<T>>(0);
-    let Some(out) = args.result::<Complex<T>>(0) else { return };
+    rows: &[Complex<T>],
+    out: &mut [Complex<T>],
+) {
+    let FftPlan { routine: Routine::Complex(fft), scratch, .. } = plan else {
+        unreachable!("the plan is of this kind")
+    };
     fft.process_immutable_with_scratch(rows, out, scratch);
     if let Some(scale) = scale {
         out.iter_mut().for_each(|v| *v = v.scale(scale));
@@ -164,16 +208,11 @@ fn complex<T: Real>(
 }
 
 /// Transforms real rows to the first halves of their spectra.
-fn of_real<T: Real>(
-    fft: &dyn RealToComplex<T>,
-    (row, scratch): (&mut [T], &mut [Complex<T>]),
-    scale: Option<T>,
-    args: &mut Args<'_>,
-) where
-    Complex<T>: Element,
-{
-    let rows = args.operand::<T>(0).chunks_exact(fft.len());
-    let Some(out) = args.result::<Complex<T>>(0) else { return };
+fn of_real<T: Real>(plan: &mut FftPlan<T>, scale: Option<T>, rows: &[T], out: &mut [Complex<T>]) {
+    let FftPlan { routine: Routine::OfReal(fft), scratch, reals: row, .. } = plan else {
+        unreachable!("the plan is of this kind")
+    };
+    let rows = rows.chunks_exact(fft.len());
     for (from, to) in rows.zip(out.chunks_exact_mut(fft.complex_len())) {
         row.copy_from_slice(from);
         if let Some(scale) = scale {
@@ -185,17 +224,12 @@ fn of_real<T: Real>(
 
 /// Transforms first halves of spectra to real rows. Imaginary parts that the spectrum of a real row
 /// cannot have count as zero.
-fn to_real<T: Real>(
-    fft: &dyn ComplexToReal<T>,
-    (row, scratch): (&mut [Complex<T>], &mut [Complex<T>]),
-    scale: Option<T>,
-    args: &mut Args<'_>,
-) where
-    Complex<T>: Element,
-{
+fn to_real<T: Real>(plan: &mut FftPlan<T>, scale: Option<T>, rows: &[Complex<T>], out: &mut [T]) {
+    let FftPlan { routine: Routine::ToReal(fft), scratch, spectrum: row, .. } = plan else {
+        unreachable!("the plan is of this kind")
+    };
     let n = fft.len();
-    let rows = args.operand::<Complex<T>>(0).chunks_exact(fft.complex_len());
-    let Some(out) = args.result::<T>(0) else { return };
+    let rows = rows.chunks_exact(fft.complex_len());
     for (from, to) in rows.zip(out.chunks_exact_mut(n)) {
         row.copy_from_slice(from);
         if let Some(scale) = scale {

@@ -36,6 +36,7 @@ impl PreparedReduce {
                 let mut cascade = Cascade::new(work.levels, bytes, self.size, 1, fold.combine);
                 for r in range.clone().step_by(BLOCK) {
                     let len = BLOCK.min(range.end - r);
+                    work.pace.step(len)?;
                     work.prologue.run(row + r, len)?;
                     if let Some(total) = self.prologue.total {
                         cascade.push(work.prologue.reg(total));
@@ -67,6 +68,7 @@ impl PreparedReduce {
         let group = if total.is_some() && any { BLOCK } else { BLOCK / self.reduced };
         for i in (0..n).step_by(group) {
             let rows = group.min(n - i);
+            work.pace.step(rows * self.reduced)?;
             // SAFETY: the points lie in the space, and so do their rows.
             unsafe {
                 let out = out.add(i * self.size);
@@ -108,6 +110,7 @@ impl PreparedReduce {
         let at_once = if range.len() == self.reduced { (BLOCK / blocks).max(1) } else { 1 };
         for i in (0..n).step_by(at_once) {
             let (rows, row) = (at_once.min(n - i), (start + i) * self.reduced);
+            work.pace.step(rows * (blocks * BLOCK).min(BLOCK * BLOCK))?;
             // SAFETY: the points lie in the space, and so does the range; a register has room for a
             // block of results.
             unsafe {
@@ -121,6 +124,7 @@ impl PreparedReduce {
                 let mut cascade = Cascade::new(work.levels, bytes, size, 1, fold.combine);
                 for r in range.clone().step_by(BLOCK * BLOCK) {
                     let len = (BLOCK * BLOCK).min(range.end - r);
+                    work.pace.step(len)?;
                     work.prologue.run(row + r, len)?;
                     (fold.blocks)(work.lanes, x, without_provenance(len / BLOCK), null, 1);
                     cascade.push(work.lanes);
@@ -149,6 +153,7 @@ impl PreparedReduce {
                 let mut states = [ArgState::START; BLOCK];
                 for r in (0..self.reduced).step_by(BLOCK) {
                     let len = BLOCK.min(self.reduced - r);
+                    work.pace.step(rows * len)?;
                     work.prologue.run((start + i) * self.reduced + r, rows * len)?;
                     let x = work.prologue.reg(self.value);
                     for (row, state) in states[..rows].iter_mut().enumerate() {

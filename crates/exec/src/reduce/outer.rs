@@ -32,6 +32,7 @@ impl PreparedReduce {
             let bytes = self.level_bytes();
             let mut cascade = Cascade::new(work.levels, bytes, self.size, n, fold.combine);
             for r in range.clone().step_by(BLOCK) {
+                work.pace.step(BLOCK.min(range.end - r) * n)?;
                 self.fold_rows(fold, work, (start, n), r..(r + BLOCK).min(range.end))?;
                 cascade.push(work.lanes);
             }
@@ -111,6 +112,7 @@ impl PreparedReduce {
         unsafe {
             for r in (0..self.reduced).step_by(at_once) {
                 let rows = at_once.min(self.reduced - r);
+                work.pace.step(rows * n)?;
                 work.prologue.run(r * self.points + start, rows * n)?;
                 let x = work.prologue.reg(self.value);
                 for row in 0..rows {
