@@ -294,6 +294,12 @@ fn broadcasts_are_removed_unless_they_determine_the_shape() {
 fn reductions_of_single_elements_are_views() {
     check(Simplify, "outputs: [%0]", |b| {
         let x = f32s(b, &[3]);
+        b.max(x, AxisSet::default(), false)
+    });
+    // A sum of floats starts from 0, so that the sum of -0 is 0.
+    let sum = "%1 = constant([], f32)\n%2 = add(%0, %1) -> [3]\noutputs: [%2]";
+    check(Simplify, sum, |b| {
+        let x = f32s(b, &[3]);
         b.sum(x, AxisSet::default(), false)
     });
     check(Simplify, "%1 = reshape(%0) -> [3]\noutputs: [%1]", |b| {
