@@ -1,7 +1,7 @@
 //! The location of compiled programs on disk, from the environment.
 
 use crate::device::parse_bytes;
-use girih_runtime::{Backend, DiskCache, DiskLimits, Result, env};
+use girih_runtime::{Backend, DiskCache, DiskLimits, Result, env, private};
 use girih_sync::OnceLock;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,9 +82,11 @@ fn is_on() -> Result<bool> {
     Ok(env::flag(&["GIRIH_CACHE"])?.unwrap_or(true))
 }
 
-/// The path of a file beside the folder of programs; `None` if nothing may be stored on disk.
+/// The path of a file beside the folder of programs; `None` if nothing may be stored on disk, or if
+/// others may change the folder of the file.
 pub(crate) fn beside_programs(name: &str) -> Option<PathBuf> {
-    is_on().unwrap_or(false).then(directory)?.map(|programs| programs.with_file_name(name))
+    let programs = is_on().unwrap_or(false).then(directory)??;
+    Some(private::directory(programs.parent()?).ok()?.join(name))
 }
 
 /// `GIRIH_CACHE_DIR`, or a folder of Girih in the user's cache directory.

@@ -8,9 +8,7 @@ use crate::affinity::available;
 use crate::cache_directory;
 use crate::wait::spin;
 use girih_exec::tuning::{self, Machine, Memory};
-use girih_runtime::disk::make_directory;
-use girih_runtime::file::{Access, replace};
-use girih_runtime::{Error, Result};
+use girih_runtime::{Error, Result, private};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::thread::Thread;
@@ -38,6 +36,8 @@ const ANSWERS: u64 = 20;
 /// waited for a CPU: the process uses the defaults, and nothing is stored.
 const MAX_WAKE_NS: usize = 300_000;
 const MAX_HANDOVER_NS: usize = 10_000;
+/// The maximum size of a calibration file.
+const MAX_BYTES: u64 = 1 << 16;
 /// The longest wait for the other thread. If the other thread gets no CPU for so long, nothing is
 /// measured.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -82,7 +82,8 @@ fn identity(machine: &Machine) -> String {
 
 /// The calibration in a file; `None` if it cannot be read or belongs to another machine.
 fn load(file: &Path, machine: &Machine) -> Option<Machine> {
-    parse(&std::fs::read_to_string(file).ok()?, machine)
+    let bytes = private::read(file, MAX_BYTES).ok()?;
+    parse(std::str::from_utf8(&bytes).ok()?, machine)
 }
 
 fn parse(text: &str, machine: &Machine) -> Option<Machine> {
@@ -120,12 +121,11 @@ fn fields(machine: &mut Machine) -> [(&'static str, &mut usize); 6] {
 
 /// Stores a calibration atomically. If that fails, the next process measures again.
 fn store(file: &Path, machine: &Machine) {
-    let Some(folder) = file.parent() else { return };
-    let _ = make_directory(folder)
-        .and_then(|()| replace(file, print(machine).as_bytes(), Access::Owner, false));
+    let _ = private::write(file, print(machine).as_bytes());
 }
 
-/// The path of the process's calibration file, which need not exist.
+/// The path of the process's calibration file, which need not exist; `None` if nothing may be stored
+/// on disk.
 pub(crate) fn file() -> Option<PathBuf> {
     cache_directory::beside_programs("calibration")
 }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_file_is_written_whole_and_found_again() {
         let folder = std::env::temp_dir().join(format!("girih-calibration-{}", std::process::id()));
-        let file = folder.join("inner/calibration");
+        let file = private::directory(&folder.join("inner")).unwrap().join("calibration");
         let machine = Machine { wake_ns: 1, handover_ns: 2, ..Machine::default() };
         assert_eq!(load(&file, &machine), None);
         store(&file, &machine);

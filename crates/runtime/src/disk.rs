@@ -13,13 +13,13 @@
 //! Evaluations do not wait for writes: artefacts are queued and written when no program has been
 //! compiled for a moment, or when the process ends ([`DiskCache::flush`]).
 
-use crate::file;
 use crate::plan::Artifact;
+use crate::private;
 use girih_sync::fork;
 use girih_sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
@@ -33,8 +33,6 @@ const LARGEST: u64 = 64 << 20;
 const QUEUE: usize = 4096;
 /// Writing begins when nothing has been compiled for this long.
 const IDLE: Duration = Duration::from_millis(200);
-/// A temporary file older than this was left by a process that died.
-const STALE: Duration = Duration::from_secs(600);
 /// The minimum time between two updates of a file's time of last use.
 const TOUCH: Duration = Duration::from_secs(3600);
 
@@ -104,22 +102,15 @@ impl DiskCache {
     /// Opens the cache in a directory, which is created if necessary. `fingerprint` is everything
     /// except the key that a plan depends on, such as the version of the library.
     ///
-    /// Errors: a sentence with the reason: the directory cannot be created, belongs to another
-    /// user, or others may write to it.
+    /// Errors: a sentence with the reason: the directory cannot be created, or others may change
+    /// it; see [`private::directory`].
     pub fn open(
         directory: &Path,
         fingerprint: &str,
         limits: DiskLimits,
     ) -> Result<DiskCache, String> {
-        let shown = directory.display();
-        make_directory(directory).map_err(|e| format!("{shown} cannot be made: {e}"))?;
-        let metadata = fs::metadata(directory).map_err(|e| format!("{shown}: {e}"))?;
-        if !metadata.is_dir() {
-            return Err(format!("{shown} is not a directory"));
-        }
-        check_owner(&metadata).map_err(|reason| format!("{shown} {reason}"))?;
         Ok(DiskCache {
-            directory: directory.to_path_buf(),
+            directory: private::directory(directory)?,
             fingerprint: *blake3::hash(fingerprint.as_bytes()).as_bytes(),
             limits,
             opened: fork::count(),
@@ -139,8 +130,11 @@ impl DiskCache {
     /// The artefact of that key, if there is a valid file.
     pub fn load(&self, key: &[u8]) -> Option<Vec<u8>> {
         let path = self.path(key);
-        let mut file = File::open(&path).ok()?;
-        let sound = self.read(&mut file, key);
+        let sound = match private::open(&path) {
+            Ok(mut file) => self.read(&mut file, key),
+            Err(error) if error.kind() == ErrorKind::NotFound => return None,
+            Err(_) => None,
+        };
         if sound.is_none() {
             let _ = fs::remove_file(&path);
         }
@@ -149,7 +143,7 @@ impl DiskCache {
 
     fn read(&self, file: &mut File, key: &[u8]) -> Option<Vec<u8>> {
         let metadata = file.metadata().ok()?;
-        if check_owner(&metadata).is_err() || metadata.len() > LARGEST {
+        if metadata.len() > LARGEST {
             return None;
         }
         let mut bytes = Vec::with_capacity(metadata.len() as usize);
@@ -306,7 +300,7 @@ impl Background {
             drop(queue);
             // Read the directory without the lock, because compilations wait for the lock.
             let written = self.write(job);
-            let mut stored = known.map_or_else(|| self.sweep(), |bytes| bytes + written);
+            let mut stored = known.map_or_else(|| self.size(), |bytes| bytes + written);
             if stored > self.limit_bytes {
                 stored = self.evict();
             }
@@ -337,24 +331,14 @@ impl Background {
             return 0;
         }
         // No sync is needed: the checksum detects an incomplete file.
-        match file::replace(&job.path, &bytes, file::Access::Owner, false) {
+        match private::write(&job.path, &bytes) {
             Ok(()) => bytes.len() as u64,
             Err(_) => 0,
         }
     }
 
-    /// Removes stale temporary files, and returns the size of the directory in bytes.
-    fn sweep(&self) -> u64 {
-        let old = |path: &Path| {
-            let modified = fs::metadata(path).and_then(|m| m.modified());
-            modified.is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STALE))
-        };
-        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.extension().is_some_and(|e| e == file::TEMPORARY) && old(&path) {
-                let _ = fs::remove_file(path);
-            }
-        }
+    /// The size of the directory in bytes.
+    fn size(&self) -> u64 {
         files(&self.directory).iter().map(|file| file.bytes).sum()
     }
 
@@ -390,43 +374,6 @@ fn files(directory: &Path) -> Vec<Stored> {
             Some(Stored { path, bytes: metadata.len(), used: metadata.modified().ok()? })
         })
         .collect()
-}
-
-/// Creates a directory and its parents, accessible only to the user.
-///
-/// Errors: those of the system.
-#[cfg(unix)]
-pub fn make_directory(directory: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
-
-/// Creates a directory and its parents.
-///
-/// Errors: those of the system.
-#[cfg(not(unix))]
-pub fn make_directory(directory: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(directory)
-}
-
-/// Only the user may be able to write cached programs: what they compute is not checked, although
-/// their kernels are verified before they run.
-#[cfg(unix)]
-fn check_owner(metadata: &fs::Metadata) -> Result<(), String> {
-    use std::os::unix::fs::MetadataExt;
-    let user = rustix::process::geteuid().as_raw();
-    if metadata.uid() != user {
-        return Err(format!("belongs to user {}, not to {user}", metadata.uid()));
-    }
-    if metadata.mode() & 0o022 != 0 {
-        return Err(format!("may be written by others (mode {:o})", metadata.mode() & 0o777));
-    }
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn check_owner(_: &fs::Metadata) -> Result<(), String> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub mod plan;
 pub mod policy;
 mod prepacked;
 pub mod primitive;
+pub mod private;
 pub mod queue;
 pub mod scheduler;
 pub mod step;

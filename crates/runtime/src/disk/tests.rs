@@ -199,17 +199,3 @@ fn a_directory_others_may_write_to_is_refused() {
     fs::write(&file, b"").unwrap();
     assert!(DiskCache::open(&file, "v1", limits(1 << 20)).is_err());
 }
-
-#[test]
-fn stale_temporary_files_are_removed() {
-    let directory = Temporary::new("stale");
-    let cache = directory.open("v1");
-    let left = directory.0.join("1-0-0.tmp");
-    let fresh = directory.0.join("2-0-0.tmp");
-    fs::write(&left, b"half").unwrap();
-    fs::write(&fresh, b"half").unwrap();
-    let old = SystemTime::now() - 2 * STALE;
-    fs::OpenOptions::new().append(true).open(&left).unwrap().set_modified(old).unwrap();
-    store(&cache, b"key", b"artefact");
-    assert!(!left.exists() && fresh.exists());
-}
