@@ -104,8 +104,8 @@ impl Deque {
     }
 }
 
-/// The state that the threads of one pool share. It is leaked when the pool changes its threads,
-/// because workers of the old team may still be running.
+/// The state that the threads of one pool share. It is never freed, because a caller may still have a
+/// reference when the pool changes its threads; the pool uses it again instead.
 struct Team {
     /// One deque per thread, the caller's deque first.
     deques: Vec<Deque>,
@@ -132,6 +132,8 @@ struct Team {
     last_missed_ns: AtomicU64,
     start_time: Instant,
     stop: AtomicBool,
+    /// The number of workers that have been started and have not ended.
+    running: AtomicUsize,
     /// The number of forks of the process before the team was created.
     forks: u64,
 }
@@ -139,6 +141,8 @@ struct Team {
 /// A pool of threads. The caller of [`Pool::run`] is one of them.
 pub struct Pool {
     team: AtomicPtr<Team>,
+    /// The teams that the pool used before.
+    dismissed: Mutex<Vec<&'static Team>>,
     /// The number of chunks of all jobs, and the number of these chunks that workers ran. A job is
     /// counted once, by its caller, so that chunks cost no increments.
     chunks: Counter,
@@ -151,7 +155,8 @@ impl Pool {
     pub fn new(threads: usize) -> Pool {
         let team = Box::into_raw(Box::new(Team::new(threads.max(1))));
         let (chunks, chunks_of_workers) = (Counter::default(), Counter::default());
-        Pool { team: AtomicPtr::new(team), chunks, chunks_of_workers }
+        let (team, dismissed) = (AtomicPtr::new(team), Mutex::default());
+        Pool { team, dismissed, chunks, chunks_of_workers }
     }
 
     /// A pool of `GIRIH_NUM_THREADS` threads, or of as many as there are CPUs for this process.
@@ -182,13 +187,21 @@ impl Pool {
 
     /// Changes the number of threads (at least one) for jobs that start later.
     pub fn set_num_threads(&self, threads: usize) {
-        self.replace(Team::new(threads.max(1)));
-    }
-
-    fn replace(&self, team: Team) {
-        let old = self.team.swap(Box::into_raw(Box::new(team)), AcqRel);
+        let threads = threads.max(1);
+        if self.num_threads() == threads {
+            return;
+        }
+        let mut dismissed = lock(&self.dismissed);
+        let again = dismissed.iter().position(|team| team.threads() == threads && team.employ());
+        let new = match again {
+            Some(at) => std::ptr::from_ref(dismissed.swap_remove(at)).cast_mut(),
+            None => Box::into_raw(Box::new(Team::new(threads))),
+        };
+        let old = self.team.swap(new, AcqRel);
         // SAFETY: teams are never freed.
-        unsafe { &*old }.dismiss();
+        let old = unsafe { &*old };
+        old.dismiss();
+        dismissed.push(old);
     }
 
     /// The team. In the child of a fork, a new team: the workers of the old team do not exist
@@ -386,6 +399,7 @@ impl Team {
             last_missed_ns: AtomicU64::new(0),
             start_time: Instant::now(),
             stop: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
             forks: fork::count(),
         }
     }
@@ -403,11 +417,17 @@ impl Team {
         }
         for i in 1..self.threads() {
             let name = format!("girih-{i}");
-            let spawned = std::thread::Builder::new().name(name).spawn(move || self.work(i));
-            if let Ok(handle) = spawned {
-                workers.push(handle.thread().clone());
+            self.running.fetch_add(1, Relaxed);
+            match std::thread::Builder::new().name(name).spawn(move || self.work(i)) {
+                Ok(handle) => workers.push(handle.thread().clone()),
+                Err(_) => self.ended(),
             }
         }
+    }
+
+    /// Counts a worker that has ended.
+    fn ended(&self) {
+        self.running.fetch_sub(1, Release);
     }
 
     /// Whether all workers are parked, so that no worker would see a job that wakes none.
@@ -432,6 +452,21 @@ impl Team {
 
     fn wake(&self) {
         lock(&self.workers).iter().for_each(Thread::unpark);
+    }
+
+    /// Makes a dismissed team ready for use; false if some of its workers have not ended yet, or if
+    /// the team is of the parent of a fork.
+    fn employ(&self) -> bool {
+        if self.forks != fork::count() {
+            return false;
+        }
+        let mut workers = lock(&self.workers);
+        if self.running.load(Acquire) > 0 {
+            return false;
+        }
+        workers.clear();
+        self.stop.store(false, Release);
+        true
     }
 
     fn dismiss(&self) {
@@ -526,6 +561,7 @@ impl Team {
             }
             self.parked.fetch_sub(1, SeqCst);
         }
+        self.ended();
     }
 }
 

@@ -151,6 +151,27 @@ fn the_number_of_threads_can_change_at_any_time() {
 }
 
 #[test]
+fn a_pool_that_changes_its_threads_again_and_again_uses_its_teams_again() {
+    let pool = Pool::new(1);
+    for round in 0..1000 {
+        pool.set_num_threads(1 + round % 3);
+        assert_eq!(pool.num_threads(), 1 + round % 3);
+    }
+    assert_eq!(lock(&pool.dismissed).len(), 2, "three teams, of one to three threads");
+    let job = |_: usize, _: &mut Scratch| Ok(());
+    for round in 0..100 {
+        pool.set_num_threads(1 + round % 3);
+        pool.run(8, u64::MAX, &job).expect("no chunk fails");
+        // Workers end when they are next scheduled.
+        let workers = || lock(&pool.dismissed).iter().any(|t| t.running.load(Acquire) > 0);
+        while workers() {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(lock(&pool.dismissed).len(), 2);
+}
+
+#[test]
 fn a_burst_of_short_jobs_wakes_the_workers() {
     let mut team = Team::new(2);
     team.spin = Duration::from_secs(3600);
