@@ -2,7 +2,7 @@
 //! calling thread and the kernel pool.
 
 use crate::affinity::available;
-use crate::memory::{Memory, affordable, memory_of_machine};
+use crate::memory::{Memory, affordable, default_size, free_addresses};
 use crate::pool::{chunk_counts_of_thread, watched};
 use crate::prepacked::{LaunchWeights, PrepackedBytes};
 use crate::{LoadedKernel, Pool};
@@ -36,6 +36,9 @@ pub(crate) struct HostProgram {
 /// The environment variable that limits the device's memory.
 const MEMORY_LIMIT: &str = "GIRIH_MEMORY_LIMIT";
 
+/// The smallest default size of the memory, in bytes.
+const LEAST_MEMORY: usize = 16 << 20;
+
 /// The smallest part of a copy for which a thread is woken, in bytes.
 const SMALLEST_PART: usize = 1 << 20;
 /// The approximate bandwidth of a copy by one thread.
@@ -63,7 +66,7 @@ impl HostDevice {
 
     /// The host device. Its memory is as large as the memory of the machine or of the container
     /// around the process, or has the size in `GIRIH_MEMORY_LIMIT` (bytes, or a number with K, M or
-    /// G).
+    /// G). In a process whose addresses are limited (`ulimit -v`, `ulimit -d`), it is smaller.
     ///
     /// Errors: [`Error::Configuration`] for an invalid limit; [`Error::Launch`] if the address
     /// range cannot be reserved.
@@ -77,15 +80,17 @@ impl HostDevice {
             |text| parse_bytes(text).and_then(whole_pages),
             "a number of bytes, such as 8000000000 or 8G, below 2^63",
         )?;
-        let size = limit.unwrap_or_else(memory_of_machine);
-        let size = whole_pages(size).unwrap_or(size);
-        let memory =
-            Memory::reserve(size, affordable(tuning().touched_bytes.max(tuning().early_bytes)))
-                .map_err(|e| Error::Launch {
-                    operation: "reserving memory".into(),
-                    device: name.clone(),
-                    reason: format!("{size} bytes: {e}; set {MEMORY_LIMIT} to less"),
-                })?;
+        let (memory, size) = reserve(limit).map_err(|(size, error)| {
+            let free = match free_addresses() {
+                usize::MAX => String::new(),
+                free => format!(", and {free} are free (ulimit -v, ulimit -d)"),
+            };
+            let reason = match limit {
+                Some(_) => format!("{size} bytes: {error}{free}; set {MEMORY_LIMIT} to less"),
+                None => format!("the least that is useful are {size} bytes{free}: {error}"),
+            };
+            Error::Launch { operation: "reserving memory".into(), device: name.clone(), reason }
+        })?;
         let allocator = Allocator::new(id, name.as_str(), &[size]);
         let addresses = memory.addresses(&allocator);
         Ok(HostDevice {
@@ -150,6 +155,23 @@ impl HostDevice {
     /// The number of bytes of all prepacked weights.
     pub(crate) fn prepacked_bytes(&self) -> &PrepackedBytes {
         &self.prepacked
+    }
+}
+
+/// Reserves memory of that size, or of the default size; returns the memory with its size. If the
+/// system does not provide the default size, less will do.
+///
+/// Errors: the size and the error of the last attempt.
+fn reserve(limit: Option<usize>) -> std::result::Result<(Memory, usize), (usize, std::io::Error)> {
+    let ahead = affordable(tuning().touched_bytes.max(tuning().early_bytes));
+    let mut size = limit.unwrap_or_else(|| default_size().max(LEAST_MEMORY));
+    loop {
+        size = whole_pages(size).unwrap_or(size);
+        match Memory::reserve(size, ahead) {
+            Ok(memory) => return Ok((memory, size)),
+            Err(_) if limit.is_none() && size > LEAST_MEMORY => size = (size / 2).max(LEAST_MEMORY),
+            Err(error) => return Err((size, error)),
+        }
     }
 }
 

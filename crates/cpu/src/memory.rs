@@ -148,8 +148,37 @@ fn free_memory() -> usize {
     group("memory.max").map_or(free, |limit| left(limit).min(free))
 }
 
+/// The size of a device's memory unless the user sets it: the memory of the machine, but at most half
+/// of the addresses that the limits of the process leave (`ulimit -v`, `ulimit -d`), since threads
+/// and the memory outside of the device need addresses, too.
+pub(crate) fn default_size() -> usize {
+    memory_of_machine().min(free_addresses() / 2)
+}
+
+/// The number of bytes that the process may still map.
+#[cfg(unix)]
+pub(crate) fn free_addresses() -> usize {
+    use rustix::process::{Resource, getrlimit};
+    let mapped = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mapped: Vec<usize> = mapped.split_whitespace().map_while(|n| n.parse().ok()).collect();
+    // Columns of proc_pid_statm(5), in pages: all addresses, and data with stacks.
+    let free = |resource, column: usize| match getrlimit(resource).current {
+        Some(limit) => {
+            let used = mapped.get(column).map_or(0, |pages| pages * rustix::param::page_size());
+            usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(used)
+        }
+        None => usize::MAX,
+    };
+    free(Resource::As, 0).min(free(Resource::Data, 5))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn free_addresses() -> usize {
+    usize::MAX
+}
+
 /// The smaller of the machine's memory and the control group's limit.
-pub(crate) fn memory_of_machine() -> usize {
+fn memory_of_machine() -> usize {
     let total = meminfo("MemTotal:").unwrap_or(16 << 30);
     group("memory.max").map_or(total, |limit| limit.min(total))
 }
