@@ -838,6 +838,11 @@ class RemovableHandle:
         """Removes the hook."""
 
 @final
+class ScopeHandle:
+    """A named scope."""
+
+
+@final
 class Snapshot:
     """The objects that a dict or list held."""
 
@@ -2853,7 +2858,7 @@ def empty_like(
     device: Any | None = None,
 ) -> Tensor:
     """A tensor of the shape and dtype of x with unspecified values (zeros)."""
-def enter_named_scope(name: str) -> int:
+def enter_named_scope(name: str) -> ScopeHandle:
     """Enters a scope with this name; returns the previous scope."""
 def enter_scope(
     scope: int,
@@ -3015,6 +3020,11 @@ def fft_rfftn(
     norm: str | None = None,
 ) -> Tensor:
     """The first half of the transform of real numbers along several axes."""
+def finish() -> None:
+    """Waits for all queued work, as the interpreter does for threads. Registered to be called
+    before the interpreter ends, because work that is queued then may be a Python function. An
+    interrupt ends the wait.
+    """
 def flatnonzero(x: _TensorLike) -> Tensor:
     """The positions, in row-major order, of the nonzero elements. Evaluates x."""
 def flip(

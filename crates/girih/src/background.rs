@@ -1,6 +1,6 @@
 //! Background compilation: one thread that compiles programs while the caller continues.
 
-use crate::{Error, Result};
+use crate::{Error, Result, nested};
 use girih_runtime::Completion;
 use girih_sync::{Mutex, fork};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -114,8 +114,10 @@ impl Compilation {
 
     /// Waits for the end of the compilation.
     ///
-    /// Errors: the error of the compilation.
+    /// Errors: the error of the compilation; [`Error::InvalidArgument`] inside of a callback or a
+    /// pass.
     pub fn wait(&self) -> Result<()> {
+        nested::check("waiting for a compilation")?;
         self.0.wait_or_interrupt().map_err(Error::from)
     }
 }

@@ -4,7 +4,7 @@
 use crate::context::{self, Context};
 use crate::node::{CompactSpec, State};
 use crate::{
-    Device, Executor, Profile, Result, Tensor, TracedProgram, devices, nans, random, trace,
+    Device, Executor, Profile, Result, Tensor, TracedProgram, devices, nans, nested, random, trace,
 };
 use girih_ir::dim::Symbol;
 use girih_ir::{OpCode, TensorSpec};
@@ -193,6 +193,7 @@ impl BoundProgram {
             // The call is traced as a part of another program, so record it instead of running it.
             return self.record(given).map(Some);
         }
+        nested::check("a call of a compiled function")?;
         // The vector is filled in place because it is too large to move cheaply.
         let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
         if !self.arguments(given, &mut arguments)? {
@@ -363,7 +364,7 @@ impl BoundProgram {
         self.cost_ns.store(cost_ns, Relaxed);
         let found = Arc::new(Captured { options, replay });
         if self.first.set(found.clone()).is_err() {
-            *lock(self.recent.mine()) = Some(found.clone());
+            drop(self.recent.mine().replace(Some(found.clone())));
         }
         Ok(found)
     }

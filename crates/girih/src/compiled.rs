@@ -419,7 +419,7 @@ fn close(
         Tensor::from_node((*node).clone()).state() == TensorState::Scheduled
     };
     for node in reached.iter().filter(scheduled) {
-        crate::eval::settle(node);
+        crate::eval::settle_or_interrupt(node)?;
     }
     let (program, lines) = Program::capture_with_lines(&roots, &inputs, &[])?;
     let free = program.inputs();

@@ -409,7 +409,7 @@ impl Context {
     pub fn swap(&self, frame: Frame) -> Frame {
         MODES.set(0);
         let scope = NamedScope::current();
-        frame.scope.set();
+        frame.scope.clone().set();
         let left = CURRENT.with_borrow_mut(|current| std::mem::replace(current, frame));
         Frame { scope, ..left }
     }

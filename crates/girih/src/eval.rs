@@ -8,7 +8,7 @@
 
 mod claim;
 
-pub(crate) use claim::{settle, settle_or_interrupt};
+pub(crate) use claim::settle_or_interrupt;
 
 use self::claim::{Claim, Claimed, claim};
 use crate::cut::{Cut, CutGraph, cut, suspects};
@@ -17,7 +17,8 @@ use crate::error::Error;
 use crate::location::Location;
 use crate::node::{Node, State};
 use crate::{
-    Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, nans, trace,
+    Compilation, Context, Executor, Profile, Result, Tensor, background, context, host, nans,
+    nested, trace,
 };
 use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
 use girih_runtime::{Argument, CachedPlan, CompileOptions, Completion, Value};
@@ -37,25 +38,11 @@ pub(crate) fn executor_of(what: &'static str, tensors: &[&Tensor]) -> Result<Exe
     Context::current().executor_for(Device::common(what, tensors)?)
 }
 
-/// Fails inside a host function that a custom op runs, because the device waits for the function.
-///
-/// Errors: [`Error::InvalidArgument`].
-pub(crate) fn check_nested() -> Result<()> {
-    crate::pass::check_nested()?;
-    match girih_ir::ops::host::is_running() {
-        false => Ok(()),
-        true => Err(Error::InvalidArgument(
-            "evaluation inside of a callback, which an evaluation waits for; compute with the arrays \
-             that the callback is given, or do the ops outside of it"
-                .into(),
-        )),
-    }
-}
-
 /// The closed graph that an evaluation by an executor would cut now, after waiting for nodes that
 /// other evaluations compute. Values needed from other devices are computed. With `keep`,
 /// intermediates with other references are outputs too.
 pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> Result<CutGraph> {
+    nested::check("compilation")?;
     let mut brought = Brought::default();
     let device = executor.runtime().device().id();
     loop {
@@ -163,7 +150,7 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
         return Ok(());
     }
     check_reads(&targets, "evaluation")?;
-    check_nested()?;
+    nested::check("evaluation")?;
     background::wait_for_room(MAX_QUEUED)?;
     by_device(&targets, |executor, targets| {
         let stream = Context::current().runtime_stream(executor.runtime());
@@ -240,7 +227,7 @@ fn run(
     wait: bool,
     times: &mut Times<'_>,
 ) -> Result<bool> {
-    check_nested()?;
+    nested::check("evaluation")?;
     match attempt(executor, targets, brought, wait, true, times) {
         Err(Error::Evaluation { source, .. })
             if matches!(*source, girih_runtime::Error::OutOfMemory { .. }) =>
@@ -509,6 +496,13 @@ pub(crate) fn room_for(count: usize, bytes_each: usize) -> Result<()> {
         true => Ok(()),
         false => Err(girih_runtime::Error::HostMemory { requested }.into()),
     }
+}
+
+/// Fails if the current device has no memory for a tensor of that many bytes now.
+pub(crate) fn check_room_on_device(bytes: usize) -> Result<()> {
+    // Allocating collects garbage if need be; pages are provided when they are first written.
+    drop(executor()?.device().allocator().allocate(bytes)?);
+    Ok(())
 }
 
 /// A tensor whose bytes `read` supplies in parts.

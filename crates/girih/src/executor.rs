@@ -287,7 +287,7 @@ impl Executor {
     }
 
     pub(crate) fn set_profile(&self, profile: Profile) {
-        *self.0.profile.lock().unwrap_or_else(PoisonError::into_inner) = Some(profile);
+        drop(self.0.profile.replace(Some(profile)));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hooks for a host language: its users can interrupt a program, and its interpreter is released
 //! while the library works.
 
-use girih_sync::OnceLock;
+use girih_sync::{OnceLock, in_section};
 
 /// Calls the given function while the host's interpreter is released for other threads.
 pub type Outside = fn(&mut (dyn FnMut() + Send));
@@ -32,8 +32,9 @@ pub(crate) fn collect() -> bool {
     !in_section() && COLLECT.get().is_some_and(|collect| collect())
 }
 
-/// Whether this thread holds a lock of the library, so that it must not wait for the interpreter.
-pub use girih_sync::in_section;
+/// Checks for code of users, which must not run while a thread holds a lock of the library, and
+/// sections, during which no other thread forks the process.
+pub use girih_sync::{Section, foreign};
 
 /// Runs `f` with the host's interpreter released, if there is one.
 pub(crate) fn outside<T: Send>(f: impl FnOnce() -> T + Send) -> T {

@@ -41,6 +41,7 @@ pub mod location;
 pub mod losses;
 mod memory;
 mod nans;
+mod nested;
 pub mod nn;
 mod node;
 mod ops;

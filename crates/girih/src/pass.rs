@@ -1,6 +1,6 @@
 //! Passes of users over whole programs.
 
-use crate::{CompileOptions, Error, Program, Result};
+use crate::{CompileOptions, Program, Result};
 use girih_ir::Graph;
 pub use girih_opt::Pass;
 use std::cell::Cell;
@@ -105,16 +105,4 @@ pub fn switched(options: CompileOptions, passes: &[Arc<dyn Pass>], on: bool) -> 
 /// Whether `a` and `b` are the same pass.
 pub(crate) fn is_same(a: &Arc<dyn Pass>, b: &Arc<dyn Pass>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
-}
-
-/// Fails inside a user's pass, since an evaluation waits for it.
-pub(crate) fn check_nested() -> Result<()> {
-    match is_running() {
-        false => Ok(()),
-        true => Err(Error::InvalidArgument(
-            "evaluation inside of a pass, which an evaluation waits for; record ops in the pass, and \
-             compute beforehand"
-                .into(),
-        )),
-    }
 }

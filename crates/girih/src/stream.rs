@@ -1,7 +1,7 @@
 //! Streams and events: the order of evaluations, and synchronisation with them.
 
 use crate::devices::{self, Device};
-use crate::{Context, Executor, Result, background};
+use crate::{Context, Executor, Result, background, nested};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -81,7 +81,9 @@ impl Stream {
     ///
     /// Errors: [`crate::Error::Evaluation`], the first failure since the last call that was not
     /// reported elsewhere. Its tensors stay lazy and may be evaluated again.
+    /// [`crate::Error::InvalidArgument`] inside of a callback or a pass, which the work waits for.
     pub fn synchronize(&self) -> Result<()> {
+        nested::check("synchronize")?;
         background::wait()?;
         self.1.synchronize().map_err(Into::into)
     }
@@ -139,8 +141,10 @@ impl Event {
 
     /// Waits until the last record has been reached.
     ///
-    /// Errors: if the user of this thread interrupts the wait.
+    /// Errors: if the user of this thread interrupts the wait; [`crate::Error::InvalidArgument`]
+    /// inside of a callback or a pass.
     pub fn synchronize(&self) -> Result<()> {
+        nested::check("synchronize")?;
         self.0.synchronize().map_err(Into::into)
     }
 
@@ -180,6 +184,7 @@ impl Drop for StreamScope {
 /// Errors: as [`Stream::synchronize`], for one of the failed streams; the other streams keep their
 /// failures.
 pub fn synchronize(device: Option<Device>) -> Result<()> {
+    nested::check("synchronize")?;
     background::wait()?;
     let chosen = |executor: &&Executor| device.is_none_or(|device| device == executor.device());
     for executor in devices::running().filter(chosen) {

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::node::{Node, Pending, drop_all};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::Derivative;
-use girih_sync::{Mutex, MutexGuard};
+use girih_sync::{Foreign, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
@@ -29,7 +29,7 @@ pub(crate) struct Notes {
     /// Whether the tensor's gradient is kept although the tensor is not a leaf.
     pub retains: bool,
     pub grad: Option<Tensor>,
-    pub hooks: Vec<(u64, Hook)>,
+    pub hooks: Vec<(u64, Foreign<Hook>)>,
 }
 
 #[derive(Default)]
@@ -198,7 +198,7 @@ impl Tensor {
             known.next += 1;
             known.next
         };
-        with_notes(self.node(), |notes| notes.hooks.push((number, hook)));
+        with_notes(self.node(), |notes| notes.hooks.push((number, hook.into())));
         Ok(number)
     }
 

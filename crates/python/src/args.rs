@@ -3,13 +3,13 @@
 use crate::compiled::PyDim;
 use crate::data::as_tensor;
 use crate::errors::{exception, invalid};
+use crate::interpreter::intern;
 use crate::protocols::{has, is_array};
 use crate::sequences;
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
 use girih::{Complex64, Dim, Operand, Shape, Size, Tensor};
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::SmallVec;

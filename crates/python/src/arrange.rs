@@ -8,6 +8,7 @@ use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
+use crate::interpreter::detach;
 use crate::location;
 use crate::scalars;
 use crate::search::nonzero;
@@ -151,7 +152,7 @@ fn repeat(
         return out(x.0.repeat(count, axis));
     }
     let each = repeats.extract::<TensorArg>()?.0;
-    out(py.detach(|| x.0.repeat_each(&each, axis)))
+    out(detach(py, || x.0.repeat_each(&each, axis)))
 }
 
 /// Moves axes to other positions; the other axes keep their order.

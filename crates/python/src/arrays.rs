@@ -8,14 +8,15 @@ use crate::args::described;
 use crate::data::Memory;
 use crate::dlpack;
 use crate::errors::{IntoPy, exception, invalid};
+use crate::interpreter::{detach, intern, try_attach};
 use crate::protocols::has;
 use girih::runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use girih::{DType, Shape, Tensor, TensorSpec};
 use pyo3::exceptions::PyBufferError;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 use std::any::Any;
+use std::mem::ManuallyDrop;
 
 /// How an import treats memory of another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl Foreign {
     pub unsafe fn tensor(self, py: Python<'_>, what: &str, how: Import) -> PyResult<Tensor> {
         self.check(what)?;
         if self.spec.numel() == 0 {
-            return py.detach(|| Tensor::from_bytes(&self.spec, [])).py();
+            return detach(py, || Tensor::from_bytes(&self.spec, [])).py();
         }
         let obstacle = if how == Import::Copy || how == Import::Safe && !self.constant {
             Some("it was asked for")
@@ -154,7 +155,7 @@ impl Foreign {
             // that they are readable.
             let bytes =
                 unsafe { std::slice::from_raw_parts(address as *const u8, spec.size_bytes()) };
-            return py.detach(|| Tensor::from_bytes(spec, bytes)).py();
+            return detach(py, || Tensor::from_bytes(spec, bytes)).py();
         }
         let part = spec.dtype.real().size();
         let read = |at: usize, out: &mut [u8]| {
@@ -167,7 +168,7 @@ impl Foreign {
                 out.chunks_exact_mut(part).for_each(<[u8]>::reverse);
             }
         };
-        py.detach(|| Tensor::from_reader(spec, read)).py()
+        detach(py, || Tensor::from_reader(spec, read)).py()
     }
 }
 
@@ -177,20 +178,11 @@ struct Owner(Option<(Py<PyAny>, Py<PyDict>)>);
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(objects) = self.0.take() {
-            attached(move |_| drop(objects));
+            // Objects that outlive the interpreter are not freed.
+            let objects = ManuallyDrop::new(objects);
+            try_attach(|_| drop(ManuallyDrop::into_inner(objects)));
         }
     }
-}
-
-/// Runs `f` with the interpreter attached. If this thread holds a lock of the library, `f` runs on
-/// another thread: a fork waits for that lock while it holds the interpreter.
-pub fn attached(f: impl FnOnce(Python<'_>) + Send + 'static) {
-    if !girih::host::in_section() {
-        return Python::attach(f);
-    }
-    let thread = std::thread::Builder::new().name("girih-release".into());
-    // If no thread can be started, the object is leaked.
-    let _ = thread.spawn(move || Python::attach(f));
 }
 
 /// Row-major strides in bytes.
@@ -522,7 +514,7 @@ fn from_buffer(object: &Bound<'_, PyAny>, how: Import) -> PyResult<Option<Tensor
     let shape = Shape::from_signed("asarray", &shape).py()?;
     let bytes = view.call_method0("tobytes")?.cast_into::<PyBytes>()?;
     let bytes = bytes.as_bytes();
-    py.detach(|| Tensor::from_bytes(&TensorSpec { shape, dtype }, bytes)).py().map(Some)
+    detach(py, || Tensor::from_bytes(&TensorSpec { shape, dtype }, bytes)).py().map(Some)
 }
 
 fn buffer_dtype(format: &str, size: usize) -> Option<DType> {

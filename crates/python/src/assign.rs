@@ -9,6 +9,7 @@ use crate::args::{OperandArg, described};
 use crate::data::as_tensor;
 use crate::errors::{IntoPy, exception};
 use crate::functions::{Out, out};
+use crate::interpreter::detach;
 use crate::tensor::PyTensor;
 use crate::{indexing, location};
 use girih::ir::OpCode;
@@ -43,7 +44,7 @@ fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
                 return Ok(());
             }
             Err(error) if start.elapsed() > PATIENCE => return Err(error.into()),
-            Err(_) => object.py().detach(|| std::thread::sleep(Duration::from_micros(100))),
+            Err(_) => detach(object.py(), || std::thread::sleep(Duration::from_micros(100))),
         }
     }
 }
@@ -138,7 +139,7 @@ impl PyTensor {
         let (entries, value) = (indexing::entries(key)?, value.extract::<OperandArg>()?);
         let _called = location::enter!(slf.py());
         let update = || old.index_update(&entries, Update::Set, value.operand());
-        rebind(slf, if evaluates(&entries) { slf.py().detach(update) } else { update() }.py()?)
+        rebind(slf, if evaluates(&entries) { detach(slf.py(), update) } else { update() }.py()?)
     }
 
     /// Elements cannot be deleted. Returns: None.
@@ -187,7 +188,7 @@ impl PyIndexed {
     fn update(&self, py: Python<'_>, update: Update, value: &OperandArg) -> Out {
         let _called = location::enter!(py);
         let run = || self.tensor.index_update(&self.entries, update, value.operand());
-        out(if evaluates(&self.entries) { py.detach(run) } else { run() })
+        out(if evaluates(&self.entries) { detach(py, run) } else { run() })
     }
 }
 

@@ -3,10 +3,11 @@
 //! class that derives from the class in this file handles all other calls.
 
 use crate::compiled::PyTraced;
-use crate::contexts::{self, sync};
+use crate::contexts::sync;
 use crate::data::as_tensor;
 use crate::errors::IntoPy;
 use crate::guards::{ContainerSlot, PyGuards, WrittenSlot, is_same};
+use crate::interpreter::{detach, intern};
 use crate::protocols::is_array;
 use crate::sequences::Listed;
 use crate::symbolic_float::{PySymbolicFloat, returned_number};
@@ -14,7 +15,6 @@ use crate::tensor::PyTensor;
 use crate::tree::PyTreeDef;
 use girih::{BoundProgram, Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyString, PyTuple};
 use smallvec::SmallVec;
@@ -190,8 +190,8 @@ impl CachedCall {
     fn call<'py>(&self, py: Python<'py>, tensors: &[Tensor]) -> PyResult<Bound<'py, PyAny>> {
         let short = self.program.cost_ns().is_some_and(|cost| cost < DETACH_NS);
         let computed = if short {
-            let call = || self.program.call_computed(tensors, &self.donated);
-            contexts::holding_interpreter(py, call).py()?
+            // Releasing the interpreter would take longer; a wait for a queue releases it.
+            self.program.call_computed(tensors, &self.donated).py()?
         } else {
             None
         };
@@ -199,7 +199,7 @@ impl CachedCall {
             Some(outputs) => outputs,
             None => {
                 crate::location::enter(py);
-                py.detach(|| self.program.call_donating(tensors, &self.donated)).py()?
+                detach(py, || self.program.call_donating(tensors, &self.donated)).py()?
             }
         };
         let result = self.result.build(py, &outputs)?;

@@ -2,6 +2,7 @@
 
 use crate::errors::{IntoPy, invalid, raise};
 use crate::forms::PyProgram;
+use crate::interpreter::detach;
 use crate::location;
 use crate::sequences::Listed;
 use crate::symbolic_float::{self, PySymbolicFloat};
@@ -422,7 +423,7 @@ impl PyTraced {
                 (args.iter().collect(), outside.iter().collect());
             self.0.call(&refs.0, &refs.1)
         };
-        Ok(py.detach(run).py()?.into_iter().map(PyTensor).collect())
+        Ok(detach(py, run).py()?.into_iter().map(PyTensor).collect())
     }
 
     /// The program as a `Program` that contains the outside tensors, which are given with a name
@@ -439,7 +440,7 @@ impl PyTraced {
             .into_iter()
             .map(|(name, tensor, parameter)| (name, tensor.borrow(py).0.clone(), parameter))
             .collect();
-        let mut program = py.detach(|| self.0.export(&outside)).py()?;
+        let mut program = detach(py, || self.0.export(&outside)).py()?;
         crate::forms::name(&mut program, names.0, output_names.0)?;
         Ok(PyProgram(Mutex::new(program)))
     }

@@ -13,14 +13,13 @@ use crate::collective::PyBoundAxis;
 use crate::devices::DeviceArg;
 use crate::errors::IntoPy;
 use crate::executor::PyExecutor;
+use crate::interpreter::{Once, intern};
 use crate::lazy::PyGraph;
 use crate::scalars;
 use crate::streams::PyStream;
 use girih::location::Scope;
 use girih::{CompileOptions, Context, Device, Executor, Frame, Stream};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -152,7 +151,7 @@ thread_local! {
 
 /// The variable that holds the running task's frame.
 fn variable(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
-    static VARIABLE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static VARIABLE: Once<Py<PyAny>> = Once::new();
     let make = || {
         let options = PyDict::new(py);
         options.set_item("default", py.None())?;
@@ -180,31 +179,31 @@ pub fn sync(py: Python<'_>) {
 
 fn switch(py: Python<'_>) -> PyResult<()> {
     let wanted = wanted(py)?;
-    CURRENT.with_borrow_mut(|current| {
+    // Dropping a frame may run code of users, which may switch again, so nothing is borrowed then.
+    let dropped = CURRENT.with_borrow_mut(|current| {
         let same = match (&wanted, &*current) {
             (None, None) => true,
             (Some(wanted), Some(current)) => wanted.as_ptr() == current.as_ptr(),
             _ => false,
         };
         if same {
-            return;
+            return None;
         }
         let frame = match &wanted {
             Some(wanted) => wanted.get().get(),
-            None => match OWN.take() {
-                Some(own) => own,
-                None => return,
-            },
+            None => OWN.take()?,
         };
         // Changes within the other frame's scope stay with that frame.
         let left = Context::current().swap(frame);
-        match &*current {
-            Some(current) => drop(current.get().replace(left)),
-            None => OWN.set(Some(left)),
-        }
+        let stale = match &*current {
+            Some(current) => Some(current.get().replace(left)),
+            None => OWN.replace(Some(left)),
+        };
         SWITCHED.set(wanted.is_some());
-        *current = wanted.map(Bound::unbind);
+        let last = std::mem::replace(current, wanted.map(Bound::unbind));
+        Some((stale, last))
     });
+    drop(dropped);
     Ok(())
 }
 
@@ -413,68 +412,30 @@ fn set_source_lines(#[pyo3(from_py_with = scalars::flag)] on: bool) {
     girih::location::set_enabled(on);
 }
 
-/// Enters a scope with this name; returns the previous scope. Returns: int.
+/// A named scope.
+#[pyclass(name = "ScopeHandle", module = "girih._girih", frozen)]
+struct PyScope(Scope);
+
+/// Enters a scope with this name; returns the previous scope. Returns: ScopeHandle.
 #[pyfunction]
-fn enter_named_scope(#[pyo3(from_py_with = scalars::text)] name: &str) -> u32 {
+fn enter_named_scope(#[pyo3(from_py_with = scalars::text)] name: &str) -> PyScope {
     let outer = Scope::current();
     if girih::location::enabled() {
         outer.child(name).set();
     }
-    outer.number()
+    PyScope(outer)
 }
 
 /// Restores the scope that [`enter_named_scope`] returned. Returns: None.
 #[pyfunction]
-fn leave_named_scope(#[pyo3(from_py_with = scalars::whole)] outer: u32) {
-    Scope::from_number(outer).set();
-}
-
-thread_local! {
-    /// Whether this thread holds the interpreter while it calls code that may wait for a run.
-    static HOLDS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `f`, which is expected to take microseconds, without releasing the interpreter. If `f` has
-/// to wait for a queue nevertheless, the interpreter is released during the wait, because work that
-/// is earlier in the queue may be a Python function.
-pub fn holding_interpreter<T>(_: Python<'_>, f: impl FnOnce() -> T) -> T {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            HOLDS.set(self.0);
-        }
-    }
-    let _restore = Restore(HOLDS.replace(true));
-    f()
-}
-
-/// Runs `f`, which blocks, with the interpreter released for other threads.
-fn waiting(f: &mut (dyn FnMut() + Send)) {
-    match HOLDS.replace(false) {
-        true => {
-            Python::attach(|py| py.detach(f));
-            HOLDS.set(true);
-        }
-        false => f(),
-    }
-}
-
-/// Runs Python's cyclic garbage collector, because cycles of objects may hold tensors; true if it
-/// found any.
-fn collect_garbage() -> bool {
-    Python::attach(|py| {
-        let found = py.import("gc").and_then(|gc| gc.call_method0("collect")?.extract::<usize>());
-        found.is_ok_and(|found| found > 0)
-    })
+fn leave_named_scope(outer: &PyScope) {
+    outer.0.clone().set();
 }
 
 /// Adds this file's functions and classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    girih::host::set_interrupt_hook(crate::errors::interrupted);
-    girih::host::set_wait_hook(waiting);
-    girih::host::set_collector(collect_garbage);
-    girih::host::set_outside(|f| Python::attach(|py| py.detach(f)));
     m.add_class::<PyFrame>()?;
+    m.add_class::<PyScope>()?;
     m.add_function(wrap_pyfunction!(enter_scope, m)?)?;
     m.add_function(wrap_pyfunction!(leave_scope, m)?)?;
     m.add_function(wrap_pyfunction!(set_graph, m)?)?;

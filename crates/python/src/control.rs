@@ -3,6 +3,8 @@
 use crate::args::{SizeArg, TensorArg};
 use crate::compiled::{Failure, dim_object};
 use crate::errors::IntoPy;
+use crate::host::failure;
+use crate::interpreter::{Held, attach};
 use crate::location;
 use crate::scalars;
 use crate::sequences::Listed;
@@ -187,7 +189,7 @@ fn record_call(py: Python<'_>, body: Py<PyBody>, tensors: Listed<TensorArg>) -> 
 
 /// The derivative rules of a Python function: an object whose method `run` records the rules.
 struct PyRules {
-    call: Py<PyAny>,
+    call: Held<Py<PyAny>>,
     name: String,
     forward: bool,
 }
@@ -202,12 +204,7 @@ impl DerivativeRules for PyRules {
     }
 
     fn run(&self, arguments: &[TensorSpec]) -> Result<Vec<Body>, HostFailure> {
-        let failed = |error: PyErr| HostFailure {
-            op: self.name.clone(),
-            reason: error.to_string(),
-            payload: Some(Arc::new(error)),
-        };
-        Python::attach(|py| self.recorded(py, arguments)).map_err(failed)
+        attach(|py| self.recorded(py, arguments)).map_err(|error| failure(&self.name, error))
     }
 }
 
@@ -239,7 +236,7 @@ fn record_ruled(
 ) -> Tensors {
     location::enter(py);
     let body = body.borrow(py).take();
-    let rules = Arc::new(PyRules { call: rules, name, forward: on });
+    let rules = Arc::new(PyRules { call: Held::new(rules), name, forward: on });
     wrapped(body.with_rules(rules, &unwrapped(tensors), &unwrapped(saved)))
 }
 

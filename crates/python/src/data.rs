@@ -7,13 +7,13 @@ use crate::compiled::PyDim;
 use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, exception, invalid};
+use crate::interpreter::{detach, intern};
 use crate::protocols::{has, is_array};
 use crate::scalars;
 use crate::sequences::{self, Listed};
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
 use girih::{DType, Tensor, TensorSpec};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
@@ -98,7 +98,7 @@ fn from_numbers(object: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Ten
 /// Creates a tensor from bytes. The interpreter is released, because creating the first executor,
 /// and a long copy, take time.
 pub fn upload(py: Python<'_>, spec: &TensorSpec, bytes: &[u8]) -> PyResult<Tensor> {
-    py.detach(|| Tensor::from_bytes(spec, bytes)).py()
+    detach(py, || Tensor::from_bytes(spec, bytes)).py()
 }
 
 /// True for sparse arrays of SciPy and PyData.
@@ -375,7 +375,7 @@ pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, Py
         // NumPy has no bfloat16; the extension type of ml_dtypes reinterprets these bits.
         DType::BF16 => "<u2",
     };
-    let (address, value) = py.detach(|| tensor.address()).py()?;
+    let (address, value) = detach(py, || tensor.address()).py()?;
     let bfloat16 = spec.dtype == DType::BF16;
     let memory = Memory { address, spec, typestr, _value: value };
     let array = numpy.call_method1("asarray", (Py::new(py, memory)?,))?;
@@ -395,7 +395,7 @@ pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyA
     let spec = tensor.spec();
     // A list needs an object and a pointer for each element.
     Tensor::check_room(spec.numel(), spec.dtype.size() + 32).py()?;
-    let bytes = py.detach(|| tensor.to_bytes()).py()?;
+    let bytes = detach(py, || tensor.to_bytes()).py()?;
     let mut elements = bytes.chunks_exact(spec.dtype.size()).map(|e| number(py, spec.dtype, e));
     nest(py, &spec.shape, &mut elements)
 }

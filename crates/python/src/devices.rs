@@ -3,6 +3,7 @@
 use crate::contexts::sync;
 use crate::errors::IntoPy;
 use crate::functions::Out;
+use crate::interpreter::detach;
 use crate::tensor::PyTensor;
 use girih::{Context, Device, DeviceScope, Tensor};
 use pyo3::prelude::*;
@@ -87,7 +88,7 @@ fn reset_peak_memory(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> 
 fn warm_up(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
     sync(py);
     let device = device.map(|d| d.0).unwrap_or_else(|| Context::current().device());
-    py.detach(|| girih::warm_up(Some(device))).py()
+    detach(py, || girih::warm_up(Some(device))).py()
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -1,10 +1,11 @@
 //! DLPack (version 1 of its C structures, and legacy capsules): sharing tensors with other
 //! libraries without a copy, in both directions.
 
-use crate::arrays::{self, Foreign, Import, is_constant};
+use crate::arrays::{Foreign, Import, is_constant};
 use crate::data::upload;
 use crate::devices::{DeviceArg, placed};
 use crate::errors::{IntoPy, exception, invalid};
+use crate::interpreter::{detach, intern, try_attach};
 use crate::protocols::has;
 use crate::scalars;
 use crate::tensor::PyTensor;
@@ -12,7 +13,6 @@ use girih::runtime::Value;
 use girih::{DType, Tensor, TensorSpec};
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 use std::ffi::{CStr, c_void};
@@ -110,13 +110,13 @@ pub fn export<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let copied;
     let tensor = if copy {
-        let bytes = py.detach(|| tensor.to_bytes()).py()?;
+        let bytes = detach(py, || tensor.to_bytes()).py()?;
         copied = upload(py, &tensor.spec(), &bytes)?;
         &copied
     } else {
         tensor
     };
-    let (address, value) = py.detach(|| tensor.address()).py()?;
+    let (address, value) = detach(py, || tensor.address()).py()?;
     let spec = tensor.spec();
     let mut export = Box::new(Export {
         shape: spec.shape.iter().map(|&d| d as i64).collect(),
@@ -191,14 +191,6 @@ unsafe impl Send for Imported {}
 unsafe impl Sync for Imported {}
 
 impl Imported {
-    /// A bitwise copy of the structure. One of the two must not be dropped.
-    fn copy(&self) -> Imported {
-        match *self {
-            Imported::Legacy(managed) => Imported::Legacy(managed),
-            Imported::Versioned(managed) => Imported::Versioned(managed),
-        }
-    }
-
     fn delete(&self) {
         match *self {
             // SAFETY: the structure was taken out of its capsule, so this is its only owner.
@@ -220,8 +212,7 @@ impl Imported {
 impl Drop for Imported {
     fn drop(&mut self) {
         // The producer's deleter may use Python objects.
-        let own = std::mem::ManuallyDrop::new(self.copy());
-        arrays::attached(move |_| own.delete());
+        try_attach(|_| self.delete());
     }
 }
 

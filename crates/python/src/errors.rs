@@ -1,10 +1,10 @@
 //! Conversion of the library's errors to the classes of `girih.errors`.
 
+use crate::interpreter::{Held, Once, attach, try_attach};
 use crate::location::of_called;
 use girih::custom::HostFailure;
 use girih::{Error, TransformError};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
 use std::cell::RefCell;
 
@@ -67,7 +67,7 @@ fn run_class(error: &girih::runtime::Error) -> &'static str {
         Dependency(cause) => run_class(cause),
         Timeout { .. } => "EvaluationTimeoutError",
         Cancelled { .. } => "EvaluationCancelledError",
-        Configuration { .. } => "InvalidArgumentError",
+        Configuration { .. } | Nested(_) => "InvalidArgumentError",
         InvalidHandle { .. } => "DeviceError",
         _ => "EvaluationError",
     }
@@ -75,8 +75,8 @@ fn run_class(error: &girih::runtime::Error) -> &'static str {
 
 /// A new exception of the class in `girih.errors` with this name.
 pub fn exception(class: &str, message: String) -> PyErr {
-    static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    Python::attach(|py| {
+    static ERRORS: Once<Py<PyModule>> = Once::new();
+    attach(|py| {
         let made = ERRORS
             .get_or_try_init(py, || py.import("girih.errors").map(Bound::unbind))
             .and_then(|errors| errors.bind(py).getattr(class)?.call1((message,)));
@@ -101,12 +101,19 @@ thread_local! {
 /// handler raised an exception: the wait of this thread must then stop. It has an effect only on
 /// the main thread.
 pub fn interrupted() -> bool {
-    INTERRUPT.with_borrow_mut(|interrupt| {
-        if interrupt.is_none() {
-            *interrupt = Python::attach(|py| py.check_signals()).err();
+    if INTERRUPT.with_borrow(Option::is_some) {
+        return true;
+    }
+    // A handler may call the library, which may wait and come here again, so nothing is borrowed.
+    match try_attach(|py| py.check_signals()) {
+        Some(Ok(())) => INTERRUPT.with_borrow(Option::is_some),
+        Some(Err(raised)) => {
+            INTERRUPT.set(Some(raised));
+            true
         }
-        interrupt.is_some()
-    })
+        // Nobody waits any more.
+        None => true,
+    }
 }
 
 /// The exception of a signal handler, if it is the cause of a cancelled evaluation.
@@ -118,8 +125,8 @@ pub fn take_interrupt(error: Option<&Error>) -> Option<PyErr> {
 
 /// The exception that a Python function raised for an op.
 fn of_failure(failure: &HostFailure) -> Option<PyErr> {
-    let raised = failure.payload.as_ref()?.downcast_ref::<PyErr>()?;
-    Some(Python::attach(|py| raised.clone_ref(py)))
+    let raised = failure.payload.as_ref()?.downcast_ref::<Held<PyErr>>()?;
+    Some(attach(|py| raised.clone_ref(py)))
 }
 
 /// The exception of a failed callback.

@@ -2,6 +2,7 @@
 
 use crate::contexts::{change, sync};
 use crate::errors::{IntoPy, invalid};
+use crate::interpreter::detach;
 use crate::lazy::{PyGraph, stats_dict};
 use crate::passes::PyPass;
 use crate::scalars;
@@ -62,7 +63,7 @@ impl PyExecutor {
     /// Returns: tuple[bool, str, float, float, float, dict[int, Tensor]].
     fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Listed<u32>) -> PyResult<Executed> {
         let graph = &graph.0;
-        let result = py.detach(|| self.0.execute(graph, &nodes));
+        let result = detach(py, || self.0.execute(graph, &nodes));
         // An interrupt is not a failure of the program.
         if let Some(interrupt) = crate::errors::take_interrupt(result.error.as_ref()) {
             return Err(interrupt);
@@ -81,7 +82,7 @@ impl PyExecutor {
         #[pyo3(from_py_with = scalars::whole)] node: u32,
     ) -> PyResult<PyTensor> {
         let graph = &graph.0;
-        let mut result = py.detach(|| self.0.execute(graph, &[node]));
+        let mut result = detach(py, || self.0.execute(graph, &[node]));
         match (result.outputs.remove(&node), result.error) {
             (Some(tensor), None) => Ok(PyTensor(tensor)),
             (_, Some(error)) => Err(crate::errors::raise(error)),
@@ -93,7 +94,7 @@ impl PyExecutor {
     /// Returns: bool.
     fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Listed<u32>) -> PyResult<bool> {
         let graph = &graph.0;
-        py.detach(|| self.0.compile_only(graph, &nodes)).py()
+        detach(py, || self.0.compile_only(graph, &nodes)).py()
     }
 
     /// Drops the compiled programs. Returns: None.
@@ -137,7 +138,7 @@ impl PyCompilation {
 
     /// Waits until the compilation has ended; raises its error if it failed. Returns: None.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.wait()).py()
+        detach(py, || self.0.wait()).py()
     }
 }
 
@@ -146,7 +147,7 @@ impl PyCompilation {
 fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<PyCompilation> {
     sync(py);
     let tensors = crate::lazy::values(py, &tensors);
-    Ok(PyCompilation(py.detach(|| girih::compile_only(&tensors)).py()?))
+    Ok(PyCompilation(detach(py, || girih::compile_only(&tensors)).py()?))
 }
 
 /// Adds this file's functions and classes.

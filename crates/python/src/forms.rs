@@ -3,6 +3,7 @@
 use crate::args::{IntArg, TensorArg};
 use crate::compiled::Failure;
 use crate::errors::IntoPy;
+use crate::interpreter::detach;
 use crate::scalars;
 use crate::sequences::Listed;
 use crate::tensor::PyTensor;
@@ -308,7 +309,7 @@ impl PyProgram {
     /// The contents of a PFGB file of the program. Returns: bytes.
     fn serialize<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let program = self.program().clone();
-        let bytes = py.detach(|| program.to_bytes()).py()?;
+        let bytes = detach(py, || program.to_bytes()).py()?;
         Ok(PyBytes::new(py, &bytes))
     }
 
@@ -320,7 +321,7 @@ impl PyProgram {
         #[pyo3(from_py_with = scalars::path)] path: PathBuf,
     ) -> PyResult<()> {
         let program = self.program().clone();
-        py.detach(|| program.save(&path)).py()
+        detach(py, || program.save(&path)).py()
     }
 
     #[pyo3(signature = (*values, **named))]
@@ -412,7 +413,7 @@ fn capture(
     let parameters: Vec<(String, Tensor)> =
         parameters.into_iter().map(|(name, tensor)| (name, tensor.0)).collect();
     let run = || Program::capture_with(&refs(&outputs), &refs(&inputs), &parameters);
-    let mut program = py.detach(run).py()?;
+    let mut program = detach(py, run).py()?;
     name(&mut program, names.0, output_names.0)?;
     Ok(PyProgram(Mutex::new(program)))
 }
@@ -444,7 +445,7 @@ fn program_from_bytes(
     #[pyo3(from_py_with = scalars::bytes)] data: &[u8],
 ) -> PyResult<PyProgram> {
     let data = data.to_vec();
-    wrapped(py.detach(|| Program::from_bytes(&data)))
+    wrapped(detach(py, || Program::from_bytes(&data)))
 }
 
 /// Parses a program from text. Returns: Program.
@@ -459,7 +460,7 @@ fn program_from_file(
     py: Python<'_>,
     #[pyo3(from_py_with = scalars::path)] path: PathBuf,
 ) -> PyResult<PyProgram> {
-    wrapped(py.detach(|| Program::load(&path)))
+    wrapped(detach(py, || Program::load(&path)))
 }
 
 /// The recorded graph of tensors, in DOT. Returns: str.
@@ -474,7 +475,7 @@ fn load_tensors(
     py: Python<'_>,
     #[pyo3(from_py_with = scalars::path)] path: PathBuf,
 ) -> PyResult<Vec<(String, PyTensor)>> {
-    let tensors = py.detach(|| girih::io::load(&path)).py()?;
+    let tensors = detach(py, || girih::io::load(&path)).py()?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, PyTensor(tensor))).collect())
 }
 
@@ -488,7 +489,7 @@ fn save_tensors(
 ) -> PyResult<()> {
     let tensors = refs(&tensors).into_iter().cloned();
     let named: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
-    py.detach(|| girih::io::save(&path, &named)).py()
+    detach(py, || girih::io::save(&path, &named)).py()
 }
 
 /// Writes a file atomically. Returns: None.
@@ -498,13 +499,13 @@ fn write_file(
     #[pyo3(from_py_with = scalars::path)] path: PathBuf,
     #[pyo3(from_py_with = scalars::bytes)] data: &[u8],
 ) -> PyResult<()> {
-    py.detach(|| girih::io::write(&path, data)).py()
+    detach(py, || girih::io::write(&path, data)).py()
 }
 
 /// Runs the `girih` command; returns exit status, output and errors. Returns: tuple[int, str, str].
 #[pyfunction]
 fn command(py: Python<'_>, argv: Listed<OsString>) -> (u8, String, String) {
-    py.detach(|| {
+    detach(py, || {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let status = girih_cli::run(argv, &mut out, &mut err);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();

@@ -2,12 +2,12 @@
 //! under which its program is valid.
 
 use crate::errors::invalid;
+use crate::interpreter::intern;
 use crate::scalars;
 use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::{Tensor, TensorSpec};
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{
     PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyRange, PySlice,

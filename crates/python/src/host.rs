@@ -5,6 +5,7 @@ use crate::compiled::dim_object;
 use crate::control::PyBody;
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
+use crate::interpreter::{Held, attach, try_attach};
 use crate::location;
 use crate::scalars;
 use crate::sequences::Listed;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 /// A Python function that takes the bytes, shapes and dtypes of operands and returns the bytes of
 /// the results.
 struct PyHost {
-    call: Py<PyAny>,
+    call: Held<Py<PyAny>>,
     name: String,
     version: u32,
     identity: u64,
@@ -55,12 +56,13 @@ impl CustomOp for PyHost {
                  strings, found one on other objects, which a file does not hold"
             ));
         }
-        let call = Python::attach(|py| {
+        let call = attach(|py| {
             let made = self.call.call_method1(py, "_restored", (settings,));
             made.map_err(|error| format!("a call of '{name}' version {version}, found {error}"))
         })?;
         let settings = settings.to_string();
         let (name, version, identity) = (self.name.clone(), self.version, self.identity);
+        let call = Held::new(call);
         Ok(Some(Arc::new(PyHost { call, name, version, identity, settings })))
     }
 
@@ -75,12 +77,8 @@ impl CustomOp for PyHost {
         operands: &[TensorSpec],
         marks: &[bool],
     ) -> Option<Result<HostBatch, HostFailure>> {
-        Some(Python::attach(|py| {
-            self.recorded(py, size, operands, marks).map_err(|error| HostFailure {
-                op: self.name.clone(),
-                reason: error.to_string(),
-                payload: Some(Arc::new(error)),
-            })
+        Some(attach(|py| {
+            self.recorded(py, size, operands, marks).map_err(|error| failure(&self.name, error))
         }))
     }
 
@@ -89,14 +87,17 @@ impl CustomOp for PyHost {
         operands: &[HostView<'_>],
         results: &mut [HostViewMut<'_>],
     ) -> Result<(), HostFailure> {
-        Python::attach(|py| {
-            self.called(py, operands, results).map_err(|error| HostFailure {
-                op: self.name.clone(),
-                reason: error.to_string(),
-                payload: Some(Arc::new(error)),
-            })
-        })
+        let called = try_attach(|py| {
+            self.called(py, operands, results).map_err(|error| failure(&self.name, error))
+        });
+        called.unwrap_or_else(|| Err(HostFailure::new("the Python interpreter has ended")))
     }
+}
+
+/// The failure of a Python function, with its exception.
+pub fn failure(op: &str, error: PyErr) -> HostFailure {
+    let failure = HostFailure::new(error.to_string());
+    HostFailure { op: op.to_string(), ..failure }.with_payload(Held::new(error))
 }
 
 impl PyHost {
@@ -162,7 +163,7 @@ fn register_host(
     #[pyo3(from_py_with = scalars::whole)] version: u32,
     #[pyo3(from_py_with = scalars::whole)] identity: u64,
 ) -> PyResult<()> {
-    let settings = String::new();
+    let (call, settings) = (Held::new(call), String::new());
     custom::register_custom(Arc::new(PyHost { call, name, version, identity, settings })).py()
 }
 
@@ -225,6 +226,7 @@ fn host_call(
         let known = HostBatching::ALL.map(HostBatching::name).join(", ");
         return Err(invalid(format!("vmap_method is '{method}'; expected one of {known}")));
     };
+    let call = Held::new(call);
     let op: Arc<dyn CustomOp> = Arc::new(PyHost { call, name, version, identity, settings });
     let call = HostCall::new(op, specs, batching, effect);
     let results = custom::custom_call(call, &operands.iter().collect::<Vec<_>>()).py()?;

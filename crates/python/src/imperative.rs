@@ -1,6 +1,7 @@
 //! The imperative style of gradients: `requires_grad_`, `backward`, `grad`, hooks.
 
 use crate::errors::IntoPy;
+use crate::interpreter::{Held, attach};
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
@@ -25,8 +26,9 @@ impl PyHandle {
 
 /// The hook that calls a Python function.
 fn hook_of(function: Py<PyAny>) -> Hook {
+    let function = Held::new(function);
     Arc::new(move |gradient: &Tensor| {
-        Python::attach(|py| {
+        attach(|py| {
             let call = || -> PyResult<Option<Tensor>> {
                 let result = function.bind(py).call1((PyTensor(gradient.clone()),))?;
                 if result.is_none() {

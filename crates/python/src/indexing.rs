@@ -3,6 +3,7 @@
 use crate::compiled::PyDim;
 use crate::data::as_tensor;
 use crate::errors::{IntoPy, invalid};
+use crate::interpreter::detach;
 use crate::tensor::PyTensor;
 use girih::{DType, Index, Size, Tensor};
 use pyo3::prelude::*;
@@ -58,7 +59,7 @@ fn entry(item: &Bound<'_, PyAny>) -> PyResult<Index> {
         dtype if dtype.is_int() && numpys => position(item).map(Index::At),
         dtype if dtype.is_int() && item.is_instance_of::<PyTensor>() => Ok(Index::Take(tensor)),
         // The values of lists and arrays are known, so they are checked now.
-        dtype if dtype.is_int() => item.py().detach(|| Index::listed(tensor)).py(),
+        dtype if dtype.is_int() => detach(item.py(), || Index::listed(tensor)).py(),
         // An empty list is a list of no positions.
         _ if tensor.numel() == 0 && is_list(item) => {
             tensor.astype(DType::I64).map(Index::Take).py()

@@ -3,6 +3,7 @@
 use crate::args::IntArg;
 use crate::contexts::sync;
 use crate::errors::IntoPy;
+use crate::interpreter::detach;
 use crate::passes::PyPass;
 use crate::scalars;
 use crate::sequences::Listed;
@@ -22,7 +23,7 @@ pub fn values(py: Python<'_>, tensors: &[Py<PyTensor>]) -> Vec<Tensor> {
 fn eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     sync(py);
     let tensors = values(py, &tensors);
-    py.detach(|| girih::eval(&tensors)).py()
+    detach(py, || girih::eval(&tensors)).py()
 }
 
 /// A weak reference to a tensor.
@@ -48,7 +49,7 @@ fn weak(tensor: &PyTensor) -> PyWeakTensor {
 fn async_eval_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<()> {
     sync(py);
     let tensors = values(py, &tensors);
-    py.detach(|| girih::async_eval(&tensors)).py()
+    detach(py, || girih::async_eval(&tensors)).py()
 }
 
 /// The result of a compilation.
@@ -125,7 +126,7 @@ fn compile_graph(
 ) -> PyResult<PyCompilationInfo> {
     sync(py);
     let tensors = values(py, &tensors);
-    py.detach(|| girih::compile_graph(&tensors, optimize)).map(PyCompilationInfo).py()
+    detach(py, || girih::compile_graph(&tensors, optimize)).map(PyCompilationInfo).py()
 }
 
 /// The numbers of nodes, ops and bytes in the graph of tensors. Returns: tuple[int, int, int].
@@ -156,7 +157,7 @@ fn explain_tensors(
         explanation.asm = asm;
         Ok((explanation.to_string(), explanation.to_json(), explanation.to_c()))
     };
-    py.detach(explain).py()
+    detach(py, explain).py()
 }
 
 /// A graph to which ops are recorded.

@@ -27,6 +27,7 @@ mod guards;
 mod host;
 mod imperative;
 mod indexing;
+mod interpreter;
 mod lazy;
 mod linalg;
 mod location;
@@ -74,6 +75,7 @@ const INTERNAL: &[&str] = &[
     "ExecutorHandle",
     "Guards",
     "Frame",
+    "ScopeHandle",
     "_registry",
     "_restore",
     "async_eval_many",
@@ -109,6 +111,7 @@ const INTERNAL: &[&str] = &[
     "current_graph",
     "eval_many",
     "explain_tensors",
+    "finish",
     "graph_dot",
     "enter_named_scope",
     "graph_stats",
@@ -159,6 +162,7 @@ const INTERNAL: &[&str] = &[
 /// Fills the module.
 #[pymodule]
 fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::check_main(m.py())?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<tensor::PyTensor>()?;
     m.add_class::<dtype::PyDType>()?;
@@ -201,7 +205,7 @@ fn _girih(m: &Bound<'_, PyModule>) -> PyResult<()> {
     executor::register(m)?;
     streams::register(m)?;
     timeline::register(m)?;
-    location::register();
+    interpreter::register(m)?;
     let names = m.index()?;
     // The names with these prefixes are public in `girih.linalg`, `girih.fft`, `girih.random` and
     // `girih.tree`, under their own names.

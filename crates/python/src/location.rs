@@ -4,51 +4,61 @@
 //! code object and a bytecode offset, and resolved to a line only when an error shows it. Frames of
 //! this package are skipped: a layer's op belongs to the user's line that called the layer.
 
-use girih::location::{Location, Scope, set_resolver};
+use crate::interpreter::{Held, Once, attach, intern, try_attach};
+use girih::location::{Location, Scope, SourceLine, epoch};
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 use std::cell::{Cell, RefCell};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-/// The known code objects, and the call sites in them.
-#[derive(Default)]
-struct Sites {
-    codes: Vec<Py<PyAny>>,
-    /// The code and bytecode offset of each call site.
-    sites: Vec<(u32, u32)>,
-    ids: FxHashMap<(u32, u32), u32>,
-    /// The location of each call site in each scope, for all threads.
-    locations: FxHashMap<(u32, Scope), Location>,
-    by_address: FxHashMap<usize, u32>,
+/// A call site: a bytecode offset in a code object.
+struct CallSite {
+    code: Held<Py<PyAny>>,
+    offset: u32,
 }
 
-/// Maximum number of code objects that are kept. A process with more code objects creates code
-/// while it runs; the lines of further code objects are unknown.
-const MAX_CODES: usize = 1 << 16;
-
-static SITES: Mutex<Option<Sites>> = Mutex::new(None);
-
-#[derive(Clone, Copy)]
-struct Code {
-    id: u32,
-    /// Whether the code belongs to this package.
-    internal: bool,
+impl SourceLine for CallSite {
+    fn resolve(&self) -> Option<(String, u32)> {
+        try_attach(|py| {
+            let code = self.code.bind(py);
+            let file = code.getattr("co_filename").ok()?.extract().ok()?;
+            for line in code.call_method0("co_lines").ok()?.try_iter().ok()? {
+                let (start, end, line): (u32, u32, Option<u32>) = line.ok()?.extract().ok()?;
+                if (start..end).contains(&self.offset) {
+                    return Some((file, line?));
+                }
+            }
+            None
+        })
+        .flatten()
+    }
 }
 
+/// The code objects and call sites that a thread has met, by the addresses of the code objects. An
+/// address is valid as long as its object is alive, so the cache keeps its objects alive.
 #[derive(Default)]
 struct Cache {
-    codes: FxHashMap<usize, Code>,
-    sites: FxHashMap<(u32, u32, Scope), Location>,
+    /// The epoch of the locations.
+    epoch: u64,
+    /// Each code object, and whether it belongs to this package.
+    codes: FxHashMap<usize, (Held<Py<PyAny>>, bool)>,
+    /// Locations by code, offset and number of the scope.
+    sites: FxHashMap<(usize, u32, u64), Location>,
+    /// The call sites that were found last.
+    recent: [Option<Recent>; RECENT],
 }
+
+/// The maximum number of code objects, and of call sites, that each thread caches.
+const MAX_CODES: usize = 1 << 11;
+const MAX_SITES: usize = 1 << 13;
 
 /// A recently found call site.
 #[derive(Clone, Copy)]
 struct Recent {
     code: usize,
     offset: u32,
-    scope: Scope,
+    scope: u64,
     location: Location,
 }
 
@@ -56,37 +66,10 @@ struct Recent {
 const RECENT: usize = 16;
 
 thread_local! {
-    static LATELY: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([None; RECENT]) };
     static CACHE: RefCell<Cache> = RefCell::default();
     /// The path of a function inside of the extension function that Python has called and that has
     /// entered.
     static CALLED: Cell<Option<&'static str>> = const { Cell::new(None) };
-}
-
-/// Registers the resolver of source lines in the library.
-pub fn register() {
-    set_resolver(resolve);
-}
-
-/// File and line of a call site.
-fn resolve(site: u32) -> Option<(String, u32)> {
-    Python::attach(|py| {
-        let (code, offset) = {
-            let sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-            let sites = sites.as_ref()?;
-            let &(code, offset) = sites.sites.get(site as usize)?;
-            (sites.codes.get(code as usize)?.clone_ref(py), offset)
-        };
-        let code = code.bind(py);
-        let file = code.getattr("co_filename").ok()?.extract().ok()?;
-        for line in code.call_method0("co_lines").ok()?.try_iter().ok()? {
-            let (start, end, line): (u32, u32, Option<u32>) = line.ok()?.extract().ok()?;
-            if (start..end).contains(&offset) {
-                return Some((file, line?));
-            }
-        }
-        None
-    })
 }
 
 /// Attributes the ops that this thread records next to the calling Python line, and to the context
@@ -138,7 +121,7 @@ pub fn enter_operator(py: Python<'_>) -> Called {
 pub fn of_called(message: String) -> String {
     let Some(path) = CALLED.get() else { return message };
     let name = path.rsplit("::").nth(1).unwrap_or(path).trim_end_matches('_');
-    let around = Python::attach(|py| package_function(py).ok().flatten());
+    let around = attach(|py| package_function(py).ok().flatten());
     let name = match (around, name.starts_with("__")) {
         (Some(around), _) => around,
         (None, true) => return message,
@@ -166,7 +149,7 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
     let module = module.map(|nn| nn.getattr("Module")).transpose()?;
     while let Some(running) = frame {
         let code = code_of(&running);
-        if !note_code(&code).is_some_and(|code| code.internal) {
+        if is_internal(&code) != Some(true) {
             break;
         }
         let name: String = match code.getattr(intern!(py, "co_qualname")) {
@@ -194,55 +177,60 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
 fn current(py: Python<'_>) -> Option<Location> {
     // SAFETY: the thread is attached; the frame is borrowed from the interpreter, and is null only
     // if no Python code runs.
-    let frame = unsafe {
+    let innermost = unsafe {
         let frame = ffi::PyEval_GetFrame();
         Bound::from_borrowed_ptr_or_opt(py, frame.cast())?
     };
-    if let Some(known) = lately(&frame) {
-        return Some(known);
+    let mut frame = innermost.clone();
+    loop {
+        let code = code_of(&frame);
+        let (address, scope) = (code.as_ptr() as usize, Scope::current_number());
+        let offset = offset_in(&frame)?;
+        if let Some(known) = known(address, offset, scope) {
+            return Some(known);
+        }
+        if !is_internal(&code)? {
+            // No cache is borrowed here: this may free objects, whose destructors run Python code.
+            let location = Location::external((address, offset), || {
+                Arc::new(CallSite { code: Held::new(code.clone().unbind()), offset })
+            });
+            remember(address, offset, scope, location, frame.is(&innermost));
+            return Some(location);
+        }
+        frame = frame.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none())?;
     }
-    CACHE.with_borrow_mut(|cache| {
-        let mut frame = frame;
-        let innermost = frame.clone();
-        loop {
-            let code = code_of(&frame);
-            let known = match cache.codes.get(&(code.as_ptr() as usize)) {
-                Some(code) => *code,
-                None => {
-                    let known = note_code(&code)?;
-                    cache.codes.insert(code.as_ptr() as usize, known);
-                    known
-                }
-            };
-            if !known.internal {
-                let offset = offset_in(&frame)?;
-                let site = (known.id, offset, Scope::current());
-                let note = || note_site((known.id, offset));
-                let location = *cache.sites.entry(site).or_insert_with(note);
-                if frame.is(&innermost) {
-                    remember(code.as_ptr() as usize, offset, location);
-                }
-                return Some(location);
-            }
-            frame = frame.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none())?;
+}
+
+/// The cached location of a call site.
+#[inline]
+fn known(code: usize, offset: u32, scope: u64) -> Option<Location> {
+    CACHE.with_borrow(|cache| {
+        if cache.epoch != epoch() {
+            return None;
+        }
+        let recent = cache.recent[slot(code, offset)]
+            .filter(|site| (site.code, site.offset, site.scope) == (code, offset, scope));
+        match recent {
+            Some(site) => Some(site.location),
+            None => cache.sites.get(&(code, offset, scope)).copied(),
         }
     })
 }
 
-/// The cached call site of this instruction, if it was found recently.
-fn lately(frame: &Bound<'_, PyAny>) -> Option<Location> {
-    let code = code_of(frame).as_ptr() as usize;
-    let offset = offset_in(frame)?;
-    let known = LATELY.with(|sites| sites.borrow()[slot(code, offset)])?;
-    let same = (known.code, known.offset, known.scope) == (code, offset, Scope::current());
-    same.then_some(known.location)
-}
-
-/// Stores a call site in user code; the code object is kept alive, so that no other object gets its
-/// address.
-fn remember(code: usize, offset: u32, location: Location) {
-    let site = Recent { code, offset, scope: Scope::current(), location };
-    LATELY.with_borrow_mut(|sites| sites[slot(code, offset)] = Some(site));
+/// Caches the location of a call site. The code is in the cache already; `innermost`: no frame of
+/// this package is around the op.
+fn remember(code: usize, offset: u32, scope: u64, location: Location, innermost: bool) {
+    CACHE.with_borrow_mut(|cache| {
+        // Otherwise another code object could have this address later.
+        if cache.epoch != epoch() || !cache.codes.contains_key(&code) {
+            return;
+        }
+        cache.sites.insert((code, offset, scope), location);
+        if innermost {
+            let site = Recent { code, offset, scope, location };
+            cache.recent[slot(code, offset)] = Some(site);
+        }
+    });
 }
 
 fn slot(code: usize, offset: u32) -> usize {
@@ -286,33 +274,34 @@ fn code_of<'py>(frame: &Bound<'py, PyAny>) -> Bound<'py, PyAny> {
     }
 }
 
-/// Keeps the code object alive, so that no other object gets its address.
-fn note_code(code: &Bound<'_, PyAny>) -> Option<Code> {
-    let file: String = code.getattr("co_filename").ok()?.extract().ok()?;
-    let package = code.py().import("girih").ok()?.getattr("__path__").ok()?;
-    let folder: String = package.get_item(0).ok()?.extract().ok()?;
-    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-    let sites = sites.get_or_insert_default();
-    let (address, next) = (code.as_ptr() as usize, sites.codes.len());
-    let id = match sites.by_address.get(&address) {
-        Some(&id) => id,
-        None if next >= MAX_CODES => return None,
-        None => {
-            sites.by_address.insert(address, next as u32);
-            sites.codes.push(code.clone().unbind());
-            next as u32
-        }
-    };
-    Some(Code { id, internal: file.starts_with(&folder) })
+/// Whether code belongs to this package.
+fn is_internal(code: &Bound<'_, PyAny>) -> Option<bool> {
+    let address = code.as_ptr() as usize;
+    let stale = CACHE.with_borrow_mut(|cache| {
+        let full = cache.codes.len() >= MAX_CODES || cache.sites.len() >= MAX_SITES;
+        let now = epoch();
+        (full || cache.epoch != now)
+            .then(|| std::mem::replace(cache, Cache { epoch: now, ..Cache::default() }))
+    });
+    // Freeing code may run Python code, which may record ops.
+    drop(stale);
+    if let Some(known) = CACHE.with_borrow(|cache| cache.codes.get(&address).map(|code| code.1)) {
+        return Some(known);
+    }
+    let file: String = code.getattr(intern!(code.py(), "co_filename")).ok()?.extract().ok()?;
+    let internal = file.starts_with(package_folder(code.py())?);
+    let object = Held::new(code.clone().unbind());
+    let replaced = CACHE.with_borrow_mut(|cache| cache.codes.insert(address, (object, internal)));
+    drop(replaced);
+    Some(internal)
 }
 
-fn note_site(site: (u32, u32)) -> Location {
-    let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
-    let sites = sites.get_or_insert_default();
-    let next = sites.sites.len() as u32;
-    let id = *sites.ids.entry(site).or_insert(next);
-    if id == next {
-        sites.sites.push(site);
-    }
-    *sites.locations.entry((id, Scope::current())).or_insert_with(|| Location::external(id))
+/// The folder of this package.
+fn package_folder(py: Python<'_>) -> Option<&str> {
+    static FOLDER: Once<String> = Once::new();
+    let find = || {
+        let package = py.import("girih")?.getattr("__path__")?;
+        package.get_item(0)?.extract::<String>()
+    };
+    FOLDER.get_or_try_init(py, find).ok().map(String::as_str)
 }

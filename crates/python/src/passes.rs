@@ -1,6 +1,7 @@
 //! Graph passes written in Python.
 
 use crate::forms::PyProgram;
+use crate::interpreter::{Held, try_attach};
 use crate::scalars;
 use girih::pass::{self, Pass};
 use girih::{Error, Program};
@@ -15,9 +16,12 @@ pub struct PyPass(pub Arc<dyn Pass>);
 impl PyPass {
     #[new]
     fn new(function: Py<PyAny>, #[pyo3(from_py_with = scalars::own_text)] name: String) -> PyPass {
+        let function = Held::new(function);
         let run = move |program: &Program| {
             let given = PyProgram(Mutex::new(program.clone()));
-            Python::attach(|py| called(py, &function, given)).map_err(Error::InvalidArgument)
+            let outcome = try_attach(|py| called(py, &function, given));
+            let outcome = outcome.unwrap_or_else(|| Err("the Python interpreter has ended".into()));
+            outcome.map_err(Error::InvalidArgument)
         };
         PyPass(pass::graph_pass(name, run))
     }

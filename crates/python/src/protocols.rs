@@ -5,10 +5,11 @@
 //! among the attributes that the object itself holds. An object's own `__getattr__` is not asked: a
 //! dict whose attributes are its keys has no `__dlpack__`, and raises `KeyError`.
 
+use crate::interpreter::intern;
 use crate::sequences::Listed;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyType};
-use pyo3::{ffi, intern};
 
 /// Whether an object supports a protocol.
 pub fn has(object: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> bool {

@@ -6,6 +6,7 @@ use crate::arrange::{counts, many};
 use crate::data::as_tensor;
 use crate::errors::IntoPy;
 use crate::functions::{Out, out};
+use crate::interpreter::detach;
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
@@ -18,21 +19,21 @@ use pyo3::types::{PyInt, PyTuple};
 #[pyfunction]
 pub fn nonzero(py: Python<'_>, x: TensorArg) -> PyResult<Bound<'_, PyTuple>> {
     let _called = location::enter!(py);
-    PyTuple::new(py, many(py.detach(|| x.0.nonzero()))?)
+    PyTuple::new(py, many(detach(py, || x.0.nonzero()))?)
 }
 
 /// The indices of the nonzero elements, one row for each element. Evaluates x.
 #[pyfunction]
 fn argwhere(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
-    out(py.detach(|| x.0.argwhere()))
+    out(detach(py, || x.0.argwhere()))
 }
 
 /// The positions, in row-major order, of the nonzero elements. Evaluates x.
 #[pyfunction]
 fn flatnonzero(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
-    out(py.detach(|| x.0.flatnonzero()))
+    out(detach(py, || x.0.flatnonzero()))
 }
 
 /// The number of nonzero elements over axes, all by default. Dtype: int64.
@@ -58,19 +59,19 @@ fn count_nonzero(
 fn compress(py: Python<'_>, condition: TensorArg, x: TensorArg, axis: Option<Axes>) -> Out {
     let _called = location::enter!(py);
     let axis = axis.unwrap_or_default().single("compress")?;
-    out(py.detach(|| x.0.compress(&condition.0, axis)))
+    out(detach(py, || x.0.compress(&condition.0, axis)))
 }
 
 /// The elements, in row-major order, for which the condition holds. Evaluates the condition.
 #[pyfunction]
 fn extract(py: Python<'_>, condition: TensorArg, x: TensorArg) -> Out {
     let _called = location::enter!(py);
-    out(py.detach(|| x.0.extract(&condition.0)))
+    out(detach(py, || x.0.extract(&condition.0)))
 }
 
 fn unique_of(py: Python<'_>, x: &TensorArg) -> PyResult<Unique> {
     let _called = location::enter!(py);
-    py.detach(|| x.0.unique()).py()
+    detach(py, || x.0.unique()).py()
 }
 
 /// The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x.
@@ -125,7 +126,7 @@ fn isin(
         Some(OperandArg::Int(v)) if v >= 0 && x.0.dtype() == DType::U64 => x.0.eq(Operand::Int(v)),
         _ => {
             let test = as_tensor(test, None)?;
-            py.detach(|| x.0.isin(&test))
+            detach(py, || x.0.isin(&test))
         }
     };
     let found = found.py()?;
@@ -138,7 +139,7 @@ fn isin(
 fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength: IntArg) -> Out {
     let _called = location::enter!(py);
     let (weights, minlength) = (weights.map(|w| w.0), counts("bincount", &[minlength.0])?[0]);
-    out(py.detach(|| x.0.bincount(weights.as_ref(), minlength)))
+    out(detach(py, || x.0.bincount(weights.as_ref(), minlength)))
 }
 
 /// Bins as NumPy takes them: the number of bins, or their edges.

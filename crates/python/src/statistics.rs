@@ -6,6 +6,7 @@ use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, both, out};
+use crate::interpreter::detach;
 use crate::location;
 use crate::scalars;
 use crate::search::BinsArg;
@@ -445,7 +446,7 @@ fn unique<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let _called = location::enter!(py);
     let axis = axis.unwrap_or_default().single("unique")?;
-    let found = py.detach(|| x.0.unique_along(axis, equal_nan)).py()?;
+    let found = detach(py, || x.0.unique_along(axis, equal_nan)).py()?;
     let asked = [
         (true, found.values),
         (return_index, found.indices),

@@ -3,6 +3,7 @@
 use crate::contexts::sync;
 use crate::devices::DeviceArg;
 use crate::errors::IntoPy;
+use crate::interpreter::detach;
 use crate::scalars;
 use girih::{Context, Event, Stream};
 use pyo3::prelude::*;
@@ -45,7 +46,7 @@ impl PyStream {
 
     /// Waits until all work submitted so far is done. Returns: None.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.synchronize()).py()
+        detach(py, || self.0.synchronize()).py()
     }
 
     /// Whether all work submitted so far is done. Returns: bool.
@@ -121,7 +122,7 @@ impl PyEvent {
 
     /// Waits until the last record has been reached. Returns: None.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.synchronize()).py()
+        detach(py, || self.0.synchronize()).py()
     }
 
     /// Milliseconds between the last record of this event and that of a later event.
@@ -167,7 +168,7 @@ fn default_stream(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<PyStrea
 #[pyfunction]
 #[pyo3(signature = (device=None))]
 fn synchronize(py: Python<'_>, device: Option<DeviceArg>) -> PyResult<()> {
-    py.detach(|| girih::synchronize(device.map(|d| d.0))).py()
+    detach(py, || girih::synchronize(device.map(|d| d.0))).py()
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

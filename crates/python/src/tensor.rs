@@ -8,6 +8,7 @@ use crate::data::{to_list, to_numpy};
 use crate::devices::DeviceArg;
 use crate::dtype::{DTypeArg, PyDType};
 use crate::errors::{IntoPy, exception, invalid};
+use crate::interpreter::detach;
 use crate::scalars;
 use crate::{dlpack, indexing, location};
 use girih::{Device, Size, Tensor};
@@ -80,7 +81,7 @@ impl PyTensor {
     fn __contains__(&self, value: OperandArg, py: Python<'_>) -> PyResult<bool> {
         let _called = location::enter!(py);
         let found = self.0.eq(value.operand()).and_then(|same| same.any(None, false)).py()?;
-        py.detach(|| found.item::<bool>()).py()
+        detach(py, || found.item::<bool>()).py()
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -317,7 +318,7 @@ impl PyTensor {
         };
         let result = dtype.map_or(Ok(moved.clone()), |dtype| moved.astype(dtype)).py()?;
         if non_blocking {
-            match py.detach(|| girih::async_eval([&result])) {
+            match detach(py, || girih::async_eval([&result])) {
                 // A traced tensor has no value yet; running the traced function makes the copy.
                 Ok(())
                 | Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {}
@@ -372,7 +373,7 @@ impl PyTensor {
     fn eval<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let tensor = slf.borrow().0.clone();
         if !tensor.has_value() {
-            slf.py().detach(|| tensor.eval().map(|_| ())).py()?;
+            detach(slf.py(), || tensor.eval().map(|_| ())).py()?;
         }
         Ok(slf.clone())
     }
@@ -551,7 +552,7 @@ impl PyTensor {
 
     /// Pickles the values with the device and whether the tensor requires a gradient.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Pickled<'py>)> {
-        let bytes = py.detach(|| self.0.to_bytes()).py()?;
+        let bytes = detach(py, || self.0.to_bytes()).py()?;
         let bytes = PyBytes::new(py, &bytes);
         let shape = PyTuple::new(py, self.0.shape().iter())?;
         let restore = py.import("girih._girih")?.getattr("_restore")?;
@@ -561,12 +562,12 @@ impl PyTensor {
 
     /// The bytes of the elements, row-major, as bytes of a NumPy array. Evaluates. Returns: bytes.
     fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let bytes = py.detach(|| self.0.to_bytes()).py()?;
+        let bytes = detach(py, || self.0.to_bytes()).py()?;
         Ok(PyBytes::new(py, &bytes))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        match py.detach(|| self.0.debug_text()) {
+        match detach(py, || self.0.debug_text()) {
             Ok(text) => Ok(text),
             // Print the spec of a placeholder: printing while tracing is not an error.
             Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {
@@ -587,7 +588,7 @@ impl PyTensor {
     }
 
     fn __str__(&self, py: Python<'_>) -> PyResult<String> {
-        match py.detach(|| self.0.values_text()) {
+        match detach(py, || self.0.values_text()) {
             Ok(text) => Ok(text),
             Err(girih::Error::TracedValue { .. } | girih::Error::OutsideValue { .. }) => {
                 Ok(format!("tensor(traced, {})", self.0.spec()))

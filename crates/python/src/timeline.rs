@@ -1,6 +1,7 @@
 //! Timelines from Python: the times of kernels, copies and compilations.
 
 use crate::errors::{IntoPy, invalid};
+use crate::interpreter::detach;
 use crate::scalars;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -89,7 +90,7 @@ impl PyTimeline {
         #[pyo3(from_py_with = scalars::path)] path: PathBuf,
     ) -> PyResult<()> {
         let write = || self.with(|timeline| timeline.save(&path));
-        py.detach(write)?.py()
+        detach(py, write)?.py()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::allocator::Block;
 use crate::prepacked::{PrepackKey, Prepacked, PrepackedForms};
 use crate::{Device, DeviceHandle, Error, Result};
+use girih_sync::Foreign;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 enum Owner {
     Pool(Block),
     /// Keeps memory alive that does not belong to the pool.
-    Foreign(#[allow(dead_code, reason = "held for its drop")] Box<dyn Any + Send + Sync>),
+    Foreign(#[allow(dead_code, reason = "held for its drop")] Foreign<Box<dyn Any + Send + Sync>>),
 }
 
 /// A block of device memory, which returns to its pool when dropped. Queued work holds the buffers
@@ -53,7 +54,7 @@ impl Buffer {
         Buffer {
             handle,
             size_bytes,
-            owner: Owner::Foreign(owner),
+            owner: Owner::Foreign(owner.into()),
             prepacked: PrepackedForms::default(),
         }
     }

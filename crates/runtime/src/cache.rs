@@ -47,6 +47,14 @@ struct Recent {
     version: u64,
 }
 
+/// Removed programs, to be dropped after the locks are released: this takes long, and the programs
+/// may own objects of users.
+#[derive(Default)]
+struct Dropped {
+    entries: Vec<Arc<Entry>>,
+    recent: Vec<Recent>,
+}
+
 struct Entry {
     program: CachedPlan,
     /// The clock at the last use. Uses through `Recent` between two ticks of the clock have the
@@ -272,13 +280,15 @@ impl ProgramCache {
         if bytes > self.capacity_bytes / 4 {
             return;
         }
+        // Programs are dropped without the lock, after `all`: see `Dropped`.
+        let mut dropped = Dropped::default();
         let mut all = self.lock();
         let version = all.version;
         if all.entries.len() >= self.capacity && !all.entries.contains_key(&*key) {
-            all.evict();
+            all.evict(&mut dropped);
         }
         while all.bytes + bytes > self.capacity_bytes && !all.entries.is_empty() {
-            all.evict();
+            all.evict(&mut dropped);
         }
         all.made += 1;
         let (used, number) = (AtomicU64::new(self.tick()), all.made);
@@ -288,28 +298,28 @@ impl ProgramCache {
         if let Some(replaced) = replaced {
             all.bytes -= replaced.bytes;
             all.version += 1;
+            dropped.entries.push(replaced);
         }
         if all.version != version {
-            self.forget_recent(all.version);
+            self.forget_recent(all.version, &mut dropped);
         }
     }
 
     /// Empties the tables of all threads. Requires the lock of `all`.
-    fn forget_recent(&self, version: u64) {
+    fn forget_recent(&self, version: u64, dropped: &mut Dropped) {
         for recent in self.recent.iter() {
-            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-            recent.entries.clear();
-            recent.version = version;
+            dropped.recent.push(recent.replace(Recent { version, ..Recent::default() }));
         }
     }
 
     /// Drops all plans; the counts of lookups stay.
     pub fn clear(&self) {
+        let mut dropped = Dropped::default();
         let mut all = self.lock();
-        all.entries.clear();
+        dropped.entries.extend(all.entries.drain().map(|(_, entry)| entry));
         all.bytes = 0;
         all.version += 1;
-        self.forget_recent(all.version);
+        self.forget_recent(all.version, &mut dropped);
     }
 
     /// The current statistics.
@@ -332,12 +342,12 @@ impl ProgramCache {
 
 impl All {
     /// Evicts the least recently used eighth of the entries, so that the cost per insertion is low.
-    fn evict(&mut self) {
+    fn evict(&mut self, dropped: &mut Dropped) {
         let mut ages: Vec<(u64, u64)> = self.entries.values().map(|e| e.age()).collect();
         let count = (ages.len() / 8).max(1);
         let (_, &mut newest, _) = ages.select_nth_unstable(count - 1);
         // An entry that is used in the meantime stays.
-        self.entries.retain(|_, e| e.age() > newest);
+        dropped.entries.extend(self.entries.extract_if(|_, e| e.age() <= newest).map(|(_, e)| e));
         self.bytes = self.entries.values().map(|e| e.bytes).sum();
         self.version += 1;
     }
@@ -387,6 +397,37 @@ mod tests {
     /// A plan that differs by `words` from the others.
     fn plan(words: usize) -> Arc<ExecutionPlan> {
         Arc::new(ExecutionPlan { temporary_bytes: words, ..ExecutionPlan::default() })
+    }
+
+    #[test]
+    fn programs_are_dropped_without_a_lock() {
+        use girih_sync::in_section;
+        use std::sync::mpsc::{Sender, channel};
+        struct Probe(Sender<bool>);
+        impl Drop for Probe {
+            fn drop(&mut self) {
+                self.0.send(in_section()).unwrap();
+            }
+        }
+        let (sender, dropped) = channel();
+        let cache = ProgramCache::new(8);
+        let insert = |key: u8| {
+            let probe = Probe(sender.clone());
+            let artifact = move || {
+                drop(probe);
+                Vec::new()
+            };
+            let artifact: crate::plan::Artifact = Box::new(artifact);
+            let plan = ExecutionPlan { artifact: Some(artifact), ..ExecutionPlan::default() };
+            cache.insert([key].into(), Arc::new(plan));
+            cache.get(&[key]).unwrap();
+        };
+        (0..9).for_each(insert);
+        assert_eq!(dropped.try_iter().collect::<Vec<_>>(), [false], "evicted");
+        insert(8);
+        assert_eq!(dropped.try_iter().collect::<Vec<_>>(), [false], "replaced");
+        cache.clear();
+        assert_eq!(dropped.try_iter().collect::<Vec<_>>(), [false; 8]);
     }
 
     #[test]

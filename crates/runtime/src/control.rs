@@ -47,6 +47,15 @@ pub fn set_wait_hook(hook: WaitHook) {
     let _ = WAIT_HOOK.set(hook);
 }
 
+/// Fails inside of a callback, which must not wait: the work before this wait may be the run of the
+/// callback. Call it before each wait of a caller for a queue.
+pub(crate) fn check_nested(what: &'static str) -> crate::Result<()> {
+    match girih_ir::ops::host::is_running() {
+        false => Ok(()),
+        true => Err(Error::Nested(what)),
+    }
+}
+
 /// Runs the blocking function `f` inside the wait hook, if there is one.
 pub(crate) fn waiting<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     let Some(hook) = WAIT_HOOK.get() else { return f() };

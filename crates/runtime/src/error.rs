@@ -112,6 +112,9 @@ pub enum Error {
         /// The op inside a region that produced the NaN, if `op` is a control op.
         inside: Option<Box<NanInside>>,
     },
+    /// A call that would wait, inside of a callback that a run waits for.
+    #[error("{0} inside of a callback, which a run waits for; wait outside of the callback")]
+    Nested(&'static str),
     /// A failed user-defined op or callback.
     #[error("{0}")]
     Host(girih_ir::ops::host::HostFailure),

@@ -465,8 +465,8 @@ impl PlanExecutor {
     /// Drops all compiled plans.
     pub fn clear_cache(&self) {
         self.cache.clear();
-        self.lock_families().clear();
-        self.executables.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(self.families.take());
+        drop(self.executables.take());
         self.backend.forget();
         self.generation.store(next_generation(), Ordering::Relaxed);
     }

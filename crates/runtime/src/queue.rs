@@ -125,7 +125,10 @@ impl Completion {
     /// As [`Completion::wait_or_interrupt`], but the queue still reports a failure.
     pub(crate) fn wait_untold_or_interrupt(&self) -> Result<()> {
         let outcome = self.outcome(&self.lock());
-        outcome.unwrap_or_else(|| control::waiting(|| self.block_or_interrupt()))
+        outcome.unwrap_or_else(|| {
+            control::check_nested("waiting for a run")?;
+            control::waiting(|| self.block_or_interrupt())
+        })
     }
 
     fn block_or_interrupt(&self) -> Result<()> {
@@ -261,7 +264,7 @@ impl Event {
     /// Errors: [`Error::Cancelled`] if the user of this thread interrupted the wait.
     pub fn synchronize(&self) -> Result<()> {
         match self.recorded().map(|record| record.completion.wait_or_interrupt()) {
-            Some(Err(error @ Error::Cancelled { .. })) => Err(error),
+            Some(Err(error @ (Error::Cancelled { .. } | Error::Nested(_)))) => Err(error),
             // The event only marks a point of its queue; that queue reports failures before the
             // event.
             _ => Ok(()),

@@ -180,6 +180,7 @@ impl Scheduler {
     ) -> Result<()> {
         let entry = if work.is_ready() { self.shared.enter(index, gate) } else { None };
         let Some(entry) = entry else {
+            control::check_nested("waiting for a queue")?;
             let (completion, arguments) = (work.completion.clone(), work.arguments().cloned());
             work.awaited = true;
             self.submit(index, work);
@@ -231,7 +232,9 @@ impl Scheduler {
         let ahead = pending[at.min(pending.len() - 1)].completion.clone();
         drop(state);
         match ahead.wait_untold_or_interrupt() {
-            Err(error @ Error::Cancelled { .. }) if ahead.poll().is_none() => Err(error),
+            Err(error @ (Error::Cancelled { .. } | Error::Nested(_))) if ahead.poll().is_none() => {
+                Err(error)
+            }
             // The queue reports failures.
             _ => Ok(()),
         }
@@ -446,7 +449,11 @@ impl Shared {
         if let Some(last) = queue.pending.back().map(|s| s.completion.clone()) {
             drop(state);
             return match last.wait_untold_or_interrupt() {
-                Err(error @ Error::Cancelled { .. }) if last.poll().is_none() => Err(error),
+                Err(error @ (Error::Cancelled { .. } | Error::Nested(_)))
+                    if last.poll().is_none() =>
+                {
+                    Err(error)
+                }
                 // The queue reports the failure.
                 _ => Ok(()),
             };
@@ -455,6 +462,7 @@ impl Shared {
             return Ok(());
         }
         drop(state);
+        control::check_nested("waiting for a stream")?;
         control::waiting(|| self.wait_while_busy(index))
     }
 

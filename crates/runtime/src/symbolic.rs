@@ -141,10 +141,12 @@ impl PlanExecutor {
         let executable = Arc::new(Executable { optimized, guards: guards.collected(), pass_time });
         if self.use_cache {
             let mut executables = lock();
-            if executables.len() >= MAX_EXECUTABLES {
-                executables.clear();
-            }
-            executables.insert(key.into_boxed_slice(), executable.clone());
+            let full = executables.len() >= MAX_EXECUTABLES;
+            let old = full.then(|| std::mem::take(&mut *executables));
+            let replaced = executables.insert(key.into_boxed_slice(), executable.clone());
+            drop(executables);
+            // Drop the graphs without the lock, because they may own objects of users.
+            drop((old, replaced));
         }
         Ok(executable)
     }

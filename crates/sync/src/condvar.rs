@@ -2,7 +2,7 @@
 //! condition variable locks the mutex again before it returns, outside of any section, and a fork
 //! may occur at that point.
 
-use crate::{Mutex, MutexGuard, in_section};
+use crate::{Mutex, MutexGuard, foreign, in_section};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Arc, LockResult, PoisonError};
 use std::thread::{self, Thread};
@@ -65,6 +65,7 @@ impl Condvar {
         let mutex = guard.mutex;
         drop(guard);
         debug_assert!(!in_section(), "a thread waits for a condition and holds another lock");
+        foreign::assert_without_interpreter();
         let mut late = false;
         while !waiter.woken.load(Acquire) && !late {
             match end.map(|end| end.saturating_duration_since(Instant::now())) {

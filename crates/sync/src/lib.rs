@@ -11,9 +11,17 @@
 //! for Python's interpreter lock, which the forking thread holds, nor for a condition.
 //! `Condvar::wait` leaves the section while it waits, so its mutex must be the only lock of the
 //! thread.
+//!
+//! Code of users ([`foreign`]) may do anything, so it never runs in a section: it is called where no
+//! section is open ([`foreign::assert_allowed`]), and a value whose destructor runs such code
+//! ([`Foreign`]) that is dropped in a section is destroyed at the end of the section. As the holder
+//! of a lock thus never waits for the interpreter, a thread that has the interpreter may wait for a
+//! lock. It may not wait for a condition, which only a thread that needs the interpreter may fulfil
+//! ([`foreign::set_interpreter_probe`]). Debug builds check all of this where it happens.
 
 mod barrier;
 mod condvar;
+pub mod foreign;
 pub mod fork;
 mod mutex;
 mod once;
@@ -21,6 +29,7 @@ mod section;
 mod striped;
 
 pub use condvar::{Condvar, WaitTimeout};
+pub use foreign::Foreign;
 pub use mutex::{Mutex, MutexGuard};
 pub use once::{LazyLock, OnceLock};
 pub use section::{Section, in_section};

@@ -50,6 +50,23 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
+    /// Replaces the guarded value and returns the old one, for the caller to drop without the lock.
+    pub fn replace(&self, value: T) -> T
+    where
+        T: Sized,
+    {
+        let mut guard = self.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *guard, value)
+    }
+
+    /// Takes the guarded value and leaves the default; see [`Mutex::replace`].
+    pub fn take(&self) -> T
+    where
+        T: Sized + Default,
+    {
+        self.replace(T::default())
+    }
+
     /// The guarded value, without locking, since the borrow is exclusive.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.0.get_mut()

@@ -13,6 +13,8 @@ use std::time::Duration;
 struct Slot {
     depth: AtomicU32,
     taken: AtomicBool,
+    /// Whether the thread has put off dropping values to the end of its section.
+    put_off: AtomicBool,
     next: AtomicPtr<Slot>,
 }
 
@@ -36,10 +38,9 @@ thread_local! {
     static OWN: Own = const { Own(Cell::new(None)) };
 }
 
-/// The slot of this thread. Code that runs after the thread-local storage is destroyed claims a new
-/// slot at each call.
-fn own() -> &'static Slot {
-    OWN.try_with(|own| match own.0.get() {
+/// The slot of this thread; `None` once the thread-local storage is destroyed.
+fn own() -> Option<&'static Slot> {
+    let slot = OWN.try_with(|own| match own.0.get() {
         Some(slot) => slot,
         None => {
             fork::watch();
@@ -47,8 +48,8 @@ fn own() -> &'static Slot {
             own.0.set(Some(slot));
             slot
         }
-    })
-    .unwrap_or_else(|_| claim())
+    });
+    slot.ok()
 }
 
 fn claim() -> &'static Slot {
@@ -65,6 +66,7 @@ fn claim() -> &'static Slot {
     let slot: &'static Slot = Box::leak(Box::new(Slot {
         depth: AtomicU32::new(0),
         taken: AtomicBool::new(true),
+        put_off: AtomicBool::new(false),
         next: AtomicPtr::default(),
     }));
     let mut first = SLOTS.load(Acquire);
@@ -81,6 +83,8 @@ fn claim() -> &'static Slot {
 /// While this value lives, no other thread forks the process. Sections nest.
 pub struct Section {
     slot: &'static Slot,
+    /// Whether the slot is this section's alone, because the thread is ending and has none.
+    alone: bool,
     /// Not `Send`, since a section belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
@@ -90,7 +94,7 @@ impl Section {
     /// section.
     #[inline]
     pub fn enter() -> Section {
-        let slot = own();
+        let (slot, alone) = own().map_or_else(|| (claim(), true), |slot| (slot, false));
         if slot.depth.load(Relaxed) > 0 {
             slot.depth.store(slot.depth.load(Relaxed) + 1, Relaxed);
         } else {
@@ -101,20 +105,35 @@ impl Section {
                 wait(slot);
             }
         }
-        Section { slot, _thread: PhantomData }
+        Section { slot, alone, _thread: PhantomData }
     }
 }
 
 impl Drop for Section {
     #[inline]
     fn drop(&mut self) {
-        self.slot.depth.store(self.slot.depth.load(Relaxed) - 1, Release);
+        let depth = self.slot.depth.load(Relaxed) - 1;
+        self.slot.depth.store(depth, Release);
+        if depth == 0 && self.slot.put_off.load(Relaxed) {
+            self.slot.put_off.store(false, Relaxed);
+            crate::foreign::drop_all_put_off();
+        }
+        if self.alone {
+            self.slot.taken.store(false, Release);
+        }
     }
 }
 
 /// Whether this thread is in a section and may only wait for other sections.
 pub fn in_section() -> bool {
-    own().depth.load(Relaxed) > 0
+    own().is_some_and(|slot| slot.depth.load(Relaxed) > 0)
+}
+
+/// Makes the end of this thread's section drop the values that were put off.
+pub(crate) fn note_put_off() {
+    if let Some(slot) = own() {
+        slot.put_off.store(true, Relaxed);
+    }
 }
 
 /// Leaves the section until no fork is in progress.
@@ -144,7 +163,7 @@ fn pause(turns: &mut u32) {
 
 /// Waits until no other thread is in a section; no thread enters one until [`open`].
 pub(crate) fn close() {
-    let own = ptr::from_ref(own());
+    let own = own().map_or(ptr::null(), ptr::from_ref);
     CLOSED.fetch_add(1, SeqCst);
     barrier::heavy();
     let mut at = SLOTS.load(SeqCst);
@@ -168,4 +187,35 @@ pub(crate) fn open() {
 pub(crate) fn open_in_child() {
     barrier::register();
     CLOSED.store(0, SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slots() -> usize {
+        let mut at = SLOTS.load(Acquire);
+        // SAFETY: slots are leaked.
+        std::iter::from_fn(|| unsafe { at.as_ref() }.inspect(|slot| at = slot.next.load(Relaxed)))
+            .count()
+    }
+
+    #[test]
+    fn threads_that_enter_sections_while_they_end_leave_no_slots() {
+        struct Late;
+        impl Drop for Late {
+            fn drop(&mut self) {
+                let outer = Section::enter();
+                drop((Section::enter(), outer));
+            }
+        }
+        thread_local! {
+            static FIRST: Late = const { Late };
+        }
+        for _ in 0..200 {
+            // The storage that was used first is destroyed last.
+            std::thread::spawn(|| FIRST.with(|_| drop(Section::enter()))).join().unwrap();
+        }
+        assert!(slots() < 100, "{}", slots());
+    }
 }

@@ -10,6 +10,7 @@ use crate::{Context, Error, Result, Tensor, outside};
 use girih_ir::ops::control::{Control, Recorded, Rules, RulesLater};
 use girih_ir::ops::host::HostFailure;
 use girih_ir::{Graph, NodeId, OpCode, TensorSpec};
+use girih_sync::foreign;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -56,6 +57,7 @@ impl Rules for OfCall {
     }
 
     fn record(&self, operands: &[TensorSpec]) -> Result<Recorded, HostFailure> {
+        foreign::assert_allowed();
         let context = Context::current();
         let mut frame = context.frame();
         let missing = self.axes.iter().filter(|axis| !context.axes().iter().any(|a| a.is(axis)));
@@ -69,10 +71,7 @@ impl Rules for OfCall {
 impl OfCall {
     fn recorded(&self, operands: &[TensorSpec]) -> Result<Recorded, HostFailure> {
         let (arguments, known) = operands.split_at(self.arguments);
-        let failed = |error: Error| HostFailure {
-            payload: Some(Arc::new(error.clone())),
-            ..HostFailure::new(error.to_string())
-        };
+        let failed = |error: Error| HostFailure::new(error.to_string()).with_payload(error);
         let bodies = self.rules.run(arguments)?;
         let region = |body: &Body, takes_arguments: bool| {
             let (own, further) = match takes_arguments {
@@ -210,7 +209,7 @@ impl Body {
 struct Jvp<R>(R);
 
 fn failure(error: Error) -> HostFailure {
-    HostFailure { payload: Some(Arc::new(error.clone())), ..HostFailure::new(error.to_string()) }
+    HostFailure::new(error.to_string()).with_payload(error)
 }
 
 impl<R> DerivativeRules for Jvp<R>

@@ -4,7 +4,7 @@
 use crate::cut::{Cut, CutGraph, cut};
 use crate::devices::Brought;
 use crate::node::{Node, Scheduled, State, drop_state};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, nested};
 use girih_runtime::{Completion, DeviceId, Value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +98,7 @@ impl Drop for Claim {
 
 /// Waits for a scheduled node. The node is then available, or lazy again if its run failed. Returns
 /// whether the node is available.
-pub(crate) fn settle(node: &Arc<Node>) -> bool {
+fn settle(node: &Arc<Node>) -> bool {
     let completion = match &*node.state() {
         State::Scheduled(scheduled) => scheduled.completion.clone(),
         State::Available(_) => return true,
@@ -116,6 +116,7 @@ pub(crate) fn settle_or_interrupt(node: &Arc<Node>) -> Result<bool> {
         State::Available(_) => return Ok(true),
         _ => return Ok(false),
     };
+    nested::check("reading a tensor that is being computed")?;
     match completion.wait_or_interrupt() {
         // The run belongs to another evaluation and continues.
         Err(error @ girih_runtime::Error::Cancelled { .. }) if completion.poll().is_none() => {

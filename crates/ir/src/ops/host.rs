@@ -12,7 +12,7 @@ pub use batching::{HostBatch, HostBatching};
 use super::*;
 use crate::Dim;
 use crate::dim::Sizes;
-use girih_sync::{LazyLock, Mutex, MutexGuard};
+use girih_sync::{Foreign, LazyLock, Mutex, MutexGuard, foreign};
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -44,8 +44,11 @@ pub struct HostFailure {
     /// The reason, as a sentence.
     pub reason: String,
     /// The front end's exception, which the front end raises again.
-    pub payload: Option<Arc<dyn Any + Send + Sync>>,
+    pub payload: Option<Payload>,
 }
+
+/// The original exception of a failure: an object of the front end.
+pub type Payload = Foreign<Arc<dyn Any + Send + Sync>>;
 
 impl PartialEq for HostFailure {
     fn eq(&self, other: &HostFailure) -> bool {
@@ -71,6 +74,12 @@ impl HostFailure {
     /// A failure with a reason and no payload.
     pub fn new(reason: impl Into<String>) -> HostFailure {
         HostFailure { op: String::new(), reason: reason.into(), payload: None }
+    }
+
+    /// The failure with the front end's exception.
+    pub fn with_payload(self, payload: impl Any + Send + Sync) -> HostFailure {
+        let payload: Arc<dyn Any + Send + Sync> = Arc::new(payload);
+        HostFailure { payload: Some(payload.into()), ..self }
     }
 }
 
@@ -180,7 +189,7 @@ struct Level {
 /// One call of a host op.
 #[derive(Clone)]
 pub struct HostCall {
-    op: Arc<dyn CustomOp>,
+    op: Foreign<Arc<dyn CustomOp>>,
     results: Vec<TensorSpec>,
     batching: HostBatching,
     effect: bool,
@@ -199,7 +208,8 @@ impl HostCall {
         batching: HostBatching,
         effect: bool,
     ) -> HostCall {
-        HostCall { op, results, batching, effect, levels: vec![], key: String::new() }.keyed()
+        let (op, levels, key) = (op.into(), vec![], String::new());
+        HostCall { op, results, batching, effect, levels, key }.keyed()
     }
 
     /// The op.
@@ -285,7 +295,7 @@ impl HostCall {
         results: &mut [HostViewMut<'_>],
     ) -> Result<(), HostFailure> {
         let named = |failure| HostFailure { op: self.op.name().to_string(), ..failure };
-        run_levels(&*self.op, &self.levels, operands, results).map_err(named)
+        run_levels(&**self.op, &self.levels, operands, results).map_err(named)
     }
 }
 
@@ -297,6 +307,7 @@ fn run_levels(
     results: &mut [HostViewMut<'_>],
 ) -> Result<(), HostFailure> {
     let Some((level, inner)) = levels.split_first() else {
+        foreign::assert_allowed();
         let run = std::panic::AssertUnwindSafe(|| within(|| op.run(operands, results)));
         return std::panic::catch_unwind(run)
             .unwrap_or_else(|_| Err(HostFailure::new("the op panicked")));
@@ -380,7 +391,9 @@ pub fn register(op: Arc<dyn CustomOp>) -> Result<()> {
         );
         return Err(Error::InvalidArgument { op: "custom", reason });
     }
-    registry().insert((name, op.version()), op);
+    let replaced = registry().insert((name, op.version()), op);
+    // Drop the replaced op without the lock, because its destructor is code of users.
+    drop(replaced);
     Ok(())
 }
 

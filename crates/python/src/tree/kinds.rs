@@ -2,12 +2,11 @@
 
 use super::structure::{Container, DictKind};
 use crate::errors::invalid;
+use crate::interpreter::{Once, intern};
 use crate::sequences;
 use crate::tensor::PyTensor;
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -55,7 +54,7 @@ struct Registry {
     met: FxHashMap<usize, (Py<PyType>, Kind)>,
 }
 
-static REGISTRY: PyOnceLock<Mutex<Registry>> = PyOnceLock::new();
+static REGISTRY: Once<Mutex<Registry>> = Once::new();
 
 /// Locks the registry. No Python code may run while the lock is held.
 fn registry(py: Python<'_>) -> MutexGuard<'_, Registry> {
@@ -65,7 +64,7 @@ fn registry(py: Python<'_>) -> MutexGuard<'_, Registry> {
 
 fn collections<'py>(
     py: Python<'py>,
-    cell: &'static PyOnceLock<Py<PyType>>,
+    cell: &'static Once<Py<PyType>>,
     name: &str,
 ) -> PyResult<&'py Bound<'py, PyType>> {
     cell.import(py, "collections", name)
@@ -73,13 +72,13 @@ fn collections<'py>(
 
 /// `collections.OrderedDict`.
 pub fn ordered_dict(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static CLASS: Once<Py<PyType>> = Once::new();
     collections(py, &CLASS, "OrderedDict")
 }
 
 /// `collections.defaultdict`.
 pub fn default_dict(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    static CLASS: Once<Py<PyType>> = Once::new();
     collections(py, &CLASS, "defaultdict")
 }
 
@@ -127,7 +126,7 @@ fn find_kind(class: &Bound<'_, PyType>) -> PyResult<Kind> {
 
 impl Dataclass {
     fn of(class: &Bound<'_, PyType>) -> PyResult<Dataclass> {
-        static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static FIELDS: Once<Py<PyAny>> = Once::new();
         let py = class.py();
         let fields = FIELDS.import(py, "dataclasses", "fields")?.call1((class,))?;
         let mut of = Dataclass {

@@ -3,10 +3,9 @@
 use super::kinds::{self, Children, Dataclass, Registered};
 use crate::errors::invalid;
 use crate::guards;
+use crate::interpreter::{Once, intern};
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyAnyMethods, PyDict, PyList, PyTuple, PyType};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
@@ -258,7 +257,7 @@ fn build_dataclass<'py>(
     values: &[Py<PyAny>],
     children: Children<'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static SET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static SET: Once<Py<PyAny>> = Once::new();
     let object = py.get_type::<PyAny>();
     let set =
         SET.get_or_try_init(py, || object.getattr(intern!(py, "__setattr__")).map(Bound::unbind))?;

@@ -4,6 +4,7 @@
 use super::super::host::HostFailure;
 use super::*;
 use crate::Shape;
+use girih_sync::Foreign;
 use std::hash::{Hash, Hasher};
 
 /// The custom derivative rules of a call.
@@ -73,19 +74,19 @@ pub struct RulesLevel {
 /// Rules to record later, and the batch levels of the call, outermost first.
 #[derive(Clone)]
 pub struct RulesLater {
-    rules: Arc<dyn Rules>,
+    rules: Foreign<Arc<dyn Rules>>,
     levels: Vec<RulesLevel>,
 }
 
 impl RulesLater {
     /// Rules of an unbatched call.
     pub fn new(rules: Arc<dyn Rules>) -> RulesLater {
-        RulesLater { rules, levels: Vec::new() }
+        RulesLater { rules: rules.into(), levels: Vec::new() }
     }
 
     /// The rules.
     pub fn rules(&self) -> &dyn Rules {
-        &*self.rules
+        &**self.rules
     }
 
     /// The batch levels, outermost first.
