@@ -73,10 +73,18 @@ struct Header {
     swapped: bool,
 }
 
-/// Reads an array from a range of a source.
-pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
-    let bytes = &source.bytes[range.clone()];
-    let bad = |at: usize, reason: String| malformed(FORMAT, range.start + at, reason);
+/// The spec of the array in a file of `size` bytes, from the beginning of the file.
+///
+/// Errors: [`girih_ir::Error::Format`], also if an array of this spec does not fill the file.
+pub(super) fn declared(beginning: &[u8], size: usize) -> Result<TensorSpec> {
+    let (header, _) = parsed(beginning, 0, size)?;
+    Ok(header.spec)
+}
+
+/// The header of a file of `size` bytes, and the position of the elements; `bytes` is at least the
+/// header, and is at position `origin` of what the user reads.
+fn parsed(bytes: &[u8], origin: usize, size: usize) -> Result<(Header, usize)> {
+    let bad = |at: usize, reason: String| malformed(FORMAT, origin + at, reason);
     if !bytes.starts_with(MAGIC) || bytes.len() < 10 {
         let found = &bytes[..bytes.len().min(6)];
         return Err(bad(0, format!("expected the mark \\x93NUMPY, found {found:?}")));
@@ -93,11 +101,19 @@ pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
     let text = std::str::from_utf8(text).map_err(|_| bad(start, "the header is no text".into()))?;
     let header = parse(text).map_err(|reason| bad(start, reason))?;
     let (spec, at) = (&header.spec, start + len);
-    let found = bytes.len() - at;
+    let found = size.saturating_sub(at);
     if found != spec.size_bytes() {
         let reason = format!("{spec} takes {} bytes, found {found}", spec.size_bytes());
         return Err(bad(at, reason));
     }
+    Ok((header, at))
+}
+
+/// Reads an array from a range of a source.
+pub(super) fn read(source: Source<'_>, range: Range<usize>) -> Result<Tensor> {
+    let bytes = &source.bytes[range.clone()];
+    let (header, at) = parsed(bytes, range.start, bytes.len())?;
+    let spec = &header.spec;
     if !header.fortran && !header.swapped {
         return source.tensor(spec, range.start + at);
     }
@@ -180,6 +196,10 @@ fn parse(text: &str) -> std::result::Result<Header, String> {
             None if after.starts_with('}') => after,
             None => return Err("expected ',' or '}' after a value".into()),
         };
+    }
+    let rest = rest.strip_prefix('}').unwrap_or(rest).trim();
+    if !rest.is_empty() {
+        return Err(format!("the header goes on after its '}}', with '{}'", rest.escape_debug()));
     }
     let (Some(descr), Some(fortran), Some(shape)) = (descr, fortran, shape) else {
         return Err("the header lacks descr, fortran_order or shape".into());

@@ -15,6 +15,8 @@ const LOCATOR_64: u32 = 0x0706_4b50;
 const FULL: usize = u32::MAX as usize;
 /// The maximum compression ratio of deflate.
 const MAX_RATIO: usize = 1032;
+/// The maximum length of the header of a deflated array; NumPy limits headers to 10000 bytes.
+const LONGEST_HEADER: usize = 1 << 17;
 
 /// Reads the arrays from the bytes of an `.npz` file, in the archive's order, with names without
 /// `.npy`.
@@ -249,6 +251,41 @@ fn entry(archive: Reader<'_>, at: usize) -> Result<Entry<'_>> {
     Ok(entry)
 }
 
+/// The `size` bytes of a deflated array. A few bytes may stand for a thousand times as many, so the
+/// array's own header, and the memory for the array, are checked before the rest is inflated.
+fn inflated(packed: &[u8], size: usize, at: usize) -> Result<Vec<u8>> {
+    let mut beginning = vec![0; size.min(LONGEST_HEADER)];
+    inflate(packed, &mut beginning, size > LONGEST_HEADER, at)?;
+    let spec = npy::declared(&beginning, size)?;
+    if size <= LONGEST_HEADER {
+        return Ok(beginning);
+    }
+    crate::eval::check_room_on_device(spec.size_bytes())?;
+    let mut bytes = Vec::new();
+    let no_memory = |_| girih_runtime::Error::HostMemory { requested: size };
+    bytes.try_reserve_exact(size).map_err(no_memory)?;
+    bytes.resize(size, 0);
+    inflate(packed, &mut bytes, false, at)?;
+    Ok(bytes)
+}
+
+/// Fills `out` with inflated bytes; with `more`, further bytes may follow.
+fn inflate(packed: &[u8], out: &mut [u8], more: bool, at: usize) -> Result<()> {
+    use miniz_oxide::inflate::{TINFLStatus, decompress_slice_iter_to_slice};
+    let found = match decompress_slice_iter_to_slice(out, std::iter::once(packed), false, true) {
+        Ok(found) => found,
+        Err(TINFLStatus::HasMoreOutput) if more => return Ok(()),
+        Err(TINFLStatus::HasMoreOutput) => {
+            return Err(bad(at, format!("an array is longer than its {} bytes", out.len())));
+        }
+        Err(status) => return Err(bad(at, format!("cannot inflate: {status:?}"))),
+    };
+    match found == out.len() && !more {
+        true => Ok(()),
+        false => Err(bad(at, format!("an array of {found} bytes is shorter than declared"))),
+    }
+}
+
 fn member(source: Source<'_>, archive: Reader<'_>, entry: &Entry<'_>) -> Result<Tensor> {
     let local = entry.local;
     if !archive.is(local, LOCAL) {
@@ -277,8 +314,7 @@ fn member(source: Source<'_>, archive: Reader<'_>, entry: &Entry<'_>) -> Result<
                 let reason = format!("{} bytes cannot hold {}", entry.packed, entry.size);
                 return Err(bad(start, reason));
             }
-            let inflated = miniz_oxide::inflate::decompress_to_vec_with_limit(packed, entry.size);
-            let inflated = inflated.map_err(|e| bad(start, format!("cannot inflate: {e}")))?;
+            let inflated = inflated(packed, entry.size, start)?;
             check(&inflated)?;
             npy::from_npy(&inflated)
         }
