@@ -138,7 +138,10 @@ pub fn errors_stay_with_their_stream(subject: &Subject) {
     drop(hold);
     other.synchronize().expect("the other stream has no error");
     let error = failing.synchronize().expect_err("33 is beyond the axis");
-    assert!(matches!(error, Error::IndexOutOfBounds { index: 33, size: 33, .. }), "{error}");
+    assert!(
+        matches!(error, Error::IndexOutOfBounds { index, size: 33, .. } if i128::from(index) == 33),
+        "{error}"
+    );
     assert_eq!(failing.synchronize(), Ok(()), "an error is told once");
     assert!(failed.poll().is_some_and(|outcome| outcome.is_err()));
     assert!(matches!(skipped.poll(), Some(Err(Error::Skipped(_)))), "{skipped:?}");

@@ -306,11 +306,12 @@ impl Device for HostDevice {
         outcome.map_err(|error| match error {
             ExecError::Stopped => arguments.control.error(&program.name),
             ExecError::LabelOutOfRange { label, classes } => {
-                let operation = program.name.clone();
+                let (operation, label) = (program.name.clone(), label.into());
                 Error::LabelOutOfRange { operation, label, classes }
             }
             ExecError::IndexOutOfBounds { index, size } => {
-                Error::IndexOutOfBounds { operation: program.name.clone(), index, size }
+                let (operation, index) = (program.name.clone(), index.into());
+                Error::IndexOutOfBounds { operation, index, size }
             }
             fault @ (ExecError::OutsideOfBuffer { .. } | ExecError::Overwritten { .. }) => {
                 let (operation, device) = (program.name.clone(), self.properties.name.clone());

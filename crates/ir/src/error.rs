@@ -6,6 +6,32 @@ use crate::{DType, Shape};
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// An index as a program gives it: of a signed dtype, or of an unsigned one beyond the signed range.
+/// It takes less room in an error than a wider integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenIndex {
+    bits: u64,
+    unsigned: bool,
+}
+
+impl From<i128> for GivenIndex {
+    fn from(index: i128) -> GivenIndex {
+        GivenIndex { bits: index as u64, unsigned: index > i64::MAX.into() }
+    }
+}
+
+impl From<GivenIndex> for i128 {
+    fn from(index: GivenIndex) -> i128 {
+        if index.unsigned { index.bits.into() } else { (index.bits as i64).into() }
+    }
+}
+
+impl std::fmt::Display for GivenIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        i128::from(*self).fmt(f)
+    }
+}
+
 /// An error in a graph, or in an op that is about to be recorded. Every variant carries the
 /// offending values and says what was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +83,7 @@ pub enum Error {
         /// Name of the op.
         op: &'static str,
         /// The index as given.
-        index: i128,
+        index: GivenIndex,
         /// The indexed axis.
         axis: usize,
         /// Size of that axis.

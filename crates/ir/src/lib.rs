@@ -42,7 +42,7 @@ pub use canonical::Canonical;
 pub use dim::Dim;
 pub use dtype::{DType, Literal};
 pub use element::Element;
-pub use error::{Error, Result};
+pub use error::{Error, GivenIndex, Result};
 pub use factors::{Factors, ProgramFactors, ProgramRole};
 pub use graph::{Graph, Node, NodeId};
 pub use index_map::{IndexMap, Iteration};

@@ -157,7 +157,7 @@ fn resolve(op: &'static str, index: Element, axis: usize, size: usize) -> Result
     let resolved = if index < 0 { index + size as i128 } else { index };
     match usize::try_from(resolved) {
         Ok(i) if i < size => Ok(i),
-        _ => Err(Error::IndexOutOfBounds { op, index, axis, size }),
+        _ => Err(Error::IndexOutOfBounds { op, index: index.into(), axis, size }),
     }
 }
 
@@ -213,7 +213,12 @@ pub(super) fn index(node: &Node, operands: &[&Array]) -> Result<Array> {
             let wrapped = operands[0].elements().map(|index| {
                 if node.op.code == OpCode::CheckLabel && index.as_int() < 0 {
                     let index = index.as_int();
-                    return Err(Error::IndexOutOfBounds { op: name, index, axis: 0, size });
+                    return Err(Error::IndexOutOfBounds {
+                        op: name,
+                        index: index.into(),
+                        axis: 0,
+                        size,
+                    });
                 }
                 resolve(name, index, 0, size).map(|i| Literal::from_i64(spec.dtype, i as i64))
             });

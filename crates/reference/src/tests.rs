@@ -122,7 +122,7 @@ fn indices_count_from_the_end_and_may_not_leave_the_axis() {
     check(take.clone(), &[x.clone(), vector(DType::I64, &[-1.0, 0.0])], &[30.0, 10.0]);
     for bad in [3.0, -4.0] {
         let error = run(take.clone(), &[x.clone(), vector(DType::I64, &[bad])]).unwrap_err();
-        let index = bad as i128;
+        let index = (bad as i128).into();
         assert_eq!(error, Error::IndexOutOfBounds { op: "take", index, axis: 0, size: 3 });
     }
     let huge = Array::new(
@@ -130,7 +130,7 @@ fn indices_count_from_the_end_and_may_not_leave_the_axis() {
         [Literal { dtype: DType::U64, bits: u64::MAX }],
     );
     let error = run(take, &[x.clone(), huge]).unwrap_err();
-    let index = i128::from(u64::MAX);
+    let index = i128::from(u64::MAX).into();
     assert_eq!(error, Error::IndexOutOfBounds { op: "take", index, axis: 0, size: 3 });
     let scatter = Op::new(OpCode::ScatterAdd, Attrs::Scatter { axis: 0, size: 2 });
     check(scatter, &[vector(DType::I64, &[1.0, -1.0, 0.0]), x], &[30.0, 30.0]);

@@ -1,6 +1,6 @@
 //! The errors of compiling, loading and running plans.
 
-use girih_ir::TensorSpec;
+use girih_ir::{GivenIndex, TensorSpec};
 
 /// Result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -76,7 +76,7 @@ pub enum Error {
         /// The kernel that found the index.
         operation: String,
         /// The index.
-        index: i128,
+        index: GivenIndex,
         /// The size of the axis.
         size: usize,
     },
@@ -89,7 +89,7 @@ pub enum Error {
         /// The kernel that found the label.
         operation: String,
         /// The label.
-        label: i128,
+        label: GivenIndex,
         /// The number of classes.
         classes: usize,
     },

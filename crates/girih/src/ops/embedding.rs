@@ -97,7 +97,7 @@ impl Tensor {
             rows = fixed.add(&rows.sub(&fixed)?.mul(&share)?)?;
         }
         if let Some(padding) = padding {
-            let wrapped = indices.from_front(shape[0])?;
+            let wrapped = indices.counted_from_front(shape[0])?;
             rows = where_(&wrapped.eq(padding)?.unsqueeze(-1)?, &rows.stop_gradient()?, &rows)?;
         }
         Ok(rows)

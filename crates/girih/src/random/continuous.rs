@@ -80,7 +80,7 @@ of_location_and_scale! {
     /// Draws from the Laplace distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow
     /// to the parameters.
     laplace "laplace" call => {
-        let (upper, distance) = call.from_ends(0)?;
+        let (upper, distance) = call.distance_from_end(0)?;
         let below = distance.mul(2.0)?.log()?;
         where_(&upper, &below.neg()?, &below)
     };
@@ -91,14 +91,14 @@ of_location_and_scale! {
 
     /// Draws from the logistic distribution. Gradients flow to the parameters.
     logistic "logistic" call => {
-        let (upper, distance) = call.from_ends(0)?;
+        let (upper, distance) = call.distance_from_end(0)?;
         let below = distance.log()?.sub(&distance.neg()?.log1p()?)?;
         where_(&upper, &below.neg()?, &below)
     };
 
     /// Draws from the Cauchy distribution, which has no mean. Gradients flow to the parameters.
     cauchy "cauchy" call => {
-        let (upper, distance) = call.from_ends(0)?;
+        let (upper, distance) = call.distance_from_end(0)?;
         let above = distance.mul(PI)?.tan()?.reciprocal()?;
         where_(&upper, &above, &above.neg()?)
     };

@@ -273,7 +273,7 @@ impl Call {
     /// `2^-65`, so that functions of it have both tails of their distribution: multiples of an
     /// epsilon have none beyond a probability of `2^-24` in f32.
     #[track_caller]
-    pub fn from_ends(&self, number: i64) -> Result<(Tensor, Tensor)> {
+    pub fn distance_from_end(&self, number: i64) -> Result<(Tensor, Tensor)> {
         let bits = self.bits(number)?;
         let upper = bits.shift_right(63)?.astype(DType::Bool)?;
         let rest = bits.bitwise_and(&constant((1 << 63) - 1)?)?.astype(self.wide)?;
@@ -283,13 +283,13 @@ impl Call {
     /// Exponential draws with mean 1, in the compute dtype.
     #[track_caller]
     pub fn exponential(&self, number: i64) -> Result<Tensor> {
-        let (upper, distance) = self.from_ends(number)?;
+        let (upper, distance) = self.distance_from_end(number)?;
         let near_zero = distance.neg()?.log1p()?;
         where_(&upper, &near_zero, &distance.log()?)?.neg()
     }
 
     /// Uniform draws in the open interval `(0, 1)`, in the compute dtype: multiples of its epsilon.
-    /// For tails, use [`Call::from_ends`].
+    /// For tails, use [`Call::distance_from_end`].
     #[track_caller]
     pub fn open(&self, number: i64) -> Result<Tensor> {
         let digits = digits(self.wide) - 1;

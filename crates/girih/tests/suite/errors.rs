@@ -236,7 +236,10 @@ fn out_of_range() -> (Tensor, Tensor, u32) {
 #[track_caller]
 fn assert_index_error(error: &Error, line: u32) {
     let Error::Evaluation { source, at } = error else { panic!("{error:?}") };
-    assert!(matches!(**source, Runtime::IndexOutOfBounds { index: 7, size: 2, .. }), "{error:?}");
+    assert!(
+        matches!(**source, Runtime::IndexOutOfBounds { index, size: 2, .. } if i128::from(index) == 7),
+        "{error:?}"
+    );
     assert_eq!(at.len(), 1, "{at:?}");
     assert!(at[0].ends_with(&format!("errors.rs:{line}")), "{at:?} is not line {line}");
     assert!(error.to_string().contains(&at[0]), "{error}");

@@ -111,7 +111,7 @@ pub(super) fn slice(call: OpCall<'_>) -> Result<TensorSpec> {
         if d.step == 0 || !lies_within(d, taken, size) {
             let last =
                 d.size.checked_sub(1).map(|n| d.start.saturating_add(n.saturating_mul(d.step)));
-            let index = last.unwrap_or(d.start) as i128;
+            let index = (last.unwrap_or(d.start) as i128).into();
             return Err(Error::IndexOutOfBounds {
                 op: call.name(),
                 index,

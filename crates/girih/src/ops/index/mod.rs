@@ -257,7 +257,7 @@ impl Tensor {
     /// Indices of an axis of `size` elements as i64, counted from its front; an index outside of the
     /// axis is an error when the result is computed.
     #[track_caller]
-    pub(crate) fn from_front(&self, size: usize) -> Result<Tensor> {
+    pub(crate) fn counted_from_front(&self, size: usize) -> Result<Tensor> {
         Tensor::record(Op::new(OpCode::WrapIndex, Attrs::Size(size)), &[self])
     }
 

@@ -124,7 +124,10 @@ fn in_axis(op: &'static str, index: i128, axis: usize, size: usize) -> Result<()
     let n = size as i128;
     match (-n..n).contains(&index) {
         true => Ok(()),
-        false => Err(girih_ir::Error::IndexOutOfBounds { op, index, axis, size }.into()),
+        false => {
+            let index = index.into();
+            Err(girih_ir::Error::IndexOutOfBounds { op, index, axis, size }.into())
+        }
     }
 }
 
