@@ -33,9 +33,7 @@ PARAMETERS = {
     **dict.fromkeys(
         ["axis1", "axis2", "node", "k", "n_rows", "n_cols", "num", "num_classes", "seed"], "int"
     ),
-    **dict.fromkeys(
-        ["low", "high", "threads", "passes", "fusion", "user", "outer", "spatial_axes"], "int"
-    ),
+    **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "user", "spatial_axes"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps", "d"], "float"),
     **dict.fromkeys(["asm", "copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
@@ -160,6 +158,7 @@ PARAMETERS = {
     "guards": "Guards",
     "tensor": "Tensor",
     "scope": "int",
+    "outer": "ScopeHandle",
     "options": "tuple[int, int, int] | None",
     "effects": "Sequence[tuple[tuple[Any, Any, bool], Any]]",
     "written": "Sequence[tuple[tuple[Any, Any, bool], str, Any]]",

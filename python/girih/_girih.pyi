@@ -3404,7 +3404,7 @@ def layer_norm(
     """
 def leaky_relu(x: _TensorLike, negative_slope: float = ...) -> Tensor:
     """``x``, or ``negative_slope * x`` where it is not positive."""
-def leave_named_scope(outer: int) -> None:
+def leave_named_scope(outer: ScopeHandle) -> None:
     """Restores the scope that [`enter_named_scope`] returned."""
 def leave_scope(scope: int) -> None:
     """Leaves the scope with this number, which need not be the innermost scope."""

@@ -39,6 +39,7 @@ type LineKey = (usize, u32);
 /// The interned locations. A location that is interned once and never again is kept until
 /// [`MAX_YOUNG`] later ones exist, and then its line is unknown; one that is interned again, as the
 /// lines of a loop are, is kept longer. Threads may cache locations, until [`epoch`] changes.
+#[derive(Default)]
 struct Table {
     /// The number of the last location. Numbers are not used again, as long as 32 bits last.
     last: u32,
@@ -114,18 +115,6 @@ impl Table {
 
 fn lock_locations() -> MutexGuard<'static, Option<Table>> {
     LOCATIONS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Default for Table {
-    fn default() -> Table {
-        Table {
-            last: 0,
-            entries: FxHashMap::default(),
-            numbers: FxHashMap::default(),
-            young: VecDeque::new(),
-            old: VecDeque::new(),
-        }
-    }
 }
 
 /// The interned Rust callers of a thread, by address and scope, and the epoch of the cache.
