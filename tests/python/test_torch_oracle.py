@@ -214,7 +214,7 @@ def test_modules(row, options, dtype):
     ours = getattr(gr.nn, name)(*arguments, **side(options, True))
     state = {k: to_girih(v) for k, v in theirs.state_dict().items() if k in ours.state_dict()}
     assert state.keys() == ours.state_dict().keys()
-    ours.load_state_dict(state)
+    ours.load_state_dict(state, assign=True)
     keys = [k for k, _ in theirs.named_parameters()]
     arrays, wanted = operands(specs, name + str(options))
     count = len(arrays)
@@ -232,7 +232,7 @@ def test_modules(row, options, dtype):
 
     check(name, call_ours, call_theirs, args, at, dtype)
     # Load the buffers as training left them, such as running statistics.
-    ours.load_state_dict(state)
+    ours.load_state_dict(state, assign=True)
     theirs.load_state_dict(
         {k: torch.from_numpy(v.numpy().copy()) for k, v in state.items()}, strict=False
     )
@@ -315,7 +315,7 @@ def test_multihead_attention(bias):
         if bias:
             state[f"{p}_proj.bias"] = to_girih(theirs.in_proj_bias[12 * i : 12 * (i + 1)])
     state.update({f"out_proj.{k}": to_girih(v) for k, v in theirs.out_proj.state_dict().items()})
-    ours.load_state_dict(state)
+    ours.load_state_dict(state, assign=True)
     arrays, _ = operands([(2, 5, 12), (2, 4, 12), (2, 4, 12)], "attention")
     args = [to_torch(a, "float64") for a in arrays]
     check(

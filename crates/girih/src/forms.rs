@@ -15,7 +15,7 @@ use crate::location::Location;
 use crate::node::{Node, State};
 use crate::{Error, Result, Tensor, random};
 use girih_ir::dim::Symbol;
-use girih_ir::{Graph, Literal, NodeId, OpCode, TensorSpec};
+use girih_ir::{Attrs, Graph, Literal, NodeId, OpCode, TensorSpec};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -427,11 +427,14 @@ impl Program {
             }
             given.insert(input.id, tensor);
         }
-        let live = graph.live();
+        let (live, exponents) = (graph.live(), exponents(graph));
         let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
         for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
             let tensor = match node.inputs.is_empty() {
-                true => self.leaf(id, node, given.get(&id).copied())?,
+                true => {
+                    let leaf = self.leaf(id, node, given.get(&id).copied())?;
+                    if exponents[id.index()] { leaf.into_literal() } else { leaf }
+                }
                 false => {
                     let operand = |i: &NodeId| tensors[i.index()].as_ref();
                     let operands: Option<SmallVec<[&Tensor; 3]>> =
@@ -467,7 +470,7 @@ impl Program {
             (None, None) if node.op.is_random() => {
                 random::leaf(node.op.name(), node.op.code, spec.shape.clone(), spec.dtype)
             }
-            (None, None) => Ok(Tensor::with_state(node.op.clone(), spec, State::of_leaf(&node.op))),
+            (None, None) => Ok(Tensor::with_state(node.op.clone(), spec, State::Leaf)),
         }
     }
 
@@ -478,6 +481,17 @@ impl Program {
         let sizes: Vec<_> = self.graph.symbols().into_iter().map(|s| (s, s.hint())).collect();
         Ok(self.graph.bind(&sizes)?)
     }
+}
+
+/// Whether each node is a constant that is an exponent. Its value determines the computation, so it
+/// is part of the program, as where the power was recorded.
+fn exponents(graph: &Graph) -> Vec<bool> {
+    let mut exponents = vec![false; graph.len()];
+    for (_, node) in graph.nodes().filter(|(_, node)| node.op.code == OpCode::Pow) {
+        let exponent = node.inputs[1];
+        exponents[exponent.index()] = matches!(graph.node(exponent).op.attrs, Attrs::Value(_));
+    }
+    exponents
 }
 
 /// `batch = 3, length = 8`

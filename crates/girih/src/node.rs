@@ -344,15 +344,6 @@ fn merged(places: impl Iterator<Item = Place>) -> Result<Option<Place>, Place> {
 }
 
 impl State {
-    /// The state of a leaf of a closed graph. A constant with a value is part of the graph, such as
-    /// an exponent, so it does not become an argument of the program.
-    pub fn of_leaf(op: &Op) -> State {
-        match op.attrs {
-            Attrs::Value(_) => State::Literal,
-            _ => State::Leaf,
-        }
-    }
-
     pub fn with_inputs(location: Location, inputs: SmallVec<[Arc<Node>; 3]>) -> State {
         match inputs.len() {
             0 => State::Leaf,

@@ -10,6 +10,7 @@ use crate::dtype::DTypeArg;
 use crate::errors::{exception, invalid};
 use crate::sequences::Pair;
 use crate::statistics::{Percent, Share};
+use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
 use pyo3::PyClass;
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyUnicodeError};
@@ -94,6 +95,8 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<f64> {
     object.extract().map_err(|error: PyErr| {
         match error.is_instance_of::<PyOverflowError>(object.py()) {
             true => invalid(format!("the number {} does not fit float64", described(object))),
+            // The error of a number of a function being compiled says what to do.
+            false if object.is_instance_of::<PySymbolicFloat>() => error,
             false => or_wrong_type(error, object, "a number"),
         }
     })
