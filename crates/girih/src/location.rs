@@ -5,7 +5,7 @@
 //! The locations of Rust callers come from `#[track_caller]`. Front ends in other languages set the
 //! line of their user with [`enter`] before they record. [`named_scope`] enters a scope.
 //!
-//! A program may create lines and scopes while it runs, so not all are kept: see [`Table`].
+//! A program may create lines and scopes while it runs, so not all are kept: `Table` says which.
 
 use girih_runtime::env;
 use girih_sync::{Foreign, Mutex, MutexGuard};
