@@ -71,8 +71,10 @@ impl Noted {
 static DEVICES: LazyLock<[Noted; 3]> =
     LazyLock::new(|| ["here", "there", "beyond"].map(Noted::new));
 
+type Unary = fn(&Tensor) -> Result<Tensor>;
+
 /// The ops of a program, each used once, so that an op identifies its node.
-const OPS: [(OpCode, fn(&Tensor) -> Result<Tensor>); 10] = [
+const OPS: [(OpCode, Unary); 10] = [
     (OpCode::Sin, Tensor::sin),
     (OpCode::Cos, Tensor::cos),
     (OpCode::Tan, Tensor::tan),

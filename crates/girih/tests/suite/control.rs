@@ -170,8 +170,10 @@ fn a_bounded_loop_of_large_carries_has_the_gradient_of_small_ones() -> Result<()
     Ok(())
 }
 
+type Computation = Box<dyn Fn() -> Result<Tensor>>;
+
 /// Ops that can fail and depend on no argument of the function that records them.
-fn failing() -> Vec<(&'static str, Box<dyn Fn() -> Result<Tensor>>)> {
+fn failing() -> Vec<(&'static str, Computation)> {
     let table = data(&[1.0, 2.0]);
     let beyond = Tensor::from_slice(&[7i64], [1]).unwrap();
     let singular = Tensor::from_slice(&[0.0f64; 4], [2, 2]).unwrap();
@@ -189,7 +191,8 @@ fn failing() -> Vec<(&'static str, Box<dyn Fn() -> Result<Tensor>>)> {
                 let fails =
                     |x: &[Tensor]| Ok(vec![x[0].add(&e.take(&beyond, 0)?.sum(None, false)?)?]);
                 let positive = always.gt(0.0)?;
-                Ok(cond(&positive, fails, |x| Ok(x.to_vec()), &[always.clone()])?.remove(0))
+                Ok(cond(&positive, fails, |x| Ok(x.to_vec()), std::slice::from_ref(&always))?
+                    .remove(0))
             }),
         ),
     ]
