@@ -39,7 +39,7 @@ _BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattri
 #: Attributes of modules that do not affect their computation.
 _ABOUT = frozenset(("_scope_name", "_parameter_names", "_frozen", "_compile", "_compiled"))
 #: What a class holds in place of a method.
-_METHODS = (
+_METHODS: tuple[type, ...] = (
     types.FunctionType, staticmethod, classmethod, property, functools.cached_property,
     functools.partialmethod,
 )  # fmt: skip
