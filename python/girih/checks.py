@@ -3,14 +3,13 @@
 Constructors check before they run: a size that is a text, a number that is an array or a flag that
 is a list is an error that names the argument. Functions and layers check after a failure, so that a
 call has no overhead: an error of Python's own, such as ``AttributeError``, becomes one that names
-the argument that does not fit.
+the argument that does not fit. The first check imports the modules that read annotations, which
+would take a quarter of the time of importing this package.
 """
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
 import operator
 import sys
 from collections.abc import Mapping
@@ -23,6 +22,8 @@ from ._girih import SymbolicDim, SymbolicFloat, Tensor, has_protocol
 from .errors import DTypeError, GirihError, InvalidArgumentError, OutOfMemoryError
 
 if TYPE_CHECKING:
+    import ast
+    import inspect
     from collections.abc import Callable
 
 __all__ = [
@@ -167,6 +168,8 @@ def _kind_of(node: ast.expr, names: dict[str, Any]) -> _Kind | None:
     """The kind of an annotation; None for one that is not checked. Names of classes are looked up
     among ``names``.
     """
+    import ast
+
     if isinstance(node, ast.Constant):
         return _PLAIN["None"] if node.value is None else None
     if isinstance(node, ast.Name):
@@ -175,7 +178,7 @@ def _kind_of(node: ast.expr, names: dict[str, Any]) -> _Kind | None:
         if node.id == "_Reduction":
             return _PLAIN["str"]
         cls = names.get(node.id)
-        if node.id not in _PLAIN and inspect.isclass(cls) and cls.__module__.startswith("girih"):
+        if node.id not in _PLAIN and isinstance(cls, type) and cls.__module__.startswith("girih"):
             return _Kind(f"a {node.id}", lambda value: isinstance(value, cls))
         return _PLAIN.get(node.id)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -190,6 +193,8 @@ def _kind_of(node: ast.expr, names: dict[str, Any]) -> _Kind | None:
 
 
 def _generic(name: str, of: ast.expr, names: dict[str, Any]) -> _Kind | None:
+    import ast
+
     within = list(of.elts) if isinstance(of, ast.Tuple) else [of]
     if name in ("Callable", "Mapping", "type"):
         return _PLAIN[name]
@@ -207,6 +212,8 @@ def _generic(name: str, of: ast.expr, names: dict[str, Any]) -> _Kind | None:
 def _parsed(annotation: Any, names: dict[str, Any]) -> _Kind | None:
     if not isinstance(annotation, str):
         return None
+    import ast
+
     try:
         return _kind_of(ast.parse(annotation, mode="eval").body, names)
     except SyntaxError:
@@ -220,6 +227,8 @@ def _kind(annotation: Any) -> _Kind | None:
 
 @functools.lru_cache(maxsize=4096)
 def _signature(function: Any) -> inspect.Signature | None:
+    import inspect
+
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -259,7 +268,7 @@ def check_arguments(
         kind = _kind(given) if names is None else _parsed(given, names)
         if kind is None or value is parameter.default:
             continue
-        many = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+        many = parameter.kind is parameter.VAR_POSITIONAL
         for one in value if many else (value,):
             _check(name, argument, kind, one)
 

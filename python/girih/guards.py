@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import abc
 import collections.abc
-import dataclasses
 import enum
 import functools
 import io
-import random
 import struct
 import sys
 import types
@@ -88,7 +86,9 @@ def exact(value: Any) -> Any:
     if kind.__eq__ is object.__eq__:
         return kind, value
     hash(value)
-    if dataclasses.is_dataclass(value):
+    if hasattr(value, "__dataclass_fields__"):
+        import dataclasses  # Loading it would take a tenth of the import of this package.
+
         names = [field.name for field in dataclasses.fields(value) if field.compare]
     else:
         held = getattr(value, "__dict__", {})
@@ -181,7 +181,8 @@ def _array_guard(place: Place, value: Any, name: str) -> Guard:
 def _check_foreign(place: Place, value: Any, name: str) -> None:
     """Fails for an object of the standard library or NumPy that changes when it is read."""
     kind = type(value)
-    if isinstance(value, random.Random) or kind.__module__.startswith("numpy.random"):
+    draws = any(cls.__module__ == "random" for cls in kind.__mro__)
+    if draws or kind.__module__.startswith("numpy.random"):
         raise _refused(
             place, name, f"a generator of random numbers ({kind.__name__}), which would draw "
             "only when the function is traced",
