@@ -435,7 +435,7 @@ def test_iterators_are_refused(kind):
     owner = types.SimpleNamespace(data=REFUSED[kind]())
     with pytest.raises(gr.InvalidArgumentError, match=r"owner\.data, an iterator"):
         gr.compile(lambda x: x * next(owner.data))(ONE)
-    # What the function does not read is not refused.
+    # The function does not read the attribute, so it is not refused.
     other = types.SimpleNamespace(unread=REFUSED[kind](), scale=2.0)
     assert gr.compile(lambda x: x * other.scale)(ONE).item() == 2.0
 

@@ -196,7 +196,7 @@ def test_a_saved_module_loads_into_itself_and_another(kind, whole, ending, tmp_p
         loads.load_state_dict(gr.load(path))
         for name, tensor in model.state_dict().items():
             np.testing.assert_array_equal(tensor.numpy(), loads.state_dict()[name].numpy())
-    # What was tied is tied.
+    # Parameters that were tied still are.
     assert str(gr.tree.structure(other.parameters_tree())) == trees
     again = pickle.loads(pickle.dumps(copy.deepcopy(other)))
     again.load_state_dict(gr.load(path))

@@ -1,4 +1,4 @@
-//! What a dict or list held at one time, for `girih.state`. Every module that is called while a
+//! The objects that a dict or list held at one time, for `girih.state`. Each module called while a
 //! transform traces a function is remembered, so this must take a fraction of the time of a call.
 
 use crate::tensor::PyTensor;

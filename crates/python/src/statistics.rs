@@ -35,7 +35,7 @@ impl Fractions {
         let numbers = match object.extract::<f64>() {
             _ if object.is_instance_of::<PyTensor>() => vec![],
             Ok(number) => vec![number],
-            // What are no numbers, such as nested lists, is converted below.
+            // Other objects, such as nested lists, are converted below.
             Err(_) if many => sequences::read(&object, sequences::MANY, |v| {
                 Ok(v.extract::<f64>().unwrap_or(0.0))
             })?,
