@@ -7,6 +7,7 @@ from __future__ import annotations
 import girih as gr
 import numpy as np
 import pytest
+from loop_table import LOOPS, scan
 
 SPEC = gr.ShapeDtypeStruct((), gr.float32)
 ONE = gr.asarray(1.0)
@@ -30,35 +31,6 @@ class Host:
         gr.debug.callback(self, ordered=self.ordered)
         return value
 
-
-def scan(body, length):
-    return lambda x: gr.scan(lambda c, _: (body(c), None), x, None, length=length)[0]
-
-
-#: Loops that run a body a number of times.
-LOOPS = {
-    "scan": scan,
-    "scan of slices": lambda f, n: lambda x: gr.scan(
-        lambda c, i: (f(c), i), x, gr.arange(n)
-    )[0],
-    "fori_loop": lambda f, n: lambda x: gr.fori_loop(0, n, lambda i, c: f(c), x),
-    "fori_loop of tensors": lambda f, n: lambda x: gr.fori_loop(
-        0, gr.asarray(n), lambda i, c: f(c), x
-    ),
-    "while_loop": lambda f, n: lambda x: gr.while_loop(
-        lambda p: p[0] < n, lambda p: (p[0] + 1, f(p[1])), (0, x)
-    )[1],
-    "bounded while_loop": lambda f, n: lambda x: gr.while_loop(
-        lambda p: p[0] < n, lambda p: (p[0] + 1, f(p[1])), (0, x), max_iterations=5
-    )[1],
-    "scan in scan": lambda f, n: scan(scan(f, 1), n),
-    "scan in while_loop": lambda f, n: LOOPS["while_loop"](scan(f, 1), n),
-    "while_loop in scan": lambda f, n: scan(LOOPS["while_loop"](f, 1), n),
-    "cond in while_loop": lambda f, n: LOOPS["while_loop"](
-        lambda c: gr.cond(ONE > 0.0, f, lambda v: v, c), n
-    ),
-    "call in while_loop": lambda f, n: LOOPS["while_loop"](gr.checkpoint(f), n),
-}  # fmt: skip
 
 MODES = {
     "plain": lambda f: f,

@@ -11,6 +11,7 @@ import girih as gr
 import numpy as np
 import pytest
 from girih import nn
+from loop_table import LOOPS
 
 #: Rows of features, or images of two channels.
 ROWS = np.random.default_rng(3).normal(size=(6, 2)).astype(np.float32)
@@ -203,28 +204,6 @@ def test_state_is_that_of_the_plain_call(transform, kind):
         same(numbers(module), numbers(plain))
         module.eval()
         gr.eval(module(x))
-
-
-LOOPS = {
-    "scan": lambda f, n: lambda x: gr.scan(lambda c, _: (f(c), None), x, None, length=n)[0],
-    "scan over slices": lambda f, n: lambda x: gr.scan(
-        lambda c, i: (f(c), i), x, gr.arange(n)
-    )[0],
-    "fori_loop": lambda f, n: lambda x: gr.fori_loop(0, n, lambda i, c: f(c), x),
-    "fori_loop of tensors": lambda f, n: lambda x: gr.fori_loop(
-        0, gr.asarray(n), lambda i, c: f(c), x
-    ),
-    "while_loop": lambda f, n: lambda x: gr.while_loop(
-        lambda p: p[0] < n, lambda p: (p[0] + 1, f(p[1])), (0, x)
-    )[1],
-    "bounded while_loop": lambda f, n: lambda x: gr.while_loop(
-        lambda p: p[0] < n, lambda p: (p[0] + 1, f(p[1])), (0, x), max_iterations=4
-    )[1],
-    "scan of checkpoint": lambda f, n: LOOPS["scan"](gr.checkpoint(f), n),
-    "scan of cond": lambda f, n: LOOPS["scan"](ONCE["cond"](f), n),
-    "checkpoint of scan": lambda f, n: gr.checkpoint(LOOPS["scan"](f, n)),
-    "scan in scan": lambda f, n: LOOPS["scan"](LOOPS["scan"](f, 1), n),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
