@@ -223,8 +223,10 @@ PARAMETERS |= {
     **dict.fromkeys(["is_same.a", "is_same.b", "rebind.tensor", "rebind.value"], "Tensor"),
 }
 
-# What Python's data model says of special methods. The rest are operators, which give tensors.
+# What Python's data model says of special methods, or what one of a class gives. The rest are
+# operators, which give tensors.
 SPECIAL = {
+    "At.__getitem__": "Indexed",
     "__array__": "Any",
     "__bool__": "bool",
     "__bytes__": "bytes",
@@ -363,7 +365,8 @@ def method(cls: type, name: str, thing: object) -> str:
         params = parameters(owner, thing)
         if name == "__array__":
             params = [p.replace("_DTypeLike", "Any") for p in params]
-        return function(name, params, result or SPECIAL.get(name, fallback), "", "    ")
+        gives = SPECIAL.get(owner) or SPECIAL.get(name, fallback)
+        return function(name, params, result or gives, "", "    ")
     kind = type(vars(cls)[name]).__name__
     head = {"staticmethod": "    @staticmethod\n", "classmethod_descriptor": "    @classmethod\n"}
     params = parameters(owner, thing)

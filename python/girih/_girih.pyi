@@ -422,7 +422,7 @@ uint8: DType
 class At:
     """A tensor whose elements are to be selected by an index for an update."""
 
-    def __getitem__(self, key: Any, /) -> At: ...
+    def __getitem__(self, key: Any, /) -> Indexed: ...
 
 @final
 class Body:

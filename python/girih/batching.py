@@ -20,6 +20,8 @@ from .transforms import Transformed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .signatures import P, R
+
 __all__ = ["vmap"]
 
 #: How random draws without a key behave in a batch.
@@ -27,14 +29,14 @@ _RANDOMNESS = ("error", "same", "different")
 
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     *,
     axis_name: str | None = None,
     axis_size: int | None = None,
     randomness: Literal["error", "same", "different"] = "error",
-) -> Callable[..., Any]:
+) -> Callable[P, R]:
     """Turns ``fun`` into a function that computes all members of a batch in one program.
 
     Args:

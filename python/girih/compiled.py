@@ -12,7 +12,7 @@ import functools
 import types
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from . import _girih, effects, tree
 from ._girih import SymbolicDim, SymbolicFloat, Tensor, has_protocol
@@ -21,15 +21,17 @@ from .errors import InvalidArgumentError
 from .guards import exact
 from .names import argument_names, name_of
 from .references import references
+from .signatures import P, R
 from .tracing import Program, trace
 
 if TYPE_CHECKING:
     import inspect
     from collections.abc import Callable, Iterator
-    from typing import TypeAlias
+    from typing import Concatenate, TypeAlias
 
     from .exporting import Lowered
     from .references import References
+    from .signatures import Q
     from .tracing import Pattern
 
     #: Axis and name of each dynamic axis of an argument.
@@ -64,7 +66,7 @@ class Dim:
         return f"Dim({self.name!r}, min={self.min}, max={self.max})"
 
 
-class CompiledFunction(_girih.CompiledCall):
+class CompiledFunction(_girih.CompiledCall, Generic[P, R]):
     """The result of :func:`compile`, which is called like the function.
 
     Calls with a known signature do not reach this class: the base class remembers which program
@@ -187,6 +189,18 @@ class CompiledFunction(_girih.CompiledCall):
             return [f"'{name}'"]
         return [f"'{name}{path}'" for path, _ in tree.flatten_with_path(value, _is_module)]
 
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+            """The function's value, from a program if one serves the arguments."""
+            ...
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> CompiledFunction[P, R]: ...
+    @overload
+    def __get__(
+        self: CompiledFunction[Concatenate[Any, Q], R], instance: object, owner: type | None = None
+    ) -> Callable[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds the function as a method: the object is the first argument."""
         return self if instance is None else types.MethodType(self, instance)
@@ -315,7 +329,7 @@ class _Call:
     __slots__ = ("_args", "_fun", "_kwargs", "donated", "dynamic", "patterns", "tensors")
 
     def __init__(
-        self, fun: CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, fun: CompiledFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self._fun, self._args, self._kwargs = fun, args, kwargs
         self.tensors: list[Tensor] = []
@@ -530,6 +544,22 @@ def _arguments(
     return out
 
 
+@overload
+def compile(
+    fun: Callable[P, R],
+    dynamic_dims: Mapping[int | str, _Axes] | None = None,
+    donate: int | str | Sequence[int | str] = (),
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> CompiledFunction[P, R]: ...
+@overload
+def compile(
+    fun: None = None,
+    dynamic_dims: Mapping[int | str, _Axes] | None = None,
+    donate: int | str | Sequence[int | str] = (),
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+) -> Callable[[Callable[P, R]], CompiledFunction[P, R]]: ...
 def compile(
     fun: Callable[..., Any] | None = None,
     dynamic_dims: Mapping[int | str, _Axes] | None = None,

@@ -11,7 +11,7 @@ import operator
 import types
 from contextvars import ContextVar
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from . import _girih, effects, tree
 from ._girih import Tensor, has_protocol
@@ -22,6 +22,8 @@ from .transforms import INEXACT, Transformed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from .signatures import P, R
 
 __all__ = [
     "checkpoint",
@@ -204,11 +206,23 @@ def _leaves(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
     return leaves, structure
 
 
+@overload
+def checkpoint(
+    fun: Callable[P, R],
+    *,
+    policy: str | Sequence[str] | Callable[[str, Tensor], bool] = "nothing",
+) -> Callable[P, R]: ...
+@overload
+def checkpoint(
+    fun: None = None,
+    *,
+    policy: str | Sequence[str] | Callable[[str, Tensor], bool] = "nothing",
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,
     policy: str | Sequence[str] | Callable[[str, Tensor], bool] = "nothing",
-) -> Callable[..., Any]:
+) -> Any:
     """Makes a function recompute its values in its reverse-mode derivative instead of saving them.
 
     This trades time for memory (rematerialisation): a checkpointed layer saves only its arguments,

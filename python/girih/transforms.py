@@ -20,6 +20,8 @@ from .names import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from .signatures import P, R
+
 
 __all__ = ["grad", "value_and_grad"]
 
@@ -28,11 +30,11 @@ INEXACT = _FLOATS | {"complex64", "complex128"}
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, tuple[R, Any]]:
     """Returns a function that computes ``fun`` and its gradient in one graph.
 
     Args:
@@ -104,11 +106,11 @@ class _RealPart:
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Callable[P, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[P, Any]:
     """The gradient of a scalar function; see :func:`value_and_grad` for the arguments and errors.
 
     Returns:

@@ -66,13 +66,13 @@ class CompiledInPlace:
         return self
 
     @property
-    def compiled_forward(self) -> CompiledFunction | None:
+    def compiled_forward(self) -> CompiledFunction[..., Any] | None:
         """The compiled function of a module that was compiled in place; ``None`` for other
         modules."""
         return self._forward_compiled() if _COMPILE in self.__dict__ else None
 
-    def _forward_compiled(self) -> CompiledFunction:
-        compiled: CompiledFunction | None = self.__dict__.get(_COMPILED)
+    def _forward_compiled(self) -> CompiledFunction[..., Any]:
+        compiled: CompiledFunction[..., Any] | None = self.__dict__.get(_COMPILED)
         if compiled is None:
             from ..compiled import CompiledFunction
 

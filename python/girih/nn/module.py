@@ -23,11 +23,12 @@ from .places import PARAMETER_NAMES, Place, Walk, check_shape, named, with_alias
 from .precision import casting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
     from .._girih import DType
+    from ..signatures import Forwards, P, R
 
 __all__ = ["Module", "Parameter"]
 
@@ -160,19 +161,22 @@ class Module(CompiledInPlace):
         _alive[id(module)] = module
         return module
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: Forwards[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls ``forward``, in a scope (:func:`girih.named_scope`) of the module's name."""
-        announce(self)
-        outer = _girih.enter_named_scope(self.__dict__.get(_SCOPE) or type(self).__name__)
+        module: Any = self
+        announce(module)
+        outer = _girih.enter_named_scope(module.__dict__.get(_SCOPE) or type(module).__name__)
         try:
-            forward = self.compiled_forward or self.forward
+            forward: Callable[P, R] = module.compiled_forward or module.forward
             if _girih.autocast_dtype() is not None:
-                return casting(self, self.__dict__.get(PARAMETER_NAMES, ()), forward, args, kwargs)
+                names = module.__dict__.get(PARAMETER_NAMES, ())
+                result: R = casting(module, names, forward, args, kwargs)
+                return result
             return forward(*args, **kwargs)
         except FAILURES as error:
             # A value that is no tensor fails at the first attribute that it lacks.
-            if type(self).__module__.startswith("girih"):
-                explain(error, type(self).__name__, type(self).forward, (self, *args), kwargs)
+            if type(module).__module__.startswith("girih"):
+                explain(error, type(module).__name__, type(module).forward, (module, *args), kwargs)
             raise
         finally:
             _girih.leave_named_scope(outer)
