@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._girih import Tensor
 from .checks import unexplained
+from .errors import InvalidArgumentError
 from .guards import PLAIN, Guard, comparable, guard_of, is_foreign, is_own, is_plain
 
 if TYPE_CHECKING:
@@ -201,6 +202,8 @@ class _Walk:
         self.instances: list[tuple[Any, str, set[str]]] = []
         #: Classes whose methods may be replaced.
         self.classes: dict[int, tuple[Any, str]] = {}
+        #: The globals of the visited functions.
+        self.globals: set[int] = set()
 
     def run(self, root: Any, name: str) -> None:
         self.pending.append((root, name))
@@ -224,6 +227,14 @@ class _Walk:
         self.by_name.append(by_name)
         self.values.append(value)
         self.pending.append((value, path))
+
+    def is_read_by_name(self, place: Place, by_name: bool) -> bool:
+        """Whether only code that names a place reads it, so that the instructions that ran show
+        whether it was read."""
+        if any(type(value).__module__ == "operator" for value in self.values):
+            return False  # An `attrgetter` reads without an instruction.
+        is_cell = place.key is None and isinstance(place.container, types.CellType)
+        return is_cell or by_name or id(place.container) in self.globals
 
     def expand(self, space: Any, path: str, known: set[str]) -> None:
         """Visits the attributes of classes and modules whose names were found since the last
@@ -324,6 +335,7 @@ class _Walk:
         self.add(value, "__code__", f"{path}.__code__", attribute=True)
         read, attributes = _names(value.__code__)
         self.names |= attributes
+        self.globals.add(id(value.__globals__))
         if read & _BY_STRING:
             self.names.add("__dict__")
         for name in sorted(read & value.__globals__.keys()):
@@ -423,19 +435,28 @@ class References:
         before: The objects in the places at tracing.
         guards: The conditions on the objects in the places.
         content: The content of the guards.
+        refused: The error for each name of an object that cannot be guarded. It is raised if the
+            function reads the name.
     """
 
-    __slots__ = ("before", "content", "guards", "places")
+    __slots__ = ("before", "content", "guards", "places", "refused")
 
     def __init__(self, walk: _Walk, name: str) -> None:
         self.places = walk.places
         self.before = walk.values
         everything = "__dict__" in walk.names
-        self.guards = [
-            guard_of(place, value, name)
-            for place, by_name, value in zip(self.places, walk.by_name, self.before, strict=True)
-            if not by_name or everything or place.key in walk.names
-        ]
+        self.guards: list[Guard] = []
+        self.refused: dict[str, InvalidArgumentError] = {}
+        for place, by_name, value in zip(self.places, walk.by_name, self.before, strict=True):
+            if by_name and not everything and place.key not in walk.names:
+                continue
+            try:
+                self.guards.append(guard_of(place, value, name))
+            except InvalidArgumentError as error:
+                if everything or not walk.is_read_by_name(place, by_name):
+                    raise
+                key = place.path if place.key is None else place.key
+                self.refused.setdefault(key, error)
         self.guards += _method_guards(walk)
         self.guards += _instance_guards(walk)
         #: The content of the guards, without the identities of visited objects. It is recorded now,

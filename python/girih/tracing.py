@@ -9,6 +9,7 @@ from ._girih import SymbolicDim, SymbolicFloat, Tensor
 from .errors import InvalidArgumentError
 from .guards import Guard, exact, is_plain
 from .names import output_names
+from .reads import Reads
 from .state import announce_container
 
 if TYPE_CHECKING:
@@ -330,8 +331,10 @@ def _traced(
 
     def traced(placeholders: list[Tensor]) -> list[Tensor]:
         try:
-            with effects.collected() as frame:
+            with effects.collected() as frame, Reads(refs.refused.keys()) as reads:
                 run.returned(fun(placeholders))
+            for name in reads.found:
+                raise refs.refused[name]
             run.called(frame)
         finally:
             run.restore()
