@@ -176,7 +176,8 @@ def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:
         InvalidArgumentError: The suffix is not supported; or as for :func:`serialize`.
         OSError: The file cannot be written.
     """
-    _program(output, inputs, "save_graph").save(os.fspath(file))
+    path = _path("save_graph", file, output)
+    _program(output, inputs, "save_graph").save(path)
 
 
 def load_graph(file: _Path) -> Program:
@@ -232,6 +233,21 @@ def _named(value: PyTree) -> tuple[list[str], list[Tensor]]:
     return names, [_girih.asarray(leaf) for _, leaf in pairs]
 
 
+def _path(name: str, file: Any, value: Any) -> str:
+    """The path of the file that a function writes.
+
+    Raises:
+        InvalidArgumentError: The arguments are in the order of ``torch.save``.
+    """
+    if isinstance(value, (str, os.PathLike)) and not isinstance(file, (str, bytes, os.PathLike)):
+        raise InvalidArgumentError(
+            f"{name}: the file comes first, as in girih.{name}({os.fspath(value)!r}, value); got a "
+            f"{type(file).__name__} and then the file"
+        )
+    path: str = os.fspath(file)
+    return path
+
+
 def save(file: _Path, value: PyTree) -> None:
     """Writes a tensor or a pytree of tensors, evaluated, to ``.npy``, ``.npz`` or ``.safetensors``.
 
@@ -255,8 +271,9 @@ def save(file: _Path, value: PyTree) -> None:
         InvalidArgumentError: The suffix or a dtype is not supported, or two tensors have one name.
         OSError: The file cannot be written.
     """
+    path = _path("save", file, value)
     names, tensors = _named(value)
-    _girih.save_tensors(os.fspath(file), names, tensors)
+    _girih.save_tensors(path, names, tensors)
 
 
 def savez(file: _Path, *tensors: Any, **named: Any) -> None:

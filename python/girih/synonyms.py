@@ -92,7 +92,7 @@ HINTS = {
     "index_select": "girih.take(x, indices, axis)",
     "insert": "girih.concat of the parts",
     "is_tensor": "isinstance(x, girih.Tensor)",
-    "jacobian": "girih.grad, per output",
+    "jacobian": "girih.jacrev(f)(x), or girih.jacfwd(f)(x) if f has more outputs than inputs",
     "jnp": "girih itself",
     "lax": "girih.cond, girih.scan, girih.while_loop, girih.fori_loop and girih.switch",
     "lexsort": "girih.argsort from the last key to the first, which keeps the order of equals",
