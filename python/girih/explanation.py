@@ -35,6 +35,12 @@ class Explanation:
         kernels, refusals = len(self.kernels), len(self.refusals)
         return f"Explanation(kernels={kernels}, refusals={refusals}, cache={self.cache['state']!r})"
 
+    def _repr_html_(self) -> str:
+        """The whole text, which a notebook shows."""
+        from html import escape
+
+        return f"<pre>{escape(self._text)}</pre>"
+
     def to_json(self) -> str:
         """The explanation as one JSON object."""
         return self._json

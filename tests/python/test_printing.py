@@ -4,6 +4,8 @@ options.
 
 from __future__ import annotations
 
+import html
+
 import girih as gr
 import numpy as np
 import pytest
@@ -151,14 +153,23 @@ def test_bfloat16_has_its_own_shortest_digits():
     assert str(x[0]) == "0.1"
 
 
+def html_of_text(page):
+    """The text of a notebook's preformatted block."""
+    assert page.startswith("<pre>")
+    assert page.endswith("</pre>")
+    return html.unescape(page[5:-6])
+
+
 def test_printing_records_nothing_and_notebooks_escape():
     x = gr.asarray([1.0, 2.0]) * 2
     before = gr.current_graph().num_nodes
     repr(x)
     assert gr.current_graph().num_nodes == before
-    html = x._repr_html_()
-    assert html.startswith("<pre>[2. 4.]</pre>")
-    assert "float32" in html
+    page = x._repr_html_()
+    assert page.startswith("<pre>[2. 4.]</pre>")
+    assert "float32" in page
+    explanation = gr.explain(gr.where(x > 0, x, 0) * 3)
+    assert html_of_text(explanation._repr_html_()) == str(explanation)
     traced = []
     gr.compile(lambda x: traced.append((str(x), repr(x), x._repr_html_())) or x)(x)
     assert "traced" in traced[0][0]
