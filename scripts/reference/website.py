@@ -100,12 +100,12 @@ def stage(source: Path) -> list[str]:
             (source / to).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, source / to)
         else:
-            text = example(path) if path.parent.name == "examples" else path.read_text()
+            text = example(path) if path.parent == ROOT / "examples" else path.read_text()
             # The first page and the settings are written for the site.
-            own = path.parent.name == "site"
+            own = path.parent == ROOT / "docs" / "site"
             if own:
                 text = listed(text, at)
-            elif path.suffix == ".md":
+            if path.suffix == ".md":
                 text = relinked(text, path, at, broken)
             write(source / to, text)
     for name, text in render(Reference()).items():

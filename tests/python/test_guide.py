@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs" / "guide").glob("*.md"), ROOT / "README.md"])
+SITE = ROOT / "docs" / "site" / "index.md"
+PAGES = sorted([*(ROOT / "docs" / "guide").glob("*.md"), ROOT / "README.md", SITE])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
