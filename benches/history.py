@@ -69,7 +69,10 @@ def latest(runs: Sequence[Entry]) -> list[Entry]:
 
 def picture(runs: Sequence[Entry]) -> str:
     """The geometric mean of each recorded run from left to right, with one line per processor."""
-    width, height, left, top, bottom = 720, 260, 46, 24, 60
+    processors = dict.fromkeys(run["processor"] for run in runs)
+    # The processors are listed below the lines, each in a row.
+    width, left, top, bottom = 720, 46, 24, 24 + 14 * len(processors)
+    height = top + 176 + bottom
     means = [run["mean"] for run in runs]
     low, high = min([0.25, *means]), max([1.0, *means])
     x = lambda i: left + (width - left - 20) * (i + 0.5) / max(1, len(runs))
@@ -77,7 +80,7 @@ def picture(runs: Sequence[Entry]) -> str:
     y = lambda mean: top + math.log(high / mean) * scale
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="11">',
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
         '<rect width="100%" height="100%" fill="#fff"/>',
         f'<text x="{left}" y="14" font-size="13">Geometric mean of Girih\'s time over the best '
         "peer's, by recorded run</text>",
@@ -88,7 +91,6 @@ def picture(runs: Sequence[Entry]) -> str:
             f'<text x="{left - 6}" y="{y(mark) + 4:.1f}" text-anchor="end">{mark:g}</text>'
         )
     colours = ("#009e73", "#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9")
-    processors = dict.fromkeys(run["processor"] for run in runs)
     for k, processor in enumerate(processors):
         colour = colours[k % len(colours)]
         points = [(x(i), y(run["mean"]), run) for i, run in enumerate(runs)
