@@ -48,6 +48,9 @@ pub struct ClassOptions<'a> {
     pub axis: i64,
     /// One weight per class.
     pub weight: Option<&'a Tensor>,
+    /// One weight per label. The mean is that of the weighted losses: their sum over the sum of the
+    /// weights.
+    pub sample_weight: Option<&'a Tensor>,
     /// A label whose rows are ignored. Every other label must be a class; an invalid label is an
     /// error when the loss is computed.
     pub ignore_index: Option<i64>,
@@ -60,7 +63,13 @@ pub const IGNORED: i64 = -100;
 
 impl Default for ClassOptions<'_> {
     fn default() -> Self {
-        ClassOptions { axis: -1, weight: None, ignore_index: Some(IGNORED), label_smoothing: 0.0 }
+        ClassOptions {
+            axis: -1,
+            weight: None,
+            sample_weight: None,
+            ignore_index: Some(IGNORED),
+            label_smoothing: 0.0,
+        }
     }
 }
 
@@ -268,6 +277,22 @@ fn check_weight(op: &'static str, x: &Tensor, weight: Option<&Tensor>) -> Result
     }
 }
 
+/// Multiplies losses and their weights by one weight per row.
+fn per_sample(op: &'static str, rows: RowLosses, samples: Option<&Tensor>) -> Result<RowLosses> {
+    let Some(samples) = samples else { return Ok(rows) };
+    if !samples.shape().equals(&rows.loss.shape()) {
+        let (lhs, rhs) = (rows.loss.shape(), samples.shape());
+        let reason = "expected one sample_weight per label (first)".into();
+        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+    }
+    let samples = samples.astype(rows.loss.dtype())?;
+    let weight = match &rows.weight {
+        Some(weight) => weight.mul(&samples)?,
+        None => samples.clone(),
+    };
+    Ok(RowLosses { loss: rows.loss.mul(&samples)?, weight: Some(weight) })
+}
+
 /// Replaces the ignored label by class 0, and returns the mask of ignored rows; `None` if the
 /// labels' dtype cannot represent the ignored label.
 fn counted(labels: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
@@ -281,7 +306,12 @@ fn counted(labels: &Tensor, ignore: Option<i64>) -> Result<(Tensor, Option<Tenso
 }
 
 /// The loss and weight of each row of log-probabilities, for integer labels.
-fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Result<RowLosses> {
+fn label_rows(
+    op: &'static str,
+    log_p: &Tensor,
+    labels: &Tensor,
+    options: &ClassOptions<'_>,
+) -> Result<RowLosses> {
     let (labels, ignored) = counted(labels, options.ignore_index)?;
     let labels = labels.check_labels(last(log_p).get())?;
     let picked = log_p.take_along_axis(&labels.unsqueeze(-1)?, -1)?.squeeze(Some(&[-1]))?;
@@ -304,6 +334,8 @@ fn label_rows(log_p: &Tensor, labels: &Tensor, options: &ClassOptions<'_>) -> Re
     if let Some(rest) = rest.take() {
         loss = loss.mul(1.0 - smoothing)?.add(&rest?)?;
     }
+    let RowLosses { mut loss, mut weight } =
+        per_sample(op, RowLosses { loss, weight }, options.sample_weight)?;
     if let Some(ignored) = &ignored {
         loss = where_(ignored, 0.0, &loss)?;
         let one = Tensor::ones(loss.shape(), loss.dtype())?;
@@ -327,7 +359,7 @@ pub fn nll_loss(
     check_labels(op, &log_p, labels)?;
     check_weight(op, &log_p, options.weight)?;
     let dtype = full(log_p.dtype());
-    let rows = label_rows(&log_p.astype(dtype.widened())?, labels, &options)?;
+    let rows = label_rows(op, &log_p.astype(dtype.widened())?, labels, &options)?;
     rows.reduced(reduction)?.astype(dtype)
 }
 
@@ -358,10 +390,11 @@ pub fn cross_entropy(
         let labels = classes_last(op, labels, options.axis)?;
         let loss = of_probabilities(&logits.astype(dtype.widened())?, &labels, &options)?;
         // The mean is over rows, independent of the class weights.
-        return finish(Ok(loss), dtype, reduction);
+        let rows = per_sample(op, RowLosses { loss, weight: None }, options.sample_weight)?;
+        return rows.reduced(reduction)?.astype(dtype);
     }
     check_labels(op, &logits, labels)?;
-    if options.weight.is_none() && smoothing == 0.0 {
+    if options.weight.is_none() && options.sample_weight.is_none() && smoothing == 0.0 {
         let (labels, ignored) = counted(labels, options.ignore_index)?;
         let loss = logits.cross_entropy(&labels)?;
         let Some(ignored) = ignored else { return reduction.of(&loss) };
@@ -374,7 +407,7 @@ pub fn cross_entropy(
         return loss.sum(None, false)?.div(&count)?.astype(dtype);
     }
     let log_p = logits.astype(dtype.widened())?.log_softmax(-1)?;
-    label_rows(&log_p, labels, &options)?.reduced(reduction)?.astype(dtype)
+    label_rows(op, &log_p, labels, &options)?.reduced(reduction)?.astype(dtype)
 }
 
 fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> Result<Tensor> {

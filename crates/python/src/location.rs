@@ -174,6 +174,20 @@ fn package_function(py: Python<'_>) -> PyResult<Option<String>> {
     Ok(found)
 }
 
+/// The level of the user's line for a warning: 1 for the function that is running, one more for each
+/// function of this package that it goes through.
+pub fn user_level(py: Python<'_>) -> i32 {
+    // SAFETY: the thread is attached; the frame is borrowed from the interpreter, and is null only
+    // if no Python code runs.
+    let innermost = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PyEval_GetFrame().cast()) };
+    let (mut frame, mut level) = (innermost, 1);
+    while let Some(running) = frame.filter(|frame| is_internal(&code_of(frame)) == Some(true)) {
+        level += 1;
+        frame = running.getattr(intern!(py, "f_back")).ok().filter(|f| !f.is_none());
+    }
+    level
+}
+
 fn current(py: Python<'_>) -> Option<Location> {
     // SAFETY: the thread is attached; the frame is borrowed from the interpreter, and is null only
     // if no Python code runs.

@@ -37,7 +37,7 @@ fn stretches(py: Python<'_>, op: &str, [x, target]: [&Tensor; 2]) -> PyResult<()
          if that is not meant"
     );
     let message = std::ffi::CString::new(message)?;
-    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, 1)
+    PyErr::warn(py, &py.get_type::<PyUserWarning>(), &message, location::user_level(py))
 }
 
 /// Defines losses of tensors and numbers, in this order, which `girih::losses` has under the same
@@ -158,10 +158,11 @@ fn binary_cross_entropy_with_logits(
     ))
 }
 
-/// The negative log-probability at each label; weight has one entry per class, and labels equal to
-/// ignore_index are ignored. Classes are on the last axis by default.
+/// The negative log-probability at each label; weight has one entry per class, sample_weight one per
+/// label, and labels equal to ignore_index are ignored. The mean is weighted. Classes are on the
+/// last axis by default.
 #[pyfunction]
-#[pyo3(signature = (log_probabilities, labels, weight=None, ignore_index=Some(girih::losses::IGNORED), reduction="mean", axis=None, *, dim=None))]
+#[pyo3(signature = (log_probabilities, labels, weight=None, ignore_index=Some(girih::losses::IGNORED), reduction="mean", axis=None, *, dim=None, sample_weight=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn nll_loss(
     py: Python<'_>,
@@ -172,13 +173,15 @@ fn nll_loss(
     #[pyo3(from_py_with = scalars::text)] reduction: &str,
     axis: Option<Axes>,
     dim: Option<Axes>,
+    sample_weight: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("nll_loss", reduction)?;
-    let weight = weight.map(|w| w.0);
+    let (weight, sample_weight) = (weight.map(|w| w.0), sample_weight.map(|w| w.0));
     let options = ClassOptions {
         axis: crate::args::axis("nll_loss", axis, dim, -1)?,
         weight: weight.as_ref(),
+        sample_weight: sample_weight.as_ref(),
         ignore_index,
         ..ClassOptions::default()
     };
@@ -186,13 +189,13 @@ fn nll_loss(
 }
 
 /// The cross entropy between softmax of logits and labels: class indices, or probabilities with the
-/// shape of the logits. weight has one entry per class, labels equal to ignore_index are ignored,
-/// and label_smoothing distributes a fraction over all classes. Classes are on the last axis by
-/// default.
+/// shape of the logits. weight has one entry per class, sample_weight one per label, labels equal to
+/// ignore_index are ignored, and label_smoothing distributes a fraction over all classes. The mean
+/// is weighted. Classes are on the last axis by default.
 #[pyfunction]
 #[pyo3(signature = (
     logits, labels, reduction="mean", *, weight=None, ignore_index=Some(girih::losses::IGNORED), label_smoothing=0.0,
-    axis=None, dim=None
+    axis=None, dim=None, sample_weight=None
 ))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn cross_entropy(
@@ -205,13 +208,15 @@ fn cross_entropy(
     #[pyo3(from_py_with = scalars::number)] label_smoothing: f64,
     axis: Option<Axes>,
     dim: Option<Axes>,
+    sample_weight: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let reduction = self::reduction("cross_entropy", reduction)?;
-    let weight = weight.map(|w| w.0);
+    let (weight, sample_weight) = (weight.map(|w| w.0), sample_weight.map(|w| w.0));
     let options = ClassOptions {
         axis: crate::args::axis("cross_entropy", axis, dim, -1)?,
         weight: weight.as_ref(),
+        sample_weight: sample_weight.as_ref(),
         ignore_index,
         label_smoothing,
     };
