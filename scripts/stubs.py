@@ -81,7 +81,7 @@ PARAMETERS = {
     **dict.fromkeys(["kernel_size", "stride", "dilation", "output_padding", "output_size"], SIZES),
     **dict.fromkeys(["query", "target", "anchor", "positive", "negative", "var"], OPERAND),
     **dict.fromkeys(["attn_mask", "log_probabilities", "running_mean", "running_var"], OPERAND),
-    **dict.fromkeys(["pos_weight"], OPERAND),
+    **dict.fromkeys(["pos_weight", "sample_weight"], OPERAND),
     **dict.fromkeys(["groups", "num_groups", "ignore_index"], "int"),
     **dict.fromkeys(["alpha", "beta", "delta", "lambd", "margin", "min_val", "max_val"], "float"),
     **dict.fromkeys(["negative_slope", "norm_type", "p", "scale", "threshold"], "float"),
@@ -339,6 +339,10 @@ def docstring(doc: str, indent: str) -> str:
     return f'{text}\n{indent}"""\n'
 
 
+#: Attributes of the extension's classes that can be assigned to.
+ASSIGNED = ("Tensor.grad", "Tensor.requires_grad")
+
+
 def method(cls: type, name: str, thing: object) -> str:
     """The stub of one attribute of a class."""
     owner = f"{cls.__name__}.{name}"
@@ -347,8 +351,12 @@ def method(cls: type, name: str, thing: object) -> str:
     if plain and result is None and cls.__name__ == "Tensor":
         result = "Tensor"
     if inspect.isgetsetdescriptor(thing):
-        body = function(name, ["self"], required(owner, result), doc, "    ")
-        return f"    @property\n{body}"
+        result = required(owner, result)
+        text = "    @property\n" + function(name, ["self"], result, doc, "    ")
+        if owner in ASSIGNED:
+            value = function(name, ["self", f"value: {result}"], "None", "", "    ")
+            text += f"    @{name}.setter\n{value}"
+        return text
     if name in ("__pow__", "__rpow__"):
         return f"    def {name}(self, value: Any, mod: None = None, /) -> {cls.__name__}: ...\n"
     if name.startswith("__"):

@@ -1310,6 +1310,8 @@ class Tensor:
     @property
     def grad(self) -> Tensor | None:
         """The gradient that ``backward`` has accumulated; None if there is none."""
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None: ...
     @property
     def hints(self) -> dict[str, str]:
         """The hints that set_hint has set on the tensor."""
@@ -1694,6 +1696,8 @@ class Tensor:
         """Whether ``backward`` of a result gives the tensor a gradient, or passes gradients through
         it.
         """
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None: ...
     def requires_grad_(self, /, requires_grad: bool = True) -> Tensor:
         """Sets whether the tensor requires a gradient from now on; returns the tensor itself."""
     def reshape(
@@ -2656,11 +2660,12 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     axis: int | Sequence[int] | None = None,
     dim: int | Sequence[int] | None = None,
+    sample_weight: _TensorLike | None = None,
 ) -> Tensor:
     """The cross entropy between softmax of logits and labels: class indices, or probabilities with
-    the shape of the logits. weight has one entry per class, labels equal to ignore_index are
-    ignored, and label_smoothing distributes a fraction over all classes. Classes are on the last
-    axis by default.
+    the shape of the logits. weight has one entry per class, sample_weight one per label, labels
+    equal to ignore_index are ignored, and label_smoothing distributes a fraction over all classes.
+    The mean is weighted. Classes are on the last axis by default.
     """
 def ctc_loss(
     log_probabilities: _TensorLike,
@@ -3967,9 +3972,11 @@ def nll_loss(
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    sample_weight: _TensorLike | None = None,
 ) -> Tensor:
-    """The negative log-probability at each label; weight has one entry per class, and labels equal
-    to ignore_index are ignored. Classes are on the last axis by default.
+    """The negative log-probability at each label; weight has one entry per class, sample_weight one
+    per label, and labels equal to ignore_index are ignored. The mean is weighted. Classes are on
+    the last axis by default.
     """
 def nonzero(x: _TensorLike) -> tuple[Tensor, ...]:
     """The indices of the nonzero elements, one tensor per axis. Evaluates x."""
@@ -4667,6 +4674,8 @@ def take_along_axis(
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Elements at integer indices along an axis, position by position."""
+def take_roots() -> list[Tensor]:
+    """The tensors on which ``backward`` was called since the last call of this function."""
 def tan(x: _TensorLike, /) -> Tensor:
     """The tangent."""
 def tanh(x: _TensorLike, /) -> Tensor:

@@ -69,7 +69,7 @@ def _program(output: Any, inputs: _Inputs, function: str) -> Program:
         return output.to_program(*args, **kwargs)
     outputs = _some_tensors(output, function)
     # Import lazily: graphs without modules do not need this module.
-    from .nn.module import parameters_alive
+    from .nn.alive import parameters_alive
 
     return _girih.capture(outputs, tensors, names, output_names(output), parameters_alive())
 

@@ -53,6 +53,7 @@ def rollback(*targets: Any) -> Any:
         (3, 2)
     """
     from .nn.module import Module
+    from .nn.places import put
     from .optim.state import Stateful
 
     found: dict[int, Tensor] = {}
@@ -63,7 +64,8 @@ def rollback(*targets: Any) -> Any:
                     if type(value) is Tensor:
                         # Tied tensors stay tied.
                         old = found.setdefault(id(value), before(module, name, value))
-                        module.__dict__[name] = old
+                        if old is not value:
+                            put(module, name, old)
         elif isinstance(target, Stateful):
             target._restore()
         else:

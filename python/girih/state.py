@@ -99,6 +99,13 @@ def _modules() -> type:
     return Module
 
 
+@functools.cache
+def _places() -> Any:
+    from .nn import places
+
+    return places
+
+
 def is_module(value: Any) -> bool:
     """Whether an object is a module."""
     return isinstance(value, _modules())
@@ -153,10 +160,14 @@ class _Holder:
         """Stores an object under a key."""
         if value is NOTHING:
             self.container.pop(key, None)
-        else:
-            if self.owner is not None:
-                remember(self.owner, key, self.container.get(key), value)
+        elif self.owner is None:
             self.container[key] = value
+        else:
+            remember(self.owner, key, self.container.get(key), value)
+            if type(value) is Tensor:
+                _places().store(self.container, key, value)
+            else:
+                self.container[key] = value
 
     def name(self, key: Any) -> str:
         """The expression that leads to a held object."""

@@ -169,6 +169,52 @@ RANDOM_HINTS = {
 }
 
 
+#: What PyTorch's modules have and this package's have not, or have in another form.
+MODULE_HINTS = {
+    "cuda": "model.to(device), with a device of girih.devices()",
+    "cpu": "model.to('cpu')",
+    "xpu": "model.to(device)",
+    "type": "model.astype(dtype)",
+    "share_memory": "nothing: the processes of girih.data load data, not models",
+    "to_empty": "model.to(device)",
+    "load_checkpoint": "model.load_state_dict(girih.load(path))",
+    "save": "girih.save(path, model)",
+    "save_pretrained": "girih.save(path, model)",
+    "register_forward_hook": "a subclass, or an attribute of the module that forward assigns",
+    "register_forward_pre_hook": "a subclass whose forward changes its arguments",
+    "register_full_backward_hook": "Tensor.register_hook on the result of the module",
+    "register_backward_hook": "Tensor.register_hook on the result of the module",
+    "register_state_dict_pre_hook": "a subclass that defines state_dict",
+    "register_load_state_dict_post_hook": "a subclass that defines load_state_dict",
+    "_parameters": "dict(model.named_parameters(recurse=False))",
+    "_buffers": "dict(model.named_buffers(recurse=False))",
+    "_modules": "dict(model.named_children())",
+    "fit": "a loop over girih.data.DataLoader; see the guide on training",
+    "init": "the constructor: parameters are made when the module is",
+    "variables": "model.parameters_tree() and model.buffers_tree()",
+}
+
+#: What PyTorch's and Optax's optimisers have and this package's have not, or in another form.
+OPTIMIZER_HINTS = {
+    "defaults": "optimizer.param_groups[0]",
+    "register_step_pre_hook": "a call before optimizer.step()",
+    "register_step_post_hook": "a call after optimizer.step()",
+    "minimize": "loss.backward() and optimizer.step()",
+    "apply_gradients": "optimizer.update(model, grads)",
+    "apply_updates": "optimizer.apply(grads, state, parameters)",
+    "scheduler": "girih.optim.lr_scheduler, or a function as learning_rate",
+    "consolidate_state_dict": "optimizer.state_dict()",
+}
+
+
+def missing_attribute(owner: str, name: str, hints: dict[str, str]) -> AttributeError:
+    """The error for a name that an object does not have."""
+    text = f"{owner!r} object has no attribute {name!r}"
+    if name in hints:
+        text += f"; here that is {hints[name]}"
+    return AttributeError(text, name=name)
+
+
 def missing(module: str, name: str, hints: dict[str, str]) -> AttributeError:
     """The error for a name that a module does not have."""
     text = f"module {module!r} has no attribute {name!r}"

@@ -128,7 +128,7 @@ class Program:
 
     def export(self, function: str) -> _girih.Program:
         """The program with the tensors to which it refers, under their names in modules."""
-        from .nn.module import parameters_alive
+        from .nn.alive import parameters_alive
 
         if self.changed:
             where = [at for places in self.changed.values() for at in places]

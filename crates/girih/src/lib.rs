@@ -115,7 +115,7 @@ pub use program::{
     reset_peak_memory, set_num_threads, set_options,
 };
 pub use stream::{Event, Stream, StreamScope, synchronize};
-pub use tape::{Hook, no_grad};
+pub use tape::{Hook, no_grad, take_roots};
 pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
 pub use timeline::{SpanTotal, Timeline, span_device};
 pub use trace::{is_active as is_tracing, name_arguments};

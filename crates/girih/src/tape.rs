@@ -13,7 +13,9 @@ use girih_ir::ops::Derivative;
 use girih_sync::{Foreign, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::{Arc, PoisonError};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError, Weak};
 
 /// A function of a gradient, which may return a replacement.
 pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
@@ -28,6 +30,8 @@ pub(crate) struct Notes {
     pub leaf: bool,
     /// Whether the tensor's gradient is kept although the tensor is not a leaf.
     pub retains: bool,
+    /// Whether a handle of the tensor has another value by now, which has its gradient state.
+    pub replaced: bool,
     pub grad: Option<Tensor>,
     pub hooks: Vec<(u64, Foreign<Hook>)>,
 }
@@ -41,6 +45,32 @@ struct Tape {
 }
 
 static TAPE: Mutex<Option<Tape>> = Mutex::new(None);
+
+/// The maximum number of tensors that a thread remembers to have called `backward` on.
+const MOST_ROOTS: usize = 64;
+
+thread_local! {
+    /// The tensors on which this thread has called `backward` since [`take_roots`].
+    static ROOTS: RefCell<VecDeque<Weak<Node>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Remembers that `backward` was called on a tensor.
+pub(crate) fn add_root(node: &Arc<Node>) {
+    ROOTS.with_borrow_mut(|roots| {
+        if roots.len() == MOST_ROOTS {
+            roots.pop_front();
+        }
+        roots.push_back(Arc::downgrade(node));
+    });
+}
+
+/// The live tensors on which this thread has called [`Tensor::backward`] since the last call of
+/// this function. A step of an optimiser computes these losses in the same program as the
+/// parameters, because they share most of their operations.
+pub fn take_roots() -> Vec<Tensor> {
+    let roots = ROOTS.with_borrow_mut(std::mem::take);
+    roots.iter().filter_map(Weak::upgrade).map(Tensor::from_node).collect()
+}
 
 /// Locks the tape. The caller must drop nodes and tensors taken from it outside the lock.
 fn tape() -> MutexGuard<'static, Option<Tape>> {
@@ -202,15 +232,32 @@ impl Tensor {
         Ok(number)
     }
 
-    /// Removes a hook, if it exists.
+    /// Removes a hook, if it exists, from this tensor and from those that took its place.
     pub fn remove_hook(&self, number: u64) {
-        if notes(self.node()).is_some() {
-            let removed = with_notes(self.node(), |notes| {
-                let at = notes.hooks.iter().position(|(n, _)| *n == number);
-                at.map(|at| notes.hooks.remove(at))
-            });
-            drop(removed);
+        let mut removed = Vec::new();
+        if let Some(known) = tape().as_mut() {
+            for notes in known.notes.values_mut() {
+                if let Some(at) = notes.hooks.iter().position(|(n, _)| *n == number) {
+                    removed.push(notes.hooks.remove(at));
+                }
+            }
         }
+    }
+
+    /// Makes this tensor a variable in place of another one, whose value a handle held before: it
+    /// requires a gradient, and has the gradient and the hooks of the other tensor.
+    ///
+    /// Errors: those of [`Tensor::set_requires_grad`] and [`Tensor::set_grad`].
+    pub fn take_place_of(&self, old: &Tensor) -> Result<()> {
+        self.set_requires_grad(true)?;
+        self.set_grad(old.grad())?;
+        let hooks = with_notes(old.node(), |notes| {
+            notes.replaced = true;
+            notes.hooks.clone()
+        });
+        let before = with_notes(self.node(), |notes| std::mem::replace(&mut notes.hooks, hooks));
+        drop(before);
+        Ok(())
     }
 
     fn check_tracked(&self, what: &str) -> Result<()> {

@@ -33,8 +33,7 @@ fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
             .py();
         }
         // A parameter that is updated in place remains a parameter.
-        value.set_requires_grad(true).py()?;
-        value.set_grad(old.grad()).py()?;
+        value.take_place_of(&old).py()?;
     }
     let start = Instant::now();
     loop {
@@ -139,7 +138,10 @@ impl PyTensor {
         let (entries, value) = (indexing::entries(key)?, value.extract::<OperandArg>()?);
         let _called = location::enter!(slf.py());
         let update = || old.index_update(&entries, Update::Set, value.operand());
-        rebind(slf, if evaluates(&entries) { detach(slf.py(), update) } else { update() }.py()?)
+        let new = if evaluates(&entries) { detach(slf.py(), update) } else { update() }.py()?;
+        // An assignment of a whole tensor has the value itself, whose gradient is not that of x.
+        let whole = matches!(&value, OperandArg::Tensor(value) if value.is_same(&new));
+        rebind(slf, if whole && old.requires_grad() { new.stop_gradient().py()? } else { new })
     }
 
     /// Elements cannot be deleted. Returns: None.

@@ -6,6 +6,7 @@ use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
 use girih::{Error, Hook, Tensor};
+use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
@@ -43,6 +44,18 @@ fn hook_of(function: Py<PyAny>) -> Hook {
     })
 }
 
+/// Sets whether a tensor requires a gradient. A parameter of a module that requires none is frozen.
+fn mark(tensor: &Bound<'_, PyTensor>, on: bool) -> PyResult<()> {
+    let py = tensor.py();
+    tensor.borrow().0.set_requires_grad(on).py()?;
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    // There are no modules before this file of the package is loaded.
+    match modules.get_item(intern!(py, "girih.nn.freezing")) {
+        Ok(freezing) => freezing.call_method1(intern!(py, "marked"), (tensor, on)).map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
 #[pymethods]
 impl PyTensor {
     /// Whether ``backward`` of a result gives the tensor a gradient, or passes gradients through
@@ -53,18 +66,18 @@ impl PyTensor {
     }
 
     #[setter]
-    fn set_requires_grad(&self, on: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.0.set_requires_grad(scalars::flag(on)?).py()
+    fn set_requires_grad(slf: &Bound<'_, Self>, on: &Bound<'_, PyAny>) -> PyResult<()> {
+        mark(slf, scalars::flag(on)?)
     }
 
     /// Sets whether the tensor requires a gradient from now on; returns the tensor itself.
     #[pyo3(signature = (requires_grad=true))]
-    fn requires_grad_(
-        slf: PyRef<'_, Self>,
+    fn requires_grad_<'py>(
+        slf: &Bound<'py, Self>,
         #[pyo3(from_py_with = scalars::flag)] requires_grad: bool,
-    ) -> PyResult<PyRef<'_, Self>> {
-        slf.0.set_requires_grad(requires_grad).py()?;
-        Ok(slf)
+    ) -> PyResult<Bound<'py, Self>> {
+        mark(slf, requires_grad)?;
+        Ok(slf.clone())
     }
 
     /// Whether the tensor is not a result of tensors that require gradients. Returns: bool.
@@ -115,7 +128,15 @@ impl PyTensor {
     }
 }
 
+/// The tensors on which ``backward`` was called since the last call of this function.
+/// Returns: list[Tensor].
+#[pyfunction]
+fn take_roots() -> Vec<PyTensor> {
+    girih::take_roots().into_iter().map(PyTensor).collect()
+}
+
 /// Adds this file's classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add_class::<PyHandle>()
+    m.add_class::<PyHandle>()?;
+    m.add_function(wrap_pyfunction!(take_roots, m)?)
 }

@@ -150,6 +150,7 @@ const INTERNAL: &[&str] = &[
     "returned_number",
     "TreeDef",
     "stop_gradient",
+    "take_roots",
     "trace_function",
     "WeakTensor",
     "weak",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import functional, init, losses
+from . import functional, init, losses, utils
 from .activations import (
     CELU,
     ELU,
@@ -361,6 +361,7 @@ __all__ = [
     "remove_spectral_norm",
     "remove_weight_norm",
     "spectral_norm",
+    "utils",
     "value_and_grad",
     "vector_to_parameters",
     "weight_norm",

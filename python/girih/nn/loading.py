@@ -12,15 +12,15 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih
-from .._girih import Tensor
+from .._girih import Tensor, has_protocol
 from ..errors import DTypeError, InvalidArgumentError
-from ..state import announce
-from .places import PARAMETER_NAMES, check_shape
+from ..state import is_module
+from .places import PARAMETER_NAMES, check_shape, entries, put
 
 if TYPE_CHECKING:
     from .module import Module
 
-__all__ = ["check_state", "fitted", "load"]
+__all__ = ["fitted", "load", "tensors"]
 
 _Place = tuple["Module", str]
 
@@ -55,19 +55,40 @@ class _Shared:
         return [(place, value) for place in self.places.values()]
 
 
-def check_state(values: Any, owner: str) -> None:
-    """Raises an error unless the values are tensors by name."""
+def tensors(values: Any, owner: str) -> dict[str, Tensor]:
+    """The tensors of a state dict. Arrays of other libraries are copied.
+
+    Raises:
+        InvalidArgumentError: The object is no dict of tensors by name.
+    """
     if not isinstance(values, Mapping):
         raise InvalidArgumentError(
             f"{owner}.load_state_dict: expected a dict of tensors by name, got a "
             f"{type(values).__name__}"
         )
+    found = {}
     for name, value in values.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
+        if not isinstance(name, str) or not (isinstance(value, Tensor) or _is_array(value)):
+            inner = ""
+            if isinstance(value, Mapping) and isinstance(name, str):
+                inner = f"; if that is the state, load the dict's [{name!r}]"
             raise InvalidArgumentError(
                 f"{owner}.load_state_dict: expected tensors by name, got a {type(value).__name__} "
-                f"for {name!r}"
+                f"for {name!r}{inner}"
             )
+        found[name] = value if isinstance(value, Tensor) else _copied(value)
+    return found
+
+
+def _is_array(value: Any) -> bool:
+    return has_protocol(value, "__dlpack__") or has_protocol(value, "__array_interface__")
+
+
+def _copied(value: Any) -> Tensor:
+    """A tensor with the present elements of another library's array."""
+    if has_protocol(value, "detach"):  # PyTorch does not export a tensor that requires a gradient.
+        value = value.detach()
+    return _girih.asarray(value, copy=True)
 
 
 def load(
@@ -88,7 +109,7 @@ def load(
     unexpected = []
     for name, value in values.items():
         place = locations.get(name) or _place(module, name)
-        if place is None:
+        if place is None or (id(place[0]), place[1]) not in names:
             unexpected.append(name)
             continue
         holder, attribute = place
@@ -112,8 +133,7 @@ def load(
                 taken[id(made[id(value)])] = 1
             changes.append((place, made[id(value)]))
     for (holder, attribute), tensor in changes:
-        announce(holder)
-        holder.__dict__[attribute] = tensor
+        put(holder, attribute, tensor)
 
 
 def _shared(
@@ -133,16 +153,8 @@ def _shared(
 
 def _place(value: Any, name: str) -> _Place | None:
     """The place that a dotted name leads to, through any of the places that hold a module."""
-    items: Any = ()
-    is_module = hasattr(type(value), "parameters_tree")
-    if is_module:
-        items = vars(value).items()
-    elif isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    for key, inner in items:
-        if is_module and name == key and isinstance(inner, Tensor):
+    for key, inner in entries(value):
+        if name == str(key) and isinstance(inner, Tensor) and is_module(value):
             return value, key
         if name.startswith(f"{key}."):
             found = _place(inner, name[len(str(key)) + 1 :])
@@ -184,11 +196,5 @@ def fitted(name: str, old: Tensor, new: Tensor, assign: bool = False) -> Tensor:
             new = new.astype(old.dtype)
         if new.device != old.device:
             new = new.to_device(old.device)
-    # The tape's marks belong to the tensor that is replaced, not to the one in the file.
-    if new.requires_grad != old.requires_grad:
-        new = new.detach()
-        if old.requires_grad and old.is_leaf:
-            new.requires_grad_()
-    elif new.requires_grad:
-        new = new.detach().requires_grad_()
-    return new
+    # The tape's marks belong to the place, which keeps them, not to the tensor in the file.
+    return new.detach() if new.requires_grad else new

@@ -7,34 +7,47 @@ tensors are buffers: they are saved with the module and not trained.
 
 from __future__ import annotations
 
-import inspect
-import weakref
-from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import _girih, tree
 from .._girih import Tensor, asarray, has_protocol
 from ..checks import FAILURES, check_constructor, explain
-from ..errors import DTypeError, InvalidArgumentError
+from ..errors import InvalidArgumentError
 from ..rollback import remember
 from ..state import announce, made
+from ..synonyms import MODULE_HINTS, missing_attribute
+from .alive import register
 from .compiled_in_place import CompiledInPlace
-from .places import PARAMETER_NAMES, Place, Walk, check_shape, named, with_aliases
+from .freezing import Freezing
+from .inspecting import Inspecting
+from .moving import Moving
+from .parameter import Parameter, converted, gathered, is_marked
+from .places import (
+    BUFFER_NAMES,
+    PARAMETER_NAMES,
+    TRANSIENT_NAMES,
+    Walk,
+    changes,
+    entries,
+    locations,
+    named,
+    put,
+    tree_of,
+    variable,
+)
 from .precision import casting
+from .showing import arguments, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Self
 
-    from .._girih import DType
     from ..signatures import Forwards, P, R
 
 __all__ = ["Module", "Parameter"]
 
 _SCOPE = "_scope_name"
-#: The number of calls that froze or unfroze parameters; compiled functions compare it.
-_freezes = 0
 
 
 def apply(function: str, *args: Any, **options: Any) -> Tensor:
@@ -57,72 +70,12 @@ def _name_scopes(name: str, value: Any) -> None:
     """Sets the scope name of a module, or of the modules in a container, to the attribute name."""
     if isinstance(value, Module):
         value.name_scope(name)
-    elif isinstance(value, (list, tuple)):
-        for i, held in enumerate(value):
-            _name_scopes(f"{name}.{i}", held)
-    elif isinstance(value, dict):
-        for key, held in value.items():
+    elif isinstance(value, (list, tuple, dict)):
+        for key, held in entries(value):
             _name_scopes(f"{name}.{key}", held)
 
 
-#: All live modules, which need not be hashable.
-_alive: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()
-
-
-def parameters_alive() -> list[tuple[str, Tensor]]:
-    """The parameters of all modules, each under its longest name in any module.
-
-    This is the name in the outermost module, which files of graphs use.
-    """
-    names: dict[int, tuple[str, Tensor]] = {}
-    for module in list(_alive.values()):
-        for name, tensor in module.named_parameters():
-            if len(name) > len(names.get(id(tensor), ("", None))[0]):
-                names[id(tensor)] = (name, tensor)
-    return list(names.values())
-
-
-class _Parameter:
-    """A tensor that is marked to become a parameter of a module."""
-
-    __slots__ = ("tensor",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-
-def Parameter(value: Any) -> Tensor:  # noqa: N802 - reads as a class where it is used
-    """Marks a tensor as trainable: ``self.weight = Parameter(gr.zeros([3]))``.
-
-    Assign the result to an attribute of a :class:`Module`, which then holds the plain tensor. The
-    attribute remains a parameter when another tensor is assigned to it later. A list or dict of
-    parameters becomes a :class:`ParameterList` or :class:`ParameterDict`.
-    """
-    if isinstance(value, _Parameter):
-        return cast("Tensor", value)
-    # A separate handle: parameters are tied only if one was assigned to the attribute of the other.
-    return cast("Tensor", _Parameter(copy(value) if isinstance(value, Tensor) else asarray(value)))
-
-
-def _gathered(owner: str, value: Any) -> Any:
-    """Converts a list, tuple or dict of parameters to a container module; returns other values
-    unchanged."""
-    held = list(value.values() if isinstance(value, dict) else value)
-    found = [isinstance(v, _Parameter) for v in held]
-    if not any(found):
-        return value
-    if not all(found):
-        other = type(held[found.index(False)]).__name__
-        raise InvalidArgumentError(
-            f"{owner}: parameters and others (here {other}) in one {type(value).__name__}; give "
-            "parameters an attribute each, or a list of their own"
-        )
-    from .containers import ParameterDict, ParameterList
-
-    return ParameterDict(value) if isinstance(value, dict) else ParameterList(value)
-
-
-class Module(CompiledInPlace):
+class Module(Freezing, Inspecting, Moving, CompiledInPlace):
     """Base class of objects that hold parameters. Subclasses define ``forward``.
 
     Calling the module calls ``forward``. A module held in two places is one module: its parameters
@@ -142,12 +95,9 @@ class Module(CompiledInPlace):
         [1.0, 2.0]
     """
 
-    training: bool = True
     #: The precision of the module under :func:`girih.amp.autocast`: ``"half"``, ``"full"`` for
     #: float32, or ``None`` for the precision of its arguments.
     precision: ClassVar[str | None] = None
-    #: Names of parameters that are not trained.
-    _frozen: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """The constructors of this package's modules check their arguments."""
@@ -158,7 +108,7 @@ class Module(CompiledInPlace):
         """Registers the module, so that files of graphs know the names of its parameters."""
         module = super().__new__(cls)
         made(module)
-        _alive[id(module)] = module
+        register(module)
         return module
 
     def __call__(self: Forwards[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -187,15 +137,39 @@ class Module(CompiledInPlace):
 
     def __setattr__(self, name: str, value: Any) -> None:
         announce(self)
-        if isinstance(value, _Parameter):
-            self.__dict__.setdefault(PARAMETER_NAMES, set()).add(name)
+        attributes = self.__dict__
+        parameters: Any = attributes.get(PARAMETER_NAMES, ())
+        if is_marked(value):
+            self._declare(name, value)
             value = value.tensor
-        elif isinstance(value, (list, tuple, dict)):
-            value = _gathered(f"{type(self).__qualname__}.{name}", value)
         elif type(value) is Tensor:
-            remember(self, name, self.__dict__.get(name), value)
+            old = attributes.get(name)
+            remember(self, name, old, value)
+            if name in parameters and type(old) is Tensor and old.requires_grad:
+                value = variable(value)
+        elif isinstance(value, Module):
+            if name in parameters:
+                parameters.discard(name)
+        elif name in parameters or name in attributes.get(BUFFER_NAMES, ()):
+            value = converted(self, name, attributes.get(name), value)
+        elif isinstance(value, (list, tuple, dict)):
+            value = gathered(f"{type(self).__qualname__}.{name}", value)
+        elif type(attributes.get(name)) is Tensor and has_protocol(value, "__array_interface__"):
+            value = converted(self, name, attributes[name], value)
         _name_scopes(name, value)
         object.__setattr__(self, name, value)
+
+    def _declare(self, name: str, value: Any) -> None:
+        """Notes that an attribute is a parameter."""
+        self.__dict__.setdefault(PARAMETER_NAMES, set()).add(name)
+        self.__dict__.get(BUFFER_NAMES, set()).discard(name)
+        if value.trained == (name in self._frozen):
+            self._frozen = self._frozen - {name} if value.trained else self._frozen | {name}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(type(self).__name__, name, MODULE_HINTS)
 
     def name_scope(self, name: str) -> None:
         """Sets the scope name of the module's calls if it has none. The owner of the module calls
@@ -204,8 +178,88 @@ class Module(CompiledInPlace):
 
     def __delattr__(self, name: str) -> None:
         announce(self)
-        self.__dict__.get(PARAMETER_NAMES, set()).discard(name)
+        for names in (PARAMETER_NAMES, BUFFER_NAMES, TRANSIENT_NAMES):
+            self.__dict__.get(names, set()).discard(name)
         object.__delattr__(self, name)
+
+    # Parameters and buffers by name.
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Adds a parameter, as ``self.name = Parameter(param)`` does.
+
+        Args:
+            name: The name of the attribute.
+            param: A parameter, a tensor, or ``None`` for a parameter that the module does not have.
+
+        Raises:
+            InvalidArgumentError: The name is not that of an attribute, or is in use.
+        """
+        self._check_name(name)
+        if param is not None:
+            setattr(self, name, Parameter(param))
+            return
+        setattr(self, name, None)
+        self.__dict__.setdefault(PARAMETER_NAMES, set()).add(name)
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Adds a buffer, a tensor that is not trained.
+
+        Args:
+            name: The name of the attribute.
+            tensor: A tensor, what :func:`girih.asarray` takes, or ``None``.
+            persistent: Whether ``state_dict`` has the buffer.
+
+        Raises:
+            InvalidArgumentError: The name is not that of an attribute, or is in use.
+
+        Example:
+            >>> import girih as gr
+            >>> module = gr.nn.Module()
+            >>> module.register_buffer("mean", gr.zeros([2]))
+            >>> [name for name, _ in module.named_buffers()]
+            ['mean']
+        """
+        self._check_name(name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            tensor = asarray(tensor)
+        setattr(self, name, tensor)
+        self.__dict__.setdefault(BUFFER_NAMES, set()).add(name)
+        if not persistent:
+            self.__dict__.setdefault(TRANSIENT_NAMES, set()).add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Adds a submodule, as ``self.name = module`` does.
+
+        Args:
+            name: The name of the attribute.
+            module: The module, or ``None``.
+
+        Raises:
+            InvalidArgumentError: The name is not that of an attribute, or is in use; or the object
+                is no module.
+        """
+        self._check_name(name)
+        if module is not None and not isinstance(module, Module):
+            raise InvalidArgumentError(
+                f"{type(self).__qualname__}.add_module: expected a module, got a "
+                f"{type(module).__name__}"
+            )
+        setattr(self, name, module)
+
+    register_module = add_module
+
+    def _check_name(self, name: str) -> None:
+        if not isinstance(name, str) or not name or "." in name:
+            raise InvalidArgumentError(
+                f"{type(self).__qualname__}: names are strings that are not empty and have no dots,"
+                f" got {name!r}"
+            )
+        taken = self.__dict__.get(name) is not None or hasattr(type(self), name)
+        if taken and name not in self.__dict__.get(BUFFER_NAMES, ()):
+            raise InvalidArgumentError(
+                f"{type(self).__qualname__}: there is an attribute {name!r} already; assign to it, "
+                "or take another name"
+            )
 
     # Trees.
 
@@ -217,13 +271,13 @@ class Module(CompiledInPlace):
             >>> gr.tree.map(lambda t: t.shape, gr.nn.Linear(3, 2).parameters_tree())
             {'weight': (2, 3), 'bias': (2,)}
         """
-        return _tree_of(Walk(True), self)
+        return tree_of(Walk(True), self)
 
     def buffers_tree(self) -> dict[str, Any]:
         """The tensors that are not parameters, in the form of :meth:`parameters_tree`."""
         walk = Walk(False)
         walk.met = {id(tensor): None for tensor in self.parameters()}
-        return _tree_of(walk, self)
+        return tree_of(walk, self)
 
     def update(self, values: Mapping[str, Any]) -> Self:
         """Replaces tensors by those of a tree in the form of :meth:`parameters_tree`.
@@ -237,30 +291,11 @@ class Module(CompiledInPlace):
             InvalidArgumentError: The tree has a name that the module does not have.
             ShapeError: A tensor has another shape than the tensor it replaces.
         """
-        for holder, name, tensor in _changes(self, values):
-            announce(holder)
-            holder.__dict__[name] = tensor
+        for holder, name, tensor in changes(self, values):
+            put(holder, name, tensor)
         return self
 
-    # Flat access.
-
-    def parameters(self, trained: bool = False) -> list[Tensor]:
-        """The parameters, in the order of :meth:`named_parameters`."""
-        return [tensor for _, tensor in self.named_parameters(trained)]
-
-    def named_parameters(self, trained: bool = False) -> list[tuple[str, Tensor]]:
-        """The parameters with their dotted names, in order of definition.
-
-        Args:
-            trained: Whether to leave out frozen parameters.
-        """
-        walk = Walk(True)
-        walk.trained = trained
-        return list(named(_tree_of(walk, self)))
-
-    def num_parameters(self) -> int:
-        """The number of trainable scalars."""
-        return sum(tensor.size for tensor in self.parameters())
+    # Files.
 
     def state_dict(self, style: str = "girih") -> dict[str, Tensor]:
         """Parameters and buffers by dotted name.
@@ -287,7 +322,11 @@ class Module(CompiledInPlace):
         for parameters in (True, False):
             walk = Walk(parameters)
             walk.met = None
-            found.update(named(_tree_of(walk, self)))
+            walk.saved = True
+            found.update(named(tree_of(walk, self)))
+        # A tensor that requires a gradient is a variable, of which the dict has the present value.
+        values = {id(t): t.detach() for t in found.values() if t.requires_grad}
+        found = {name: values.get(id(tensor), tensor) for name, tensor in found.items()}
         if style == "torch":
             from .torch_names import to_torch
 
@@ -295,7 +334,7 @@ class Module(CompiledInPlace):
         return found
 
     def load_state_dict(
-        self, values: Mapping[str, Tensor], strict: bool = True, assign: bool = False
+        self, values: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Self:
         """Replaces parameters and buffers by those of a :meth:`state_dict`.
 
@@ -303,7 +342,8 @@ class Module(CompiledInPlace):
         devices, and parameters keep ``requires_grad``. Of a tied parameter's names, one suffices.
 
         Args:
-            values: Tensors by dotted name, with the names of this package or of PyTorch.
+            values: Tensors by dotted name, with the names of this package or of PyTorch. Arrays of
+                other libraries, such as those of a PyTorch model's ``state_dict()``, are copied.
             strict: Whether the names must be exactly those of the module's tensors.
             assign: Whether to take the tensors as they are, with their dtypes and devices.
 
@@ -313,122 +353,19 @@ class Module(CompiledInPlace):
             ShapeError: A tensor has another shape than the tensor it replaces. Nothing is replaced.
             DTypeError: A cast would drop imaginary parts or fractions. Nothing is replaced.
         """
-        from .loading import check_state, load
+        from .loading import load, tensors
         from .torch_names import from_torch
 
-        check_state(values, type(self).__qualname__)
-        values = from_torch(self, dict(values))
-        load(self, values, dict(_locations(self, set())), strict, assign)
+        found = from_torch(self, tensors(values, type(self).__qualname__))
+        places = {
+            name: (holder, key)
+            for name, (holder, key) in locations(self)
+            if key not in holder.__dict__.get(TRANSIENT_NAMES, ())
+        }
+        load(self, found, places, strict, assign)
         return self
 
-    def modules(self) -> list[Module]:
-        """This module and all its submodules, each once, outermost first."""
-        found: list[Module] = []
-        pending: list[Any] = [self]
-        seen: set[int] = set()
-        while pending:
-            value = pending.pop()
-            if isinstance(value, Module):
-                if id(value) in seen:
-                    continue
-                seen.add(id(value))
-                found.append(value)
-            pending.extend(reversed(_held(value)))
-        return found
-
-    # Modes and dtypes.
-
-    def train(self, mode: bool = True) -> Self:
-        """Sets training mode (dropout is active) on this module and all its submodules."""
-        for module in self.modules():
-            module.training = mode
-        return self
-
-    def freeze(self, *names: str, recurse: bool = True) -> Self:
-        """Freezes parameters: they get no gradient, and optimisers do not update them.
-
-        In all other respects they stay parameters. An optimiser that has state for them must be
-        initialised again with :meth:`~girih.optim.Optimizer.init`.
-
-        Args:
-            names: Names of the module's own parameters, and with ``recurse`` of the parameters of
-                its submodules; without names, all of them. The dotted names of
-                :meth:`named_parameters` work too.
-            recurse: Whether to include submodules.
-
-        Returns:
-            The module.
-
-        Raises:
-            InvalidArgumentError: There is no such parameter.
-
-        Example:
-            >>> import girih as gr
-            >>> model = gr.nn.Sequential(gr.nn.Linear(2, 2), gr.nn.Linear(2, 1))
-            >>> _ = model[0].freeze()
-            >>> [name for name, _ in model.named_parameters(trained=True)]
-            ['1.weight', '1.bias']
-        """
-        return self._set_frozen(names, recurse, True)
-
-    def unfreeze(self, *names: str, recurse: bool = True) -> Self:
-        """Makes frozen parameters trainable again; see :meth:`freeze`."""
-        return self._set_frozen(names, recurse, False)
-
-    def _set_frozen(self, names: tuple[str, ...], recurse: bool, frozen: bool) -> Self:
-        changes: dict[int, tuple[Module, set[str]]] = {}
-        known = set()
-        for dotted, (holder, name) in _locations(self, set()):
-            if name not in holder.__dict__.get(PARAMETER_NAMES, ()) or not (
-                recurse or holder is self
-            ):
-                continue
-            for wanted in {dotted, name}.intersection(names) if names else {name}:
-                known.add(wanted)
-                changes.setdefault(id(holder), (holder, set()))[1].add(name)
-        if missing := sorted(set(names) - known):
-            raise InvalidArgumentError(
-                f"{type(self).__qualname__}: there are no parameters {', '.join(missing)}; there "
-                f"are {', '.join(name for name, _ in self.named_parameters())}"
-            )
-        for holder, chosen in changes.values():
-            holder._frozen = holder._frozen | chosen if frozen else holder._frozen - chosen
-        global _freezes
-        _freezes += 1
-        return self
-
-    def eval(self) -> Self:
-        """Sets evaluation mode. To evaluate tensors, use :func:`girih.eval`."""
-        return self.train(False)
-
-    def astype(self, dtype: DType) -> Self:
-        """Casts all floating-point parameters and buffers."""
-
-        def cast_floats(tensor: Tensor) -> Tensor:
-            return tensor.astype(dtype) if "float" in tensor.dtype.name else tensor
-
-        self.update(tree.map(cast_floats, self.parameters_tree()))
-        return self.update(tree.map(cast_floats, self.buffers_tree()))
-
-    def to(self, target: Any) -> Self:
-        """Moves parameters and buffers to a device, or casts floating-point ones to a dtype.
-
-        Args:
-            target: A device or its name, or a dtype.
-
-        Returns:
-            The module.
-
-        Raises:
-            DeviceError: The target is neither a dtype nor a device.
-        """
-        try:
-            dtype = _girih.zeros((), dtype=target).dtype
-        except DTypeError:
-            for move in (self.parameters_tree, self.buffers_tree):
-                self.update(tree.map(lambda tensor: tensor.to_device(target), move()))
-            return self
-        return self.astype(dtype)
+    # Text.
 
     def extra_repr(self) -> str:
         """The text that ``repr`` shows between the parentheses before the submodules.
@@ -437,157 +374,10 @@ class Module(CompiledInPlace):
         they are plain values: numbers, strings, tuples of these. For tensors of a layer it shows
         whether they exist.
         """
-        return ", ".join(_arguments(self))
+        return ", ".join(arguments(self))
 
     def __repr__(self) -> str:
-        own = self.extra_repr()
-        lines = [own] if own else []
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                lines.append(f"{name}: {value!r}")
-            elif _held(value):
-                items = value.items() if isinstance(value, dict) else enumerate(value)
-                lines += [f"{name}[{k!r}]: {v!r}" for k, v in items if isinstance(v, Module)]
-        name = type(self).__qualname__
-        if not any("\n" in line or ": " in line for line in lines):
-            return f"{name}({', '.join(lines)})"
-        body = "\n".join(lines).replace("\n", "\n  ")
-        return f"{name}(\n  {body}\n)"
-
-
-def _arguments(module: Module) -> list[str]:
-    """The constructor arguments that ``repr`` of a module shows."""
-    out = []
-    for name, parameter in inspect.signature(type(module)).parameters.items():
-        if name == "dtype":
-            held = [v.dtype.name for v in vars(module).values() if isinstance(v, Tensor)]
-            out += [f"dtype={held[0]}"] if held[:1] not in ([], ["float32"]) else []
-        if name not in vars(module):
-            continue
-        value = vars(module)[name]
-        if isinstance(parameter.default, bool) and not isinstance(value, bool):
-            value = value is not None
-        if value is None or isinstance(value, (bool, int, float, complex, str, tuple, list)):
-            if not _has_modules(value):
-                out.append(f"{name}={value!r}")
-        elif isinstance(value, Tensor):
-            out.append(f"{name}=tensor{list(value.shape)}")
-    return out
-
-
-def _held(value: Any) -> list[Any]:
-    """The modules, and containers that may hold modules, inside one value."""
-    if isinstance(value, Module):
-        inside = list(vars(value).values())
-    elif isinstance(value, dict):
-        inside = list(value.values())
-    elif isinstance(value, (list, tuple)):
-        inside = list(value)
-    else:
-        return []
-    return [v for v in inside if isinstance(v, (Module, list, tuple, dict))]
-
-
-def _has_modules(value: Any) -> bool:
-    if isinstance(value, Module):
-        return True
-    if not isinstance(value, (list, tuple, dict)):
-        return False
-    for inner in value.values() if isinstance(value, dict) else value:
-        if _has_modules(inner):
-            return True
-    return False
-
-
-def places_in(module: Module) -> tuple[dict[str, Any], list[Place]]:
-    """The places of the trained parameters, as a tree, and the places of the other tensors.
-
-    The places can be used to read and replace all tensors any number of times.
-    """
-    walk = Walk(True)
-    walk.others = []
-    walk.trained = True
-    found = _tree_of(walk, module)
-    others: list[Place] = []
-    for place in walk.others:
-        tensor = place.attributes[place.name]
-        first = walk.met.get(id(tensor)) if walk.met is not None else None
-        if first is None:
-            others.append(place)
-        else:
-            first.aliases.append((place.module, place.name))
-    return found, others
-
-
-def _tree_of(walk: Walk, module: Module) -> dict[str, Any]:
-    """The parameters of a module, or its buffers, as a tree, without tensors visited before."""
-    if id(module) in walk.seen:
-        return {}
-    walk.seen.add(id(module))
-    out: dict[str, Any] = {}
-    for name, value in module.__dict__.items():
-        if type(value) is Tensor:
-            walk.leaf(module, name, out)
-        elif _has_modules(value):
-            out[name] = _container_tree(walk, value)
-    return out
-
-
-def _container_tree(walk: Walk, value: Any) -> Any:
-    if isinstance(value, Module):
-        return _tree_of(walk, value)
-    if isinstance(value, dict):
-        return {k: _container_tree(walk, v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_container_tree(walk, v) for v in value]
-    return None
-
-
-def _locations(value: Any, seen: set[int], prefix: str = "") -> Any:
-    """Pairs of dotted name and (module, attribute) that holds the tensor."""
-    if isinstance(value, Module):
-        if id(value) in seen:
-            return
-        seen.add(id(value))
-    items: Any = ()
-    if isinstance(value, Module):
-        items = vars(value).items()
-    elif isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    for key, inner in items:
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(inner, Tensor):
-            if isinstance(value, Module):
-                yield name, (value, key)
-        else:
-            yield from _locations(inner, seen, name)
-
-
-def _assignments(holder: Any, values: Any, path: str) -> list[tuple[Module, str, Tensor]]:
-    """The assignments to make, all checked before anything is changed."""
-    out: list[tuple[Module, str, Tensor]] = []
-    if values is None:
-        return out
-    items: Any = values.items() if has_protocol(values, "items") else enumerate(values)
-    for key, new in items:
-        name = f"{path}.{key}"
-        try:
-            old = vars(holder)[key] if isinstance(holder, Module) else holder[key]
-        except (KeyError, IndexError, TypeError):
-            raise InvalidArgumentError(f"{name}: the module has no such tensor or module") from None
-        if isinstance(old, Tensor):
-            check_shape(name, old, new)
-            out.append((holder, key, new))
-        else:
-            out += _assignments(old, new, name)
-    return out
-
-
-def _changes(module: Module, values: Any) -> list[tuple[Module, str, Tensor]]:
-    """The assignments to make, so that tied tensors stay tied."""
-    return with_aliases(module, _assignments(module, values, type(module).__qualname__))
+        return shown(self)
 
 
 def _rebuild(_data: Any, _children: Any) -> Module:

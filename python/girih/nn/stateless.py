@@ -9,8 +9,7 @@ from ..checks import explain_public
 from ..errors import InvalidArgumentError
 from ..names import name_of
 from ..state import announce
-from .module import _changes, places_in
-from .places import read, write
+from .places import changes, places_in, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,10 +37,10 @@ def functional_call(
         >>> grads["bias"].tolist()
         [3.0]
     """
-    changes = _changes(module, parameters)
-    before = [(holder, name, holder.__dict__[name]) for holder, name, _ in changes]
+    found = changes(module, parameters)
+    before = [(holder, name, holder.__dict__[name]) for holder, name, _ in found]
     try:
-        for holder, name, tensor in changes:
+        for holder, name, tensor in found:
             announce(holder)
             holder.__dict__[name] = tensor
         return module(*args, **kwargs)

@@ -6,16 +6,15 @@ which PyTorch packs into one matrix; parametrised weights have flat names in thi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import _girih
 from .attention import MultiheadAttention
-from .module import Module
+from .places import submodules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .._girih import Tensor
+    from .module import Module
 
 __all__ = ["from_torch", "to_torch"]
 
@@ -27,34 +26,11 @@ _PARAMETRIZED = {
 }
 
 
-def _prefixes(
-    value: Any, prefix: str, seen: set[int], every: bool = False
-) -> Iterator[tuple[str, Module]]:
-    """The submodules of a module, with the prefixes of their tensors' names: each once, or with
-    ``every`` once for each place that holds it.
-    """
-    if isinstance(value, Module):
-        if id(value) in seen:
-            return
-        seen = seen | {id(value)} if every else seen
-        seen.add(id(value))
-        yield prefix, value
-    items: Any = ()
-    if isinstance(value, Module):
-        items = vars(value).items()
-    elif isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    for key, inner in items:
-        if isinstance(inner, (Module, dict, list, tuple)):
-            yield from _prefixes(inner, f"{prefix}{key}.", seen, every)
-
-
 def from_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
     """Renames values from PyTorch's names to this package's names; other values are unchanged."""
     out = dict(values)
-    for prefix, inner in _prefixes(module, "", set(), every=True):
+    for name, inner in submodules(module, every=True):
+        prefix = f"{name}." if name else ""
         if isinstance(inner, MultiheadAttention):
             _unpack(prefix, inner, out)
         for ours, theirs in _renamed(inner):
@@ -66,7 +42,8 @@ def from_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
 def to_torch(module: Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
     """A state dict with PyTorch's names."""
     out = dict(values)
-    for prefix, inner in _prefixes(module, "", set()):
+    for name, inner in submodules(module):
+        prefix = f"{name}." if name else ""
         if isinstance(inner, MultiheadAttention):
             _pack(prefix, inner, out)
         for ours, theirs in _renamed(inner):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih, lazy, tree
 from ..errors import InvalidArgumentError
-from ..nn.module import Module, places_in
-from ..nn.places import read, write
+from ..nn.places import places_in, read, write
 from ..tracing import StateMadeError
 from .base import check, compute_dtype, trained
 from .state import Stateful, cast
@@ -16,6 +15,7 @@ from .state import Stateful, cast
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..nn.module import Module
     from ..tree import PyTree
 
 __all__ = ["EMA"]

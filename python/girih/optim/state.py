@@ -66,9 +66,10 @@ class Stateful:
             InvalidArgumentError: Names are missing or unexpected; all are listed.
             ShapeError: A tensor has another shape than the tensor it replaces. Nothing is replaced.
         """
-        from ..nn.loading import check_state, fitted
+        from ..nn.loading import fitted, tensors
 
-        check_state(values, type(self).__name__)
+        values = tensors(values, type(self).__name__)
+        self._ready()
         pairs = tree.flatten_with_path(self.state)
         names = [dotted(path) for path, _ in pairs]
         missing = [name for name in names if name not in values]
@@ -88,6 +89,9 @@ class Stateful:
             new.append(fitted(f"{type(self).__name__}.load_state_dict: {name}", old, +values[name]))
         _assign(self.state, tree.unflatten(tree.structure(self.state), lazy.eval(new)))
         return self
+
+    def _ready(self) -> None:
+        """Makes the state that loading replaces, if what it belongs to is known."""
 
     def _adopt(self, state: dict[str, Any]) -> None:
         """Stores an initial state in the existing dict, where a function being compiled finds it.

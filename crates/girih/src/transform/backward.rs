@@ -47,6 +47,7 @@ impl Tensor {
             let before = tape::with_notes(&node, |notes| notes.grad.replace(sum));
             drop(before);
         }
+        tape::add_root(self.node());
         if !retain && !create {
             tape::release(walk.nodes.iter().map(|(node, _)| node));
         }
@@ -110,6 +111,9 @@ impl TapeWalk {
                 None if !leaf => return Err(Error::InvalidArgument(USED_UP.into())),
                 _ => Operands::new(),
             };
+            if notes.as_ref().is_some_and(|n| n.replaced) {
+                return Err(Error::InvalidArgument(REPLACED.into()));
+            }
             if let Some(notes) = notes {
                 walk.notes.insert(Arc::as_ptr(&node), notes);
             }
@@ -188,6 +192,10 @@ impl TapeWalk {
 
 const USED_UP: &str = "backward: an earlier call of backward has used up how this tensor came about; \
                        pass retain_graph=True to the earlier call, or compute the tensor again";
+
+const REPLACED: &str = "backward: a tensor that requires a gradient has another value now than when \
+                        this one was computed from it (an optimiser's step or an assignment in \
+                        between); call backward before, or compute the loss again";
 
 /// A node whose gradient is observed.
 struct Look {

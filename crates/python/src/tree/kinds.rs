@@ -25,6 +25,8 @@ enum Kind {
     Registered(Arc<Registered>),
     /// A class that derives from `dict`.
     DictSubclass,
+    /// The lists of this package's modules, which are nothing but lists in trees.
+    List,
 }
 
 /// A dataclass and its fields. Fields with `metadata={"static": True}` belong to the structure.
@@ -120,6 +122,9 @@ fn find_kind(class: &Bound<'_, PyType>) -> PyResult<Kind> {
     }
     if class.hasattr(intern!(py, "__dataclass_fields__"))? {
         return Ok(Kind::Dataclass(Arc::new(Dataclass::of(class)?)));
+    }
+    if class.is_subclass_of::<PyList>()? && class.hasattr(intern!(py, "_is_plain_list"))? {
+        return Ok(Kind::List);
     }
     Ok(if class.is_subclass_of::<PyDict>()? { Kind::DictSubclass } else { Kind::Leaf })
 }
@@ -252,6 +257,7 @@ fn open_other<'py>(node: &Bound<'py, PyAny>) -> PyResult<Option<(Container, Chil
     let (py, class) = (node.py(), node.get_type());
     Ok(Some(match kind_of(&class)? {
         Kind::Leaf => return Ok(None),
+        Kind::List => (Container::List, node.cast::<PyList>()?.iter().collect()),
         Kind::OrderedDict => open_dict(node.cast::<PyDict>()?, DictKind::Ordered)?,
         Kind::DefaultDict => {
             let factory = node.getattr(intern!(py, "default_factory"))?.unbind();

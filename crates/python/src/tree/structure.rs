@@ -358,7 +358,12 @@ impl Structure {
             },
             Container::List => match object.cast_exact::<PyList>() {
                 Ok(list) => Structure::all_match(children, list.len(), list.iter(), take, exact),
-                Err(_) => Ok(false),
+                Err(_) => match kinds::open(object)? {
+                    Some((Container::List, found)) => {
+                        Structure::all_match(children, found.len(), found.into_iter(), take, exact)
+                    }
+                    _ => Ok(false),
+                },
             },
             Container::Dict { kind: DictKind::Plain, keys, inserted } => {
                 let Ok(dict) = object.cast_exact::<PyDict>() else { return Ok(false) };

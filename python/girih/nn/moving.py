@@ -1,0 +1,86 @@
+"""Dtypes and devices of the tensors of a module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import _girih
+from .._girih import Tensor
+from ..errors import DTypeError
+from .places import locations, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from .._girih import DType
+
+__all__ = ["Moving"]
+
+
+class Moving:
+    """The mixin of :class:`girih.nn.Module` for dtypes and devices."""
+
+    def astype(self, dtype: DType) -> Self:
+        """Casts all floating-point parameters and buffers."""
+        return self._mapped(lambda t: t.astype(dtype) if "float" in t.dtype.name else t)
+
+    def half(self) -> Self:
+        """Casts all floating-point parameters and buffers to float16."""
+        return self.astype(_girih.float16)
+
+    def bfloat16(self) -> Self:
+        """Casts all floating-point parameters and buffers to bfloat16."""
+        return self.astype(_girih.bfloat16)
+
+    def float(self) -> Self:
+        """Casts all floating-point parameters and buffers to float32."""
+        return self.astype(_girih.float32)
+
+    def double(self) -> Self:
+        """Casts all floating-point parameters and buffers to float64."""
+        return self.astype(_girih.float64)
+
+    def cpu(self) -> Self:
+        """Moves all parameters and buffers to the CPU."""
+        return self.to("cpu")
+
+    def to(self, target: Any = None, dtype: Any = None, *, device: Any = None) -> Self:
+        """Moves parameters and buffers to a device, or casts floating-point ones to a dtype.
+
+        Args:
+            target: A device or its name, a dtype, or a tensor, whose dtype and device they get.
+            dtype: The dtype.
+            device: The device.
+
+        Returns:
+            The module.
+
+        Raises:
+            DeviceError: The target is neither a dtype nor a device.
+        """
+        if isinstance(target, Tensor):
+            dtype = target.dtype if dtype is None else dtype
+            target = target.device
+        if target is not None:
+            try:
+                dtype = _girih.zeros((), dtype=target).dtype
+            except DTypeError:
+                device = target if device is None else device
+        if device is not None:
+            self._mapped(lambda tensor: tensor.to_device(device))
+        if dtype is not None:
+            self.astype(_girih.zeros((), dtype=dtype).dtype)
+        return self
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> Self:
+        """Replaces all tensors by the results of a function, so that tied tensors stay tied."""
+        found = [place for _, place in locations(self)]
+        old = {id(holder.__dict__[name]): holder.__dict__[name] for holder, name in found}
+        new = {key: function(tensor) for key, tensor in old.items()}
+        for holder, name in found:
+            held = holder.__dict__[name]
+            if id(held) in new and held is not new[id(held)]:
+                put(holder, name, new[id(held)])
+        return self
