@@ -28,6 +28,7 @@ MODULES = (
     "girih.nn.init",
     "girih.nn.losses",
     "girih.optim",
+    "girih.optim.lr_scheduler",
     "girih.optim.schedules",
     "girih.random",
     "girih.tree",

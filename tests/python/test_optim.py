@@ -67,7 +67,7 @@ def test_steps_are_pytorchs(case):
 
 
 def test_lion_takes_the_textbook_step():
-    p, m, own = samples(1, 4)[0], np.zeros(4), optim.Lion(0.1, (0.9, 0.99), weight_decay=0.2)
+    p, m, own = samples(1, 4)[0], np.zeros(4), optim.Lion(0.1, betas=(0.9, 0.99), weight_decay=0.2)
     q = [gr.asarray(p)]
     for g in samples(5, 4):
         p = p * (1 - 0.1 * 0.2) - 0.1 * np.sign(0.9 * m + 0.1 * g)

@@ -28,7 +28,7 @@ def newton_schulz(x, steps=5, eps=1e-7):
 @pytest.mark.parametrize("adjust", ["original", "match_rms_adamw", "spectral_unclamped"])
 def test_muon_takes_the_textbook_step(shape, adjust):
     p, m = samples(1, *shape)[0], np.zeros(shape)
-    own = optim.Muon(0.1, 0.2, 0.9, adjust_lr_fn=adjust)
+    own = optim.Muon(0.1, weight_decay=0.2, momentum=0.9, adjust_lr_fn=adjust)
     q = [gr.asarray(p)]
     ratio = shape[0] / shape[1]
     factor = {"original": max(1, ratio) ** 0.5, "match_rms_adamw": 0.2 * max(shape) ** 0.5,
@@ -149,7 +149,7 @@ def test_lbfgs_searches_for_lengths_in_one_program(sign):
     optimizer = optim.LBFGS(1.0, history_size=10, maximize=sign < 0)
     fun = lambda p: sign * rosenbrock(p["x"], p["y"], gr).sum()
     start = {k: gr.eval(gr.asarray([v], dtype=gr.float64)) for k, v in (("x", -1.2), ("y", 1.0))}
-    functional, state = start, optim.LBFGS(1.0, 10, maximize=sign < 0).init(start)
+    functional, state = start, optim.LBFGS(1.0, history_size=10, maximize=sign < 0).init(start)
     params = start
 
     @gr.compile

@@ -27,19 +27,34 @@ In functional form, parameters and state are arguments and results, and may be d
         params, state = optimizer.apply(grads, state, params)
         return loss, params, state
 
-All three give the same bits. Values that change from step to step (the count, the learning rate)
+In PyTorch's style, the optimiser holds the parameters, and ``step`` computes everything:
+
+    optimizer = gr.optim.SGD(model.parameters(), lr=0.1)
+    loss = gr.nn.mse(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+All of them give the same bits. Values that change from step to step (the count, the learning rate)
 are tensors in the state, so no step is recompiled; schedules are functions of the count as a tensor
 (:mod:`girih.optim.schedules`).
 """
 
 from __future__ import annotations
 
-from . import schedules
+from . import lr_scheduler, schedules
 from .adaptive import ASGD, Adadelta, Adagrad, Lion, RMSprop, Rprop
 from .averages import EMA
 from .base import Optimizer
 from .combined import Accumulate, MultiOptimizer, SkipNonFinite
-from .gradients import clip_grad_norm, clip_grad_value, global_norm
+from .gradients import (
+    clip_grad_norm,
+    clip_grad_norm_,
+    clip_grad_value,
+    clip_grad_value_,
+    global_norm,
+)
+from .half import MasterWeights, StochasticRounding
 from .lbfgs import LBFGS
 from .matrices import Adafactor, Muon
 from .optimizers import SGD, Adam, Adamax, AdamW, NAdam, RAdam
@@ -57,6 +72,7 @@ __all__ = [
     "AdamW",
     "Adamax",
     "Lion",
+    "MasterWeights",
     "MultiOptimizer",
     "Muon",
     "NAdam",
@@ -65,8 +81,12 @@ __all__ = [
     "RMSprop",
     "Rprop",
     "SkipNonFinite",
+    "StochasticRounding",
     "clip_grad_norm",
+    "clip_grad_norm_",
     "clip_grad_value",
+    "clip_grad_value_",
     "global_norm",
+    "lr_scheduler",
     "schedules",
 ]

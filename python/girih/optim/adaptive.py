@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih
 from .base import Optimizer, Scalars, Schedule, check, compute_dtype, ratio
+from .stepping import given
 
 if TYPE_CHECKING:
     from .._girih import Tensor
+    from .stepping import Parameters
 
 __all__ = ["ASGD", "Adadelta", "Adagrad", "Lion", "RMSprop", "Rprop"]
 
@@ -19,7 +21,8 @@ class RMSprop(Optimizer):
     """Divides gradients by the root of a running mean of their squares.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.01 by default.
         alpha: The decay of the mean of squares.
         eps: A number added to the denominator, not negative. With 0, an element without a gradient
             so far does not move.
@@ -33,23 +36,28 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-2,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-2)
         check(0 <= alpha < 1, "alpha must be in [0, 1)", alpha)
         check(eps >= 0, "eps must not be negative", eps)
         check(momentum >= 0, "momentum must not be negative", momentum)
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.alpha = alpha
         self.eps = eps
         self.momentum = momentum
         self.centered = centered
         self.slots = ("v", *(("mean",) if centered else ()), *(("momentum",) if momentum else ()))
+        self._hold(params)
 
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
         g = self._decayed(p, g)
@@ -69,7 +77,8 @@ class Adagrad(Optimizer):
     """Divides gradients by the root of the sum of their squares.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.01 by default.
         lr_decay: The rate of step ``t`` (from 0) is divided by ``1 + t lr_decay``.
         weight_decay: The multiple of the parameter that is added to its gradient.
         initial_accumulator_value: The initial value of the sums.
@@ -84,13 +93,17 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-2,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         lr_decay: float = 0.0,
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-2)
         check(lr_decay >= 0, "lr_decay must not be negative", lr_decay)
         check(eps >= 0, "eps must not be negative", eps)
         check(
@@ -98,10 +111,11 @@ class Adagrad(Optimizer):
             "initial_accumulator_value must not be negative",
             initial_accumulator_value,
         )
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.lr_decay = lr_decay
         self.initial_accumulator_value = initial_accumulator_value
         self.eps = eps
+        self._hold(params)
 
     def _initial(self, slot: str, p: Tensor) -> Tensor:
         return _girih.full(p.shape, self.initial_accumulator_value, dtype=compute_dtype(p))
@@ -121,7 +135,8 @@ class Adadelta(Optimizer):
     """Scales gradients by the ratio of the root mean squares of past steps and past gradients.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 1 by default.
         rho: The decay of both means.
         eps: A number added to numerator and denominator, not negative. With 0, no element moves.
         weight_decay: The multiple of the parameter that is added to its gradient.
@@ -134,17 +149,22 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1.0,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0.0,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1.0)
         check(0 <= rho <= 1, "rho must be in [0, 1]", rho)
         check(eps >= 0, "eps must not be negative", eps)
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.rho = rho
         self.eps = eps
+        self._hold(params)
 
     def _step(self, p: Tensor, g: Tensor, slots: list[Tensor], scalars: Scalars) -> _New:
         g = self._decayed(p, g)
@@ -159,7 +179,8 @@ class Lion(Optimizer):
     """Steps of equal size by the sign of the mean gradient, with decoupled weight decay.
 
     Args:
-        learning_rate: See :class:`Optimizer`; a third to a tenth of Adam's.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.0001 by default; a third to a tenth of Adam's.
         betas: The decays of the mean that gives the sign, and of the mean in the state.
         weight_decay: The fraction of the parameter that is subtracted, times the rate.
         maximize: Whether to maximise instead of minimise.
@@ -171,14 +192,19 @@ class Lion(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-4,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-4)
         check(all(0 <= b < 1 for b in betas), "betas must be in [0, 1)", betas)
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.betas = betas
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
@@ -198,7 +224,8 @@ class Rprop(Optimizer):
     size shrinks and the element is not updated.
 
     Args:
-        learning_rate: The initial step size of all elements.
+        params: See :class:`Optimizer`.
+        lr: The initial step size of all elements; 0.01 by default.
         etas: The factors by which step sizes shrink and grow.
         step_sizes: The smallest and the largest step size.
         maximize: Whether to maximise instead of minimise.
@@ -210,15 +237,20 @@ class Rprop(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-2,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         etas: tuple[float, float] = (0.5, 1.2),
         step_sizes: tuple[float, float] = (1e-6, 50.0),
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-2)
         check(0 < etas[0] < 1 < etas[1], "etas must be below and above 1", etas)
         check(0 < step_sizes[0] <= step_sizes[1], "step_sizes must ascend from above 0", step_sizes)
-        super().__init__(learning_rate, 0.0, maximize)
+        super().__init__(rate, 0.0, maximize)
         self.etas, self.step_sizes = etas, step_sizes
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
@@ -240,7 +272,8 @@ class ASGD(Optimizer):
     """Gradient descent with a decreasing rate; the slot ``ax`` has the average of the parameters.
 
     Args:
-        learning_rate: The initial rate.
+        params: See :class:`Optimizer`.
+        lr: The initial rate; 0.01 by default.
         lambd: The decay of the rate, and the fraction of the parameter that is subtracted.
         alpha: The exponent of the decay of the rate.
         t0: The step after which parameters are averaged.
@@ -254,15 +287,20 @@ class ASGD(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-2,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         lambd: float = 1e-4,
         alpha: float = 0.75,
         t0: float = 1e6,
         weight_decay: float = 0.0,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
-        super().__init__(learning_rate, weight_decay, maximize)
+        params, rate = given(self, params, lr, learning_rate, 1e-2)
+        super().__init__(rate, weight_decay, maximize)
         self.lambd, self.alpha, self.t0 = lambd, alpha, t0
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .. import _girih, lazy, tree
 from .._girih import Tensor
 from ..errors import DTypeError, InvalidArgumentError, ShapeError
-from ..nn.module import Module, places_in
-from ..nn.places import read, replace
+from ..nn.module import Module
+from ..nn.places import places_in, read, replace
+from ..scopes import no_grad
+from ..synonyms import OPTIMIZER_HINTS, missing_attribute
 from ..tracing import StateMadeError
 from .state import Stateful, cast
+from .stepping import Held, ParamGroup, Stepping, gradients_like
 
 if TYPE_CHECKING:
     from .._girih import DType
@@ -29,12 +32,14 @@ Scalars: TypeAlias = "dict[str, Tensor]"
 __all__ = ["Optimizer", "Scalars", "Schedule"]
 
 
-class Optimizer(Stateful):
+class Optimizer(Stepping, Stateful):
     """The base class of optimisers: stores the step count and the state, and loops over parameters.
 
-    There are two ways to use an optimiser. :meth:`update` changes a model, or returns new
-    parameters, and stores the state in the optimiser. :meth:`init` and :meth:`apply` return the
-    state to the caller. Both give the same numbers, with and without :func:`girih.compile`.
+    There are three ways to use an optimiser. One that is made with parameters, as
+    ``SGD(model.parameters(), lr=0.1)``, uses the gradients of ``loss.backward()`` in :meth:`step`.
+    :meth:`update` takes the gradients, changes a model, or returns new parameters, and stores the
+    state in the optimiser. :meth:`init` and :meth:`apply` return the state to the caller. All give
+    the same numbers, with and without :func:`girih.compile`.
 
     Parameters in float16 and bfloat16 are updated in float32, which is also the dtype of their
     state, and rounded at the end.
@@ -67,8 +72,9 @@ class Optimizer(Stateful):
         (True, 1, 20)
     """
 
-    #: The names of the slots: tensors stored per parameter.
-    slots: tuple[str, ...] = ()
+    # What an optimiser holds that was made without parameters.
+    _held: list[Held] = []  # noqa: RUF012 - never changed
+    param_groups: list[ParamGroup] = []  # noqa: RUF012 - never changed
 
     def __init__(
         self, learning_rate: float | Schedule, weight_decay: float = 0.0, maximize: bool = False
@@ -78,14 +84,28 @@ class Optimizer(Stateful):
         self.maximize = maximize
         self.state = {"step": _count(0)}
         self.learning_rate = learning_rate
+        self._default = learning_rate
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_attribute(type(self).__name__, name, OPTIMIZER_HINTS)
 
     @property
     def learning_rate(self) -> float | Schedule:
         """The rate, or the function that computes it from the step count."""
+        if self._grouped is not None:
+            rate: float | Schedule = self._grouped.learning_rate
+            return rate
         return self._schedule or float(self.state["learning_rate"])
 
     @learning_rate.setter
     def learning_rate(self, value: float | Schedule) -> None:
+        if self._grouped is not None:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: each group of parameters has a learning rate; assign to "
+                "param_groups[i]['lr']"
+            )
         self._schedule: Schedule | None = value if callable(value) else None
         if not callable(value):
             if not isinstance(value, Tensor):
@@ -97,6 +117,8 @@ class Optimizer(Stateful):
     @property
     def lr(self) -> float:
         """The learning rate of the next step."""
+        if self._grouped is not None:
+            return float(self._grouped.lr)
         return float(self._rate(self.state))
 
     @lr.setter
@@ -112,9 +134,13 @@ class Optimizer(Stateful):
         Returns:
             The state for :meth:`apply`; it is also stored in the optimiser for :meth:`update`.
         """
-        state = self._begin(trained(target))
+        if self._held:
+            engine, parameters = self._engine, self._tensors()
+        else:
+            engine, parameters = self, trained(target)
+        state: dict[str, Any] = engine._begin(parameters)
         lazy.eval(state)
-        self._adopt(state)
+        engine._adopt(state)
         return state
 
     def _begin(self, parameters: PyTree) -> dict[str, Any]:
@@ -178,6 +204,8 @@ class Optimizer(Stateful):
             InvalidArgumentError: Gradients or state have another structure than the parameters.
             ShapeError: A gradient has another shape than its parameter.
         """
+        if self._held:
+            return self._update_held(target, grads)
         if not self._begun():
             self.init(target)
             if _girih.is_tracing():
@@ -190,7 +218,10 @@ class Optimizer(Stateful):
         where, _ = places_in(target)
         places, treedef = tree.flatten(where)
         parameters = read(places)
-        updated, state = self._updated(where, parameters, treedef, grads, self.state)
+        given = tree.unflatten(treedef, gradients_like(type(self).__name__, treedef, where, grads))
+        # The new parameters are values, also those of parameters that require gradients.
+        with no_grad():
+            updated, state = self._updated(where, parameters, treedef, given, self.state)
         if [new.shape for new in updated] != [p.shape for p in parameters]:
             target.update(tree.unflatten(treedef, updated))  # Its error names the leaf.
         replace(places, updated)

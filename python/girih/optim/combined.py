@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from .._girih import Tensor
     from ..tree import PyTree
     from .base import Schedule
+    from .stepping import Parameters
 
-__all__ = ["Accumulate", "MultiOptimizer", "SkipNonFinite"]
+__all__ = ["Accumulate", "Combined", "MultiOptimizer", "SkipNonFinite"]
 
 
-class _Combined(Optimizer):
+class Combined(Optimizer):
     """An optimiser that wraps named optimisers; its state has their states under these names."""
 
     _inner: dict[str, Optimizer]
@@ -32,7 +33,8 @@ class _Combined(Optimizer):
                 raise InvalidArgumentError(
                     f"{type(self).__name__}: expected an optimiser, got {type(optimizer).__name__}"
                 )
-        self._inner = inner
+        self._inner = {key: optimizer._engine for key, optimizer in inner.items()}
+        self._whole = any(optimizer._whole for optimizer in self._inner.values())
         self.maximize = False
         self.state = {"step": _girih.zeros([], dtype=_girih.int64)}
 
@@ -69,6 +71,27 @@ class _Combined(Optimizer):
     def _begun(self) -> bool:
         return all(key in self.state for key in (*self._inner, *self.slots))
 
+    def _hold_as(self, optimizer: Optimizer) -> None:
+        """Holds the parameters of a wrapped optimiser, if it holds any."""
+        self._held, self.param_groups = optimizer._held, optimizer.param_groups
+        self._modules = optimizer._modules if self._held else []
+
+    def _restricted(self, state: dict[str, Any], names: Any) -> dict[str, Any]:
+        out = super()._restricted(state, names)
+        for key, part in self._by_name(names).items():
+            out[key] = self._inner[key]._restricted(state[key], part)
+        return out
+
+    def _merged(self, state: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        out = super()._merged(state, new)
+        for key, inner in self._inner.items():
+            out[key] = inner._merged(state[key], new[key])
+        return out
+
+    def _by_name(self, named: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The part of a dict of parameters by name for each optimiser."""
+        return dict.fromkeys(self._inner, named)
+
     def _parts(self, leaves: list[Any], treedef: tree.TreeDef) -> dict[str, PyTree]:
         """The part of a tree of parameters for each optimiser."""
         return {key: tree.unflatten(treedef, leaves) for key in self._inner}
@@ -100,7 +123,7 @@ class _Combined(Optimizer):
         return self._inner[key]._updated(target, leaves, treedef, grads, state[key])
 
 
-class MultiOptimizer(_Combined):
+class MultiOptimizer(Combined):
     """Groups of parameters, each with its own optimiser.
 
     Args:
@@ -108,6 +131,7 @@ class MultiOptimizer(_Combined):
         filters: One filter for each optimiser except the last: a function of a parameter's dotted
             name and of the parameter, which returns whether the parameter belongs to the optimiser.
             The first filter that returns true decides; the last optimiser has the other parameters.
+        params: Parameters to hold, for :meth:`step`; see :class:`Optimizer`.
 
     Attributes:
         optimizers: The optimisers, whose rates may be assigned.
@@ -130,6 +154,7 @@ class MultiOptimizer(_Combined):
         self,
         optimizers: Sequence[Optimizer],
         filters: Sequence[Callable[[str, Tensor], Any]],
+        params: Parameters | None = None,
     ) -> None:
         if not optimizers or len(filters) != len(optimizers) - 1:
             raise InvalidArgumentError(
@@ -138,6 +163,13 @@ class MultiOptimizer(_Combined):
             )
         self.optimizers, self.filters = items(optimizers), items(filters)
         super().__init__({str(i): optimizer for i, optimizer in enumerate(optimizers)})
+        self._hold(params)
+
+    def _by_name(self, named: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        parts: dict[str, dict[str, Any]] = {key: {} for key in self._inner}
+        for name, tensor in named.items():
+            parts[self._group(name, tensor)][name] = tensor
+        return parts
 
     def _group(self, name: str, parameter: Any) -> str:
         for i, chooses in enumerate(self.filters):
@@ -180,7 +212,7 @@ class MultiOptimizer(_Combined):
         return [updated[at] for at in named], new_state
 
 
-class Accumulate(_Combined):
+class Accumulate(Combined):
     """Averages gradients over several batches, and makes one step of an optimiser after the last
     batch.
 
@@ -208,6 +240,7 @@ class Accumulate(_Combined):
         check(steps >= 1, "steps must be at least 1", steps)
         self.optimizer, self.steps = optimizer, steps
         super().__init__({"optimizer": optimizer})
+        self._hold_as(optimizer)
 
     def _updated(
         self,
@@ -240,7 +273,7 @@ class Accumulate(_Combined):
         }
 
 
-class SkipNonFinite(_Combined):
+class SkipNonFinite(Combined):
     """Skips steps with non-finite gradients: parameters and state do not change.
 
     With :class:`girih.amp.LossScaler` gradients are not finite if the scale was too large.
@@ -260,6 +293,7 @@ class SkipNonFinite(_Combined):
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
         super().__init__({"optimizer": optimizer})
+        self._hold_as(optimizer)
         self.state["skipped"] = _girih.zeros([], dtype=_girih.int64)
 
     def _begin(self, parameters: PyTree) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ..control import while_loop
 from ..errors import InvalidArgumentError, ShapeError
 from .base import Optimizer, Schedule, check, compute_dtype
 from .state import cast
+from .stepping import called, given
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .._girih import DType, Tensor
     from ..nn import Module
     from ..tree import PyTree
+    from .stepping import Parameters
 
 __all__ = ["LBFGS"]
 
@@ -36,11 +38,13 @@ class LBFGS(Optimizer):
     line search chooses the length of each step.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
-        history_size: The number of stored pairs of step and gradient difference.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 1 by default.
+        max_iter: The most iterations that a call of :meth:`step` makes.
         tolerance_grad: No step is made if no element of the gradient is larger than this number.
         tolerance_change: No step is made if the slope along the direction is above the negative of
             this number.
+        history_size: The number of stored pairs of step and gradient difference.
         maximize: Whether to maximise instead of minimise.
 
     Source: Nocedal and Wright 2006, algorithm 7.5, in the form of one iteration of PyTorch's
@@ -57,21 +61,53 @@ class LBFGS(Optimizer):
         [1.0, 1.0]
     """
 
+    _whole = True
+
     def __init__(
         self,
-        learning_rate: float | Schedule = 1.0,
-        history_size: int = 100,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
+        max_iter: int = 20,
         tolerance_grad: float = 1e-7,
         tolerance_change: float = 1e-9,
+        history_size: int = 100,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1.0)
+        check(max_iter >= 1, "max_iter must be at least 1", max_iter)
         check(history_size >= 1, "history_size must be at least 1", history_size)
         check(tolerance_grad >= 0, "tolerance_grad must not be negative", tolerance_grad)
         check(tolerance_change >= 0, "tolerance_change must not be negative", tolerance_change)
-        super().__init__(learning_rate, 0.0, maximize)
-        self.history_size = history_size
+        super().__init__(rate, 0.0, maximize)
+        self.max_iter, self.history_size = max_iter, history_size
         self._fun: Callable[[PyTree], Tensor] | None = None
         self.tolerance_grad, self.tolerance_change = tolerance_grad, tolerance_change
+        self._hold(params)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Makes up to ``max_iter`` iterations; see :meth:`Optimizer.step`.
+
+        Args:
+            closure: A function that clears the gradients, computes the loss, calls ``backward`` and
+                returns the loss. It is called before each iteration. Without one, a step is one
+                iteration with the gradients that there are.
+
+        Returns:
+            The closure's first result.
+
+        Raises:
+            InvalidArgumentError: The optimiser holds no parameters.
+        """
+        loss = super().step(closure)
+        for _ in range(self.max_iter - 1 if closure is not None else 0):
+            called(closure)
+            grads = self._gradients()
+            if not any((g.abs() > self.tolerance_grad).any().item() for g in grads.values()):
+                break
+            self._make_step(grads, now=True)
+        return loss
 
     def _begun(self) -> bool:
         return all(name in self.state for name in _KEPT)

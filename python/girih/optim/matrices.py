@@ -9,9 +9,11 @@ from .. import _girih
 from ..dtypes import finfo
 from ..errors import ShapeError
 from .base import Optimizer, Scalars, Schedule, check, compute_dtype, ratio
+from .stepping import given
 
 if TYPE_CHECKING:
     from .._girih import Tensor
+    from .stepping import Parameters
 
 __all__ = ["Adafactor", "Muon"]
 
@@ -26,7 +28,8 @@ class Muon(Optimizer):
     convolution kernel is treated as the matrix ``[out, in * window]``.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.001 by default.
         weight_decay: The fraction of the parameter that is subtracted, times the rate.
         momentum: The decay of the velocity.
         nesterov: Whether to use Nesterov momentum.
@@ -46,7 +49,8 @@ class Muon(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-3,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         weight_decay: float = 0.1,
         momentum: float = 0.95,
         nesterov: bool = True,
@@ -55,17 +59,21 @@ class Muon(Optimizer):
         ns_steps: int = 5,
         adjust_lr_fn: str = "original",
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-3)
         check(0 <= momentum <= 1, "momentum must be in [0, 1]", momentum)
         check(1 <= ns_steps < 100, "ns_steps must be from 1 to 99", ns_steps)
         check(len(ns_coefficients) == 3, "ns_coefficients are three numbers", ns_coefficients)
         check(eps >= 0, "eps must not be negative", eps)
         known = ("original", "match_rms_adamw", "spectral_unclamped")
         check(adjust_lr_fn in known, f"adjust_lr_fn is one of {known}", adjust_lr_fn)
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.momentum, self.nesterov = momentum, nesterov
         self.ns_coefficients, self.ns_steps, self.eps = ns_coefficients, ns_steps, eps
         self.adjust_lr_fn = adjust_lr_fn
+        self._hold(params)
 
     def _initial(self, slot: str, p: Tensor) -> Tensor:
         if p.ndim < 2:
@@ -114,7 +122,8 @@ class Adafactor(Optimizer):
     relative to the size of the parameter, and bounded.
 
     Args:
-        learning_rate: The bound of the relative step; see :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: The bound of the relative step; see :class:`Optimizer`; 0.01 by default.
         beta2_decay: The exponent of the step count that gives the weight of new squares.
         eps: The first number (by default the precision of the dtype), squared, is the lower bound
             of squares; the second is the lower bound of the size of a parameter.
@@ -129,19 +138,24 @@ class Adafactor(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-2,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         beta2_decay: float = -0.8,
         eps: tuple[float | None, float] = (None, 1e-3),
         d: float = 1.0,
         weight_decay: float = 0.0,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-2)
         check(beta2_decay <= 0, "beta2_decay must not be positive", beta2_decay)
         check(eps[0] is None or eps[0] >= 0, "eps must not be negative", eps)
         check(eps[1] >= 0, "eps must not be negative", eps)
         check(d >= 1, "d must be at least 1", d)
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.beta2_decay, self.eps, self.d = beta2_decay, eps, d
+        self._hold(params)
 
     def _initial(self, slot: str, p: Tensor) -> Tensor:
         shape = list(p.shape)

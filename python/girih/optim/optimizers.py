@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih
 from .base import Optimizer, Scalars, Schedule, check, ratio
+from .stepping import given
 
 if TYPE_CHECKING:
     from .._girih import Tensor
+    from .stepping import Parameters
 
 __all__ = ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
 
@@ -23,11 +25,12 @@ class SGD(Optimizer):
     parameter to its gradient.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.001 by default.
         momentum: The decay of the velocity; 0 for no velocity.
-        nesterov: Whether to use Nesterov momentum; needs momentum and no dampening.
-        weight_decay: The multiple of the parameter that is added to its gradient.
         dampening: The fraction of the gradient that is not added to the velocity.
+        weight_decay: The multiple of the parameter that is added to its gradient.
+        nesterov: Whether to use Nesterov momentum; needs momentum and no dampening.
         maximize: Whether to maximise instead of minimise.
 
     Source: Sutskever et al. 2013, in PyTorch's form (the rate outside the velocity).
@@ -35,21 +38,26 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        learning_rate: float | Schedule,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
         dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 1e-3)
         check(momentum >= 0, "momentum must not be negative", momentum)
         check(not nesterov or momentum > 0, "nesterov needs momentum above 0", momentum)
         check(not nesterov or dampening == 0, "nesterov takes no dampening", dampening)
-        super().__init__(learning_rate, weight_decay, maximize)
+        super().__init__(rate, weight_decay, maximize)
         self.momentum = momentum
         self.nesterov = nesterov
         self.dampening = dampening
         self.slots = ("momentum",) if momentum else ()
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
@@ -107,7 +115,8 @@ class Adam(_Moments):
     """Adaptive moments. ``weight_decay`` adds that multiple of the parameter to its gradient.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.001 by default.
         betas: The decays of the means of the gradient and of its square.
         eps: A number added to the denominator, not negative. With 0, an element without a gradient
             so far does not move.
@@ -120,16 +129,21 @@ class Adam(_Moments):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-3,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
-        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+        params, rate = given(self, params, lr, learning_rate, 1e-3)
+        super().__init__(rate, betas, eps, weight_decay, maximize)
         self.amsgrad = amsgrad
         self.slots = ("m", "v", "vmax") if amsgrad else ("m", "v")
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
@@ -153,7 +167,8 @@ class AdamW(Adam):
     """Adam with decoupled weight decay: ``p -= lr weight_decay p`` beside Adam's step.
 
     Args:
-        learning_rate: See :class:`Optimizer`.
+        params: See :class:`Optimizer`.
+        lr: See :class:`Optimizer`; 0.001 by default.
         betas: The decays of the means of the gradient and of its square.
         eps: A number added to the denominator, not negative. With 0, an element without a gradient
             so far does not move.
@@ -166,14 +181,19 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-3,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         amsgrad: bool = False,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
-        super().__init__(learning_rate, betas, eps, weight_decay, amsgrad, maximize)
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, maximize, learning_rate=learning_rate
+        )
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
@@ -193,13 +213,18 @@ class Adamax(_Moments):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 2e-3,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
-        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+        params, rate = given(self, params, lr, learning_rate, 2e-3)
+        super().__init__(rate, betas, eps, weight_decay, maximize)
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
@@ -224,16 +249,21 @@ class NAdam(_Moments):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 2e-3,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         momentum_decay: float = 4e-3,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
+        params, rate = given(self, params, lr, learning_rate, 2e-3)
         check(momentum_decay >= 0, "momentum_decay must not be negative", momentum_decay)
-        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+        super().__init__(rate, betas, eps, weight_decay, maximize)
         self.momentum_decay = momentum_decay
+        self._hold(params)
 
     def _globals(self) -> dict[str, Tensor]:
         return {"mu_product": _girih.ones([], dtype=_girih.float64)}
@@ -268,13 +298,18 @@ class RAdam(_Moments):
 
     def __init__(
         self,
-        learning_rate: float | Schedule = 1e-3,
+        params: Parameters | float | Schedule | None = None,
+        lr: float | Schedule | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         maximize: bool = False,
+        *,
+        learning_rate: float | Schedule | None = None,
     ) -> None:
-        super().__init__(learning_rate, betas, eps, weight_decay, maximize)
+        params, rate = given(self, params, lr, learning_rate, 1e-3)
+        super().__init__(rate, betas, eps, weight_decay, maximize)
+        self._hold(params)
 
     def _scalars(
         self, count: Tensor, rate: Tensor, state: dict[str, Any]
