@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from .custom import CustomOp, custom_op
     from .exporting import Executable, Lowered, export, load_executable
     from .passes import GraphPass, graph_pass
+    from .products import convolve, gather_mm, segmented_mm
     from .profiling import Span, profile
 
 bool = bool_
@@ -168,6 +169,7 @@ _LATER = {
     **dict.fromkeys(["Executable", "Lowered", "export", "load_executable"], "exporting"),
     **dict.fromkeys(["GraphPass", "graph_pass"], "passes"),
     **dict.fromkeys(["Span", "profile"], "profiling"),
+    **dict.fromkeys(["convolve", "gather_mm", "segmented_mm"], "products"),
 }
 
 # All names of the extension are public here; the other names belong to this package.
@@ -272,6 +274,7 @@ __all__ = [
     "clear_cache",
     "compile",
     "compile_graph",
+    "convolve",
     "create_graph",
     "current_graph",
     "data",
@@ -285,6 +288,7 @@ __all__ = [
     "explain",
     "fft",
     "finfo",
+    "gather_mm",
     "get_graph_stats",
     "grad",
     "graph_scope",
@@ -313,6 +317,7 @@ __all__ = [
     "save",
     "save_graph",
     "savez",
+    "segmented_mm",
     "serialize",
     "text_to_graph",
     "tree",

@@ -66,8 +66,11 @@ class Device(NamedTuple):
         return memory_stats(self)
 
 
-def device(device: Device | str) -> Scope[str]:
-    """A context manager in which a device is the current one.
+class device(Scope[str]):  # noqa: N801 - reads as a function where it is used
+    """A device, as an argument, and as a context manager in which it is the current one.
+
+    Arguments ``device=`` and :meth:`Tensor.to` take it, as they take a name. It equals its name,
+    and other objects for the same device.
 
     Data is copied to the current device, and constants, ranges and random draws are recorded for
     it. Results are on the device of their operands, even if another device is current: see
@@ -79,8 +82,10 @@ def device(device: Device | str) -> Scope[str]:
             the host, with any of ``physical``, ``corrected``, ``concurrent`` and
             ``host_control_flow`` behind a colon.
 
-    Returns:
-        The context manager, whose value is the name of the device.
+    Attributes:
+        name: The name of the device.
+        type: The name without a number.
+        index: The number behind the name, or None.
 
     Raises:
         DeviceError: There is no such device.
@@ -91,9 +96,39 @@ def device(device: Device | str) -> Scope[str]:
         ...     x = gr.asarray([1.0, 2.0])
         >>> x.device, (x + 1).device, gr.ones(2).device
         ('mock', 'mock', 'cpu')
+        >>> gr.ones(2).to(gr.device("mock")).device == gr.device("mock")
+        True
     """
-    _girih.check_device(device)
-    return Scope(lambda n: _girih.enter_scope(n, device=device), _girih.device_name)
+
+    def __init__(self, device: Device | device | str) -> None:
+        _girih.check_device(device)
+        self.name = str(device)
+        super().__init__(lambda n: _girih.enter_scope(n, device=self.name), _girih.device_name)
+
+    @property
+    def type(self) -> str:
+        """The name without a number or options."""
+        return self.name.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:
+        """The number behind the name, or None."""
+        number = self.name.partition(":")[2]
+        return int(number) if number.isdecimal() else None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"device({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.name == other
+        return isinstance(other, (device, Device)) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 def devices() -> list[Device]:

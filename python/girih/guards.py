@@ -19,6 +19,7 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
+from . import tree
 from ._girih import DType, Tensor, has_protocol
 from .errors import InvalidArgumentError
 
@@ -135,7 +136,8 @@ def guard_of(place: Place, value: Any, name: str) -> Guard:
         return _array_guard(place, value, name)
     if is_foreign(type(value).__module__):
         _check_foreign(place, value, name)
-    if has_protocol(value, "__dlpack__") and not type(value).__module__.startswith("jax"):
+    is_array = has_protocol(value, "__dlpack__") and not type(value).__module__.startswith("jax")
+    if is_array and not _holds_tensors(value):
         raise _refused(place, name, "an array that may be changed without notice", _AS_TENSOR)
     try:
         view = memoryview(value)
@@ -147,6 +149,13 @@ def guard_of(place: Place, value: Any, name: str) -> Guard:
             _AS_TENSOR,
         )  # fmt: skip
     return Guard(place, "buffer", value)
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether an array of a user's class is a node of pytrees: its contents are tensors, which are
+    found as its attributes."""
+    own = not is_foreign(type(value).__module__)
+    return own and all(leaf is not value for leaf in tree.leaves(value))
 
 
 _AS_TENSOR = "make it a tensor (girih.asarray), or pass it as an argument"

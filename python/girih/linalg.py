@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import _girih
 from .checks import explain_public, items
-from .errors import InvalidArgumentError
+from .errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,9 @@ __all__ = [
     "QRResult",
     "SVDResult",
     "SlogdetResult",
+    "cho_solve",
     "cholesky",
+    "cholesky_inverse",
     "cond",
     "cross",
     "det",
@@ -61,6 +63,7 @@ __all__ = [
     "svdvals",
     "tensordot",
     "trace",
+    "tri_inv",
     "vecdot",
     "vector_norm",
 ]
@@ -140,6 +143,55 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Tensor:
     return _girih.linalg_cholesky(x, upper)
 
 
+def cho_solve(c_and_lower: tuple[Any, bool] | Any, b: Any, *, upper: bool = False) -> Tensor:
+    """``x`` with ``a @ x = b``, from the Cholesky factor of ``a``.
+
+    Args:
+        c_and_lower: the factor, [..., n, n], or as in SciPy a pair of the factor and whether it is
+            lower triangular.
+        b: [n], or [..., n, k].
+        upper: whether a factor without a pair is upper triangular.
+
+    Returns:
+        A tensor like b.
+
+    Raises:
+        ShapeError: sizes do not fit.
+
+    Example:
+        >>> L = gr.linalg.cholesky([[4.0, 0.0], [0.0, 16.0]])
+        >>> gr.linalg.cho_solve(L, [4.0, 16.0]).tolist()
+        [1.0, 1.0]
+    """
+    factor, lower = c_and_lower, not upper
+    if isinstance(c_and_lower, tuple):
+        factor, lower = c_and_lower
+    half = solve_triangular(factor, b, lower=lower, trans=0 if lower else "C")
+    return solve_triangular(factor, half, lower=lower, trans="C" if lower else 0)
+
+
+def cholesky_inverse(x: Any, /, *, upper: bool = False) -> Tensor:
+    """The inverses of matrices, from their Cholesky factors.
+
+    Args:
+        x: the factors, [..., n, n], of which one triangle is read.
+        upper: whether the factors are upper triangular.
+
+    Returns:
+        [..., n, n], Hermitian.
+
+    Raises:
+        ShapeError: the matrices are not square.
+
+    Example:
+        >>> gr.linalg.cholesky_inverse([[2.0, 0.0], [0.0, 4.0]]).tolist()
+        [[0.25, 0.0], [0.0, 0.0625]]
+    """
+    inverse = tri_inv(x, upper=upper)
+    adjoint = _girih.conj(_girih.matrix_transpose(inverse))
+    return _girih.matmul(inverse, adjoint) if upper else _girih.matmul(adjoint, inverse)
+
+
 def cond(x: Any, p: float | Literal["fro", "nuc"] | None = None) -> Tensor:
     """The condition number of a matrix: how sensitive solutions of linear systems are to changes.
 
@@ -186,9 +238,33 @@ def eig(x: Any, /) -> EigResult:
     return EigResult(*_girih.linalg_eig(x))
 
 
-def eigh(x: Any, /, *, UPLO: Literal["L", "U"] = "L") -> EighResult:  # noqa: N803
-    """Eigenvalues and eigenvectors of Hermitian matrices; only one triangle is read."""
-    return EighResult(*_girih.linalg_eigh(x, _triangle(UPLO)))
+def eigh(
+    x: Any,
+    /,
+    *,
+    UPLO: Literal["L", "U"] = "L",  # noqa: N803
+    safe: bool = False,
+) -> EighResult:
+    """Eigenvalues and eigenvectors of Hermitian matrices; only one triangle is read.
+
+    Args:
+        x: [..., n, n].
+        UPLO: the triangle that is read, the lower or the upper one.
+        safe: whether derivatives are finite where eigenvalues are equal: the parts of the
+            eigenvectors' derivatives that would be divided by 0 count as 0. It is for functions
+            that do not depend on the choice of eigenvectors.
+
+    Example:
+        >>> f = lambda x: gr.linalg.eigh(x, safe=True).eigenvectors.sum()
+        >>> gr.grad(f)(gr.eye(2)).isfinite().all().item()
+        True
+    """
+    upper = _triangle(UPLO)
+    if safe:
+        from .degenerate import safe_eigh
+
+        return EighResult(*safe_eigh(x, upper))
+    return EighResult(*_girih.linalg_eigh(x, upper))
 
 
 def eigvals(x: Any, /) -> Tensor:
@@ -397,14 +473,79 @@ def solve(x1: Any, x2: Any, /) -> Tensor:
     return _girih.linalg_solve(x1, x2)
 
 
-def solve_triangular(a: Any, b: Any, *, lower: bool = False, unit_diagonal: bool = False) -> Tensor:
-    """``x`` with ``a @ x = b``, reading one triangle of a, optionally with an implied unit
-    diagonal."""
-    return _girih.linalg_solve_triangular(a, b, lower, unit_diagonal)
+def solve_triangular(
+    a: Any,
+    b: Any,
+    *,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    trans: int | str = 0,
+    left: bool = True,
+) -> Tensor:
+    """``x`` with ``a @ x = b``, reading one triangle of a.
+
+    Args:
+        a: [..., n, n].
+        b: [n], or [..., n, k]; [..., k, n] unless left.
+        lower: whether the lower triangle is read.
+        unit_diagonal: whether the diagonal counts as ones.
+        trans: 0 or "N" for ``a @ x = b``, 1 or "T" for ``a.mT @ x = b``, 2 or "C" for
+            ``a.mT.conj() @ x = b``.
+        left: whether a is on the left of x; otherwise ``x @ a = b``.
+
+    Returns:
+        A tensor like b. A zero on the diagonal raises LinAlgError at evaluation.
+
+    Raises:
+        ShapeError: sizes do not fit.
+        InvalidArgumentError: there is no such trans.
+
+    Example:
+        >>> gr.linalg.solve_triangular([[2.0, 0.0], [1.0, 4.0]], [2.0, 5.0], lower=True).tolist()
+        [1.0, 1.0]
+        >>> gr.linalg.solve_triangular([[2.0, 0.0], [1.0, 4.0]], [3.0, 4.0], lower=True, trans=1)
+        tensor([1., 1.], dtype=float32)
+    """
+    if trans in (1, "T", 2, "C"):
+        a = _girih.matrix_transpose(a)
+        a, lower = (_girih.conj(a) if trans in (2, "C") else a), not lower
+    elif trans not in (0, "N"):
+        raise InvalidArgumentError(
+            f"solve_triangular: trans is 0, 1, 2, 'N', 'T' or 'C', got {trans!r}"
+        )
+    if left:
+        return _girih.linalg_solve_triangular(a, b, lower, unit_diagonal)
+    turned = _girih.asarray(b)
+    turned = turned if turned.ndim < 2 else _girih.matrix_transpose(turned)
+    a = _girih.matrix_transpose(a)
+    found = _girih.linalg_solve_triangular(a, turned, not lower, unit_diagonal)
+    return found if found.ndim < 2 else _girih.matrix_transpose(found)
 
 
-def svd(x: Any, /, *, full_matrices: bool = True) -> SVDResult:
-    """U, S and Vh with ``x = U @ diag(S) @ Vh``; S descends."""
+def svd(x: Any, /, *, full_matrices: bool = True, safe: bool = False) -> SVDResult:
+    """U, S and Vh with ``x = U @ diag(S) @ Vh``; S descends.
+
+    Args:
+        x: [..., m, n].
+        full_matrices: whether U and Vh are square; otherwise they have the smaller of m and n
+            columns and rows.
+        safe: whether derivatives are finite where singular values are equal or 0: parts of the
+            derivatives of U and Vh that would be divided by 0 count as 0. It is for functions
+            that do not depend on the choice of singular vectors, and needs full_matrices=False
+            unless x is square.
+
+    Raises:
+        InvalidArgumentError: safe with full_matrices, of a matrix that is not square.
+
+    Example:
+        >>> U, S, Vh = gr.linalg.svd([[3.0, 0.0], [0.0, 3.0]], full_matrices=False, safe=True)
+        >>> S.tolist()
+        [3.0, 3.0]
+    """
+    if safe:
+        from .degenerate import safe_svd
+
+        return SVDResult(*safe_svd(x, full_matrices))
     return SVDResult(*_girih.linalg_svd(x, full_matrices))
 
 
@@ -427,6 +568,31 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
         x = _girih.asarray(x).astype(dtype)
     out = _girih.linalg_trace(x, offset)
     return out if dtype is None else out.astype(dtype)
+
+
+def tri_inv(x: Any, /, *, upper: bool = False) -> Tensor:
+    """The inverses of triangular matrices; only one triangle is read.
+
+    Args:
+        x: [..., n, n].
+        upper: whether the matrices are upper triangular.
+
+    Returns:
+        [..., n, n], of the same triangle. A zero on the diagonal raises LinAlgError at evaluation.
+
+    Raises:
+        ShapeError: the matrices are not square.
+
+    Example:
+        >>> gr.linalg.tri_inv([[2.0, 0.0], [1.0, 1.0]]).tolist()
+        [[0.5, 0.0], [-0.5, 1.0]]
+    """
+    x = _girih.asarray(x)
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"tri_inv: expected square matrices, got shape {list(x.shape)}")
+    exact = x.dtype.name == "bool" or "int" in x.dtype.name
+    one = _girih.eye(x.shape[-1], dtype=_girih.float32 if exact else x.dtype)
+    return solve_triangular(x, _girih.broadcast_to(one, x.shape), lower=not upper)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Tensor:

@@ -632,6 +632,45 @@ class custom_jvp(_Custom):  # noqa: N801  (a decorator)
         self._rules = (rule,)
         return rule
 
+    def defjvps(self, *rules: Callable[..., Any] | None) -> None:
+        """Sets a rule for each argument, whose tangents are added.
+
+        Args:
+            rules: For each argument ``rule(tangent, output, *args)``, which returns the tangent of
+                the output along the tangent of this argument, or None for a rule that gives zero.
+
+        Raises:
+            InvalidArgumentError: There are ``nondiff_argnums``, or, when a derivative is taken,
+                another number of arguments.
+
+        Example:
+            >>> import girih as gr
+            >>> f = gr.custom_jvp(lambda x, y: x * y)
+            >>> f.defjvps(lambda t, out, x, y: t * y, None)
+            >>> [g.item() for g in gr.grad(f, (0, 1))(gr.asarray(2.0), gr.asarray(3.0))]
+            [3.0, 0.0]
+        """
+        if self._static:
+            raise InvalidArgumentError(
+                f"custom_jvp: defjvps is for functions without nondiff_argnums, which are "
+                f"{self._static} here; use defjvp"
+            )
+
+        def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+            if len(primals) != len(rules):
+                raise InvalidArgumentError(
+                    f"custom_jvp: {self.__name__} has {len(rules)} rules by defjvps, but was "
+                    f"called with {len(primals)} arguments"
+                )
+            output = self(*primals)
+            total = tree.map(_girih.zeros_like, output)
+            for part, tangent in zip(rules, tangents, strict=True):
+                if part is not None:
+                    total = tree.map(operator.add, total, part(tangent, output, *primals))
+            return output, total
+
+        self._rules = (rule,)
+
     def __call__(self, *args: Any) -> Any:
         """Calls the function; its derivative is computed by the rule."""
         if not self._rules:

@@ -63,7 +63,6 @@ HINTS = {
     "block_until_ready": "girih.eval",
     "choose": "girih.where, or girih.take_along_axis",
     "chunk": "girih.array_split(x, sections, axis)",
-    "convolve": "girih.nn.functional.conv1d, which does not reverse its weight",
     "copy": "the tensor itself: tensors are values",
     "cross": "girih.linalg.cross",
     "cuda": "nothing: all tensors are on the CPU",

@@ -31,9 +31,10 @@ INEXACT = _FLOATS | {"complex64", "complex128"}
 
 def value_and_grad(
     fun: Callable[P, R],
-    argnums: int | Sequence[int] = 0,
+    argnums: int | Sequence[int] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
+    argnames: str | Sequence[str] = (),
 ) -> Callable[P, tuple[R, Any]]:
     """Returns a function that computes ``fun`` and its gradient in one graph.
 
@@ -42,20 +43,24 @@ def value_and_grad(
             ``(scalar, aux)``. It may close over tensors, which are constants for the gradient.
         argnums: The positional arguments to differentiate: an int, or a sequence of ints. Negative
             ints count from the end. Each argument may be any pytree of floating-point or complex
-            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as in JAX.
+            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as in JAX. By
+            default the first one, or none if there are ``argnames``.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
         holomorphic: Whether ``fun`` is a complex function of complex arguments that has a complex
             derivative; the gradient is that derivative.
+        argnames: The arguments to differentiate that calls pass by keyword: a name, or several.
 
     Returns:
         A function of the same arguments that returns ``(value, grads)``, or ``((value, aux),
         grads)`` with ``has_aux``. ``grads`` has the structure of the argument (a tuple of
-        structures for a sequence of argnums); each leaf has its argument's shape and dtype. All
-        results are lazy. A tensor passed in two places counts as two variables: each place gets its
-        own partial derivative.
+        structures for a sequence of argnums); each leaf has its argument's shape and dtype. With
+        ``argnames`` it is a pair of these gradients, or None without ``argnums``, and a dict of
+        gradients by name. All results are lazy. A tensor passed in two places counts as two
+        variables: each place gets its own partial derivative.
 
     Raises:
-        InvalidArgumentError: ``argnums`` names an argument twice, or an argument is missing.
+        InvalidArgumentError: ``argnums`` names an argument twice, or an argument is missing, or not
+            passed in the way in which it is named.
         DTypeError: A differentiated leaf, or the value, is not floating point; or, if it is
             ``holomorphic``, not complex.
         ShapeError: The value is not a scalar.
@@ -67,22 +72,35 @@ def value_and_grad(
         >>> value.item(), dw.tolist()
         (12.0, [12.0, 12.0])
     """
+    names = (argnames,) if isinstance(argnames, str) else tuple(items(argnames))
+    if argnums is None:
+        argnums = () if names else 0
     single = isinstance(argnums, int)
     wanted: tuple[int, ...] = (argnums,) if isinstance(argnums, int) else tuple(items(argnums))
-    if not all(isinstance(i, int) and not isinstance(i, bool) for i in wanted) or not wanted:
+    ints = all(isinstance(i, int) and not isinstance(i, bool) for i in wanted)
+    if not ints or not (wanted or names):
         raise InvalidArgumentError(
             f"value_and_grad: argnums must be an int or several, got {argnums!r}"
+        )
+    if not all(isinstance(argname, str) for argname in names) or len(set(names)) < len(names):
+        raise InvalidArgumentError(
+            f"value_and_grad: argnames must be a name or several, each once, got {argnames!r}"
         )
     name = name_of(fun)
 
     def differentiated(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        positions = positions_of(wanted, len(args), name)
+        places: list[int | str] = [*positions_of(wanted, len(args), name)]
+        places += _passed(names, kwargs, name)
         if holomorphic:
             real = _RealPart(fun, name, has_aux)
-            _, grads, (value, aux) = _with_trees(real, name, args, kwargs, positions, True)
+            _, grads, (value, aux) = _with_trees(real, name, args, kwargs, places, True)
         else:
-            value, grads, aux = _with_trees(fun, name, args, kwargs, positions, has_aux)
-        grads_out = grads[0] if single else tuple(grads)
+            value, grads, aux = _with_trees(fun, name, args, kwargs, places, has_aux)
+        by_number = grads[: len(wanted)]
+        grads_out: Any = by_number[0] if single else tuple(by_number)
+        if names:
+            by_name = dict(zip(names, grads[len(wanted) :], strict=True))
+            grads_out = (grads_out or None, by_name)
         return ((value, aux), grads_out) if has_aux else (value, grads_out)
 
     return Transformed(fun, differentiated, "value_and_grad")
@@ -105,11 +123,23 @@ class _RealPart:
         return _girih.real(value), (value, aux)
 
 
+def _passed(names: tuple[str, ...], kwargs: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The names, all of which a call must have passed by keyword."""
+    for argname in names:
+        if argname not in kwargs:
+            raise InvalidArgumentError(
+                f"{name} is differentiated by {argname!r} (argnames), which was not passed by "
+                f"keyword; the call passed {', '.join(kwargs) or 'nothing'} by keyword"
+            )
+    return names
+
+
 def grad(
     fun: Callable[P, Any],
-    argnums: int | Sequence[int] = 0,
+    argnums: int | Sequence[int] | None = None,
     has_aux: bool = False,
     holomorphic: bool = False,
+    argnames: str | Sequence[str] = (),
 ) -> Callable[P, Any]:
     """The gradient of a scalar function; see :func:`value_and_grad` for the arguments and errors.
 
@@ -122,7 +152,7 @@ def grad(
         >>> gr.grad(gr.grad(lambda x: x**3))(gr.asarray(2.0)).item()
         12.0
     """
-    with_value = value_and_grad(fun, argnums, has_aux, holomorphic)
+    with_value = value_and_grad(fun, argnums, has_aux, holomorphic, argnames)
     assert isinstance(with_value, Transformed)
     both = with_value._call
 
@@ -175,22 +205,27 @@ def _with_trees(
     name: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    positions: Sequence[int],
+    places: Sequence[int | str],
     has_aux: bool,
 ) -> tuple[Tensor, list[Any], Any]:
-    """Returns the value, the gradients for each argument, and the auxiliary output."""
+    """Returns the value, the gradients for each argument, given by its position or its keyword, and
+    the auxiliary output."""
     variables: list[Tensor] = []
     structures: list[tree.TreeDef] = []
-    for position in positions:
-        leaves, treedef = tree.flatten(args[position])
-        variables += as_variables(leaves, args[position], position, name)
+    for place in places:
+        argument = kwargs[place] if isinstance(place, str) else args[place]
+        leaves, treedef = tree.flatten(argument)
+        variables += as_variables(leaves, argument, place, name)
         structures.append(treedef)
 
     def with_stand_ins(stand_ins: list[Tensor]) -> tuple[Any, Any]:
-        call = list(args)
-        for position, argument in zip(positions, split(structures, stand_ins), strict=True):
-            call[position] = argument
-        result = fun(*call, **kwargs)
+        call, named = list(args), dict(kwargs)
+        for place, argument in zip(places, split(structures, stand_ins), strict=True):
+            if isinstance(place, str):
+                named[place] = argument
+            else:
+                call[place] = argument
+        result = fun(*call, **named)
         if not has_aux:
             return result, None
         if not isinstance(result, tuple) or len(result) != 2:
@@ -223,7 +258,7 @@ def positions_of(argnums: tuple[int, ...], count: int, name: str) -> list[int]:
     return positions
 
 
-def as_variables(leaves: list[Any], argument: Any, position: int, name: str) -> list[Tensor]:
+def as_variables(leaves: list[Any], argument: Any, position: int | str, name: str) -> list[Tensor]:
     """The leaves of an argument as tensors that can be differentiated."""
     return [
         leaf
@@ -233,7 +268,7 @@ def as_variables(leaves: list[Any], argument: Any, position: int, name: str) -> 
     ]
 
 
-def _as_variable(leaf: Any, argument: Any, index: int, position: int, name: str) -> Tensor:
+def _as_variable(leaf: Any, argument: Any, index: int, position: int | str, name: str) -> Tensor:
     """The leaf as a tensor that can be differentiated."""
     tensor = leaf
     if not isinstance(leaf, Tensor):

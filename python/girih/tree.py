@@ -11,6 +11,7 @@ field with ``metadata={"static": True}`` belongs to the structure, not to the le
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from . import _girih
@@ -25,8 +26,11 @@ __all__ = [
     "TreeDef",
     "flatten",
     "flatten_with_path",
+    "from_names",
     "leaves",
     "map",
+    "map_with_path",
+    "merge",
     "register",
     "structure",
     "unflatten",
@@ -149,3 +153,151 @@ def map(f: Callable[..., Any], tree: PyTree, *rest: PyTree) -> PyTree:
             )
         columns.append(other_leaves)
     return unflatten(treedef, [f(*args) for args in zip(*columns, strict=True)])
+
+
+def map_with_path(
+    f: Callable[..., Any],
+    tree: PyTree,
+    *rest: PyTree,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> PyTree:
+    """Applies ``f`` to the path of each leaf and to corresponding leaves of one or more pytrees.
+
+    Args:
+        f: Called with the path, as in :func:`flatten_with_path`, and a leaf of each tree.
+        tree: Any pytree.
+        rest: Pytrees of the same structure.
+        is_leaf: As for :func:`flatten`, for all trees.
+
+    Returns:
+        A pytree of that structure with the results.
+
+    Raises:
+        InvalidArgumentError: The structures differ; the message shows both.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.tree.map_with_path(lambda path, x: path if x else None, {"a": [1, 0], "b": 2})
+        {'a': ["['a'][0]", None], 'b': "['b']"}
+    """
+    if not callable(f):
+        raise DTypeError(f"tree.map_with_path: expected a function, got a {type(f).__name__}")
+    pairs, treedef = flatten_with_path(tree, is_leaf), flatten(tree, is_leaf)[1]
+    columns: list[list[Any]] = []
+    for other in rest:
+        found, structure_of_other = flatten(other, is_leaf)
+        if structure_of_other != treedef:
+            raise InvalidArgumentError(
+                "tree.map_with_path: the trees have different structures: "
+                f"{treedef} and {structure_of_other}"
+            )
+        columns.append(found)
+    rows = zip(pairs, *columns, strict=True)
+    return unflatten(treedef, [f(path, leaf, *others) for (path, leaf), *others in rows])
+
+
+def from_names(named: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> PyTree:
+    """A pytree of dicts and lists from leaves with dotted names, such as those of a file.
+
+    Args:
+        named: Leaves by name, or pairs of a name and a leaf. The parts of a name are separated by
+            dots; a node whose parts are the numbers 0, 1, 2, ... is a list. The empty name is the
+            name of a tree that is a leaf.
+
+    Returns:
+        The tree.
+
+    Raises:
+        InvalidArgumentError: A name is that of a leaf and of a node, or occurs twice.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.tree.from_names({"layers.0.weight": 1, "layers.1.weight": 2, "bias": 3})
+        {'layers': [{'weight': 1}, {'weight': 2}], 'bias': 3}
+    """
+    pairs = named.items() if isinstance(named, Mapping) else named
+    root = _Node()
+    for name, leaf in pairs:
+        if not isinstance(name, str):
+            raise DTypeError(f"tree.from_names: a name is a str, got {name!r}")
+        root.put(name.split(".") if name else [], name, leaf)
+    return root.built()
+
+
+class _Node:
+    """A node of a tree that grows by names."""
+
+    __slots__ = ("children", "leaf")
+
+    def __init__(self) -> None:
+        self.children: dict[str, _Node] = {}
+        self.leaf: tuple[Any] | None = None
+
+    def put(self, parts: list[str], name: str, leaf: Any) -> None:
+        node = self
+        for part in parts:
+            if node.leaf is not None:
+                break
+            node = node.children.setdefault(part, _Node())
+        if node.leaf is not None or node.children:
+            raise InvalidArgumentError(
+                f"tree.from_names: {name!r} or its beginning is the name of something else, too"
+            )
+        node.leaf = (leaf,)
+
+    def built(self) -> PyTree:
+        # Nodes are built from the last to the first, so that deep trees need no recursion.
+        order: list[_Node] = [self]
+        built: dict[int, Any] = {}
+        for node in order:
+            order += node.children.values()
+        for node in reversed(order):
+            parts = {part: built.pop(id(child)) for part, child in node.children.items()}
+            numbered = [parts.get(str(i), parts) for i in range(len(parts))]
+            is_list = bool(parts) and all(str(i) in parts for i in range(len(parts)))
+            built[id(node)] = (
+                node.leaf[0] if node.leaf is not None else numbered if is_list else parts
+            )
+        return built[id(self)]
+
+
+def merge(
+    first: PyTree, second: PyTree, combine: Callable[[Any, Any], Any] | None = None
+) -> PyTree:
+    """One tree with the leaves of two trees of lists, tuples and dicts.
+
+    Args:
+        first: A tree. ``None``, and what is missing, takes the value of the other tree.
+        second: The other tree.
+        combine: Called with two leaves at one place; without it that is an error.
+
+    Returns:
+        The tree. Lists and tuples are as long as the longer one of the two.
+
+    Raises:
+        InvalidArgumentError: There are two leaves at one place, or a leaf and a node.
+
+    Example:
+        >>> import girih as gr
+        >>> gr.tree.merge({"a": 1, "b": [None, 3]}, {"b": [2], "c": 4})
+        {'a': 1, 'b': [2, 3], 'c': 4}
+    """
+    if first is None:
+        return second
+    if second is None:
+        return first
+    if isinstance(first, dict) and isinstance(second, dict):
+        keys = [*first, *(key for key in second if key not in first)]
+        return type(first)((k, merge(first.get(k), second.get(k), combine)) for k in keys)
+    if isinstance(first, (list, tuple)) and type(first) is type(second):
+        count = max(len(first), len(second))
+        padded = [[*part, *([None] * (count - len(part)))] for part in (first, second)]
+        merged = [merge(a, b, combine) for a, b in zip(*padded, strict=True)]
+        return merged if isinstance(first, list) else tuple(merged)
+    nodes = (dict, list, tuple)
+    if combine is not None and not isinstance(first, nodes) and not isinstance(second, nodes):
+        return combine(first, second)
+    raise InvalidArgumentError(
+        f"tree.merge: both trees have something at one place, a {type(first).__name__} and a "
+        f"{type(second).__name__}; give combine= to choose between leaves"
+    )

@@ -518,3 +518,31 @@ def test_names_read_by_code_agree_with_dis() -> None:
     for function in functions:
         names = references._names(function.__code__)
         assert (set(names.globals), set(names.attributes)) == expected(function.__code__), function
+
+
+class Wrapped:
+    """An array of a user's class, which holds a tensor."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **kwargs):
+        return self.tensor.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+
+gr.tree.register(Wrapped, lambda x: ([x.tensor], None), lambda _, leaves: Wrapped(leaves[0]))
+
+
+def test_arrays_of_registered_classes_are_containers_of_tensors():
+    held = {"x": Wrapped(gr.asarray(2.0))}
+    compiled = gr.compile(lambda y: held["x"].tensor * y)
+    y = gr.asarray(3.0)
+    assert compiled(y).item() == 6.0
+    held["x"].tensor = gr.asarray(5.0)
+    assert compiled(y).item() == 15.0
+    held["x"] = Wrapped(gr.asarray(7.0))
+    assert compiled(y).item() == 21.0
+    assert compiled.num_programs == 1

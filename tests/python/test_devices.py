@@ -453,3 +453,21 @@ def test_host_indices_move_to_the_device_and_results_stay_there():
         np.testing.assert_array_equal(tensor.numpy(), expected)
     with pytest.raises(gr.errors.DeviceError):
         gr.asarray(a)[rows.to("mock")]
+
+
+def test_a_device_object_is_a_scope_and_an_argument():
+    mock = gr.device("mock")
+    assert gr.ones(2).to(mock).device == mock
+    assert gr.ones(2).to(device=mock).device == "mock"
+    assert gr.ones(2, device=mock).device == mock.name == str(mock)
+    assert (mock.type, mock.index, repr(mock)) == ("mock", None, "device('mock')")
+    assert mock == gr.device(mock) == "mock"
+    assert mock != gr.device("cpu")
+    assert mock != 1
+    assert len({mock, gr.device("mock"), gr.device("cpu")}) == 2
+    with mock as name:
+        assert name == "mock"
+        assert gr.asarray([1.0]).device == mock
+    assert gr.device(gr.devices()[0]) == gr.devices()[0]
+    with pytest.raises(gr.DeviceError):
+        gr.device("nowhere")

@@ -469,3 +469,29 @@ def test_methods_bind_their_object():
     value, grads = fit.both(x, scale=2.0)
     assert (value.item(), grads.tolist()) == (18.0, [6.0, 6.0])
     assert Fit.slope.__name__ == "grad_slope"
+
+
+def test_arguments_by_keyword_are_differentiated_by_argnames():
+    f = lambda x, y, z: x * y * z
+    x, y, z = (gr.asarray(v) for v in (2.0, 3.0, 5.0))
+    assert gr.grad(f, argnames="z")(x, y, z=z) == (None, {"z": 6.0})
+    value, grads = gr.value_and_grad(f, (0, 1), argnames=["z"])(x, y, z=z)
+    assert value.item() == 30.0
+    assert ([g.item() for g in grads[0]], grads[1]["z"].item()) == ([15.0, 10.0], 6.0)
+    by_number, by_name = gr.grad(f, 0, argnames=("y", "z"))(x, z=z, y=y)
+    assert (by_number.item(), list(by_name)) == (15.0, ["y", "z"])
+    both = gr.grad(lambda p: p["w"].sum(), argnames="p")
+    assert both(p={"w": gr.ones(2)})[1]["p"]["w"].tolist() == [1.0, 1.0]
+    aux = gr.grad(lambda x, y: (x * y, y), argnames="y", has_aux=True)(x, y=y)
+    assert (aux[0][1]["y"].item(), aux[1].item()) == (2.0, 3.0)
+    assert (
+        gr.compile(lambda x, y: gr.grad(lambda *, y: x * y, argnames="y")(y=y)[1])(x, y)["y"] == x
+    )
+    for call in (
+        lambda: gr.grad(f, argnames="z")(x, y, z),
+        lambda: gr.grad(f, argnums=())(x, y, z),
+        lambda: gr.grad(f, argnames=("z", "z")),
+        lambda: gr.grad(f, argnames=(1,)),
+    ):
+        with pytest.raises(gr.InvalidArgumentError):
+            call()

@@ -199,3 +199,63 @@ def test_norms_of_singular_values_have_a_subgradient(ord, label):
     assert (s.sum() if ord == 2 else s.max()) < 1 + 1e-12
     product = (got * x).sum().real
     np.testing.assert_allclose(product, np.linalg.norm(x, ord), 1e-12, 1e-12)
+
+
+def _weighted(r, names):
+    """A function of the results that does not depend on the signs and phases of vectors."""
+    total = 0.0
+    for name in names:
+        x = getattr(r, name)
+        of_vectors = x.ndim > 1
+        weights = gr.arange(x.shape[-1], dtype=gr.float64)
+        total = total + ((gr.abs(x) ** 4 if of_vectors else x**3) * weights).sum()
+    return total
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (5, 3), (3, 5), (2, 4, 4)])
+@pytest.mark.parametrize("complex_", [False, True])
+def test_safe_derivatives_are_the_usual_ones_where_nothing_is_equal(shape, complex_):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape) + (1j * rng.normal(size=shape) if complex_ else 0)
+    svd = lambda **k: (
+        lambda x: _weighted(gr.linalg.svd(x, full_matrices=False, **k), ["U", "S", "Vh"])
+    )
+    usual, safe = (gr.grad(svd(**k))(gr.asarray(x)) for k in ({}, {"safe": True}))
+    np.testing.assert_allclose(safe, usual, rtol=1e-9, atol=1e-9)
+    if shape[-1] == shape[-2]:
+        names = ["eigenvalues", "eigenvectors"]
+        for uplo in "LU":
+            eigh = lambda **k: lambda x: _weighted(gr.linalg.eigh(x, UPLO=uplo, **k), names)  # noqa: B023
+            usual, safe = (gr.grad(eigh(**k))(gr.asarray(x)) for k in ({}, {"safe": True}))
+            np.testing.assert_allclose(safe, usual, rtol=1e-9, atol=1e-9)
+
+
+def test_safe_derivatives_are_finite_and_right_where_values_are_equal():
+    x = gr.asarray(np.diag([1.0, 1.0, 2.0]))
+    weights = gr.asarray(np.arange(9.0).reshape(3, 3))
+
+    def of_projector(x):
+        # The projector on the space of the two smaller eigenvalues is a smooth function.
+        vectors = gr.linalg.eigh(x, safe=True).eigenvectors[:, :2]
+        return (vectors @ vectors.mT * weights).sum()
+
+    slope = gr.grad(of_projector)(x).numpy()
+    step = 1e-5
+    for i in range(3):
+        for j in range(i + 1):
+            unit = np.zeros((3, 3))
+            unit[i, j] = unit[j, i] = step
+            ends = [of_projector(x + sign * gr.asarray(unit)).item() for sign in (1, -1)]
+            assert abs((ends[0] - ends[1]) / (2 * step) - slope[i, j]) < 1e-6
+    for f in (
+        lambda x: gr.linalg.svd(x, safe=True).U.sum(),
+        lambda x: gr.linalg.svd(x, full_matrices=False, safe=True).Vh.sum(),
+        lambda x: gr.linalg.eigh(x, safe=True).eigenvectors.sum(),
+    ):
+        for point in (gr.eye(3), gr.zeros(3, 3), gr.asarray(np.diag([2.0, 2.0, 0.0]))):
+            assert gr.grad(f)(point).isfinite().all().item()
+            assert gr.jvp(f, (point,), (gr.ones_like(point),))[1].isfinite().item()
+    with pytest.raises(gr.InvalidArgumentError, match="full_matrices"):
+        gr.linalg.svd(gr.ones(2, 3), safe=True)
+    assert gr.linalg.svd(gr.zeros(0, 0), safe=True).S.shape == (0,)
+    assert gr.linalg.eigh(gr.zeros(0, 0), safe=True).eigenvalues.shape == (0,)

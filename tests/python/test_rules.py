@@ -445,3 +445,18 @@ def test_stop_gradient_of_a_tree() -> None:
     assert gr.stop_gradient(3).item() == 3
     with pytest.raises(gr.GirihError):
         gr.stop_gradient({"a": "text"})
+
+
+def test_a_rule_for_each_argument():
+    f = gr.custom_jvp(lambda x, y: {"out": x * y})
+    f.defjvps(lambda t, out, x, y: {"out": 2 * t * y}, None)
+    x, y = gr.asarray(2.0), gr.asarray(3.0)
+    assert [g.item() for g in gr.grad(lambda *a: f(*a)["out"], (0, 1))(x, y)] == [6.0, 0.0]
+    assert gr.jvp(f, (x, y), (y, y))[1]["out"].item() == 18.0
+    f.defjvps(lambda t, out, x, y: {"out": t}, lambda t, out, x, y: {"out": t * out["out"]})
+    assert gr.jvp(f, (x, y), (y, y))[1]["out"].item() == 21.0
+    f.defjvps(None)
+    with pytest.raises(gr.InvalidArgumentError, match="1 rules"):
+        gr.jvp(f, (x, y), (y, y))
+    with pytest.raises(gr.InvalidArgumentError, match="nondiff_argnums"):
+        gr.custom_jvp(lambda n, x: x, nondiff_argnums=[0]).defjvps(None)

@@ -180,3 +180,58 @@ def test_a_structure_is_collected_with_what_it_holds():
     del key
     gc.collect()
     assert alive() is None
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=2), st.integers(), max_size=4))
+def test_names_give_back_a_tree_of_dicts(named):
+    assert tree.from_names(named) == named
+    assert tree.from_names({f"x.{name}": leaf for name, leaf in named.items()}) == (
+        {"x": named} if named else {}
+    )
+
+
+def test_names_give_lists_where_their_parts_count_from_zero():
+    named = {"layers.0.w": 1, "layers.1.w": 2, "b": 3, "odd.1": 4, "odd.2": 5}
+    expected = {"layers": [{"w": 1}, {"w": 2}], "b": 3, "odd": {"1": 4, "2": 5}}
+    assert tree.from_names(named) == tree.from_names(iter(named.items())) == expected
+    assert tree.from_names([("", 7)]) == 7
+    assert tree.from_names({}) == {}
+    deep = tree.from_names({".".join("a" * 5000): 1})
+    for _ in range(5000):
+        deep = deep["a"]
+    assert deep == 1
+    many = [(str(i), i) for i in reversed(range(12))]
+    assert tree.from_names(many) == list(range(12))
+    for bad in ([("a", 1), ("a.b", 2)], [("a.b", 1), ("a", 2)], [("a", 1), ("a", 2)]):
+        with pytest.raises(gr.InvalidArgumentError, match="something else"):
+            tree.from_names(bad)
+    with pytest.raises(gr.DTypeError):
+        tree.from_names([(1, 2)])
+
+
+def test_map_with_path_passes_paths_and_leaves():
+    t = {"a": [1, 2], "b": None, "c": Point(3, 4)}
+    paths = dict(tree.flatten_with_path(t))
+    assert tree.leaves(tree.map_with_path(lambda path, x: paths[path] == x, t)) == [True] * 4
+    assert tree.map_with_path(lambda _, x, y: x + y, t, t)["c"] == Point(6, 8)
+    as_leaf = tree.map_with_path(
+        lambda path, x: (path, x), {"a": [1]}, is_leaf=lambda x: isinstance(x, list)
+    )
+    assert as_leaf == {"a": ("['a']", [1])}
+    with pytest.raises(gr.InvalidArgumentError, match="different structures"):
+        tree.map_with_path(lambda *_: 0, [1], [1, 2])
+    with pytest.raises(gr.DTypeError):
+        tree.map_with_path(3, [1])
+
+
+def test_merge_joins_what_two_trees_hold():
+    first, second = {"a": 1, "b": [None, 3], "t": (1,)}, {"b": [2], "c": 4, "t": (None, 2)}
+    assert tree.merge(first, second) == {"a": 1, "b": [2, 3], "t": (1, 2), "c": 4}
+    assert tree.merge(None, first) is first
+    assert tree.merge(first, None) is first
+    assert tree.merge({"a": 1}, {"a": 2}, lambda x, y: x + y) == {"a": 3}
+    for one, other in (({"a": 1}, {"a": 2}), ([1], (1,)), ({"a": [1]}, {"a": 1})):
+        with pytest.raises(gr.InvalidArgumentError, match="something at one place"):
+            tree.merge(one, other)
+    with pytest.raises(gr.InvalidArgumentError):
+        tree.merge({"a": [1]}, {"a": 1}, lambda x, y: x)
