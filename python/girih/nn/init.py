@@ -21,19 +21,33 @@ if TYPE_CHECKING:
 __all__ = [
     "calculate_gain",
     "constant",
+    "constant_",
     "dirac",
+    "dirac_",
     "eye",
+    "eye_",
     "kaiming_normal",
+    "kaiming_normal_",
     "kaiming_uniform",
+    "kaiming_uniform_",
     "normal",
+    "normal_",
     "ones",
+    "ones_",
     "orthogonal",
+    "orthogonal_",
     "sparse",
+    "sparse_",
     "trunc_normal",
+    "trunc_normal_",
     "uniform",
+    "uniform_",
     "xavier_normal",
+    "xavier_normal_",
     "xavier_uniform",
+    "xavier_uniform_",
     "zeros",
+    "zeros_",
 ]
 
 
@@ -326,3 +340,21 @@ def sparse(
 
 
 explain_public(globals())
+
+# They use the functions above.
+from .filling import (  # noqa: E402
+    constant_,
+    dirac_,
+    eye_,
+    kaiming_normal_,
+    kaiming_uniform_,
+    normal_,
+    ones_,
+    orthogonal_,
+    sparse_,
+    trunc_normal_,
+    uniform_,
+    xavier_normal_,
+    xavier_uniform_,
+    zeros_,
+)
