@@ -169,6 +169,13 @@ class _Holder:
             else:
                 self.container[key] = value
 
+    def restore(self, key: Any, value: Any) -> None:
+        """Stores the object that was held under a key before."""
+        if self.owner is None or value is NOTHING:
+            self.write(key, value)
+        else:
+            self.container[key] = value
+
     def name(self, key: Any) -> str:
         """The expression that leads to a held object."""
         return f"{self.path}[{key!r}]" if self.owner is None else f"{self.path}.{key}"
@@ -348,7 +355,7 @@ class Change(NamedTuple):
 
     def restore(self) -> None:
         """Stores what the place held before."""
-        self.holder.write(self.key, self.before)
+        self.holder.restore(self.key, self.before)
 
 
 class Watch:

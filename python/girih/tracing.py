@@ -11,6 +11,7 @@ from .guards import Guard, exact, is_plain
 from .names import output_names
 from .reads import Reads
 from .state import announce_container
+from .variables import assign, is_variable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +189,11 @@ class Program:
         for output, places in self.changed.items():
             for place in (self.places[at] for at in places):
                 announce_container(place.container, place.path.rpartition(".")[0])
-                place.write(outputs[output])
+                held, value = _held(place), outputs[output]
+                if not isinstance(held, Tensor) or not is_variable(held) or _girih.is_tracing():
+                    place.write(value)
+                else:
+                    assign(held, value)
         for at, value in self.effects:
             self.places[at].write(value)
         return tree.unflatten(self._treedef, leaves)

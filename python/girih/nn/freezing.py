@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError
+from ..variables import is_inexact
 from .alive import holders_of
-from .places import PARAMETER_NAMES, is_frozen, is_inexact, locations, submodules
+from .places import PARAMETER_NAMES, is_frozen, locations, submodules
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -16,6 +16,7 @@ from ..errors import InvalidArgumentError
 from ..rollback import remember
 from ..state import announce, made
 from ..synonyms import MODULE_HINTS, missing_attribute
+from ..variables import variable
 from .alive import register
 from .compiled_in_place import CompiledInPlace
 from .freezing import Freezing
@@ -33,7 +34,6 @@ from .places import (
     named,
     put,
     tree_of,
-    variable,
 )
 from .precision import casting
 from .showing import arguments, shown

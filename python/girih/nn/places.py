@@ -13,8 +13,8 @@ from .. import _girih
 from .._girih import Tensor, has_protocol
 from ..errors import InvalidArgumentError, ShapeError
 from ..rollback import remember
-from ..scopes import no_grad
 from ..state import announce, is_module
+from ..variables import assign, is_variable
 from .parameter import is_marked
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ __all__ = [
     "TRANSIENT_NAMES",
     "Place",
     "Walk",
-    "assign",
     "changes",
     "check_shape",
     "entries",
@@ -43,7 +42,6 @@ __all__ = [
     "store",
     "submodules",
     "tree_of",
-    "variable",
     "with_aliases",
     "write",
 ]
@@ -107,41 +105,8 @@ def store(attributes: dict[str, Any], name: str, tensor: Tensor) -> None:
     # While a function is traced, the attribute changes; its result is assigned to the variable.
     if type(old) is not Tensor or not is_variable(old) or old is tensor or _girih.is_tracing():
         attributes[name] = tensor
-    elif not _girih.is_same(old, tensor):
+    else:
         assign(old, tensor)
-
-
-def is_variable(tensor: Tensor) -> bool:
-    """Whether a tensor requires a gradient itself, not as a result of others."""
-    return tensor.requires_grad and tensor.is_leaf
-
-
-def assign(variable: Tensor, value: Tensor) -> None:
-    """Gives a tensor that requires a gradient another value."""
-    if value.requires_grad:
-        value = value.detach()
-    gradient = variable.grad
-    fits = value.dtype == variable.dtype and value.shape == variable.shape
-    if gradient is not None and not fits:
-        variable.grad = None
-    with no_grad():
-        _girih.rebind(variable, value)
-    if gradient is not None and not fits and value.shape == gradient.shape:
-        variable.grad = gradient.detach().astype(value.dtype)
-
-
-def variable(value: Tensor) -> Tensor:
-    """A tensor that takes the place of one that requires a gradient, and requires one itself."""
-    if value.requires_grad and not value.is_leaf:
-        value = value.detach()
-    if not value.requires_grad and is_inexact(value):
-        value.requires_grad_()
-    return value
-
-
-def is_inexact(tensor: Tensor) -> bool:
-    """Whether a tensor may require a gradient."""
-    return "float" in tensor.dtype.name or "complex" in tensor.dtype.name
 
 
 def is_frozen(module: Module, name: str) -> bool:

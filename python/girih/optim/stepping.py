@@ -26,9 +26,10 @@ from ..nn.alive import holders_of, module_of, outermost
 from ..nn.freezing import clear, frozen_apart
 from ..nn.module import Module
 from ..nn.parameter import is_marked
-from ..nn.places import assign, is_inexact, places_in, put, submodules
+from ..nn.places import places_in, put, submodules
 from ..scopes import enable_grad, no_grad
 from ..tracing import StateMadeError
+from ..variables import assign, is_inexact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -419,6 +420,8 @@ class Stepping:
             if not engine._begun():
                 engine._adopt(lazy.eval(engine._begin(tensors)))
                 if _girih.is_tracing():
+                    # The function is traced again; its gradients so far mean nothing.
+                    clear(list(tensors.values()), True)
                     raise StateMadeError
             part = {name: tensors[name] for name in sorted(grads)}
             leaves, treedef = tree.flatten(part)

@@ -1,0 +1,53 @@
+"""Variables: tensors that require a gradient themselves.
+
+A tensor is a value, but one for which ``requires_grad_()`` was called is a variable: what takes its
+place (an update, a loaded file, the result of a compiled step) is assigned to it, so that all who
+hold it see the new value, and it keeps requiring a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _girih
+from .scopes import no_grad
+
+if TYPE_CHECKING:
+    from ._girih import Tensor
+
+__all__ = ["assign", "is_inexact", "is_variable", "variable"]
+
+
+def is_variable(tensor: Tensor) -> bool:
+    """Whether a tensor requires a gradient itself, not as a result of others."""
+    return tensor.requires_grad and tensor.is_leaf
+
+
+def assign(variable: Tensor, value: Tensor) -> None:
+    """Gives a tensor that requires a gradient another value."""
+    if _girih.is_same(variable, value):
+        return
+    if value.requires_grad:
+        value = value.detach()
+    gradient = variable.grad
+    fits = value.dtype == variable.dtype and value.shape == variable.shape
+    if gradient is not None and not fits:
+        variable.grad = None
+    with no_grad():
+        _girih.rebind(variable, value)
+    if gradient is not None and not fits and value.shape == gradient.shape:
+        variable.grad = gradient.detach().astype(value.dtype)
+
+
+def variable(value: Tensor) -> Tensor:
+    """A tensor that takes the place of one that requires a gradient, and requires one itself."""
+    if value.requires_grad and not value.is_leaf:
+        value = value.detach()
+    if not value.requires_grad and is_inexact(value):
+        value.requires_grad_()
+    return value
+
+
+def is_inexact(tensor: Tensor) -> bool:
+    """Whether a tensor may require a gradient."""
+    return "float" in tensor.dtype.name or "complex" in tensor.dtype.name
