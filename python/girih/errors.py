@@ -42,8 +42,13 @@ class AxisError(GirihError, ValueError, IndexError):
     """An axis outside ``-ndim..ndim``, or one named twice. Like NumPy's ``AxisError``."""
 
 
-class DTypeError(GirihError, TypeError):
-    """An unknown dtype, or a dtype that an op does not support."""
+class DTypeError(GirihError, TypeError, ValueError):
+    """An unknown dtype, a dtype that an op does not support, or an object that is no tensor.
+
+    It is both a ``TypeError`` and a ``ValueError``, because NumPy raises the one for some of these
+    mistakes and the other for others: ``numpy.iinfo(float)`` and lists of unequal lengths are a
+    ``ValueError`` there.
+    """
 
 
 class IndexOutOfBoundsError(GirihError, IndexError):

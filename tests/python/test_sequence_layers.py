@@ -249,3 +249,49 @@ def test_attention_beside_pytorch():
         got = ours(gr.asarray(q), gr.asarray(k), **mine, **options)
         for a, b in zip(got, want, strict=True):
             close(a, b.detach().numpy(), 1e-10, 1e-11)
+
+
+def test_rotations_begin_at_the_offset_of_each_row():
+    x, rope = gr.randn(2, 3, 5, 6), gr.nn.RoPE(4)
+    offsets = gr.asarray([0, 7])
+    rows = [rope(x[0], 0), rope(x[1], 7)]
+    np.testing.assert_allclose(rope(x, offsets), gr.stack(rows), rtol=1e-5, atol=1e-6)
+    compiled = gr.compile(lambda x, at: rope(x, offset=at))
+    np.testing.assert_allclose(compiled(x, offsets), gr.stack(rows), rtol=1e-5, atol=1e-6)
+    each = gr.asarray([[0, 1, 2], [3, 4, 5]])
+    np.testing.assert_allclose(rope(x, each)[1, 1], rope(x[1, 1], 4), rtol=1e-5, atol=1e-6)
+    encoding = gr.nn.SinusoidalPositionalEncoding(6)
+    rows = [encoding(x[0], 0), encoding(x[1], 7)]
+    np.testing.assert_allclose(encoding(x, offsets), gr.stack(rows), rtol=1e-5, atol=1e-6)
+    for bad in (gr.asarray([1, 2, 3]), gr.zeros([2, 3, 5], dtype=gr.int64)):
+        with pytest.raises(gr.ShapeError, match="offset"):
+            rope(x, bad)
+
+
+def test_rotations_by_frequencies_of_ones_own():
+    x = gr.randn(2, 5, 4)
+    own = gr.nn.RoPE(4, frequencies=gr.asarray([1.0, 0.01]))
+    np.testing.assert_allclose(own(x), gr.nn.RoPE(4)(x), rtol=1e-5, atol=1e-6)
+    assert not own.parameters()
+    assert own.state_dict()["frequencies"].tolist() == pytest.approx([1.0, 0.01])
+    with pytest.raises(gr.ShapeError, match="2 frequencies"):
+        gr.nn.RoPE(4, frequencies=gr.ones(4))
+
+
+def test_linear_biases_fall_with_the_distance():
+    alibi = gr.nn.ALiBi(8)
+    slopes = [2.0**-i for i in range(1, 9)]
+    assert alibi.bias(3, 4)[:, 0, 1].tolist() == [-s for s in slopes]
+    assert alibi.bias(1, 4, offset=3)[0].tolist() == [[-1.5, -1.0, -0.5, 0.0]]
+    scores = gr.randn(2, 8, 3, 4)
+    expected = scores + alibi.bias(3, 4)
+    np.testing.assert_allclose(alibi(scores), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        alibi(scores, offset=gr.asarray(2)), scores + alibi.bias(3, 4, 2), rtol=1e-6
+    )
+    assert alibi(scores.astype(gr.float16)).dtype == gr.float16
+    assert alibi.bias(0, 4).shape == (8, 0, 4)
+    with pytest.raises(gr.ShapeError, match="ALiBi"):
+        alibi(gr.zeros([7, 3, 4]))
+    with pytest.raises(gr.InvalidArgumentError):
+        gr.nn.ALiBi(0)

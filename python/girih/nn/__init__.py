@@ -160,6 +160,7 @@ from .pooling import (
     MaxUnpool3d,
 )
 from .positions import (
+    ALiBi,
     KVCache,
     RoPE,
     SinusoidalPositionalEncoding,
@@ -208,6 +209,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "SELU",
+    "ALiBi",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",

@@ -14,15 +14,30 @@ if TYPE_CHECKING:
 
     from .._girih import DType, Tensor
 
-__all__ = ["KVCache", "RoPE", "SinusoidalPositionalEncoding"]
+__all__ = ["ALiBi", "KVCache", "RoPE", "SinusoidalPositionalEncoding"]
 
 
-def _angles(n: Any, dims: int, base: float, scale: float, offset: Any, dtype: DType) -> Tensor:
-    """``[n, dims / 2]``: positions, from the offset on, times decreasing frequencies."""
-    positions = (_girih.arange(n) + offset).astype(dtype) * scale
+def _frequencies(dims: int, base: float, dtype: DType) -> Tensor:
+    """Decreasing powers of the base, ``[dims / 2]``."""
     powers = _girih.arange(0, dims, 2, dtype=dtype) * (-1.0 / dims)
-    frequencies = _girih.asarray(base, dtype=dtype) ** powers
-    angles: Tensor = positions[:, None] * frequencies
+    found: Tensor = _girih.asarray(base, dtype=dtype) ** powers
+    return found
+
+
+def _angles(module: str, x: Tensor, frequencies: Tensor, scale: float, offset: Any) -> Tensor:
+    """``[n, dims / 2]``: positions, from the offset on, times frequencies. An offset with axes
+    belongs to the first axes of ``x``, and its angles broadcast with ``x``."""
+    places = _girih.arange(x.shape[-2])
+    if isinstance(offset, _girih.Tensor) and offset.ndim:
+        leading = x.shape[: offset.ndim]
+        if offset.ndim > x.ndim - 2 or tuple(offset.shape) != tuple(leading):
+            raise ShapeError(
+                f"{module}: an offset is one number, or one for each entry of the first axes of x; "
+                f"got offsets of shape {list(offset.shape)} for x of shape {list(x.shape)}"
+            )
+        offset = offset.reshape((*offset.shape, *([1] * (x.ndim - 1 - offset.ndim))))
+    positions = (places + offset).astype(frequencies.dtype) * scale
+    angles: Tensor = positions[..., None] * frequencies
     return angles
 
 
@@ -66,9 +81,12 @@ class RoPE(Module):
             published weights.
         base: The number whose powers are the wavelengths.
         scale: A factor of positions; below 1 for longer sequences than in training.
+        frequencies: The angles per position, ``[dims / 2]``, in place of powers of ``base``; a
+            buffer, which is not trained.
 
     Raises:
         InvalidArgumentError: ``dims`` is odd, or ``base`` is not above 0.
+        ShapeError: There are not ``dims / 2`` frequencies.
 
     Example:
         >>> import girih as gr
@@ -79,27 +97,44 @@ class RoPE(Module):
     """
 
     def __init__(
-        self, dims: int, traditional: bool = False, base: float = 10000.0, scale: float = 1.0
+        self,
+        dims: int,
+        traditional: bool = False,
+        base: float = 10000.0,
+        scale: float = 1.0,
+        frequencies: Tensor | None = None,
     ) -> None:
         _check_dims("RoPE", dims, base)
         self.dims, self.traditional, self.base, self.scale = dims, traditional, base, scale
+        self.frequencies = None if frequencies is None else _girih.asarray(frequencies)
+        if self.frequencies is not None and tuple(self.frequencies.shape) != (dims // 2,):
+            raise ShapeError(
+                f"RoPE: expected {dims // 2} frequencies for dims={dims}, got shape "
+                f"{list(self.frequencies.shape)}"
+            )
 
     def forward(self, x: Tensor, offset: int | Tensor = 0) -> Tensor:
         """Rotates the features.
 
         Args:
             x: ``[..., n, features]``.
-            offset: The position of the first element: a number, or an integer scalar tensor.
+            offset: The position of the first element: a number, or an integer tensor, which may
+                have the first axes of ``x``, ``[batch]``, for sequences that begin at different
+                positions.
 
         Returns:
             ``[..., n, features]``.
 
         Raises:
-            ShapeError: There are fewer features than ``dims``.
+            ShapeError: There are fewer features than ``dims``, or offsets that do not fit.
         """
         _check_features("RoPE", x, self.dims, exact=False)
         x = x.astype(_float(x))
-        angles = _angles(x.shape[-2], self.dims, self.base, self.scale, offset, _wide(x))
+        if self.frequencies is None:
+            frequencies = _frequencies(self.dims, self.base, _wide(x))
+        else:
+            frequencies = self.frequencies.astype(_wide(x))
+        angles = _angles("RoPE", x, frequencies, self.scale, offset)
         cos, sin = _girih.cos(angles).astype(x.dtype), _girih.sin(angles).astype(x.dtype)
         half = self.dims // 2
         if self.traditional:
@@ -142,19 +177,89 @@ class SinusoidalPositionalEncoding(Module):
 
         Args:
             x: ``[..., n, dims]``.
-            offset: The position of the first element: a number, or an integer scalar tensor.
+            offset: The position of the first element: a number, or an integer tensor, which may
+                have the first axes of ``x``.
 
         Returns:
             ``[..., n, dims]``.
 
         Raises:
-            ShapeError: The number of features differs.
+            ShapeError: The number of features differs, or offsets do not fit.
         """
-        _check_features("SinusoidalPositionalEncoding", x, self.dims, exact=True)
+        name = "SinusoidalPositionalEncoding"
+        _check_features(name, x, self.dims, exact=True)
         x = x.astype(_float(x))
-        angles = _angles(x.shape[-2], self.dims, self.base, 1.0, offset, _wide(x))
+        frequencies = _frequencies(self.dims, self.base, _wide(x))
+        angles = _angles(name, x, frequencies, 1.0, offset)
         waves = _girih.stack([_girih.sin(angles), _girih.cos(angles)], -1)
-        return x + waves.reshape((x.shape[-2], self.dims)).astype(x.dtype)
+        return x + waves.reshape((*angles.shape[:-1], self.dims)).astype(x.dtype)
+
+
+class ALiBi(Module):
+    """Attention with linear biases: a key's score falls with its distance from the query: Press,
+    Smith and Lewis 2022.
+
+    Each head has a slope; the slopes are a geometric sequence from ``2 ** (-8 / num_heads)`` to
+    ``2 ** -8``. Shapes: ``[..., num_heads, n, m]`` for argument and result.
+
+    Args:
+        num_heads: The number of heads.
+
+    Raises:
+        InvalidArgumentError: There is no head.
+
+    Example:
+        >>> import girih as gr
+        >>> alibi, q = gr.nn.ALiBi(2), gr.ones([2, 3, 4])
+        >>> alibi(gr.zeros([2, 1, 3]))[0].tolist()
+        [[0.0, -0.0625, -0.125]]
+        >>> gr.scaled_dot_product_attention(q, q, q, alibi.bias(3, 3)).shape
+        (2, 3, 4)
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        if num_heads < 1:
+            raise InvalidArgumentError(f"ALiBi: num_heads must be at least 1, got {num_heads}")
+        self.num_heads = num_heads
+
+    def bias(self, n: int, m: int, offset: int | Tensor = 0, dtype: DType | None = None) -> Tensor:
+        """The biases of ``n`` queries and ``m`` keys, which are also a mask for attention.
+
+        Args:
+            n: The number of queries.
+            m: The number of keys.
+            offset: The position of the first query.
+            dtype: The dtype of the biases, float32 by default.
+
+        Returns:
+            ``[num_heads, n, m]``.
+        """
+        wide = _girih.float64 if dtype == _girih.float64 else _girih.float32
+        numbers = _girih.arange(1, self.num_heads + 1, dtype=wide)
+        slopes = _girih.exp2(numbers * (-8.0 / self.num_heads))
+        distance = _girih.abs((_girih.arange(n) + offset)[:, None] - _girih.arange(m))
+        biases: Tensor = -slopes[:, None, None] * distance.astype(wide)
+        return biases if dtype is None else biases.astype(dtype)
+
+    def forward(self, scores: Tensor, offset: int | Tensor = 0) -> Tensor:
+        """Adds the biases to scores.
+
+        Args:
+            scores: ``[..., num_heads, n, m]``.
+            offset: The position of the first query: a number, or an integer scalar tensor.
+
+        Returns:
+            ``[..., num_heads, n, m]``.
+
+        Raises:
+            ShapeError: The number of heads differs.
+        """
+        if scores.ndim < 3 or scores.shape[-3] != self.num_heads:
+            raise ShapeError(
+                f"ALiBi: expected [..., {self.num_heads}, n, m], got shape {list(scores.shape)}"
+            )
+        scores = scores.astype(_float(scores))
+        return scores + self.bias(scores.shape[-2], scores.shape[-1], offset, scores.dtype)
 
 
 @dataclass
