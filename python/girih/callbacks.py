@@ -29,7 +29,8 @@ _COUNT = itertools.count(1)
 
 
 class ShapeDtypeStruct(NamedTuple):
-    """Declares the shape and dtype of a result of a callback.
+    """Declares the shape and dtype of a result of a callback, or of an argument of a function that
+    is traced and not called.
 
     Args:
         shape: The sizes.
@@ -59,6 +60,19 @@ def _like(spec: Any, name: str) -> Tensor:
 
 def _is_spec(value: Any) -> bool:
     return has_protocol(value, "shape") and has_protocol(value, "dtype")
+
+
+def from_specs(args: Any) -> Any:
+    """A pytree of arguments with a tensor in place of each :class:`ShapeDtypeStruct`, for tracing,
+    which uses nothing but its shape and dtype.
+    """
+    leaves, structure = tree.flatten(args, lambda node: isinstance(node, ShapeDtypeStruct))
+    if not any(isinstance(leaf, ShapeDtypeStruct) for leaf in leaves):
+        return args
+    return tree.unflatten(
+        structure,
+        [_like(leaf, "") if isinstance(leaf, ShapeDtypeStruct) else leaf for leaf in leaves],
+    )
 
 
 def _specs(declared: Any) -> tuple[list[Any], tree.TreeDef]:

@@ -249,7 +249,8 @@ def export(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Executable:
         fun: The function, or the result of :func:`compile`, whose ``dynamic_dims`` stay dynamic. A
             module is a function too.
         *args: As in a call: tensors, whose shapes and dtypes are used for tracing, floats, which
-            stay arguments, and other values, which become part of the program.
+            stay arguments, and other values, which become part of the program. A
+            :class:`ShapeDtypeStruct` stands for a tensor.
         **kwargs: As in a call.
 
     Returns:
@@ -262,7 +263,10 @@ def export(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Executable:
     """
     if not callable(fun):
         raise DTypeError(f"export: expected a function, got a {type(fun).__name__}")
+    from .callbacks import from_specs
+
     compiled = fun if isinstance(fun, CompiledFunction) else CompiledFunction(fun)
+    args, kwargs = from_specs((args, kwargs))
     return compiled.lower(*args, **kwargs).compile()
 
 

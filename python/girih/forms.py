@@ -145,7 +145,7 @@ def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
     Returns:
         A function of the same arguments that returns a :class:`Program`: its ``inputs``,
         ``outputs``, ``nodes``, ``node(id)``, ``subgraph(nodes)`` and ``text``. The program can be
-        called and saved.
+        called and saved. A :class:`ShapeDtypeStruct` among the arguments stands for a tensor.
 
     Raises:
         InvalidArgumentError: The function's value holds a leaf that is not a tensor.
@@ -160,10 +160,17 @@ def make_graph(fun: Callable[..., Any]) -> Callable[..., _girih.Program]:
         >>> graph.subgraph([1])(gr.zeros([2])).tolist()
         [0.0, 0.0]
     """
+    from .callbacks import from_specs
     from .compiled import compile
 
     compiled: Any = compile(fun)
-    return lambda *args, **kwargs: compiled.to_program(*args, **kwargs)
+
+    def graph_of(*args: Any, **kwargs: Any) -> _girih.Program:
+        args, kwargs = from_specs((args, kwargs))
+        program: _girih.Program = compiled.to_program(*args, **kwargs)
+        return program
+
+    return graph_of
 
 
 def save_graph(file: _Path, output: PyTree, inputs: _Inputs = None) -> None:
