@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import _girih, lazy, tree
-from .checks import explain_public
+from .checks import check_constructor, explain_public
 from .errors import DTypeError, InvalidArgumentError
 from .optim.combined import all_finite
 from .optim.state import Stateful
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["LossScaler", "autocast"]
 
 
+@check_constructor
 class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is used
     """A context manager and decorator that computes matrix products in half precision.
 
@@ -61,7 +62,7 @@ class autocast(Scope[None]):  # noqa: N801 - reads as a function where it is use
         enabled: Whether autocast is on; if False, the block disables autocast.
 
     Raises:
-        DTypeError: ``dtype`` is another dtype.
+        DTypeError: ``dtype`` is another dtype, or ``enabled`` is no bool.
 
     Example:
         >>> import girih as gr

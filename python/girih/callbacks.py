@@ -58,10 +58,6 @@ def _like(spec: Any, name: str) -> Tensor:
     return _girih.zeros(tuple(spec.shape), dtype=spec.dtype)
 
 
-def _is_spec(value: Any) -> bool:
-    return has_protocol(value, "shape") and has_protocol(value, "dtype")
-
-
 def from_specs(args: Any) -> Any:
     """A pytree of arguments with a tensor in place of each :class:`ShapeDtypeStruct`, for tracing,
     which uses nothing but its shape and dtype.
@@ -77,23 +73,9 @@ def from_specs(args: Any) -> Any:
 
 def _specs(declared: Any) -> tuple[list[Any], tree.TreeDef]:
     """The leaves of the declared results, and their structure."""
-    if declared is None:
-        return [], tree.structure(None)
-    leaves: list[Any] = []
-
-    def boxed(value: Any) -> Any:
-        if _is_spec(value):
-            leaves.append(value)
-            return len(leaves) - 1
-        if isinstance(value, (tuple, list)) and not has_protocol(value, "_fields"):
-            return type(value)(boxed(v) for v in value)
-        if isinstance(value, dict):
-            return {key: boxed(v) for key, v in value.items()}
-        leaves.append(value)
-        return len(leaves) - 1
-
-    numbers, structure = tree.flatten(boxed(declared))
-    return [leaves[i] for i in numbers], structure
+    return tree.flatten(
+        declared, lambda node: has_protocol(node, "shape") and has_protocol(node, "dtype")
+    )
 
 
 def _numpy(name: str) -> Any:

@@ -48,7 +48,8 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
         kwargs: As ``args``.
 
     Raises:
-        InvalidArgumentError: ``fmt`` is not a string.
+        InvalidArgumentError: ``fmt`` is not a string, or does not fit the arguments; the latter is
+            found when the program runs.
 
     Example:
         >>> import girih as gr
@@ -65,11 +66,26 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     callback(_printer(fmt), *args, ordered=ordered, **kwargs)
 
 
-def _formatted(fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _formatted(name: str, fmt: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def scalar(x: Any) -> Any:
         return x[()] if has_protocol(x, "dtype") and has_protocol(x, "shape") else x
 
-    return fmt.format(*map(scalar, args), **{k: scalar(v) for k, v in kwargs.items()})
+    try:
+        return fmt.format(*map(scalar, args), **{k: scalar(v) for k, v in kwargs.items()})
+    except (ValueError, LookupError, AttributeError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"debug.{name}: the format {fmt!r} does not fit its arguments, {len(args)} by position "
+            f"and {list(kwargs)} by name: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _write(line: str) -> None:
+    """Prints a line; characters that the standard output cannot encode are escaped."""
+    try:
+        builtins.print(line, flush=True)
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding
+        builtins.print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 @functools.lru_cache(maxsize=256)
@@ -78,7 +94,7 @@ def _printer(fmt: str) -> Callable[..., None]:
     cache."""
 
     def printed(*args: Any, **kwargs: Any) -> None:
-        builtins.print(_formatted(fmt, args, kwargs), flush=True)
+        _write(_formatted("print", fmt, args, kwargs))
 
     return printed
 
@@ -123,7 +139,8 @@ def _line() -> str:
 def _checker(fmt: str, line: str) -> Callable[..., None]:
     def checked(condition: Any, *args: Any, **kwargs: Any) -> None:
         if not (condition if isinstance(condition, bool) else condition.all()):
-            raise CheckError(f"{_formatted(fmt, args, kwargs)} (recorded at {line})")
+            message = _formatted("check", fmt, args, kwargs)
+            raise CheckError(f"{message} (recorded at {line})")
 
     return checked
 

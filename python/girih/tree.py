@@ -208,6 +208,7 @@ def from_names(named: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> PyTree:
         The tree.
 
     Raises:
+        DTypeError: The argument is no mapping and no iterable of pairs, or a name is no str.
         InvalidArgumentError: A name is that of a leaf and of a node, or occurs twice.
 
     Example:
@@ -215,9 +216,14 @@ def from_names(named: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> PyTree:
         >>> gr.tree.from_names({"layers.0.weight": 1, "layers.1.weight": 2, "bias": 3})
         {'layers': [{'weight': 1}, {'weight': 2}], 'bias': 3}
     """
-    pairs = named.items() if isinstance(named, Mapping) else named
+    pairs = list(named.items()) if isinstance(named, Mapping) else _girih.items_of(named)
     root = _Node()
-    for name, leaf in pairs:
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise DTypeError(
+                f"tree.from_names: expected pairs of a name and a leaf, got a {type(pair).__name__}"
+            )
+        name, leaf = pair
         if not isinstance(name, str):
             raise DTypeError(f"tree.from_names: a name is a str, got {name!r}")
         root.put(name.split(".") if name else [], name, leaf)
@@ -275,6 +281,7 @@ def merge(
         The tree. Lists and tuples are as long as the longer one of the two.
 
     Raises:
+        DTypeError: ``combine`` is no function.
         InvalidArgumentError: There are two leaves at one place, or a leaf and a node.
 
     Example:
@@ -282,17 +289,23 @@ def merge(
         >>> gr.tree.merge({"a": 1, "b": [None, 3]}, {"b": [2], "c": 4})
         {'a': 1, 'b': [2, 3], 'c': 4}
     """
+    if combine is not None and not callable(combine):
+        raise DTypeError(f"tree.merge: combine is a function, got a {type(combine).__name__}")
+    return _merged(first, second, combine)
+
+
+def _merged(first: PyTree, second: PyTree, combine: Callable[[Any, Any], Any] | None) -> PyTree:
     if first is None:
         return second
     if second is None:
         return first
     if isinstance(first, dict) and isinstance(second, dict):
         keys = [*first, *(key for key in second if key not in first)]
-        return type(first)((k, merge(first.get(k), second.get(k), combine)) for k in keys)
+        return type(first)((k, _merged(first.get(k), second.get(k), combine)) for k in keys)
     if isinstance(first, (list, tuple)) and type(first) is type(second):
         count = max(len(first), len(second))
         padded = [[*part, *([None] * (count - len(part)))] for part in (first, second)]
-        merged = [merge(a, b, combine) for a, b in zip(*padded, strict=True)]
+        merged = [_merged(a, b, combine) for a, b in zip(*padded, strict=True)]
         return merged if isinstance(first, list) else tuple(merged)
     nodes = (dict, list, tuple)
     if combine is not None and not isinstance(first, nodes) and not isinstance(second, nodes):

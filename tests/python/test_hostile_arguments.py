@@ -4,6 +4,7 @@ types. Every public function raises one of this package's errors, in time, and c
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import os
@@ -42,7 +43,8 @@ def run(part, parts, share, limit):
 
 def test_every_function_survives_hostile_arguments():
     # Every parameter of every function with a fiftieth of the values.
-    assert run(0, 1, 0.02, 200) == []
+    wrong = run(0, 1, 0.02, 200)
+    assert not wrong, "\n".join(wrong)
 
 
 def outside(code, limit=60):
@@ -285,3 +287,65 @@ def test_public_functions_add_no_guards_of_their_own_to_compiled_functions():
     paths = {guard.place.path for guard in references((uses, "uses"), name="uses").guards}
     assert "derived" in paths
     assert not paths & {"function", "failures", "explained", "name"}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8", "latin-1"])
+def test_text_that_the_output_cannot_encode_is_escaped(encoding):
+    code = (
+        r"import girih as gr; gr.debug.print('\ud800 \u20ac {}', gr.asarray(1)); gr.synchronize()"
+    )
+    env = os.environ | ENVIRONMENT | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, timeout=60)
+    euro = "\u20ac".encode(encoding, "backslashreplace")
+    assert (done.stdout.rstrip(), done.stderr) == (rb"\ud800 " + euro + b" 1", b"")
+
+
+@pytest.mark.parametrize("fmt", ["{", "}", "{} {}", "{1}", "{x}", "{0.missing}", "{:q}", "{0[k]}"])
+def test_a_format_that_does_not_fit_is_an_error(fmt):
+    for compiled in (lambda f: f, gr.compile):
+        with pytest.raises(
+            gr.InvalidArgumentError, match=r"debug.print: the format .* 1 by position"
+        ):
+            gr.eval(compiled(lambda x: (gr.debug.print(fmt, x), x)[1])(gr.asarray(1)))
+    with pytest.raises(gr.InvalidArgumentError, match=r"debug.check: the format"):
+        gr.debug.check(gr.asarray(False), fmt, gr.asarray(1))
+
+
+@pytest.mark.parametrize("enabled", [np.ones(2), "yes", 2, None, gr.ones(2)])
+def test_autocast_takes_a_flag(enabled):
+    with pytest.raises(gr.DTypeError, match=r"autocast: enabled must be True or False"):
+        gr.amp.autocast(enabled=enabled)
+
+
+def test_results_are_declared_by_plain_containers():
+    spec = gr.ShapeDtypeStruct((), gr.float32)
+    for declared in (Liar([spec]), [Liar([spec])], {"a": Liar([spec])}, {spec}, [spec, None, 1]):
+        for call in (gr.pure_callback, gr.io_callback):
+            with pytest.raises(gr.GirihError, match=r"declared result"):
+                call(lambda: np.float32(1), declared)
+    pair = collections.namedtuple("pair", "a b")(spec, spec)
+    found = gr.pure_callback(lambda: pair._replace(a=np.float32(1), b=np.float32(2)), pair)
+    assert (found.a.item(), found.b.item()) == (1.0, 2.0)
+    none = gr.pure_callback(lambda: (None, np.float32(1)), (None, spec))
+    assert none[0] is None
+    assert none[1].item() == 1.0
+
+
+def test_trees_and_parameters_of_wrong_arguments_are_errors():
+    for named in (
+        object(),
+        1.5,
+        np.ones(2),
+        [1],
+        [("a",)],
+        [("a", 1, 2)],
+        itertools.repeat(("a", 1)),
+    ):
+        with pytest.raises(gr.GirihError):
+            gr.tree.from_names(named)
+    for combine in (b"a", gr.ones(2), {}, [], 1):
+        with pytest.raises(gr.DTypeError, match="combine is a function"):
+            gr.tree.merge({"a": 1}, {"a": 2}, combine)
+    for flag in (np.ones(2), "yes", None, gr.ones(2)):
+        with pytest.raises(gr.DTypeError, match="requires_grad must be"):
+            gr.nn.Parameter(gr.ones(2), flag)

@@ -46,7 +46,14 @@ def Parameter(value: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802 -
         value: A tensor, or what :func:`girih.asarray` takes.
         requires_grad: Whether the parameter is trained; if not, it is frozen
             (:meth:`Module.freeze`).
+
+    Raises:
+        DTypeError: ``value`` is no tensor and converts to none, or ``requires_grad`` is no bool.
     """
+    if type(requires_grad).__name__ not in ("bool", "bool_"):
+        raise DTypeError(
+            f"Parameter: requires_grad must be True or False, got a {type(requires_grad).__name__}"
+        )
     if isinstance(value, _Parameter):
         return cast("Tensor", value)
     # A separate handle: parameters are tied only if one was assigned to the attribute of the other.
