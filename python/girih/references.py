@@ -40,7 +40,7 @@ _BY_STRING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "__getattri
 #: Attributes of modules that do not affect their computation.
 _ABOUT = frozenset(
     ("_scope_name", "_parameter_names", "_buffer_names", "_transient_names", "_frozen", "_taped",
-     "_compile", "_compiled")
+     "_compile", "_compiled", "_hooks")
 )  # fmt: skip
 #: What a class holds in place of a method.
 _METHODS: tuple[type, ...] = (
@@ -372,12 +372,13 @@ class _Walk:
     def base(self, value: Any, base: type, path: str, attributes: dict[str, Any]) -> None:
         """Visits what an instance inherits from one of its classes: slots, methods, and
         defaults."""
-        from .nn import freezing
+        from .nn import freezing, hooks
         from .nn.module import Module
 
         if base is Module and id(Module) not in self.seen:
             self.seen[id(Module)] = Module
             self.add(vars(freezing), "_freezes", "the count of Module.freeze")
+            self.add(vars(hooks), "_changes", "the count of hooks of modules")
         if base is Module and "training" not in attributes:
             cls: Any = type(value)
             reads = _class_names(cls) if is_foreign(cls.__module__) else {"training"}

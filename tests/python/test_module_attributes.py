@@ -354,3 +354,58 @@ def test_an_assignment_of_a_whole_tensor_does_not_join_gradients():
     assert not b.requires_grad
     (a * 2).sum().backward()
     assert b.grad is None
+
+
+def test_every_public_name_of_pytorchs_modules_and_optimisers_is_here_or_has_a_hint():
+    own = {torch.nn.Module: nn.Linear(1, 1), torch.optim.Optimizer: gr.optim.SGD(0.1)}
+    for cls, thing in own.items():
+        names = {name for name in vars(cls) if not name.startswith("_")}
+        names |= {n for n in vars(cls).get("__annotations__", {}) if not n.startswith("_")}
+        for name in sorted(names):
+            if not hasattr(thing, name):
+                with pytest.raises(AttributeError, match=f"{name}.*; here that is "):
+                    getattr(thing, name)
+
+
+def test_hooks_see_and_replace_arguments_and_results():
+    m, seen = nn.Linear(2, 2), []
+    with m.register_forward_hook(lambda module, args, out: seen.append(module is m)):
+        m(gr.ones([1, 2]))
+    m(gr.ones([1, 2]))
+    assert seen == [True]
+    first = m.register_forward_pre_hook(lambda module, args: (args[0] * 0,))
+    second = m.register_forward_hook(lambda module, args, kwargs, out: out + 1, with_kwargs=True)
+    third = m.register_forward_hook(lambda module, args, out: 0 * out, prepend=True)
+    assert m(gr.ones([1, 2])).tolist() == [[1.0, 1.0]]
+    third.remove()
+    third.remove()
+    np.testing.assert_allclose(m(gr.ones([1, 2]))[0], m.bias + 1)
+    outer = nn.Sequential(m)
+    np.testing.assert_allclose(gr.compile(outer)(gr.ones([1, 2]))[0], m.bias + 1)
+    first.remove()
+    second.remove()
+    np.testing.assert_allclose(outer(gr.ones([1, 2]))[0], m.weight.sum(1) + m.bias, rtol=1e-6)
+    kw = m.register_forward_pre_hook(lambda module, args, kwargs: ((gr.zeros([1, 2]),), {}), with_kwargs=True)  # fmt: skip
+    np.testing.assert_allclose(m(x=gr.ones([1, 2]))[0], m.bias)
+    kw.remove()
+    with pytest.raises(gr.DTypeError, match="a hook is a function"):
+        m.register_forward_hook(3)
+
+
+def test_features_of_a_layer_inside():
+    model, found = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), {}
+    model.get_submodule("1").register_forward_hook(lambda m, args, out: found.update(relu=out))
+    model(gr.ones([4, 2]))
+    assert found["relu"].shape == (4, 3)
+    model.set_submodule("1", nn.Tanh())
+    assert isinstance(model[1], nn.Tanh)
+
+
+def test_compiled_functions_see_hooks():
+    model, x = nn.Sequential(nn.Linear(2, 2)), gr.ones([1, 2])
+    compiled = gr.compile(model)
+    plain = compiled(x).tolist()
+    handle = model[0].register_forward_hook(lambda module, args, out: out * 0 + 7)
+    assert compiled(x).tolist() == [[7.0, 7.0]]
+    handle.remove()
+    assert compiled(x).tolist() == plain

@@ -186,6 +186,18 @@ class Inspecting:
                 )
         return self
 
+    def set_submodule(self, target: str, module: Module) -> None:
+        """Replaces the submodule of a dotted name; see :meth:`update_modules`.
+
+        Args:
+            target: The name.
+            module: The new module.
+
+        Raises:
+            MissingNameError: There is no such module.
+        """
+        self.update_modules({target: module})
+
     def get_submodule(self, target: str) -> Module:
         """The submodule of a dotted name.
 

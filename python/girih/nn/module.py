@@ -20,6 +20,7 @@ from ..variables import variable
 from .alive import register
 from .compiled_in_place import CompiledInPlace
 from .freezing import Freezing
+from .hooks import HOOKS, Hooked, with_hooks
 from .inspecting import Inspecting
 from .moving import Moving
 from .parameter import Parameter, converted, gathered, is_marked
@@ -75,7 +76,7 @@ def _name_scopes(name: str, value: Any) -> None:
             _name_scopes(f"{name}.{key}", held)
 
 
-class Module(Freezing, Inspecting, Moving, CompiledInPlace):
+class Module(Freezing, Inspecting, Moving, Hooked, CompiledInPlace):
     """Base class of objects that hold parameters. Subclasses define ``forward``.
 
     Calling the module calls ``forward``. A module held in two places is one module: its parameters
@@ -118,6 +119,8 @@ class Module(Freezing, Inspecting, Moving, CompiledInPlace):
         outer = _girih.enter_named_scope(module.__dict__.get(_SCOPE) or type(module).__name__)
         try:
             forward: Callable[P, R] = module.compiled_forward or module.forward
+            if HOOKS in module.__dict__:
+                forward = with_hooks(module, forward)
             if _girih.autocast_dtype() is not None:
                 names = module.__dict__.get(PARAMETER_NAMES, ())
                 result: R = casting(module, names, forward, args, kwargs)
