@@ -572,3 +572,67 @@ def test_attributes_that_there_are_not_say_what_to_write():
         getattr(optimizer, "nothing")  # noqa: B009 - no attribute for type checkers
     with pytest.raises(AttributeError, match=r"model\.to\(device\)"):
         nn.Linear(2, 1).cuda()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m: optim.SGD(m.parameters(), lr=0.1),
+        lambda m: optim.Adam(m.parameters(), lr=0.01),
+        lambda m: optim.SGD(
+            [{"params": m[0].parameters()}, {"params": m[3].parameters(), "lr": 0.2}],
+            lr=0.1, momentum=0.9,
+        ),
+        lambda m: optim.SkipNonFinite(optim.AdamW(m.parameters(), lr=0.01)),
+    ],
+)  # fmt: skip
+def test_a_compiled_step_is_the_same_loop(make):
+    x, y = gr.asarray(X), gr.asarray(Y)
+
+    def step_of(model, optimizer):
+        def step(x, y):
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        return step
+
+    plain_model, model = pair()[1], pair()[1]
+    plain, weight = step_of(plain_model, make(plain_model)), model[0].weight
+    optimizer = make(model)
+    compiled = gr.compile(step_of(model, optimizer))
+    for i in range(6):
+        np.testing.assert_array_equal(compiled(x, y).numpy(), plain(x, y).numpy())
+        assert model[0].weight is weight
+        assert weight.requires_grad
+        assert weight.grad is None
+        assert optimizer.state["step"].item() == i + 1
+        if i == 3:  # The eager loop goes on with the same parameters.
+            ((model(x) - y) ** 2).mean().backward()
+            assert weight.grad is not None
+            optimizer.zero_grad()
+    for a, b in zip(model.parameters(), plain_model.parameters(), strict=True):
+        np.testing.assert_array_equal(a.detach().numpy(), b.detach().numpy())
+    assert compiled.num_programs == 1
+
+
+def test_a_compiled_functional_step_keeps_variables():
+    own = pair()[1].requires_grad_()
+    optimizer, handle = optim.Adam(0.01), own[0].weight
+    optimizer.init(own)
+    gradients = nn.value_and_grad(own, lambda x, y: ((own(x) - y) ** 2).mean())
+
+    @gr.compile
+    def step(x, y):
+        loss, grads = gradients(x, y)
+        optimizer.update(own, grads)
+        return loss
+
+    losses = [step(gr.asarray(X), gr.asarray(Y)).item() for _ in range(5)]
+    assert losses[-1] < losses[0]
+    assert own[0].weight is handle
+    assert handle.requires_grad
+    assert step.num_programs == 1

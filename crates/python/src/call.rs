@@ -211,7 +211,7 @@ impl CachedCall {
             // A transform that traces the call has recorded the program instead of running it.
             match output.is_lazy() {
                 true => places.iter().try_for_each(|place| place.set_traced(tensor.clone()))?,
-                false => places.iter().try_for_each(|place| place.set(tensor.clone()))?,
+                false => places.iter().try_for_each(|place| place.store(tensor.clone()))?,
             }
         }
         for (place, object) in &self.effects {

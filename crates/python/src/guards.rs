@@ -22,6 +22,10 @@ pub struct ContainerSlot {
     is_attribute: bool,
 }
 
+fn is_variable(tensor: &Tensor) -> bool {
+    tensor.requires_grad() && tensor.is_leaf()
+}
+
 /// A slot in Python's form: container, key, and whether the key is an attribute.
 pub type WrittenSlot = (Py<PyAny>, Option<Py<PyAny>>, bool);
 
@@ -67,6 +71,20 @@ impl ContainerSlot {
             }
             Some(key) => container.set_item(key.bind(py), value),
         }
+    }
+
+    /// Stores a tensor in the slot. If the slot holds a variable, a tensor that requires a gradient
+    /// itself, the tensor is assigned to it (`girih.variables`).
+    pub fn store(&self, value: Bound<'_, PyAny>) -> PyResult<()> {
+        let py = value.py();
+        if let Some(held) = self.get(py)
+            && let Ok(tensor) = held.cast_exact::<PyTensor>()
+            && is_variable(&tensor.borrow().0)
+        {
+            let variables = py.import(intern!(py, "girih.variables"))?;
+            return variables.call_method1(intern!(py, "assign"), (held, value)).map(drop);
+        }
+        self.set(value)
     }
 
     /// As [`ContainerSlot::set`]; if a transform traces a function, the function stores the object.

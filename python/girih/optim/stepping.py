@@ -118,11 +118,18 @@ class Held:
 
     def put(self, value: Tensor) -> None:
         """Gives the parameter another value."""
-        places = self.places()
+        places, old = self.places(), self.tensor()
+        gradient = old.grad
         for module, key in places:
             put(module, key, value)
         if not places:
             assign(self._tensor, value)
+        new = self.tensor()
+        if new is not old:
+            # While a function is traced, the module holds another tensor. The gradient is of the
+            # function, and does not leave it.
+            new.requires_grad_()
+            new.grad, old.grad = gradient, None
 
     def mark(self) -> None:
         """Makes the parameter require a gradient, unless it is frozen."""
@@ -433,8 +440,6 @@ class Stepping:
             for name, value in zip(part, updated, strict=True):
                 held[name].put(value)
             engine._advance(engine._merged(engine.state, new))
-        for one in self._held:
-            one.mark()
         if not now or _girih.is_tracing():
             return
         try:
