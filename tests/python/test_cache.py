@@ -251,3 +251,146 @@ def test_a_scalar_of_any_value_but_zero_and_one_is_an_argument():
     with Counters() as c:
         assert (w**3).tolist() == [1.0, 8.0]
     assert c["compiles"] == 1
+
+
+def scripted(x, constant):
+    return (x * 2 + constant).eval()
+
+
+def test_the_counters_of_a_script_are_exact():
+    x, wide = gr.eval(gr.ones([4])), gr.eval(gr.ones([5]))
+    gr.clear_cache()
+    contents = lambda: tuple(gr.cache_stats()[n] for n in ("cached_kernels", "cache_size_bytes"))
+    assert contents() == (0, 0)
+    sizes = []
+    script = [(x, 3.0, 1, 0), (x, 4.0, 0, 1), (wide, 3.0, 1, 0), (x, 3.0, 0, 1), (wide, 9.0, 0, 1)]
+    for tensor, constant, misses, hits in script:
+        before = contents()
+        with Counters() as c:
+            scripted(tensor, constant)
+        assert (c["misses"], c["hits"], c["compiles"], c["runs"]) == (misses, hits, misses, 1)
+        sizes.append(contents()[1] - before[1])
+        assert contents()[0] - before[0] == misses
+        assert (sizes[-1] > 0) == bool(misses)
+    # Programs that differ in a size alone take the same memory; each is counted once.
+    assert sizes == [sizes[0], 0, sizes[0], 0, 0]
+    assert contents() == (2, 2 * sizes[0])
+    gr.clear_cache()
+    assert contents() == (0, 0)
+
+
+def test_the_first_shape_is_a_hit_after_another_one():
+    x, y = gr.eval(gr.ones([2, 3])), gr.eval(gr.ones([4, 3]))
+    gr.clear_cache()
+    f = lambda t: (t.sum(0) + 7).eval()
+    counts = []
+    for t in (x, y, x, y):
+        with Counters() as c:
+            np.testing.assert_array_equal(f(t).numpy(), np.full(3, t.shape[0] + 7))
+        counts.append((c["misses"], c["hits"]))
+    assert counts == [(1, 0), (1, 0), (0, 1), (0, 1)]
+    assert gr.cache_stats()["cached_kernels"] == 2
+
+
+def test_programs_that_are_held_outlive_the_cache():
+    f = gr.compile(lambda x: gr.exp(x) * 3)
+    exported = gr.export(lambda x: gr.exp(x) * 5, gr.ones([2]))
+    x = gr.eval(gr.ones([2]))
+    expected = np.exp(np.float32(1))
+    for _ in range(2):
+        np.testing.assert_allclose(f(x).numpy(), expected * 3, 1e-6)
+        np.testing.assert_allclose(exported(x).numpy(), expected * 5, 1e-6)
+        lazy = x + 1
+        gr.clear_cache()
+        assert lazy.tolist() == [2.0, 2.0]
+
+
+def test_requested_values_in_another_order_are_a_hit_and_keep_their_places():
+    x, y, _ = vectors()
+    parts = lambda: ((x * y).sum(), x * y - 1, x / 3)
+    expected = [part.numpy() for part in parts()]
+    gr.clear_cache()
+    gr.eval(*parts())
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2), (2, 0, 1)):
+        made = parts()
+        with Counters() as c:
+            gr.eval(*(made[i] for i in order))
+        assert (c["compiles"], c["runs"]) == (0, 1)
+        for found, wanted in zip(made, expected, strict=True):
+            np.testing.assert_array_equal(found.numpy(), wanted)
+
+
+def test_a_lookup_comes_before_a_compilation():
+    x, _, _ = vectors()
+    gr.clear_cache()
+    with gr.use_executor(gr.Executor(gr.ExecutorConfig(profile=True))) as executor:
+        for number in range(2):
+            gr.eval(gr.sin(x) * 3)
+            stages = executor.profile.stages
+            # Only after a miss there is something to optimise and to compile.
+            assert [stages[name] > 0 for name in ("optimization", "codegen")] == [number == 0] * 2
+            assert stages["execution"] > 0
+        counts = executor.cache_stats()
+    assert (counts["misses"], counts["hits"], counts["compiles"]) == (1, 1, 1)
+
+
+def test_a_failed_compilation_is_not_cached():
+    x, _, _ = vectors()
+    calls = []
+
+    @gr.graph_pass
+    def fails_once(program):
+        calls.append(program.num_ops)
+        if len(calls) == 1:
+            raise KeyError("not yet")
+
+    with gr.with_passes(fails_once):
+        y = gr.cos(x) * 3
+        with pytest.raises(gr.GirihError, match=r"fails_once.*not yet"):
+            gr.eval(y)
+        assert y.is_lazy
+        with Counters() as c:
+            gr.eval(y)
+        assert (c["misses"], c["compiles"]) == (1, 1)
+        np.testing.assert_allclose(y.numpy(), np.cos(x.numpy()) * 3, 1e-6)
+        with Counters() as c:
+            gr.eval(gr.cos(x) * 3)
+        assert (c["hits"], c["compiles"]) == (1, 0)
+    assert len(calls) == 2
+
+
+def test_draws_of_one_key_are_equal_and_hit():
+    f = lambda key: (gr.random.uniform((4,), key=key) * 2).eval().tolist()
+    first = f(gr.random.key(5))
+    with Counters() as c:
+        assert f(gr.random.key(5)) == first != f(gr.random.key(7))
+    assert (c["hits"], c["misses"]) == (2, 0)
+    g = lambda: (gr.random.uniform((4,)) * 2).eval().tolist()
+    first = g()
+    with Counters() as c:
+        assert g() != first
+    assert (c["hits"], c["misses"]) == (1, 0)
+
+
+def test_draws_are_leaves_named_by_their_function():
+    program = gr.serialize(gr.randn([3]) * 2)
+    leaf = gr.deserialize(program).nodes[0]
+    assert (leaf.op, leaf.inputs, leaf.category) == ("random_normal", [], "OP_LEAF")
+
+
+def test_thousands_of_shapes_leave_a_bounded_cache():
+    gr.clear_cache()
+    sizes, memory = [], []
+    for n in range(1, 3001):
+        gr.eval(gr.broadcast_to(gr.asarray(1.0), [n]) + 2)
+        if n % 500 == 0:
+            stats = gr.cache_stats()
+            sizes.append(stats["cached_kernels"])
+            memory.append(stats["cache_size_bytes"])
+    assert max(sizes) <= 1024
+    assert memory[-1] <= max(memory[:-1]) * 1.01
+    with Counters() as c:
+        assert gr.eval(gr.broadcast_to(gr.asarray(1.0), [1]) + 2).tolist() == [3.0]
+        gr.eval(gr.broadcast_to(gr.asarray(1.0), [3000]) + 2)
+    assert (c["compiles"], c["hits"]) == (1, 1)
+    gr.clear_cache()

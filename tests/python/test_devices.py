@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import girih as gr
@@ -299,6 +300,35 @@ def test_non_blocking_copies_complete_without_a_read():
     failing = gr.take(gr.ones(3), gr.asarray([7])).to("mock", non_blocking=True)
     with pytest.raises(gr.errors.IndexOutOfBoundsError):
         failing.numpy()
+
+
+def test_ops_of_two_devices_are_two_kernels():
+    def launches(f):
+        x = gr.eval(gr.asarray([1.0, 2.0]).to("mock"))
+        with gr.profile() as profile:
+            y = f(x).numpy()
+        np.testing.assert_allclose(y, np.exp([1.0, 2.0]) * 2 + 1, 1e-6)
+        return [span.device for span in profile.spans if span.kind == "launch"]
+
+    assert launches(lambda x: gr.exp(x) * 2 + 1) == ["mock"]
+    assert launches(lambda x: (gr.exp(x) * 2).to("cpu") + 1) == ["mock", "cpu"]
+    assert launches(lambda x: gr.exp(x.to("cpu")) * 2 + 1) == ["cpu"]
+
+
+def test_contexts_with_executors_of_their_own_use_their_devices():
+    def run(device, found):
+        executor = gr.Executor(gr.ExecutorConfig(device=device))
+        with gr.use_executor(executor):
+            x = gr.eval(gr.ones([3]) * 2)
+        found[device] = (x.device, executor.cache_stats()["runs"], x.tolist())
+
+    found = {}
+    threads = [threading.Thread(target=run, args=(d, found)) for d in ("cpu", "mock")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {d: (d, 1, [2.0] * 3) for d in ("cpu", "mock")}
 
 
 def test_operands_of_two_devices_are_refused_where_they_are_mixed():

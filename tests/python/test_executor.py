@@ -256,6 +256,7 @@ def test_programs_that_compile_fast_are_not_stored(tmp_path):
 
 
 def test_a_second_process_compiles_nothing(tmp_path):
+    """Files that are there are loaded, and others are compiled."""
     env = stored_in(tmp_path)
     first = run(PROGRAM, **env)
     misses, hits, _compiles, *values = first.stdout.split(maxsplit=3)
@@ -263,7 +264,11 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert hits == "0"
     second = run(PROGRAM, **env)
     assert second.stdout.split(maxsplit=3) == ["0", misses, "0", *values]
-    # Damaged files are compiled again.
+    # So are programs whose files were deleted, and damaged files.
+    for file in (tmp_path / "programs").iterdir():
+        file.unlink()
+    assert run(PROGRAM, **env).stdout.split(maxsplit=3)[:2] == [misses, "0"]
+    assert run(PROGRAM, **env).stdout.split(maxsplit=3) == ["0", misses, "0", *values]
     for file in (tmp_path / "programs").iterdir():
         file.write_bytes(file.read_bytes()[:-3] + b"abc")
     third = run(PROGRAM, **env)

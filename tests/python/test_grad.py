@@ -495,3 +495,21 @@ def test_arguments_by_keyword_are_differentiated_by_argnames():
     ):
         with pytest.raises(gr.InvalidArgumentError):
             call()
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "subtract", "maximum", "divide", "hypot"])
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((3, 1), (4,)), ((3, 1), (1, 4)), ((), (2, 3)), ((2, 1, 3), (5, 1)), ((1,), (1, 1)),
+     ((0, 1), (1, 3)), ((1, 0), (3, 1)), ((2, 3), (2, 3))],
+)  # fmt: skip
+def test_gradients_of_broadcast_operands_have_their_shapes(name, a, b):
+    torch = pytest.importorskip("torch")
+    x, y = sample(a, "float64", 1, 1, 2), sample(b, "float64", 2, 1, 2)
+    ct = sample(np.broadcast_shapes(a, b), "float64", 3)
+    f = lambda x, y: (getattr(gr, name)(x, y) * gr.asarray(ct)).sum()
+    found = gr.grad(f, (0, 1))(gr.asarray(x), gr.asarray(y))
+    inputs = [torch.tensor(v, requires_grad=True) for v in (x, y)]
+    (getattr(torch, name)(*inputs) * torch.tensor(ct)).sum().backward()
+    for got, wanted in zip(found, inputs, strict=True):
+        close(got, wanted.grad.numpy(), 1e-12, 1e-12)

@@ -95,6 +95,16 @@ def test_reductions_over_nothing():
             getattr(empty, name)(axis=0)
 
 
+@pytest.mark.parametrize("name", [*EXACT, *SUMS, *MOMENTS, "logsumexp", "argmax"])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3), 2), ((2, 3), -3), ((), 0), ((0,), 1)])
+def test_an_axis_out_of_range_is_an_error(name, shape, axis):
+    for axes in (axis,) if name == "argmax" else (axis, (axis,)):
+        with pytest.raises(gr.AxisError, match=rf"axis {axis} is out of range"):
+            getattr(gr, name)(
+                gr.ones(shape) > 0 if name in ("any", "all") else gr.ones(shape), axis=axes
+            )
+
+
 def test_scalars_and_size_one():
     close(gr.asarray(3.0).sum(), np.float32(3))
     close(gr.ones([1, 1]).sum(axis=0), np.ones(1, "f4"))

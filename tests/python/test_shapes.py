@@ -96,6 +96,46 @@ def test_views_of_empty_and_scalar_tensors(case):
         close(ours(gr.asarray(x)), np.asarray(numpys(x)))
 
 
+@pytest.mark.parametrize(
+    ("shape", "to"),
+    [
+        ((2, 3), (-1, -1)), ((0, 3), (-1, 0)), ((0,), (-1, 0)), ((2, 3), (-1, 4)), ((2, 3), (7,)),
+        ((2, 3), (0, -1)), ((), (2,)), ((1,), (-1, -1)),
+    ],
+)  # fmt: skip
+def test_a_reshape_that_does_not_fit_is_an_error(shape, to):
+    with pytest.raises(ValueError, match=r"."):
+        np.zeros(shape).reshape(to)
+    for reshape in (lambda x: x.reshape(to), lambda x: gr.reshape(x, to), lambda x: x.view(*to)):
+        with pytest.raises(gr.ShapeError, match="reshape"):
+            reshape(gr.zeros(shape))
+
+
+def test_a_size_that_is_left_out_follows_from_the_others():
+    for shape, to in (((0, 3), (-1, 3)), ((2, 6), (3, -1, 2)), ((), (-1,)), ((2, 0), (2, -1))):
+        assert gr.zeros(shape).reshape(to).shape == np.zeros(shape).reshape(to).shape
+
+
+def test_shapes_broadcast_as_numpys():
+    rng = np.random.default_rng(1)
+    draw = lambda: tuple(rng.choice([0, 1, 1, 2, 3], size=rng.integers(0, 5)).tolist())
+    fitting = 0
+    for _ in range(10_000):
+        a, b = draw(), draw()
+        if rng.random() < 0.5:
+            # Mostly one that fits: some of the axes, some of them of size 1.
+            b = tuple(1 if rng.random() < 0.4 else n for n in a[rng.integers(0, len(a) + 1) :])
+        try:
+            expected = np.broadcast_shapes(a, b)
+        except ValueError:
+            with pytest.raises(gr.ShapeError):
+                gr.zeros(a) + gr.zeros(b)
+        else:
+            fitting += 1
+            assert (gr.zeros(a) + gr.zeros(b)).shape == expected
+    assert 5000 < fitting < 9500
+
+
 @pytest.mark.parametrize(("sections", "axis"), [(3, 0), (2, 1), ([1, 4], 0), ([2], -1), ([], 0)])
 def test_split(sections, axis):
     x = sample((6, 4), "float32")
