@@ -20,7 +20,7 @@
 #              (ARGS="--check" makes a flagged row an error, ARGS="--only softmax")
 # make dump OUT=FILE  writes what is compiled for a list of graphs, to compare before and after a refactoring
 # make stubs   writes python/girih/_girih.pyi
-# make docs    writes docs/ops.md
+# make docs    writes docs/ops.md and docs/names.md
 # make docs-site  builds the documentation with the API reference: docs-out/html/index.html
 
 PYTHON ?= python3
@@ -216,6 +216,7 @@ stubs: develop
 
 docs:
 	GIRIH_UPDATE=1 $(CARGO) test --quiet -p girih-ir --test ops_md
+	$(BIN)/python -m scripts.names
 
 # Warnings and links that lead nowhere are errors. Nothing is fetched.
 docs-site: develop $(VENV)/.docs

@@ -141,11 +141,40 @@ def einops_rearrange() -> None:
 
 
 def einops_lazy() -> None:
-    """What einops records has gradients."""
+    """What einops records has gradients, by its own functions and by those of the standard."""
+    import einops
     from einops import array_api
 
-    f = lambda x: (array_api.rearrange(x, "a b -> (b a)") * gr.arange(6.0)).sum()
-    close(gr.grad(f)(gr.ones((2, 3))), np.arange(6.0).reshape(3, 2).T)
+    for library in (einops, array_api):
+        f = lambda x, of=library: (of.rearrange(x, "a b -> (b a)") * gr.arange(6.0)).sum()
+        close(gr.grad(f)(gr.ones((2, 3))), np.arange(6.0).reshape(3, 2).T)
+    x = RNG.standard_normal((2, 3, 4)).astype(np.float32)
+    for call in (
+        lambda t: einops.reduce(t, "a b (c 2) -> b c", "max"),
+        lambda t: einops.repeat(t, "a b c -> a k b c", k=2),
+        lambda t: einops.einsum(t, t, "a b c, a d c -> a b d"),
+        lambda t: einops.pack([t, t[:, 0]], "a * c")[0],
+        lambda t: einops.rearrange([t, t], "n a b c -> a (n b) c"),
+    ):
+        close(call(gr.asarray(x)), call(x), 1e-5)
+
+
+def scipy_products() -> None:
+    """A sparse matrix times a tensor, and solvers whose functions give tensors."""
+    from scipy import integrate, optimize, sparse
+
+    made, x = sparse.csr_matrix(np.arange(9.0).reshape(3, 3)), gr.asarray(np.arange(3.0))
+    close(made @ x, made @ x.numpy())
+    close(made @ gr.stack([x, x], 1), made @ np.stack([x.numpy()] * 2, 1))
+    root = optimize.fsolve(lambda v: gr.cos(gr.asarray(v)) - v, gr.asarray(1.0, gr.float64))
+    close(root, [0.7390851332151607], 1e-6)
+    start = gr.asarray([1.0], gr.float64)
+    close(optimize.least_squares(lambda v: gr.asarray(v) ** 2 - 2, start).x, [2**0.5], 1e-6)
+    t = gr.asarray(np.linspace(0, 1, 20))
+    found, _ = optimize.curve_fit(lambda t, a, b: a * gr.exp(t * b), t, 2 * gr.exp(t * 0.5))
+    close(found, [2.0, 0.5], 1e-6)
+    solved = integrate.solve_ivp(lambda t, y: -gr.asarray(y), (0, 1), start)
+    close(solved.y[:, -1], [np.exp(-1.0)], 1e-3)
 
 
 PARTS: dict[str, Callable[[], None]] = {

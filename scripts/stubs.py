@@ -9,11 +9,18 @@ result with the extension by stubtest.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from girih.later import LaterMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PATH = Path(__file__).parent.parent / "python" / "girih" / "_girih.pyi"
 WIDTH = 100
@@ -53,6 +60,13 @@ PARAMETERS = {
     "histogram2d.range": "Sequence[tuple[float, float]]",
     "histogram2d.bins": "int | Sequence[Any] | Tensor | Any",
     **dict.fromkeys(["kaiser.beta", "kaiser_window.beta"], "float"),
+    **dict.fromkeys(["unbiased", "sparse"], "bool"),
+    **dict.fromkeys(["steps", "diagonal", "diff.dim", "array_split.dim", "bincount.length"], "int"),
+    "dims": SIZES,
+    **dict.fromkeys(["gather.axis", "Tensor.gather.axis"], f"{SIZES} | {OPERAND}"),
+    "index": OPERAND,
+    "Tensor.view.shape": f"{SIZES} | _DTypeLike",
+    **dict.fromkeys(["meshgrid.tensors", "broadcast_arrays.tensors"], OPERAND),
     "method": "str",
     "call": "Callable[..., list[bytes]]",
     "rules": "Any",
@@ -265,6 +279,8 @@ from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
 from typing_extensions import disjoint_base
 
+from .linalg import QRResult, SlogdetResult
+from .ordering import AMinMax, KthValue, Mode
 from .results import UniqueAll, UniqueCounts, UniqueInverse
 
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
@@ -304,7 +320,9 @@ def parameter(owner: str, p: inspect.Parameter) -> str:
     return f"{p.name}: {kind}{none} = {default(p.default)}"
 
 
-def parameters(owner: str, thing: object) -> list[str]:
+def parameters(
+    owner: str, thing: object, shown: Callable[[str, inspect.Parameter], str] = parameter
+) -> list[str]:
     """A callable's parameters, with the markers of positional-only and keyword-only ones."""
     out: list[str] = []
     positional_only = keyword_only = False
@@ -316,12 +334,16 @@ def parameters(owner: str, thing: object) -> list[str]:
             out.append("*")
         keyword_only |= p.kind in (p.KEYWORD_ONLY, p.VAR_POSITIONAL)
         first = not out and p.name in ("self", "cls", "type")
-        out.append(("cls" if p.name != "self" else "self") if first else parameter(owner, p))
+        out.append(("cls" if p.name != "self" else "self") if first else shown(owner, p))
     return [*out, "/"] if positional_only and out[-1] not in ("self", "cls") else out
 
 
-def function(name: str, params: list[str], result: str, doc: str, indent: str = "") -> str:
-    """One stub; the docstring is its body."""
+def function(
+    name: str, params: list[str], result: str, doc: str, indent: str = "", hidden: bool = False
+) -> str:
+    """One stub; the docstring is its body. With hidden, methods hide the built-in types."""
+    if hidden:
+        params, result = [qualified(p) for p in params], qualified(result)
     ignored = {"__eq__": "override", "__ne__": "override", "__ipow__": "misc"}.get(name)
     note = f"  # type: ignore[{ignored}]" if ignored and result == "Tensor" else ""
     line = f"{indent}def {name}({', '.join(params)}) -> {result}:"
@@ -346,15 +368,16 @@ ASSIGNED = ("Tensor.grad", "Tensor.requires_grad")
 def method(cls: type, name: str, thing: object) -> str:
     """The stub of one attribute of a class."""
     owner = f"{cls.__name__}.{name}"
+    stub = functools.partial(function, indent="    ", hidden=cls.__name__ == "Tensor")
     doc, result = documentation(thing)
     plain = not name.startswith("__")
     if plain and result is None and cls.__name__ == "Tensor":
         result = "Tensor"
     if inspect.isgetsetdescriptor(thing):
         result = required(owner, result)
-        text = "    @property\n" + function(name, ["self"], result, doc, "    ")
+        text = "    @property\n" + stub(name, ["self"], result, doc)
         if owner in ASSIGNED:
-            value = function(name, ["self", f"value: {result}"], "None", "", "    ")
+            value = stub(name, ["self", f"value: {result}"], "None", "")
             text += f"    @{name}.setter\n{value}"
         return text
     if name in ("__pow__", "__rpow__"):
@@ -365,22 +388,54 @@ def method(cls: type, name: str, thing: object) -> str:
             fallback = "Any"  # a tensor, but of what follows from sizes alone a bool
         if name in ("__eq__", "__ne__"):
             value = "object" if fallback == "bool" else "Any"
-            return function(name, ["self", f"value: {value}", "/"], fallback, "", "    ")
+            return stub(name, ["self", f"value: {value}", "/"], fallback, "")
         if name == "__call__":
             # The slot's own signature says nothing.
             operands = ["self", f"*args: {OPERAND}", f"**kwargs: {OPERAND}"]
-            return function(name, operands, SPECIAL[name], "", "    ")
+            return stub(name, operands, SPECIAL[name], "")
         params = parameters(owner, thing)
         if name == "__array__":
             params = [p.replace("_DTypeLike", "Any") for p in params]
         gives = SPECIAL.get(owner) or SPECIAL.get(name, fallback)
-        return function(name, params, result or gives, "", "    ")
+        return stub(name, params, result or gives, "")
     kind = type(vars(cls)[name]).__name__
     head = {"staticmethod": "    @staticmethod\n", "classmethod_descriptor": "    @classmethod\n"}
     params = parameters(owner, thing)
     if kind == "classmethod_descriptor":
         params = ["cls", *params] if params[:1] != ["cls"] else params
-    return head.get(kind, "") + function(name, params, required(owner, result), doc, "    ")
+    return head.get(kind, "") + stub(name, params, required(owner, result), doc)
+
+
+#: Names of types that methods of tensors hide in the class.
+HIDDEN = re.compile(r"(?<![\w.'])(bool|float|int|type)\b(?!')")
+
+
+def qualified(text: str) -> str:
+    """A parameter or type with the built-in types that methods hide under their full names."""
+    name, colon, rest = text.partition(": ")
+    kind, equals, value = (rest if colon else name).partition(" = ")
+    return (name + colon if colon else "") + HIDDEN.sub(r"builtins.\1", kind) + equals + value
+
+
+def later_method(name: str, later: LaterMethod) -> str:
+    """The stub of a method whose function is elsewhere in the package."""
+    called = later.function
+    if inspect.isfunction(called):
+        doc = inspect.cleandoc(called.__doc__ or "").split("\n\n")[0]
+        params = parameters(name, later, plain_parameter)
+        result = str(inspect.signature(called).return_annotation)
+    else:
+        doc, found = documentation(called)
+        params, result = parameters(called.__name__, later), found or "Tensor"
+    return function(name, params, result, " ".join(doc.split()), "    ", hidden=True)
+
+
+def plain_parameter(_owner: str, p: inspect.Parameter) -> str:
+    """A parameter of a function of the package, whose annotation is a string."""
+    stars = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
+    kind = str(p.annotation)
+    value = "" if p.default is p.empty else f" = {default(p.default)}"
+    return f"{stars}{p.name}: {kind}{value}"
 
 
 def required(owner: str, result: str | None) -> str:
@@ -408,11 +463,21 @@ def class_stub(cls: type) -> str:
         if name in INHERITED or unordered:
             continue
         if isinstance(value, float):
-            out.append(f"    {name}: float\n")
+            out.append(f"    {name}: builtins.float\n")
             continue
         if value is None:
             out.append(f"    {name}: None\n")
             continue
+        if isinstance(value, LaterMethod):
+            out.append(later_method(name, value))
+            continue
+        if isinstance(value, property):
+            doc = " ".join((value.__doc__ or "").split())
+            text = function(name, ["self"], "Tensor", doc, "    ", hidden=True)
+            out.append(f"    @property\n{text}")
+            continue
+        if name == "__getattr__" and cls.__name__ == "Tensor":
+            continue  # It only raises, and would give every name a type.
         thing = value if inspect.isgetsetdescriptor(value) else getattr(cls, name)
         out.append(method(cls, name, thing))
     return "".join(out) + "\n"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _girih, errors, tree
+from . import _girih, errors, later, tree
 from ._girih import *
 from ._girih import bool_
 from .batching import vmap
@@ -143,13 +143,21 @@ from .scopes import (
 from .transforms import grad, value_and_grad
 
 if TYPE_CHECKING:
-    from . import amp, data, debug, fft, linalg, nn, optim, random
+    from . import amp, data, debug, fft, linalg, nn, optim, random, special
+    from .arranging import *
     from .callbacks import ShapeDtypeStruct, io_callback, pure_callback
     from .custom import CustomOp, custom_op
+    from .elementary import *
     from .exporting import Executable, Lowered, export, load_executable
+    from .grids import *
+    from .linear import *
+    from .ordering import *
     from .passes import GraphPass, graph_pass
     from .products import convolve, gather_mm, segmented_mm
     from .profiling import Span, profile
+    from .segments import *
+    from .selection import *
+    from .sets import *
 
 bool = bool_
 
@@ -169,7 +177,7 @@ _LATER = {
     **dict.fromkeys(["Executable", "Lowered", "export", "load_executable"], "exporting"),
     **dict.fromkeys(["GraphPass", "graph_pass"], "passes"),
     **dict.fromkeys(["Span", "profile"], "profiling"),
-    **dict.fromkeys(["convolve", "gather_mm", "segmented_mm"], "products"),
+    **{name: module for module, names in later.FUNCTIONS.items() for name in names.split()},
 }
 
 # All names of the extension are public here; the other names belong to this package.
@@ -325,28 +333,128 @@ __all__ = [
     "warmup",
     "with_passes",
     "without_passes",
+    "special",
+    "AMinMax",
+    "KthValue",
+    "Mode",
+    "aminmax",
+    "append",
+    "argpartition",
+    "average",
+    "block",
+    "block_diag",
+    "chunk",
+    "delete",
+    "diag_embed",
+    "diag_indices",
+    "dsplit",
+    "ediff1d",
+    "fromfunction",
+    "geomspace",
+    "gradient",
+    "hsplit",
+    "identity",
+    "insert",
+    "ix_",
+    "kthvalue",
+    "lexsort",
+    "logspace",
+    "mode",
+    "msort",
+    "narrow",
+    "partition",
+    "ptp",
+    "ravel_multi_index",
+    "std_mean",
+    "tril_indices",
+    "triu_indices",
+    "unflatten",
+    "unravel_index",
+    "unwrap",
+    "var_mean",
+    "vsplit",
+    "addcdiv",
+    "addcmul",
+    "bitwise_count",
+    "cbrt",
+    "deg2rad",
+    "divmod",
+    "float_power",
+    "fmax",
+    "fmin",
+    "frac",
+    "frexp",
+    "gcd",
+    "heaviside",
+    "iscomplex",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "lcm",
+    "ldexp",
+    "lerp",
+    "log_cosh",
+    "logaddexp2",
+    "modf",
+    "polar",
+    "rad2deg",
+    "view_as_complex",
+    "view_as_real",
+    "addbmm",
+    "addmm",
+    "addmv",
+    "addr",
+    "baddbmm",
+    "cartesian_prod",
+    "cdist",
+    "combinations",
+    "correlate",
+    "dist",
+    "matvec",
+    "vecmat",
+    "diagonal_scatter",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_reduce",
+    "index_select",
+    "masked_fill",
+    "masked_scatter",
+    "masked_select",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_sum",
+    "select_scatter",
+    "slice_scatter",
+    "intersect1d",
+    "setdiff1d",
+    "setxor1d",
+    "trim_zeros",
+    "union1d",
+    "unique_consecutive",
 ]
 __all__ += _girih.__all__
+
+later.install()
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
     # Modules that are not needed for computing are imported when they are first named.
-    if name in ("amp", "data", "debug", "fft", "linalg", "nn", "optim", "random"):
+    if name in ("amp", "data", "debug", "fft", "linalg", "nn", "optim", "random", "special"):
         return import_module(f".{name}", __name__)
     if (module := _LATER.get(name)) is not None:
         value: object = getattr(import_module(f".{module}", __name__), name)
         globals()[name] = value
         return value
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
-    synonyms = import_module(".synonyms", __name__)
-    if (meant := synonyms.ALIASES.get(name)) is not None:
-        from operator import attrgetter
-
-        return attrgetter(meant)(import_module(__name__))
-    raise synonyms.missing(__name__, name, synonyms.HINTS)
+    return import_module(".synonyms", __name__).attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

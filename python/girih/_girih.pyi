@@ -8,6 +8,8 @@ from typing import Any, Literal, SupportsFloat, TypeAlias, final, overload
 
 from typing_extensions import disjoint_base
 
+from .linalg import QRResult, SlogdetResult
+from .ordering import AMinMax, KthValue, Mode
 from .results import UniqueAll, UniqueCounts, UniqueInverse
 
 # What becomes an operand: tensors, Python numbers, nested sequences, arrays of other libraries.
@@ -523,8 +525,19 @@ class DType:
     def __ne__(self, value: object, /) -> bool: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
     @property
+    def char(self) -> str:
+        """NumPy's letter for the dtype, by which SciPy chooses routines."""
+    @property
+    def dtype(self) -> Any:
+        """The dtype of NumPy with the same elements, by which ``np.dtype`` converts; an
+        AttributeError for bfloat16, unless a library has added it to NumPy.
+        """
+    @property
     def itemsize(self) -> int:
         """The number of bytes of one element."""
+    @property
+    def kind(self) -> str:
+        """NumPy's letter for the kind of the dtype: "b", "i", "u", "f" or "c"."""
     @property
     def name(self) -> str:
         """The name of the dtype in NumPy."""
@@ -971,12 +984,15 @@ class Tensor:
     """
 
     @property
+    def H(self) -> Tensor:
+        """The conjugate transpose of a matrix; of a vector or number the conjugate."""
+    @property
     def T(self) -> Tensor:
         """The tensor with its axes reversed."""
     def __abs__(self) -> Tensor: ...
     def __add__(self, value: _TensorLike, /) -> Tensor: ...
     def __and__(self, value: _TensorLike, /) -> Tensor: ...
-    def __array__(self, /, dtype: Any | None = None, copy: bool | None = None) -> Any: ...
+    def __array__(self, /, dtype: Any | None = None, copy: builtins.bool | None = None) -> Any: ...
     def __array_function__(
         self,
         /,
@@ -986,7 +1002,7 @@ class Tensor:
         kwargs: Any,
     ) -> Tensor: ...
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any: ...
-    __array_priority__: float
+    __array_priority__: builtins.float
     def __array_ufunc__(
         self,
         /,
@@ -995,7 +1011,7 @@ class Tensor:
         *inputs: Sequence[Tensor],
         **kwargs: Any,
     ) -> Tensor: ...
-    def __bool__(self) -> bool: ...
+    def __bool__(self) -> builtins.bool: ...
     def __bytes__(self) -> bytes: ...
     def __complex__(self) -> builtins.complex: ...
     def __contains__(self, key: Any, /) -> Tensor: ...
@@ -1007,26 +1023,26 @@ class Tensor:
         /,
         *,
         stream: Any | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        max_version: tuple[builtins.int, builtins.int] | None = None,
+        dl_device: tuple[builtins.int, builtins.int] | None = None,
+        copy: builtins.bool | None = None,
     ) -> Any: ...
-    def __dlpack_device__(self) -> tuple[int, int, int]: ...
+    def __dlpack_device__(self) -> tuple[builtins.int, builtins.int, builtins.int]: ...
     def __eq__(self, value: Any, /) -> Tensor: ...  # type: ignore[override]
-    def __float__(self) -> float: ...
+    def __float__(self) -> builtins.float: ...
     def __floordiv__(self, value: _TensorLike, /) -> Tensor: ...
     def __ge__(self, value: _TensorLike, /) -> Tensor: ...
     def __getitem__(self, key: Any, /) -> Tensor: ...
     def __gt__(self, value: _TensorLike, /) -> Tensor: ...
-    def __hash__(self) -> int: ...
+    def __hash__(self) -> builtins.int: ...
     def __iadd__(self, value: _TensorLike, /) -> Tensor: ...
     def __iand__(self, value: _TensorLike, /) -> Tensor: ...
     def __ifloordiv__(self, value: _TensorLike, /) -> Tensor: ...
     def __imatmul__(self, value: _TensorLike, /) -> Tensor: ...
     def __imod__(self, value: _TensorLike, /) -> Tensor: ...
     def __imul__(self, value: _TensorLike, /) -> Tensor: ...
-    def __index__(self) -> int: ...
-    def __int__(self) -> int: ...
+    def __index__(self) -> builtins.int: ...
+    def __int__(self) -> builtins.int: ...
     def __invert__(self) -> Tensor: ...
     def __ior__(self, value: _TensorLike, /) -> Tensor: ...
     def __ipow__(self, value: _TensorLike, /) -> Tensor: ...  # type: ignore[misc]
@@ -1035,7 +1051,7 @@ class Tensor:
     def __itruediv__(self, value: _TensorLike, /) -> Tensor: ...
     def __ixor__(self, value: _TensorLike, /) -> Tensor: ...
     def __le__(self, value: _TensorLike, /) -> Tensor: ...
-    def __len__(self) -> int: ...
+    def __len__(self) -> builtins.int: ...
     def __lshift__(self, value: _TensorLike, /) -> Tensor: ...
     def __lt__(self, value: _TensorLike, /) -> Tensor: ...
     def __matmul__(self, value: _TensorLike, /) -> Tensor: ...
@@ -1069,18 +1085,104 @@ class Tensor:
         """The HTML that a notebook shows: values, dtype and shape."""
     def abs(self) -> Tensor:
         """The absolute value, real for complex numbers; integers wrap at their smallest."""
+    def abs_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``abs``; returns the object."""
+    def absolute(self) -> Tensor:
+        """The absolute value, real for complex numbers; integers wrap at their smallest."""
+    def absolute_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``absolute``; returns the object."""
     def acos(self) -> Tensor:
         """The inverse cosine."""
+    def acos_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``acos``; returns the object."""
     def acosh(self) -> Tensor:
         """The inverse hyperbolic cosine."""
+    def acosh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``acosh``; returns the object."""
+    def add(self, /, other: Any, *, alpha: Any = 1) -> Tensor:
+        """``x + alpha * other``."""
+    def add_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``add``; returns the object."""
+    def addbmm(
+        self,
+        /,
+        batch1: _TensorLike,
+        batch2: _TensorLike,
+        *,
+        beta: Any = 1,
+        alpha: Any = 1,
+    ) -> Tensor:
+        """``beta * x + alpha * sum(batch1 @ batch2)``, the sum over a batch of matrices."""
+    def addbmm_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``addbmm``; returns the object."""
+    def addcdiv(
+        self,
+        /,
+        tensor1: _TensorLike,
+        tensor2: _TensorLike,
+        *,
+        value: _TensorLike = 1,
+    ) -> Tensor:
+        """``x + value * tensor1 / tensor2``."""
+    def addcdiv_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``addcdiv``; returns the object."""
+    def addcmul(
+        self,
+        /,
+        tensor1: _TensorLike,
+        tensor2: _TensorLike,
+        *,
+        value: _TensorLike = 1,
+    ) -> Tensor:
+        """``x + value * tensor1 * tensor2``."""
+    def addcmul_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``addcmul``; returns the object."""
+    def addmm(
+        self,
+        /,
+        mat1: _TensorLike,
+        mat2: _TensorLike,
+        *,
+        beta: Any = 1,
+        alpha: Any = 1,
+    ) -> Tensor:
+        """``beta * x + alpha * (mat1 @ mat2)`` of matrices."""
+    def addmm_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``addmm``; returns the object."""
+    def addmv(
+        self,
+        /,
+        mat: _TensorLike,
+        vec: _TensorLike,
+        *,
+        beta: Any = 1,
+        alpha: Any = 1,
+    ) -> Tensor:
+        """``beta * x + alpha * (mat @ vec)`` of a matrix and a vector."""
+    def addmv_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``addmv``; returns the object."""
+    def addr(
+        self,
+        /,
+        vec1: _TensorLike,
+        vec2: _TensorLike,
+        *,
+        beta: Any = 1,
+        alpha: Any = 1,
+    ) -> Tensor:
+        """``beta * x + alpha * outer(vec1, vec2)`` of vectors."""
+    def addr_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``addr``; returns the object."""
+    def adjoint(self) -> Tensor:
+        """The conjugate transposes of matrices, the last two axes."""
     def all(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Whether all elements are nonzero, over axes, all by default. Dtype: bool."""
     def allclose(
@@ -1088,48 +1190,108 @@ class Tensor:
         /,
         other: _TensorLike,
         rtol: _TensorLike = 1e-05,
-        atol: float = 1e-08,
-        equal_nan: bool = False,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
     ) -> Tensor:
         """Whether all elements are close to those of another tensor; see isclose. A bool scalar."""
+    def amax(
+        self,
+        /,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
+        *,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
+    ) -> Tensor:
+        """Largest element over axes, all by default; NaN if any element is NaN. Without elements, a
+        ShapeError.
+        """
+    def amin(
+        self,
+        /,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
+        *,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
+    ) -> Tensor:
+        """Smallest element over axes, all by default; NaN if any element is NaN. Without elements,
+        a ShapeError.
+        """
+    def aminmax(
+        self,
+        /,
+        *,
+        axis: builtins.int | None = None,
+        keepdims: builtins.bool = False,
+    ) -> AMinMax:
+        """The smallest and the largest element, along an axis or of all."""
     def angle(self) -> Tensor:
         """The angle in the complex plane; 0 or pi for real numbers."""
     def any(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Whether any element is nonzero, over axes, all by default. Dtype: bool."""
+    def arccos(self) -> Tensor:
+        """The inverse cosine."""
+    def arccos_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arccos``; returns the object."""
+    def arccosh(self) -> Tensor:
+        """The inverse hyperbolic cosine."""
+    def arccosh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arccosh``; returns the object."""
+    def arcsin(self) -> Tensor:
+        """The inverse sine."""
+    def arcsin_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arcsin``; returns the object."""
+    def arcsinh(self) -> Tensor:
+        """The inverse hyperbolic sine."""
+    def arcsinh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arcsinh``; returns the object."""
+    def arctan(self) -> Tensor:
+        """The inverse tangent."""
+    def arctan2(self, x2: _TensorLike, /) -> Tensor:
+        """The angle of the point (second, first)."""
+    def arctan2_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arctan2``; returns the object."""
+    def arctan_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arctan``; returns the object."""
+    def arctanh(self) -> Tensor:
+        """The inverse hyperbolic tangent."""
+    def arctanh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``arctanh``; returns the object."""
     def argcummax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Indices of the running maxima along an axis; of equal elements, the last. Dtype: int64.
         """
     def argcummin(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Indices of the running minima along an axis; of equal elements, the last. Dtype: int64.
         """
     def argmax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Index of the first largest element along an axis, or of the flattened tensor. Dtype:
         int64.
@@ -1137,31 +1299,44 @@ class Tensor:
     def argmin(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Index of the first smallest element along an axis, or of the flattened tensor. Dtype:
         int64.
         """
+    def argpartition(
+        self,
+        /,
+        kth: builtins.int | Sequence[builtins.int],
+        axis: builtins.int | None = -1,
+    ) -> Tensor:
+        """The indices by which ``partition`` rearranges."""
     def argsort(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        descending: bool | None = None,
-        stable: bool | None = None,
-        dim: int | Sequence[int] | None = None,
+        descending: builtins.bool | None = None,
+        stable: builtins.bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Indices that sort along an axis, the last by default. NaN counts as largest; equal
         elements keep their order. Dtype: int64.
         """
+    def argwhere(self) -> Tensor:
+        """The indices of the nonzero elements, one row for each element. Evaluates x."""
     def asin(self) -> Tensor:
         """The inverse sine."""
+    def asin_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``asin``; returns the object."""
     def asinh(self) -> Tensor:
         """The inverse hyperbolic sine."""
+    def asinh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``asinh``; returns the object."""
     def astype(self, /, dtype: _DTypeLike) -> Tensor:
         """Casts to another dtype."""
     @property
@@ -1172,104 +1347,370 @@ class Tensor:
         """
     def atan(self) -> Tensor:
         """The inverse tangent."""
+    def atan2(self, x2: _TensorLike, /) -> Tensor:
+        """The angle of the point (second, first)."""
+    def atan2_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``atan2``; returns the object."""
+    def atan_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``atan``; returns the object."""
     def atanh(self) -> Tensor:
         """The inverse hyperbolic tangent."""
+    def atanh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``atanh``; returns the object."""
     def backward(
         self,
         /,
         gradient: Tensor | None = None,
-        retain_graph: bool = False,
-        create_graph: bool = False,
+        retain_graph: builtins.bool = False,
+        create_graph: builtins.bool = False,
     ) -> None:
         """Adds gradients to the ``grad`` of the tensors from which this tensor was computed and
         that require gradients. The tensor is a scalar unless ``gradient`` is given. With
         ``retain_graph`` it can be called again; with ``create_graph`` the gradients are
         differentiable.
         """
+    def baddbmm(
+        self,
+        /,
+        batch1: _TensorLike,
+        batch2: _TensorLike,
+        *,
+        beta: Any = 1,
+        alpha: Any = 1,
+    ) -> Tensor:
+        """``beta * x + alpha * (batch1 @ batch2)`` of batches of matrices."""
+    def baddbmm_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``baddbmm``; returns the object."""
+    def bernoulli_(self, /, p: Any = 0.5) -> Tensor:
+        """Sets the elements to 1 with a probability, and to 0 otherwise."""
+    def bfloat16(self) -> Tensor:
+        """The elements as bfloat16."""
+    def bincount(
+        self,
+        /,
+        weights: _TensorLike | None = None,
+        minlength: builtins.int = ...,
+        *,
+        length: builtins.int | None = None,
+    ) -> Tensor:
+        """The number of occurrences of each of 0, 1, 2, ..., or the sum of the weights there.
+        Evaluates x, unless length says how many numbers are counted: others are then left out.
+        """
+    def bitwise_and(self, x2: _TensorLike, /) -> Tensor:
+        """Logical and of bool, bitwise and of integers."""
+    def bitwise_and_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``bitwise_and``; returns the object."""
+    def bitwise_count(self) -> Tensor:
+        """The number of ones in the binary form of the absolute value of integers. Dtype: uint8."""
+    def bitwise_left_shift(self, x2: _TensorLike, /) -> Tensor:
+        """Bits shifted left; 0 for shifts that are negative or as wide as the dtype."""
+    def bitwise_left_shift_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``bitwise_left_shift``; returns the object."""
     def bitwise_not(self) -> Tensor:
         """Logical not of bool, bits flipped of integers."""
+    def bitwise_not_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``bitwise_not``; returns the object."""
+    def bitwise_or(self, x2: _TensorLike, /) -> Tensor:
+        """Logical or of bool, bitwise or of integers."""
+    def bitwise_or_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``bitwise_or``; returns the object."""
+    def bitwise_right_shift(self, x2: _TensorLike, /) -> Tensor:
+        """Bits shifted right, the sign kept; all of them for shifts that are negative or as wide as
+        the dtype.
+        """
+    def bitwise_right_shift_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``bitwise_right_shift``; returns the object."""
+    def bitwise_xor(self, x2: _TensorLike, /) -> Tensor:
+        """Exclusive or of bool, bitwise exclusive or of integers."""
+    def bitwise_xor_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``bitwise_xor``; returns the object."""
+    def bmm(self, x2: _TensorLike, /) -> Tensor:
+        """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n]
+        -> [..., m, n]; leading axes broadcast.
+        """
+    def bool(self) -> Tensor:
+        """The elements as bool."""
     def broadcast_to(
         self,
         /,
-        shape: int | Sequence[int] | None = None,
-        *sizes: int | Sequence[int],
+        shape: builtins.int | Sequence[builtins.int] | None = None,
+        *sizes: builtins.int | Sequence[builtins.int],
     ) -> Tensor:
         """Broadcasts the tensor to a shape."""
+    def byte(self) -> Tensor:
+        """The elements as uint8."""
+    def cbrt(self) -> Tensor:
+        """The cube root, negative for negative numbers."""
+    def cdouble(self) -> Tensor:
+        """The elements as complex128."""
     def ceil(self) -> Tensor:
         """The smallest integer not below each element."""
+    def ceil_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``ceil``; returns the object."""
+    def cfloat(self) -> Tensor:
+        """The elements as complex64."""
+    def char(self) -> Tensor:
+        """The elements as int8."""
+    def cholesky(self, /, *, upper: builtins.bool = False) -> Tensor:
+        """The lower triangular ``L`` with ``x = L @ L.mT.conj()``; with upper, the adjoint of
+        ``L``.
+        """
+    def chunk(self, /, chunks: builtins.int, axis: builtins.int = 0) -> list[Tensor]:
+        """Splits an axis into parts of equal size, but for the last; as PyTorch's function of the
+        name.
+        """
     def clamp(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
         """Elements limited to ``min..max``; either or both may be missing. The same as clip."""
+    def clamp_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``clamp``; returns the object."""
+    def clamp_max(self, /, max: Any) -> Tensor:
+        """Elements that are not above a limit."""
+    def clamp_max_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``clamp_max``; returns the object."""
+    def clamp_min(self, /, min: Any) -> Tensor:
+        """Elements that are not below a limit."""
+    def clamp_min_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``clamp_min``; returns the object."""
     def clip(self, /, min: _TensorLike | None = None, max: _TensorLike | None = None) -> Tensor:
         """Elements limited to ``min..max``; either or both may be missing."""
+    def clip_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``clip``; returns the object."""
+    def clone(self, /, *, memory_format: Any = None) -> Tensor:
+        """The same elements as another object, to which gradients flow back."""
+    def combinations(
+        self,
+        /,
+        r: builtins.int = 2,
+        with_replacement: builtins.bool = False,
+    ) -> Tensor:
+        """All choices of r elements of a vector in their order, one per row."""
     def conj(self) -> Tensor:
         """The complex conjugate; real numbers as they are."""
+    def conj_physical(self) -> Tensor:
+        """The complex conjugate; real numbers as they are."""
+    def conj_physical_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``conj_physical``; returns the object."""
+    def conjugate(self) -> Tensor:
+        """The complex conjugate; real numbers as they are."""
+    def contiguous(self, /, *, memory_format: Any = None) -> Tensor:
+        """The tensor itself: all tensors are row-major."""
+    def copy(self) -> Tensor:
+        """The same elements."""
+    def copy_(self, /, src: Any, non_blocking: builtins.bool = False) -> Tensor:
+        """Sets the elements to those of another tensor, which broadcasts and is cast."""
+    def copysign(self, x2: _TensorLike, /) -> Tensor:
+        """The magnitude of the first with the sign of the second."""
+    def copysign_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``copysign``; returns the object."""
+    def corrcoef(self, /, y: _TensorLike | None = None, rowvar: builtins.bool = True) -> Tensor:
+        """The correlation coefficients of variables: the rows of x and y, or the columns without
+        rowvar.
+        """
     def cos(self) -> Tensor:
         """The cosine."""
+    def cos_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``cos``; returns the object."""
     def cosh(self) -> Tensor:
         """The hyperbolic cosine."""
+    def cosh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``cosh``; returns the object."""
+    def count_nonzero(
+        self,
+        /,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
+        *,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
+    ) -> Tensor:
+        """The number of nonzero elements over axes, all by default. Dtype: int64."""
+    def cov(
+        self,
+        /,
+        y: _TensorLike | None = None,
+        rowvar: builtins.bool = True,
+        bias: builtins.bool = False,
+        ddof: builtins.float | None = None,
+        fweights: _TensorLike | None = None,
+        aweights: _TensorLike | None = None,
+    ) -> Tensor:
+        """The covariance matrix of variables: the rows of x and y, or the columns without rowvar.
+        The divisor is the number of observations minus ddof, which is 1 unless bias; fweights are
+        the frequencies and aweights the weights of the observations.
+        """
     def cpu(self) -> Tensor:
         """The tensor on the host's processor: itself if it is already there, otherwise a copy."""
+    def cross(self, /, other: Any, dim: builtins.int = -1) -> Tensor:
+        """Cross products of vectors of three elements along an axis."""
     def cummax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Running maxima along an axis, the last by default; all are NaN from the first NaN on."""
     def cummin(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Running minima along an axis, the last by default; all are NaN from the first NaN on."""
     def cumprod(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dtype: _DTypeLike | None = None,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Running products along an axis, or of the flattened tensor. Integers and bool are
         multiplied in int64.
         """
+    def cumprod_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``cumprod``; returns the object."""
     def cumsum(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dtype: _DTypeLike | None = None,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
         int64.
+        """
+    def cumsum_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``cumsum``; returns the object."""
+    def cumulative_prod(
+        self,
+        /,
+        *,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        dtype: _DTypeLike | None = None,
+        include_initial: builtins.bool = False,
+    ) -> Tensor:
+        """Running products along an axis, which is required for tensors with several axes. With
+        include_initial the result begins with a one.
+        """
+    def cumulative_sum(
+        self,
+        /,
+        *,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        dtype: _DTypeLike | None = None,
+        include_initial: builtins.bool = False,
+    ) -> Tensor:
+        """Running sums along an axis, which is required for tensors with several axes. With
+        include_initial the result begins with a zero.
         """
     @property
     def data(self) -> memoryview:
         """The elements as a read-only memoryview over the same memory, with their type and shape.
         Evaluates. There is no memoryview of bfloat16: convert it first.
         """
+    def deg2rad(self) -> Tensor:
+        """Degrees as radians."""
+    def deg2rad_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``deg2rad``; returns the object."""
+    def det(self) -> Tensor:
+        """Determinants."""
     def detach(self) -> Tensor:
         """The same value, which gradients treat as a constant."""
     @property
     def device(self) -> str:
         """The device of the value."""
-    def diagonal(self, /, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
+    def diag(self, /, k: builtins.int = ..., *, diagonal: builtins.int | None = None) -> Tensor:
+        """A matrix with the elements of a vector on its k-th diagonal; for a matrix, its k-th
+        diagonal.
+        """
+    def diag_embed(
+        self,
+        /,
+        offset: builtins.int = 0,
+        axis1: builtins.int = -2,
+        axis2: builtins.int = -1,
+    ) -> Tensor:
+        """Matrices with the last axis on a diagonal, and zeros elsewhere."""
+    def diagflat(self, /, k: builtins.int = ..., *, offset: builtins.int | None = None) -> Tensor:
+        """A matrix with all elements of the tensor on its k-th diagonal."""
+    def diagonal(
+        self,
+        /,
+        offset: builtins.int = ...,
+        axis1: builtins.int = ...,
+        axis2: builtins.int = ...,
+    ) -> Tensor:
         """The diagonal of two axes, as the last axis."""
+    def diagonal_scatter(
+        self,
+        /,
+        src: _TensorLike,
+        offset: builtins.int = 0,
+        axis1: builtins.int = 0,
+        axis2: builtins.int = 1,
+    ) -> Tensor:
+        """With a diagonal replaced."""
+    def diff(
+        self,
+        /,
+        n: builtins.int = ...,
+        axis: builtins.int | Sequence[builtins.int] = ...,
+        prepend: _TensorLike | None = None,
+        append: _TensorLike | None = None,
+        *,
+        dim: builtins.int | None = None,
+    ) -> Tensor:
+        """Differences of neighbouring elements along an axis, taken n times; for bool, whether
+        neighbours differ. prepend and append are first joined to the axis.
+        """
     def digamma(self) -> Tensor:
         """The logarithmic derivative of the gamma function."""
+    def digamma_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``digamma``; returns the object."""
+    def dim(self) -> builtins.int:
+        """The number of axes."""
+    def dist(self, /, other: _TensorLike, p: builtins.float = 2) -> Tensor:
+        """The p-norm of the difference of two tensors, over all elements."""
+    def div(self, /, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+        """The quotient, rounded toward zero with the mode "trunc", and down with "floor"."""
+    def div_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``div``; returns the object."""
+    def divide(self, x2: _TensorLike, /) -> Tensor:
+        """The quotient; floating-point for integers."""
+    def divide_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``divide``; returns the object."""
+    def dot(self, x2: _TensorLike, /) -> Tensor:
+        """NumPy's dot: the inner product of vectors, the product of matrices, otherwise sums of
+        products over the last axis of x1 and the second-last axis of x2.
+        """
+    def double(self) -> Tensor:
+        """The elements as float64."""
+    def dsplit(self, /, sections: builtins.int | Sequence[builtins.int]) -> list[Tensor]:
+        """Splits along the third axis."""
     @property
     def dtype(self) -> DType:
         """The element type."""
+    def element_size(self) -> builtins.int:
+        """The number of bytes of an element."""
+    def eq(self, x2: _TensorLike, /) -> Tensor:
+        """Whether both are equal. Dtype: bool."""
+    def eq_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``eq``; returns the object."""
     def erf(self) -> Tensor:
         """The error function."""
+    def erf_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``erf``; returns the object."""
     def erfc(self) -> Tensor:
         """One minus the error function, precise for large x."""
+    def erfc_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``erfc``; returns the object."""
     def erfinv(self) -> Tensor:
         """The number whose error function is x; infinite at -1 and 1, NaN beyond."""
+    def erfinv_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``erfinv``; returns the object."""
     def eval(self) -> Tensor:
         """Computes the value immediately; returns the tensor itself."""
     def execute(self) -> Tensor:
@@ -1278,153 +1719,437 @@ class Tensor:
         """The exponential."""
     def exp2(self) -> Tensor:
         """Two to the power of each element."""
-    def expand(self, /, *shape: int | Sequence[int]) -> Tensor:
+    def exp2_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``exp2``; returns the object."""
+    def exp_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``exp``; returns the object."""
+    def expand(self, /, *shape: builtins.int | Sequence[builtins.int]) -> Tensor:
         """Same as broadcast_to; a size of -1 keeps the axis."""
+    def expand_as(self, /, other: Tensor) -> Tensor:
+        """The tensor broadcast to the shape of another one."""
+    def expand_dims(
+        self,
+        /,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        *,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """Inserts an axis of size one, or several axes at the given positions of the result."""
     def expm1(self) -> Tensor:
         """``exp(x) - 1``, precise near 0."""
-    def flatten(self, /, start_dim: int = ..., end_dim: int = ...) -> Tensor:
+    def expm1_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``expm1``; returns the object."""
+    def exponential_(self, /, lambd: builtins.float = 1.0) -> Tensor:
+        """Sets the elements to draws of an exponential distribution of a rate."""
+    def fill_(self, /, value: Any) -> Tensor:
+        """Sets all elements to one value."""
+    def fill_diagonal_(self, /, fill_value: Any, wrap: builtins.bool = False) -> Tensor:
+        """Sets the elements of the main diagonal to one value."""
+    def fix(self) -> Tensor:
+        """The integer part."""
+    def fix_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``fix``; returns the object."""
+    def flatten(self, /, start_dim: builtins.int = ..., end_dim: builtins.int = ...) -> Tensor:
         """All elements along one axis; or merges the axes from start_dim to end_dim."""
     def flip(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        dims: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Reverses the elements along axes, all by default."""
+    def fliplr(self) -> Tensor:
+        """Elements reversed along the second axis."""
+    def flipud(self) -> Tensor:
+        """Elements reversed along the first axis."""
+    def float(self) -> Tensor:
+        """The elements as float32."""
+    def float_power(self, x2: _TensorLike, /) -> Tensor:
+        """The first to the power of the second in float64, or in complex128 if either is complex.
+        """
+    def float_power_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``float_power``; returns the object."""
     def floor(self) -> Tensor:
         """The largest integer not above each element."""
+    def floor_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``floor``; returns the object."""
+    def floor_divide(self, x2: _TensorLike, /) -> Tensor:
+        """The quotient rounded down; 0 for integer division by zero."""
+    def floor_divide_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``floor_divide``; returns the object."""
+    def fmax(self, x2: _TensorLike, /) -> Tensor:
+        """The larger of two, the other one where one is NaN."""
+    def fmin(self, x2: _TensorLike, /) -> Tensor:
+        """The smaller of two, the other one where one is NaN."""
+    def fmod(self, x2: _TensorLike, /) -> Tensor:
+        """The remainder of truncated division, signed as the first; of integers 0 for a divisor of
+        0.
+        """
+    def fmod_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``fmod``; returns the object."""
+    def frac(self) -> Tensor:
+        """The part after the decimal point, ``x - trunc(x)``."""
+    def frac_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``frac``; returns the object."""
+    def frexp(self) -> tuple[Tensor, Tensor]:
+        """Mantissas between 0.5 and 1, and exponents: ``x == mantissa * 2**exponent``."""
     def gather(
         self,
         /,
-        indices: _TensorLike,
-        axis: int | Sequence[int] | None = None,
+        indices: _TensorLike | None = None,
+        axis: builtins.int | Sequence[builtins.int] | _TensorLike | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        index: _TensorLike | None = None,
     ) -> Tensor:
         """The element at each index along an axis, position by position. The result has the shape
-        of the indices, whose other axes may be shorter than the tensor's.
+        of the indices, whose other axes may be shorter than the tensor's. The axis may come first,
+        as in PyTorch.
         """
+    def gcd(self, x2: _TensorLike, /) -> Tensor:
+        """The greatest common divisor of integers, 0 of two zeros."""
+    def gcd_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``gcd``; returns the object."""
+    def ge(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is at least the second. Dtype: bool."""
+    def ge_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``ge``; returns the object."""
     def gelu(self, /, approximate: Literal['none', 'tanh'] = 'none') -> Tensor:
         """``x * Phi(x)``, by erf or by the tanh formula."""
+    def ger(self, x2: _TensorLike, /) -> Tensor:
+        """The outer product of the flattened tensors: each element of x1 times each element of x2.
+        Shapes: [n] and [m] -> [n, m].
+        """
     @property
     def grad(self) -> Tensor | None:
         """The gradient that ``backward`` has accumulated; None if there is none."""
     @grad.setter
     def grad(self, value: Tensor | None) -> None: ...
+    def greater(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is greater. Dtype: bool."""
+    def greater_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``greater``; returns the object."""
+    def greater_equal(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is at least the second. Dtype: bool."""
+    def greater_equal_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``greater_equal``; returns the object."""
+    def gt(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is greater. Dtype: bool."""
+    def gt_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``gt``; returns the object."""
+    def half(self) -> Tensor:
+        """The elements as float16."""
+    def hardshrink(self, /, lambd: builtins.float = ...) -> Tensor:
+        """``x``, or 0 where ``abs(x) <= lambd``."""
+    def heaviside(self, x2: _TensorLike, /) -> Tensor:
+        """The step function: 0 below 0, 1 above, and x2 at 0; NaN for NaN."""
+    def heaviside_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``heaviside``; returns the object."""
     @property
     def hints(self) -> dict[str, str]:
         """The hints that set_hint has set on the tensor."""
+    def hsplit(self, /, sections: builtins.int | Sequence[builtins.int]) -> list[Tensor]:
+        """Splits along the second axis, or along the only one."""
+    def hypot(self, x2: _TensorLike, /) -> Tensor:
+        """``sqrt(x1**2 + x2**2)``, without overflow."""
+    def hypot_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``hypot``; returns the object."""
     def i0(self) -> Tensor:
         """The modified Bessel function of the first kind, order 0."""
+    def i0_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``i0``; returns the object."""
     def i1(self) -> Tensor:
         """The modified Bessel function of the first kind, order 1."""
+    def igamma(self, x2: _TensorLike, /) -> Tensor:
+        """The regularised lower incomplete gamma function of order x1 at x2; NaN where either is
+        negative.
+        """
+    def igamma_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``igamma``; returns the object."""
+    def igammac(self, x2: _TensorLike, /) -> Tensor:
+        """The regularised upper incomplete gamma function, one minus ``igamma``, precise where it
+        is small.
+        """
+    def igammac_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``igammac``; returns the object."""
     @property
     def imag(self) -> Tensor:
         """The imaginary part; zeros for real numbers."""
+    def index_add(
+        self,
+        /,
+        dim: builtins.int,
+        index: _TensorLike,
+        source: _TensorLike,
+        *,
+        alpha: Any = 1,
+    ) -> Tensor:
+        """With slices added at the indices of an axis, as often as each is named."""
+    def index_add_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``index_add``; returns the object."""
+    def index_copy(self, /, dim: builtins.int, index: _TensorLike, source: _TensorLike) -> Tensor:
+        """With slices replaced at the indices of an axis."""
+    def index_copy_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``index_copy``; returns the object."""
+    def index_fill(self, /, dim: builtins.int, index: _TensorLike, value: _TensorLike) -> Tensor:
+        """With one value at the indices of an axis."""
+    def index_fill_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``index_fill``; returns the object."""
+    def index_put(
+        self,
+        /,
+        indices: Any,
+        values: _TensorLike,
+        accumulate: builtins.bool = False,
+    ) -> Tensor:
+        """``x.at[indices].set(values)``, or ``add`` with accumulate."""
+    def index_put_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``index_put``; returns the object."""
+    def index_reduce(
+        self,
+        /,
+        dim: builtins.int,
+        index: _TensorLike,
+        source: _TensorLike,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """With slices combined at the indices of an axis."""
+    def index_reduce_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``index_reduce``; returns the object."""
+    def index_select(self, /, dim: builtins.int, index: _TensorLike) -> Tensor:
+        """The slices at the indices of an axis, as ``take(x, index, axis)``."""
+    def inner(self, x2: _TensorLike, /) -> Tensor:
+        """Sums of products over the last axes of both operands; the product if one operand is a
+        scalar.
+        """
+    def int(self) -> Tensor:
+        """The elements as int32."""
+    def inverse(self) -> Tensor:
+        """Inverses."""
+    def is_complex(self) -> builtins.bool:
+        """Whether the dtype is complex."""
+    def is_contiguous(self, /, *, memory_format: Any = None) -> builtins.bool:
+        """True: all tensors are row-major."""
+    def is_floating_point(self) -> builtins.bool:
+        """Whether the dtype is a real floating-point one."""
     @property
-    def is_lazy(self) -> bool:
+    def is_lazy(self) -> builtins.bool:
         """Whether the tensor has no value yet."""
     @property
-    def is_leaf(self) -> bool:
+    def is_leaf(self) -> builtins.bool:
         """Whether the tensor is not a result of tensors that require gradients."""
+    def is_nonzero(self) -> builtins.bool:
+        """Whether the only element is not 0. Evaluates."""
+    def is_same_size(self, /, other: Tensor) -> builtins.bool:
+        """Whether both have the same shape."""
+    def is_signed(self) -> builtins.bool:
+        """Whether the dtype has negative numbers."""
     def isclose(
         self,
         /,
         other: _TensorLike,
         rtol: _TensorLike = 1e-05,
-        atol: float = 1e-08,
-        equal_nan: bool = False,
+        atol: builtins.float = 1e-08,
+        equal_nan: builtins.bool = False,
     ) -> Tensor:
         """Whether each element is close to that of another tensor; see isclose. Dtype: bool."""
     def isfinite(self) -> Tensor:
         """Whether each element is neither NaN nor infinite. Dtype: bool."""
+    def isin(self, test: _TensorLike, /, *, invert: builtins.bool = False) -> Tensor:
+        """Whether each element of x is among those of test; with invert, whether it is not. Dtype:
+        bool.
+        """
     def isinf(self) -> Tensor:
         """Whether each element is infinite. Dtype: bool."""
     def isnan(self) -> Tensor:
         """Whether each element is NaN. Dtype: bool."""
+    def isneginf(self) -> Tensor:
+        """Whether each element is negative infinity. Dtype: bool."""
+    def isposinf(self) -> Tensor:
+        """Whether each element is positive infinity. Dtype: bool."""
+    def isreal(self) -> Tensor:
+        """Whether the imaginary part of each element is 0. Dtype: bool."""
     def item(self) -> Any:
         """The only element as a Python number. Evaluates."""
+    def kron(self, x2: _TensorLike, /) -> Tensor:
+        """The Kronecker product: each element of x1 times a block x2."""
+    def kthvalue(
+        self,
+        /,
+        k: builtins.int,
+        axis: builtins.int = -1,
+        keepdims: builtins.bool = False,
+    ) -> KthValue:
+        """The k-th smallest element along an axis, counted from 1, and its index."""
+    def lcm(self, x2: _TensorLike, /) -> Tensor:
+        """The least common multiple of integers, 0 if either is 0."""
+    def lcm_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``lcm``; returns the object."""
+    def ldexp(self, x2: _TensorLike, /) -> Tensor:
+        """``x1 * 2**x2``, also where the power itself overflows."""
+    def ldexp_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``ldexp``; returns the object."""
+    def le(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is at most the second. Dtype: bool."""
+    def le_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``le``; returns the object."""
+    def lerp(self, /, end: _TensorLike, weight: _TensorLike) -> Tensor:
+        """Between two tensors, ``x + weight * (end - x)``."""
+    def lerp_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``lerp``; returns the object."""
+    def less(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is less. Dtype: bool."""
+    def less_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``less``; returns the object."""
+    def less_equal(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is at most the second. Dtype: bool."""
+    def less_equal_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``less_equal``; returns the object."""
     def lgamma(self) -> Tensor:
         """The logarithm of the gamma function's absolute value; inf at 0 and below it at integers.
         """
+    def lgamma_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``lgamma``; returns the object."""
     def log(self) -> Tensor:
         """The natural logarithm; NaN below 0, -inf at 0."""
     def log10(self) -> Tensor:
         """The logarithm to base 10."""
+    def log10_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``log10``; returns the object."""
     def log1p(self) -> Tensor:
         """``log(1 + x)``, precise near 0."""
+    def log1p_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``log1p``; returns the object."""
     def log2(self) -> Tensor:
         """The logarithm to base 2."""
+    def log2_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``log2``; returns the object."""
+    def log_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``log``; returns the object."""
+    def log_cosh(self) -> Tensor:
+        """The logarithm of the hyperbolic cosine, without overflow."""
     def log_sigmoid(self) -> Tensor:
         """The logarithm of the logistic function, without overflow."""
     def log_softmax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Logarithm of softmax, without underflow."""
+    def logaddexp(self, x2: _TensorLike, /) -> Tensor:
+        """``log(exp(x1) + exp(x2))``, without overflow."""
+    def logaddexp2(self, x2: _TensorLike, /) -> Tensor:
+        """``log2(2**x1 + 2**x2)``, without overflow."""
     def logcumsumexp(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor."""
+    def logdet(self) -> Tensor:
+        """The logarithm of the determinant; NaN where it is negative."""
+    def logical_and(self, x2: _TensorLike, /) -> Tensor:
+        """Whether both are nonzero. Dtype: bool."""
+    def logical_and_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``logical_and``; returns the object."""
     def logical_not(self) -> Tensor:
         """Whether each element is zero. Dtype: bool."""
+    def logical_not_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``logical_not``; returns the object."""
+    def logical_or(self, x2: _TensorLike, /) -> Tensor:
+        """Whether either is nonzero. Dtype: bool."""
+    def logical_or_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``logical_or``; returns the object."""
+    def logical_xor(self, x2: _TensorLike, /) -> Tensor:
+        """Whether exactly one is nonzero. Dtype: bool."""
+    def logical_xor_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``logical_xor``; returns the object."""
+    def logit(self, /, eps: builtins.float | None = None) -> Tensor:
+        """``log(x / (1 - x))``, the inverse of ``expit``: infinite at 0 and 1, NaN beyond."""
+    def logit_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``logit``; returns the object."""
     def logsumexp(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """``log(sum(exp(x)))`` over axes, without overflow; -inf if there are no elements."""
+    def long(self) -> Tensor:
+        """The elements as int64."""
+    def lt(self, x2: _TensorLike, /) -> Tensor:
+        """Whether the first is less. Dtype: bool."""
+    def lt_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``lt``; returns the object."""
+    @property
+    def mH(self) -> Tensor:
+        """The conjugate transposes of matrices, the last two axes."""
     @property
     def mT(self) -> Tensor:
         """The tensor with its last two axes exchanged."""
+    def masked_fill(self, /, mask: _TensorLike, value: _TensorLike) -> Tensor:
+        """With one value where a mask is true."""
+    def masked_fill_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``masked_fill``; returns the object."""
+    def masked_scatter(self, /, mask: _TensorLike, source: _TensorLike) -> Tensor:
+        """With the elements of a source, one after the other, where a mask is true."""
+    def masked_scatter_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``masked_scatter``; returns the object."""
+    def masked_select(self, /, mask: _TensorLike) -> Tensor:
+        """The elements where a mask is true, as a vector. Evaluates the mask."""
     def materialize(self) -> Tensor:
         """Same as eval."""
     def matmul(self, /, other: _TensorLike) -> Tensor:
         """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n]
         -> [..., m, n]; leading axes broadcast.
         """
+    def matrix_exp(self) -> Tensor:
+        """Exponentials of matrices, ``I + x + x @ x / 2 + ...``, with gradients."""
+    def matrix_power(self, n: builtins.int, /) -> Tensor:
+        """Square matrices to the power n; a negative n takes powers of the inverse."""
     def max(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Largest element over axes, all by default; NaN if any element is NaN. Without elements, a
         ShapeError.
         """
+    def maximum(self, x2: _TensorLike, /) -> Tensor:
+        """The larger of two, NaN if either is."""
     def mean(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Mean over axes, all by default; NaN if there are no elements. Integers give float32."""
     def median(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """The middle element over axes, all by default, or the mean of the two middle elements. NaN
         if any element is NaN, or if there are no elements. Integers give float32.
@@ -1432,33 +2157,75 @@ class Tensor:
     def min(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Smallest element over axes, all by default; NaN if any element is NaN. Without elements,
         a ShapeError.
         """
+    def minimum(self, x2: _TensorLike, /) -> Tensor:
+        """The smaller of two, NaN if either is."""
+    def mm(self, x2: _TensorLike, /) -> Tensor:
+        """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n]
+        -> [..., m, n]; leading axes broadcast.
+        """
+    def mode(self, /, axis: builtins.int = -1, keepdims: builtins.bool = False) -> Mode:
+        """The most frequent element along an axis, the smallest of several, and an index of it."""
+    def moveaxis(
+        self,
+        /,
+        source: builtins.int | Sequence[builtins.int],
+        destination: builtins.int | Sequence[builtins.int],
+    ) -> Tensor:
+        """Moves axes to other positions; the other axes keep their order."""
+    def movedim(
+        self,
+        /,
+        source: builtins.int | Sequence[builtins.int],
+        destination: builtins.int | Sequence[builtins.int],
+    ) -> Tensor:
+        """Moves axes to other positions; the other axes keep their order."""
+    def msort(self) -> Tensor:
+        """Sorts along the first axis."""
+    def mul(self, x2: _TensorLike, /) -> Tensor:
+        """The product."""
+    def mul_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``mul``; returns the object."""
+    def multiply(self, x2: _TensorLike, /) -> Tensor:
+        """The product."""
+    def multiply_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``multiply``; returns the object."""
+    def mv(self, x2: _TensorLike, /) -> Tensor:
+        """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n]
+        -> [..., m, n]; leading axes broadcast.
+        """
+    def mvlgamma(self, /, d: builtins.int) -> Tensor:
+        """The logarithm of the multivariate gamma function of d dimensions."""
+    def mvlgamma_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``mvlgamma``; returns the object."""
     def nan_to_num(
         self,
         /,
-        nan: float = 0.0,
-        posinf: float | None = None,
-        neginf: float | None = None,
+        nan: builtins.float = 0.0,
+        posinf: builtins.float | None = None,
+        neginf: builtins.float | None = None,
     ) -> Tensor:
         """Replaces NaN and infinities by numbers: by default NaN by 0 and infinities by the
         extremes of the dtype.
         """
+    def nan_to_num_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``nan_to_num``; returns the object."""
     def nanargmax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Index of the first largest element that is not NaN, along an axis, or of the flattened
         tensor; -1 if all elements are NaN. Dtype: int64.
@@ -1466,11 +2233,11 @@ class Tensor:
     def nanargmin(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Index of the first smallest element that is not NaN, along an axis, or of the flattened
         tensor; -1 if all elements are NaN. Dtype: int64.
@@ -1478,29 +2245,29 @@ class Tensor:
     def nancumprod(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dtype: _DTypeLike | None = None,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Running products that ignore NaN, along an axis, or of the flattened tensor."""
     def nancumsum(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dtype: _DTypeLike | None = None,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Running sums that ignore NaN, along an axis, or of the flattened tensor."""
     def nanmax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Largest of the elements that are not NaN, over axes, all by default; NaN if there are no
         such elements.
@@ -1508,11 +2275,11 @@ class Tensor:
     def nanmean(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Mean of the elements that are not NaN, over axes, all by default; NaN if there are no
         such elements. Integers give float32.
@@ -1520,21 +2287,21 @@ class Tensor:
     def nanmedian(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """The median of the elements that are not NaN. Integers give float32."""
     def nanmin(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Smallest of the elements that are not NaN, over axes, all by default; NaN if there are no
         such elements.
@@ -1543,56 +2310,58 @@ class Tensor:
         self,
         /,
         q: _TensorLike,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
         method: str | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile.
         """
     def nanprod(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Product of the elements that are not NaN, over axes, all by default."""
     def nanquantile(
         self,
         /,
         q: _TensorLike,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
         method: str | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """The quantile of the elements that are not NaN; see quantile."""
     def nanstd(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        correction: float | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        correction: builtins.float | None = None,
+        ddof: builtins.float | None = None,
+        unbiased: builtins.bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Standard deviation of the elements that are not NaN; see nanvar."""
     def nansum(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Sum of the elements that are not NaN, over axes, all by default. Signed integers and bool
         are summed in int64, unsigned integers in uint64.
@@ -1600,73 +2369,184 @@ class Tensor:
     def nanvar(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        correction: float | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        correction: builtins.float | None = None,
+        ddof: builtins.float | None = None,
+        unbiased: builtins.bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Variance of the elements that are not NaN, over axes, all by default; see var. NaN if
         there are not more than correction such elements.
         """
+    def narrow(self, /, axis: builtins.int, start: builtins.int, length: builtins.int) -> Tensor:
+        """A part of an axis, ``x[start : start + length]`` along it."""
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> builtins.int:
         """The number of bytes of all elements."""
     @property
-    def ndim(self) -> int:
+    def ndim(self) -> builtins.int:
         """The number of axes."""
+    def ndimension(self) -> builtins.int:
+        """The number of axes."""
+    def ne(self, x2: _TensorLike, /) -> Tensor:
+        """Whether they differ. Dtype: bool."""
+    def ne_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``ne``; returns the object."""
+    def neg(self) -> Tensor:
+        """The negative; wraps for unsigned integers."""
+    def neg_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``neg``; returns the object."""
     def negative(self) -> Tensor:
         """The negative; wraps for unsigned integers."""
+    def negative_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``negative``; returns the object."""
+    def nelement(self) -> builtins.int:
+        """The number of elements."""
+    def new_empty(
+        self,
+        /,
+        *shape: Any,
+        dtype: DType | str | None = None,
+        device: Any = None,
+    ) -> Tensor:
+        """Unspecified elements (zeros), in the dtype and on the device of the tensor."""
+    def new_full(
+        self,
+        /,
+        shape: Sequence[builtins.int],
+        fill_value: Any,
+        *,
+        dtype: DType | str | None = None,
+        device: Any = None,
+    ) -> Tensor:
+        """One value everywhere, in the dtype and on the device of the tensor."""
+    def new_ones(
+        self,
+        /,
+        *shape: Any,
+        dtype: DType | str | None = None,
+        device: Any = None,
+    ) -> Tensor:
+        """Ones, in the dtype and on the device of the tensor unless others are given."""
+    def new_tensor(
+        self,
+        /,
+        data: Any,
+        *,
+        dtype: DType | str | None = None,
+        device: Any = None,
+    ) -> Tensor:
+        """What ``gr.asarray`` makes of data, in the dtype and on the device of the tensor."""
+    def new_zeros(
+        self,
+        /,
+        *shape: Any,
+        dtype: DType | str | None = None,
+        device: Any = None,
+    ) -> Tensor:
+        """Zeros, in the dtype and on the device of the tensor unless others are given."""
+    def nextafter(self, x2: _TensorLike, /) -> Tensor:
+        """The next value after the first in the direction of the second."""
+    def nextafter_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``nextafter``; returns the object."""
     @property
-    def node_id(self) -> int:
+    def node_id(self) -> builtins.int:
         """The number of the tensor's node in the graph that recorded it."""
     def nonzero(self) -> tuple[Tensor, ...]:
         """The indices of the nonzero elements, one tensor per axis. Evaluates."""
+    def norm(
+        self,
+        /,
+        ord: builtins.float | Literal['fro', 'nuc'] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool = False,
+    ) -> Tensor:
+        """A norm of vectors or matrices, chosen by the number of axes as in NumPy; by default over
+        all axes.
+        """
+    def normal_(self, /, mean: builtins.float = 0.0, std: builtins.float = 1.0) -> Tensor:
+        """Sets the elements to normal draws."""
+    def not_equal(self, x2: _TensorLike, /) -> Tensor:
+        """Whether they differ. Dtype: bool."""
+    def not_equal_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``not_equal``; returns the object."""
+    def numel(self) -> builtins.int:
+        """The number of elements."""
     def numpy(self) -> Any:
         """The elements as a read-only NumPy array over the same memory. Evaluates."""
+    def outer(self, x2: _TensorLike, /) -> Tensor:
+        """The outer product of the flattened tensors: each element of x1 times each element of x2.
+        Shapes: [n] and [m] -> [n, m].
+        """
     def percentile(
         self,
         /,
         q: _TensorLike,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
         method: str | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """The quantile at q percent, from 0 to 100; see quantile."""
-    def permute(self, /, *axes: int | Sequence[int]) -> Tensor:
+    def permute(self, /, *axes: builtins.int | Sequence[builtins.int]) -> Tensor:
         """Permutes the axes into the given order."""
+    def pinverse(self, /, *, rtol: Any = None) -> Tensor:
+        """Moore-Penrose inverses. Singular values up to rtol times the largest count as zero."""
+    def positive(self) -> Tensor:
+        """The same elements."""
+    def pow(self, x2: _TensorLike, /) -> Tensor:
+        """The first to the power of the second."""
+    def pow_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``pow``; returns the object."""
+    def power(self, x2: _TensorLike, /) -> Tensor:
+        """The first to the power of the second."""
+    def prelu(self, /, weight: _TensorLike) -> Tensor:
+        """``x``, or ``weight * x`` where x is not positive; with one weight, or one weight per
+        channel (axis 1).
+        """
     def prod(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
         dtype: _DTypeLike | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Product over axes, all by default. Signed integers and bool are multiplied in int64,
         unsigned integers in uint64.
         """
+    def ptp(self, /, axis: Any = None, keepdims: builtins.bool = False) -> Tensor:
+        """The largest element less the smallest, over axes, all by default."""
+    def qr(self, /, *, mode: Literal['reduced', 'complete'] = 'reduced') -> QRResult:
+        """Orthonormal columns Q and an upper triangular R with ``x = Q @ R``."""
     def quantile(
         self,
         /,
         q: _TensorLike,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
         method: str | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
         default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
         default. NaN if any element is NaN. Integers give float32.
         """
+    def rad2deg(self) -> Tensor:
+        """Radians as degrees."""
+    def rad2deg_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``rad2deg``; returns the object."""
+    def random_(self, /, low: builtins.int = 0, high: builtins.int | None = None) -> Tensor:
+        """Sets the elements to integers from low below high; with one bound from 0 below it."""
     def ravel(self) -> Tensor:
         """All elements along one axis."""
     @property
@@ -1676,75 +2556,196 @@ class Tensor:
         """Same as eval."""
     def reciprocal(self) -> Tensor:
         """``1 / x``."""
+    def reciprocal_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``reciprocal``; returns the object."""
     def register_hook(self, /, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Registers ``hook``, which ``backward`` calls with the gradient of the tensor; if the hook
         returns a tensor, this tensor replaces the gradient.
         """
     def relu(self) -> Tensor:
         """``max(x, 0)``; NaN for NaN."""
+    def relu_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``relu``; returns the object."""
+    def remainder(self, x2: _TensorLike, /) -> Tensor:
+        """The remainder of floor division, signed as the divisor."""
+    def remainder_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``remainder``; returns the object."""
     def repeat(
         self,
         /,
-        repeats: int | Sequence[int] | Tensor | Any,
-        axis: int | Sequence[int] | None = None,
+        repeats: builtins.int | Sequence[builtins.int] | Tensor | Any,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Repeats each element next to itself along an axis, or in row-major order."""
+    def repeat_interleave(
+        self,
+        /,
+        repeats: builtins.int | Sequence[builtins.int] | Tensor | Any,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        *,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """Repeats each element next to itself along an axis, or in row-major order. The repetitions
+        are an int for all slices, or one number for each slice; the numbers are evaluated.
+        """
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self) -> builtins.bool:
         """Whether ``backward`` of a result gives the tensor a gradient, or passes gradients through
         it.
         """
     @requires_grad.setter
-    def requires_grad(self, value: bool) -> None: ...
-    def requires_grad_(self, /, requires_grad: bool = True) -> Tensor:
+    def requires_grad(self, value: builtins.bool) -> None: ...
+    def requires_grad_(self, /, requires_grad: builtins.bool = True) -> Tensor:
         """Sets whether the tensor requires a gradient from now on; returns the tensor itself."""
     def reshape(
         self,
         /,
-        shape: int | Sequence[int] | None = None,
-        *sizes: int | Sequence[int],
+        shape: builtins.int | Sequence[builtins.int] | None = None,
+        *sizes: builtins.int | Sequence[builtins.int],
     ) -> Tensor:
         """The same elements with another shape; one size may be -1."""
+    def reshape_as(self, /, other: Tensor) -> Tensor:
+        """The same elements in the shape of another tensor."""
+    def resolve_conj(self) -> Tensor:
+        """The same elements."""
+    def resolve_neg(self) -> Tensor:
+        """The same elements."""
     def retain_grad(self) -> None:
         """Makes ``backward`` store the gradient of a tensor that is a result of other tensors."""
-    def round(self, /, decimals: int = 0) -> Tensor:
+    def roll(
+        self,
+        /,
+        shift: builtins.int | Sequence[builtins.int],
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        *,
+        dims: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """Moves elements along axes by shift positions; elements moved past the end reappear at the
+        start. Without axes, elements move in row-major order.
+        """
+    def rot90(
+        self,
+        /,
+        k: builtins.int = ...,
+        axes: builtins.int | Sequence[builtins.int] = ...,
+    ) -> Tensor:
+        """Rotates the tensor by k times 90 degrees in the plane of two axes, from the first axis
+        towards the second.
+        """
+    def round(self, /, decimals: builtins.int = 0) -> Tensor:
         """Rounds to the nearest integer, or to the given number of decimal places, halves to even.
         A negative number of places rounds to tens, hundreds and so on, for integers too.
         """
+    def round_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``round``; returns the object."""
     def rsqrt(self) -> Tensor:
         """One over the square root."""
+    def rsqrt_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``rsqrt``; returns the object."""
+    def scatter(
+        self,
+        /,
+        dim: builtins.int,
+        index: _TensorLike,
+        src: _TensorLike,
+        reduce: str | None = None,
+    ) -> Tensor:
+        """With values at the index along an axis, position by position."""
+    def scatter_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``scatter``; returns the object."""
+    def scatter_add(self, /, dim: builtins.int, index: _TensorLike, src: _TensorLike) -> Tensor:
+        """With values added at the index along an axis, position by position."""
+    def scatter_add_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``scatter_add``; returns the object."""
+    def scatter_reduce(
+        self,
+        /,
+        dim: builtins.int,
+        index: _TensorLike,
+        src: _TensorLike,
+        reduce: str,
+        *,
+        include_self: builtins.bool = True,
+    ) -> Tensor:
+        """With values combined at the index along an axis, position by position."""
+    def scatter_reduce_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``scatter_reduce``; returns the object."""
+    def searchsorted(
+        self,
+        /,
+        values: _TensorLike,
+        side: Literal['left', 'right'] = 'left',
+        sorter: _TensorLike | None = None,
+    ) -> Tensor:
+        """Indices at which inserted values keep a sorted vector in order: before equal elements, or
+        after them with side='right'. Dtype: int64.
+        """
+    def select(self, /, dim: builtins.int, index: builtins.int) -> Tensor:
+        """One slice of an axis, without the axis."""
+    def select_scatter(self, /, src: _TensorLike, dim: builtins.int, index: builtins.int) -> Tensor:
+        """With one slice of an axis replaced."""
     def set_hint(self, /, key: str, value: str) -> None:
         """Sets a hint on the tensor. Hints never change a value; programs captured or traced from
         the tensor keep them, in files too, and user-defined passes can read them. The compiler
         reads one hint: ``fuse`` with the value ``no`` makes the op run in separate kernels, not
         fused with its operands or its users.
         """
+    def sgn(self) -> Tensor:
+        """-1, 0 or 1, NaN for NaN; ``z / |z|`` if complex."""
+    def sgn_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sgn``; returns the object."""
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> tuple[builtins.int, ...]:
         """The sizes of the axes."""
+    def short(self) -> Tensor:
+        """The elements as int16."""
     def sigmoid(self) -> Tensor:
         """The logistic function, ``1 / (1 + exp(-x))``."""
+    def sigmoid_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sigmoid``; returns the object."""
     def sign(self) -> Tensor:
         """-1, 0 or 1, NaN for NaN; ``z / |z|`` if complex."""
+    def sign_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sign``; returns the object."""
     def signbit(self) -> Tensor:
         """Whether the sign bit is set, of zeros and NaN too. Dtype: bool."""
     def silu(self) -> Tensor:
         """Each element times its logistic function."""
     def sin(self) -> Tensor:
         """The sine."""
+    def sin_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sin``; returns the object."""
+    def sinc(self) -> Tensor:
+        """``sin(pi * x) / (pi * x)``, and 1 at 0."""
+    def sinc_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sinc``; returns the object."""
     def sinh(self) -> Tensor:
         """The hyperbolic sine."""
+    def sinh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sinh``; returns the object."""
     @property
-    def size(self) -> int:
+    def size(self) -> builtins.int:
         """The number of elements."""
+    def slice_scatter(
+        self,
+        /,
+        src: _TensorLike,
+        dim: builtins.int = 0,
+        start: builtins.int | None = None,
+        end: builtins.int | None = None,
+        step: builtins.int = 1,
+    ) -> Tensor:
+        """With a part of an axis replaced, ``x[start:end:step]`` along it."""
+    def slogdet(self) -> SlogdetResult:
+        """Signs of determinants, and logarithms of their absolute values."""
     def softmax(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Exponentials normalised to sum to one along an axis, the last by default."""
     def softplus(self) -> Tensor:
@@ -1752,25 +2753,38 @@ class Tensor:
     def sort(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        descending: bool | None = None,
-        stable: bool | None = None,
-        dim: int | Sequence[int] | None = None,
+        descending: builtins.bool | None = None,
+        stable: builtins.bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Sorts elements along an axis, the last by default. NaN counts as largest; equal elements
         keep their order.
         """
+    def split(
+        self,
+        /,
+        split_size: builtins.int | Sequence[builtins.int],
+        dim: builtins.int = 0,
+    ) -> tuple[Tensor, ...]:
+        """Parts of an axis of a size, the last one perhaps smaller, or of several sizes. The
+        function ``gr.split`` takes the number of parts instead, as NumPy's.
+        """
     def sqrt(self) -> Tensor:
         """The square root; NaN below 0."""
+    def sqrt_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sqrt``; returns the object."""
     def square(self) -> Tensor:
         """``x * x``."""
+    def square_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``square``; returns the object."""
     def squeeze(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Removes axes of size one: the given axes, or all."""
     def state(self) -> str:
@@ -1778,45 +2792,61 @@ class Tensor:
     def std(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        correction: float | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        correction: builtins.float | None = None,
+        ddof: builtins.float | None = None,
+        unbiased: builtins.bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Standard deviation over axes; see var."""
     def stop_gradient(self) -> Tensor:
         """The same value, held constant by gradients."""
-    def stride(self, /, dim: int | Sequence[int] | None = None) -> Any:
+    def stride(self, /, dim: builtins.int | Sequence[builtins.int] | None = None) -> Any:
         """The distance between neighbouring elements of each axis, or of one axis, in elements."""
     @property
-    def strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[builtins.int, ...]:
         """The distance between neighbouring elements of each axis in bytes, as if the tensor were
         row-major.
         """
+    def sub(self, /, other: Any, *, alpha: Any = 1) -> Tensor:
+        """``x - alpha * other``."""
+    def sub_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``sub``; returns the object."""
+    def subtract(self, x2: _TensorLike, /) -> Tensor:
+        """The difference."""
+    def subtract_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``subtract``; returns the object."""
     def sum(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
         dtype: _DTypeLike | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Sum over axes, all by default. Signed integers and bool are summed in int64, unsigned
         integers in uint64.
         """
-    def swapaxes(self, /, axis1: int, axis2: int) -> Tensor:
+    def sum_to_size(self, /, *size: Any) -> Tensor:
+        """The sum over the axes that broadcasting from a shape has added or enlarged."""
+    def swapaxes(self, /, axis1: builtins.int, axis2: builtins.int) -> Tensor:
         """Exchanges two axes."""
+    def swapdims(self, /, axis1: builtins.int, axis2: builtins.int) -> Tensor:
+        """Exchanges two axes."""
+    def t(self) -> Tensor:
+        """The transpose of a matrix; a vector or number as it is."""
     def take(
         self,
         /,
         indices: _TensorLike,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Elements at integer indices along an axis, or of the flattened tensor. Negative indices
         count from the end; others out of range raise when evaluated.
@@ -1825,21 +2855,47 @@ class Tensor:
         self,
         /,
         indices: _TensorLike,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> Tensor:
+        """Elements at integer indices along an axis, position by position."""
+    def take_along_dim(
+        self,
+        /,
+        indices: _TensorLike,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        *,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Elements at integer indices along an axis, position by position."""
     def tan(self) -> Tensor:
         """The tangent."""
+    def tan_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``tan``; returns the object."""
     def tanh(self) -> Tensor:
         """The hyperbolic tangent."""
+    def tanh_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``tanh``; returns the object."""
+    def tensor_split(
+        self,
+        /,
+        sections: builtins.int | Sequence[builtins.int],
+        axis: builtins.int | Sequence[builtins.int] = ...,
+        *,
+        dim: builtins.int | None = None,
+    ) -> list[Tensor]:
+        """Splits an axis: an int gives the number of parts, whose sizes differ by at most one, a
+        sequence the indices at which to cut.
+        """
+    def tile(self, /, repetitions: builtins.int | Sequence[builtins.int]) -> Tensor:
+        """Repeats the tensor the given number of times along each axis."""
     def to(
         self,
         /,
         target: _TensorLike | None = None,
         dtype: _DTypeLike | None = None,
-        non_blocking: bool = False,
+        non_blocking: builtins.bool = False,
         *,
         device: Any | None = None,
     ) -> Tensor:
@@ -1854,40 +2910,126 @@ class Tensor:
         """
     def tolist(self) -> Any:
         """The elements as nested lists. Evaluates."""
-    def trace(self, /, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
+    def topk(
+        self,
+        /,
+        k: builtins.int,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        *,
+        largest: builtins.bool = True,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The k largest (or smallest) elements along an axis, the last by default, in order from
+        the best, and their indices.
+        """
+    def trace(
+        self,
+        /,
+        offset: builtins.int = ...,
+        axis1: builtins.int = ...,
+        axis2: builtins.int = ...,
+    ) -> Tensor:
         """The sum of the diagonal of two axes. Integers are summed in int64."""
-    def transpose(self, /, *axes: int | Sequence[int]) -> Tensor:
+    def transpose(self, /, *axes: builtins.int | Sequence[builtins.int]) -> Tensor:
         """Permutes the axes into the given order; two ints exchange these two axes; without
         arguments the order is reversed.
         """
+    def tril(self, /, k: builtins.int = ..., *, diagonal: builtins.int | None = None) -> Tensor:
+        """Matrices with zeros above the k-th diagonal."""
+    def tril_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``tril``; returns the object."""
+    def triu(self, /, k: builtins.int = ..., *, diagonal: builtins.int | None = None) -> Tensor:
+        """Matrices with zeros below the k-th diagonal."""
+    def triu_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``triu``; returns the object."""
+    def true_divide(self, x2: _TensorLike, /) -> Tensor:
+        """The quotient; floating-point for integers."""
+    def true_divide_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``true_divide``; returns the object."""
     def trunc(self) -> Tensor:
         """The integer part."""
+    def trunc_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``trunc``; returns the object."""
+    def type(self, /, dtype: DType | str | None = None) -> Any:
+        """The elements in another dtype; without one the name of the own."""
+    def type_as(self, /, other: Tensor) -> Tensor:
+        """The elements in the dtype of another tensor."""
+    def unbind(self, /, dim: builtins.int = 0) -> tuple[Tensor, ...]:
+        """The slices of an axis."""
+    def unflatten(self, /, axis: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
+        """Splits an axis into several, whose sizes have the product of its size; one may be -1."""
+    def unfold(self, /, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
+        """The windows of an axis, whose elements are a new last axis. The function ``gr.unfold``
+        gives the patches of a convolution instead.
+        """
+    def uniform_(self, /, low: builtins.float = 0.0, high: builtins.float = 1.0) -> Tensor:
+        """Sets the elements to uniform draws from a range."""
+    def unique(
+        self,
+        /,
+        sorted: builtins.bool = True,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        dim: builtins.int | None = None,
+    ) -> Any:
+        """The distinct elements, or slices of an axis, in ascending order. Evaluates. The function
+        ``gr.unique`` has NumPy's arguments.
+        """
+    def unique_consecutive(
+        self,
+        /,
+        return_inverse: builtins.bool = False,
+        return_counts: builtins.bool = False,
+        axis: builtins.int | None = None,
+    ) -> Any:
+        """The first of each run of equal elements, or of equal slices along an axis."""
     def unsqueeze(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
-        dim: int | Sequence[int] | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
         """Inserts an axis of size one."""
     def var(
         self,
         /,
-        axis: int | Sequence[int] | None = None,
-        keepdims: bool | None = None,
+        axis: builtins.int | Sequence[builtins.int] | None = None,
+        keepdims: builtins.bool | None = None,
         *,
-        correction: float | None = None,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool | None = None,
+        correction: builtins.float | None = None,
+        ddof: builtins.float | None = None,
+        unbiased: builtins.bool | None = None,
+        dim: builtins.int | Sequence[builtins.int] | None = None,
+        keepdim: builtins.bool | None = None,
     ) -> Tensor:
         """Variance over axes, all by default; the sum of squares is divided by ``n - correction``,
         n by default.
         """
-    def view(self, shape: int | Sequence[int], /, *sizes: int | Sequence[int]) -> Tensor:
+    def vdot(self, x2: _TensorLike, /) -> Tensor:
+        """The sum of the products of all elements of the flattened tensors."""
+    def view(
+        self,
+        shape: builtins.int | Sequence[builtins.int] | _DTypeLike,
+        /,
+        *sizes: builtins.int | Sequence[builtins.int],
+    ) -> Tensor:
         """The same elements with another shape, or with their bits reinterpreted as another dtype;
         a dtype of another size scales the last axis. Python's float and complex mean the dtypes of
         this tensor's precision if its dtype is floating point or complex.
         """
+    def view_as(self, /, other: Tensor) -> Tensor:
+        """The same elements in the shape of another tensor."""
+    def vsplit(self, /, sections: builtins.int | Sequence[builtins.int]) -> list[Tensor]:
+        """Splits along the first axis of at least two."""
+    def where(self, /, condition: Any, other: Any) -> Tensor:
+        """The elements where a condition is true, and those of another tensor elsewhere."""
+    def xlogy(self, y: _TensorLike, /) -> Tensor:
+        """``x * log(y)``, and 0 where x is 0, unless y is NaN."""
+    def xlogy_(self, /, *args: Any, **kwargs: Any) -> Tensor:
+        """Gives the tensor object the result of ``xlogy``; returns the object."""
+    def zero_(self) -> Tensor:
+        """Sets all elements to 0."""
 
 @final
 class TimelineHandle:
@@ -2209,6 +3351,8 @@ def array_split(
     x: _TensorLike,
     sections: int | Sequence[int],
     axis: int | Sequence[int] = ...,
+    *,
+    dim: int | None = None,
 ) -> list[Tensor]:
     """Splits an axis: an int gives the number of parts, whose sizes differ by at most one, a
     sequence the indices at which to cut.
@@ -2355,9 +3499,15 @@ def binary_cross_entropy_with_logits(
 ) -> Tensor:
     """binary_cross_entropy of ``sigmoid(x)``, without overflow; pos_weight weighs positive targets.
     """
-def bincount(x: _TensorLike, weights: _TensorLike | None = None, minlength: int = ...) -> Tensor:
+def bincount(
+    x: _TensorLike,
+    weights: _TensorLike | None = None,
+    minlength: int = ...,
+    *,
+    length: int | None = None,
+) -> Tensor:
     """The number of occurrences of each of 0, 1, 2, ..., or the sum of the weights there. Evaluates
-    x.
+    x, unless length says how many numbers are counted: others are then left out.
     """
 def bitwise_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Logical and of bool, bitwise and of integers."""
@@ -2385,7 +3535,7 @@ def blackman_window(
     device: Any | None = None,
 ) -> Tensor:
     """Blackman's window, as PyTorch's: periodic unless symmetric. Dtype: float32."""
-def broadcast_arrays(*tensors: Sequence[_TensorLike]) -> tuple[Tensor, ...]:
+def broadcast_arrays(*tensors: _TensorLike) -> tuple[Tensor, ...]:
     """Broadcasts tensors to their common shape."""
 def broadcast_shapes(*shapes: int | Sequence[int]) -> tuple[int, ...]:
     """The shape to which shapes broadcast."""
@@ -2751,10 +3901,10 @@ def device_name() -> str:
     """The name of the current device."""
 def devices() -> list[tuple[str, str, int | None]]:
     """Name, target and concurrency of each device."""
-def diag(x: _TensorLike, k: int = ...) -> Tensor:
+def diag(x: _TensorLike, k: int = ..., *, diagonal: int | None = None) -> Tensor:
     """A matrix with the elements of a vector on its k-th diagonal; for a matrix, its k-th diagonal.
     """
-def diagflat(x: _TensorLike, k: int = ...) -> Tensor:
+def diagflat(x: _TensorLike, k: int = ..., *, offset: int | None = None) -> Tensor:
     """A matrix with all elements of the tensor on its k-th diagonal."""
 def diagonal(x: _TensorLike, offset: int = ..., axis1: int = ..., axis2: int = ...) -> Tensor:
     """The diagonal of two axes, as the last axis."""
@@ -2764,6 +3914,8 @@ def diff(
     axis: int | Sequence[int] = ...,
     prepend: _TensorLike | None = None,
     append: _TensorLike | None = None,
+    *,
+    dim: int | None = None,
 ) -> Tensor:
     """Differences of neighbouring elements along an axis, taken n times; for bool, whether
     neighbours differ. prepend and append are first joined to the axis.
@@ -3037,6 +4189,7 @@ def flip(
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    dims: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Reverses the elements along axes, all by default."""
 def fliplr(x: _TensorLike) -> Tensor:
@@ -3091,13 +4244,15 @@ def full_like(
     """A tensor of the shape and dtype of x, filled with one value."""
 def gather(
     x: _TensorLike,
-    indices: _TensorLike,
-    axis: int | Sequence[int] | None = None,
+    indices: _TensorLike | None = None,
+    axis: int | Sequence[int] | _TensorLike | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    index: _TensorLike | None = None,
 ) -> Tensor:
     """The element at each index along an axis, position by position. The result has the shape of
-    the indices, whose other axes may be shorter than the tensor's.
+    the indices, whose other axes may be shorter than the tensor's. The axis may come first, as in
+    PyTorch.
     """
 def gaussian_nll_loss(
     x: _TensorLike,
@@ -3506,8 +4661,9 @@ def linspace(
     endpoint: bool = True,
     dtype: _DTypeLike | None = None,
     device: Any | None = None,
+    steps: int | None = None,
 ) -> Tensor:
-    """num evenly spaced numbers from start to stop."""
+    """num evenly spaced numbers from start to stop; steps is another name of num."""
 def load_tensors(path: str | PathLike[str]) -> list[tuple[str, Tensor]]:
     """Reads the tensors of a file, with their names."""
 def local_response_norm(
@@ -3744,11 +4900,12 @@ def median(
 def memory_stats(device: Any | None = None) -> dict[str, Any]:
     """The memory of a device, or of the current device if none is given."""
 def meshgrid(
-    *tensors: Sequence[_TensorLike],
+    *tensors: _TensorLike,
     indexing: Literal['xy', 'ij'] = 'xy',
+    sparse: bool = False,
 ) -> tuple[Tensor, ...]:
     """Grids of coordinates from tensors with one axis each; with indexing 'xy' the first two axes
-    are exchanged.
+    are exchanged. With sparse, the grids have size one along the other axes.
     """
 def min(
     x: _TensorLike,
@@ -3932,6 +5089,8 @@ def nanstd(
     keepdims: bool | None = None,
     *,
     correction: float | None = None,
+    ddof: float | None = None,
+    unbiased: bool | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
@@ -3953,6 +5112,8 @@ def nanvar(
     keepdims: bool | None = None,
     *,
     correction: float | None = None,
+    ddof: float | None = None,
+    unbiased: bool | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
@@ -4453,6 +5614,8 @@ def roll(
     x: _TensorLike,
     shift: int | Sequence[int],
     axis: int | Sequence[int] | None = None,
+    *,
+    dims: int | Sequence[int] | None = None,
 ) -> Tensor:
     """Moves elements along axes by shift positions; elements moved past the end reappear at the
     start. Without axes, elements move in row-major order.
@@ -4630,6 +5793,8 @@ def std(
     keepdims: bool | None = None,
     *,
     correction: float | None = None,
+    ddof: float | None = None,
+    unbiased: bool | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:
@@ -4781,7 +5946,7 @@ def tri(
     device: Any | None = None,
 ) -> Tensor:
     """Ones on and below the k-th diagonal, zeros above; float32 by default."""
-def tril(x: _TensorLike, /, *, k: int = ...) -> Tensor:
+def tril(x: _TensorLike, /, k: int = ..., *, diagonal: int | None = None) -> Tensor:
     """Matrices with zeros above the k-th diagonal."""
 def triplet_margin_loss(
     anchor: _TensorLike,
@@ -4796,7 +5961,7 @@ def triplet_margin_loss(
     """``max(0, |anchor - positive| - |anchor - negative| + margin)`` with p-norms along the last
     axis; with swap, the distance between positive and negative is used if it is smaller.
     """
-def triu(x: _TensorLike, /, *, k: int = ...) -> Tensor:
+def triu(x: _TensorLike, /, k: int = ..., *, diagonal: int | None = None) -> Tensor:
     """Matrices with zeros below the k-th diagonal."""
 def trunc(x: _TensorLike, /) -> Tensor:
     """The integer part."""
@@ -4856,6 +6021,8 @@ def var(
     keepdims: bool | None = None,
     *,
     correction: float | None = None,
+    ddof: float | None = None,
+    unbiased: bool | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
 ) -> Tensor:

@@ -616,4 +616,10 @@ def vector_norm(
     return _girih.linalg_vector_norm(x, float(ord), keepdims, axes)
 
 
+def __getattr__(name: str) -> Any:
+    from . import synonyms
+
+    return synonyms.attribute(__name__, name)
+
+
 explain_public(globals())

@@ -622,9 +622,7 @@ def choice(
 def __getattr__(name: str) -> Any:
     from . import synonyms
 
-    if (meant := synonyms.RANDOM_ALIASES.get(name)) is not None:
-        return globals()[meant]
-    raise synonyms.missing(__name__, name, synonyms.RANDOM_HINTS)
+    return synonyms.attribute(__name__, name)
 
 
 explain_public(globals())

@@ -1,170 +1,167 @@
-"""Aliases and hints for names of NumPy, PyTorch and JAX.
+"""Other names of functions, and what AttributeError says of names that this package does not have.
 
-For an alias, ``girih.NAME`` is the object under its name in Girih. A hint is the text of the
-AttributeError for a name whose function differs, or that is a method, a module or another idiom in
-Girih.
+For an alias, ``girih.NAME`` is the object under its name in Girih. ``girih.hints`` has the texts
+for names whose function differs, or that are a method, a module or another idiom here.
 """
 
 from __future__ import annotations
 
-# Other names of the same functions.
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._girih import Tensor
+
+__all__ = [
+    "ALIASES",
+    "MODULE_HINTS",
+    "OPTIMIZER_HINTS",
+    "Answer",
+    "answer",
+    "attribute",
+    "missing",
+    "missing_attribute",
+    "missing_method",
+]
+
+#: Other names of the same functions, by the module that has them.
 ALIASES = {
-    "absolute": "abs",
-    "amax": "max",
-    "amin": "min",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "array": "asarray",
-    "as_tensor": "asarray",
-    "asanyarray": "asarray",
-    "bmm": "matmul",
-    "conjugate": "conj",
-    "det": "linalg.det",
-    "div": "divide",
-    "eq": "equal",
-    "fabs": "abs",
-    "fix": "trunc",
-    "from_numpy": "asarray",
-    "ge": "greater_equal",
-    "gt": "greater",
-    "inverse": "linalg.inv",
-    "invert": "bitwise_not",
-    "jit": "compile",
-    "le": "less_equal",
-    "left_shift": "bitwise_left_shift",
-    "lt": "less",
-    "mm": "matmul",
-    "mod": "remainder",
-    "movedim": "moveaxis",
-    "mul": "multiply",
-    "ne": "not_equal",
-    "neg": "negative",
-    "right_shift": "bitwise_right_shift",
-    "rint": "round",
-    "row_stack": "vstack",
-    "sub": "subtract",
-    "swapdims": "swapaxes",
-    "trapz": "trapezoid",
-    "true_divide": "divide",
-}
-
-# The replacement for each name.
-HINTS = {
-    "addmm": "x + a @ b",
-    "autograd": "girih.grad and girih.value_and_grad, which transform functions",
-    "average": "(x * weights).sum(axis) / weights.sum(), or girih.mean",
-    "backends": "girih.set_num_threads and the environment variables of the documentation",
-    "block": "girih.concat of girih.concat",
-    "block_until_ready": "girih.eval",
-    "choose": "girih.where, or girih.take_along_axis",
-    "chunk": "girih.array_split(x, sections, axis)",
-    "copy": "the tensor itself: tensors are values",
-    "cross": "girih.linalg.cross",
-    "cuda": "nothing: all tensors are on the CPU",
-    "default_rng": "girih.random, with key= or girih.manual_seed",
-    "delete": "x[mask], or girih.concat of the parts to keep",
-    "device_get": "Tensor.numpy()",
-    "device_put": "Tensor.to(device)",
-    "default_device": "girih.device",
-    "divmod": "girih.floor_divide and girih.remainder",
-    "dsplit": "girih.split(x, sections, axis=2)",
-    "einops": "einops itself, which takes Girih's tensors",
-    "eigh": "girih.linalg.eigh",
-    "expm": "girih.linalg.expm",
-    "float_power": "x.astype(girih.float64) ** y",
-    "fmax": "girih.where(girih.isnan(x), y, girih.maximum(x, y)), roles exchanged for NaN in y",
-    "fmin": "girih.where(girih.isnan(x), y, girih.minimum(x, y)), roles exchanged for NaN in y",
-    "frombuffer": "girih.asarray(numpy.frombuffer(...))",
-    "fromfile": "girih.load, or girih.asarray(numpy.fromfile(...))",
-    "fromfunction": "the function of girih.indices(shape)",
-    "fromiter": "girih.asarray(list(...))",
-    "functional": "girih.nn.functional",
-    "gradient": "girih.diff for differences; girih.grad for derivatives",
-    "heaviside": "girih.where(x == 0, value, (x > 0).astype(x.dtype))",
-    "hsplit": "girih.split(x, sections, axis=1)",
-    "identity": "girih.eye(n)",
-    "index_select": "girih.take(x, indices, axis)",
-    "insert": "girih.concat of the parts",
-    "is_tensor": "isinstance(x, girih.Tensor)",
-    "jacobian": "girih.jacrev(f)(x), or girih.jacfwd(f)(x) if f has more outputs than inputs",
-    "jnp": "girih itself",
-    "lax": "girih.cond, girih.scan, girih.while_loop, girih.fori_loop and girih.switch",
-    "lexsort": "girih.argsort from the last key to the first, which keeps the order of equals",
-    "logspace": "base ** girih.linspace(start, stop, num)",
-    "geomspace": "girih.exp(girih.linspace(math.log(start), math.log(stop), num))",
-    "masked_fill": "girih.where(mask, value, x)",
-    "masked_select": "x[mask]",
-    "msort": "girih.sort(x, axis=0)",
-    "multinomial": "girih.random.choice(n, shape, p=weights); counts: random.multinomial",
-    "narrow": "x[start : start + length]",
-    "ndarray": "girih.Tensor",
-    "ndim": "x.ndim",
-    "norm": "girih.linalg.norm",
-    "normal": "girih.random.normal(shape, loc=..., scale=...)",
-    "numel": "x.size",
-    "pinv": "girih.linalg.pinv",
-    "place": "girih.where(mask, values, x)",
-    "pmap": "Tensor.to(device), with girih.vmap on each device",
-    "poly1d": "girih.polyval and girih.polyfit",
-    "ptp": "x.max(axis) - x.min(axis)",
-    "put": "x.at[indices].set(values)",
-    "putmask": "girih.where(mask, values, x)",
-    "qr": "girih.linalg.qr",
-    "rand_like": "girih.rand(x.shape, dtype=x.dtype)",
-    "randn_like": "girih.randn(x.shape, dtype=x.dtype)",
-    "randperm": "girih.random.permutation(n)",
-    "resize": "x.reshape(shape), or girih.pad",
-    "rollaxis": "girih.moveaxis",
-    "save_state_dict": "girih.save(path, module)",
-    "scatter": "girih.put_along_axis, or x.at[indices].set(values)",
-    "seed": "girih.manual_seed",
-    "select": "girih.where, nested; of PyTorch, girih.take(x, index, axis)",
-    "set_default_dtype": "dtype=, where a tensor is made: float32 is the default",
-    "shape": "x.shape",
-    "shard_map": "girih.vmap with axis_name, whose collectives are the same",
-    "sinc": "girih.where(x == 0, 1, girih.sin(pi * x) / (pi * x))",
-    "size": "x.size",
-    "slogdet": "girih.linalg.slogdet",
-    "solve": "girih.linalg.solve",
-    "svd": "girih.linalg.svd",
-    "take_along_dim": "girih.take_along_axis",
-    "tree_map": "girih.tree.map",
-    "tree_util": "girih.tree",
-    "typename": "x.dtype",
-    "vectorize": "the function of whole tensors",
-    "view": "x.reshape(shape)",
-    "vsplit": "girih.split(x, sections, axis=0)",
-}
-
-# Hints for girih.random.
-RANDOM_ALIASES = {
-    "PRNGKey": "key",
-    "randn": "normal",
-    "seed": "manual_seed",
-    "standard_normal": "normal",
-}
-RANDOM_HINTS = {
-    "rand": "girih.random.uniform(shape)",
-    "random_integers": "girih.random.randint(low, high + 1, shape)",
-    "ball": "girih.random.normal, divided by its norm",
-    "chisquare": "2 * girih.random.gamma(df / 2, shape)",
-    "default_rng": "girih.random itself, with key= or manual_seed",
-    "lognormal": "girih.exp of girih.random.normal",
-    "multivariate_normal": "mean + girih.random.normal(shape) @ girih.linalg.cholesky(cov).mT",
-    "permuted": "girih.random.permutation(x, axis, independent=True)",
-    "rayleigh": "scale * girih.sqrt(2 * girih.random.exponential(shape))",
-    "random": "girih.random.uniform(shape)",
-    "random_sample": "girih.random.uniform(shape)",
-    "Generator": "girih.random itself, with key= or manual_seed",
-    "RandomState": "girih.random itself, with key= or manual_seed",
-    "shuffle": "x = girih.random.permutation(x): tensors are values",
-    "standard_exponential": "girih.random.exponential(shape)",
-    "weibull": "girih.random.exponential(shape) ** (1 / a)",
+    "girih": {
+        "absolute": "abs",
+        "adjoint": "Tensor.adjoint",
+        "amax": "max",
+        "amin": "min",
+        "arccos": "acos",
+        "arccosh": "acosh",
+        "arcsin": "asin",
+        "arcsinh": "asinh",
+        "arctan": "atan",
+        "arctan2": "atan2",
+        "arctanh": "atanh",
+        "around": "round",
+        "array": "asarray",
+        "as_tensor": "asarray",
+        "asanyarray": "asarray",
+        "batch_matmul": "matmul",
+        "bessel_i0e": "special.i0e",
+        "bessel_i1e": "special.i1e",
+        "betainc": "special.betainc",
+        "bilinear": "nn.functional.bilinear",
+        "bmm": "matmul",
+        "broadcast_tensors": "broadcast_arrays",
+        "cholesky": "linalg.cholesky",
+        "clamp_max": "Tensor.clamp_max",
+        "clamp_min": "Tensor.clamp_min",
+        "clone": "positive",
+        "conj_physical": "conj",
+        "conjugate": "conj",
+        "convert_element_type": "astype",
+        "copy": "positive",
+        "cumlogsumexp": "logcumsumexp",
+        "degrees": "rad2deg",
+        "det": "linalg.det",
+        "detach": "stop_gradient",
+        "div": "divide",
+        "eq": "equal",
+        "erf_inv": "erfinv",
+        "fabs": "abs",
+        "feature_alpha_dropout": "nn.functional.feature_alpha_dropout",
+        "fix": "trunc",
+        "flatten": "Tensor.flatten",
+        "from_numpy": "asarray",
+        "ge": "greater_equal",
+        "ger": "outer",
+        "gt": "greater",
+        "integer_pow": "power",
+        "inverse": "linalg.inv",
+        "invert": "bitwise_not",
+        "is_complex": "Tensor.is_complex",
+        "is_finite": "isfinite",
+        "is_floating_point": "Tensor.is_floating_point",
+        "is_nonzero": "Tensor.is_nonzero",
+        "is_same_size": "Tensor.is_same_size",
+        "is_signed": "Tensor.is_signed",
+        "jit": "compile",
+        "le": "less_equal",
+        "left_shift": "bitwise_left_shift",
+        "logdet": "Tensor.logdet",
+        "logistic": "sigmoid",
+        "logit": "special.logit",
+        "lt": "less",
+        "matrix_exp": "linalg.expm",
+        "matrix_power": "linalg.matrix_power",
+        "matrix_rank": "linalg.matrix_rank",
+        "mm": "matmul",
+        "mod": "remainder",
+        "movedim": "moveaxis",
+        "mul": "multiply",
+        "mv": "matmul",
+        "mvlgamma": "special.multigammaln",
+        "ne": "not_equal",
+        "neg": "negative",
+        "norm": "linalg.norm",
+        "numel": "Tensor.numel",
+        "pdist": "nn.functional.pdist",
+        "pinv": "linalg.pinv",
+        "pinverse": "linalg.pinv",
+        "promote_types": "result_type",
+        "qr": "linalg.qr",
+        "radians": "deg2rad",
+        "reduce_max": "max",
+        "reduce_min": "min",
+        "reduce_prod": "prod",
+        "reduce_sum": "sum",
+        "rem": "fmod",
+        "repeat_interleave": "repeat",
+        "resolve_conj": "positive",
+        "resolve_neg": "positive",
+        "rev": "flip",
+        "right_shift": "bitwise_right_shift",
+        "rint": "round",
+        "row_stack": "vstack",
+        "sgn": "sign",
+        "shift_left": "bitwise_left_shift",
+        "shift_right_arithmetic": "bitwise_right_shift",
+        "sinc": "special.sinc",
+        "slogdet": "linalg.slogdet",
+        "sub": "subtract",
+        "swapdims": "swapaxes",
+        "t": "Tensor.t",
+        "take_along_dim": "take_along_axis",
+        "tensor_split": "array_split",
+        "top_k": "topk",
+        "trapz": "trapezoid",
+        "true_divide": "divide",
+        "unbind": "Tensor.unbind",
+        "xlogy": "special.xlogy",
+        "zeta": "special.zeta",
+    },
+    "girih.nn": {
+        "hard_sigmoid": "functional.hardsigmoid",
+        "hard_silu": "functional.hardswish",
+        "hard_swish": "functional.hardswish",
+        "hard_tanh": "functional.hardtanh",
+        "logsumexp": "girih.logsumexp",
+        "soft_sign": "functional.softsign",
+        "swish": "functional.silu",
+    },
+    "girih.nn.functional": {
+        "hard_sigmoid": "hardsigmoid",
+        "logsigmoid": "log_sigmoid",
+        "native_channel_shuffle": "channel_shuffle",
+        "swish": "silu",
+    },
+    "girih.linalg": {
+        "inverse": "inv",
+        "matrix_exp": "expm",
+    },
+    "girih.random": {
+        "PRNGKey": "key",
+        "randn": "normal",
+        "seed": "manual_seed",
+        "standard_normal": "normal",
+    },
 }
 
 
@@ -229,9 +226,114 @@ def missing_attribute(owner: str, name: str, hints: dict[str, str]) -> Attribute
     return AttributeError(text, name=name)
 
 
-def missing(module: str, name: str, hints: dict[str, str]) -> AttributeError:
+class Answer:
+    """What to say of a name that a module or class does not have.
+
+    Attributes:
+        text: What to write instead, or why there is no such thing.
+        declined: Whether there is nothing to write instead.
+    """
+
+    __slots__ = ("declined", "text")
+
+    def __init__(self, text: str, declined: bool) -> None:
+        self.text, self.declined = text, declined
+
+
+@cache
+def _reasons() -> dict[str, str]:
+    from .hints import DECLINED
+
+    return {name: reason for reason, names in DECLINED.items() for name in names.split()}
+
+
+def answer(place: str, name: str) -> Answer | None:
+    """The answer for a name that a place does not have; None if there is none.
+
+    Args:
+        place: A module, or "girih.Tensor".
+        name: The name that was looked for.
+    """
+    from .hints import HINTS, PATTERNS
+
+    if (hint := HINTS.get(place, {}).get(name)) is not None:
+        return Answer(hint, False)
+    if (reason := _reasons().get(name)) is not None:
+        return Answer(reason, True)
+    for pattern, declined, text in PATTERNS:
+        if (found := re.fullmatch(pattern, name)) is not None:
+            return Answer(found.expand(text), declined)
+    return _by_form(place, name)
+
+
+def _by_form(place: str, name: str) -> Answer | None:
+    """The answer for a name that is another one with an ending."""
+    from .hints import HINTS
+    from .later import METHODS
+
+    plain = name.removesuffix("_")
+    if name.endswith("_") and place != "girih.Tensor":
+        if name in METHODS:
+            return Answer(f"the method x.{name}()", False)
+        if place == "girih" and plain in HINTS["girih.Tensor"]:
+            return Answer(HINTS["girih.Tensor"][plain], False)
+        if _has(place, plain):
+            return Answer(f"x = {_short(place)}.{plain}(x), since tensors are values", False)
+    if name.endswith("_copy"):
+        plain = name.removesuffix("_copy")
+        if _has(place, plain):
+            return Answer(f"{_short(place)}.{plain}: tensors are values", False)
+        if hasattr(_class(), plain):
+            return Answer(f"the method x.{plain}(): tensors are values", False)
+    return None
+
+
+def _class() -> Any:
+    from ._girih import Tensor
+
+    return Tensor
+
+
+def _has(place: str, name: str) -> bool:
+    from importlib import import_module
+
+    module = import_module(place)
+    return name in module.__all__ or name in ALIASES.get(place, {})
+
+
+def _short(place: str) -> str:
+    return place.replace("girih", "gr", 1)
+
+
+def _text(found: Answer | None) -> str:
+    if found is None:
+        return ""
+    return f"; declined: {found.text}" if found.declined else f"; here that is {found.text}"
+
+
+def missing(place: str, name: str) -> AttributeError:
     """The error for a name that a module does not have."""
-    text = f"module {module!r} has no attribute {name!r}"
-    if name in hints:
-        text += f"; here that is {hints[name]}"
-    return AttributeError(text, name=name)
+    text = f"module {place!r} has no attribute {name!r}"
+    return AttributeError(text + _text(answer(place, name)), name=name)
+
+
+def missing_method(tensor: Tensor, name: str) -> AttributeError:
+    """The error for an attribute that a tensor does not have."""
+    text = f"'Tensor' object has no attribute {name!r}"
+    return AttributeError(text + _text(answer("girih.Tensor", name)), name=name, obj=tensor)
+
+
+def attribute(place: str, name: str) -> Any:
+    """The object that a module has under another name.
+
+    Raises:
+        AttributeError: It has none; the text says what to write instead.
+    """
+    if (meant := ALIASES[place].get(name)) is None or name.startswith("_"):
+        raise missing(place, name)
+    from importlib import import_module
+    from operator import attrgetter
+
+    if meant.startswith("girih."):
+        place, meant = "girih", meant.removeprefix("girih.")
+    return attrgetter(meant)(import_module(place))

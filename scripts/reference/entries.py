@@ -31,6 +31,7 @@ MODULES = (
     "girih.optim.lr_scheduler",
     "girih.optim.schedules",
     "girih.random",
+    "girih.special",
     "girih.tree",
 )
 
@@ -165,7 +166,7 @@ class Reference:
         for names in public_names():
             first = next((name for name in names if name in self.entries), "")
             out[first] = [n for n in names if n != first and not n.startswith("girih.errors.")]
-        for synonym, name in importlib.import_module("girih.synonyms").ALIASES.items():
+        for synonym, name in importlib.import_module("girih.synonyms").ALIASES["girih"].items():
             out.setdefault(f"girih.{name}", []).append(f"girih.{synonym}")
         return out
 

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from girih.later import LaterMethod
+
 ROOT = Path(__file__).parents[2]
 STUB = ROOT / "python" / "girih" / "_girih.pyi"
 SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Examples?|Yields):$")
@@ -274,6 +276,10 @@ def find(module: str, path: str) -> Thing:
 def member(owner: type, name: str, full: str) -> Thing:
     """A method or property of a class."""
     value = inspect.getattr_static(owner, name)
+    if isinstance(value, LaterMethod):
+        function, nodes = value.function, stub().get(f"{owner.__name__}.{name}", [])
+        made = [_from_ast(node, True) for node in nodes]
+        return Thing(full, function, "method", parse_doc(function.__doc__), made)
     plain = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
     doc = parse_doc(getattr(plain, "__doc__", None))
     nodes = stub().get(f"{owner.__name__}.{name}", []) if _of_extension(owner) else []

@@ -1,42 +1,12 @@
-"""Names of NumPy, PyTorch and JAX: an alias is the equivalent function, a hint names the
-replacement.
-"""
+"""Functions by the names and arguments that people type first."""
 
 from __future__ import annotations
 
 import functools
-import re
 
 import girih as gr
 import numpy as np
 import pytest
-from girih import synonyms as names
-
-
-@pytest.mark.parametrize("name", names.ALIASES)
-def test_an_alias_is_its_function(name):
-    assert name not in gr.__all__
-    meant = functools.reduce(getattr, names.ALIASES[name].split("."), gr)
-    assert getattr(gr, name) is meant
-
-
-@pytest.mark.parametrize("name", names.HINTS)
-def test_a_hint_says_what_to_write(name):
-    with pytest.raises(AttributeError, match=re.escape(names.HINTS[name])) as caught:
-        getattr(gr, name)
-    assert caught.value.name == name
-    # The name in the hint exists.
-    for path in re.findall(r"girih\.([A-Za-z_.0-9]+[A-Za-z_0-9])", names.HINTS[name]):
-        functools.reduce(getattr, path.split("."), gr)
-
-
-@pytest.mark.parametrize("name", {**names.RANDOM_ALIASES, **names.RANDOM_HINTS})
-def test_names_of_random(name):
-    if name in names.RANDOM_ALIASES:
-        assert getattr(gr.random, name) is getattr(gr.random, names.RANDOM_ALIASES[name])
-    else:
-        with pytest.raises(AttributeError, match=re.escape(names.RANDOM_HINTS[name])):
-            getattr(gr.random, name)
 
 
 def test_unknown_names_are_plain_errors():

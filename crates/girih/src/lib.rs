@@ -105,8 +105,9 @@ pub use ops::{
     PoolOptions, Quantile, Sampling, Size, Taper, Tolerance, Unique, Update, allclose, array_equal,
     array_split, binary, broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov,
     default_int, digitize, dstack, einsum, einsum_path, histogram2d, hstack, indices, interp,
-    isclose, kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, split,
-    split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
+    isclose, kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of,
+    sparse_meshgrid, split, split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack,
+    vander, vstack, where_,
 };
 pub use precision::autocast;
 pub use program::{

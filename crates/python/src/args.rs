@@ -263,6 +263,24 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Axes {
     }
 }
 
+/// An argument that is an axis, or the indices where a function of PyTorch has them.
+pub enum PlaceArg {
+    Axes(Axes),
+    Indices(Tensor),
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for PlaceArg {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let array = object.is_instance_of::<PyTensor>() || is_array(&object);
+        match array || object.is_instance_of::<PyList>() {
+            true => Ok(PlaceArg::Indices(as_tensor(&object, None)?)),
+            false => object.extract().map(PlaceArg::Axes),
+        }
+    }
+}
+
 /// `axis` or its other spelling `dim`; not both.
 pub fn axes(axis: Option<Axes>, dim: Option<Axes>) -> PyResult<Axes> {
     match (axis, dim) {
@@ -306,6 +324,23 @@ pub fn keep(keepdims: Option<KeepArg>, keepdim: Option<bool>) -> PyResult<bool> 
         }
         (a, b) => Ok(a.or(b).unwrap_or(false)),
     }
+}
+
+/// What the divisor of a variance lacks of the number of elements: `correction`, or its other
+/// spellings `ddof`, and `unbiased` for 1 or 0.
+pub fn correction(
+    correction: Option<f64>,
+    ddof: Option<f64>,
+    unbiased: Option<bool>,
+) -> PyResult<f64> {
+    let unbiased = unbiased.map(|unbiased| f64::from(u8::from(unbiased)));
+    let given = [correction, ddof, unbiased].into_iter().flatten();
+    if given.clone().count() > 1 {
+        return Err(invalid(
+            "correction, ddof and unbiased are spellings of one argument; give one",
+        ));
+    }
+    Ok(given.sum())
 }
 
 /// Sizes given as one integer, one sequence, or several integers.

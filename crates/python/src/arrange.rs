@@ -38,9 +38,16 @@ pub(crate) fn counts(op: &'static str, values: &[i64]) -> PyResult<Vec<usize>> {
 /// Moves elements along axes by shift positions; elements moved past the end reappear at the start.
 /// Without axes, elements move in row-major order.
 #[pyfunction]
-#[pyo3(signature = (x, shift, axis=None))]
-fn roll(py: Python<'_>, x: TensorArg, shift: &Bound<'_, PyAny>, axis: Option<Axes>) -> Out {
+#[pyo3(signature = (x, shift, axis=None, *, dims=None))]
+fn roll(
+    py: Python<'_>,
+    x: TensorArg,
+    shift: &Bound<'_, PyAny>,
+    axis: Option<Axes>,
+    dims: Option<Axes>,
+) -> Out {
     let _called = location::enter!(py);
+    let axis = axis.or(dims);
     if let Ok(places) = shift.cast::<PyDim>() {
         let places = places.get().0;
         let axes = axis.unwrap_or_default();
@@ -211,10 +218,10 @@ macro_rules! triangles {
     ($($name:ident $doc:literal,)*) => {
         $(#[doc = $doc]
         #[pyfunction]
-        #[pyo3(signature = (x, /, *, k=IntArg(0)))]
-        fn $name(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
+        #[pyo3(signature = (x, /, k=IntArg(0), *, diagonal=None))]
+        fn $name(py: Python<'_>, x: TensorArg, k: IntArg, diagonal: Option<IntArg>) -> Out {
             let _called = location::enter!(py);
-            out(x.0.$name(k.0))
+            out(x.0.$name(diagonal.unwrap_or(k).0))
         })*
     };
 }
@@ -242,18 +249,18 @@ fn tri(
 
 /// A matrix with the elements of a vector on its k-th diagonal; for a matrix, its k-th diagonal.
 #[pyfunction]
-#[pyo3(signature = (x, k=IntArg(0)))]
-fn diag(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
+#[pyo3(signature = (x, k=IntArg(0), *, diagonal=None))]
+fn diag(py: Python<'_>, x: TensorArg, k: IntArg, diagonal: Option<IntArg>) -> Out {
     let _called = location::enter!(py);
-    out(x.0.diag(k.0))
+    out(x.0.diag(diagonal.unwrap_or(k).0))
 }
 
 /// A matrix with all elements of the tensor on its k-th diagonal.
 #[pyfunction]
-#[pyo3(signature = (x, k=IntArg(0)))]
-fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg) -> Out {
+#[pyo3(signature = (x, k=IntArg(0), *, offset=None))]
+fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg, offset: Option<IntArg>) -> Out {
     let _called = location::enter!(py);
-    out(x.0.reshape(&[-1]).and_then(|flat| flat.diag(k.0)))
+    out(x.0.reshape(&[-1]).and_then(|flat| flat.diag(offset.unwrap_or(k).0)))
 }
 
 /// The diagonal of two axes, as the last axis.
@@ -283,7 +290,7 @@ fn trace(
 /// Differences of neighbouring elements along an axis, taken n times; for bool, whether neighbours
 /// differ. prepend and append are first joined to the axis.
 #[pyfunction]
-#[pyo3(signature = (x, n=IntArg(1), axis=IntArg(-1), prepend=None, append=None))]
+#[pyo3(signature = (x, n=IntArg(1), axis=IntArg(-1), prepend=None, append=None, *, dim=None))]
 fn diff(
     py: Python<'_>,
     x: TensorArg,
@@ -291,21 +298,23 @@ fn diff(
     axis: IntArg,
     prepend: Option<TensorArg>,
     append: Option<TensorArg>,
+    dim: Option<IntArg>,
 ) -> Out {
     let _called = location::enter!(py);
-    let n = counts("diff", &[n.0])?[0];
+    let (n, axis) = (counts("diff", &[n.0])?[0], dim.unwrap_or(axis));
     let (prepend, append) = (prepend.map(|t| t.0), append.map(|t| t.0));
     out(x.0.diff(n, axis.0, prepend.as_ref(), append.as_ref()))
 }
 
 /// Grids of coordinates from tensors with one axis each; with indexing 'xy' the first two axes are
-/// exchanged. Returns: tuple[Tensor, ...].
+/// exchanged. With sparse, the grids have size one along the other axes. Returns: tuple[Tensor, ...].
 #[pyfunction]
-#[pyo3(signature = (*tensors, indexing="xy"))]
+#[pyo3(signature = (*tensors, indexing="xy", sparse=false))]
 fn meshgrid<'py>(
     py: Python<'py>,
     tensors: Listed<TensorArg>,
     #[pyo3(from_py_with = scalars::text)] indexing: &str,
+    #[pyo3(from_py_with = scalars::flag)] sparse: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let _called = location::enter!(py);
     let swapped = match indexing {
@@ -313,7 +322,12 @@ fn meshgrid<'py>(
         "ij" => false,
         other => return Err(invalid(format!("meshgrid: indexing is 'xy' or 'ij', got '{other}'"))),
     };
-    PyTuple::new(py, many(girih::meshgrid(&refs(&tensors), swapped))?)
+    let tensors = refs(&tensors);
+    let grids = match sparse {
+        true => girih::sparse_meshgrid(&tensors, swapped),
+        false => girih::meshgrid(&tensors, swapped),
+    };
+    PyTuple::new(py, many(grids)?)
 }
 
 /// Elements of x where the condition holds, and of y elsewhere; all three broadcast. With the

@@ -80,9 +80,11 @@ fn range(
     out(Tensor::arange(start.operand(), stop.operand(), step.operand(), dtype))
 }
 
-/// num evenly spaced numbers from start to stop.
+/// num evenly spaced numbers from start to stop; steps is another name of num.
 #[pyfunction]
-#[pyo3(signature = (start, stop, num=SizeArg(50.into()), *, endpoint=true, dtype=None, device=None))]
+#[pyo3(signature = (
+    start, stop, num=SizeArg(50.into()), *, endpoint=true, dtype=None, device=None, steps=None
+))]
 fn linspace(
     py: Python<'_>,
     start: OperandArg,
@@ -91,9 +93,10 @@ fn linspace(
     #[pyo3(from_py_with = scalars::flag)] endpoint: bool,
     dtype: Option<DTypeArg>,
     device: Option<DeviceArg>,
+    steps: Option<SizeArg>,
 ) -> Out {
     let _called = location::enter!(py);
-    let dtype = dtype.map_or(DType::F32, |d| d.0);
+    let (num, dtype) = (steps.unwrap_or(num), dtype.map_or(DType::F32, |d| d.0));
     placed(device, || {
         if num.0.known().is_none() {
             return out(Tensor::linspace(start.operand(), stop.operand(), num.0, endpoint, dtype));

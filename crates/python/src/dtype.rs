@@ -33,6 +33,29 @@ impl PyDType {
         self.0.size()
     }
 
+    /// The dtype of NumPy with the same elements, by which ``np.dtype`` converts; an AttributeError
+    /// for bfloat16, unless a library has added it to NumPy. Returns: Any.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let found = py.import("numpy")?.getattr("dtype")?.call1((self.0.name(),));
+        found.map_err(|_| {
+            let message = format!("NumPy has no dtype {}; convert to float32 first", self.0.name());
+            pyo3::exceptions::PyAttributeError::new_err(message)
+        })
+    }
+
+    /// NumPy's letter for the dtype, by which SciPy chooses routines. Returns: str.
+    #[getter]
+    fn char<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.dtype(py)?.getattr("char")
+    }
+
+    /// NumPy's letter for the kind of the dtype: "b", "i", "u", "f" or "c". Returns: str.
+    #[getter]
+    fn kind<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.dtype(py)?.getattr("kind")
+    }
+
     fn __hash__(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.0.hash(&mut hasher);

@@ -1,7 +1,7 @@
 //! Functions of the module, and methods with the same names: one declaration defines both.
 
 use crate::args::{
-    Axes, IntArg, KeepArg, OperandArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
+    Axes, IntArg, KeepArg, OperandArg, PlaceArg, ShapeArg, TensorArg, axes, axis, axis_list, keep,
 };
 use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
@@ -245,9 +245,10 @@ both! {
     /// Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n
     /// by default.
     fn var(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
-        let axes = axes(axis, dim)?;
-        out(x.var(axes.as_slice(), correction.unwrap_or(0.0), keep(keepdims, keepdim)?))
+        correction: Option<f64>, ddof: Option<f64>, unbiased: Option<bool>, dim: Option<Axes>,
+        keepdim: Option<bool>) {
+        let (axes, lack) = (axes(axis, dim)?, crate::args::correction(correction, ddof, unbiased)?);
+        out(x.var(axes.as_slice(), lack, keep(keepdims, keepdim)?))
     }
 
     /// Removes axes of size one: the given axes, or all.
@@ -261,8 +262,8 @@ both! {
     }
 
     /// Reverses the elements along axes, all by default.
-    fn flip(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.flip(axes(axis, dim)?.as_slice()))
+    fn flip(x, py, axis: Option<Axes> = None; dim: Option<Axes>, dims: Option<Axes>) {
+        out(x.flip(axes(axis, dim.or(dims))?.as_slice()))
     }
 
     /// Exponentials normalised to sum to one along an axis, the last by default.
@@ -310,10 +311,49 @@ both! {
     }
 
     /// The element at each index along an axis, position by position. The result has the shape of
-    /// the indices, whose other axes may be shorter than the tensor's.
-    fn gather(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.gather(&indices.0, crate::args::axis("gather", axis, dim, -1)?))
+    /// the indices, whose other axes may be shorter than the tensor's. The axis may come first, as
+    /// in PyTorch.
+    fn gather(x, py, indices: Option<TensorArg> = None, axis: Option<PlaceArg> = None;
+        dim: Option<Axes>, index: Option<TensorArg>) {
+        let (indices, axis) = gathered(indices, axis, dim, index)?;
+        out(x.gather(&indices, axis))
     }
+}
+
+/// The indices and the axis of a gather, in either order.
+fn gathered(
+    indices: Option<TensorArg>,
+    axis: Option<PlaceArg>,
+    dim: Option<Axes>,
+    index: Option<TensorArg>,
+) -> PyResult<(Tensor, i64)> {
+    let (indices, axis) = match (indices, axis, index) {
+        (Some(first), Some(PlaceArg::Indices(indices)), None) => {
+            // The first argument is the axis, which the conversion has made a tensor.
+            if first.0.rank() > 0 || !first.0.dtype().is_int() {
+                return Err(invalid("gather: give the indices, and an axis as an integer"));
+            }
+            let axis = detach_item(&first.0)?;
+            (indices, Axes::one(axis))
+        }
+        (Some(first), None, Some(index)) if first.0.rank() == 0 => {
+            (index.0, Axes::one(detach_item(&first.0)?))
+        }
+        (Some(indices), axis, None) | (None, axis, Some(indices)) => match axis {
+            None => (indices.0, Axes::default()),
+            Some(PlaceArg::Axes(axis)) => (indices.0, axis),
+            Some(PlaceArg::Indices(_)) => {
+                return Err(invalid("gather: give the indices, and an axis as an integer"));
+            }
+        },
+        _ => return Err(invalid("gather: give the indices once, as `indices` or as `index`")),
+    };
+    Ok((indices, crate::args::axis("gather", Some(axis), dim, -1)?))
+}
+
+/// The integer in a tensor that was made of a Python integer.
+fn detach_item(x: &Tensor) -> PyResult<i64> {
+    crate::interpreter::attach(|py| crate::interpreter::detach(py, || x.item::<i64>())).py()
 }
 
 #[pymethods]
@@ -331,36 +371,45 @@ impl PyTensor {
 #[pymethods]
 impl PyTensor {
     /// Standard deviation over axes; see var.
-    #[pyo3(signature = (axis=None, keepdims=None, *, correction=None, dim=None, keepdim=None))]
+    #[pyo3(signature = (
+        axis=None, keepdims=None, *, correction=None, ddof=None, unbiased=None, dim=None,
+        keepdim=None
+    ))]
     fn std(
         &self,
         py: Python<'_>,
         axis: Option<Axes>,
         keepdims: Option<KeepArg>,
         #[pyo3(from_py_with = scalars::maybe_number)] correction: Option<f64>,
+        #[pyo3(from_py_with = scalars::maybe_number)] ddof: Option<f64>,
+        #[pyo3(from_py_with = scalars::maybe_flag)] unbiased: Option<bool>,
         dim: Option<Axes>,
         #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
     ) -> Out {
         let _called = location::enter!(py);
         let (axes, keep) = (axes(axis, dim)?, keep(keepdims, keepdim)?);
-        out(self.0.std(axes.as_slice(), correction.unwrap_or(0.0), keep))
+        out(self.0.std(axes.as_slice(), crate::args::correction(correction, ddof, unbiased)?, keep))
     }
 }
 
 /// Standard deviation over axes; see var.
 #[pyfunction]
 #[pyo3(name = "std")]
-#[pyo3(signature = (x, axis=None, keepdims=None, *, correction=None, dim=None, keepdim=None))]
+#[pyo3(signature = (
+    x, axis=None, keepdims=None, *, correction=None, ddof=None, unbiased=None, dim=None, keepdim=None
+))]
 fn std_(
     py: Python<'_>,
     x: TensorArg,
     axis: Option<Axes>,
     keepdims: Option<KeepArg>,
     #[pyo3(from_py_with = scalars::maybe_number)] correction: Option<f64>,
+    #[pyo3(from_py_with = scalars::maybe_number)] ddof: Option<f64>,
+    #[pyo3(from_py_with = scalars::maybe_flag)] unbiased: Option<bool>,
     dim: Option<Axes>,
     #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
 ) -> Out {
-    PyTensor(x.0).std(py, axis, keepdims, correction, dim, keepdim)
+    PyTensor(x.0).std(py, axis, keepdims, correction, ddof, unbiased, dim, keepdim)
 }
 
 /// Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n] ->

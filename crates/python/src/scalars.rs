@@ -70,7 +70,7 @@ macro_rules! params {
 
 params! {
     [bool: flag, f64: number, i32: whole, i64: whole, usize: whole, &'a str: text]
-    [args::TensorArg, args::OperandArg, args::Axes, args::IntArg, args::SizeArg, args::KeepArg,
+    [args::TensorArg, args::OperandArg, args::Axes, args::PlaceArg, args::IntArg, args::SizeArg, args::KeepArg,
      args::ShapeArg, args::SizesArg, DTypeArg, Share, Percent]
 }
 

@@ -133,11 +133,22 @@ fn isin(
     if invert { out(found.logical_not()) } else { Ok(PyTensor(found)) }
 }
 
-/// The number of occurrences of each of 0, 1, 2, ..., or the sum of the weights there. Evaluates x.
+/// The number of occurrences of each of 0, 1, 2, ..., or the sum of the weights there. Evaluates x,
+/// unless length says how many numbers are counted: others are then left out.
 #[pyfunction]
-#[pyo3(signature = (x, weights=None, minlength=IntArg(0)))]
-fn bincount(py: Python<'_>, x: TensorArg, weights: Option<TensorArg>, minlength: IntArg) -> Out {
+#[pyo3(signature = (x, weights=None, minlength=IntArg(0), *, length=None))]
+fn bincount(
+    py: Python<'_>,
+    x: TensorArg,
+    weights: Option<TensorArg>,
+    minlength: IntArg,
+    length: Option<IntArg>,
+) -> Out {
     let _called = location::enter!(py);
+    if let Some(length) = length {
+        let length = counts("bincount", &[length.0])?[0];
+        return out(x.0.bincount_of(weights.map(|w| w.0).as_ref(), length));
+    }
     let (weights, minlength) = (weights.map(|w| w.0), counts("bincount", &[minlength.0])?[0]);
     out(detach(py, || x.0.bincount(weights.as_ref(), minlength)))
 }

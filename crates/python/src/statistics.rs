@@ -155,16 +155,20 @@ both! {
     /// Variance of the elements that are not NaN, over axes, all by default; see var. NaN if there
     /// are not more than correction such elements.
     fn nanvar(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
+        correction: Option<f64>, ddof: Option<f64>, unbiased: Option<bool>, dim: Option<Axes>,
+        keepdim: Option<bool>) {
         let keep = keep(keepdims, keepdim)?;
-        out(x.nanvar(axes(axis, dim)?.as_slice(), correction.unwrap_or(0.0), keep))
+        let lack = crate::args::correction(correction, ddof, unbiased)?;
+        out(x.nanvar(axes(axis, dim)?.as_slice(), lack, keep))
     }
 
     /// Standard deviation of the elements that are not NaN; see nanvar.
     fn nanstd(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        correction: Option<f64>, dim: Option<Axes>, keepdim: Option<bool>) {
+        correction: Option<f64>, ddof: Option<f64>, unbiased: Option<bool>, dim: Option<Axes>,
+        keepdim: Option<bool>) {
         let keep = keep(keepdims, keepdim)?;
-        out(x.nanstd(axes(axis, dim)?.as_slice(), correction.unwrap_or(0.0), keep))
+        let lack = crate::args::correction(correction, ddof, unbiased)?;
+        out(x.nanstd(axes(axis, dim)?.as_slice(), lack, keep))
     }
 
     /// Running sums that ignore NaN, along an axis, or of the flattened tensor.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import functional, init, losses, utils
 from .activations import (
     CELU,
@@ -368,3 +370,12 @@ __all__ = [
     "vector_to_parameters",
     "weight_norm",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # JAX has the functions of layers in the module of the layers.
+    if name in functional.__all__:
+        return getattr(functional, name)
+    from .. import synonyms
+
+    return synonyms.attribute(__name__, name)

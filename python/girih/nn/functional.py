@@ -5,6 +5,8 @@ Names and arguments are PyTorch's.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .._girih import (
     adaptive_avg_pool1d,
     adaptive_avg_pool2d,
@@ -115,6 +117,16 @@ from .activations import softplus
 from .criteria import triplet_margin_with_distance_loss
 from .distances import pdist
 from .dropouts import dropout1d, dropout2d, dropout3d, feature_alpha_dropout
+from .jax_names import (
+    dot_product_attention,
+    identity,
+    log1mexp,
+    logmeanexp,
+    sparse_plus,
+    sparse_sigmoid,
+    squareplus,
+    standardize,
+)
 from .layers import bilinear, linear
 from .pooling import fractional_max_pool2d, fractional_max_pool3d
 
@@ -150,6 +162,7 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "ctc_loss",
+    "dot_product_attention",
     "dropout",
     "dropout1d",
     "dropout2d",
@@ -174,6 +187,7 @@ __all__ = [
     "hinge_embedding_loss",
     "hinge_loss",
     "huber_loss",
+    "identity",
     "instance_norm",
     "interpolate",
     "kl_div",
@@ -182,8 +196,10 @@ __all__ = [
     "leaky_relu",
     "linear",
     "local_response_norm",
+    "log1mexp",
     "log_sigmoid",
     "log_softmax",
+    "logmeanexp",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
@@ -227,6 +243,10 @@ __all__ = [
     "softplus",
     "softshrink",
     "softsign",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "squareplus",
+    "standardize",
     "tanh",
     "tanhshrink",
     "threshold",
@@ -234,6 +254,12 @@ __all__ = [
     "triplet_margin_with_distance_loss",
     "unfold",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    from .. import synonyms
+
+    return synonyms.attribute(__name__, name)
 
 
 explain_public(globals())

@@ -410,6 +410,14 @@ fn inner_index(index: &Tensor, size: i64, mode: PadMode) -> Result<Tensor> {
 /// Errors: a shape error for a tensor with more axes.
 #[track_caller]
 pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
+    let sparse = sparse_meshgrid(tensors, swapped)?;
+    broadcast_arrays(&sparse.iter().collect::<Vec<_>>())
+}
+
+/// As [`meshgrid`], with size one along the axes of the other tensors, so that the results
+/// broadcast to the grids.
+#[track_caller]
+pub fn sparse_meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     let mut sizes = Vec::with_capacity(tensors.len());
     for t in tensors {
         if t.rank() > 1 {
@@ -419,12 +427,11 @@ pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
     }
     let swapped = swapped && tensors.len() > 1;
     let place = |i: usize| if swapped && i < 2 { 1 - i } else { i };
-    let full: Shape = (0..sizes.len()).map(|axis| sizes[place(axis)]).collect();
-    let stretched = |(i, t): (usize, &&Tensor)| {
+    let placed = |(i, t): (usize, &&Tensor)| {
         let along = |axis: usize| if axis == place(i) { sizes[i] } else { 1.into() };
-        t.reshape_to((0..sizes.len()).map(along).collect())?.broadcast_to(full.clone())
+        t.reshape_to((0..sizes.len()).map(along).collect())
     };
-    tensors.iter().enumerate().map(stretched).collect()
+    tensors.iter().enumerate().map(placed).collect()
 }
 
 /// Broadcasts tensors to their common shape.

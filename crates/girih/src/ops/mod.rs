@@ -33,7 +33,7 @@ mod vision;
 
 pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
-    split_equal, unstack, vstack,
+    sparse_meshgrid, split_equal, unstack, vstack,
 };
 pub use compare::{Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding};

@@ -96,9 +96,15 @@ fn unstack<'py>(py: Python<'py>, x: TensorArg, axis: IntArg) -> PyResult<Bound<'
 /// Splits an axis: an int gives the number of parts, whose sizes differ by at most one, a sequence
 /// the indices at which to cut. Returns: list[Tensor].
 #[pyfunction]
-#[pyo3(signature = (x, sections, axis=IntArg(0)))]
-fn array_split(x: TensorArg, sections: &Bound<'_, PyAny>, axis: IntArg) -> Many {
+#[pyo3(signature = (x, sections, axis=IntArg(0), *, dim=None))]
+fn array_split(
+    x: TensorArg,
+    sections: &Bound<'_, PyAny>,
+    axis: IntArg,
+    dim: Option<IntArg>,
+) -> Many {
     let _called = location::enter!(sections.py());
+    let axis = dim.unwrap_or(axis);
     if sections.is_instance_of::<PyInt>() {
         let count = counts("array_split", &[crate::args::integer(sections)?])?[0];
         return many(girih::array_split(&x.0, count, axis.0));

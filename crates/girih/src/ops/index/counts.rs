@@ -1,7 +1,8 @@
 //! Counts of elements: by value, and by histogram interval.
 
+use super::Index;
 use super::search::{integers, known};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, where_};
 use girih_ir::{Attrs, DType, Op, OpCode};
 
 /// The intervals of a histogram.
@@ -27,6 +28,37 @@ impl Tensor {
     /// one axis and the weights have its shape; [`Error::InvalidArgument`] for negative elements.
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Result<Tensor> {
+        let ones = self.counted(weights)?;
+        let values = integers("bincount", self)?;
+        if let Some(negative) = values.iter().find(|&&v| v < 0) {
+            return Err(Error::InvalidArgument(format!(
+                "bincount: elements must not be negative, got {negative}"
+            )));
+        }
+        let length = values.iter().max().map_or(0, |&m| m as usize + 1).max(minlength);
+        ones.gathered_into(self, length)
+    }
+
+    /// As [`bincount`](Tensor::bincount), of the integers from 0 below `length`; other elements are
+    /// left out. The tensor is not evaluated.
+    #[track_caller]
+    pub fn bincount_of(&self, weights: Option<&Tensor>, length: usize) -> Result<Tensor> {
+        let ones = self.counted(weights)?;
+        let index = self.astype(DType::I64)?;
+        let last = i64::try_from(length).unwrap_or(i64::MAX);
+        let outside = index.lt(0)?.logical_or(&index.ge(last)?)?;
+        // They are counted behind the others.
+        let index = where_(&outside, last, &index)?;
+        ones.gathered_into(&index, length + 1)?.index(&[Index::Slice {
+            start: None,
+            stop: Some(last),
+            step: 1,
+        }])
+    }
+
+    /// What each element adds to its count, after checking the operands of a count.
+    #[track_caller]
+    fn counted(&self, weights: Option<&Tensor>) -> Result<Tensor> {
         let (op, shape, dtype) = ("bincount", self.shape(), self.dtype());
         if !dtype.is_int() {
             let expected = "integers";
@@ -36,18 +68,9 @@ impl Tensor {
             let reason = "a tensor of one axis is expected".into();
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
-        let values = integers(op, self)?;
-        if let Some(negative) = values.iter().find(|&&v| v < 0) {
-            return Err(Error::InvalidArgument(format!(
-                "bincount: elements must not be negative, got {negative}"
-            )));
-        }
-        let length = values.iter().max().map_or(0, |&m| m as usize + 1).max(minlength);
         match weights {
-            None => Tensor::ones(shape, DType::I64)?.gathered_into(self, length),
-            Some(weights) if weights.shape() == shape => {
-                weights.astype(weights.dtype().to_float())?.gathered_into(self, length)
-            }
+            None => Tensor::ones(shape, DType::I64),
+            Some(weights) if weights.shape() == shape => weights.astype(weights.dtype().to_float()),
             Some(weights) => {
                 let reason = "the weights must have the tensor's shape".into();
                 let (lhs, rhs) = (shape, weights.shape());
