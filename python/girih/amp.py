@@ -21,6 +21,7 @@ def step(x, y):
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from . import _girih, lazy, tree
@@ -28,10 +29,11 @@ from .checks import check_constructor, explain_public
 from .errors import DTypeError, InvalidArgumentError
 from .optim.combined import all_finite
 from .optim.state import Stateful
-from .scopes import Scope
+from .scopes import Scope, no_grad
 
 if TYPE_CHECKING:
     from ._girih import DType, Tensor
+    from .optim.base import Optimizer
     from .tree import PyTree
 
 __all__ = ["LossScaler", "autocast"]
@@ -130,6 +132,8 @@ class LossScaler(Stateful):
         scale = _girih.asarray(init_scale, dtype=_girih.float32)
         self.state = {"scale": scale, "finite_steps": _girih.zeros([], dtype=_girih.int64)}
         lazy.eval(self.state)
+        #: Whether the gradients of each optimiser are finite, since the last update.
+        self._found: dict[int, Tensor] = {}
 
     @property
     def scale_factor(self) -> Tensor:
@@ -161,12 +165,86 @@ class LossScaler(Stateful):
         out = tree.map(lambda g: g * back.astype(g.dtype), grads)
         return out, all_finite(out)
 
-    def update(self, finite: Tensor) -> None:
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divides the gradients of an optimiser's parameters by the scale, for clipping.
+
+        Args:
+            optimizer: An optimiser that holds parameters.
+
+        Raises:
+            InvalidArgumentError: The optimiser holds no parameters, or its gradients are unscaled
+                already.
+        """
+        if not optimizer._held:
+            raise InvalidArgumentError(
+                "LossScaler.unscale_: the optimiser holds no parameters; use unscale(grads)"
+            )
+        if id(optimizer) in self._found:
+            raise InvalidArgumentError(
+                "LossScaler.unscale_: the gradients of the optimiser are unscaled already; call "
+                "update() after each step"
+            )
+        with no_grad():
+            held = [one.tensor() for one in optimizer._held]
+            held = [tensor for tensor in held if tensor.grad is not None]
+            grads, finite = self.unscale([tensor.grad for tensor in held])
+            for tensor, gradient in zip(held, grads, strict=True):
+                tensor.grad = gradient
+        self._found[id(optimizer)] = finite
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Makes a step of an optimiser, unless a gradient is not finite.
+
+        Args:
+            optimizer: An optimiser that holds parameters.
+
+        Raises:
+            InvalidArgumentError: The optimiser holds no parameters; or a function is being traced,
+                in which :class:`girih.optim.SkipNonFinite` decides.
+
+        Example:
+            >>> import girih as gr
+            >>> model, scaler = gr.nn.Linear(2, 1), gr.amp.LossScaler()
+            >>> optimizer = gr.optim.SGD(model.parameters(), lr=0.1)
+            >>> scaler.scale(model(gr.ones([4, 2])).mean()).backward()
+            >>> scaler.step(optimizer)
+            >>> scaler.update()
+            >>> optimizer.state["step"].item()
+            1
+        """
+        if _girih.is_tracing():
+            raise InvalidArgumentError(
+                "LossScaler.step: whether the gradients are finite is not known while a function "
+                "is traced; use unscale_(optimizer) and an optimiser in gr.optim.SkipNonFinite"
+            )
+        if id(optimizer) not in self._found:
+            self.unscale_(optimizer)
+        if self._found[id(optimizer)].item():
+            optimizer.step()
+
+    def update(self, finite: Tensor | None = None) -> None:
         """Updates the scale for the next step.
 
         Args:
-            finite: The flag that :meth:`unscale` returned.
+            finite: The flag that :meth:`unscale` returned; not needed after :meth:`step`.
+
+        Raises:
+            InvalidArgumentError: There is no flag, and there was no step.
         """
+        if finite is not None:
+            self._adapt(finite)
+            return
+        if not self._found:
+            raise InvalidArgumentError(
+                "LossScaler.update: give the flag that unscale returned, or call step first"
+            )
+        flags = list(self._found.values())
+        self._found = {}
+        self._adapt(functools.reduce(lambda a, b: a & b, flags))
+        if not _girih.is_tracing():
+            lazy.eval(self.state)
+
+    def _adapt(self, finite: Tensor) -> None:
         steps = _girih.where(finite, self.state["finite_steps"] + 1, 0)
         grows = steps >= self.growth_interval
         largest = 2.0**126

@@ -298,3 +298,38 @@ def test_tasks_and_threads_have_their_own_autocast_scopes():
         thread.start()
         thread.join()
     assert found == [gr.float32]
+
+
+def test_a_loss_scaler_in_pytorchs_loop():
+    gr.manual_seed(0)
+    model, x = gr.nn.Linear(3, 1), gr.randn([8, 3]).eval()
+    optimizer = gr.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scaler = gr.amp.LossScaler(1024.0, growth_interval=3)
+    losses, scales = [], []
+    for i in range(8):
+        optimizer.zero_grad()
+        with gr.amp.autocast(gr.float16):
+            loss = (model(x) ** 2).mean()
+        if i == 2:
+            loss = loss * float("inf")
+        scaler.scale(loss).backward()
+        before = model.weight.tolist()
+        if i % 2:
+            scaler.unscale_(optimizer)
+            gr.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        assert (model.weight.tolist() == before) == (i == 2)
+        losses.append(loss.item())
+        scales.append(scaler.scale_factor.item())
+        assert not any(t.is_lazy for t in scaler.state.values())
+    assert scales == [1024.0, 1024.0, 512.0, 512.0, 512.0, 1024.0, 1024.0, 1024.0]
+    assert losses[-1] < losses[0]
+    assert optimizer.state["step"].item() == 7
+    with pytest.raises(gr.InvalidArgumentError, match="call step first"):
+        scaler.update()
+    scaler.unscale_(optimizer)
+    with pytest.raises(gr.InvalidArgumentError, match="unscaled already"):
+        scaler.unscale_(optimizer)
+    with pytest.raises(gr.InvalidArgumentError, match="holds no parameters"):
+        scaler.unscale_(gr.optim.SGD(0.1))
