@@ -107,7 +107,7 @@ def test_every_optimiser_and_every_form_of_parameters_trains(make):
 
 
 def test_the_loop_needs_no_eval_and_its_memory_stays_constant():
-    own = pair()[1]
+    own, average = pair()[1], optim.EMA(0.9)
     optimizer = optim.Adam(own.parameters(), lr=0.01)
     x, y = gr.asarray(X), gr.asarray(Y)
 
@@ -116,6 +116,7 @@ def test_the_loop_needs_no_eval_and_its_memory_stays_constant():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        average.update(own)
 
     def counts():
         gc.collect()
@@ -129,9 +130,11 @@ def test_the_loop_needs_no_eval_and_its_memory_stays_constant():
         step()
     after = counts()
     assert after == before
-    assert gr.cache_stats()["runs"] - runs == 200
+    assert gr.cache_stats()["runs"] - runs == 400
     assert not any(t.is_lazy for t in (*own.parameters(), *own.buffers()))
     assert not any(t.is_lazy for t in optimizer.state_dict().values())
+    with average.applied(own):
+        assert ((own(x) - y) ** 2).mean().item() > 0
 
 
 def test_the_loss_is_computed_by_the_step():

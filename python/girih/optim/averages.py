@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .. import _girih, lazy, tree
 from ..errors import InvalidArgumentError
 from ..nn.places import places_in, read, write
+from ..scopes import no_grad
 from ..tracing import StateMadeError
+from ..variables import is_variable
 from .base import check, compute_dtype, trained
 from .state import Stateful, cast
 
@@ -101,7 +103,9 @@ class EMA(Stateful):
         return {"step": state["step"] + 1, "average": tree.unflatten(treedef, new)}
 
     def update(self, target: Module | PyTree) -> None:
-        """Adds the parameters to the average, lazily; in a compiled step it is part of the program.
+        """Adds the parameters to the average; in a compiled step it is part of the program.
+
+        The average is lazy, unless the parameters require gradients.
 
         Args:
             target: A model or a tree of parameters.
@@ -110,7 +114,12 @@ class EMA(Stateful):
             self.init(target)
             if _girih.is_tracing():
                 raise StateMadeError
-        self._advance(self.apply(target, self.state))
+        leaves = tree.leaves(trained(target))
+        with no_grad():
+            self._advance(self.apply(target, self.state))
+        # In PyTorch's loop, nothing else evaluates the average.
+        if any(map(is_variable, leaves)) and not _girih.is_tracing():
+            lazy.eval(self.state)
 
     @contextmanager
     def applied(self, model: Module) -> Iterator[Module]:
