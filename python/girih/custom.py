@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import _girih, callbacks, effects, tree
 from ._girih import Tensor, has_protocol
+from .bodies import Arguments, RecordedBody, leaves_of
 from .checks import explain_public
 from .errors import DTypeError, InvalidArgumentError, ShapeError
 from .names import name_of
-from .rules import _Arguments, _Body, _leaves, custom_jvp, custom_vjp
+from .rules import custom_jvp, custom_vjp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,7 +190,7 @@ class _BodyOp(CustomOp):
         self._known: dict[Any, tuple[_girih.Recording, tree.TreeDef]] = {}
 
     def _recorded(self, *args: Any) -> Any:
-        arguments = _Arguments((args,))
+        arguments = Arguments((args,))
         if not arguments.tensors:
             return self._fun(*args)
         key = self._key(arguments)
@@ -197,10 +198,10 @@ class _BodyOp(CustomOp):
         if known is not None:
             recording, structure = known
             return tree.unflatten(structure, recording.call(arguments.tensors))
-        body = _Body.of(arguments.tensors)
+        body = RecordedBody.of(arguments.tensors)
         with effects.collected(self._fun, args) as frame:
             result = self._fun(*arguments.rebuilt(body.own())[0])
-            leaves, structure = _leaves(result, self.name)
+            leaves, structure = leaves_of(result, self.name)
         frame.stored.refuse(f"custom op {self.name}", "which depends on its arguments only")
         self._check(args, leaves, structure)
         body.body.set_outputs(leaves + frame.tokens)
@@ -214,7 +215,7 @@ class _BodyOp(CustomOp):
         effects.emit(results[len(leaves) :], results, frame.is_ordered)
         return tree.unflatten(structure, results[: len(leaves)])
 
-    def _key(self, arguments: _Arguments) -> Any:
+    def _key(self, arguments: Arguments) -> Any:
         """The key of a recording; None if no other call can reuse it, or if arguments that are not
         tensors are not hashable.
         """

@@ -8,14 +8,14 @@ its body. Rules are called when a derivative is taken.
 from __future__ import annotations
 
 import operator
-import types
 from contextvars import ContextVar
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from . import _girih, effects, tree
-from ._girih import Tensor, has_protocol
-from .checks import explain_public, items, unexplained
+from ._girih import Tensor
+from .bodies import Arguments, RecordedBody, described, leaves_of, like, own_handles, referred
+from .checks import explain_public, items
 from .errors import DTypeError, InvalidArgumentError
 from .names import name_of
 from .transforms import INEXACT, Transformed
@@ -36,174 +36,6 @@ __all__ = [
 
 #: Tensors named in the checkpointed functions that are being called, by name.
 _NAMED: ContextVar[list[tuple[str, Tensor]] | None] = ContextVar("named", default=None)
-
-
-class _Arguments:
-    """Arguments: tensors are operands of a call, and other leaves are part of the function."""
-
-    def __init__(self, args: Any) -> None:
-        self._leaves, self._structure = tree.flatten(args)
-        self.where = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
-        self.tensors: list[Tensor] = [self._leaves[i] for i in self.where]
-        #: Which of the tensors have derivatives.
-        self.inexact = [t.dtype.name in INEXACT for t in self.tensors]
-
-    @property
-    def structure(self) -> tree.TreeDef:
-        return self._structure
-
-    def others(self) -> tuple[Any, ...]:
-        """The leaves that are not tensors, with their types and positions."""
-        places = set(self.where)
-        leaves = enumerate(self._leaves)
-        return tuple((i, type(leaf), leaf) for i, leaf in leaves if i not in places)
-
-    def template(self) -> _Arguments:
-        """A copy without the tensors, which does not keep them alive."""
-        new = _Arguments.__new__(_Arguments)
-        new._structure, new.where, new.inexact = self._structure, self.where, self.inexact
-        new._leaves, new.tensors = list(self._leaves), []
-        for i in self.where:
-            new._leaves[i] = None
-        return new
-
-    def at(self, tensors: Sequence[Tensor]) -> _Arguments:
-        """The same arguments with other tensors of the same specs."""
-        new = self.template()
-        new.tensors = list(tensors)
-        for i, tensor in zip(self.where, tensors, strict=True):
-            new._leaves[i] = tensor
-        return new
-
-    def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
-        leaves = list(self._leaves)
-        for i, tensor in zip(self.where, tensors, strict=True):
-            leaves[i] = tensor
-        return tree.unflatten(self._structure, leaves)
-
-    def tangents(self, inexact: Sequence[Tensor]) -> Any:
-        """A tree like the arguments: tangents of inexact tensors, zeros for the other leaves."""
-        rest = iter(inexact)
-        leaves: list[Any] = [_girih.asarray(0.0) for _ in self._leaves]
-        for i, tensor, varies in zip(self.where, self.tensors, self.inexact, strict=True):
-            leaves[i] = next(rest) if varies else _girih.zeros_like(tensor)
-        return tree.unflatten(self._structure, leaves)
-
-    def cotangents(self, given: Any, name: str) -> list[Tensor]:
-        """The cotangents of inexact tensors, from the tuple that a backward rule returned: a tree
-        for each argument, or None for zeros.
-        """
-        args = tree.unflatten(self._structure, list(range(len(self._leaves))))[0]
-        if not isinstance(given, (tuple, list)) or len(given) != len(args):
-            raise InvalidArgumentError(
-                f"the backward rule of {name} must return a tuple with one entry for each of its "
-                f"{len(args)} arguments, got {_describe(given)}"
-            )
-        found: dict[int, Any] = {}
-        for places, part in zip(args, given, strict=True):
-            numbers, structure = tree.flatten(places)
-            if part is None:
-                continue
-            leaves = tree.leaves_like(structure, part)
-            if leaves is None:
-                raise InvalidArgumentError(
-                    f"the backward rule of {name} returned {tree.structure(part)} for an argument "
-                    f"of structure {structure}"
-                )
-            found.update(zip(numbers, leaves, strict=True))
-        out = []
-        for i, tensor, varies in zip(self.where, self.tensors, self.inexact, strict=True):
-            if varies:
-                leaf = found.get(i)
-                out.append(_girih.zeros_like(tensor) if leaf is None else _like(leaf, tensor))
-        return out
-
-
-def _describe(value: Any) -> str:
-    name = type(value).__name__
-    return f"{name} of {len(value)}" if isinstance(value, (tuple, list)) else name
-
-
-def _like(leaf: Any, wanted: Tensor) -> Tensor:
-    """A leaf as a tensor; numbers take the shape and dtype of the corresponding value."""
-    if isinstance(leaf, Tensor):
-        return leaf
-    return _girih.broadcast_to(_girih.asarray(leaf, dtype=wanted.dtype), wanted.shape)
-
-
-class _Body(NamedTuple):
-    """The recording of a function that was called with placeholders."""
-
-    body: _girih.Body
-    stand_ins: list[Tensor]
-
-    @staticmethod
-    def of(tensors: Sequence[Tensor]) -> _Body:
-        body = _girih.Body()
-        return _Body(body, [body.placeholder(tensor) for tensor in tensors])
-
-    def own(self) -> list[Tensor]:
-        """The function may assign to its arguments, so it gets its own handles."""
-        return _own(self.stand_ins)
-
-
-def _own(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return [+t if t.dtype.name != "bool" else t for t in tensors]
-
-
-#: Maximum number of objects that are searched for tensors that rules refer to.
-_LOOKED_AT = 1000
-
-
-def _referred(*roots: Any) -> list[Tensor]:
-    """Tensors that functions refer to: in closures, defaults, bound objects and containers."""
-    found: list[Tensor] = []
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack and len(seen) < _LOOKED_AT:
-        value = stack.pop()
-        if isinstance(value, Tensor):
-            found.append(value)
-            continue
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes, type)):
-            continue
-        if isinstance(value, types.ModuleType) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, types.FunctionType):
-            value = unexplained(value)
-            stack += [cell for cell in map(_contents, value.__closure__ or ()) if cell is not None]
-            stack += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        elif isinstance(value, types.MethodType):
-            stack += [value.__func__, value.__self__]
-        elif isinstance(value, partial):
-            stack += [value.func, *value.args, *value.keywords.values()]
-        elif isinstance(value, dict):
-            stack += value.values()
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            stack += value
-        elif isinstance(getattr(value, "__dict__", None), dict):
-            stack += vars(value).values()
-    return found
-
-
-def _contents(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # The cell is empty.
-        return None
-
-
-def _leaves(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
-    leaves, structure = tree.flatten(result)
-    for i, leaf in enumerate(leaves):
-        if isinstance(leaf, (bool, int, float, complex)) or has_protocol(leaf, "__array__"):
-            leaves[i] = leaf if isinstance(leaf, Tensor) else _girih.asarray(leaf)
-        elif not isinstance(leaf, Tensor):
-            raise DTypeError(
-                f"{name} returned a {type(leaf).__name__}; expected tensors, in any pytree"
-            )
-    return leaves, structure
 
 
 @overload
@@ -264,14 +96,14 @@ def checkpoint(
     def checkpointed(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if policy == "everything":
             return fun(*args, **kwargs)
-        arguments = _Arguments((args, kwargs))
-        body = _Body.of(arguments.tensors)
+        arguments = Arguments((args, kwargs))
+        body = RecordedBody.of(arguments.tensors)
         named: list[tuple[str, Tensor]] = []
         token = _NAMED.set(named)
         try:
             own_args, own_kwargs = arguments.rebuilt(body.own())
             with effects.collected(fun, args, kwargs) as frame:
-                leaves, structure = _leaves(fun(*own_args, **own_kwargs), name_of(fun))
+                leaves, structure = leaves_of(fun(*own_args, **own_kwargs), name_of(fun))
         finally:
             _NAMED.reset(token)
         body.body.set_outputs(leaves + frame.outputs())
@@ -306,7 +138,7 @@ def optimization_barrier(operand: Any) -> Any:
         >>> (x + 1).tolist()
         [2.0, 3.0]
     """
-    leaves, structure = _leaves(operand, "the operand of optimization_barrier")
+    leaves, structure = leaves_of(operand, "the operand of optimization_barrier")
     return tree.unflatten(structure, _girih.record_barrier(leaves))
 
 
@@ -420,21 +252,21 @@ class _Custom:
         return [next(first if i in where else second) for i in range(count)]
 
     def _body(
-        self, arguments: _Arguments, static: list[Any]
-    ) -> tuple[_Body, Any, list[Tensor], effects.Frame]:
+        self, arguments: Arguments, static: list[Any]
+    ) -> tuple[RecordedBody, Any, list[Tensor], effects.Frame]:
         """Calls the function on placeholders; returns the body, the structure of the result, its
         leaves, and the calls with an effect."""
-        body = _Body.of(arguments.tensors)
+        body = RecordedBody.of(arguments.tensors)
         rest = arguments.rebuilt(body.own())[0]
         call = self._joined(static, rest, len(static) + len(rest))
         with effects.collected(self._fun, call) as frame:
-            leaves, structure = _leaves(self._fun(*call), self.__name__)
+            leaves, structure = leaves_of(self._fun(*call), self.__name__)
         return body, structure, leaves, frame
 
     def _ruled(self, rules: type[_Rules], args: tuple[Any, ...]) -> Any:
         """The results of the function at these arguments; ``rules`` records its derivative."""
         static, rest = self._split(args)
-        arguments = _Arguments((rest,))
+        arguments = Arguments((rest,))
         if not any(arguments.inexact):
             return self._fun(*args)
         body, structure, results, calls = self._body(arguments, static)
@@ -448,7 +280,7 @@ class _Custom:
             later,
             self.__name__,
             self._forward,
-            _referred(later.functions, static),
+            referred(later.functions, static),
         )
         count = len(results) + len(tokens)
         calls.stored.store(found[count:])
@@ -477,7 +309,7 @@ class _Rules:
         self,
         of: Any,
         static: list[Any],
-        arguments: _Arguments,
+        arguments: Arguments,
         structure: tree.TreeDef,
         further: _Further,
         count: int,
@@ -528,21 +360,21 @@ class _Jvp(_Rules):
         arguments = self._arguments.at(stand_ins)
         pairs = zip(stand_ins, arguments.inexact, strict=True)
         along_them = [body.placeholder(t) for t, varies in pairs if varies]
-        primals = arguments.rebuilt(_own(stand_ins))[0]
-        tangents = arguments.tangents(_own(along_them))[0]
+        primals = arguments.rebuilt(own_handles(stand_ins))[0]
+        tangents = arguments.tangents(own_handles(along_them))[0]
         (rule,) = self.functions
         with effects.collected(rule, self._static) as frame:
             given = rule(*self._static, tuple(primals), tuple(tangents))
         if not isinstance(given, tuple) or len(given) != 2:
             raise InvalidArgumentError(
-                f"the rule of {self._name} must return (output, tangent), got {_describe(given)}"
+                f"the rule of {self._name} must return (output, tangent), got {described(given)}"
             )
-        values, found = _leaves(given[0], self._name)
+        values, found = leaves_of(given[0], self._name)
         self._check(found, "an output")
         along, found = tree.flatten(given[1])
         self._check(found, "a tangent")
         outputs = zip(values, along, strict=True)
-        tangents_out = [_like(t, y) for y, t in outputs if y.dtype.name in INEXACT]
+        tangents_out = [like(t, y) for y, t in outputs if y.dtype.name in INEXACT]
         # Derivatives treat stored tensors as constants.
         stored = [y for y in self._stored(frame) if y.dtype.name in INEXACT]
         tangents_out += [_girih.zeros_like(y) for y in stored]
@@ -553,22 +385,22 @@ class _Jvp(_Rules):
 class _Vjp(_Rules):
     def run(self, body: _girih.Body, stand_ins: list[Tensor]) -> _girih.Body | None:
         arguments = self._arguments.at(stand_ins)
-        own = arguments.rebuilt(_own(stand_ins))[0]
+        own = arguments.rebuilt(own_handles(stand_ins))[0]
         fwd, bwd = self.functions
         with effects.collected(fwd, self._static) as frame:
             given = fwd(*self._of._joined(self._static, own, self._count))
         if not isinstance(given, tuple) or len(given) != 2:
             raise InvalidArgumentError(
                 f"the forward rule of {self._name} must return (output, residuals), got "
-                f"{_describe(given)}"
+                f"{described(given)}"
             )
-        values, found = _leaves(given[0], self._name)
+        values, found = leaves_of(given[0], self._name)
         self._check(found, "an output")
-        residuals = _Arguments((given[1],))
+        residuals = Arguments((given[1],))
         body.set_outputs(self._values(values, frame) + _after(frame, residuals.tensors))
         # Stored tensors have cotangents too, which are not used.
         cotangents = [y for y in [*values, *self._stored(frame)] if y.dtype.name in INEXACT]
-        backward = _Body.of(residuals.tensors + cotangents)
+        backward = RecordedBody.of(residuals.tensors + cotangents)
         handles = backward.own()
         kept = residuals.rebuilt(handles[: len(residuals.tensors)])[0]
         rest = iter(handles[len(residuals.tensors) :])
