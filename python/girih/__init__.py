@@ -158,6 +158,7 @@ if TYPE_CHECKING:
     from .segments import *
     from .selection import *
     from .sets import *
+    from .shapes import eval_shape
 
 bool = bool_
 
@@ -334,6 +335,7 @@ __all__ = [
     "with_passes",
     "without_passes",
     "special",
+    "eval_shape",
     "AMinMax",
     "KthValue",
     "Mode",

@@ -1224,6 +1224,8 @@ class Tensor:
         *,
         axis: builtins.int | None = None,
         keepdims: builtins.bool = False,
+        dim: builtins.int | None = None,
+        keepdim: builtins.bool = False,
     ) -> AMinMax:
         """The smallest and the largest element, along an axis or of all."""
     def angle(self) -> Tensor:
@@ -1455,7 +1457,14 @@ class Tensor:
         """The lower triangular ``L`` with ``x = L @ L.mT.conj()``; with upper, the adjoint of
         ``L``.
         """
-    def chunk(self, /, chunks: builtins.int, axis: builtins.int = 0) -> list[Tensor]:
+    def chunk(
+        self,
+        /,
+        chunks: builtins.int,
+        axis: builtins.int = 0,
+        *,
+        dim: builtins.int | None = None,
+    ) -> list[Tensor]:
         """Splits an axis into parts of equal size, but for the last; as PyTorch's function of the
         name.
         """
@@ -1983,6 +1992,9 @@ class Tensor:
         k: builtins.int,
         axis: builtins.int = -1,
         keepdims: builtins.bool = False,
+        *,
+        dim: builtins.int | None = None,
+        keepdim: builtins.bool = False,
     ) -> KthValue:
         """The k-th smallest element along an axis, counted from 1, and its index."""
     def lcm(self, x2: _TensorLike, /) -> Tensor:
@@ -2172,7 +2184,15 @@ class Tensor:
         """Matrix product of operands of any rank, as in NumPy. Shapes: [..., m, k] and [..., k, n]
         -> [..., m, n]; leading axes broadcast.
         """
-    def mode(self, /, axis: builtins.int = -1, keepdims: builtins.bool = False) -> Mode:
+    def mode(
+        self,
+        /,
+        axis: builtins.int = -1,
+        keepdims: builtins.bool = False,
+        *,
+        dim: builtins.int | None = None,
+        keepdim: builtins.bool = False,
+    ) -> Mode:
         """The most frequent element along an axis, the smallest of several, and an index of it."""
     def moveaxis(
         self,
@@ -2956,7 +2976,14 @@ class Tensor:
         """The elements in the dtype of another tensor."""
     def unbind(self, /, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """The slices of an axis."""
-    def unflatten(self, /, axis: builtins.int, sizes: Sequence[builtins.int]) -> Tensor:
+    def unflatten(
+        self,
+        /,
+        axis: builtins.int | None = None,
+        sizes: Sequence[builtins.int] = ...,
+        *,
+        dim: builtins.int | None = None,
+    ) -> Tensor:
         """Splits an axis into several, whose sizes have the product of its size; one may be -1."""
     def unfold(self, /, dimension: builtins.int, size: builtins.int, step: builtins.int) -> Tensor:
         """The windows of an axis, whose elements are a new last axis. The function ``gr.unfold``
@@ -2981,6 +3008,8 @@ class Tensor:
         return_inverse: builtins.bool = False,
         return_counts: builtins.bool = False,
         axis: builtins.int | None = None,
+        *,
+        dim: builtins.int | None = None,
     ) -> Any:
         """The first of each run of equal elements, or of equal slices along an axis."""
     def unsqueeze(

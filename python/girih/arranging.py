@@ -120,13 +120,14 @@ def at_least(name: str, x: _TensorLike, rank: int) -> Tensor:
     return x
 
 
-def chunk(x: _TensorLike, chunks: int, axis: int = 0) -> list[Tensor]:
+def chunk(x: _TensorLike, chunks: int, axis: int = 0, *, dim: int | None = None) -> list[Tensor]:
     """Splits an axis into parts of equal size, but for the last; as PyTorch's function of the name.
 
     Args:
         x: a tensor of at least one axis.
         chunks: how many parts at most.
         axis: the axis.
+        dim: another name for axis.
 
     Returns:
         The parts; fewer than asked for if the parts of the rounded size are fewer.
@@ -139,7 +140,7 @@ def chunk(x: _TensorLike, chunks: int, axis: int = 0) -> list[Tensor]:
         [2, 2, 1]
     """
     x = at_least("chunk", x, 1)
-    axis = axis_of("chunk", axis, x.ndim)
+    axis = axis_of("chunk", axis if dim is None else dim, x.ndim)
     if chunks < 1:
         raise InvalidArgumentError(f"chunk: the number of parts is positive, got {chunks}")
     size = x.shape[axis]
@@ -174,13 +175,16 @@ def narrow(x: _TensorLike, axis: int, start: int, length: int) -> Tensor:
     return x[part(axis, slice(first, first + length))]
 
 
-def unflatten(x: _TensorLike, axis: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(
+    x: _TensorLike, axis: int | None = None, sizes: Sequence[int] = (), *, dim: int | None = None
+) -> Tensor:
     """Splits an axis into several, whose sizes have the product of its size; one may be -1.
 
     Args:
         x: a tensor of at least one axis.
         axis: the axis.
         sizes: the sizes.
+        dim: another name for axis.
 
     Raises:
         ShapeError: The sizes do not fit.
@@ -190,7 +194,7 @@ def unflatten(x: _TensorLike, axis: int, sizes: Sequence[int]) -> Tensor:
         (2, 3, 2)
     """
     x = at_least("unflatten", x, 1)
-    axis = axis_of("unflatten", axis, x.ndim)
+    axis = axis_of("unflatten", axis if dim is None else dim, x.ndim)
     sizes = items(sizes)
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)

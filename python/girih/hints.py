@@ -429,6 +429,21 @@ HINTS: dict[str, dict[str, str]] = {
         ),
         "upsample_nearest": '`gr.nn.functional.interpolate(image, scale_factor=2, mode="nearest")`',
     },
+    "girih.special": {
+        "bernoulli": "gr.asarray of scipy.special.bernoulli's result",
+        "beta": "`gr.exp(gr.special.betaln(v.abs(), 2.0))` of positive numbers",
+        "comb": (
+            "`gr.exp(gr.special.gammaln(n + 1.0) - gr.special.gammaln(k + 1.0)"
+            " - gr.special.gammaln(n - k + 1.0))`"
+        ),
+        "erfcx": "`gr.exp(v * v) * gr.special.erfc(v)`, of small numbers",
+        "factorial": "`gr.exp(gr.special.gammaln(n + 1.0))`",
+        "gamma": "`gr.exp(gr.special.gammaln(v.abs()))` of positive numbers",
+        "gammasgn": "`gr.where(gr.floor(v) % 2 == 0, 1.0, -1.0)` of negative numbers",
+        "loggamma": "`gr.special.gammaln(v)` of real numbers",
+        "poch": "`gr.exp(gr.special.gammaln(v.abs() + 2.0) - gr.special.gammaln(v.abs()))`",
+        "round": "`gr.round(v)`",
+    },
     "girih.linalg": {
         "cho_factor": "`gr.linalg.cholesky(m)`",
         "cholesky_ex": "`gr.linalg.cholesky(m)`, which raises where a matrix is not definite",
@@ -545,6 +560,11 @@ DECLINED: dict[str, str] = {
         ConvGeneralDilatedDimensionNumbers DotDimensionNumbers PrecisionLike conv_dimension_numbers
         conv_general_permutations conv_general_shape_tuple conv_shape_tuple
         conv_transpose_shape_tuple padtype_to_pads reduce_window_shape_tuple create_token dce_sink
+    """,
+    "only SciPy has it; gr.pure_callback calls it in the middle of a program": """
+        airy_ai bessel_j0 bessel_j1 bessel_jn bessel_y0 bessel_y1 dawsn exp1 expi expn fresnel
+        hyp1f1 hyp2f1 modified_bessel_k0 modified_bessel_k1 owens_t scaled_modified_bessel_k0
+        scaled_modified_bessel_k1 sici spence spherical_bessel_j0 sph_harm_y wofz
     """,
     "collectives are those of gr.vmap with axis_name, which has no such one": """
         pbroadcast pcast precv psend pswapaxes

@@ -7,6 +7,7 @@ completed; its function is looked up, and the module with it imported, when it i
 from __future__ import annotations
 
 import sys
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from ._girih import Tensor
@@ -49,6 +50,9 @@ FUNCTIONS = {
         diagonal_scatter index_add index_copy index_fill index_put index_reduce index_select
         masked_fill masked_scatter masked_select scatter scatter_add scatter_reduce
         select_scatter slice_scatter
+    """,
+    "shapes": """
+        eval_shape
     """,
     "sets": """
         intersect1d setdiff1d setxor1d trim_zeros union1d unique_consecutive
@@ -131,17 +135,24 @@ METHODS = {
 class LaterMethod:
     """A method of tensors whose function is looked up when it is first needed."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_found", "name")
+
+    _found: Any
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name, self._found = name, None
 
     @property
     def function(self) -> Any:
         """The function, whose first argument is the tensor."""
-        from . import methods
+        if self._found is None:
+            from . import methods
 
-        return methods.method(self.name)
+            self._found = methods.method(self.name)
+            if isinstance(self._found, FunctionType):
+                # A function in the class binds without a call of Python code.
+                setattr(Tensor, self.name, self._found)
+        return self._found
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -164,9 +175,7 @@ class LaterMethod:
     def __get__(self, tensor: Any, cls: Any = None) -> Any:
         if tensor is None:
             return self
-        from types import MethodType
-
-        return MethodType(self.function, tensor)
+        return MethodType(self._found or self.function, tensor)
 
 
 def _adjoint(self: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ one. Names that end in an underscore give the tensor object another value, as ``
 
 from __future__ import annotations
 
-import functools
 import math
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -362,9 +361,11 @@ def _rebound(name: str, x: Tensor, value: Tensor) -> Tensor:
         raise ShapeError(
             f"{name}: the result {list(value.shape)} does not fit the tensor {list(x.shape)}"
         )
-    if kind_of(value.dtype) > kind_of(x.dtype):
-        raise DTypeError(f"{name}: a result of {value.dtype} does not fit a tensor of {x.dtype}")
-    _girih.rebind(x, value.astype(x.dtype))
+    if (dtype := x.dtype) != value.dtype:
+        if kind_of(value.dtype) > kind_of(dtype):
+            raise DTypeError(f"{name}: a result of {value.dtype} does not fit a tensor of {dtype}")
+        value = value.astype(dtype)
+    _girih.rebind(x, value)
     return x
 
 
@@ -451,7 +452,6 @@ def _in_place(name: str) -> Callable[..., Tensor]:
     return in_place
 
 
-@functools.cache
 def method(name: str) -> Callable[..., Any]:
     """The function behind a method of the table in ``girih.later``: its first argument is the
     tensor.

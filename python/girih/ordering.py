@@ -127,13 +127,22 @@ def average(
     return (value, total.astype(value.dtype)) if returned else value
 
 
-def aminmax(x: _TensorLike, *, axis: int | None = None, keepdims: bool = False) -> AMinMax:
+def aminmax(
+    x: _TensorLike,
+    *,
+    axis: int | None = None,
+    keepdims: bool = False,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> AMinMax:
     """The smallest and the largest element, along an axis or of all.
 
     Args:
         x: a tensor.
         axis: the axis, all by default.
         keepdims: whether the axis stays, with size one.
+        dim: another name for axis.
+        keepdim: another name for keepdims.
 
     Returns:
         The two.
@@ -145,11 +154,18 @@ def aminmax(x: _TensorLike, *, axis: int | None = None, keepdims: bool = False) 
         >>> gr.aminmax([3, 1, 5])
         AMinMax(min=tensor(1, dtype=int64), max=tensor(5, dtype=int64))
     """
-    return AMinMax(_girih.min(x, axis, keepdims), _girih.max(x, axis, keepdims))
+    axis, keep = (axis if dim is None else dim), keepdims or keepdim
+    return AMinMax(_girih.min(x, axis, keep), _girih.max(x, axis, keep))
 
 
 def std_mean(
-    x: _TensorLike, axis: Any = None, *, correction: float = 1, keepdims: bool = False
+    x: _TensorLike,
+    axis: Any = None,
+    *,
+    correction: float = 1,
+    keepdims: bool = False,
+    dim: Any = None,
+    keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Standard deviation and mean over axes, all by default.
 
@@ -158,6 +174,8 @@ def std_mean(
         axis: the axis or axes.
         correction: what is subtracted from the number of elements in the divisor; PyTorch's 1.
         keepdims: whether reduced axes stay, with size one.
+        dim: another name for axis.
+        keepdim: another name for keepdims.
 
     Returns:
         The two.
@@ -166,12 +184,19 @@ def std_mean(
         >>> gr.std_mean([1.0, 3.0])
         (tensor(1.4142135, dtype=float32), tensor(2., dtype=float32))
     """
-    spread = _girih.std(x, axis, keepdims, correction=correction)
-    return spread, _girih.mean(x, axis, keepdims)
+    axis, keep = (axis if dim is None else dim), keepdims or keepdim
+    spread = _girih.std(x, axis, keep, correction=correction)
+    return spread, _girih.mean(x, axis, keep)
 
 
 def var_mean(
-    x: _TensorLike, axis: Any = None, *, correction: float = 1, keepdims: bool = False
+    x: _TensorLike,
+    axis: Any = None,
+    *,
+    correction: float = 1,
+    keepdims: bool = False,
+    dim: Any = None,
+    keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Variance and mean over axes, all by default.
 
@@ -180,6 +205,8 @@ def var_mean(
         axis: the axis or axes.
         correction: what is subtracted from the number of elements in the divisor; PyTorch's 1.
         keepdims: whether reduced axes stay, with size one.
+        dim: another name for axis.
+        keepdim: another name for keepdims.
 
     Returns:
         The two.
@@ -188,17 +215,27 @@ def var_mean(
         >>> gr.var_mean([1.0, 3.0])
         (tensor(2., dtype=float32), tensor(2., dtype=float32))
     """
-    spread = _girih.var(x, axis, keepdims, correction=correction)
-    return spread, _girih.mean(x, axis, keepdims)
+    axis, keep = (axis if dim is None else dim), keepdims or keepdim
+    spread = _girih.var(x, axis, keep, correction=correction)
+    return spread, _girih.mean(x, axis, keep)
 
 
-def mode(x: _TensorLike, axis: int = -1, keepdims: bool = False) -> Mode:
+def mode(
+    x: _TensorLike,
+    axis: int = -1,
+    keepdims: bool = False,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> Mode:
     """The most frequent element along an axis, the smallest of several, and an index of it.
 
     Args:
         x: a tensor of at least one axis.
         axis: the axis.
         keepdims: whether the axis stays, with size one.
+        dim: another name for axis.
+        keepdim: another name for keepdims.
 
     Returns:
         The elements, and the index of the last place of each.
@@ -211,7 +248,7 @@ def mode(x: _TensorLike, axis: int = -1, keepdims: bool = False) -> Mode:
         Mode(values=tensor(2, dtype=int64), indices=tensor(2, dtype=int64))
     """
     x = at_least("mode", x, 1)
-    axis = axis_of("mode", axis, x.ndim)
+    axis = axis_of("mode", axis if dim is None else dim, x.ndim)
     if x.shape[axis] == 0:
         raise ShapeError(f"mode: axis {axis} of {list(x.shape)} has no elements")
     order = _girih.argsort(x, axis)
@@ -229,10 +266,22 @@ def mode(x: _TensorLike, axis: int = -1, keepdims: bool = False) -> Mode:
     best = _girih.argmax(places - start, axis, True)
     index = _girih.take_along_axis(order, best, axis)
     value = _girih.take_along_axis(x, index, axis)
-    return Mode(value, index) if keepdims else Mode(value.squeeze(axis), index.squeeze(axis))
+    return (
+        Mode(value, index)
+        if keepdims or keepdim
+        else Mode(value.squeeze(axis), index.squeeze(axis))
+    )
 
 
-def kthvalue(x: _TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> KthValue:
+def kthvalue(
+    x: _TensorLike,
+    k: int,
+    axis: int = -1,
+    keepdims: bool = False,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+) -> KthValue:
     """The k-th smallest element along an axis, counted from 1, and its index.
 
     Args:
@@ -240,6 +289,8 @@ def kthvalue(x: _TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> 
         k: the place, from 1.
         axis: the axis.
         keepdims: whether the axis stays, with size one.
+        dim: another name for axis.
+        keepdim: another name for keepdims.
 
     Returns:
         The elements and their indices.
@@ -252,13 +303,13 @@ def kthvalue(x: _TensorLike, k: int, axis: int = -1, keepdims: bool = False) -> 
         KthValue(values=tensor(20, dtype=int64), indices=tensor(2, dtype=int64))
     """
     x = at_least("kthvalue", x, 1)
-    axis = axis_of("kthvalue", axis, x.ndim)
+    axis = axis_of("kthvalue", axis if dim is None else dim, x.ndim)
     size = x.shape[axis]
     if not 1 <= k <= size:
         raise InvalidArgumentError(f"kthvalue: k is from 1 to {size}, got {k}")
     index = _girih.argsort(x, axis)[part(axis, slice(k - 1, k))]
     value = _girih.take_along_axis(x, index, axis)
-    if keepdims:
+    if keepdims or keepdim:
         return KthValue(value, index)
     return KthValue(value.squeeze(axis), index.squeeze(axis))
 

@@ -125,6 +125,8 @@ def unique_consecutive(
     return_inverse: bool = False,
     return_counts: bool = False,
     axis: int | None = None,
+    *,
+    dim: int | None = None,
 ) -> Any:
     """The first of each run of equal elements, or of equal slices along an axis.
 
@@ -133,6 +135,7 @@ def unique_consecutive(
         return_inverse: whether the run of each element is given too.
         return_counts: whether the lengths of the runs are given too.
         axis: the axis; by default the tensor is flattened.
+        dim: another name for axis.
 
     Returns:
         The elements; a tuple of them and of what else is asked for.
@@ -144,11 +147,10 @@ def unique_consecutive(
     from .arranging import axis_of
 
     x = _girih.asarray(x)
-    flat = (
-        x.reshape(-1)
-        if axis is None
-        else _girih.moveaxis(x, axis_of("unique_consecutive", axis, x.ndim), 0)
-    )
+    axis = axis if dim is None else dim
+    if axis is not None:
+        axis = axis_of("unique_consecutive", axis, x.ndim)
+    flat = x.reshape(-1) if axis is None else _girih.moveaxis(x, axis, 0)
     changes = flat[1:] != flat[:-1]
     changes = changes.any(list(range(1, flat.ndim))) if flat.ndim > 1 else changes
     begins = _girih.concat([_girih.ones((min(flat.shape[0], 1),), dtype="bool"), changes], axis=0)

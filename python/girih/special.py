@@ -760,4 +760,10 @@ def _power(logarithm: Tensor, lmbda: Tensor) -> Tensor:
     return _girih.where(zero, logarithm, expm1(safe * logarithm) / safe)
 
 
+def __getattr__(name: str) -> Any:
+    from . import synonyms
+
+    return synonyms.attribute(__name__, name)
+
+
 explain_public(globals())

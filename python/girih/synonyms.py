@@ -152,6 +152,18 @@ ALIASES = {
         "native_channel_shuffle": "channel_shuffle",
         "swish": "silu",
     },
+    "girih.special": {
+        "bessel_i0e": "i0e",
+        "bessel_i1e": "i1e",
+        "erf_inv": "erfinv",
+        "igamma": "gammainc",
+        "igammac": "gammaincc",
+        "lgamma": "gammaln",
+        "modified_bessel_i0": "i0",
+        "modified_bessel_i1": "i1",
+        "psi": "digamma",
+        "sigmoid": "expit",
+    },
     "girih.linalg": {
         "inverse": "inv",
         "matrix_exp": "expm",
