@@ -382,7 +382,9 @@ def zero_(x: Tensor) -> Tensor:
 def copy_(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Sets the elements to those of another tensor, which broadcasts and is cast."""
     value = _girih.broadcast_to(_girih.asarray(src), x.shape).astype(x.dtype)
-    return _rebound("copy_", x, value.to(x.device))
+    value = value.to(x.device)
+    # The source is not to require a gradient as x does.
+    return _rebound("copy_", x, value.detach() if x.requires_grad else value)
 
 
 def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _girih
+from . import _girih, lazy
 from .scopes import no_grad
 
 if TYPE_CHECKING:
     from ._girih import Tensor
 
-__all__ = ["assign", "is_inexact", "is_variable", "variable"]
+__all__ = ["assign", "copy_to", "is_inexact", "is_variable", "mark", "variable"]
 
 
 def is_variable(tensor: Tensor) -> bool:
@@ -23,8 +23,26 @@ def is_variable(tensor: Tensor) -> bool:
     return tensor.requires_grad and tensor.is_leaf
 
 
+def mark(tensor: Tensor) -> None:
+    """Makes a tensor a variable, and not the tensors that have its value so far."""
+    if tensor.requires_grad:
+        return
+    if not _girih.is_tracing():
+        copy = tensor.detach()
+        _girih.rebind(tensor, copy if tensor.is_lazy else lazy.eval(copy))
+    tensor.requires_grad_()
+
+
+def copy_to(variable: Tensor, value: Tensor) -> None:
+    """Gives a tensor that requires a gradient the value of a tensor that others hold, which does
+    not come to require one."""
+    if not _girih.is_same(variable, value):
+        copy = value.detach()
+        assign(variable, copy if value.is_lazy else lazy.eval(copy))
+
+
 def assign(variable: Tensor, value: Tensor) -> None:
-    """Gives a tensor that requires a gradient another value."""
+    """Gives a tensor that requires a gradient a new result, which only the caller holds."""
     if _girih.is_same(variable, value):
         return
     if value.requires_grad:

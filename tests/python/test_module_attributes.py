@@ -345,6 +345,13 @@ def test_the_state_is_a_snapshot():
     m.load_state_dict(best)
     assert m.weight.item() == before
     assert m.weight.requires_grad
+    assert not m.weight.is_lazy
+    values = {"weight": gr.eval(gr.ones([1, 1])), "bias": gr.ones([1])}
+    for load in (m.load_state_dict, m.update, lambda v: m.weight.copy_(v["weight"])):
+        with gr.no_grad():
+            load(values)
+        assert not any(value.requires_grad for value in values.values())
+        assert m.weight.requires_grad
 
 
 def test_an_assignment_of_a_whole_tensor_does_not_join_gradients():

@@ -639,3 +639,29 @@ def test_a_compiled_functional_step_keeps_variables():
     assert own[0].weight is handle
     assert handle.requires_grad
     assert step.num_programs == 1
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_parameters_of_one_tensor_have_gradients_of_their_own(evaluated):
+    shared = gr.ones([2]) * 2.0
+    shared = gr.eval(shared) if evaluated else shared
+
+    class Two(nn.Module):
+        def __init__(self):
+            self.a, self.b = nn.Parameter(shared), nn.Parameter(shared)
+
+        def forward(self, x):
+            return self.a * x + 3 * self.b
+
+    two, alias = Two(), shared
+    optimizer = optim.SGD(two.parameters(), lr=1.0)
+    assert not alias.requires_grad
+    two(gr.ones([2])).sum().backward()
+    assert (two.a.grad.tolist(), two.b.grad.tolist()) == ([1.0, 1.0], [3.0, 3.0])
+    optimizer.step()
+    assert (two.a.tolist(), two.b.tolist()) == ([1.0, 1.0], [-1.0, -1.0])
+    assert shared.tolist() == [2.0, 2.0]
+    other = Two().requires_grad_()
+    (other.a * 2).sum().backward()
+    assert other.b.grad is None
+    assert not shared.requires_grad

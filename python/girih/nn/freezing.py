@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgumentError
-from ..variables import is_inexact
+from ..variables import is_inexact, mark
 from .alive import holders_of
 from .places import PARAMETER_NAMES, is_frozen, locations, submodules
 
@@ -98,7 +98,7 @@ class Freezing:
         self.unfreeze()
         for tensor in _parameters(self):
             if tensor.is_leaf and is_inexact(tensor):
-                tensor.requires_grad_()
+                mark(tensor)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -164,7 +164,7 @@ def _tape(holder: Any, name: str, frozen: bool) -> None:
         tensor.requires_grad_(False)
     elif not frozen and name in holder._taped:
         holder._taped = holder._taped - {name}
-        tensor.requires_grad_()
+        mark(tensor)
 
 
 def frozen_apart(places: list[tuple[Module, str]]) -> bool:

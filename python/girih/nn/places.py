@@ -14,7 +14,7 @@ from .._girih import Tensor, has_protocol
 from ..errors import InvalidArgumentError, ShapeError
 from ..rollback import remember
 from ..state import announce, is_module
-from ..variables import assign, is_variable
+from ..variables import assign, copy_to, is_variable
 from .parameter import is_marked
 
 if TYPE_CHECKING:
@@ -85,28 +85,31 @@ def replace(places: list[Place], tensors: list[Tensor]) -> None:
     for place, tensor in zip(places, tensors, strict=True):
         for module, name in ((place.module, place.name), *place.aliases):
             remember(module, name, module.__dict__[name], tensor)
-            put(module, name, tensor)
+            put(module, name, tensor, new=True)
 
 
-def put(module: Module, name: str, tensor: Tensor) -> None:
+def put(module: Module, name: str, tensor: Tensor, new: bool = False) -> None:
     """Gives an attribute of a module another tensor.
 
     A tensor that requires a gradient is a variable: it gets the value of the new tensor, so that
     optimisers and others that hold it see the new value, and it keeps requiring a gradient. Any
-    other tensor is a value, which the new tensor replaces.
+    other tensor is a value, which the new tensor replaces. ``new`` says that nothing else holds the
+    new tensor.
     """
     announce(module)
-    store(module.__dict__, name, tensor)
+    store(module.__dict__, name, tensor, new)
 
 
-def store(attributes: dict[str, Any], name: str, tensor: Tensor) -> None:
+def store(attributes: dict[str, Any], name: str, tensor: Tensor, new: bool = True) -> None:
     """As :func:`put`, for the attributes of a module that a transform knows already."""
     old = attributes.get(name)
     # While a function is traced, the attribute changes; its result is assigned to the variable.
     if type(old) is not Tensor or not is_variable(old) or old is tensor or _girih.is_tracing():
         attributes[name] = tensor
-    else:
+    elif new:
         assign(old, tensor)
+    else:
+        copy_to(old, tensor)
 
 
 def is_frozen(module: Module, name: str) -> bool:

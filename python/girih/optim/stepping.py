@@ -29,7 +29,7 @@ from ..nn.parameter import is_marked
 from ..nn.places import places_in, put, submodules
 from ..scopes import enable_grad, no_grad
 from ..tracing import StateMadeError
-from ..variables import assign, is_inexact
+from ..variables import assign, is_inexact, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ class Held:
         places, old = self.places(), self.tensor()
         gradient = old.grad
         for module, key in places:
-            put(module, key, value)
+            put(module, key, value, new=True)
         if not places:
             assign(self._tensor, value)
         new = self.tensor()
@@ -135,7 +135,7 @@ class Held:
         """Makes the parameter require a gradient, unless it is frozen."""
         tensor = self.tensor()
         if not tensor.requires_grad and not frozen_apart(self.places()):
-            tensor.requires_grad_()
+            mark(tensor)
 
 
 class ParamGroup(MutableMapping[str, Any]):
