@@ -7,14 +7,13 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from . import _girih
-from ._girih import Tensor
 from .checks import explain_public, items
-from .errors import AxisError, InvalidArgumentError, ShapeError
+from .errors import AxisError, DTypeError, InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._girih import _TensorLike
+    from ._girih import Tensor, _TensorLike
 
 __all__ = [
     "append",
@@ -32,13 +31,25 @@ __all__ = [
 ]
 
 
+def whole_number(name: str, value: Any) -> int:
+    """An integer, for messages of a function by its name.
+
+    Raises:
+        DTypeError: The value is another object.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DTypeError(f"{name}: an integer is expected, got a {type(value).__name__}") from None
+
+
 def axis_of(name: str, axis: Any, rank: int) -> int:
     """An axis as a number from 0, for messages of a function by its name.
 
     Raises:
         AxisError: There is no such axis.
     """
-    found = operator.index(axis)
+    found = whole_number(name, axis)
     if not -rank <= found < rank:
         raise AxisError(f"{name}: axis {found} is out of range for a tensor of rank {rank}")
     return found % rank
@@ -194,7 +205,10 @@ def unflatten(
         (2, 3, 2)
     """
     x = at_least("unflatten", x, 1)
-    axis = axis_of("unflatten", axis if dim is None else dim, x.ndim)
+    axis = axis if dim is None else dim
+    if axis is None:
+        raise InvalidArgumentError("unflatten: give the axis, and the sizes")
+    axis = axis_of("unflatten", axis, x.ndim)
     sizes = items(sizes)
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
@@ -299,7 +313,7 @@ def _places(name: str, obj: Any, size: int) -> Any:
 
     if isinstance(obj, slice):
         return np.arange(size)[obj]
-    given = np.asarray(obj.numpy() if isinstance(obj, Tensor) else obj)
+    given = _girih.asarray(obj).numpy()
     if given.dtype == np.bool_:
         if given.shape != (size,):
             raise ShapeError(f"{name}: a mask for axis of size {size} has shape {given.shape}")

@@ -435,7 +435,8 @@ def addcmul(
         tensor([4.], dtype=float32)
     """
     product = _girih.multiply(tensor1, tensor2)
-    return _girih.add(x, product if isinstance(value, int) and value == 1 else product * value)
+    plain = isinstance(value, int) and value == 1
+    return _girih.add(x, product if plain else _girih.multiply(product, value))
 
 
 def addcdiv(
@@ -454,7 +455,8 @@ def addcdiv(
         tensor([2.], dtype=float32)
     """
     quotient = _girih.divide(tensor1, tensor2)
-    return _girih.add(x, quotient if isinstance(value, int) and value == 1 else quotient * value)
+    plain = isinstance(value, int) and value == 1
+    return _girih.add(x, quotient if plain else _girih.multiply(quotient, value))
 
 
 def polar(abs: _TensorLike, angle: _TensorLike) -> Tensor:

@@ -67,7 +67,7 @@ def logspace(
     """
     exponents = _girih.linspace(start, stop, num, endpoint=endpoint, dtype=_girih.float64)
     powers = _girih.power(_girih.asarray(base, _girih.float64), exponents)
-    return powers.astype(dtype or _girih.float32)
+    return powers.astype(_girih.float32 if dtype is None else dtype)
 
 
 def geomspace(
@@ -100,7 +100,7 @@ def geomspace(
     sign = 1 if start > 0 else -1
     low, high = math.log2(abs(start)), math.log2(abs(stop))
     exponents = _girih.linspace(low, high, num, endpoint=endpoint, dtype=_girih.float64)
-    return (sign * _girih.exp2(exponents)).astype(dtype or _girih.float32)
+    return (sign * _girih.exp2(exponents)).astype(_girih.float32 if dtype is None else dtype)
 
 
 def fromfunction(
@@ -265,7 +265,7 @@ def ravel_multi_index(
         >>> gr.ravel_multi_index(([1, 0], [2, 1]), (2, 3))
         tensor([5, 1], dtype=int64)
     """
-    parts, sizes = [_whole("ravel_multi_index", part) for part in multi_index], items(dims)
+    parts, sizes = [_whole("ravel_multi_index", part) for part in items(multi_index)], items(dims)
     if len(parts) != len(sizes) or not parts:
         raise InvalidArgumentError(
             f"ravel_multi_index: {len(parts)} indices for {len(sizes)} axes; give one for each"

@@ -32,7 +32,7 @@ __all__ = [
 def _scaled(x: _TensorLike, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     """``beta * x + alpha * product``; with beta 0, x is ignored, NaN and infinities too."""
     if not (isinstance(alpha, (int, float)) and alpha == 1):
-        product = product * alpha
+        product = _girih.multiply(product, alpha)
     if isinstance(beta, (int, float)) and beta == 0:
         shape = _girih.broadcast_shapes(_girih.asarray(x).shape, product.shape)
         return _girih.broadcast_to(product, shape)

@@ -11,6 +11,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from . import _girih
+from ._girih import Tensor
+from .arranging import whole_number
 from .checks import explain_public, items
 from .errors import DTypeError, InvalidArgumentError, ShapeError
 from .selection import kind_of
@@ -18,7 +20,7 @@ from .selection import kind_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ._girih import DType, Tensor
+    from ._girih import DType
 
 __all__ = [
     "add",
@@ -74,11 +76,18 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _COMPLEX = ("complex64", "complex128")
 
 
+def _tensor(name: str, x: Any) -> Tensor:
+    """The operand of a method that is called as a function."""
+    if isinstance(x, Tensor):
+        return x
+    raise DTypeError(f"{name}: a method of tensors, called with a {x.__class__.__name__}")
+
+
 def _cast(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
     """The method that casts to a dtype."""
 
     def cast(x: Tensor) -> Tensor:
-        return x.astype(dtype)
+        return _tensor(name, x).astype(dtype)
 
     cast.__name__ = cast.__qualname__ = name
     cast.__doc__ = f"The elements as {dtype}."
@@ -87,7 +96,7 @@ def _cast(name: str, dtype: str) -> Callable[[Tensor], Tensor]:
 
 def adjoint(x: Tensor) -> Tensor:
     """The conjugate transposes of matrices, the last two axes."""
-    return _girih.conj(x.mT)
+    return _girih.conj(_tensor("adjoint", x).mT)
 
 
 def t(x: Tensor) -> Tensor:
@@ -185,7 +194,7 @@ def is_signed(x: Tensor) -> bool:
 
 def is_nonzero(x: Tensor) -> bool:
     """Whether the only element is not 0. Evaluates."""
-    return bool(x.item() != 0)
+    return bool(_tensor("is_nonzero", x).item() != 0)
 
 
 def is_same_size(x: Tensor, other: Tensor) -> bool:
@@ -200,12 +209,12 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
 
 def view_as(x: Tensor, other: Tensor) -> Tensor:
     """The same elements in the shape of another tensor."""
-    return x.reshape(other.shape)
+    return _tensor("view_as", x).reshape(other.shape)
 
 
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
     """The same elements in the shape of another tensor."""
-    return x.reshape(other.shape)
+    return _tensor("reshape_as", x).reshape(other.shape)
 
 
 def type_as(x: Tensor, other: Tensor) -> Tensor:
@@ -220,7 +229,8 @@ def type(x: Tensor, dtype: DType | str | None = None) -> Any:
 
 def _sizes(name: str, shape: tuple[Any, ...]) -> tuple[Any, ...]:
     one = len(shape) == 1 and isinstance(shape[0], (tuple, list))
-    return tuple(shape[0] if one else shape)
+    sizes = shape[0] if one else shape
+    return tuple(s if isinstance(s, _girih.SymbolicDim) else whole_number(name, s) for s in sizes)
 
 
 def new_zeros(
@@ -254,7 +264,7 @@ def new_full(
 ) -> Tensor:
     """One value everywhere, in the dtype and on the device of the tensor."""
     where = x.device if device is None else device
-    return _girih.full(shape, fill_value, dtype=dtype or x.dtype, device=where)
+    return _girih.full(shape, fill_value, dtype=x.dtype if dtype is None else dtype, device=where)
 
 
 def new_tensor(
@@ -262,7 +272,7 @@ def new_tensor(
 ) -> Tensor:
     """What ``gr.asarray`` makes of data, in the dtype and on the device of the tensor."""
     where = x.device if device is None else device
-    return _girih.asarray(data, dtype or x.dtype, device=where)
+    return _girih.asarray(data, x.dtype if dtype is None else dtype, device=where)
 
 
 def select(x: Tensor, dim: int, index: int) -> Tensor:
@@ -345,7 +355,7 @@ def logdet(x: Tensor) -> Tensor:
 
 def sum_to_size(x: Tensor, *size: Any) -> Tensor:
     """The sum over the axes that broadcasting from a shape has added or enlarged."""
-    shape = _sizes("sum_to_size", size)
+    x, shape = _tensor("sum_to_size", x), _sizes("sum_to_size", size)
     lead = x.ndim - len(shape)
     own = tuple(x.shape)
     if lead < 0 or any(s not in (1, o) for s, o in zip(shape, own[lead:], strict=True)):
@@ -357,7 +367,7 @@ def sum_to_size(x: Tensor, *size: Any) -> Tensor:
 
 def _rebound(name: str, x: Tensor, value: Tensor) -> Tensor:
     """Gives a tensor object another value of its shape and dtype; returns the object."""
-    if value.shape != x.shape:
+    if value.shape != _tensor(name, x).shape:
         raise ShapeError(
             f"{name}: the result {list(value.shape)} does not fit the tensor {list(x.shape)}"
         )
@@ -447,7 +457,7 @@ def _in_place(name: str) -> Callable[..., Tensor]:
     plain = name.removesuffix("_")
 
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return _rebound(name, x, getattr(x, plain)(*args, **kwargs))
+        return _rebound(name, x, getattr(_tensor(name, x), plain)(*args, **kwargs))
 
     in_place.__name__ = in_place.__qualname__ = name
     in_place.__doc__ = f"Gives the tensor object the result of ``{plain}``; returns the object."

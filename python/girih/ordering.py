@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih
 from ._girih import Tensor
-from .arranging import at_least, axis_of, part
+from .arranging import at_least, axis_of, part, whole_number
 from .checks import explain_public, items
 from .errors import InvalidArgumentError, ShapeError
 
@@ -317,7 +316,7 @@ def kthvalue(
 def _checked_kth(name: str, x: Tensor, kth: Any, axis: int) -> None:
     size = x.shape[axis]
     for k in kth if isinstance(kth, (list, tuple)) else [kth]:
-        place = operator.index(k)
+        place = whole_number(name, k)
         if not -size <= place < size:
             raise InvalidArgumentError(f"{name}: kth {place} is not on axis {axis} of size {size}")
 

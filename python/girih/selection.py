@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import _girih
 from ._girih import Tensor
 from .arranging import axis_of
-from .checks import explain_public
+from .checks import explain_public, items
 from .errors import DTypeError, InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
@@ -103,7 +103,11 @@ def index_add(
     x = _girih.asarray(x)
     axis = axis_of("index_add", dim, x.ndim)
     source = _source("index_add", x, source)
-    source = source if isinstance(alpha, int) and alpha == 1 else (source * alpha).astype(x.dtype)
+    source = (
+        source
+        if isinstance(alpha, int) and alpha == 1
+        else _girih.multiply(source, alpha).astype(x.dtype)
+    )
     return x.at[_along(axis, indices_of("index_add", index, 1))].add(source)
 
 
@@ -160,7 +164,7 @@ def index_put(
         tensor([1, 9], dtype=int64)
     """
     x = _girih.asarray(x)
-    place = x.at[tuple(_girih.asarray(index) for index in indices)]
+    place = x.at[tuple(_girih.asarray(index) for index in items(indices))]
     return place.add(values) if accumulate else place.set(values)
 
 

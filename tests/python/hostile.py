@@ -35,6 +35,7 @@ SIGNAL = 5
 #: The messages of Python about the arguments of a call.
 CALL = re.compile(
     r"missing \d+ required|unexpected keyword|positional-only|takes .* positional argument"
+    r"|takes no (?:keyword )?arguments"
     r"|multiple values|^descriptor '"
 )
 
@@ -139,7 +140,7 @@ def functions():
 
     found = {}
     modules = ["", ".linalg", ".fft", ".random", ".nn", ".nn.functional", ".nn.init", ".optim",
-               ".tree", ".amp", ".debug", ".data"]  # fmt: skip
+               ".tree", ".amp", ".debug", ".data", ".special"]  # fmt: skip
     for suffix in modules:
         name = f"girih{suffix}"
         module = importlib.import_module(name)

@@ -123,7 +123,7 @@ def squareplus(x: _TensorLike, b: _TensorLike = 4.0) -> Tensor:
         tensor([1.], dtype=float32)
     """
     x = _float(x)
-    root = _girih.sqrt(x * x + b)
+    root = _girih.sqrt(_girih.add(x * x, b))
     # Below 0 without the cancellation of the sum.
     positive = x >= 0
     below = _girih.multiply(b, 0.5) / (root - _girih.where(positive, -1.0, x))
