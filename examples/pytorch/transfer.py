@@ -74,7 +74,7 @@ class ResNet(nn.Module):
     def forward(self, x):
         x = self.relu(self.bn1(self.conv1(x)))
         x = self.layer2(self.layer1(x))
-        x = self.avgpool(x).flatten(1)
+        x = torch.flatten(self.avgpool(x), 1)
         return self.fc(x)
 
 
