@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih
 from .base import Optimizer, Scalars, Schedule, check, compute_dtype, ratio
-from .stepping import given
+from .held import given
 
 if TYPE_CHECKING:
     from .._girih import Tensor
-    from .stepping import Parameters
+    from .held import Parameters
 
 __all__ = ["ASGD", "Adadelta", "Adagrad", "Lion", "RMSprop", "Rprop"]
 

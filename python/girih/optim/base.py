@@ -17,8 +17,9 @@ from ..nn.places import places_in, read, replace
 from ..scopes import no_grad
 from ..synonyms import OPTIMIZER_HINTS, missing_attribute
 from ..tracing import StateMadeError
+from .held import Held, ParamGroup, gradients_like
 from .state import Stateful, cast
-from .stepping import Held, ParamGroup, Stepping, gradients_like
+from .stepping import Stepping
 
 if TYPE_CHECKING:
     from .._girih import DType

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .._girih import Tensor
     from ..tree import PyTree
     from .base import Schedule
-    from .stepping import Parameters
+    from .held import Parameters
 
 __all__ = ["Accumulate", "Combined", "MultiOptimizer", "SkipNonFinite"]
 

@@ -10,8 +10,9 @@ from .. import _girih, tree
 from ..control import while_loop
 from ..errors import InvalidArgumentError, ShapeError
 from .base import Optimizer, Schedule, check, compute_dtype
+from .held import given
 from .state import cast
-from .stepping import called, given
+from .stepping import called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .._girih import DType, Tensor
     from ..nn import Module
     from ..tree import PyTree
-    from .stepping import Parameters
+    from .held import Parameters
 
 __all__ = ["LBFGS"]
 

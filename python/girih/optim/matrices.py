@@ -9,11 +9,11 @@ from .. import _girih
 from ..dtypes import finfo
 from ..errors import ShapeError
 from .base import Optimizer, Scalars, Schedule, check, compute_dtype, ratio
-from .stepping import given
+from .held import given
 
 if TYPE_CHECKING:
     from .._girih import Tensor
-    from .stepping import Parameters
+    from .held import Parameters
 
 __all__ = ["Adafactor", "Muon"]
 
