@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import girih as gr
 import numpy as np
 import pytest
 from girih import nn, optim
+from optim_table import FILE, table
 from test_optim import network, same, samples
 
 S = optim.schedules
@@ -474,3 +476,10 @@ def test_averages_and_scales_are_saved(tmp_path):
             fresh.init(model)
         fresh.load_state_dict(gr.load(tmp_path / "state.safetensors"))
         same(fresh.state, holder.state)
+
+
+def test_steps_are_those_of_the_table_that_rust_reads():
+    """The other half is `optimizers` in `crates/girih/tests/suite`: both languages' optimisers give
+    the same bits. After a change of a definition, `tests/python/optim_table.py` writes the file.
+    """
+    assert table() == json.loads(FILE.read_text())

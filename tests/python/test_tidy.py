@@ -82,6 +82,7 @@ def test_every_requirement_that_is_done_names_tests_that_exist():
 LAYERS = {
     "sync": set(),
     "linalg": set(),
+    "derive": set(),
     "ir": set(),
     "reference": {"ir", "linalg"},
     "transform": {"ir"},

@@ -55,7 +55,7 @@ fn model(folder: &Folder) -> String {
     program.graph_mut().set_name(input, "x");
     program.graph_mut().set_name(output, "y");
     let path = folder.at("model.pfgb");
-    program.save(path.as_ref()).unwrap();
+    program.save(&path).unwrap();
     path
 }
 
@@ -124,9 +124,9 @@ fn complex_and_large_unsigned_values_are_printed_exactly() {
         (large, serde_json::json!([0, u64::MAX])),
     ] {
         let x = Tensor::from_bytes(&x.spec(), x.to_bytes().unwrap()).unwrap();
-        let program = Program::capture(&[&x.flip(None).unwrap()], &[&x]).unwrap();
+        let program = Program::capture(&[&x.flip(..).unwrap()], &[&x]).unwrap();
         let (model, from) = (folder.at("model.pfgb"), folder.at("x.npy"));
-        program.save(model.as_ref()).unwrap();
+        program.save(&model).unwrap();
         io::save(&from, &[(String::new(), x)]).unwrap();
         assert_eq!(json(&["run", &model, "-i", &from])["outputs"][0]["values"], expected);
     }
@@ -169,7 +169,7 @@ fn show_says_what_files_of_tensors_hold() {
     }
     io::save(folder.at("a.npy"), &[(String::new(), w)]).unwrap();
     assert_eq!(ok(&["show", &folder.at("a.npy")]), "f32[2, 2]\n1 tensor, 16 bytes\n");
-    io::save(folder.at("none.npz"), &[]).unwrap();
+    io::save(folder.at("none.npz"), &io::Tensors::new()).unwrap();
     assert_eq!(ok(&["show", &folder.at("none.npz")]), "0 tensors, 0 bytes\n");
     std::fs::write(folder.at("bad.npz"), b"PK").unwrap();
     assert_eq!(girih(&["show", &folder.at("bad.npz")]).0, 1);
@@ -181,7 +181,7 @@ fn missing_inputs_are_reported_for_files_without_names() {
     let (a, b) =
         (Tensor::from_slice(&[1.0f32], [1]).unwrap(), Tensor::from_slice(&[2.0f32], [1]).unwrap());
     let path = folder.at("model.pfgb");
-    Program::capture(&[&a.add(&b).unwrap()], &[&a, &b]).unwrap().save(path.as_ref()).unwrap();
+    Program::capture(&[&a.add(&b).unwrap()], &[&a, &b]).unwrap().save(&path).unwrap();
     let error = |file: &str| {
         let (status, _, error) = girih(&["run", &path, "-i", &folder.at(file)]);
         assert_eq!(status, 1);
@@ -191,7 +191,7 @@ fn missing_inputs_are_reported_for_files_without_names() {
     let said = error("in.npy");
     assert!(said.contains("takes 2 inputs"), "{said}");
     assert!(said.contains("in.npy' holds one tensor without a name, but lacks %0, %1"), "{said}");
-    io::save(folder.at("none.npz"), &[]).unwrap();
+    io::save(folder.at("none.npz"), &io::Tensors::new()).unwrap();
     assert!(error("none.npz").contains("holds no tensors, but lacks"), "{}", error("none.npz"));
     io::save(folder.at("one.npz"), &[("x".to_string(), a)]).unwrap();
     assert!(error("one.npz").contains("holds x, but lacks"), "{}", error("one.npz"));
@@ -280,7 +280,7 @@ fn run_finds_inputs_by_name_or_place_and_writes_outputs() {
     let x = Tensor::from_slice(&[1.0f32, 2.0, 0.0, 0.0, -3.0, 1.0], [3, 2]).unwrap();
     let expected = [6.0f32, 1.0, 1.0, 1.0, 0.0, 4.5];
     let other = Tensor::zeros([1], DType::I8).unwrap();
-    io::save(folder.at("x.npz"), &[("other".into(), other), ("x".into(), x.clone())]).unwrap();
+    io::save(folder.at("x.npz"), &[("other", &other), ("x", &x)]).unwrap();
     io::save(folder.at("x.npy"), &[(String::new(), x)]).unwrap();
     for from in ["x.npz", "x.npy"] {
         let result = json(&["run", &model, "--inputs", &folder.at(from)]);

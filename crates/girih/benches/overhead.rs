@@ -75,7 +75,7 @@ fn threads() -> girih::Result<()> {
         }
     };
     let function = |x: &[Tensor]| Ok(vec![x[0].mul(2.0)?.add(1.0)?]);
-    let traced = girih::compile(function, Vec::new());
+    let traced = girih::compile(function);
     let calls = || {
         let (x, traced) = (data(), &traced);
         move || drop(black_box(traced.call(&[&x]).expect("the program runs")))
@@ -113,7 +113,7 @@ fn main() -> girih::Result<()> {
     let w1 = Tensor::from_slice(&[0.1f32; 64], [4, 16])?;
     let w2 = Tensor::from_slice(&[0.1f32; 64], [16, 4])?;
     let input = Tensor::from_slice(&[1.0f32; 4], [1, 4])?;
-    let three = || input.matmul(&w1)?.relu()?.matmul(&w2)?.sum(None, false);
+    let three = || input.matmul(&w1)?.relu()?.matmul(&w2)?.sum_all();
     row("eval cached x * 2 + 1", median_eval_ns(1_000, || x.mul(2.0)?.add(1.0))?, "ns");
     row("eval cached, 3 kernels of 4 to 64 elements", median_eval_ns(1_000, three)?, "ns");
     // This measures the cache key and the lookup, since the program is one kernel of four elements.

@@ -4,8 +4,8 @@
 //! shorter; `--out DIR` writes elsewhere.
 
 use girih::losses::{ClassOptions, Reduction, cross_entropy};
-use girih::nn::{self, Gelu, Linear, Module, Sequential};
-use girih::optim::{Adam, Optimizer};
+use girih::nn::{self, Gelu, Layer, Linear, Module, Sequential};
+use girih::optim::{AdamW, Optimizer};
 use girih::{CompilationInfo, DType, Stats, Tensor, cache_stats, eval, plot, random};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -82,7 +82,7 @@ struct Training {
     x: Tensor,
     y: Tensor,
     model: Sequential,
-    optimizer: Adam,
+    optimizer: AdamW,
 }
 
 impl Training {
@@ -93,7 +93,7 @@ impl Training {
             .then(Linear::new(256, 128)?)
             .then(Gelu::default())
             .then(Linear::new(128, 10)?);
-        let mut optimizer = Adam::with_decay(PEAK_RATE);
+        let mut optimizer = AdamW::new(PEAK_RATE);
         optimizer.init(&model.parameters())?;
         let count = digits.labels.len();
         Ok(Training {
@@ -271,10 +271,10 @@ fn run(epochs: usize, out: &Path) -> Result<(), Box<dyn Error>> {
         std::process::exit(130);
     };
 
-    run.model.train(false);
+    run.model.eval();
     let test = Tensor::from_slice(&held_out, [held_out.len()])?;
-    let predicted = run.model.forward(&run.x.take(&test, 0)?)?.argmax(Some(1), false)?;
-    let accuracy = predicted.eq(&run.y.take(&test, 0)?)?.mean(None, false)?;
+    let predicted = run.model.forward(&run.x.take(&test, 0)?)?.argmax(1)?;
+    let accuracy = predicted.eq(&run.y.take(&test, 0)?)?.mean_all()?;
     report(&outcome, accuracy.item()?);
     let guesses: Vec<i64> = predicted.to_vec()?;
     let examples: Vec<(&[f32], i64, i64)> = held_out

@@ -146,7 +146,7 @@ fn gathered(x: &Tensor, axes: &[BoundAxis]) -> Result<Tensor> {
         1 => Ok(all),
         _ => {
             let dims = std::iter::once(size_of(axes));
-            all.reshape_to(dims.chain(x.shape().dims()).collect::<Shape>())
+            all.reshape(dims.chain(x.shape().dims()).collect::<Shape>())
         }
     }
 }
@@ -168,7 +168,7 @@ fn parted(op: &str, x: &Tensor, axis: usize, parts: Dim) -> Result<Tensor> {
         )));
     }
     let dims = shape.dims().take(axis).chain([parts, part]).chain(shape.dims().skip(axis + 1));
-    x.reshape_to(dims.collect::<Shape>())
+    x.reshape(dims.collect::<Shape>())
 }
 
 /// Fails unless an axis has one element for each member.
@@ -242,17 +242,17 @@ pub fn pmax<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
 fn extreme(
     x: &Tensor,
     axes: Vec<BoundAxis>,
-    of: fn(&Tensor, Option<&[i64]>, bool) -> Result<Tensor>,
+    of: fn(&Tensor, i64) -> Result<Tensor>,
 ) -> Result<Tensor> {
     if !x.dtype().is_float() {
-        return of(&gathered(x, &axes)?, Some(&[0]), false);
+        return of(&gathered(x, &axes)?, 0);
     }
-    let y = of(&gathered(&x.stop_gradient()?, &axes)?, Some(&[0]), false)?;
+    let y = of(&gathered(&x.stop_gradient()?, &axes)?, 0)?;
     // A zero with the tangent of the result. The rule is attached to it because `y` is the same for
     // all members.
     let own = axes.clone();
     let rule = move |x: &[Tensor], along: &[Tensor]| {
-        let y = of(&gathered(&x[0], &own)?, Some(&[0]), false)?;
+        let y = of(&gathered(&x[0], &own)?, 0)?;
         let is_it = x[0].eq(&y)?.logical_or(&x[0].ne(&x[0])?)?.astype(y.dtype())?;
         let weight = is_it.div(&reduced(&is_it, &own)?)?;
         Ok((vec![Tensor::zeros(x[0].shape(), x[0].dtype())?], vec![along[0].mul(&weight)?.neg()?]))

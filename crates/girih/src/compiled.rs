@@ -40,6 +40,12 @@ impl DynamicDim {
     }
 }
 
+impl From<(i64, &str)> for DynamicDim {
+    fn from((axis, name): (i64, &str)) -> DynamicDim {
+        DynamicDim::new(axis, name)
+    }
+}
+
 /// A traced function: a program of its arguments and of the tensors that it captures.
 pub struct TracedProgram {
     program: Program,
@@ -461,32 +467,38 @@ struct Programs {
 /// evicted.
 const MAX_BOUND: usize = 16;
 
-/// Compiles a function once per signature. `dims` lists, per argument, the axes whose sizes may
-/// differ from call to call; a change of any other size compiles again. The results are computed
-/// when a call returns; see [`TracedProgram::call`]. Captured tensors keep the values that they
-/// have at tracing.
+/// Compiles a function once per signature. A change of a size compiles again, except along the axes
+/// that [`Compiled::dynamic`] names. The results are computed when a call returns; see
+/// [`TracedProgram::call`]. Captured tensors keep the values that they have at tracing.
 ///
 /// ```
-/// use girih::{DynamicDim, Tensor, compile};
+/// use girih::{Tensor, compile};
 ///
-/// let mean = compile(
-///     |x| Ok(vec![x[0].mean(None, false)?]),
-///     vec![vec![DynamicDim::new(0, "batch")]],
-/// );
+/// let mean = compile(|x| Ok(vec![x[0].mean_all()?])).dynamic(0, (0, "batch"));
 /// let of = |data: &[f32]| mean.call(&[&Tensor::from_slice(data, [data.len()])?])?[0].item::<f32>();
 /// assert_eq!(of(&[1.0, 2.0])?, 1.5);
 /// assert_eq!(of(&[1.0, 2.0, 6.0])?, 3.0);
 /// assert_eq!(mean.num_programs(), 1);
 /// # Ok::<(), girih::Error>(())
 /// ```
-pub fn compile<F>(f: F, dims: Vec<Vec<DynamicDim>>) -> Compiled<F>
+pub fn compile<F>(f: F) -> Compiled<F>
 where
     F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
 {
-    Compiled { f, dims, recent: Striped::default(), programs: Mutex::default() }
+    Compiled { f, dims: Vec::new(), recent: Striped::default(), programs: Mutex::default() }
 }
 
 impl<F: Fn(&[Tensor]) -> Result<Vec<Tensor>>> Compiled<F> {
+    /// Declares that an axis of an argument may have another size at each call: `(0, "batch")` is
+    /// axis 0, whose size is called `batch`. See [`DynamicDim`] for a range of sizes.
+    pub fn dynamic(mut self, argument: usize, dim: impl Into<DynamicDim>) -> Compiled<F> {
+        if self.dims.len() <= argument {
+            self.dims.resize_with(argument + 1, Vec::new);
+        }
+        self.dims[argument].push(dim.into());
+        self
+    }
+
     /// Calls the function, running a compiled program if possible.
     ///
     /// Errors: those of the function; as [`TracedProgram::trace`] and [`TracedProgram::call`].

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 pub use call::{Recording, Saved, call, checkpoint, optimization_barrier};
 pub use functions::{
-    Function, bounded_while_loop, cond, fori_loop, scan, scan_length, switch, while_loop,
+    Function, ScanOptions, bounded_while_loop, cond, fori_loop, scan, scan_length, scan_with,
+    switch, while_loop,
 };
 pub use rules::{DerivativeRules, custom_jvp, custom_vjp};
 

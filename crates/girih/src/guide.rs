@@ -1,5 +1,6 @@
 //! A guide to writing programs with Girih, one page per topic. The tests run each snippet.
 //!
+//! - [`start`]: a first program, and the habits of other libraries
 //! - [`recording`]: recording and evaluating
 //! - [`errors`]: results, operators, and the functions that report errors
 //! - [`gradients`]: derivatives of functions
@@ -9,6 +10,8 @@
 //! - [`control_flow`]: branches and loops that stay in the graph
 //! - [`threads`]: the state that threads share
 
+#[doc = include_str!("guide/start.md")]
+pub mod start {}
 #[doc = include_str!("guide/recording.md")]
 pub mod recording {}
 #[doc = include_str!("guide/errors.md")]

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod apply;
+mod array;
 mod background;
 mod bound;
 mod collective;
@@ -61,6 +62,7 @@ mod trace;
 mod transform;
 
 pub use apply::{Attribute, apply};
+pub use array::ArrayData;
 pub use background::Compilation;
 pub use bound::BoundProgram;
 pub use collective::{
@@ -70,8 +72,9 @@ pub use collective::{
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
 pub use control::{
-    Body, DerivativeRules, Function, Recording, Saved, bounded_while_loop, call, checkpoint, cond,
-    custom_jvp, custom_vjp, fori_loop, optimization_barrier, scan, scan_length, switch, while_loop,
+    Body, DerivativeRules, Function, Recording, Saved, ScanOptions, bounded_while_loop, call,
+    checkpoint, cond, custom_jvp, custom_vjp, fori_loop, optimization_barrier, scan, scan_length,
+    scan_with, switch, while_loop,
 };
 pub use cut::graph_of;
 pub use data::{Data, Element};
@@ -100,14 +103,14 @@ pub use ops::custom;
 pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
-    BagMode, Bags, Beyond, Bins, ContractionPath, ConvOptions, Covariance, EmbeddingOptions,
-    GridOptions, Index, Interpolation, Operand, Optimize, Outside, PadMode, Padding, PathStep,
-    PoolOptions, Quantile, Sampling, Size, Taper, Tolerance, Unique, Update, allclose, array_equal,
-    array_split, binary, broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov,
-    default_int, digitize, dstack, einsum, einsum_path, histogram2d, hstack, indices, interp,
-    isclose, kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of,
-    sparse_meshgrid, split, split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack,
-    vander, vstack, where_,
+    AttentionOptions, Axes, BagMode, Bags, Beyond, Bins, ContractionPath, ConvOptions, Covariance,
+    Cumulative, EmbeddingOptions, GridOptions, Index, IndexRange, Indices, Interpolation, Operand,
+    Optimize, Outside, PadMode, Padding, PathStep, PoolOptions, Quantile, ReducedAxes, Sampling,
+    Size, Sizes, Taper, Tolerance, Unique, Update, allclose, array_equal, array_split, binary,
+    broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov, default_int, digitize,
+    dstack, einsum, einsum_path, histogram2d, hstack, indices, interp, isclose, keepdims,
+    kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
+    split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
 pub use precision::autocast;
 pub use program::{

@@ -31,11 +31,11 @@ impl Reduction {
     fn of(self, loss: &Tensor) -> Result<Tensor> {
         match self {
             Reduction::None => Ok(loss.clone()),
-            Reduction::Mean => loss.mean(None, false),
-            Reduction::Sum => loss.sum(None, false),
+            Reduction::Mean => loss.mean_all(),
+            Reduction::Sum => loss.sum_all(),
             Reduction::BatchMean => {
                 let others: Vec<i64> = (1..loss.rank() as i64).collect();
-                loss.sum(Some(&others), false)?.mean(None, false)
+                loss.sum(&others)?.mean_all()
             }
         }
     }
@@ -227,9 +227,7 @@ struct RowLosses {
 impl RowLosses {
     fn reduced(self, reduction: Reduction) -> Result<Tensor> {
         match (reduction, &self.weight) {
-            (Reduction::Mean, Some(weight)) => {
-                self.loss.sum(None, false)?.div(&weight.sum(None, false)?)
-            }
+            (Reduction::Mean, Some(weight)) => self.loss.sum_all()?.div(&weight.sum_all()?),
             _ => reduction.of(&self.loss),
         }
     }
@@ -314,7 +312,7 @@ fn label_rows(
 ) -> Result<RowLosses> {
     let (labels, ignored) = counted(labels, options.ignore_index)?;
     let labels = labels.check_labels(last(log_p).get())?;
-    let picked = log_p.take_along_axis(&labels.unsqueeze(-1)?, -1)?.squeeze(Some(&[-1]))?;
+    let picked = log_p.take_along_axis(&labels.unsqueeze(-1)?, -1)?.squeeze(-1)?;
     let mut loss = picked.neg()?;
     let mut weight = None;
     let smoothing = options.label_smoothing;
@@ -324,7 +322,7 @@ fn label_rows(
             Some(w) => log_p.neg()?.mul(&w.astype(log_p.dtype())?)?,
         };
         let classes = last(log_p).get().max(1);
-        each.sum(Some(&[-1]), false)?.mul(smoothing / classes as f64)
+        each.sum(-1)?.mul(smoothing / classes as f64)
     });
     if let Some(w) = options.weight {
         let w = w.astype(log_p.dtype())?.take(&labels, 0)?;
@@ -403,8 +401,8 @@ pub fn cross_entropy(
             return reduction.of(&loss);
         }
         let loss = loss.astype(dtype.widened())?;
-        let count = where_(&ignored, 0.0, 1.0)?.astype(loss.dtype())?.sum(None, false)?;
-        return loss.sum(None, false)?.div(&count)?.astype(dtype);
+        let count = where_(&ignored, 0.0, 1.0)?.astype(loss.dtype())?.sum_all()?;
+        return loss.sum_all()?.div(&count)?.astype(dtype);
     }
     let log_p = logits.astype(dtype.widened())?.log_softmax(-1)?;
     label_rows(op, &log_p, labels, &options)?.reduced(reduction)?.astype(dtype)
@@ -425,7 +423,7 @@ fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> 
         p = p.mul(1.0 - smoothing)?.add(smoothing / classes as f64)?;
     }
     let each = weighted(logits.log_softmax(-1)?.mul(&p)?, options.weight)?;
-    each.sum(Some(&[-1]), false)?.neg()
+    each.sum(-1)?.neg()
 }
 
 /// The Kullback-Leibler divergence: `p (log p - x)`, or 0 if the target `p` is 0. `x` are

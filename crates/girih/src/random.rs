@@ -12,7 +12,7 @@
 //! let keys = random::split(&random::key(7)?, 2)?;
 //! let key = keys.index(&[girih::Index::At(0)])?;
 //! let x = random::normal(&Draws::new().shape([1000]).key(&key), 5.0, 2.0)?;
-//! assert!((x.mean(None, false)?.item::<f32>()? - 5.0).abs() < 0.3);
+//! assert!((x.mean_all()?.item::<f32>()? - 5.0).abs() < 0.3);
 //! # Ok::<(), girih::Error>(())
 //! ```
 

@@ -4,7 +4,7 @@
 use girih::runtime::Error as RunError;
 use girih::{
     Context, DType, Error, Executor, ExecutorConfig, Graph, ReuseScope, Scope, Tensor, TensorState,
-    async_eval, cache_stats, compile_only, eval, grad,
+    async_eval, cache_stats, compile_only, eval, grad, keepdims,
 };
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +46,7 @@ fn long() -> Tensor {
 
 /// One kernel that takes seconds.
 fn long_kernel() -> Tensor {
-    let mut y = Tensor::arange(0.0, (1 << 25) as f64, 1.0, DType::F32).unwrap();
+    let mut y = Tensor::arange(0.0..(1 << 25) as f64, DType::F32).unwrap();
     for _ in 0..40 {
         y = y.sin().unwrap();
     }
@@ -63,7 +63,7 @@ fn cache_counters_are_exact() -> Outcome {
         };
         assert_eq!(counts(), (0, 0, 0, 0));
         let x = data(&[1.0, 2.0]);
-        let f = |x: &Tensor| x.exp()?.add(x)?.sum(None, false);
+        let f = |x: &Tensor| x.exp()?.add(x)?.sum_all();
         f(&x)?.eval()?;
         assert_eq!(counts(), (0, 1, 1, 1));
         f(&x)?.eval()?;
@@ -138,7 +138,7 @@ fn executing_gives_outputs_by_number_and_times() -> Outcome {
     let _scope = ReuseScope::new(&graph);
     let x = data(&[1.0, 2.0, 3.0]);
     let shared = x.mul(2.0)?;
-    let (a, b) = (shared.add(1.0)?, shared.sum(None, false)?);
+    let (a, b) = (shared.add(1.0)?, shared.sum_all()?);
     drop(shared);
     let start = Instant::now();
     let result = run.execute(&graph, &[a.id(), b.id()]);
@@ -171,10 +171,7 @@ fn compile_time_is_counted_apart_from_runs() -> Outcome {
         x.mul(2.5)?.cos()?.eval()?;
         assert_eq!(run.cache_stats().compile_time, spent, "a program in the cache costs nothing");
 
-        let double = girih::compile(
-            |x| Ok(vec![x[0].mul(2.0)?.sin()?]),
-            vec![vec![girih::DynamicDim::new(0, "n")]],
-        );
+        let double = girih::compile(|x| Ok(vec![x[0].mul(2.0)?.sin()?])).dynamic(0, (0, "n"));
         assert_eq!(double.compile_time(), Duration::ZERO);
         let (mut before, mut total) = (Duration::ZERO, spent);
         for size in [3, 4] {
@@ -235,7 +232,7 @@ fn profiling_times_six_stages_and_every_kernel() {
     let run = executor(ExecutorConfig { profile: true, ..ExecutorConfig::default() });
     within(&run, || {
         let x = Tensor::from_slice(&vec![0.1f32; 256 * 256], [256, 256])?;
-        x.matmul(&x)?.matmul(&x)?.sum(None, false)?.eval()?;
+        x.matmul(&x)?.matmul(&x)?.sum_all()?.eval()?;
         let profile = run.profile().unwrap();
         let names: Vec<&str> = profile.stages().iter().map(|s| s.0).collect();
         let six = ["extraction", "optimization", "codegen", "compile", "execution", "store"];
@@ -418,8 +415,8 @@ fn eager_mode_computes_as_it_records_with_the_same_numbers_and_gradients() {
         let x = Tensor::randn([5, 4], DType::F32)?;
         let w = Tensor::randn([4, 3], DType::F32)?;
         let f = |w: &[Tensor]| -> girih::Result<Tensor> {
-            let h = x.matmul(&w[0])?.mul(0.3)?.gelu(false)?;
-            h.softmax(1)?.mul(&h)?.sum(None, false)
+            let h = x.matmul(&w[0])?.mul(0.3)?.gelu()?;
+            h.softmax(1)?.mul(&h)?.sum_all()
         };
         Ok((f(std::slice::from_ref(&w))?, grad(f)(&[w])?))
     };
@@ -461,9 +458,9 @@ fn shape_verification_accepts_correct_graphs() {
         let context = Context::current();
         context.set_verify_shapes(true);
         assert!(context.verify_shapes()?);
-        let x = Tensor::arange(0.0, 24.0, 1.0, DType::F32)?.reshape(&[2, 3, 4])?;
-        let y = x.mean(Some(&[1]), true)?.layer_norm(1, None, None, 1e-5)?.softmax(2)?;
-        let z = y.matmul(&x.t()?.reshape(&[2, 4, 3])?)?.argmax(Some(1), false)?;
+        let x = Tensor::arange(0.0..24.0, DType::F32)?.reshape([2, 3, 4])?;
+        let y = x.mean(keepdims(1))?.layer_norm(1, None, None, 1e-5)?.softmax(2)?;
+        let z = y.matmul(&x.t()?.reshape([2, 4, 3])?)?.argmax(1)?;
         eval([&y, &z])?;
         Ok(())
     });
@@ -524,7 +521,7 @@ fn user_passes_run_in_evaluations_of_their_executor() {
         }
         // The recorded graph is differentiated, and the pass rewrites the square root in the
         // gradient.
-        let by = grad(|x| x[0].sqrt()?.sum(None, false))(std::slice::from_ref(&x))?;
+        let by = grad(|x| x[0].sqrt()?.sum_all())(std::slice::from_ref(&x))?;
         assert_eq!(by[0].to_vec::<f32>()?, [0.25, 0.125]);
         Ok(())
     });
@@ -534,7 +531,7 @@ fn user_passes_run_in_evaluations_of_their_executor() {
         Ok(())
     });
     within(&with(&wrong), || {
-        let y = x.sum(None, false)?;
+        let y = x.sum_all()?;
         let error = y.eval().unwrap_err().to_string();
         assert!(error.contains("wrong") && error.contains("f32[2]"), "{error}");
         assert!(y.is_lazy());

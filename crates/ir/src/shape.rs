@@ -332,6 +332,13 @@ impl Clone for Shape {
     }
 }
 
+/// A shape with symbolic sizes equals no numbers.
+impl<const N: usize> PartialEq<[usize; N]> for Shape {
+    fn eq(&self, other: &[usize; N]) -> bool {
+        self.dims.is_none() && self.sizes[..] == other[..]
+    }
+}
+
 impl PartialEq for Shape {
     #[inline]
     fn eq(&self, other: &Shape) -> bool {
@@ -427,6 +434,50 @@ impl From<&[usize]> for Shape {
 impl<const N: usize> From<[usize; N]> for Shape {
     fn from(sizes: [usize; N]) -> Self {
         Shape::of(SmallVec::from_slice(&sizes))
+    }
+}
+
+impl<const N: usize> From<&[usize; N]> for Shape {
+    fn from(sizes: &[usize; N]) -> Self {
+        Shape::from(&sizes[..])
+    }
+}
+
+/// A shape with one axis.
+impl From<usize> for Shape {
+    fn from(size: usize) -> Self {
+        Shape::from([size])
+    }
+}
+
+impl From<&Shape> for Shape {
+    fn from(shape: &Shape) -> Self {
+        shape.clone()
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => {
+        $(impl From<($(sized!($name),)*)> for Shape {
+            #[allow(non_snake_case)]
+            fn from(($($name,)*): ($(sized!($name),)*)) -> Self {
+                Shape::from([$($name),*])
+            }
+        })*
+    };
+}
+
+macro_rules! sized {
+    ($name:ident) => {
+        usize
+    };
+}
+
+tuples! { ; A; A B; A B C; A B C D; A B C D E; A B C D E F; }
+
+impl From<&Vec<usize>> for Shape {
+    fn from(sizes: &Vec<usize>) -> Self {
+        Shape::from(&sizes[..])
     }
 }
 

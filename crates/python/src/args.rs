@@ -219,6 +219,11 @@ impl Axes {
         self.0.as_deref()
     }
 
+    /// The axes of a reduction, which keeps them with size one if `keepdims`.
+    pub fn reduced(&self, keepdims: bool) -> girih::ReducedAxes {
+        girih::Axes::from(self.as_slice()).reduced(keepdims)
+    }
+
     /// The only axis, if one is given; an error if several are given.
     pub fn single(&self, op: &str) -> PyResult<Option<i64>> {
         match self.as_slice() {

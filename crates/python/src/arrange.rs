@@ -52,8 +52,8 @@ fn roll(
         let places = places.get().0;
         let axes = axis.unwrap_or_default();
         let Some(axes) = axes.as_slice() else {
-            let flat = x.0.reshape(&[-1]).and_then(|flat| flat.roll_by(places, false, 0));
-            return out(flat.and_then(|flat| flat.reshape_to(x.0.shape())));
+            let flat = x.0.reshape(-1).and_then(|flat| flat.roll_by(places, false, 0));
+            return out(flat.and_then(|flat| flat.reshape(x.0.shape())));
         };
         let rolled = |x: Tensor, &axis: &i64| x.roll_by(places, false, axis);
         return out(axes.iter().try_fold(x.0, rolled));
@@ -183,14 +183,14 @@ fn rot90(py: Python<'_>, x: TensorArg, k: IntArg, axes: Pair<IntArg>) -> Out {
 #[pyfunction]
 fn flipud(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
-    out(x.0.flip(Some(&[0])))
+    out(x.0.flip(0))
 }
 
 /// Elements reversed along the second axis.
 #[pyfunction]
 fn fliplr(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
-    out(x.0.flip(Some(&[1])))
+    out(x.0.flip(1))
 }
 
 /// The last two axes exchanged.
@@ -211,7 +211,7 @@ fn permute_dims(py: Python<'_>, x: TensorArg, axes: Axes) -> Out {
 #[pyfunction]
 fn ravel(py: Python<'_>, x: TensorArg) -> Out {
     let _called = location::enter!(py);
-    out(x.0.reshape(&[-1]))
+    out(x.0.reshape(-1))
 }
 
 macro_rules! triangles {
@@ -260,7 +260,7 @@ fn diag(py: Python<'_>, x: TensorArg, k: IntArg, diagonal: Option<IntArg>) -> Ou
 #[pyo3(signature = (x, k=IntArg(0), *, offset=None))]
 fn diagflat(py: Python<'_>, x: TensorArg, k: IntArg, offset: Option<IntArg>) -> Out {
     let _called = location::enter!(py);
-    out(x.0.reshape(&[-1]).and_then(|flat| flat.diag(offset.unwrap_or(k).0)))
+    out(x.0.reshape(-1).and_then(|flat| flat.diag(offset.unwrap_or(k).0)))
 }
 
 /// The diagonal of two axes, as the last axis.
@@ -486,7 +486,7 @@ impl PyTensor {
     /// All elements along one axis.
     fn ravel(&self, py: Python<'_>) -> Out {
         let _called = location::enter!(py);
-        out(self.0.reshape(&[-1]))
+        out(self.0.reshape(-1))
     }
 
     /// Repeats each element next to itself along an axis, or in row-major order.

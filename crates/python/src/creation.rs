@@ -8,7 +8,7 @@ use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
 use crate::scalars;
-use girih::{DType, Shape, Tensor};
+use girih::{DType, Operand, Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -26,7 +26,7 @@ fn number(py: Python<'_>, op: &str, value: OperandArg) -> PyResult<OperandArg> {
         let spec = tensor.spec();
         return Err(invalid(format!("{op}: a number is expected, got a tensor {spec}")));
     }
-    let value = crate::data::to_list(py, &tensor.reshape(&[]).py()?)?;
+    let value = crate::data::to_list(py, &tensor.reshape(()).py()?)?;
     value.extract()
 }
 
@@ -77,7 +77,7 @@ fn range(
     let value = |v| number(py, "arange", v);
     let (start, stop, step) = (value(start)?, value(stop)?, value(step)?);
     let dtype = scalar_dtype(dtype, &[&start, &stop, &step]);
-    out(Tensor::arange(start.operand(), stop.operand(), step.operand(), dtype))
+    out(Tensor::arange_step(start.operand(), stop.operand(), step.operand(), dtype))
 }
 
 /// num evenly spaced numbers from start to stop; steps is another name of num.
@@ -98,11 +98,14 @@ fn linspace(
     let _called = location::enter!(py);
     let (num, dtype) = (steps.unwrap_or(num), dtype.map_or(DType::F32, |d| d.0));
     placed(device, || {
-        if num.0.known().is_none() {
-            return out(Tensor::linspace(start.operand(), stop.operand(), num.0, endpoint, dtype));
-        }
-        let (start, stop) = (real(py, "linspace", start)?, real(py, "linspace", stop)?);
-        out(Tensor::linspace(start, stop, num.0, endpoint, dtype))
+        let (start, stop): (Operand<'_>, Operand<'_>) = match num.0.known() {
+            None => (start.operand(), stop.operand()),
+            Some(_) => (real(py, "linspace", start)?.into(), real(py, "linspace", stop)?.into()),
+        };
+        out(match endpoint {
+            true => Tensor::linspace(start, stop, num.0, dtype),
+            false => Tensor::linspace_exclusive(start, stop, num.0, dtype),
+        })
     })
 }
 
@@ -120,7 +123,7 @@ fn eye(
     let _called = location::enter!(py);
     let n_cols = n_cols.unwrap_or(n_rows);
     let dtype = dtype.map_or(DType::F32, |d| d.0);
-    placed(device, || out(Tensor::eye(n_rows.0, n_cols.0, k.0, dtype)))
+    placed(device, || out(Tensor::eye_of(n_rows.0, n_cols.0, k.0, dtype)))
 }
 
 fn filled(value: &OperandArg, shape: Shape, dtype: DType) -> Out {

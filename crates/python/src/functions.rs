@@ -113,7 +113,7 @@ macro_rules! reductions {
                 #[pyo3(from_py_with = scalars::maybe_flag)] keepdim: Option<bool>,
             ) -> Out {
                 let _called = location::enter!(py);
-                out(self.0.$name(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?))
+                out(self.0.$name(axes(axis, dim)?.reduced(keep(keepdims, keepdim)?)))
             })*
         }
 
@@ -219,7 +219,7 @@ both! {
     fn sum(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
         let x = summand(x, dtype.as_ref())?;
-        in_dtype(x.sum(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
+        in_dtype(x.sum(axes(axis, dim)?.reduced(keep(keepdims, keepdim)?)), dtype)
     }
 
     /// Product over axes, all by default. Signed integers and bool are multiplied in int64,
@@ -227,19 +227,21 @@ both! {
     fn prod(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dtype: Option<DTypeArg>, dim: Option<Axes>, keepdim: Option<bool>) {
         let x = summand(x, dtype.as_ref())?;
-        in_dtype(x.prod(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?), dtype)
+        in_dtype(x.prod(axes(axis, dim)?.reduced(keep(keepdims, keepdim)?)), dtype)
     }
 
     /// Index of the first largest element along an axis, or of the flattened tensor. Dtype: int64.
     fn argmax(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dim: Option<Axes>, keepdim: Option<bool>) {
-        out(x.argmax(axes(axis, dim)?.single("argmax")?, keep(keepdims, keepdim)?))
+        let axis = axes(axis, dim)?.single("argmax")?;
+        out(x.argmax(girih::Axes::from(axis).reduced(keep(keepdims, keepdim)?)))
     }
 
     /// Index of the first smallest element along an axis, or of the flattened tensor. Dtype: int64.
     fn argmin(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         dim: Option<Axes>, keepdim: Option<bool>) {
-        out(x.argmin(axes(axis, dim)?.single("argmin")?, keep(keepdims, keepdim)?))
+        let axis = axes(axis, dim)?.single("argmin")?;
+        out(x.argmin(girih::Axes::from(axis).reduced(keep(keepdims, keepdim)?)))
     }
 
     /// Variance over axes, all by default; the sum of squares is divided by ``n - correction``, n
@@ -248,7 +250,7 @@ both! {
         correction: Option<f64>, ddof: Option<f64>, unbiased: Option<bool>, dim: Option<Axes>,
         keepdim: Option<bool>) {
         let (axes, lack) = (axes(axis, dim)?, crate::args::correction(correction, ddof, unbiased)?);
-        out(x.var(axes.as_slice(), lack, keep(keepdims, keepdim)?))
+        out(x.var_with(axes.reduced(keep(keepdims, keepdim)?), lack))
     }
 
     /// Removes axes of size one: the given axes, or all.
@@ -279,8 +281,8 @@ both! {
     /// ``x * Phi(x)``, by erf or by the tanh formula.
     fn gelu(x, py, approximate: &str = "none") {
         match approximate {
-            "none" => out(x.gelu(false)),
-            "tanh" => out(x.gelu(true)),
+            "none" => out(x.gelu()),
+            "tanh" => out(x.gelu_tanh()),
             other => Err(invalid(format!("gelu: approximate is 'none' or 'tanh', got '{other}'"))),
         }
     }
@@ -293,7 +295,7 @@ both! {
 
     /// Elements limited to ``min..max``; either or both may be missing.
     fn clip(x, py, min: Option<OperandArg> = None, max: Option<OperandArg> = None) {
-        out(x.clip(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
+        out(x.clip_to(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
     }
 
     /// Elements at integer indices along an axis, or of the flattened tensor. Negative indices
@@ -301,7 +303,7 @@ both! {
     fn take(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
         match axes(axis, dim)?.single("take")? {
             Some(axis) => out(x.take(&indices.0, axis)),
-            None => out(x.reshape(&[-1]).and_then(|flat| flat.take(&indices.0, 0))),
+            None => out(x.reshape(-1).and_then(|flat| flat.take(&indices.0, 0))),
         }
     }
 
@@ -388,7 +390,8 @@ impl PyTensor {
     ) -> Out {
         let _called = location::enter!(py);
         let (axes, keep) = (axes(axis, dim)?, keep(keepdims, keepdim)?);
-        out(self.0.std(axes.as_slice(), crate::args::correction(correction, ddof, unbiased)?, keep))
+        let lack = crate::args::correction(correction, ddof, unbiased)?;
+        out(self.0.std_with(axes.reduced(keep), lack))
     }
 }
 

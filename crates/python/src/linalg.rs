@@ -8,6 +8,7 @@ use crate::scalars;
 use crate::sequences::Listed;
 use crate::tensor::PyTensor;
 use girih::linalg::{self, MatrixNorm};
+use girih::linalg::{Diagonal, Factors, Triangle};
 use pyo3::prelude::*;
 
 type Pair = PyResult<(PyTensor, PyTensor)>;
@@ -15,6 +16,14 @@ type Triple = PyResult<(PyTensor, PyTensor, PyTensor)>;
 
 fn pair(result: girih::Result<(girih::Tensor, girih::Tensor)>) -> Pair {
     result.map(|(a, b)| (PyTensor(a), PyTensor(b))).py()
+}
+
+fn triangle(upper: bool) -> Triangle {
+    if upper { Triangle::Upper } else { Triangle::Lower }
+}
+
+fn factors(full: bool) -> Factors {
+    if full { Factors::Full } else { Factors::Reduced }
 }
 
 /// The Cholesky factor of positive definite matrices.
@@ -25,7 +34,7 @@ fn linalg_cholesky(
     #[pyo3(from_py_with = scalars::flag)] upper: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(linalg::cholesky(&x.0, upper))
+    out(linalg::cholesky(&x.0, triangle(upper)))
 }
 
 /// Determinants.
@@ -66,7 +75,8 @@ fn linalg_solve_triangular(
     #[pyo3(from_py_with = scalars::flag)] unit_diagonal: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(linalg::solve_triangular(&x1.0, &x2.0, lower, unit_diagonal))
+    let diagonal = if unit_diagonal { Diagonal::Unit } else { Diagonal::Stored };
+    out(linalg::solve_triangular(&x1.0, &x2.0, triangle(!lower), diagonal))
 }
 
 /// Orthonormal columns and a triangular matrix. Returns: tuple[Tensor, Tensor].
@@ -77,7 +87,7 @@ fn linalg_qr(
     #[pyo3(from_py_with = scalars::flag)] complete: bool,
 ) -> Pair {
     let _called = location::enter!(py);
-    pair(linalg::qr(&x.0, complete))
+    pair(linalg::qr(&x.0, factors(complete)))
 }
 
 /// Both triangular factors in one matrix, and the order of the rows.
@@ -132,7 +142,7 @@ fn linalg_eigh(
     #[pyo3(from_py_with = scalars::flag)] upper: bool,
 ) -> Pair {
     let _called = location::enter!(py);
-    pair(linalg::eigh(&x.0, upper))
+    pair(linalg::eigh(&x.0, triangle(upper)))
 }
 
 /// Eigenvalues of symmetric matrices.
@@ -143,7 +153,7 @@ fn linalg_eigvalsh(
     #[pyo3(from_py_with = scalars::flag)] upper: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(linalg::eigvalsh(&x.0, upper))
+    out(linalg::eigvalsh(&x.0, triangle(upper)))
 }
 
 /// Eigenvalues and eigenvectors. Returns: tuple[Tensor, Tensor].
@@ -168,7 +178,9 @@ fn linalg_svd(
     #[pyo3(from_py_with = scalars::flag)] full_matrices: bool,
 ) -> Triple {
     let _called = location::enter!(py);
-    linalg::svd(&x.0, full_matrices).map(|(u, s, v)| (PyTensor(u), PyTensor(s), PyTensor(v))).py()
+    linalg::svd(&x.0, factors(full_matrices))
+        .map(|(u, s, v)| (PyTensor(u), PyTensor(s), PyTensor(v)))
+        .py()
 }
 
 /// Singular values.
@@ -260,7 +272,7 @@ fn linalg_vector_norm(
     axis: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
-    out(linalg::vector_norm(&x.0, axes(axis, None)?.as_slice(), keepdims, ord))
+    out(linalg::vector_norm(&x.0, axes(axis, None)?.reduced(keepdims), ord))
 }
 
 /// The matrix norm with this name or order.

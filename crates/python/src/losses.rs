@@ -287,12 +287,12 @@ fn ctc_loss(
     let single = x.rank() == 2;
     if single {
         x = x.unsqueeze(1).py()?;
-        labels = labels.reshape(&[1, -1]).py()?;
-        (steps, lengths) = (steps.reshape(&[-1]).py()?, lengths.reshape(&[-1]).py()?);
+        labels = labels.reshape([1, -1]).py()?;
+        (steps, lengths) = (steps.reshape(-1).py()?, lengths.reshape(-1).py()?);
     }
     let loss = losses::ctc_loss(&x, &labels, (&steps, &lengths), options, reduction).py()?;
     match single && reduction == Reduction::None {
-        true => out(loss.squeeze(Some(&[0]))),
+        true => out(loss.squeeze(0)),
         false => Ok(crate::tensor::PyTensor(loss)),
     }
 }

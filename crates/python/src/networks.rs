@@ -7,7 +7,7 @@ use crate::location;
 use crate::scalars;
 use crate::sequences;
 use crate::windows::{PaddingArg, count, exactly};
-use girih::{ConvOptions, Interpolation, PadMode, Tensor};
+use girih::{AttentionOptions, ConvOptions, Interpolation, PadMode, Tensor};
 use pyo3::prelude::*;
 
 fn kernel_rank(op: &'static str, weight: &Tensor, n: usize) -> PyResult<()> {
@@ -387,11 +387,11 @@ fn scaled_dot_product_attention(
         )));
     }
     let mask = attn_mask.map(|m| m.0);
+    let options = AttentionOptions { mask: mask.as_ref(), causal: is_causal, scale };
     if dropout_p == 0.0 {
-        return out(query.0.attention(&key.0, &value.0, mask.as_ref(), is_causal, scale));
+        return out(query.0.attention(&key.0, &value.0, &options));
     }
-    let options = (is_causal, scale, dropout_p);
-    let result = query.0.attention_with_weights(&key.0, &value.0, mask.as_ref(), options);
+    let result = query.0.attention_with_weights(&key.0, &value.0, &options, dropout_p);
     out(result.map(|(result, _)| result))
 }
 
@@ -412,8 +412,8 @@ fn attention_with_weights(
 ) -> Pair {
     let _called = location::enter!(py);
     let mask = attn_mask.map(|m| m.0);
-    let options = (is_causal, scale, dropout_p);
-    pair(query.0.attention_with_weights(&key.0, &value.0, mask.as_ref(), options))
+    let options = AttentionOptions { mask: mask.as_ref(), causal: is_causal, scale };
+    pair(query.0.attention_with_weights(&key.0, &value.0, &options, dropout_p))
 }
 
 macro_rules! activations {

@@ -200,7 +200,7 @@ fn random_split(py: Python<'_>, key: TensorArg, shape: ShapeArg) -> Out {
     let _called = location::enter!(py);
     let shape: Shape = shape.shape("split")?;
     let keys = random::split(&key.0, shape.numel()).py()?;
-    out(Tensor::reshape_to(&keys, shape))
+    out(Tensor::reshape(&keys, shape))
 }
 
 /// Creates a new key from a key and data.

@@ -49,7 +49,7 @@ fn count_nonzero(
 ) -> Out {
     let _called = location::enter!(py);
     let keep = crate::args::keep(keepdims, keepdim)?;
-    out(x.0.count_nonzero(crate::args::axes(axis, dim)?.as_slice(), keep))
+    out(x.0.count_nonzero(crate::args::axes(axis, dim)?.reduced(keep)))
 }
 
 /// The slices along an axis, or the elements in row-major order, for which the condition holds.

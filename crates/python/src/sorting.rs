@@ -7,7 +7,7 @@ use crate::functions::{Out, both, out};
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::{DType, Tensor};
+use girih::{Cumulative, DType, Tensor};
 use pyo3::prelude::*;
 
 /// The tensor and the axis of an operation along an axis: the flattened tensor if no axis is given.
@@ -19,7 +19,7 @@ pub fn along(
 ) -> PyResult<(Tensor, i64)> {
     match axes(axis, dim)?.single(op)? {
         Some(axis) => Ok((x.clone(), axis)),
-        None => Ok((x.reshape(&[-1]).py()?, 0)),
+        None => Ok((x.reshape(-1).py()?, 0)),
     }
 }
 
@@ -43,7 +43,11 @@ both! {
     fn sort(x, py, axis: Option<Axes> = None;
         descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
         let _ = stable; // The sort is always stable.
-        out(x.sort(self::axis("sort", axis, dim, -1)?, descending.unwrap_or(false)))
+        let axis = self::axis("sort", axis, dim, -1)?;
+        out(match descending.unwrap_or(false) {
+            true => x.sort_descending(axis),
+            false => x.sort(axis),
+        })
     }
 
     /// Indices that sort along an axis, the last by default. NaN counts as largest; equal elements
@@ -51,21 +55,25 @@ both! {
     fn argsort(x, py, axis: Option<Axes> = None;
         descending: Option<bool>, stable: Option<bool>, dim: Option<Axes>) {
         let _ = stable;
-        out(x.argsort(self::axis("argsort", axis, dim, -1)?, descending.unwrap_or(false)))
+        let axis = self::axis("argsort", axis, dim, -1)?;
+        out(match descending.unwrap_or(false) {
+            true => x.argsort_descending(axis),
+            false => x.argsort(axis),
+        })
     }
 
     /// Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
     /// int64.
     fn cumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
         let (x, axis) = along("cumsum", x, axis, dim)?;
-        out(x.cumsum(axis, dtype.map(|d| d.0), false))
+        out(x.cumsum_with(axis, running(dtype, false)))
     }
 
     /// Running products along an axis, or of the flattened tensor. Integers and bool are multiplied
     /// in int64.
     fn cumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
         let (x, axis) = along("cumprod", x, axis, dim)?;
-        out(x.cumprod(axis, dtype.map(|d| d.0), false))
+        out(x.cumprod_with(axis, running(dtype, false)))
     }
 
     /// ``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor.
@@ -95,6 +103,10 @@ both! {
     }
 }
 
+fn running(dtype: Option<DTypeArg>, include_initial: bool) -> Cumulative {
+    Cumulative { dtype: dtype.map(|d| d.0), include_initial }
+}
+
 /// Running sums along an axis, which is required for tensors with several axes. With
 /// include_initial the result begins with a zero.
 #[pyfunction]
@@ -109,7 +121,7 @@ fn cumulative_sum(
     let _called = location::enter!(py);
     need_axis("cumulative_sum", &x.0, &axis)?;
     let axis = self::axis("cumulative_sum", axis, None, 0)?;
-    out(x.0.cumsum(axis, dtype.map(|d| d.0), include_initial))
+    out(x.0.cumsum_with(axis, running(dtype, include_initial)))
 }
 
 /// Running products along an axis, which is required for tensors with several axes. With
@@ -126,7 +138,7 @@ fn cumulative_prod(
     let _called = location::enter!(py);
     need_axis("cumulative_prod", &x.0, &axis)?;
     let axis = self::axis("cumulative_prod", axis, None, 0)?;
-    out(x.0.cumprod(axis, dtype.map(|d| d.0), include_initial))
+    out(x.0.cumprod_with(axis, running(dtype, include_initial)))
 }
 
 /// The k largest (or smallest) elements along an axis, the last by default, in order from the best,
@@ -145,7 +157,8 @@ fn topk(
     let axis = self::axis("topk", axis, dim, -1)?;
     let count = usize::try_from(k.0)
         .map_err(|_| invalid(format!("topk: k must not be negative, got {}", k.0)))?;
-    let (values, indices) = x.0.topk(count, axis, largest).py()?;
+    let best = if largest { x.0.topk(count, axis) } else { x.0.topk_smallest(count, axis) };
+    let (values, indices) = best.py()?;
     Ok((PyTensor(values), PyTensor(indices)))
 }
 

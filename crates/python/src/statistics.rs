@@ -83,7 +83,7 @@ macro_rules! over_axes {
             $(#[doc = $doc]
             fn $name(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
                 dim: Option<Axes>, keepdim: Option<bool>) {
-                out(x.$name(axes(axis, dim)?.as_slice(), keep(keepdims, keepdim)?))
+                out(x.$name(axes(axis, dim)?.reduced(keep(keepdims, keepdim)?)))
             })*
         }
     };
@@ -108,7 +108,7 @@ macro_rules! positions {
             fn $name(x, py, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
                 dim: Option<Axes>, keepdim: Option<bool>) {
                 let axis = axes(axis, dim)?.single(stringify!($name))?;
-                out(x.$name(axis, keep(keepdims, keepdim)?))
+                out(x.$name(girih::Axes::from(axis).reduced(keep(keepdims, keepdim)?)))
             })*
         }
     };
@@ -128,28 +128,28 @@ both! {
     fn quantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("quantile")?, of_name(method)?);
-        out(x.quantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+        out(x.quantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
     }
 
     /// The quantile at q percent, from 0 to 100; see quantile.
     fn percentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("percentile")?, of_name(method)?);
-        out(x.quantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+        out(x.quantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
     }
 
     /// The quantile of the elements that are not NaN; see quantile.
     fn nanquantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("nanquantile")?, of_name(method)?);
-        out(x.nanquantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+        out(x.nanquantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
     }
 
     /// The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile.
     fn nanpercentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
         method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
         let (q, method) = (q.0.checked("nanpercentile")?, of_name(method)?);
-        out(x.nanquantile(&q, axes(axis, dim)?.as_slice(), method, keep(keepdims, keepdim)?))
+        out(x.nanquantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
     }
 
     /// Variance of the elements that are not NaN, over axes, all by default; see var. NaN if there
@@ -159,7 +159,7 @@ both! {
         keepdim: Option<bool>) {
         let keep = keep(keepdims, keepdim)?;
         let lack = crate::args::correction(correction, ddof, unbiased)?;
-        out(x.nanvar(axes(axis, dim)?.as_slice(), lack, keep))
+        out(x.nanvar_with(axes(axis, dim)?.reduced(keep), lack))
     }
 
     /// Standard deviation of the elements that are not NaN; see nanvar.
@@ -168,7 +168,7 @@ both! {
         keepdim: Option<bool>) {
         let keep = keep(keepdims, keepdim)?;
         let lack = crate::args::correction(correction, ddof, unbiased)?;
-        out(x.nanstd(axes(axis, dim)?.as_slice(), lack, keep))
+        out(x.nanstd_with(axes(axis, dim)?.reduced(keep), lack))
     }
 
     /// Running sums that ignore NaN, along an axis, or of the flattened tensor.
@@ -191,7 +191,7 @@ both! {
 
     /// Elements limited to ``min..max``; either or both may be missing. The same as clip.
     fn clamp(x, py, min: Option<OperandArg> = None, max: Option<OperandArg> = None) {
-        out(x.clip(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
+        out(x.clip_to(min.as_ref().map(OperandArg::operand), max.as_ref().map(OperandArg::operand)))
     }
 }
 

@@ -67,7 +67,7 @@ impl PyTensor {
             return Err(crate::errors::raise(girih::Error::NotScalar { what, shape }));
         }
         let _called = location::enter_operator(py);
-        to_list(py, &self.0.reshape(&[]).py()?)
+        to_list(py, &self.0.reshape(()).py()?)
     }
 }
 
@@ -80,7 +80,7 @@ impl PyTensor {
 
     fn __contains__(&self, value: OperandArg, py: Python<'_>) -> PyResult<bool> {
         let _called = location::enter!(py);
-        let found = self.0.eq(value.operand()).and_then(|same| same.any(None, false)).py()?;
+        let found = self.0.eq(value.operand()).and_then(|same| same.any(..)).py()?;
         detach(py, || found.item::<bool>()).py()
     }
 
@@ -205,7 +205,7 @@ impl PyTensor {
         sizes: &Bound<'_, PyTuple>,
     ) -> PyResult<PyTensor> {
         let _called = location::enter!(sizes.py());
-        self.0.reshape_sizes(&shape_or_sizes("reshape", shape, sizes)?).map(PyTensor).py()
+        self.0.reshape(&shape_or_sizes("reshape", shape, sizes)?).map(PyTensor).py()
     }
 
     /// Permutes the axes into the given order.

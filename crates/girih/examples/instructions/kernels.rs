@@ -20,20 +20,20 @@ pub fn add() -> Result<Once> {
 }
 
 pub fn transposed() -> Result<Once> {
-    of(|x| x.permute(&[1, 0])?.add(x))
+    of(|x| x.permute([1, 0])?.add(x))
 }
 
 pub fn sum_of_rows() -> Result<Once> {
-    of(|x| x.sum(Some(&[1]), false))
+    of(|x| x.sum(1))
 }
 
 pub fn sum_of_columns() -> Result<Once> {
-    of(|x| x.sum(Some(&[0]), false))
+    of(|x| x.sum(0))
 }
 
 /// The reduction over an axis of four elements.
 pub fn short_sum() -> Result<Once> {
-    of(|x| x.reshape(&[ELEMENTS as i64 / 4, 4])?.sum(Some(&[1]), false))
+    of(|x| x.reshape([ELEMENTS as i64 / 4, 4])?.sum(1))
 }
 
 pub fn softmax() -> Result<Once> {

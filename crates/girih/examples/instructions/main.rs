@@ -52,7 +52,7 @@ fn record() -> Result<Once> {
 /// A matrix product, a reduction over all of it, and an op on both.
 fn three_kernels(x: &Tensor, y: &Tensor) -> Result<()> {
     let h = x.matmul(y)?;
-    h.sub(&h.sum(None, false)?)?.eval()?;
+    h.sub(&h.sum_all()?)?.eval()?;
     Ok(())
 }
 
@@ -78,7 +78,7 @@ fn cached_step() -> Result<Once> {
     let loss_and_grads = value_and_grad(move |p: &[Tensor]| {
         let hidden = x.matmul(&p[0])?.relu()?.matmul(&p[1])?.relu()?;
         let difference = hidden.matmul(&p[2])?.sub(&target)?;
-        difference.mul(&difference)?.mean(None, false)
+        difference.mul(&difference)?.mean_all()
     });
     Ok(Box::new(move || {
         let (loss, grads) = loss_and_grads(&parameters)?;

@@ -3,7 +3,8 @@
 
 use crate::Once;
 use girih::{
-    ConvOptions, DType, Index, Result, Tensor, clear_cache, compile_only, eval, value_and_grad,
+    AttentionOptions, ConvOptions, DType, Index, Result, Tensor, clear_cache, compile_only, eval,
+    value_and_grad,
 };
 
 const RATE: f64 = 1e-3;
@@ -48,7 +49,7 @@ fn step(loss: Loss, data: &[Vec<usize>], parameters: &[Vec<usize>]) -> Result<On
 
 fn mean_square(x: &Tensor, target: &Tensor) -> Result<Tensor> {
     let difference = x.sub(target)?;
-    difference.mul(&difference)?.mean(None, false)
+    difference.mul(&difference)?.mean_all()
 }
 
 /// A perceptron 784-512-512-10 at batch 128.
@@ -62,7 +63,7 @@ fn perceptron_loss(p: &[Tensor], data: &[Tensor]) -> Result<Tensor> {
     let x = data[0].matmul(&p[0])?.add(&p[1])?.relu()?;
     let x = x.matmul(&p[2])?.add(&p[3])?.relu()?;
     let logits = x.matmul(&p[4])?.add(&p[5])?;
-    logits.log_softmax(-1)?.mul(&data[1])?.sum(None, false)?.neg()?.div(128.0)
+    logits.log_softmax(-1)?.mul(&data[1])?.sum_all()?.neg()?.div(128.0)
 }
 
 const BLOCKS: usize = 2;
@@ -82,11 +83,11 @@ pub fn transformer() -> Result<Once> {
 }
 
 fn attention(x: &Tensor, p: &[Tensor]) -> Result<Tensor> {
-    let split = x.matmul(&p[0])?.add(&p[1])?.reshape(&[4, 128, 3, 4, WIDTH as i64 / 4])?;
-    let split = split.permute(&[2, 0, 3, 1, 4])?;
+    let split = x.matmul(&p[0])?.add(&p[1])?.reshape([4, 128, 3, 4, WIDTH as i64 / 4])?;
+    let split = split.permute([2, 0, 3, 1, 4])?;
     let part = |i| split.index(&[Index::At(i)]);
-    let mixed = part(0)?.attention(&part(1)?, &part(2)?, None, false, None)?;
-    let mixed = mixed.permute(&[0, 2, 1, 3])?.reshape(&[4, 128, WIDTH as i64])?;
+    let mixed = part(0)?.attention(&part(1)?, &part(2)?, &AttentionOptions::default())?;
+    let mixed = mixed.permute([0, 2, 1, 3])?.reshape([4, 128, WIDTH as i64])?;
     mixed.matmul(&p[2])?.add(&p[3])
 }
 
@@ -95,7 +96,7 @@ fn transformer_loss(p: &[Tensor], data: &[Tensor]) -> Result<Tensor> {
     let mut x = data[0].clone();
     for q in p.chunks(PER_BLOCK) {
         x = x.add(&attention(&norm(&x, q)?, &q[2..])?)?;
-        let hidden = norm(&x, &q[6..])?.matmul(&q[8])?.add(&q[9])?.gelu(true)?;
+        let hidden = norm(&x, &q[6..])?.matmul(&q[8])?.add(&q[9])?.gelu_tanh()?;
         x = x.add(&hidden.matmul(&q[10])?.add(&q[11])?)?;
     }
     mean_square(&x, &data[1])

@@ -154,7 +154,7 @@ fn record_call(control: Control, body: &Body, operands: &[Tensor]) -> Result<Vec
 /// use girih::{Saved, Tensor, checkpoint, grad};
 ///
 /// let block = |x: &[Tensor]| Ok(vec![x[0].sin()?.exp()?]);
-/// let loss = |x: &[Tensor]| checkpoint(block, Saved::Nothing, x)?[0].sum(None, false);
+/// let loss = |x: &[Tensor]| checkpoint(block, Saved::Nothing, x)?[0].sum_all();
 /// let x = Tensor::from_slice(&[0.0f32], [1])?;
 /// assert_eq!(grad(loss)(&[x])?[0].to_vec::<f32>()?, [1.0]);
 /// # Ok::<(), girih::Error>(())
@@ -182,7 +182,7 @@ pub fn checkpoint(
 /// let x = Tensor::from_slice(&[0.0f64], [1])?;
 /// let y = call(swish, &[x.clone()])?.remove(0);
 /// assert_eq!(y.to_vec::<f64>()?, [0.0]);
-/// let slope = grad(|x| call(swish, x)?[0].sum(None, false))(&[x])?;
+/// let slope = grad(|x| call(swish, x)?[0].sum_all())(&[x])?;
 /// assert_eq!(slope[0].to_vec::<f64>()?, [0.5]);
 /// # Ok::<(), girih::Error>(())
 /// ```

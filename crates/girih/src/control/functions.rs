@@ -31,7 +31,7 @@ pub(super) fn traced(
 /// use girih::{Tensor, cond};
 ///
 /// let x = Tensor::from_slice(&[3.0f32], [1])?;
-/// let positive = x.gt(0.0)?.all(None, false)?;
+/// let positive = x.gt(0.0)?.all(..)?;
 /// let y = cond(&positive, |x| Ok(vec![x[0].sqrt()?]), |x| Ok(vec![x[0].neg()?]), &[x])?;
 /// assert_eq!(y[0].to_vec::<f32>()?, [3.0f32.sqrt()]);
 /// # Ok::<(), girih::Error>(())
@@ -136,7 +136,7 @@ pub fn bounded_while_loop(
         Ok((std::iter::once(goes_on).chain(values).collect(), Vec::new()))
     };
     let steps = |carries: &[Tensor], count| -> Result<Vec<Tensor>> {
-        Ok(scan(step, carries, &[], Some(count), false)?.0)
+        Ok(scan_with(step, carries, &[], ScanOptions::length(count))?.0)
     };
     let known = |c: &Tensor| if c.shape().is_symbolic() { 0 } else { c.spec().size_bytes() };
     let bytes = limit.saturating_mul(init.iter().map(known).sum());
@@ -145,7 +145,7 @@ pub fn bounded_while_loop(
     } else {
         let block = (limit - 1).isqrt() + 1;
         let blocks = |carries: &[Tensor], _: &[Tensor]| Ok((steps(carries, block)?, Vec::new()));
-        let (carries, _) = scan(blocks, &carries, &[], Some(limit / block), false)?;
+        let (carries, _) = scan_with(blocks, &carries, &[], ScanOptions::length(limit / block))?;
         steps(&carries, limit % block)?
     };
     Ok(results.split_off(1))
@@ -153,7 +153,7 @@ pub fn bounded_while_loop(
 
 /// Carries `init` through `f`, a function of the carries and of one slice of each of `xs` along
 /// their leading axis. `f` returns the next carries and the values to be stacked. Returns the last
-/// carries and the stacked values. `length` is needed if there are no `xs`.
+/// carries and the stacked values. [`scan_with`] goes backwards, or a number of times without `xs`.
 ///
 /// Errors: [`Error::InvalidArgument`] if `xs` have different lengths, if no length is known, or if
 /// `f` changes a carry's shape or dtype.
@@ -166,7 +166,7 @@ pub fn bounded_while_loop(
 ///     let next = c[0].add(&x[0])?;
 ///     Ok((vec![next.clone()], vec![next]))
 /// };
-/// let (last, running) = scan(sum, &[Tensor::from_slice(&[0.0f32], [])?], &[xs], None, false)?;
+/// let (last, running) = scan(sum, &[Tensor::from_slice(&[0.0f32], [])?], &[xs])?;
 /// assert_eq!(last[0].item::<f32>()?, 6.0);
 /// assert_eq!(running[0].to_vec::<f32>()?, [1.0, 3.0, 6.0]);
 /// # Ok::<(), girih::Error>(())
@@ -176,9 +176,37 @@ pub fn scan(
     f: impl FnOnce(&[Tensor], &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)>,
     init: &[Tensor],
     xs: &[Tensor],
-    length: Option<usize>,
-    reverse: bool,
 ) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    scan_with(f, init, xs, ScanOptions::default())
+}
+
+/// Options of [`scan_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// The number of iterations, which is needed if there is nothing to go along.
+    pub length: Option<usize>,
+    /// Whether to go from the last slices to the first; the stacked values keep their places.
+    pub reverse: bool,
+}
+
+impl ScanOptions {
+    /// With a number of iterations.
+    pub fn length(length: usize) -> ScanOptions {
+        ScanOptions { length: Some(length), reverse: false }
+    }
+}
+
+/// [`scan`] with a number of iterations, or backwards.
+///
+/// Errors: as [`scan`].
+#[track_caller]
+pub fn scan_with(
+    f: impl FnOnce(&[Tensor], &[Tensor]) -> Result<(Vec<Tensor>, Vec<Tensor>)>,
+    init: &[Tensor],
+    xs: &[Tensor],
+    options: ScanOptions,
+) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    let ScanOptions { length, reverse } = options;
     let length = scan_length(xs, length.map(Dim::from))?;
     let mut all = specs(init);
     for x in xs {
@@ -249,6 +277,6 @@ pub fn fori_loop(
         outputs.extend(body(&carries[0], &carries[1..])?);
         Ok((outputs, Vec::new()))
     };
-    let (mut results, _) = scan(step, &carries, &[], Some(length), false)?;
+    let (mut results, _) = scan_with(step, &carries, &[], ScanOptions::length(length))?;
     Ok(results.split_off(1))
 }

@@ -300,7 +300,7 @@ where
 /// let through = |x: &[Tensor]| {
 ///     let f = |x: &[Tensor]| Ok(vec![x[0].minimum(1.0)?]);
 ///     let rule = |x: &[Tensor], t: &[Tensor]| Ok((vec![x[0].minimum(1.0)?], vec![t[0].clone()]));
-///     custom_jvp(f, rule, x)?[0].sum(None, false)
+///     custom_jvp(f, rule, x)?[0].sum_all()
 /// };
 /// let x = Tensor::from_slice(&[0.5f32, 3.0], [2])?;
 /// assert_eq!(grad(through)(&[x])?[0].to_vec::<f32>()?, [1.0, 1.0]);
@@ -333,7 +333,7 @@ pub fn custom_jvp(
 /// let halved = |x: &[Tensor]| {
 ///     let forward = |x: &[Tensor]| Ok((x.to_vec(), Vec::new()));
 ///     let backward = |_: &[Tensor], ct: &[Tensor]| Ok(vec![ct[0].mul(0.5)?]);
-///     custom_vjp(|x| Ok(x.to_vec()), forward, backward, x)?[0].sum(None, false)
+///     custom_vjp(|x| Ok(x.to_vec()), forward, backward, x)?[0].sum_all()
 /// };
 /// let x = Tensor::from_slice(&[0.5f32, 3.0], [2])?;
 /// assert_eq!(grad(halved)(&[x])?[0].to_vec::<f32>()?, [0.5, 0.5]);

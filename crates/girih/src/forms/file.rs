@@ -69,7 +69,8 @@ impl Program {
     /// PFGB, else as text.
     ///
     /// Errors: [`Error::Io`]; as [`Program::from_bytes`] and [`Program::from_text`].
-    pub fn load(path: &Path) -> Result<Program> {
+    pub fn load(path: impl AsRef<Path>) -> Result<Program> {
+        let path = path.as_ref();
         let bytes = crate::io::read_file(path)?;
         if bytes.starts_with(b"PFGB") {
             return Program::from_bytes(&bytes);
@@ -90,7 +91,8 @@ impl Program {
     ///
     /// Errors: [`Error::InvalidArgument`] for another suffix; [`Error::Io`]; as
     /// [`Program::to_bytes`].
-    pub fn save(&self, path: &Path) -> Result<()> {
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
         let bytes = match path.extension().and_then(|e| e.to_str()) {
             Some("pfgb") => self.to_bytes()?,
             Some("txt" | "girih") => format!("{}\n", self.with_rules()?.graph).into_bytes(),

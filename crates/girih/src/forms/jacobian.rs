@@ -63,7 +63,7 @@ impl Program {
     /// use girih::{Program, Tensor};
     ///
     /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
-    /// let y = x.mul(&x)?.mul(&x)?.sum(None, false)?;
+    /// let y = x.mul(&x)?.mul(&x)?.sum_all()?;
     /// let program = Program::capture(&[&y], &[&x])?;
     /// let hessian = program.hessian(program.inputs()[0].id)?;
     /// assert_eq!(hessian.call(&[&x])?[0].to_vec::<f32>()?, [6.0, 0.0, 0.0, 12.0]);

@@ -19,7 +19,7 @@ impl Program {
     /// use girih::{Program, Tensor};
     ///
     /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
-    /// let program = Program::capture(&[&x.mul(&x)?.sum(None, false)?], &[&x])?;
+    /// let program = Program::capture(&[&x.mul(&x)?.sum_all()?], &[&x])?;
     /// let gradient = program.grad(&[program.inputs()[0].id])?;
     /// assert_eq!(gradient.call(&[&x])?[0].to_vec::<f32>()?, [2.0, 4.0]);
     /// # Ok::<(), girih::Error>(())
@@ -108,7 +108,7 @@ impl Program {
     /// use girih::{Dim, Program, Tensor};
     ///
     /// let (x, w) = (Tensor::from_slice(&[1.0f32, 2.0], [2])?, Tensor::from_slice(&[3.0f32, 5.0], [2])?);
-    /// let program = Program::capture(&[&x.mul(&w)?.sum(None, false)?], &[&x, &w])?;
+    /// let program = Program::capture(&[&x.mul(&w)?.sum_all()?], &[&x, &w])?;
     /// let batched = program.vmap(Dim::symbol("batch", 3, 1, None), &[Some(1), None], &[0])?;
     /// for size in [1, 3] {
     ///     let batch = Tensor::ones([2, size], girih::DType::F32)?;

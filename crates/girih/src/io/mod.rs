@@ -4,7 +4,7 @@
 //!
 //! ```no_run
 //! # let weight = girih::Tensor::zeros([2, 2], girih::DType::F32)?;
-//! girih::io::save("model.safetensors", &[("weight".to_string(), weight)])?;
+//! girih::io::save("model.safetensors", &[("weight", weight)])?;
 //! for (name, tensor) in girih::io::load("model.safetensors")? {
 //!     println!("{name}: {}", tensor.spec());
 //! }
@@ -23,6 +23,7 @@ use crate::{Error, Result, Tensor, devices};
 use girih_cpu::MappedFile;
 use girih_ir::TensorSpec;
 use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
+use std::borrow::Borrow;
 use std::path::Path;
 
 /// Named tensors, in the file's order.
@@ -79,9 +80,14 @@ pub fn load(path: impl AsRef<Path>) -> Result<Tensors> {
 ///
 /// Errors: [`Error::Io`]; [`Error::InvalidArgument`] for duplicate names, a number of tensors other
 /// than one for `.npy`, and dtypes that the format does not have.
-pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> {
+pub fn save<N: AsRef<str>, T: Borrow<Tensor>>(
+    path: impl AsRef<Path>,
+    tensors: &[(N, T)],
+) -> Result<()> {
     let path = path.as_ref();
-    let bytes = match (Format::of(path)?, tensors) {
+    let named = |(name, tensor): &(N, T)| (name.as_ref().to_string(), tensor.borrow().clone());
+    let tensors: Tensors = tensors.iter().map(named).collect();
+    let bytes = match (Format::of(path)?, &tensors[..]) {
         (Format::Npy, [(_, tensor)]) => to_npy(tensor)?,
         (Format::Npy, _) => {
             return Err(Error::InvalidArgument(format!(
@@ -89,8 +95,8 @@ pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> 
                 tensors.len()
             )));
         }
-        (Format::Npz, _) => to_npz(tensors)?,
-        (Format::Safetensors, _) => to_safetensors(tensors)?,
+        (Format::Npz, _) => to_npz(&tensors)?,
+        (Format::Safetensors, _) => to_safetensors(&tensors)?,
     };
     write(path, &bytes)
 }
@@ -100,7 +106,8 @@ pub fn save(path: impl AsRef<Path>, tensors: &[(String, Tensor)]) -> Result<()> 
 /// the link's target is replaced.
 ///
 /// Errors: [`Error::Io`].
-pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+    let path = path.as_ref();
     use girih_runtime::file::{Access, replace};
     replace(path, bytes, Access::Usual, true).map_err(|error| Error::io(path, &error))
 }
@@ -108,7 +115,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// Reads all bytes of a file.
 ///
 /// Errors: [`Error::Io`].
-pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+pub fn read_file(path: impl AsRef<Path>) -> Result<Vec<u8>> {
+    let path = path.as_ref();
     std::fs::read(path).map_err(|error| Error::io(path, &error))
 }
 

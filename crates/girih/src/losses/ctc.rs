@@ -3,7 +3,7 @@
 
 use super::Reduction;
 use crate::ops::concat;
-use crate::{Error, Result, Tensor, scan, stack, where_};
+use crate::{Error, Result, ScanOptions, Tensor, scan_with, stack, where_};
 use girih_ir::{DType, Shape};
 
 /// A finite number that represents log 0, so that sums and differences and their gradients are
@@ -28,12 +28,12 @@ fn mismatch(op: &'static str, a: &Tensor, b: &Tensor, reason: &str) -> Error {
 fn rows(labels: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     // The result's shape depends on the lengths. If they have no value yet, use the number of all
     // labels as the maximum length.
-    let longest = match lengths.max(None, false).and_then(|t| t.item::<i64>()) {
+    let longest = match lengths.max_all().and_then(|t| t.item::<i64>()) {
         Ok(longest) => longest.max(0) as usize,
         Err(_) => labels.numel(),
     };
     let batch = lengths.numel();
-    let starts = lengths.cumsum(0, None, false)?.sub(lengths)?.unsqueeze(1)?;
+    let starts = lengths.cumsum(0)?.sub(lengths)?.unsqueeze(1)?;
     let index = starts.add(&Tensor::iota([batch, longest], 1, DType::I64)?)?;
     if labels.numel() == 0 {
         return Tensor::zeros([batch, longest], DType::I64);
@@ -124,7 +124,7 @@ fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result
     let size = 2 * longest + 1;
     let rows = |columns: usize| Shape::of_dims([batch, columns.into()]);
     let blanks = Tensor::full(blank, rows(longest), DType::I64)?;
-    let pairs = stack(&[&blanks, labels], -1)?.reshape_to(rows(2 * longest))?;
+    let pairs = stack(&[&blanks, labels], -1)?.reshape(rows(2 * longest))?;
     let states = concat(&[&pairs, &Tensor::full(blank, rows(1), DType::I64)?], 1)?;
     let emitted = log_p.take_along_axis(&states.unsqueeze(0)?, -1)?;
     // A blank between two labels can be skipped unless the labels are equal.
@@ -143,14 +143,15 @@ fn alphas(log_p: &Tensor, labels: &Tensor, steps: &Tensor, blank: i64) -> Result
         let next = into.add(&parts[0])?.maximum(NEVER)?;
         Ok((vec![where_(&parts[1], &next, alpha)?, carry[1].clone()], Vec::new()))
     };
-    let (mut last, _) = scan(step, &[start, skips], &[emitted, running], Some(time), false)?;
+    let (mut last, _) =
+        scan_with(step, &[start, skips], &[emitted, running], ScanOptions::length(time))?;
     Ok(last.swap_remove(0))
 }
 
 /// The log-probability of ending in the last label or in the blank after it.
 fn ends(alpha: &Tensor, lengths: &Tensor) -> Result<Tensor> {
     let at = lengths.mul(2)?.unsqueeze(-1)?;
-    let pick = |index: &Tensor| alpha.take_along_axis(index, -1)?.squeeze(Some(&[-1]));
+    let pick = |index: &Tensor| alpha.take_along_axis(index, -1)?.squeeze(-1);
     let blank = pick(&at)?;
     let label = pick(&at.sub(1)?.maximum(0)?)?;
     plus(&blank, &where_(&lengths.gt(0)?, &label, NEVER)?)

@@ -34,7 +34,7 @@ pub fn multi_margin_loss(
     let violation = if p == 2 { violation.square()? } else { violation };
     let own = labels.one_hot(classes, DType::Bool)?;
     let others = where_(&own, 0.0, &violation)?;
-    let mut loss = others.sum(Some(&[-1]), false)?.div(classes.max(1) as f64)?;
+    let mut loss = others.sum(-1)?.div(classes.max(1) as f64)?;
     if let Some(weight) = weight {
         loss = loss.mul(&weight.astype(loss.dtype())?.take(labels, 0)?)?;
     }
@@ -61,14 +61,14 @@ pub fn multilabel_margin_loss(x: &Tensor, labels: &Tensor, reduction: Reduction)
     let dtype = super::full(x.dtype());
     let x = x.astype(dtype.widened())?;
     let classes = last(&x).get();
-    let there = labels.ge(0)?.astype(DType::I64)?.cumprod(-1, None, false)?.ne(0)?;
+    let there = labels.ge(0)?.astype(DType::I64)?.cumprod(-1)?.ne(0)?;
     let labels = where_(&there, labels, 0)?;
     let target = labels.one_hot(classes, DType::Bool)?.logical_and(&there.unsqueeze(-1)?)?;
-    let target = target.any(Some(&[-2]), false)?.unsqueeze(-2)?;
+    let target = target.any(-2)?.unsqueeze(-2)?;
     let picked = x.take_along_axis(&labels, -1)?.unsqueeze(-1)?;
     let violation = x.unsqueeze(-2)?.sub(&picked)?.add(1.0)?.relu()?;
     let counted = there.unsqueeze(-1)?.logical_and(&target.logical_not()?)?;
-    let sums = where_(&counted, &violation, 0.0)?.sum(Some(&[-2, -1]), false)?;
+    let sums = where_(&counted, &violation, 0.0)?.sum([-2, -1])?;
     finish(sums.div(classes.max(1) as f64), dtype, reduction)
 }
 
@@ -87,5 +87,5 @@ pub fn multilabel_soft_margin_loss(
     check_weight(op, x, weight)?;
     let (x, y, dtype) = operands(op, x, y)?;
     let each = weighted(x.softplus()?.sub(&x.mul(&y)?)?, weight)?;
-    finish(each.mean(Some(&[-1]), false), dtype, reduction)
+    finish(each.mean(-1), dtype, reduction)
 }

@@ -1,7 +1,7 @@
 //! Activation functions as modules. Functions with settings are structs with public fields; the
 //! defaults are those of the Python module.
 
-use super::{Module, Variable, Visitor};
+use super::{Layer, Module, Variable, Visitor};
 use crate::{DType, Result, Tensor};
 
 macro_rules! functions {
@@ -10,7 +10,9 @@ macro_rules! functions {
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
 
-        impl Module for $name {
+        impl Module for $name {}
+
+        impl Layer for $name {
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 x.$method()
@@ -52,7 +54,9 @@ macro_rules! settings {
             }
         }
 
-        impl Module for $name {
+        impl Module for $name {}
+
+        impl Layer for $name {
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 x.$method($(self.$field),*)
@@ -64,7 +68,7 @@ macro_rules! settings {
 settings! {
     "The Gaussian error linear unit, `x * Phi(x)`: Hendrycks and Gimpel 2016."
     Gelu { "Whether the tanh formula approximates it; else it is computed by erf." tanh: bool = false }
-    gelu;
+    gelu_by;
     "`x`, or `alpha * (exp(x) - 1)` where it is not positive: Clevert et al. 2016, eq. 15."
     Elu { "What it approaches on the left, negated." alpha: f64 = 1.0 } elu;
     "`x`, or `alpha * (exp(x / alpha) - 1)` where it is not positive: Barron 2017."
@@ -104,12 +108,14 @@ impl Prelu {
 }
 
 impl Module for Prelu {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.parameter("weight", &self.weight);
+    }
+}
+
+impl Layer for Prelu {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.prelu(&self.weight.get())
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.parameter("weight", &self.weight);
     }
 }

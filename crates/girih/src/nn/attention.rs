@@ -1,7 +1,7 @@
 //! Multi-head attention.
 
-use super::{Linear, Module, Visitor};
-use crate::{Error, Result, Shape, Tensor};
+use super::{Layer, Linear, Module, Visitor};
+use crate::{AttentionOptions, Error, Result, Shape, Tensor};
 
 /// Multi-head attention: Vaswani et al. 2017, section 3.2.2. If there are fewer heads of keys
 /// and values than query heads, each head of keys and values serves a group of query heads
@@ -10,13 +10,14 @@ use crate::{Error, Result, Shape, Tensor};
 /// Shapes: query `[…, n, features]`, keys and values `[…, m, features]`, result `[…, n, features]`.
 ///
 /// ```
-/// use girih::nn::{Module, MultiheadAttention};
-/// use girih::{DType, Tensor};
+/// use girih::nn::{Layer, MultiheadAttention};
+/// use girih::{AttentionOptions, DType, Tensor};
 ///
 /// let attention = MultiheadAttention::new(8, 2)?;
 /// let x = Tensor::randn([3, 5, 8], DType::F32)?;
 /// assert_eq!(attention.forward(&x)?.shape(), x.shape());
-/// let y = attention.attend(&x, &x, &x, None, true)?; // each place sees those before it
+/// let causal = AttentionOptions::default().causal(); // each place sees those before it
+/// let y = attention.attend(&x, &x, &x, &causal)?;
 /// assert_eq!(y.shape(), x.shape());
 /// # Ok::<(), girih::Error>(())
 /// ```
@@ -73,17 +74,16 @@ impl MultiheadAttention {
         query: &Tensor,
         key: &Tensor,
         value: &Tensor,
-        mask: Option<&Tensor>,
-        causal: bool,
+        options: &AttentionOptions<'_>,
     ) -> Result<Tensor> {
         let q = split(&self.q_proj.forward(query)?, self.heads)?;
         let k = split(&self.k_proj.forward(key)?, self.kv_heads)?;
         let v = split(&self.v_proj.forward(value)?, self.kv_heads)?;
-        let out = q.attention(&k, &v, mask, causal, None)?.swapaxes(-2, -3)?;
+        let out = q.attention(&k, &v, options)?.swapaxes(-2, -3)?;
         let (shape, rank) = (out.shape(), out.rank());
         let joined = shape.dim(rank - 2) * shape.dim(rank - 1);
         let shape = Shape::of_dims(shape.dims().take(rank - 2).chain([joined]));
-        self.out_proj.forward(&out.reshape_to(shape)?)
+        self.out_proj.forward(&out.reshape(shape)?)
     }
 }
 
@@ -98,20 +98,22 @@ fn split(x: &Tensor, heads: usize) -> Result<Tensor> {
     };
     let each = shape.dim(last).floor_div(heads);
     let dims = shape.dims().take(last).chain([heads.into(), each]);
-    x.reshape_to(Shape::of_dims(dims))?.swapaxes(-2, -3)
+    x.reshape(Shape::of_dims(dims))?.swapaxes(-2, -3)
 }
 
 impl Module for MultiheadAttention {
-    /// Self-attention.
-    #[track_caller]
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.attend(x, x, x, None, false)
-    }
-
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
         visitor.module("q_proj", &self.q_proj);
         visitor.module("k_proj", &self.k_proj);
         visitor.module("v_proj", &self.v_proj);
         visitor.module("out_proj", &self.out_proj);
+    }
+}
+
+impl Layer for MultiheadAttention {
+    /// Self-attention.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.attend(x, x, x, &AttentionOptions::default())
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutions and transposed convolutions.
 
 use super::layers::bound;
-use super::{Module, Variable, Visitor, init};
+use super::{Layer, Module, Variable, Visitor, init};
 use crate::{ConvOptions, DType, Error, Result, Tensor};
 
 /// Cross-correlation along `N` axes with learnt kernels, and a bias per output channel.
@@ -9,7 +9,7 @@ use crate::{ConvOptions, DType, Error, Result, Tensor};
 /// Shapes: x `[batch, inputs, …]`, weight `[outputs, inputs / groups, …kernel]`, bias `[outputs]`.
 ///
 /// ```
-/// use girih::nn::{Conv2d, Module};
+/// use girih::nn::{Conv2d, Layer};
 /// use girih::{ConvOptions, DType, Padding, Tensor};
 ///
 /// let options = ConvOptions { padding: Padding::Same, ..ConvOptions::default() };
@@ -110,15 +110,17 @@ impl<const N: usize> Conv<N> {
 }
 
 impl<const N: usize> Module for Conv<N> {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        self.kernel.visit(visitor);
+    }
+}
+
+impl<const N: usize> Layer for Conv<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let Kernel { weight, bias, options } = &self.kernel;
         let bias = bias.as_ref().map(Variable::get);
         x.conv(&weight.get(), bias.as_ref(), options)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.kernel.visit(visitor);
     }
 }
 
@@ -153,14 +155,16 @@ impl<const N: usize> ConvTranspose<N> {
 }
 
 impl<const N: usize> Module for ConvTranspose<N> {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        self.kernel.visit(visitor);
+    }
+}
+
+impl<const N: usize> Layer for ConvTranspose<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let Kernel { weight, bias, options } = &self.kernel;
         let bias = bias.as_ref().map(Variable::get);
         x.conv_transpose(&weight.get(), bias.as_ref(), options)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.kernel.visit(visitor);
     }
 }

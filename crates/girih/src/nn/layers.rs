@@ -1,6 +1,6 @@
 //! Linear layers, embeddings, dropout, and sequences of modules.
 
-use super::{Mode, Module, Variable, Visitor, init};
+use super::{Layer, Mode, Module, Variable, Visitor, init};
 use crate::location::named_scope;
 use crate::{DType, Error, Result, Tensor};
 
@@ -64,6 +64,13 @@ pub(super) fn bound(fan_in: usize) -> f64 {
 }
 
 impl Module for Linear {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.parameter("weight", &self.weight);
+        self.bias.iter().for_each(|bias| visitor.parameter("bias", bias));
+    }
+}
+
+impl Layer for Linear {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let out = x.matmul(&self.weight.get().t()?)?;
@@ -72,11 +79,6 @@ impl Module for Linear {
             // Under autocast the product has a half dtype, and so has the result.
             Some(bias) => out.add(&bias.get().astype(out.dtype())?),
         }
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.parameter("weight", &self.weight);
-        self.bias.iter().for_each(|bias| visitor.parameter("bias", bias));
     }
 }
 
@@ -103,13 +105,15 @@ impl Embedding {
 }
 
 impl Module for Embedding {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.parameter("weight", &self.weight);
+    }
+}
+
+impl Layer for Embedding {
     #[track_caller]
     fn forward(&self, indices: &Tensor) -> Result<Tensor> {
         self.weight.get().take(indices, 0)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.parameter("weight", &self.weight);
     }
 }
 
@@ -143,16 +147,18 @@ impl Dropout {
 }
 
 impl Module for Dropout {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.mode(&self.mode);
+    }
+}
+
+impl Layer for Dropout {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self.mode.is_training() && self.p != 0.0 {
             true => x.dropout(self.p, self.spatial),
             false => Ok(x.clone()),
         }
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.mode(&self.mode);
     }
 }
 
@@ -171,7 +177,9 @@ impl Default for Flatten {
     }
 }
 
-impl Module for Flatten {
+impl Module for Flatten {}
+
+impl Layer for Flatten {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.flatten(self.start, self.end)
@@ -181,7 +189,7 @@ impl Module for Flatten {
 /// Modules, or functions, applied in sequence.
 ///
 /// ```
-/// use girih::nn::{Flatten, Linear, Module, Relu, Sequential};
+/// use girih::nn::{Flatten, Layer, Linear, Module, Relu, Sequential};
 /// use girih::{DType, Tensor};
 ///
 /// let model = Sequential::new()
@@ -196,7 +204,7 @@ impl Module for Flatten {
 /// ```
 #[derive(Default)]
 pub struct Sequential {
-    layers: Vec<(String, Box<dyn Module>)>,
+    layers: Vec<(String, Box<dyn Layer>)>,
 }
 
 impl Sequential {
@@ -206,13 +214,13 @@ impl Sequential {
     }
 
     /// Appends a module, which is named by its number.
-    pub fn then(self, layer: impl Module + 'static) -> Sequential {
+    pub fn then(self, layer: impl Layer + 'static) -> Sequential {
         let name = self.layers.len().to_string();
         self.then_named(&name, layer)
     }
 
     /// Appends a module with a name.
-    pub fn then_named(mut self, name: &str, layer: impl Module + 'static) -> Sequential {
+    pub fn then_named(mut self, name: &str, layer: impl Layer + 'static) -> Sequential {
         self.layers.push((name.into(), Box::new(layer)));
         self
     }
@@ -228,26 +236,28 @@ impl Sequential {
     }
 
     /// The modules with their names.
-    pub fn layers(&self) -> impl Iterator<Item = (&str, &dyn Module)> {
+    pub fn layers(&self) -> impl Iterator<Item = (&str, &dyn Layer)> {
         self.layers.iter().map(|(name, layer)| (name.as_str(), &**layer))
     }
 }
 
-impl From<Vec<Box<dyn Module>>> for Sequential {
-    fn from(layers: Vec<Box<dyn Module>>) -> Sequential {
+impl From<Vec<Box<dyn Layer>>> for Sequential {
+    fn from(layers: Vec<Box<dyn Layer>>) -> Sequential {
         let numbered = layers.into_iter().enumerate();
         Sequential { layers: numbered.map(|(i, layer)| (i.to_string(), layer)).collect() }
     }
 }
 
 impl Module for Sequential {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        self.layers.iter().for_each(|(name, layer)| visitor.module(name, &**layer));
+    }
+}
+
+impl Layer for Sequential {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let mut layers = self.layers.iter();
         layers.try_fold(x.clone(), |x, (name, layer)| named_scope(name, || layer.forward(&x)))
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        self.layers.iter().for_each(|(name, layer)| visitor.module(name, &**layer));
     }
 }

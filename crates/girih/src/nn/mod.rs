@@ -2,28 +2,25 @@
 //! same layout of weights (`[outputs, inputs, …]`), so that each can read the other's files.
 //!
 //! A module holds tensors in [`Variable`]s. It lists them by name in [`Module::visit`], the only
-//! method besides [`Module::forward`] that a layer with parameters defines. Names, state dicts,
-//! loading, counting and training follow from it. Variables are replaced through a shared
-//! reference, so that training and loading a model need no `mut`.
+//! method that it defines, which `#[derive(Module)]` writes. Names, state dicts, loading, counting
+//! and training follow from it. Variables are replaced through a shared reference, so that training
+//! and loading a model need no `mut`. A module that maps one tensor to one is a [`Layer`], of which
+//! [`Sequential`] is made; other modules have whatever `forward` they need.
 //!
 //! ```
-//! use girih::nn::{self, Linear, Module, Relu, Sequential, Visitor};
+//! use girih::nn::{self, Layer, Linear, Module, Relu, Sequential};
 //! use girih::optim::{Adam, Optimizer};
 //! use girih::{Result, Tensor, losses};
 //!
+//! #[derive(Module)]
 //! struct Net {
 //!     body: Sequential,
 //!     head: Linear,
 //! }
 //!
-//! impl Module for Net {
+//! impl Net {
 //!     fn forward(&self, x: &Tensor) -> Result<Tensor> {
 //!         self.head.forward(&self.body.forward(x)?)
-//!     }
-//!
-//!     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-//!         visitor.module("body", &self.body);
-//!         visitor.module("head", &self.head);
 //!     }
 //! }
 //!
@@ -34,10 +31,9 @@
 //! let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
 //! assert_eq!(names, ["body.0.weight", "body.0.bias", "head.weight", "head.bias"]);
 //!
-//! let x = Tensor::from_slice(&[0.0f32, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0], [4, 2])?;
-//! let y = Tensor::from_slice(&[0.0f32, 1.0, 2.0, 3.0], [4, 1])?;
+//! let x = Tensor::new([[0.0f32, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])?;
+//! let y = Tensor::new([[0.0f32], [1.0], [2.0], [3.0]])?;
 //! let mut optimizer = Adam::new(0.01);
-//! optimizer.init(&net.parameters())?;
 //! let mut last = f32::INFINITY;
 //! for _ in 0..100 {
 //!     let (loss, gradients) = nn::value_and_grad(&net, |net| {
@@ -74,19 +70,50 @@ pub use variable::{Mode, Variable, Visitor};
 use crate::{Error, Result, Tensor, io};
 use std::path::Path;
 
-/// A map from a tensor to a tensor, with parameters. Functions of a tensor are modules without
-/// parameters.
+#[doc(inline)]
+pub use girih_derive::Module;
+
+/// State by name: parameters, buffers, training modes and submodules. `#[derive(Module)]` implements
+/// it for a struct of them.
+///
+/// ```
+/// use girih::nn::{Layer, Linear, Module, Variable};
+/// use girih::{DType, Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Scaled {
+///     layers: Vec<Linear>,
+///     scale: Variable,
+///     #[module(buffer)]
+///     seen: Variable,
+///     power: f64, // numbers are no state
+/// }
+///
+/// impl Layer for Scaled {
+///     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+///         let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward(&x))?;
+///         y.mul(&self.scale.get().pow(self.power)?)
+///     }
+/// }
+///
+/// let one = || Tensor::ones([], DType::F32).map(Variable::new);
+/// let layers = vec![Linear::without_bias(2, 3)?, Linear::without_bias(3, 1)?];
+/// let net = Scaled { layers, scale: one()?, seen: one()?, power: 2.0 };
+/// let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["layers.0.weight", "layers.1.weight", "scale"]);
+/// assert_eq!(net.state_dict().len(), 4);
+/// # Ok::<(), girih::Error>(())
+/// ```
 ///
 /// Threads may share modules. Training a module changes it for all threads. While a gradient is
 /// recorded ([`value_and_grad`]), the module's parameters are placeholders, and other threads must
 /// not use the module.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a module",
+    note = "derive(Module) makes a struct one; #[module(skip)] leaves a field out, \
+            #[module(parameter)] says that it is a variable"
+)]
 pub trait Module: Send + Sync {
-    /// The module's output for `x`.
-    ///
-    /// Errors: those of recording the layers.
-    #[track_caller]
-    fn forward(&self, x: &Tensor) -> Result<Tensor>;
-
     /// Passes the module's variables, modes and submodules to the visitor, in order of definition.
     /// A module that has none of these need not define the method.
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
@@ -144,20 +171,33 @@ pub trait Module: Send + Sync {
     /// Writes the [`Module::state_dict`] to an `.npz` or `.safetensors` file.
     ///
     /// Errors: as [`io::save`].
-    fn save(&self, path: &Path) -> Result<()> {
+    fn save(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
         io::save(path, &self.state_dict())
     }
 
     /// Reads a file that [`Module::save`] or Python's `gr.save(path, model.state_dict())` wrote.
     ///
     /// Errors: as [`io::load`] and [`Module::load_state_dict`].
-    fn load(&self, path: &Path) -> Result<()> {
+    fn load(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
         self.load_state_dict(&io::load(path)?)
     }
 
-    /// Switches between training, the initial mode, and evaluation.
-    fn train(&self, training: bool) {
-        visited(self).modes().for_each(|mode| mode.set(training));
+    /// Switches to training, the initial mode: dropout is random, and batch norms use the
+    /// statistics of their batch.
+    fn train(&self) {
+        visited(self).modes().for_each(|mode| mode.set(true));
+    }
+
+    /// Switches to evaluation: dropout is the identity, and batch norms use their running
+    /// statistics.
+    fn eval(&self) {
+        visited(self).modes().for_each(|mode| mode.set(false));
     }
 
     /// The number of elements of all parameters.
@@ -166,7 +206,18 @@ pub trait Module: Send + Sync {
     }
 }
 
-impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
+/// A module that maps a tensor to a tensor. Functions of a tensor are layers without parameters.
+pub trait Layer: Module {
+    /// The module's output for `x`.
+    ///
+    /// Errors: those of recording the layers.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Layer for F {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self(x)

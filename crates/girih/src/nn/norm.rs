@@ -1,6 +1,6 @@
 //! Normalisation layers. Public fields may be changed before the layer is used.
 
-use super::{Mode, Module, Variable, Visitor};
+use super::{Layer, Mode, Module, Variable, Visitor};
 use crate::{DType, Error, Result, Tensor};
 
 /// The scale and shift of a normalisation layer.
@@ -54,14 +54,16 @@ impl LayerNorm {
 }
 
 impl Module for LayerNorm {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        Affine::visit(&self.affine, visitor);
+    }
+}
+
+impl Layer for LayerNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = Affine::get(&self.affine);
         x.layer_norm(self.axes, weight.as_ref(), bias.as_ref(), self.eps)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        Affine::visit(&self.affine, visitor);
     }
 }
 
@@ -86,13 +88,15 @@ impl RmsNorm {
 }
 
 impl Module for RmsNorm {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        visitor.parameter("weight", &self.weight);
+    }
+}
+
+impl Layer for RmsNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.rms_norm(self.axes, Some(&self.weight.get()), self.eps)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        visitor.parameter("weight", &self.weight);
     }
 }
 
@@ -122,14 +126,16 @@ impl GroupNorm {
 }
 
 impl Module for GroupNorm {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        Affine::visit(&self.affine, visitor);
+    }
+}
+
+impl Layer for GroupNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = Affine::get(&self.affine);
         x.group_norm(self.groups, weight.as_ref(), bias.as_ref(), self.eps)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        Affine::visit(&self.affine, visitor);
     }
 }
 
@@ -163,14 +169,16 @@ impl Default for InstanceNorm {
 }
 
 impl Module for InstanceNorm {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        Affine::visit(&self.affine, visitor);
+    }
+}
+
+impl Layer for InstanceNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = Affine::get(&self.affine);
         x.instance_norm(None, weight.as_ref(), bias.as_ref(), self.eps)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        Affine::visit(&self.affine, visitor);
     }
 }
 
@@ -238,6 +246,16 @@ impl BatchNorm {
 }
 
 impl Module for BatchNorm {
+    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
+        Affine::visit(&self.affine, visitor);
+        visitor.buffer("running_mean", &self.running_mean);
+        visitor.buffer("running_var", &self.running_var);
+        visitor.buffer("num_batches_tracked", &self.num_batches_tracked);
+        visitor.mode(&self.mode);
+    }
+}
+
+impl Layer for BatchNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (weight, bias) = Affine::get(&self.affine);
@@ -248,13 +266,5 @@ impl Module for BatchNorm {
         }
         let (mean, var) = (self.running_mean.get(), self.running_var.get());
         x.batch_norm(Some((&mean, &var)), weight.as_ref(), bias.as_ref(), self.eps)
-    }
-
-    fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
-        Affine::visit(&self.affine, visitor);
-        visitor.buffer("running_mean", &self.running_mean);
-        visitor.buffer("running_var", &self.running_var);
-        visitor.buffer("num_batches_tracked", &self.num_batches_tracked);
-        visitor.mode(&self.mode);
     }
 }

@@ -1,6 +1,6 @@
 //! Pooling layers. The number of pooled last axes is the number of sizes.
 
-use super::Module;
+use super::{Layer, Module};
 use crate::{PoolOptions, Result, Tensor};
 
 /// The largest element of each window.
@@ -37,35 +37,45 @@ impl AvgPool {
     }
 }
 
-impl Module for MaxPool {
+impl Module for MaxPool {}
+
+impl Layer for MaxPool {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.max_pool(&self.0)
     }
 }
 
-impl Module for AvgPool {
+impl Module for AvgPool {}
+
+impl Layer for AvgPool {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.avg_pool(&self.0)
     }
 }
 
-impl Module for LpPool {
+impl Module for LpPool {}
+
+impl Layer for LpPool {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.lp_pool(self.0, &self.1)
     }
 }
 
-impl Module for AdaptiveAvgPool {
+impl Module for AdaptiveAvgPool {}
+
+impl Layer for AdaptiveAvgPool {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.adaptive_avg_pool(&self.0)
     }
 }
 
-impl Module for AdaptiveMaxPool {
+impl Module for AdaptiveMaxPool {}
+
+impl Layer for AdaptiveMaxPool {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         x.adaptive_max_pool(&self.0)

@@ -10,11 +10,11 @@ use crate::{Result, Tensor, Trace};
 /// Changes of buffers during the call (running statistics) persist.
 ///
 /// ```
-/// use girih::nn::{self, Linear, Module};
+/// use girih::nn::{self, Layer, Linear};
 /// use girih::{DType, Tensor};
 ///
 /// let (model, x) = (Linear::new(2, 1)?, Tensor::ones([3, 2], DType::F32)?);
-/// let (_, gradients) = nn::value_and_grad(&model, |model| model.forward(&x)?.sum(None, false))?;
+/// let (_, gradients) = nn::value_and_grad(&model, |model| model.forward(&x)?.sum_all())?;
 /// assert_eq!(gradients[1].to_vec::<f32>()?, [3.0]);
 /// # Ok::<(), girih::Error>(())
 /// ```

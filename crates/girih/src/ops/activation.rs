@@ -248,7 +248,7 @@ impl Tensor {
         let common = self.shape().broadcast(&other.shape(), "cosine_similarity")?;
         let other = other.astype(dtype.widened())?.broadcast_to(common.clone())?;
         self.astype(dtype)?.broadcast_to(common)?.in_wide(|x| {
-            let product = x.mul(&other)?.sum(Some(&[axis]), false)?;
+            let product = x.mul(&other)?.sum(axis)?;
             let (a, b) = (x.vector_norm(2.0, axis, false)?, other.vector_norm(2.0, axis, false)?);
             product.div(&a.maximum(eps)?.mul(&b.maximum(eps)?)?)
         })

@@ -41,7 +41,7 @@ impl Tensor {
     pub fn roll(&self, shifts: &[i64], axes: Option<&[i64]>) -> Result<Tensor> {
         let Some(axes) = axes else {
             let total = shifts.iter().fold(0i64, |sum, s| sum.wrapping_add(*s));
-            return self.reshape(&[-1])?.roll(&[total], Some(&[0]))?.reshape_to(self.shape());
+            return self.reshape(-1)?.roll(&[total], Some(&[0]))?.reshape(self.shape());
         };
         if shifts.len() != axes.len() && shifts.len() != 1 {
             let (given, wanted) = (shifts.len(), axes.len());
@@ -116,9 +116,10 @@ impl Tensor {
         let pairs = || sizes.iter().zip(&counts);
         let result: Shape = pairs().map(|(&s, &c)| s * c).collect();
         result.check("tile", self.dtype())?;
-        let unmerged = self.reshape_to(pairs().flat_map(|(&s, _)| [1.into(), s]).collect())?;
+        let unmerged =
+            self.reshape(pairs().flat_map(|(&s, _)| [1.into(), s]).collect::<Shape>())?;
         let stretched: Shape = pairs().flat_map(|(&s, &c)| [c, s]).collect();
-        unmerged.broadcast_to(stretched)?.reshape_to(result)
+        unmerged.broadcast_to(stretched)?.reshape(result)
     }
 
     /// Repeats each element `count` times in adjacent places along an axis, or in row-major order
@@ -126,14 +127,14 @@ impl Tensor {
     #[track_caller]
     pub fn repeat(&self, count: impl Into<Dim>, axis: Option<i64>) -> Result<Tensor> {
         let count = count.into();
-        let Some(axis) = axis else { return self.reshape(&[-1])?.repeat(count, Some(0)) };
+        let Some(axis) = axis else { return self.reshape(-1)?.repeat(count, Some(0)) };
         let shape = self.shape();
         let axis = normalize_axis("repeat", axis, shape.rank())?;
         let result = shape.with_dim(axis, shape.dim(axis) * count);
         result.check("repeat", self.dtype())?;
         let (before, after) = (shape.dims().take(axis + 1), shape.dims().skip(axis + 1));
         let sizes: Shape = before.chain([count]).chain(after).collect();
-        self.unsqueeze(axis as i64 + 1)?.broadcast_to(sizes)?.reshape_to(result)
+        self.unsqueeze(axis as i64 + 1)?.broadcast_to(sizes)?.reshape(result)
     }
 
     /// Repeats each slice along an axis by its count, an integer in a tensor of one axis. Evaluates
@@ -143,7 +144,7 @@ impl Tensor {
     /// count per slice; a dtype error for counts that are not integers.
     #[track_caller]
     pub fn repeat_each(&self, counts: &Tensor, axis: Option<i64>) -> Result<Tensor> {
-        let Some(axis) = axis else { return self.reshape(&[-1])?.repeat_each(counts, Some(0)) };
+        let Some(axis) = axis else { return self.reshape(-1)?.repeat_each(counts, Some(0)) };
         let shape = self.shape();
         let at = normalize_axis("repeat", axis, shape.rank())?;
         if !counts.dtype().is_int() {
@@ -166,7 +167,7 @@ impl Tensor {
         shape.with_dim(at, total).check("repeat", self.dtype())?;
         // The slice at each place of the result is the number of slices that end at or before the
         // place.
-        let ends = counts.astype(DType::I64)?.cumsum(0, None, false)?;
+        let ends = counts.astype(DType::I64)?.cumsum(0)?;
         let places = Tensor::iota([total], 0, DType::I64)?;
         self.take(&super::sort::searchsorted(&ends, &places, true, None)?, axis)
     }
@@ -198,7 +199,7 @@ impl Tensor {
             Some(k) => from[k] as i64,
             None => others.next().expect("as many axes as places") as i64,
         };
-        self.permute(&(0..rank).map(place).collect::<Vec<_>>())
+        self.permute((0..rank).map(place).collect::<Vec<_>>())
     }
 
     /// Rotates by `turns` right angles in the plane of two axes, from the first towards the second.
@@ -208,9 +209,9 @@ impl Tensor {
         girih_ir::ops::reduce::axis_set("rot90", Some(&[a, b]), self.rank())?;
         match turns.rem_euclid(4) {
             0 => Ok(self.clone()),
-            1 => self.flip(Some(&[b]))?.swapaxes(a, b),
-            2 => self.flip(Some(&[a, b])),
-            _ => self.swapaxes(a, b)?.flip(Some(&[b])),
+            1 => self.flip(b)?.swapaxes(a, b),
+            2 => self.flip([a, b]),
+            _ => self.swapaxes(a, b)?.flip(b),
         }
     }
 
@@ -291,7 +292,7 @@ impl Tensor {
     /// The sum along a diagonal; integers are summed as i64.
     #[track_caller]
     pub fn trace(&self, offset: i64, axis1: i64, axis2: i64) -> Result<Tensor> {
-        self.diagonal(offset, axis1, axis2)?.sum(Some(&[-1]), false)
+        self.diagonal(offset, axis1, axis2)?.sum(-1)
     }
 
     /// Differences of neighbours along an axis, applied `n` times; for bool, whether neighbours
@@ -348,9 +349,9 @@ impl Tensor {
     #[track_caller]
     pub fn at_least(&self, rank: usize) -> Result<Tensor> {
         match (self.rank(), rank) {
-            (0, 1) => self.reshape(&[1]),
-            (0, 2) => self.reshape(&[1, 1]),
-            (0, 3) => self.reshape(&[1, 1, 1]),
+            (0, 1) => self.reshape([1]),
+            (0, 2) => self.reshape([1, 1]),
+            (0, 3) => self.reshape([1, 1, 1]),
             (1, 2) => self.unsqueeze(0),
             (1, 3) => self.unsqueeze(0)?.unsqueeze(-1),
             (2, 3) => self.unsqueeze(-1),
@@ -429,7 +430,7 @@ pub fn sparse_meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>
     let place = |i: usize| if swapped && i < 2 { 1 - i } else { i };
     let placed = |(i, t): (usize, &&Tensor)| {
         let along = |axis: usize| if axis == place(i) { sizes[i] } else { 1.into() };
-        t.reshape_to((0..sizes.len()).map(along).collect())
+        t.reshape((0..sizes.len()).map(along).collect::<Shape>())
     };
     tensors.iter().enumerate().map(placed).collect()
 }
@@ -452,7 +453,7 @@ pub fn unstack(x: &Tensor, axis: i64) -> Result<Vec<Tensor>> {
         return Ok(Vec::new());
     }
     let parts = split_at(x, (1..count).collect(), axis)?;
-    parts.iter().map(|part| part.squeeze(Some(&[axis]))).collect()
+    parts.iter().map(|part| part.squeeze(axis)).collect()
 }
 
 /// Splits an axis, whose size may be symbolic, into `count` equal parts.
@@ -474,7 +475,7 @@ pub fn split_equal(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
     // first.
     let part = size.floor_div(count);
     let dims = shape.dims().take(at).chain([count.into(), part]).chain(shape.dims().skip(at + 1));
-    let unmerged = x.reshape_to(dims.collect())?;
+    let unmerged = x.reshape(dims.collect::<Shape>())?;
     unstack(&unmerged, at as i64)
 }
 
@@ -495,27 +496,27 @@ pub fn array_split(x: &Tensor, count: usize, axis: i64) -> Result<Vec<Tensor>> {
 pub fn hstack(tensors: &[&Tensor]) -> Result<Tensor> {
     let parts = raised(tensors, 1)?;
     let axis = i64::from(parts.first().is_some_and(|t| t.rank() > 1));
-    concat(&parts.iter().collect::<Vec<_>>(), axis)
+    concat(&parts, axis)
 }
 
 /// Concatenates tensors along the first axis; a tensor of one axis is a row.
 #[track_caller]
 pub fn vstack(tensors: &[&Tensor]) -> Result<Tensor> {
-    concat(&raised(tensors, 2)?.iter().collect::<Vec<_>>(), 0)
+    concat(&raised(tensors, 2)?, 0)
 }
 
 /// Concatenates tensors along the third axis.
 #[track_caller]
 pub fn dstack(tensors: &[&Tensor]) -> Result<Tensor> {
-    concat(&raised(tensors, 3)?.iter().collect::<Vec<_>>(), 2)
+    concat(&raised(tensors, 3)?, 2)
 }
 
 /// Concatenates tensors along the second axis; a tensor of one axis is a column.
 #[track_caller]
 pub fn column_stack(tensors: &[&Tensor]) -> Result<Tensor> {
-    let column = |t: &&Tensor| if t.rank() < 2 { t.reshape(&[-1, 1]) } else { Ok((*t).clone()) };
+    let column = |t: &&Tensor| if t.rank() < 2 { t.reshape([-1, 1]) } else { Ok((*t).clone()) };
     let columns = tensors.iter().map(column).collect::<Result<Vec<_>>>()?;
-    concat(&columns.iter().collect::<Vec<_>>(), 1)
+    concat(&columns, 1)
 }
 
 #[track_caller]
@@ -530,6 +531,6 @@ pub fn indices(shape: &Shape) -> Result<Tensor> {
     let axes = axes.collect::<Result<Vec<_>>>()?;
     match axes.is_empty() {
         true => Tensor::zeros([0], DType::I64),
-        false => stack(&axes.iter().collect::<Vec<_>>(), 0),
+        false => stack(&axes, 0),
     }
 }

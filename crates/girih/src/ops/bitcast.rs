@@ -28,7 +28,7 @@ impl Tensor {
             return Err(Error::DTypeUnsupported { op, dtype, expected }.into());
         }
         if shape.rank() == 0 && own.size() == dtype.size() {
-            return self.reshape(&[1])?.bitcast(dtype)?.reshape(&[]);
+            return self.reshape([1])?.bitcast(dtype)?.reshape(());
         }
         check_sizes(op, &shape, own, dtype)?;
         match (own.is_complex(), dtype.is_complex()) {
@@ -60,7 +60,7 @@ impl Tensor {
     #[track_caller]
     fn joined(&self) -> Result<Tensor> {
         let pairs = self.grouped(2)?;
-        let part = |at: usize| pairs.narrow(-1, at, 1)?.squeeze(Some(&[-1]));
+        let part = |at: usize| pairs.narrow(-1, at, 1)?.squeeze(-1);
         Tensor::record(OpCode::Complex.into(), &[&part(0)?, &part(1)?])
     }
 
@@ -71,7 +71,7 @@ impl Tensor {
         let last = shape.rank() - 1;
         let mut sizes = shape.with_dim(last, shape.dim(last).floor_div(count));
         sizes.push(count);
-        self.reshape_to(sizes)
+        self.reshape(sizes)
     }
 
     /// Combines groups of unsigned integers into wider elements by shifts.
@@ -80,12 +80,12 @@ impl Tensor {
         let (size, wide) = (self.dtype().size(), unsigned(dtype));
         let groups = self.grouped(dtype.size() / size)?;
         let part = |at: usize| {
-            let part = groups.narrow(-1, at, 1)?.squeeze(Some(&[-1]))?.astype(wide)?;
+            let part = groups.narrow(-1, at, 1)?.squeeze(-1)?.astype(wide)?;
             let bits = Tensor::full(Operand::Int((8 * size * at) as i128), [], wide)?;
             part.shift_left(&bits)
         };
         let parts = (1..dtype.size() / size).map(part);
-        let first = groups.narrow(-1, 0, 1)?.squeeze(Some(&[-1]))?.astype(wide);
+        let first = groups.narrow(-1, 0, 1)?.squeeze(-1)?.astype(wide);
         let all = parts.fold(first, |all, part| all?.bitwise_or(&part?));
         all?.same_size(dtype)
     }
@@ -100,7 +100,7 @@ impl Tensor {
             self.shift_right(&bits)?.astype(narrow)?.same_size(dtype)
         };
         let parts = (0..own.size() / dtype.size()).map(part).collect::<Result<Vec<_>>>()?;
-        stack(&parts.iter().collect::<Vec<_>>(), -1)?.flatten(-2, -1)
+        stack(&parts, -1)?.flatten(-2, -1)
     }
 }
 

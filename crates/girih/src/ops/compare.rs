@@ -58,7 +58,7 @@ pub fn allclose<'a, 'b>(
     b: impl Into<Operand<'b>>,
     tolerance: Tolerance,
 ) -> Result<Tensor> {
-    isclose(a, b, tolerance)?.all(None, false)
+    isclose(a, b, tolerance)?.all(..)
 }
 
 /// Whether two tensors have equal shapes and elements: a bool scalar.
@@ -72,5 +72,5 @@ pub fn array_equal(a: &Tensor, b: &Tensor, equal_nan: bool) -> Result<Tensor> {
         true => equal.bitwise_or(&a.isnan()?.bitwise_and(&b.isnan()?)?)?,
         false => equal,
     };
-    equal.all(None, false)
+    equal.all(..)
 }

@@ -189,7 +189,7 @@ impl Tensor {
             None => Tensor::record(op, &[&x, &weight])?,
             Some(bias) => Tensor::record(op, &[&x, &weight, &bias.astype(dtype)?])?,
         };
-        if added { out.squeeze(Some(&[0])) } else { Ok(out) }
+        if added { out.squeeze(0) } else { Ok(out) }
     }
 
     /// Cross-correlates `[batch, channels, …]` with kernels `[out, channels / groups, …]` of the
@@ -290,8 +290,8 @@ impl Tensor {
         let (n, kernel) = (n as usize, size.iter().product::<usize>());
         let positions = shape[2..2 + n].iter().product::<usize>();
         let columns = [shape.dim(0), (shape[1] * kernel).into(), positions.into()];
-        let out = windows.permute(&order)?.reshape_to(Shape::of_dims(columns))?;
-        if added { out.squeeze(Some(&[0])) } else { Ok(out) }
+        let out = windows.permute(&order)?.reshape(Shape::of_dims(columns))?;
+        if added { out.squeeze(0) } else { Ok(out) }
     }
 
     /// The transpose of [`Tensor::unfold`] (col2im): adds overlapping patches, to spatial axes of
@@ -322,10 +322,10 @@ impl Tensor {
         }
         let unmerged = [shape.dim(0), (shape[1] / kernel).into()].into_iter();
         let sizes = size.iter().copied().chain(counts).map(girih_ir::Dim::from);
-        let unmerged = unmerged.chain(sizes).collect();
+        let unmerged: Shape = unmerged.chain(sizes).collect();
         let n = n as i64;
         let order: Vec<i64> = (0..2).chain(2 + n..2 + 2 * n).chain(2..2 + n).collect();
-        let windows = x.reshape_to(unmerged)?.permute(&order)?;
+        let windows = x.reshape(unmerged)?.permute(&order)?;
         let op = Op::new(OpCode::FoldWindows, Attrs::Windows(Arc::new(dims)));
         let mut out = Tensor::record(op, &[&windows])?;
         for (i, (pad, &size)) in padding.iter().zip(&output).enumerate() {
@@ -333,6 +333,6 @@ impl Tensor {
                 out = out.narrow(2 + i as i64, pad.0, size)?;
             }
         }
-        if added { out.squeeze(Some(&[0])) } else { Ok(out) }
+        if added { out.squeeze(0) } else { Ok(out) }
     }
 }

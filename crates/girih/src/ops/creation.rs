@@ -4,6 +4,7 @@ use super::elementwise::int_literal;
 use crate::node::State;
 use crate::{Error, Result, Tensor};
 use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape, TensorSpec};
+use std::ops::Range;
 
 use super::Operand;
 
@@ -44,6 +45,16 @@ impl Tensor {
         Tensor::splat("full", literal, shape.into())
     }
 
+    /// A tensor of zeros of the shape and dtype of this one.
+    pub fn zeros_like(&self) -> Result<Tensor> {
+        Tensor::zeros(self.check()?.shape(), self.dtype())
+    }
+
+    /// A tensor of ones of the shape and dtype of this one.
+    pub fn ones_like(&self) -> Result<Tensor> {
+        Tensor::ones(self.check()?.shape(), self.dtype())
+    }
+
     fn splat(op: &'static str, literal: Literal, shape: Shape) -> Result<Tensor> {
         shape.check(op, literal.dtype)?;
         Ok(Tensor::constant(literal, shape))
@@ -61,12 +72,21 @@ impl Tensor {
         Ok(Tensor::with_state(op, &spec, State::Leaf))
     }
 
+    /// The numbers of a range: `Tensor::arange(0..5, DType::I64)` has 0 to 4. See
+    /// [`Tensor::arange_step`] for other steps than 1.
+    ///
+    /// Errors: as [`Tensor::arange_step`].
+    #[track_caller]
+    pub fn arange<'a, N: Into<Operand<'a>>>(range: Range<N>, dtype: DType) -> Result<Tensor> {
+        Tensor::arange_step(range.start, range.end, 1, dtype)
+    }
+
     /// `start, start + step, …` up to but excluding `stop`; exact if all three are integers.
     ///
     /// Errors: [`Error::InvalidArgument`] for a step of zero, bounds that are not finite, or a
     /// tensor; a dtype error if the dtype cannot hold an integer of the range.
     #[track_caller]
-    pub fn arange<'a>(
+    pub fn arange_step<'a>(
         start: impl Into<Operand<'a>>,
         stop: impl Into<Operand<'a>>,
         step: impl Into<Operand<'a>>,
@@ -97,17 +117,42 @@ impl Tensor {
         steps.mul(step)?.add(start)?.astype(dtype)
     }
 
-    /// `num` evenly spaced values from `start` to `stop`, including `stop` if `endpoint`; rounded
-    /// down for integer dtypes.
+    /// `num` evenly spaced values from `start` to `stop`, both included; rounded down for integer
+    /// dtypes.
+    ///
+    /// Errors: [`Error::InvalidArgument`] unless the bounds are real numbers.
     #[track_caller]
     pub fn linspace<'a>(
         start: impl Into<Operand<'a>>,
         stop: impl Into<Operand<'a>>,
         num: impl Into<Dim>,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        Tensor::spaced(start.into(), stop.into(), num.into(), true, dtype)
+    }
+
+    /// `num` evenly spaced values from `start` up to but excluding `stop`; rounded down for integer
+    /// dtypes.
+    ///
+    /// Errors: as [`Tensor::linspace`].
+    #[track_caller]
+    pub fn linspace_exclusive<'a>(
+        start: impl Into<Operand<'a>>,
+        stop: impl Into<Operand<'a>>,
+        num: impl Into<Dim>,
+        dtype: DType,
+    ) -> Result<Tensor> {
+        Tensor::spaced(start.into(), stop.into(), num.into(), false, dtype)
+    }
+
+    #[track_caller]
+    fn spaced(
+        start: Operand<'_>,
+        stop: Operand<'_>,
+        num: Dim,
         endpoint: bool,
         dtype: DType,
     ) -> Result<Tensor> {
-        let (start, stop, num) = (start.into(), stop.into(), num.into());
         let Some(num) = num.known() else {
             return symbolic_linspace(start, stop, num, endpoint, dtype);
         };
@@ -127,9 +172,16 @@ impl Tensor {
         values.astype(dtype)
     }
 
+    /// The identity matrix of `n` rows.
+    #[track_caller]
+    pub fn eye(n: impl Into<Dim>, dtype: DType) -> Result<Tensor> {
+        let n = n.into();
+        Tensor::eye_of(n, n, 0, dtype)
+    }
+
     /// Ones on the `k`-th diagonal of an `n` by `m` matrix, zeros elsewhere.
     #[track_caller]
-    pub fn eye(n: impl Into<Dim>, m: impl Into<Dim>, k: i64, dtype: DType) -> Result<Tensor> {
+    pub fn eye_of(n: impl Into<Dim>, m: impl Into<Dim>, k: i64, dtype: DType) -> Result<Tensor> {
         let shape = Shape::of_dims([n.into(), m.into()]);
         let rows = Tensor::iota(shape.clone(), 0, DType::I64)?;
         let columns = Tensor::iota(shape, 1, DType::I64)?;

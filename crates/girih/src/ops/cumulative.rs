@@ -5,6 +5,16 @@ use crate::{Result, Tensor, precision};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, DType, Op, OpCode};
 
+/// Options of [`Tensor::cumsum_with`] and [`Tensor::cumprod_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cumulative {
+    /// The dtype in which the elements are combined, which is that of the result; by default the
+    /// accumulator of the tensor's dtype.
+    pub dtype: Option<DType>,
+    /// Whether the result starts with the value of no elements, so that the axis is one longer.
+    pub include_initial: bool,
+}
+
 impl Tensor {
     #[track_caller]
     fn running(&self, code: OpCode, axis: i64, result: u8) -> Result<Tensor> {
@@ -31,27 +41,38 @@ impl Tensor {
         concat(&[&first, &out], axis)
     }
 
-    /// Cumulative sums along an axis. Integers and bool are summed as i64 unless a dtype is given.
-    /// With `include_initial`, the result starts with a zero and the axis is one longer.
+    /// Cumulative sums along an axis. Integers and bool are summed as i64.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
-    pub fn cumsum(&self, axis: i64, dtype: Option<DType>, include_initial: bool) -> Result<Tensor> {
-        self.running_total(OpCode::CumSum, axis, dtype, include_initial.then_some(0.0))
+    pub fn cumsum(&self, axis: i64) -> Result<Tensor> {
+        self.cumsum_with(axis, Cumulative::default())
     }
 
-    /// Cumulative products along an axis. Integers and bool are multiplied as i64 unless a dtype is
-    /// given. With `include_initial`, the result starts with a one and the axis is one longer.
+    /// Cumulative sums along an axis, in a given dtype, or starting with a zero.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
-    pub fn cumprod(
-        &self,
-        axis: i64,
-        dtype: Option<DType>,
-        include_initial: bool,
-    ) -> Result<Tensor> {
-        self.running_total(OpCode::CumProd, axis, dtype, include_initial.then_some(1.0))
+    pub fn cumsum_with(&self, axis: i64, options: Cumulative) -> Result<Tensor> {
+        let initial = options.include_initial.then_some(0.0);
+        self.running_total(OpCode::CumSum, axis, options.dtype, initial)
+    }
+
+    /// Cumulative products along an axis. Integers and bool are multiplied as i64.
+    ///
+    /// Errors: an axis error for scalars.
+    #[track_caller]
+    pub fn cumprod(&self, axis: i64) -> Result<Tensor> {
+        self.cumprod_with(axis, Cumulative::default())
+    }
+
+    /// Cumulative products along an axis, in a given dtype, or starting with a one.
+    ///
+    /// Errors: an axis error for scalars.
+    #[track_caller]
+    pub fn cumprod_with(&self, axis: i64, options: Cumulative) -> Result<Tensor> {
+        let initial = options.include_initial.then_some(1.0);
+        self.running_total(OpCode::CumProd, axis, options.dtype, initial)
     }
 
     /// The cumulative maximum along an axis; NaN from the first NaN on.

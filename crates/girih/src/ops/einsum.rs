@@ -127,18 +127,18 @@ fn pair(a: Labelled, b: Labelled, needed: &impl Fn(Label) -> bool) -> Result<Lab
     let (x, y) = (a.ordered(&[&batch, &left, &inner])?, b.ordered(&[&batch, &inner, &right])?);
     if inner.is_empty() {
         let ones = vec![Dim::from(1); right.len()];
-        let x = x.reshape_to(shape(&[&batch_sizes, &left_sizes, &ones]))?;
+        let x = x.reshape(shape(&[&batch_sizes, &left_sizes, &ones]))?;
         let ones = vec![Dim::from(1); left.len()];
-        let y = y.reshape_to(shape(&[&batch_sizes, &ones, &right_sizes]))?;
+        let y = y.reshape(shape(&[&batch_sizes, &ones, &right_sizes]))?;
         return Ok(Labelled { tensor: x.mul(&y)?, labels });
     }
     let k = product(&inner_sizes);
-    let x = x.reshape_to(shape(&[&batch_sizes, &[product(&left_sizes), k]]))?;
-    let y = y.reshape_to(shape(&[&batch_sizes, &[k, product(&right_sizes)]]))?;
+    let x = x.reshape(shape(&[&batch_sizes, &[product(&left_sizes), k]]))?;
+    let y = y.reshape(shape(&[&batch_sizes, &[k, product(&right_sizes)]]))?;
     let dtype = precision::computed_in(OpCode::Matmul, x.dtype());
     let (x, y) = (x.astype(dtype)?, y.astype(dtype)?);
     let out = Tensor::record(OpCode::Matmul.into(), &[&x, &y])?;
-    Ok(Labelled { tensor: out.reshape_to(result)?, labels })
+    Ok(Labelled { tensor: out.reshape(result)?, labels })
 }
 
 impl Labelled {
@@ -161,8 +161,8 @@ impl Labelled {
         if kept.len() == self.labels.len() {
             return Ok(self);
         }
-        let shape = kept.iter().map(|&l| self.size(l)).collect();
-        Ok(Labelled { tensor: self.tensor.reshape_to(shape)?, labels: kept })
+        let shape: Shape = kept.iter().map(|&l| self.size(l)).collect();
+        Ok(Labelled { tensor: self.tensor.reshape(shape)?, labels: kept })
     }
 
     /// Sums over the labels that are not needed, in the tensor's dtype.
@@ -203,7 +203,7 @@ impl Labelled {
             // broadcasts.
             if shape[first] != shape[second] || shape[first] == 1 {
                 let single = if shape[first] == 1 { first } else { second };
-                term.tensor = term.tensor.squeeze(Some(&[single as i64]))?;
+                term.tensor = term.tensor.squeeze(single as i64)?;
                 term.labels.remove(single);
                 continue;
             }
@@ -211,7 +211,7 @@ impl Labelled {
             let order: Vec<i64> = rest.clone().chain([first, second]).map(|a| a as i64).collect();
             let sizes: Vec<usize> = rest.clone().map(|a| shape[a]).collect();
             let flat = term.tensor.permute(&order)?;
-            let flat = flat.reshape_to(sizes.iter().copied().chain([n * n]).collect())?;
+            let flat = flat.reshape(sizes.iter().copied().chain([n * n]).collect::<Shape>())?;
             let lead =
                 sizes.iter().map(|&size| girih_ir::ops::SliceDim { start: 0, size, step: 1 });
             let along = girih_ir::ops::SliceDim { start: 0, size: n, step: n + 1 };
@@ -292,7 +292,7 @@ impl Tensor {
     /// The outer product of the flattened tensors: `[n] [m] -> [n, m]`.
     #[track_caller]
     pub fn outer(&self, other: &Tensor) -> Result<Tensor> {
-        self.reshape(&[-1, 1])?.mul(&other.reshape(&[1, -1])?)
+        self.reshape([-1, 1])?.mul(&other.reshape([1, -1])?)
     }
 
     /// The sum of products over the last axes of both tensors; the product if one is a scalar.
@@ -351,7 +351,7 @@ impl Tensor {
             let reason = "both must have as many elements".into();
             return Err(mismatch("vdot", self, other, reason));
         }
-        self.conj()?.reshape(&[-1])?.tensordot(&other.reshape(&[-1])?, (&[0], &[0]))
+        self.conj()?.reshape(-1)?.tensordot(&other.reshape(-1)?, (&[0], &[0]))
     }
 
     /// The Kronecker product: one block of the other tensor per element of this tensor. Missing

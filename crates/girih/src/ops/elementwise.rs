@@ -47,6 +47,12 @@ operand_from!(
     Complex64 => Complex
 );
 
+impl From<usize> for Operand<'_> {
+    fn from(value: usize) -> Self {
+        Operand::Int(value as i128)
+    }
+}
+
 impl<'a> From<&'a Tensor> for Operand<'a> {
     fn from(tensor: &'a Tensor) -> Self {
         Operand::Tensor(tensor)
@@ -478,9 +484,21 @@ impl Tensor {
         binary(OpCode::Div, Operand::Float(1.0), Operand::Tensor(self))
     }
 
-    /// Each element clamped to `[min, max]`; either bound or both may be omitted. NaN stays NaN.
+    /// Each element limited to `[min, max]`. NaN stays NaN. [`Tensor::maximum`] and
+    /// [`Tensor::minimum`] limit on one side.
+    #[doc(alias = "clamp")]
     #[track_caller]
-    pub fn clip(&self, min: Option<Operand<'_>>, max: Option<Operand<'_>>) -> Result<Tensor> {
+    pub fn clip<'a, 'b>(
+        &self,
+        min: impl Into<Operand<'a>>,
+        max: impl Into<Operand<'b>>,
+    ) -> Result<Tensor> {
+        self.clip_to(Some(min.into()), Some(max.into()))
+    }
+
+    /// Like [`Tensor::clip`]; either bound or both may be omitted.
+    #[track_caller]
+    pub fn clip_to(&self, min: Option<Operand<'_>>, max: Option<Operand<'_>>) -> Result<Tensor> {
         let lower = |x: &Tensor, min| binary(OpCode::Maximum, Operand::Tensor(x), min);
         let upper = |x: &Tensor, max| binary(OpCode::Minimum, Operand::Tensor(x), max);
         match (min, max) {
@@ -491,10 +509,20 @@ impl Tensor {
         }
     }
 
-    /// The Gaussian error linear unit: `x * Phi(x)` by erf, or the tanh approximation of
-    /// Hendrycks and Gimpel 2016.
+    /// The Gaussian error linear unit, `x * Phi(x)`, by erf.
     #[track_caller]
-    pub fn gelu(&self, tanh: bool) -> Result<Tensor> {
+    pub fn gelu(&self) -> Result<Tensor> {
+        self.gelu_by(false)
+    }
+
+    /// The Gaussian error linear unit by the tanh approximation of Hendrycks and Gimpel 2016.
+    #[track_caller]
+    pub fn gelu_tanh(&self) -> Result<Tensor> {
+        self.gelu_by(true)
+    }
+
+    #[track_caller]
+    pub(crate) fn gelu_by(&self, tanh: bool) -> Result<Tensor> {
         let x = self.astype(self.dtype().to_float())?;
         Tensor::record(Op::new(OpCode::Gelu, Attrs::Approximate(tanh)), &[&x])
     }

@@ -1,7 +1,7 @@
 //! Embeddings: lookups of table rows by index, single or reduced over bags.
 
 use super::{Update, where_};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, keepdims};
 use girih_ir::{DType, Shape};
 
 /// Options of an embedding.
@@ -88,7 +88,7 @@ impl Tensor {
         }
         if options.scale_grad_by_freq {
             // Count in f32: half floats do not hold all counts.
-            let (flat, dtype) = (indices.reshape(&[-1])?, self.dtype().widened());
+            let (flat, dtype) = (indices.reshape(-1)?, self.dtype().widened());
             let ones = Tensor::ones(flat.shape(), dtype)?;
             let counts = Tensor::zeros([shape[0]], dtype)?.scatter(&flat, &ones, 0, Update::Add)?;
             let share = counts.take(indices, 0)?.reciprocal()?.unsqueeze(-1)?;
@@ -167,16 +167,16 @@ impl Tensor {
         let dtype = self.dtype();
         let rows = self.astype(dtype.widened())?;
         let kept = counted.unsqueeze(-1)?;
-        let count = counted.astype(rows.dtype())?.sum(Some(&[1]), true)?;
+        let count = counted.astype(rows.dtype())?.sum(keepdims(1))?;
         if mode == BagMode::Max {
             if self.shape()[1] == 0 {
                 let shape = self.shape();
                 return Tensor::zeros([shape[0], shape[2]], dtype);
             }
-            let largest = where_(&kept, &rows, f64::NEG_INFINITY)?.max(Some(&[1]), false)?;
+            let largest = where_(&kept, &rows, f64::NEG_INFINITY)?.max(1)?;
             return where_(&count.eq(0.0)?, 0.0, &largest)?.astype(dtype);
         }
-        let sum = where_(&kept, &rows, 0.0)?.sum(Some(&[1]), false)?;
+        let sum = where_(&kept, &rows, 0.0)?.sum(1)?;
         match mode {
             BagMode::Mean => sum.div(&count.maximum(1.0)?)?.astype(dtype),
             _ => sum.astype(dtype),

@@ -164,9 +164,9 @@ pub fn ifft(x: &Tensor, n: Option<i64>, axis: i64, norm: Norm) -> Result<Tensor>
 ///
 /// let x = Tensor::from_slice(&[1.0f32, 2.0, 4.0, 3.0, 5.0], [5])?;
 /// let y = fft::rfft(&x, None, -1, fft::Norm::Ortho)?;
-/// assert_eq!(y.shape(), [3].into());
+/// assert_eq!(y.shape(), [3]);
 /// let back = fft::irfft(&y, Some(5), -1, fft::Norm::Ortho)?;
-/// let wrong = back.sub(&x)?.abs()?.max(None, false)?;
+/// let wrong = back.sub(&x)?.abs()?.max_all()?;
 /// assert!(wrong.to_vec::<f32>()?[0] < 1e-5);
 /// # Ok::<(), girih::Error>(())
 /// ```

@@ -44,11 +44,11 @@ impl Tensor {
         let column = if b_shape.rank() == 1 { b.unsqueeze(1)? } else { b };
         let mut out = Tensor::record(OpCode::Matmul.into(), &[&row, &column])?;
         if b_shape.rank() == 1 {
-            out = out.squeeze(Some(&[-1]))?;
+            out = out.squeeze(-1)?;
         }
         if a_shape.rank() == 1 {
             let axis = if b_shape.rank() == 1 { -1 } else { -2 };
-            out = out.squeeze(Some(&[axis]))?;
+            out = out.squeeze(axis)?;
         }
         Ok(out)
     }

@@ -11,7 +11,7 @@ pub use lu::{lu, lu_factor, lu_solve};
 pub use norms::{MatrixNorm, matrix_norm, vector_norm};
 pub(crate) use norms::{quick_norm, within_range};
 
-use crate::{DType, Error, Operand, Result, Tensor};
+use crate::{DType, Error, Operand, Result, Tensor, keepdims};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, Op, OpCode, Shape};
 use smallvec::SmallVec;
@@ -70,13 +70,40 @@ fn abs_square(x: &Tensor) -> Result<Tensor> {
     }
 }
 
-/// The lower triangular `L` with `x = L L^H`, or with `upper` its adjoint. Only one triangle of `x`
-/// is read.
+/// A triangle of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Triangle {
+    /// The diagonal and what is below it.
+    Lower,
+    /// The diagonal and what is above it.
+    Upper,
+}
+
+/// The diagonal of a triangular matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Diagonal {
+    /// As the matrix has it.
+    Stored,
+    /// Ones, whatever the matrix has.
+    Unit,
+}
+
+/// How many columns the factors of a decomposition have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Factors {
+    /// As many as the smaller side of the matrix.
+    Reduced,
+    /// All: orthogonal factors are square.
+    Full,
+}
+
+/// The lower triangular `L` with `x = L L^H`, or its adjoint, which is upper triangular. Only that
+/// triangle of `x` is read.
 ///
 /// Errors: when computed, if a matrix is not positive definite.
 #[track_caller]
-pub fn cholesky(x: &Tensor, upper: bool) -> Result<Tensor> {
-    call(OpCode::Cholesky, 0, upper, x)
+pub fn cholesky(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
+    call(OpCode::Cholesky, 0, triangle == Triangle::Upper, x)
 }
 
 /// The determinant.
@@ -124,41 +151,49 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (wide_a, wide_b, dtype) = system("solve", a, b)?;
     let op = Op::new(OpCode::Solve, Attrs::routine(false));
     let x = Tensor::record(op, &[&wide_a, &wide_b])?.astype(dtype)?;
-    if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
+    if b.rank() == 1 { x.squeeze(-1) } else { Ok(x) }
 }
 
-/// Solves `a x = b` for `x` with one triangle of `a`: the upper, or with `lower` the lower. With
-/// `unit`, the diagonal is assumed to be ones. A vector `b` is treated as one column, and the
+/// Solves `a x = b` for `x` with one triangle of `a`, the rest of which is not read. A vector `b` is treated as one column, and the
 /// result is a vector.
 ///
 /// Errors: a shape error unless `a` is square and fits; when computed, for a zero on the diagonal.
 #[track_caller]
-pub fn solve_triangular(a: &Tensor, b: &Tensor, lower: bool, unit: bool) -> Result<Tensor> {
+pub fn solve_triangular(
+    a: &Tensor,
+    b: &Tensor,
+    triangle: Triangle,
+    diagonal: Diagonal,
+) -> Result<Tensor> {
     let (wide_a, wide_b, dtype) = system("solve_triangular", a, b)?;
-    let attrs = Attrs::Library { result: 0, flag: !lower, size: unit as u32 };
+    let attrs = Attrs::Library {
+        result: 0,
+        flag: triangle == Triangle::Upper,
+        size: (diagonal == Diagonal::Unit).into(),
+    };
     let op = Op::new(OpCode::SolveTriangular, attrs);
     let x = Tensor::record(op, &[&wide_a, &wide_b])?.astype(dtype)?;
-    if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
+    if b.rank() == 1 { x.squeeze(-1) } else { Ok(x) }
 }
 
 /// QR decomposition: `q` with orthonormal columns and an upper triangular `r` with `x = q r`. `q`
-/// has as many columns as the smaller side, or with `complete` as many as rows.
+/// has as many columns as the smaller side, or for [`Factors::Full`] as many as rows.
 #[track_caller]
-pub fn qr(x: &Tensor, complete: bool) -> Result<(Tensor, Tensor)> {
-    calls::<2>(OpCode::Qr, complete, x).map(Into::into)
+pub fn qr(x: &Tensor, factors: Factors) -> Result<(Tensor, Tensor)> {
+    calls::<2>(OpCode::Qr, factors == Factors::Full, x).map(Into::into)
 }
 
 /// Eigendecomposition of Hermitian matrices: real eigenvalues in ascending order, and eigenvectors
-/// as columns. Only the lower triangle is read, or with `upper` the upper.
+/// as columns. Only one triangle is read.
 #[track_caller]
-pub fn eigh(x: &Tensor, upper: bool) -> Result<(Tensor, Tensor)> {
-    calls::<2>(OpCode::Eigh, upper, x).map(Into::into)
+pub fn eigh(x: &Tensor, triangle: Triangle) -> Result<(Tensor, Tensor)> {
+    calls::<2>(OpCode::Eigh, triangle == Triangle::Upper, x).map(Into::into)
 }
 
 /// Ascending eigenvalues of Hermitian matrices; see [`eigh`].
 #[track_caller]
-pub fn eigvalsh(x: &Tensor, upper: bool) -> Result<Tensor> {
-    call(OpCode::Eigh, 0, upper, x)
+pub fn eigvalsh(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
+    call(OpCode::Eigh, 0, triangle == Triangle::Upper, x)
 }
 
 /// Eigendecomposition of square matrices: eigenvalues, and eigenvectors as columns of length one.
@@ -181,10 +216,10 @@ pub fn eigvals(x: &Tensor) -> Result<Tensor> {
 }
 
 /// Singular value decomposition: `u`, `s`, `vh` with `x = u diag(s) vh`, where `u` has orthonormal
-/// columns, `vh` orthonormal rows, and `s` descends. With `full_matrices`, `u` and `vh` are square.
+/// columns, `vh` orthonormal rows, and `s` descends. For [`Factors::Full`], `u` and `vh` are square.
 #[track_caller]
-pub fn svd(x: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> {
-    calls::<3>(OpCode::Svd, full_matrices, x).map(Into::into)
+pub fn svd(x: &Tensor, factors: Factors) -> Result<(Tensor, Tensor, Tensor)> {
+    calls::<3>(OpCode::Svd, factors == Factors::Full, x).map(Into::into)
 }
 
 /// The singular values in descending order.
@@ -240,8 +275,8 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<Operand<'_>>) -> Result<Tensor> {
     }
     let s = svdvals(x)?;
     let (wide, dtype) = widened(x)?;
-    let cutoff = s.max(Some(&[-1]), true)?.mul(&tolerance(&wide, rtol, dtype)?.unsqueeze(-1)?)?;
-    s.gt(&cutoff)?.sum(Some(&[-1]), false)
+    let cutoff = s.max(keepdims(-1))?.mul(&tolerance(&wide, rtol, dtype)?.unsqueeze(-1)?)?;
+    s.gt(&cutoff)?.sum(-1)
 }
 
 /// The least-squares solution of [`lstsq`].
@@ -272,10 +307,9 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rtol: Option<Operand<'_>>) -> Result<LeastS
     }
     let solution = pinv(&wide_a, rtol)?.product(&wide_b)?;
     let difference = wide_a.product(&solution)?.sub(&wide_b)?;
-    let (mut solution, mut residuals) =
-        (solution, abs_square(&difference)?.sum(Some(&[-2]), false)?);
+    let (mut solution, mut residuals) = (solution, abs_square(&difference)?.sum(-2)?);
     if b.rank() == 1 {
-        (solution, residuals) = (solution.squeeze(Some(&[-1]))?, residuals.squeeze(Some(&[-1]))?);
+        (solution, residuals) = (solution.squeeze(-1)?, residuals.squeeze(-1)?);
     }
     Ok(LeastSquares {
         solution: solution.astype(dtype)?,
@@ -341,7 +375,7 @@ pub fn diagonal(x: &Tensor, offset: i64) -> Result<Tensor> {
 #[track_caller]
 pub fn trace(x: &Tensor, offset: i64) -> Result<Tensor> {
     sizes("trace", x)?;
-    x.diagonal(offset, -2, -1)?.sum(Some(&[-1]), false)
+    x.diagonal(offset, -2, -1)?.sum(-1)
 }
 
 /// The outer product of two vectors.
@@ -374,7 +408,7 @@ pub fn cross(a: &Tensor, b: &Tensor, axis: i64) -> Result<Tensor> {
     let component =
         |i: usize, j: usize| part(a, i)?.mul(&part(b, j)?)?.sub(&part(a, j)?.mul(&part(b, i)?)?);
     let parts = [component(1, 2)?, component(2, 0)?, component(0, 1)?];
-    crate::concat(&parts.each_ref(), axis)
+    crate::concat(&parts, axis)
 }
 
 /// [`Tensor::vecdot`] as a function.

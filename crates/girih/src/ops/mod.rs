@@ -2,6 +2,7 @@
 //! scalars, mixed dtypes) and records ops of the registry.
 
 mod activation;
+mod arguments;
 mod arrange;
 mod bitcast;
 mod compare;
@@ -31,18 +32,21 @@ mod strided;
 mod taper;
 mod vision;
 
+pub use arguments::{Axes, ReducedAxes, Sizes, keepdims};
 pub use arrange::{
     PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
     sparse_meshgrid, split_equal, unstack, vstack,
 };
 pub use compare::{Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding};
+pub use cumulative::Cumulative;
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, number, where_};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
 pub(crate) use index::known;
-pub use index::{Bins, Index, Unique, Update, broadcast_shapes, histogram2d};
+pub use index::{Bins, Index, IndexRange, Indices, Unique, Update, broadcast_shapes, histogram2d};
+pub use norm::AttentionOptions;
 pub use pool::{PoolOptions, unpooled_sizes};
 pub use quantile::Quantile;
 pub use resample::Interpolation;

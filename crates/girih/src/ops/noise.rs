@@ -88,7 +88,7 @@ impl Tensor {
             return soft.astype(dtype);
         }
         let classes = soft.shape()[at];
-        let best = soft.argmax(Some(axis), false)?.one_hot(classes, soft.dtype())?;
+        let best = soft.argmax(axis)?.one_hot(classes, soft.dtype())?;
         let best = best.moveaxis(&[-1], &[at as i64])?;
         best.add(&soft.sub(&soft.stop_gradient()?)?)?.astype(dtype)
     }

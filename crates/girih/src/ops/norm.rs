@@ -1,7 +1,7 @@
 //! Normalisation of `[batch, channels, …]` and of the last axes, and attention. Half floats are
 //! computed in f32 and rounded once.
 
-use crate::{Error, Result, Tensor, precision, where_};
+use crate::{Error, Result, Tensor, keepdims, precision, where_};
 use girih_ir::{Attrs, AxisSet, DType, Op, OpCode, Real};
 
 /// Converts an operand to the compute dtype; also returns the dtype of the result.
@@ -21,6 +21,37 @@ pub(super) fn check_eps(op: &str, eps: f64) -> Result<()> {
 fn no_channels(op: &'static str, x: &Tensor) -> Error {
     let reason = "expected at least two axes, [batch, channels, …]".into();
     girih_ir::Error::InvalidShape { op, shape: x.shape(), reason }.into()
+}
+
+/// Options of [`Tensor::attention`]: `AttentionOptions::default().causal()`.
+#[derive(Clone, Copy, Default)]
+pub struct AttentionOptions<'a> {
+    /// Bool, true for visible keys, or numbers that are added to the scores.
+    pub mask: Option<&'a Tensor>,
+    /// Whether query `i` sees only the keys up to `i`.
+    pub causal: bool,
+    /// The factor of the products of queries and keys; `1 / sqrt(e)` if `None`.
+    pub scale: Option<f64>,
+}
+
+impl<'a> AttentionOptions<'a> {
+    /// With a mask: bool, true for visible keys, or numbers that are added to the scores.
+    #[must_use]
+    pub fn mask(self, mask: &'a Tensor) -> AttentionOptions<'a> {
+        AttentionOptions { mask: Some(mask), ..self }
+    }
+
+    /// With query `i` seeing only the keys up to `i`.
+    #[must_use]
+    pub fn causal(self) -> AttentionOptions<'a> {
+        AttentionOptions { causal: true, ..self }
+    }
+
+    /// With this factor of the products of queries and keys.
+    #[must_use]
+    pub fn scale(self, scale: f64) -> AttentionOptions<'a> {
+        AttentionOptions { scale: Some(scale), ..self }
+    }
 }
 
 impl Tensor {
@@ -105,7 +136,7 @@ impl Tensor {
             return Err(no_channels("batch_norm", self));
         }
         let axes: Vec<i64> = (0..self.rank() as i64).filter(|&a| a != 1).collect();
-        Ok((self.mean(Some(&axes), false)?, self.var(Some(&axes), correction, false)?))
+        Ok((self.mean(&axes)?, self.var_with(&axes, correction)?))
     }
 
     /// Normalises each group of channels (axis 1) of each batch entry, then scales and shifts by
@@ -132,8 +163,8 @@ impl Tensor {
         let (x, dtype) = wide(self)?;
         let inner = shape.part(2..).count() * (shape[1] / groups);
         let grouped = [shape.dim(0), groups.into(), inner];
-        let grouped = x.reshape_to(girih_ir::Shape::of_dims(grouped))?;
-        let y = grouped.standardize(&[-1], eps)?.reshape_to(shape)?;
+        let grouped = x.reshape(girih_ir::Shape::of_dims(grouped))?;
+        let y = grouped.standardize(&[-1], eps)?.reshape(shape)?;
         y.scaled_and_shifted(op, weight, bias)?.astype(dtype)
     }
 
@@ -187,12 +218,11 @@ impl Tensor {
     pub fn attention_weights(
         &self,
         keys: &Tensor,
-        mask: Option<&Tensor>,
-        causal: bool,
-        scale: Option<f64>,
+        options: &AttentionOptions<'_>,
     ) -> Result<Tensor> {
         // Record the op to check the shapes and dtypes.
-        self.attention(keys, keys, mask, causal, scale)?;
+        self.attention(keys, keys, options)?;
+        let AttentionOptions { mask, causal, scale } = *options;
         let dtype = self.dtype().promote(keys.dtype())?.to_float();
         let dtype = precision::computed_in(OpCode::Attention, dtype);
         let features = self.shape()[self.rank() - 1].max(1) as f64;
@@ -213,7 +243,7 @@ impl Tensor {
         if shape[shape.rank() - 1] == 0 {
             return scores.astype(dtype);
         }
-        let most = scores.stop_gradient()?.max(Some(&[-1]), true)?;
+        let most = scores.stop_gradient()?.max(keepdims(-1))?;
         let blind = most.eq(f64::NEG_INFINITY)?;
         let weights = where_(&blind, 0.0, &scores)?.softmax(-1)?;
         where_(&blind, 0.0, &weights)?.astype(dtype)
@@ -228,7 +258,7 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::attention`] with dropout of probability `p` on the weights, and these weights.
+    /// [`Tensor::attention`] with dropout of probability `dropout` on the weights, and these weights.
     ///
     /// Errors: as [`Tensor::attention`] and [`Tensor::dropout`].
     #[track_caller]
@@ -236,11 +266,11 @@ impl Tensor {
         &self,
         keys: &Tensor,
         values: &Tensor,
-        mask: Option<&Tensor>,
-        (causal, scale, p): (bool, Option<f64>, f64),
+        options: &AttentionOptions<'_>,
+        dropout: f64,
     ) -> Result<(Tensor, Tensor)> {
-        let weights = self.attention_weights(keys, mask, causal, scale)?;
-        let weights = if p == 0.0 { weights } else { weights.dropout(p, 0)? };
+        let weights = self.attention_weights(keys, options)?;
+        let weights = if dropout == 0.0 { weights } else { weights.dropout(dropout, 0)? };
         let dtype = weights.dtype().promote(values.dtype())?;
         let values = values.heads_of(self)?.astype(dtype)?;
         Ok((weights.astype(dtype)?.matmul(&values)?, weights))
@@ -251,19 +281,18 @@ impl Tensor {
     ///
     /// Shapes: queries `[…, heads, n, e]`, keys `[…, heads, m, e]`, values `[…, heads, m, f]`,
     /// result `[…, heads, n, f]`. Leading axes broadcast. Keys and values may have fewer heads,
-    /// each for a group of query heads. The mask broadcasts to `[…, heads, n, m]`: bool, true for
-    /// visible keys, or numbers that are added to the scores. With `causal`, query `i` sees the
-    /// keys up to `i`. The result is zero for a query that sees no key. The default scale is
-    /// `1 / sqrt(e)`.
+    /// each for a group of query heads. The mask broadcasts to `[…, heads, n, m]`. The result is zero
+    /// for a query that sees no key.
+    ///
+    /// Errors: a shape error for operands that do not fit.
     #[track_caller]
     pub fn attention(
         &self,
         keys: &Tensor,
         values: &Tensor,
-        mask: Option<&Tensor>,
-        causal: bool,
-        scale: Option<f64>,
+        options: &AttentionOptions<'_>,
     ) -> Result<Tensor> {
+        let AttentionOptions { mask, causal, scale } = *options;
         let dtype = self.dtype().promote(keys.dtype())?.promote(values.dtype())?.to_float();
         let dtype = precision::computed_in(OpCode::Attention, dtype);
         let (q, k, v) = (self.astype(dtype)?, keys.astype(dtype)?, values.astype(dtype)?);

@@ -4,7 +4,7 @@
 use super::conv::{spread, windows};
 use super::resample::uneven;
 use super::{Operand, Padding, Update, where_};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, keepdims};
 use girih_ir::ops::PadDim;
 use girih_ir::ops::pool::{Pool, PoolDim};
 use girih_ir::ops::window::WindowDim;
@@ -116,7 +116,7 @@ impl Tensor {
         let n = dims.len();
         let shape = windows.shape();
         let inner = spatial(&shape, n);
-        windows.reshape_to(shape.part(..lead + n).dims().chain([inner.into()]).collect())
+        windows.reshape(shape.part(..lead + n).dims().chain([inner.into()]).collect::<Shape>())
     }
 
     /// The maximum of each window of the last axes; there are as many pooled axes as window sizes.
@@ -140,7 +140,7 @@ impl Tensor {
         let plane = Shape::from(&shape[shape.rank() - dims.len()..]);
         let (windows, best) = (self.stop_gradient()?, largest.stop_gradient()?.unsqueeze(-1)?);
         let windows = windows.pool_windows(&dims, lowest(self.dtype()))?;
-        let places = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape_to(plane)?;
+        let places = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape(plane)?;
         let places = places.pool_windows(&dims, Literal::from_i64(DType::I64, -1))?;
         let mut chosen = windows.eq(&best)?;
         if self.dtype().is_float() {
@@ -149,7 +149,7 @@ impl Tensor {
         // Padding may equal the maximum, but must not be selected.
         let chosen = chosen.logical_and(&places.ge(0)?)?;
         let none = Tensor::constant(Literal::from_i64(DType::I64, i64::MAX), Shape::scalar());
-        let first = where_(&chosen, &places, Operand::Tensor(&none))?.min(Some(&[-1]), false)?;
+        let first = where_(&chosen, &places, Operand::Tensor(&none))?.min(-1)?;
         let absent = Tensor::constant(Literal::from_i64(DType::I64, -1), Shape::scalar());
         Ok((largest, where_(&first.eq(&none)?, &absent, Operand::Tensor(&first))?))
     }
@@ -160,9 +160,9 @@ impl Tensor {
         let flat = |t: &Tensor| {
             let shape = t.shape();
             let lead = shape.part(..shape.rank() - n);
-            t.reshape_to(lead.dims().chain([spatial(&shape, n).into()]).collect())
+            t.reshape(lead.dims().chain([spatial(&shape, n).into()]).collect::<Shape>())
         };
-        flat(self)?.take_along_axis(&flat(index)?, -1)?.reshape_to(index.shape())
+        flat(self)?.take_along_axis(&flat(index)?, -1)?.reshape(index.shape())
     }
 
     /// Unpooling: places the elements at the indices of [`Tensor::max_pool_with_indices`], with
@@ -187,7 +187,7 @@ impl Tensor {
             lead.dims().chain([whole.saturating_add(1).into()]).collect::<Shape>(),
             self.dtype(),
         )?;
-        let (values, indices) = (self.reshape_to(flat.clone())?, indices.reshape_to(flat)?);
+        let (values, indices) = (self.reshape(flat.clone())?, indices.reshape(flat)?);
         // Negative indices mark absent elements; unsigned ones are positions, whatever their size.
         let indices = match indices.dtype().is_signed() {
             false => indices,
@@ -199,7 +199,7 @@ impl Tensor {
         };
         let placed = empty.put_along_axis(&indices, &values, -1, Update::Set)?;
         let placed = placed.narrow(-1, 0, whole)?;
-        placed.reshape_to(lead.dims().chain(sizes.iter().map(|&s| s.into())).collect())
+        placed.reshape(lead.dims().chain(sizes.iter().map(|&s| s.into())).collect::<Shape>())
     }
 
     /// The mean of each window of the last axes. Integers become f32.
@@ -217,7 +217,7 @@ impl Tensor {
         let dims = options.dims("avg_pool", &x.shape())?;
         let wide = x.astype(x.dtype().widened())?;
         let zero = Literal::from_i64(wide.dtype(), 0);
-        let sums = wide.pool_windows(&dims, zero)?.sum(Some(&[-1]), false)?;
+        let sums = wide.pool_windows(&dims, zero)?.sum(-1)?;
         sums.div(divisor)?.astype(x.dtype())
     }
 
@@ -250,7 +250,7 @@ impl Tensor {
         let inside: Vec<PoolDim> = dims.iter().map(|d| PoolDim { low: 0, high: 0, ..*d }).collect();
         let counts = there.pool_windows(&inside, Literal::from_i64(wide.dtype(), 0))?;
         let whole = dims.iter().map(|d| d.size).product::<usize>();
-        let share = counts.sum(Some(&[-1]), false)?.reciprocal()?.mul(whole as f64)?;
+        let share = counts.sum(-1)?.reciprocal()?.mul(whole as f64)?;
         norm.mul(&share.pow(1.0 / p)?)?.astype(x.dtype())
     }
 
@@ -264,7 +264,7 @@ impl Tensor {
         let (shape, n) = (self.shape(), sizes.len());
         let lead = shape.rank() - n;
         let plane = Shape::from(&shape[lead..]);
-        let flat = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape_to(plane)?;
+        let flat = Tensor::iota([plane.numel()], 0, DType::I64)?.reshape(plane)?;
         let (mut x, mut index) = (self.stop_gradient()?, flat.broadcast_to(shape)?);
         // Process the last axis first, so that the first element in row-major order is selected.
         for (i, &size) in sizes.iter().enumerate().rev() {
@@ -274,8 +274,8 @@ impl Tensor {
             let least = Tensor::constant(lowest(x.dtype()), Shape::scalar());
             let kept = where_(&counted, &elements, Operand::Tensor(&least))?;
             let inside = axis as i64 + 1;
-            let best = kept.argmax(Some(inside), true)?;
-            let pick = |t: &Tensor| t.take_along_axis(&best, inside)?.squeeze(Some(&[inside]));
+            let best = kept.argmax(keepdims(inside))?;
+            let pick = |t: &Tensor| t.take_along_axis(&best, inside)?.squeeze(inside);
             (x, index) = (pick(&kept)?, pick(&places)?);
         }
         Ok((self.picked(&index, n)?, index))

@@ -1,6 +1,7 @@
 //! Medians and quantiles by sorting, with NumPy's methods and their names.
 
-use crate::{Error, Result, Tensor, where_};
+use super::ReducedAxes;
+use crate::{Error, Result, Tensor, keepdims, where_};
 use girih_ir::DType;
 use girih_ir::ops::reduce::axis_set;
 
@@ -121,9 +122,8 @@ impl Tensor {
         &self,
         op: &'static str,
         q: &Tensor,
-        axes: Option<&[i64]>,
+        over: &ReducedAxes,
         method: Quantile,
-        keepdims: bool,
         skip: bool,
     ) -> Result<Tensor> {
         let dtype = self.dtype().to_float();
@@ -135,9 +135,9 @@ impl Tensor {
             let reason = "the fractions are a number or have one axis".into();
             return Err(girih_ir::Error::InvalidShape { op, shape: q.shape(), reason }.into());
         }
-        let (x, kept) = gathered(op, &self.astype(dtype)?, axes)?;
+        let (x, kept) = gathered(op, &self.astype(dtype)?, over.as_slice())?;
         let q = q.astype(DType::F64)?;
-        let (fractions, numel) = (q.reshape(&[-1])?, q.numel());
+        let (fractions, numel) = (q.reshape(-1)?, q.numel());
         let shape = x.shape();
         let (outer, count) = (&shape[..shape.rank() - 1], shape[shape.rank() - 1]);
         let sizes = |last: usize| outer.iter().copied().chain([last]).collect::<girih_ir::Shape>();
@@ -145,9 +145,9 @@ impl Tensor {
             Tensor::full(f64::NAN, sizes(numel), dtype)?
         } else {
             // NaN sorts last.
-            let sorted = x.sort(-1, false)?;
+            let sorted = x.sort(-1)?;
             let numbers = match skip {
-                true => x.isnan()?.logical_not()?.sum(Some(&[-1]), true)?.astype(DType::F64)?,
+                true => x.isnan()?.logical_not()?.sum(keepdims(-1))?.astype(DType::F64)?,
                 false => Tensor::full(count as f64, [], DType::F64)?,
             };
             let at = method.position(&fractions, &numbers.maximum(1.0)?)?;
@@ -159,7 +159,7 @@ impl Tensor {
             let between = interpolated(&low, &high, &part)?;
             let nowhere = match skip {
                 true => numbers.eq(0.0)?,
-                false => x.isnan()?.any(Some(&[-1]), true)?,
+                false => x.isnan()?.any(keepdims(-1))?,
             };
             let outside = fractions.ge(0.0)?.bitwise_and(&fractions.le(1.0)?)?.logical_not()?;
             where_(&nowhere.bitwise_or(&outside)?, f64::NAN, &between)?
@@ -167,14 +167,14 @@ impl Tensor {
         // Move the axis of fractions to the front.
         let out = out.moveaxis(&[-1], &[0])?;
         let front = if q.rank() == 0 { None } else { Some(numel as i64) };
-        let rest: Vec<i64> = match keepdims {
+        let rest: Vec<i64> = match over.keepdims {
             true => kept,
             false => outer.iter().map(|&size| size as i64).collect(),
         };
-        out.reshape(&front.into_iter().chain(rest).collect::<Vec<_>>())
+        out.reshape(front.into_iter().chain(rest).collect::<Vec<_>>())
     }
 
-    /// The `q`-quantile over axes, over all by default. `q` has at most one axis, which becomes the
+    /// The `q`-quantile over axes, or all of them (`..`). `q` has at most one axis, which becomes the
     /// first axis of the result. The result is NaN if any element is NaN, over an empty axis, and
     /// for fractions outside `[0, 1]`. Integers become f32.
     ///
@@ -183,11 +183,10 @@ impl Tensor {
     pub fn quantile(
         &self,
         q: &Tensor,
-        axes: Option<&[i64]>,
+        over: impl Into<ReducedAxes>,
         method: Quantile,
-        keepdims: bool,
     ) -> Result<Tensor> {
-        self.ranked("quantile", q, axes, method, keepdims, false)
+        self.ranked("quantile", q, &over.into(), method, false)
     }
 
     /// Like [`Tensor::quantile`], ignoring NaN.
@@ -195,26 +194,25 @@ impl Tensor {
     pub fn nanquantile(
         &self,
         q: &Tensor,
-        axes: Option<&[i64]>,
+        over: impl Into<ReducedAxes>,
         method: Quantile,
-        keepdims: bool,
     ) -> Result<Tensor> {
-        self.ranked("nanquantile", q, axes, method, keepdims, true)
+        self.ranked("nanquantile", q, &over.into(), method, true)
     }
 
-    /// The median over axes, over all by default: the middle element, or the mean of the two middle
+    /// The median over axes, or all of them (`..`): the middle element, or the mean of the two middle
     /// elements. NaN if any element is NaN, and over an empty axis. Integers become f32.
     #[track_caller]
-    pub fn median(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+    pub fn median(&self, over: impl Into<ReducedAxes>) -> Result<Tensor> {
         let half = Tensor::full(0.5, [], DType::F64)?;
-        self.ranked("median", &half, axes, Quantile::Midpoint, keepdims, false)
+        self.ranked("median", &half, &over.into(), Quantile::Midpoint, false)
     }
 
     /// Like [`Tensor::median`], ignoring NaN.
     #[track_caller]
-    pub fn nanmedian(&self, axes: Option<&[i64]>, keepdims: bool) -> Result<Tensor> {
+    pub fn nanmedian(&self, over: impl Into<ReducedAxes>) -> Result<Tensor> {
         let half = Tensor::full(0.5, [], DType::F64)?;
-        self.ranked("nanmedian", &half, axes, Quantile::Midpoint, keepdims, true)
+        self.ranked("nanmedian", &half, &over.into(), Quantile::Midpoint, true)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::conv::spread;
 use super::{PoolOptions, where_};
-use crate::{Error, Operand, Result, Tensor};
+use crate::{Error, Operand, Result, Tensor, keepdims};
 use girih_ir::DType;
 
 /// The interpolation method.
@@ -46,7 +46,7 @@ impl Grid {
     /// Indices clamped to the axis.
     fn index(&self, positions: &Tensor) -> Result<Tensor> {
         let last = self.from as f64 - 1.0;
-        positions.clip(Some(0.0.into()), Some(last.into()))?.astype(DType::I64)
+        positions.clip(0.0, last)?.astype(DType::I64)
     }
 }
 
@@ -156,13 +156,13 @@ fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Te
             };
             // Select by index, so that only the first of equal elements receives the gradient, as
             // in `max_pool`.
-            let first = kept.argmax(Some(inside[0]), true)?;
-            kept.take_along_axis(&first, inside[0])?.squeeze(Some(&inside))
+            let first = kept.argmax(keepdims(inside[0]))?;
+            kept.take_along_axis(&first, inside[0])?.squeeze(inside)
         }
         Adaptive::Mean => {
             let kept = where_(&counted, &elements, 0.0)?;
-            let sum = kept.sum(Some(&inside), false)?;
-            let lengths = lengths.narrow(1, 0, 1)?.squeeze(Some(&[1]))?;
+            let sum = kept.sum(inside)?;
+            let lengths = lengths.narrow(1, 0, 1)?.squeeze(1)?;
             sum.div(&lengths.astype(x.dtype())?)
         }
     }

@@ -1,30 +1,25 @@
 //! Shape operations: reshapes, permutations, broadcasts, slices, pads, concatenation and splits.
 
-use super::Operand;
+use super::{Axes, Operand, Sizes};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::{PadDim, SliceDim};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, AxisSet, Dim, Literal, Op, OpCode, Shape};
+use smallvec::SmallVec;
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 impl Tensor {
-    /// Reshapes the tensor in row-major order; one size may be -1, which is inferred.
+    /// Reshapes the tensor in row-major order to sizes, one of which may be -1, which is inferred:
+    /// `x.reshape([2, -1])`, `x.reshape(-1)`, `x.reshape((n, 3))`, or to a [`Shape`].
     ///
     /// Errors: a shape error unless the numbers of elements agree.
     #[track_caller]
-    pub fn reshape(&self, sizes: &[i64]) -> Result<Tensor> {
-        let shape = resolve(&self.shape(), sizes)?;
-        if shape == self.shape() {
-            return Ok(self.clone());
-        }
-        Tensor::record(Op::new(OpCode::Reshape, Attrs::shape(shape)), &[self])
-    }
-
-    /// Reshapes the tensor in row-major order to a shape whose sizes may be symbolic.
-    ///
-    /// Errors: as [`Tensor::reshape`].
-    #[track_caller]
-    pub fn reshape_to(&self, shape: Shape) -> Result<Tensor> {
+    pub fn reshape(&self, sizes: impl Into<Sizes>) -> Result<Tensor> {
+        let shape = match sizes.into() {
+            Sizes::Shape(shape) => shape,
+            Sizes::List(sizes) => resolve(&self.shape(), &sizes)?,
+        };
         if shape == self.shape() {
             return Ok(self.clone());
         }
@@ -36,7 +31,7 @@ impl Tensor {
     pub fn flatten(&self, start: i64, end: i64) -> Result<Tensor> {
         let shape = self.shape();
         if shape.rank() == 0 {
-            return self.reshape_to(Shape::from([1]));
+            return self.reshape(Shape::from([1]));
         }
         let start = normalize_axis("flatten", start, shape.rank())?;
         let end = normalize_axis("flatten", end, shape.rank())?;
@@ -47,14 +42,15 @@ impl Tensor {
         }
         let merged = shape.part(start..end + 1).count();
         let sizes = shape.dims().take(start).chain([merged]).chain(shape.dims().skip(end + 1));
-        self.reshape_to(sizes.collect())
+        self.reshape(sizes.collect::<Shape>())
     }
 
     /// Permutes the axes: axis `i` of the result is axis `axes[i]` of this tensor.
     #[track_caller]
-    pub fn permute(&self, axes: &[i64]) -> Result<Tensor> {
+    pub fn permute(&self, axes: impl AsRef<[i64]>) -> Result<Tensor> {
         let rank = self.rank();
         let axes: Vec<usize> = axes
+            .as_ref()
             .iter()
             .map(|&a| normalize_axis("permute", a, rank))
             .collect::<Result<_, girih_ir::Error>>()?;
@@ -95,13 +91,13 @@ impl Tensor {
         Tensor::record(Op::new(OpCode::BroadcastTo, Attrs::shape(shape)), &[self])
     }
 
-    /// Removes axes of size one: the given axes, or all of them for `None`.
+    /// Removes axes of size one: the given axes, or all of size one (`..`).
     ///
     /// Errors: a shape error if a given axis has another size.
     #[track_caller]
-    pub fn squeeze(&self, axes: Option<&[i64]>) -> Result<Tensor> {
-        let shape = self.shape();
-        let set = match axes {
+    pub fn squeeze(&self, axes: impl Into<Axes>) -> Result<Tensor> {
+        let (axes, shape) = (axes.into(), self.shape());
+        let set = match axes.as_slice() {
             None => (0..shape.rank()).filter(|&i| shape.dim(i).equals(1)).collect(),
             Some(axes) => girih_ir::ops::reduce::axis_set("squeeze", Some(axes), shape.rank())?,
         };
@@ -112,7 +108,7 @@ impl Tensor {
         }
         match set.is_empty() {
             true => Ok(self.clone()),
-            false => self.reshape_to(shape.reduced(set, false)),
+            false => self.reshape(shape.reduced(set, false)),
         }
     }
 
@@ -122,7 +118,7 @@ impl Tensor {
         let shape = self.shape();
         let axis = normalize_axis("unsqueeze", axis, shape.rank() + 1)?;
         let sizes = shape.dims().take(axis).chain([1.into()]).chain(shape.dims().skip(axis));
-        self.reshape_to(sizes.collect())
+        self.reshape(sizes.collect::<Shape>())
     }
 
     /// A slice along each axis.
@@ -188,29 +184,33 @@ impl Tensor {
 }
 
 /// Resolves sizes with at most one -1 to a shape.
-fn resolve(from: &Shape, sizes: &[i64]) -> Result<Shape> {
-    let Some(unknown) = sizes.iter().position(|&s| s == -1) else {
-        return Ok(Shape::from_signed("reshape", sizes)?);
+fn resolve(from: &Shape, sizes: &[Size]) -> Result<Shape> {
+    let Some(unknown) = sizes.iter().position(|size| *size == Size::Known(-1)) else {
+        return shape_of("reshape", sizes);
     };
-    if from.is_symbolic() {
-        return resolve_symbolic(from, sizes.iter().map(|&s| Size::Known(s)).collect());
-    }
-    let mut known: Vec<i64> = sizes.to_vec();
-    known[unknown] = 1;
     let invalid = |reason: String| {
         Error::from(girih_ir::Error::InvalidShape { op: "reshape", shape: from.clone(), reason })
     };
-    if known.contains(&-1) {
-        return Err(invalid(format!("at most one size may be -1, got {sizes:?}")));
+    let mut known: SmallVec<[Size; 4]> = SmallVec::from_slice(sizes);
+    known[unknown] = Size::Known(1);
+    if known.contains(&Size::Known(-1)) {
+        return Err(invalid(format!("at most one size may be -1, got {}", listed(sizes))));
     }
-    let shape = Shape::from_signed("reshape", &known)?;
-    let (have, want) = (from.numel(), shape.numel());
-    if want == 0 || !have.is_multiple_of(want) {
+    let shape = shape_of("reshape", &known)?;
+    let (have, want) = (from.count(), shape.count());
+    if want.equals(0) || !have.remainder(want).equals(0) {
         return Err(invalid(format!(
-            "{have} elements do not fill {sizes:?}: they are no multiple of {want}"
+            "{have} elements do not fill {}: they are no multiple of {want}",
+            listed(sizes)
         )));
     }
-    Ok(shape.with_dim(unknown, have / want))
+    Ok(shape.with_dim(unknown, have.floor_div(want)))
+}
+
+/// `[2, -1]`
+fn listed(sizes: &[Size]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(|size| size.to_string()).collect();
+    format!("[{}]", sizes.join(", "))
 }
 
 /// A size as front ends pass it: a number, where -1 may have a special meaning, or a symbolic size.
@@ -220,6 +220,15 @@ pub enum Size {
     Known(i64),
     /// A symbolic size of a traced function's argument, or an expression of such sizes.
     Symbolic(Dim),
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Size::Known(size) => size.fmt(f),
+            Size::Symbolic(dim) => dim.fmt(f),
+        }
+    }
 }
 
 impl Size {
@@ -251,52 +260,21 @@ pub fn shape_of(op: &'static str, sizes: &[Size]) -> Result<Shape> {
     Ok(dims.collect())
 }
 
-impl Tensor {
-    /// Like [`Tensor::reshape`], with sizes that may be symbolic.
-    ///
-    /// Errors: as [`Tensor::reshape`].
-    #[track_caller]
-    pub fn reshape_sizes(&self, sizes: &[Size]) -> Result<Tensor> {
-        match sizes.contains(&Size::Known(-1)) {
-            true => self.reshape_to(resolve_symbolic(&self.shape(), sizes.to_vec())?),
-            false => self.reshape_to(shape_of("reshape", sizes)?),
-        }
-    }
-}
-
-/// Like [`resolve`], for sizes that contain a -1 and may be symbolic.
-fn resolve_symbolic(from: &Shape, mut sizes: Vec<Size>) -> Result<Shape> {
-    let invalid = |reason: String| {
-        Error::from(girih_ir::Error::InvalidShape { op: "reshape", shape: from.clone(), reason })
-    };
-    let unknown = sizes.iter().position(|s| *s == Size::Known(-1)).unwrap_or(0);
-    sizes[unknown] = Size::Known(1);
-    if sizes.contains(&Size::Known(-1)) {
-        return Err(invalid("at most one size may be -1".into()));
-    }
-    let shape = shape_of("reshape", &sizes)?;
-    let (have, want) = (from.count(), shape.count());
-    if want.equals(0) || !have.remainder(want).equals(0) {
-        return Err(invalid(format!(
-            "{have} elements do not fill it: they are no multiple of {want}"
-        )));
-    }
-    Ok(shape.with_dim(unknown, have.floor_div(want)))
-}
-
 /// Converts tensors to their common dtype.
 #[track_caller]
-fn unified(op: &'static str, tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
+fn unified<T: Borrow<Tensor>>(op: &'static str, tensors: &[T]) -> Result<Vec<Tensor>> {
     let Some((first, rest)) = tensors.split_first() else {
         return Err(Error::InvalidArgument(format!("{op}: at least one tensor is needed")));
     };
-    let dtype = rest.iter().try_fold(first.dtype(), |dtype, t| dtype.promote(t.dtype()))?;
-    tensors.iter().map(|t| t.astype(dtype)).collect()
+    let dtype = rest
+        .iter()
+        .try_fold(first.borrow().dtype(), |dtype, t| dtype.promote(t.borrow().dtype()))?;
+    tensors.iter().map(|t| t.borrow().astype(dtype)).collect()
 }
 
 /// Concatenates tensors along an axis.
 #[track_caller]
-pub fn concat(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
+pub fn concat<T: Borrow<Tensor>>(tensors: &[T], axis: i64) -> Result<Tensor> {
     let tensors = unified("concat", tensors)?;
     let axis = normalize_axis("concat", axis, tensors[0].rank())?;
     let refs: Vec<&Tensor> = tensors.iter().collect();
@@ -305,18 +283,18 @@ pub fn concat(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
 
 /// Stacks tensors of equal shapes along a new axis.
 #[track_caller]
-pub fn stack(tensors: &[&Tensor], axis: i64) -> Result<Tensor> {
-    let Some(first) = tensors.first().map(|t| t.shape()) else {
+pub fn stack<T: Borrow<Tensor>>(tensors: &[T], axis: i64) -> Result<Tensor> {
+    let Some(first) = tensors.first().map(|t| t.borrow().shape()) else {
         return Err(Error::InvalidArgument("stack: at least one tensor is needed".into()));
     };
-    if let Some(other) = tensors.iter().map(|t| t.shape()).find(|s| !s.equals(&first)) {
+    if let Some(other) = tensors.iter().map(|t| t.borrow().shape()).find(|s| !s.equals(&first)) {
         let reason = "all shapes must be equal".to_string();
         let (op, lhs, rhs) = ("stack", first, other);
         return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
     }
     let axis = normalize_axis("stack", axis, first.rank() + 1)? as i64;
-    let parts = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
-    concat(&parts.iter().collect::<Vec<_>>(), axis)
+    let parts = tensors.iter().map(|t| t.borrow().unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+    concat(&parts, axis)
 }
 
 /// Splits an axis into consecutive parts of the given sizes.

@@ -28,29 +28,58 @@ impl Tensor {
         self.by_rows("sort", axis, |x| Tensor::record(op, &[x]))
     }
 
-    /// The elements in ascending (or descending) order along an axis; NaN is largest. The sort is
-    /// stable.
+    /// The elements in ascending order along an axis; NaN is largest. The sort is stable.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
-    pub fn sort(&self, axis: i64, descending: bool) -> Result<Tensor> {
-        self.sorted(axis, descending, 0)
+    pub fn sort(&self, axis: i64) -> Result<Tensor> {
+        self.sorted(axis, false, 0)
     }
 
-    /// The indices (i64) that sort along an axis. The sort is stable.
+    /// The elements in descending order along an axis; NaN is largest. The sort is stable.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
-    pub fn argsort(&self, axis: i64, descending: bool) -> Result<Tensor> {
-        self.sorted(axis, descending, 1)
+    pub fn sort_descending(&self, axis: i64) -> Result<Tensor> {
+        self.sorted(axis, true, 0)
     }
 
-    /// The `k` largest (or smallest) elements along an axis, best first, and their indices (i64).
-    /// The first of equal elements comes first; NaN is largest.
+    /// The indices (i64) that sort along an axis in ascending order. The sort is stable.
     ///
-    /// Errors: [`Error::InvalidArgument`] if the axis has fewer than `k` elements.
+    /// Errors: an axis error for scalars.
     #[track_caller]
-    pub fn topk(&self, k: usize, axis: i64, largest: bool) -> Result<(Tensor, Tensor)> {
+    pub fn argsort(&self, axis: i64) -> Result<Tensor> {
+        self.sorted(axis, false, 1)
+    }
+
+    /// The indices (i64) that sort along an axis in descending order. The sort is stable.
+    ///
+    /// Errors: an axis error for scalars.
+    #[track_caller]
+    pub fn argsort_descending(&self, axis: i64) -> Result<Tensor> {
+        self.sorted(axis, true, 1)
+    }
+
+    /// The `k` largest elements along an axis, largest first, and their indices (i64). The first of
+    /// equal elements comes first; NaN is largest.
+    ///
+    /// Errors: [`Error::InvalidArgument`] if the axis has fewer than `k` elements; an axis error.
+    #[track_caller]
+    pub fn topk(&self, k: usize, axis: i64) -> Result<(Tensor, Tensor)> {
+        self.best(k, axis, true)
+    }
+
+    /// The `k` smallest elements along an axis, smallest first, and their indices (i64), as
+    /// [`Tensor::topk`].
+    ///
+    /// Errors: as [`Tensor::topk`].
+    #[track_caller]
+    pub fn topk_smallest(&self, k: usize, axis: i64) -> Result<(Tensor, Tensor)> {
+        self.best(k, axis, false)
+    }
+
+    #[track_caller]
+    fn best(&self, k: usize, axis: i64, largest: bool) -> Result<(Tensor, Tensor)> {
         let size = self.shape().dim(normalize_axis("topk", axis, self.rank())?);
         if !size.at_least(k) {
             return Err(Error::InvalidArgument(format!(
@@ -96,7 +125,7 @@ pub fn searchsorted(
         sorted = sorted.take(sorter, 0)?;
     }
     let shape: Vec<i64> = values.shape().iter().map(|&d| d as i64).collect();
-    let flat = values.astype(dtype)?.reshape(&[values.numel() as i64])?;
+    let flat = values.astype(dtype)?.reshape([values.numel() as i64])?;
     let op = Op::new(OpCode::SearchSorted, Attrs::routine(right));
     Tensor::record(op, &[&sorted, &flat])?.reshape(&shape)
 }

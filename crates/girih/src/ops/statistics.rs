@@ -1,6 +1,9 @@
 //! Covariances, and functions given by samples: interpolation, integrals, polynomials.
 
-use crate::{DType, Error, Index, Operand, Result, Tensor, concat, searchsorted, where_};
+use crate::{
+    Cumulative, DType, Error, Index, Operand, Result, Tensor, concat, keepdims, searchsorted,
+    where_,
+};
 use girih_ir::Shape;
 use girih_ir::shape::normalize_axis;
 
@@ -44,7 +47,7 @@ pub struct Covariance<'a> {
 pub fn cov(x: &Tensor, y: Option<&Tensor>, settings: &Covariance<'_>) -> Result<Tensor> {
     let (out, dtype) = covariances("cov", x, y, settings)?;
     let out = out.astype(dtype)?;
-    if out.numel() == 1 { out.reshape(&[]) } else { Ok(out) }
+    if out.numel() == 1 { out.reshape(()) } else { Ok(out) }
 }
 
 /// The covariance matrix in the accumulation dtype, and the dtype of the result.
@@ -86,13 +89,13 @@ fn covariances(
         let products = centred.product(&centred.t()?.conj()?)?;
         return Ok((products.mul(1.0 / degrees)?, dtype));
     };
-    let total = weight.sum(None, false)?;
-    let mean = x.mul(&weight)?.sum(Some(&[1]), true)?.div(&total)?;
+    let total = weight.sum_all()?;
+    let mean = x.mul(&weight)?.sum(keepdims(1))?.div(&total)?;
     let centred = x.sub(&mean)?;
     let lost = match settings.weights {
         None => Tensor::full(correction, [], total.dtype())?,
         Some(w) => {
-            let squares = weight.mul(&w.astype(total.dtype())?)?.sum(None, false)?;
+            let squares = weight.mul(&w.astype(total.dtype())?)?.sum_all()?;
             squares.mul(correction)?.div(&total)?
         }
     };
@@ -103,7 +106,7 @@ fn covariances(
 impl Tensor {
     /// The means along the last axis, of real or complex numbers.
     fn mean_of_rows(&self) -> Result<Tensor> {
-        self.mean(Some(&[-1]), true)
+        self.mean(keepdims(-1))
     }
 }
 
@@ -115,13 +118,13 @@ pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, by_columns: bool) -> Result<Tens
     let (c, dtype) = covariances("corrcoef", x, y, &settings)?;
     let deviation = c.diagonal(0, 0, 1)?.real()?.sqrt()?;
     let c = c.div(&deviation.unsqueeze(1)?)?.div(&deviation)?;
-    let within = |x: Tensor| x.clip(Some(Operand::Float(-1.0)), Some(Operand::Float(1.0)));
+    let within = |x: Tensor| x.clip(-1.0, 1.0);
     let c = match c.dtype().is_complex() {
         true => within(c.real()?)?.complex(&within(c.imag()?)?)?,
         false => within(c)?,
     };
     let c = c.astype(dtype)?;
-    if c.numel() == 1 { c.reshape(&[]) } else { Ok(c) }
+    if c.numel() == 1 { c.reshape(()) } else { Ok(c) }
 }
 
 /// The values of [`interp`] outside the samples.
@@ -159,7 +162,7 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor, beyond: Beyond<'_>) -> Resul
         }
         let period = period.abs();
         (x, xp) = (x.remainder(period)?, xp.remainder(period)?);
-        let order = xp.argsort(0, false)?;
+        let order = xp.argsort(0)?;
         (xp, fp) = (xp.take(&order, 0)?, fp.take(&order, 0)?);
         let ends =
             |x: &Tensor| Ok::<_, Error>((slice(x, Some(-1), None)?, slice(x, None, Some(1))?));
@@ -223,7 +226,7 @@ pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Result<Tensor> {
     if count < 2 {
         return Ok(up);
     }
-    let reversed = bins.flip(Some(&[0]))?;
+    let reversed = bins.flip(0)?;
     let down = searchsorted(&reversed, x, !right, None)?.neg()?.add(count as i64)?;
     let end = |at: i64| bins.index(&[Index::At(at)]);
     where_(&end(0)?.le(&end(-1)?)?, &up, &down)
@@ -250,11 +253,11 @@ pub fn trapezoid(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: i64) -> Result<T
             }
             let widths = x.diff(1, 0, None, None)?;
             let sizes = (0..y.rank()).map(|i| if i == at { rest as i64 } else { 1 });
-            both.mul(&widths.reshape(&sizes.collect::<Vec<_>>())?)?
+            both.mul(&widths.reshape(sizes.collect::<Vec<_>>())?)?
         }
         Some(x) => both.mul(&x.diff(1, axis, None, None)?)?,
     };
-    areas.sum(Some(&[axis]), false)
+    areas.sum(axis)
 }
 
 /// Evaluates at `x` the polynomial with the coefficients `p` (one axis, highest power first).
@@ -270,7 +273,7 @@ pub fn polyval(p: &Tensor, x: &Tensor) -> Result<Tensor> {
     let step = |carries: &[Tensor], parts: &[Tensor]| {
         Ok((vec![carries[0].mul(&x)?.add(&parts[0])?], Vec::new()))
     };
-    let (mut sums, _) = crate::scan(step, &[zero], &[p], None, false)?;
+    let (mut sums, _) = crate::scan(step, &[zero], &[p])?;
     Ok(sums.swap_remove(0))
 }
 
@@ -289,9 +292,10 @@ pub fn vander(x: &Tensor, columns: Option<usize>, increasing: bool) -> Result<Te
     if count < 2 {
         return Ok(ones);
     }
-    let powers = x.broadcast_to([size, count - 1])?.cumprod(1, Some(dtype), false)?;
+    let typed = Cumulative { dtype: Some(dtype), ..Cumulative::default() };
+    let powers = x.broadcast_to([size, count - 1])?.cumprod_with(1, typed)?;
     let all = concat(&[&ones, &powers], 1)?;
-    if increasing { Ok(all) } else { all.flip(Some(&[1])) }
+    if increasing { Ok(all) } else { all.flip(1) }
 }
 
 /// The coefficients, highest power first, of the least-squares polynomial of degree `degree`
@@ -326,7 +330,7 @@ pub fn polyfit(
         y = if y.rank() == 1 { y.mul(&w)? } else { y.mul(&column)? };
         left = left.mul(&column)?;
     }
-    let scale = left.abs()?.square()?.sum(Some(&[0]), false)?.sqrt()?;
+    let scale = left.abs()?.square()?.sum(0)?.sqrt()?;
     let scale = where_(&scale.eq(0.0)?, 1.0, &scale)?;
     let epsilon = if x.dtype().real() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
     let rcond = rcond.unwrap_or(count as f64 * epsilon);

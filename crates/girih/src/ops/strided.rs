@@ -15,7 +15,7 @@ impl Tensor {
     #[track_caller]
     pub fn as_strided(&self, size: &[usize], strides: &[usize], offset: usize) -> Result<Tensor> {
         let indices = self.strided("as_strided", size, strides, offset)?;
-        self.reshape(&[-1])?.take(&indices, 0)
+        self.reshape(-1)?.take(&indices, 0)
     }
 
     /// The tensor with the elements of [`Tensor::as_strided`] replaced by those of `source`. If
@@ -32,8 +32,8 @@ impl Tensor {
     ) -> Result<Tensor> {
         let indices = self.strided("as_strided_scatter", size, strides, offset)?;
         let source = source.astype(self.dtype())?;
-        let flat = self.reshape(&[-1])?;
-        flat.scatter(&indices, &source, 0, Update::Set)?.reshape_to(self.shape())
+        let flat = self.reshape(-1)?;
+        flat.scatter(&indices, &source, 0, Update::Set)?.reshape(self.shape())
     }
 
     /// The positions in the flattened tensor, in row-major order.

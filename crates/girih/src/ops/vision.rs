@@ -87,7 +87,7 @@ impl Positions {
             Outside::Reflection if options.align_corners => reflected(at, 0.0, last)?,
             Outside::Reflection => reflected(at, -0.5, last + 0.5)?,
         };
-        at.clip(Some(0.0.into()), Some(last.into()))
+        at.clip(0.0, last)
     }
 
     /// The index at a whole position, clamped to the axis, and whether the position is inside.
@@ -95,7 +95,7 @@ impl Positions {
         let last = self.size as f64 - 1.0;
         let valid = whole.ge(0.0)?.logical_and(&whole.le(last)?)?;
         // NaN cannot be converted to an index, so use 0.
-        let safe = where_(&valid, &whole.clip(Some(0.0.into()), Some(last.into()))?, 0.0)?;
+        let safe = where_(&valid, &whole.clip(0.0, last)?, 0.0)?;
         Ok((safe.astype(DType::I64)?, valid))
     }
 
@@ -135,11 +135,13 @@ impl Tensor {
         };
         let [c, h, w] = [0, 1, 2].map(|i| shape[lead + i]);
         let around = || shape.part(..lead);
-        let unmerged = around().dims().chain([c / (r * r), r, r, h, w].map(Dim::from)).collect();
+        let unmerged: Shape =
+            around().dims().chain([c / (r * r), r, r, h, w].map(Dim::from)).collect();
         let at = lead as i64;
         let order = (0..at).chain([at, at + 3, at + 1, at + 4, at + 2]).collect::<Vec<_>>();
-        let joined = around().dims().chain([c / (r * r), h * r, w * r].map(Dim::from)).collect();
-        self.reshape_to(unmerged)?.permute(&order)?.reshape_to(joined)
+        let joined: Shape =
+            around().dims().chain([c / (r * r), h * r, w * r].map(Dim::from)).collect();
+        self.reshape(unmerged)?.permute(&order)?.reshape(joined)
     }
 
     /// Moves space to channels, the inverse of [`Tensor::pixel_shuffle`]:
@@ -157,11 +159,11 @@ impl Tensor {
         };
         let [c, h, w] = [shape[lead], shape[lead + 1] / r, shape[lead + 2] / r];
         let around = || shape.part(..lead);
-        let unmerged = around().dims().chain([c, h, r, w, r].map(Dim::from)).collect();
+        let unmerged: Shape = around().dims().chain([c, h, r, w, r].map(Dim::from)).collect();
         let at = lead as i64;
         let order = (0..at).chain([at, at + 2, at + 4, at + 1, at + 3]).collect::<Vec<_>>();
-        let joined = around().dims().chain([c * r * r, h, w].map(Dim::from)).collect();
-        self.reshape_to(unmerged)?.permute(&order)?.reshape_to(joined)
+        let joined: Shape = around().dims().chain([c * r * r, h, w].map(Dim::from)).collect();
+        self.reshape(unmerged)?.permute(&order)?.reshape(joined)
     }
 
     /// Interleaves the groups of channels (axis 1). Zhang et al. 2018.
@@ -175,8 +177,8 @@ impl Tensor {
             return Err(bad_shape(op, shape, reason));
         }
         let unmerged = [shape.dim(0), groups.into(), (shape[1] / groups).into()].into_iter();
-        let unmerged = unmerged.chain(shape.part(2..).dims()).collect();
-        self.reshape_to(unmerged)?.swapaxes(1, 2)?.reshape_to(shape)
+        let unmerged: Shape = unmerged.chain(shape.part(2..).dims()).collect();
+        self.reshape(unmerged)?.swapaxes(1, 2)?.reshape(shape)
     }
 
     /// Divides by a power of the mean square over `size` neighbouring channels (axis 1),
@@ -204,7 +206,7 @@ impl Tensor {
         widths[shape.rank() - 1] = (size / 2, (size - 1) / 2);
         let last = shape.rank() as i64 - 1;
         let squares = x.square()?.moveaxis(&[1], &[last])?.pad(&widths, 0.0)?;
-        let mean = squares.windows(&[size], &[1], &[1])?.mean(Some(&[-1]), false)?;
+        let mean = squares.windows(&[size], &[1], &[1])?.mean(-1)?;
         let scale = mean.moveaxis(&[last], &[1])?.mul(alpha)?.add(k)?;
         x.div(&scale.pow(beta)?)?.astype(dtype)
     }
@@ -234,12 +236,12 @@ impl Tensor {
         };
         let mut columns = (0..n).rev().map(along).collect::<Result<Vec<_>>>()?;
         columns.push(Tensor::ones(Shape::from(sizes), theta.dtype())?);
-        let base = super::stack(&columns.iter().collect::<Vec<_>>(), -1)?;
+        let base = super::stack(&columns, -1)?;
         let count = sizes.iter().product::<usize>();
-        let base = base.reshape_to(Shape::from([count, n + 1]))?;
+        let base = base.reshape(Shape::from([count, n + 1]))?;
         let grid = base.product(&theta.swapaxes(1, 2)?)?;
         let all = [shape.dim(0)].into_iter().chain(sizes.iter().map(|&s| s.into()));
-        grid.reshape_to(all.chain([n.into()]).collect())?.astype(dtype)
+        grid.reshape(all.chain([n.into()]).collect::<Shape>())?.astype(dtype)
     }
 
     /// Samples `[batch, channels, in…]` at the positions of a grid `[batch, out…, n]`, for `n`
@@ -271,11 +273,7 @@ impl Tensor {
         let dtype = self.dtype().promote(grid.dtype())?.to_float();
         let count = by[1..=n].iter().product::<usize>();
         let flat = |t: &Tensor, axis: usize| -> Result<Tensor> {
-            t.narrow(-1, axis, 1)?.reshape_to(Shape::of_dims([
-                by.dim(0),
-                1usize.into(),
-                count.into(),
-            ]))
+            t.narrow(-1, axis, 1)?.reshape(Shape::of_dims([by.dim(0), 1usize.into(), count.into()]))
         };
         let grid = grid.astype(dtype.widened())?;
         let axes: Vec<Positions> = (0..n)
@@ -283,10 +281,10 @@ impl Tensor {
             .collect::<Result<_>>()?;
         let pixels = shape[2..].iter().product::<usize>();
         let x = self.astype(dtype.widened())?;
-        let x = x.reshape_to(Shape::of_dims([shape.dim(0), shape.dim(1), pixels.into()]))?;
+        let x = x.reshape(Shape::of_dims([shape.dim(0), shape.dim(1), pixels.into()]))?;
         let sampled = sample(&x, &axes, &options)?;
-        let out = shape.part(..2).dims().chain(by.part(1..=n).dims()).collect();
-        sampled.reshape_to(out)?.astype(dtype)
+        let out: Shape = shape.part(..2).dims().chain(by.part(1..=n).dims()).collect();
+        sampled.reshape(out)?.astype(dtype)
     }
 }
 

@@ -146,7 +146,7 @@ pub fn truncated_normal<'a>(
     let distance = tail_distance(&uniform, &near, &width)?.mul(scale)?;
     let tail = where_(&above, &lower.add(&distance)?, &upper.sub(&distance)?)?;
     let drawn = where_(&outside, &tail, &central)?;
-    call.done(&drawn.clip(Some(lower.into()), Some(upper.into()))?)
+    call.done(&drawn.clip(lower, upper)?)
 }
 
 /// The number of deviations from which the tail of a normal distribution is computed by its
@@ -218,7 +218,7 @@ fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
         let cube = where_(done, cube, &v)?;
         Ok(vec![round.add(1)?, done.bitwise_or(&accepted)?, cube])
     };
-    let go_on = |state: &[Tensor]| state[1].all(None, false)?.logical_not();
+    let go_on = |state: &[Tensor]| state[1].all(..)?.logical_not();
     let cube = while_loop(go_on, step, &start)?.swap_remove(2);
     Ok((where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
 }

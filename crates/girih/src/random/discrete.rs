@@ -67,7 +67,7 @@ pub fn categorical(draws: &Draws, logits: &Tensor, axis: i64) -> Result<Tensor> 
     let mut call = Call::new(op, &noise, DType::F32, &[Operand::Tensor(logits)])?;
     call.dtype = call.wide;
     let noise = call.exponential(0)?.log()?;
-    let best = call.parameters[0].sub(&noise)?.argmax(Some((axis + outer) as i64), false)?;
+    let best = call.parameters[0].sub(&noise)?.argmax((axis + outer) as i64)?;
     best.astype(draws.dtype_or(default_int()))
 }
 
@@ -104,7 +104,7 @@ impl Rejection {
             let kept = where_(done, kept, &found)?;
             Ok(vec![round.add(1)?, done.bitwise_or(&accepted)?, kept, sum])
         };
-        let go_on = |state: &[Tensor]| state[1].all(None, false)?.logical_not();
+        let go_on = |state: &[Tensor]| state[1].all(..)?.logical_not();
         Ok(while_loop(go_on, body, &init)?.swap_remove(2))
     }
 }
@@ -219,14 +219,14 @@ pub fn multinomial<'a>(draws: &Draws, n: impl Into<Operand<'a>>, p: &Tensor) -> 
         return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
     };
     let p = p.astype(DType::F64)?;
-    let allowed = p.ge(0.0)?.bitwise_and(&p.isfinite()?)?.all(Some(&[-1]), false)?;
-    let allowed = allowed.bitwise_and(&p.gt(0.0)?.any(Some(&[-1]), false)?)?;
+    let allowed = p.ge(0.0)?.bitwise_and(&p.isfinite()?)?.all(-1)?;
+    let allowed = allowed.bitwise_and(&p.gt(0.0)?.any(-1)?)?;
     // The share of a category among itself and those after it: exactly one for the last category
     // with a weight, which therefore receives all remaining draws.
-    let rest = p.flip(Some(&[-1]))?.cumsum(-1, None, false)?.flip(Some(&[-1]))?;
+    let rest = p.flip(-1)?.cumsum(-1)?.flip(-1)?;
     let shares = where_(&rest.gt(0.0)?, &p.div(&rest)?, 0.0)?;
-    let shares = shares.clip(Some(0.0.into()), Some(1.0.into()))?;
-    let first = p.narrow(-1, 0, count.min(1))?.sum(Some(&[-1]), false)?;
+    let shares = shares.clip(0.0, 1.0)?;
+    let first = p.narrow(-1, 0, count.min(1))?.sum(-1)?;
     let call = Call::new(op, draws, DType::F64, &[n, Operand::Tensor(&first)])?;
     let whole = |x: &Tensor| x.broadcast_to(call.shape.clone());
     let key = call.own_key()?;
@@ -242,7 +242,7 @@ pub fn multinomial<'a>(draws: &Draws, n: impl Into<Operand<'a>>, p: &Tensor) -> 
         let left = where_(&drawn.lt(0.0)?, left, &left.sub(&drawn)?)?;
         Ok((vec![left], vec![drawn]))
     };
-    let (_, mut drawn) = scan(step, &init, &[columns, numbers], None, false)?;
+    let (_, mut drawn) = scan(step, &init, &[columns, numbers])?;
     let drawn = drawn.swap_remove(0).moveaxis(&[0], &[-1])?;
     drawn.astype(draws.dtype_or(default_int()))
 }

@@ -254,7 +254,7 @@ impl Call {
         };
         let count = Shape::of_dims([self.shape.count()]);
         let counters = Tensor::iota(count, 0, DType::U64)?;
-        word(&key, &counters)?.reshape_to(self.shape.clone())
+        word(&key, &counters)?.reshape(self.shape.clone())
     }
 
     /// Uniform draws in `[0, 1)`, in the result's dtype: multiples of half its epsilon.

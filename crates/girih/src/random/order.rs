@@ -65,7 +65,7 @@ fn scaled(high: &Tensor, low: &Tensor, span: u64) -> Result<Tensor> {
 pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
     let draws = draws.clone().shape([count]);
     // Ties between 64-bit draws are broken by position; they do not occur in practice.
-    Call::new("permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0, false)
+    Call::new("permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0)
 }
 
 /// Permutes the slices along an axis randomly; with `independent`, permutes each line along the
@@ -80,7 +80,7 @@ pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Resu
         return x.take(&permutation(draws, x.shape()[at])?, axis);
     }
     let draws = draws.clone().shape(x.shape());
-    let order = Call::new(op, &draws, DType::F32, &[])?.bits(0)?.argsort(axis, false)?;
+    let order = Call::new(op, &draws, DType::F32, &[])?.bits(0)?.argsort(axis)?;
     x.take_along_axis(&order, axis)
 }
 
@@ -118,11 +118,11 @@ pub fn choice(
     match (replace, weights) {
         (true, None) => randint(&draws.clone().dtype(DType::I64), 0, (count as i64).max(1)),
         (true, Some(weights)) => {
-            let sums = weights.cumsum(0, None, false)?;
+            let sums = weights.cumsum(0)?;
             let total = sums.narrow(0, count.saturating_sub(1), count.min(1))?;
-            let at = call.of_dtype(DType::F64).unit(0)?.mul(&total.sum(None, false)?)?;
+            let at = call.of_dtype(DType::F64).unit(0)?.mul(&total.sum_all()?)?;
             // The product may be rounded to the total, which belongs to the last positive weight.
-            let last = searchsorted(&sums, &total, false, None)?.sum(None, false)?;
+            let last = searchsorted(&sums, &total, false, None)?.sum_all()?;
             searchsorted(&sums, &at, true, None)?.minimum(&last)
         }
         (false, weights) => {
@@ -135,10 +135,10 @@ pub fn choice(
                     // An index without weight comes after those whose quotient overflows.
                     let times = noise.div(&weights)?.minimum(f64::MAX)?;
                     let never = weights.eq(0.0)?;
-                    where_(&never, f64::INFINITY, &times)?.argsort(0, false)?
+                    where_(&never, f64::INFINITY, &times)?.argsort(0)?
                 }
             };
-            order.narrow(0, 0, asked)?.reshape_to(call.shape.clone())
+            order.narrow(0, 0, asked)?.reshape(call.shape.clone())
         }
     }
 }
@@ -146,8 +146,8 @@ pub fn choice(
 /// Fails unless weights (f64) are finite, not negative, and positive for at least `least` indices.
 #[track_caller]
 fn check_weights(weights: &Tensor, least: usize) -> Result<()> {
-    let positive = weights.gt(0.0)?.count_nonzero(None, false)?.astype(DType::F64)?;
-    let facts = [weights.min(None, false)?, weights.sum(None, false)?, positive];
+    let positive = weights.gt(0.0)?.count_nonzero(..)?.astype(DType::F64)?;
+    let facts = [weights.min_all()?, weights.sum_all()?, positive];
     let facts = crate::stack(&facts.each_ref(), 0)?;
     let Some(facts) = known(&facts)? else { return Ok(()) };
     let [smallest, sum, positive] = facts[..] else { unreachable!("three facts") };

@@ -31,7 +31,7 @@ impl Tensor {
     ///
     /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
     /// x.set_requires_grad(true)?;
-    /// x.mul(&x)?.sum(None, false)?.backward(None, false, false)?;
+    /// x.mul(&x)?.sum_all()?.backward(None, false, false)?;
     /// assert_eq!(x.grad().expect("it is a leaf").to_vec::<f32>()?, [2.0, 4.0]);
     /// # Ok::<(), girih::Error>(())
     /// ```

@@ -12,7 +12,7 @@ use girih_transform::BatchAxis;
 /// ```
 /// use girih::{Tensor, value_and_grad};
 ///
-/// let f = value_and_grad(|x| x[0].mul(&x[0])?.sum(None, false));
+/// let f = value_and_grad(|x| x[0].mul(&x[0])?.sum_all());
 /// let (value, gradients) = f(&[Tensor::from_slice(&[1.0f32, 2.0], [2])?])?;
 /// assert_eq!(value.item::<f32>()?, 5.0);
 /// assert_eq!(gradients[0].to_vec::<f32>()?, [2.0, 4.0]);
@@ -123,7 +123,7 @@ where
 /// ```
 /// use girih::{Tensor, vmap};
 ///
-/// let dot = |x: &[Tensor]| Ok(vec![x[0].mul(&x[1])?.sum(None, false)?]);
+/// let dot = |x: &[Tensor]| Ok(vec![x[0].mul(&x[1])?.sum_all()?]);
 /// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], [2, 2])?;
 /// let y = Tensor::from_slice(&[10.0f32, 1.0], [2])?;
 /// let all = vmap(dot, &[Some(0), None])(&[x, y])?;
@@ -241,8 +241,8 @@ where
 fn basis(like: &Tensor) -> Result<Tensor> {
     let shape = like.shape();
     let count = shape.count().get();
-    let eye = Tensor::eye(count, count, 0, like.dtype())?;
-    eye.reshape_to(std::iter::once(Dim::from(count)).chain(shape.dims()).collect())
+    let eye = Tensor::eye(count, like.dtype())?;
+    eye.reshape(std::iter::once(Dim::from(count)).chain(shape.dims()).collect::<Shape>())
 }
 
 /// A function that computes the Jacobian of `f`, a function of one tensor, in forward mode. The
@@ -271,7 +271,7 @@ where
             let last = c.moveaxis(&[0], &[-1])?;
             let rank = last.shape().rank() - 1;
             let sizes = last.shape();
-            last.reshape_to(sizes.dims().take(rank).chain(shape.dims()).collect())
+            last.reshape(sizes.dims().take(rank).chain(shape.dims()).collect::<Shape>())
         });
         columns.collect()
     }
@@ -297,7 +297,7 @@ where
             };
             let rows = vmap(row, &[Some(0)])(&[basis(value)?])?.swap_remove(0);
             let (before, behind) = (value.shape(), x.shape());
-            rows.reshape_to(before.dims().chain(behind.dims()).collect())
+            rows.reshape(before.dims().chain(behind.dims()).collect::<Shape>())
         };
         values.iter().enumerate().map(of).collect()
     }
@@ -312,7 +312,7 @@ where
 /// use girih::{Tensor, hessian};
 ///
 /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
-/// let f = |x: &[Tensor]| x[0].mul(&x[0])?.mul(&x[0])?.sum(None, false);
+/// let f = |x: &[Tensor]| x[0].mul(&x[0])?.mul(&x[0])?.sum_all();
 /// assert_eq!(hessian(f)(&x)?.to_vec::<f32>()?, [6.0, 0.0, 0.0, 12.0]);
 /// # Ok::<(), girih::Error>(())
 /// ```
@@ -348,7 +348,7 @@ where
 /// use girih::{Tensor, linear_transpose};
 ///
 /// let x = Tensor::from_slice(&[1.0f32, 2.0, 3.0], [3])?;
-/// let transpose = linear_transpose(|x| Ok(vec![x[0].cumsum(0, None, false)?]), &[x.clone()])?;
+/// let transpose = linear_transpose(|x| Ok(vec![x[0].cumsum(0)?]), &[x.clone()])?;
 /// assert_eq!(transpose.call(&[&x])?[0].to_vec::<f32>()?, [6.0, 5.0, 3.0]);
 /// assert!(linear_transpose(|x| Ok(vec![x[0].sin()?]), &[x]).is_err());
 /// # Ok::<(), girih::Error>(())

@@ -64,7 +64,7 @@ fn draws_have_the_moments_they_should() -> Result<()> {
     let n = 100_000;
     for dtype in [DType::F32, DType::F64] {
         let moments = |x: &Tensor| -> Result<(f64, f64)> {
-            let (mean, var) = (x.mean(None, false)?, x.var(None, 0.0, false)?);
+            let (mean, var) = (x.mean_all()?, x.var(..)?);
             Ok((mean.to_f64_vec()?[0], var.to_f64_vec()?[0]))
         };
         let (mean, var) = moments(&Tensor::randn([n], dtype)?)?;

@@ -42,7 +42,7 @@ fn an_unnamed_inner_batch_keeps_the_named_axis() -> Result<()> {
 
 #[test]
 fn gradients_count_all_members() -> Result<()> {
-    let loss = |x: &[Tensor]| psum(&x[0].mul(&x[0])?, "i")?.sum(None, false);
+    let loss = |x: &[Tensor]| psum(&x[0].mul(&x[0])?, "i")?.sum_all();
     let inside = named(|x| Ok(grad(loss)(std::slice::from_ref(x))?.swap_remove(0)))?;
     assert_eq!(inside, [6.0, 12.0, 18.0, 24.0, 30.0, 36.0]);
     Ok(())

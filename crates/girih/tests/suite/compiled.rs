@@ -1,8 +1,8 @@
 //! Tests of compiled functions: one program for many sizes, correct at each.
 
 use girih::{
-    ConvOptions, DType, DynamicDim, Error, Executor, ExecutorConfig, PoolOptions, Program, Result,
-    Tensor, TracedProgram, compile, concat, value_and_grad,
+    AttentionOptions, Compiled, ConvOptions, DType, DynamicDim, Error, Executor, ExecutorConfig,
+    PoolOptions, Program, Result, Tensor, TracedProgram, compile, concat, keepdims, value_and_grad,
 };
 
 /// Pseudorandom numbers.
@@ -44,7 +44,7 @@ fn one_program(
 ) {
     alone(|executor| {
         let dims = dims.iter().map(|d| d.iter().map(|(a, n)| DynamicDim::new(*a, n)).collect());
-        let compiled = compile(f, dims.collect());
+        let compiled = dynamic(f, dims.collect());
         for &batch in batches {
             let arguments = of(batch);
             let refs: Vec<&Tensor> = arguments.iter().collect();
@@ -79,7 +79,7 @@ fn a_multilayer_perceptron() {
         |x| {
             let hidden = x[0].matmul(&x[1])?.add(&x[2])?.relu()?;
             let out = hidden.matmul(&x[3])?;
-            Ok(vec![out.softmax(-1)?, out.mean(None, false)?, out.mean(Some(&[0]), true)?])
+            Ok(vec![out.softmax(-1)?, out.mean_all()?, out.mean(keepdims(0))?])
         },
         &[2, 5, 1, 1000],
         &[&[(0, "batch")]],
@@ -92,9 +92,9 @@ fn a_training_step_with_its_gradients() {
     one_program(
         |x| {
             let step = value_and_grad(|w| {
-                let y = x[0].matmul(&w[0])?.add(&w[1])?.gelu(false)?;
+                let y = x[0].matmul(&w[0])?.add(&w[1])?.gelu()?;
                 let y = y.layer_norm(1, Some(&w[2]), None, 1e-5)?;
-                y.cross_entropy(&x[1])?.mean(None, false)
+                y.cross_entropy(&x[1])?.mean_all()
             });
             let (loss, gradients) = step(&x[2..])?;
             let updated = x[2..].iter().zip(&gradients).map(|(w, g)| w.sub(&g.mul(0.1)?));
@@ -113,15 +113,16 @@ fn attention_over_two_symbols_and_their_product() {
             let shape = x[0].shape();
             let heads = |t: &Tensor| -> Result<Tensor> {
                 let split = [shape.dim(0), shape.dim(1), 2.into(), 4.into()];
-                t.reshape_to(girih::Shape::of_dims(split))?.swapaxes(1, 2)
+                t.reshape(girih::Shape::of_dims(split))?.swapaxes(1, 2)
             };
             let all = x[0].matmul(&x[1])?;
             let part = |i: usize| heads(&all.narrow(-1, 8 * i, 8)?);
-            let y = part(0)?.attention(&part(1)?, &part(2)?, None, true, None)?;
-            let y = y.swapaxes(1, 2)?.reshape_to(shape.clone())?;
+            let y =
+                part(0)?.attention(&part(1)?, &part(2)?, &AttentionOptions::default().causal())?;
+            let y = y.swapaxes(1, 2)?.reshape(shape.clone())?;
             let y = x[0].add(&y)?.layer_norm(1, None, None, 1e-5)?;
-            let flat = y.reshape(&[-1, 8])?;
-            Ok(vec![y.var(Some(&[0, 1]), 1.0, false)?, flat.sum(Some(&[0]), false)?, y])
+            let flat = y.reshape([-1, 8])?;
+            Ok(vec![y.var_with([0, 1], 1.0)?, flat.sum(0)?, y])
         },
         &[2, 5, 3],
         &[&[(0, "batch"), (1, "length")]],
@@ -136,7 +137,7 @@ fn a_convolutional_network_with_gradients() {
             let step = value_and_grad(|w| {
                 let y = x[0].conv(&w[0], Some(&w[1]), &ConvOptions::default())?.relu()?;
                 let y = y.max_pool(&PoolOptions::new(vec![2, 2]))?.flatten(1, -1)?;
-                y.matmul(&w[2])?.cross_entropy(&x[1])?.mean(None, false)
+                y.matmul(&w[2])?.cross_entropy(&x[1])?.mean_all()
             });
             let (loss, gradients) = step(&x[2..])?;
             Ok(std::iter::once(loss).chain(gradients).collect())
@@ -165,12 +166,12 @@ fn slices_joins_and_lookups() {
             Ok(vec![
                 shifted.sub(&before)?.index(&all)?,
                 column,
-                joined.sum(Some(&[1]), false)?,
-                wide.max(Some(&[0]), false)?,
-                found.mean(Some(&[0]), false)?,
-                Tensor::ones(x[0].shape(), DType::F32)?.cumsum(0, None, false)?,
-                x[0].flip(Some(&[0]))?,
-                x[0].std(Some(&[0]), 1.0, false)?,
+                joined.sum(1)?,
+                wide.max(0)?,
+                found.mean(0)?,
+                Tensor::ones(x[0].shape(), DType::F32)?.cumsum(0)?,
+                x[0].flip(0)?,
+                x[0].std_with(0, 1.0)?,
             ])
         },
         &[3, 5, 2, 100],
@@ -179,13 +180,22 @@ fn slices_joins_and_lookups() {
     );
 }
 
+/// Compiles a function, with the dynamic axes of each argument.
+fn dynamic<F>(f: F, dims: Vec<Vec<DynamicDim>>) -> Compiled<F>
+where
+    F: Fn(&[Tensor]) -> Result<Vec<Tensor>>,
+{
+    let dims = dims.into_iter().enumerate().flat_map(|(i, d)| d.into_iter().map(move |d| (i, d)));
+    dims.fold(compile(f), |compiled, (argument, dim)| compiled.dynamic(argument, dim))
+}
+
 fn batch() -> Vec<Vec<DynamicDim>> {
     vec![vec![DynamicDim::new(0, "batch")]]
 }
 
 #[test]
 fn a_branch_on_a_size_is_traced_again_for_other_sizes() {
-    let compiled = compile(
+    let compiled = dynamic(
         |x| {
             let size = x[0].shape()[0];
             Ok(vec![if size > 3 { x[0].mul(2.0)? } else { x[0].neg()? }])
@@ -199,7 +209,7 @@ fn a_branch_on_a_size_is_traced_again_for_other_sizes() {
         assert_eq!(compiled.num_programs(), programs);
     }
     // A comparison of the size holds for all sizes on its side, so there are two programs.
-    let compiled = compile(
+    let compiled = dynamic(
         |x| {
             let large = x[0].shape().dim(0).at_least(4);
             Ok(vec![if large { x[0].mul(2.0)? } else { x[0].neg()? }])
@@ -244,12 +254,12 @@ fn a_program_lists_its_guards_and_the_reason_of_a_refusal() {
 
 #[test]
 fn sizes_that_contradict_are_errors() {
-    let f = |x: &[Tensor]| Ok(vec![x[0].sum(None, false)?]);
+    let f = |x: &[Tensor]| Ok(vec![x[0].sum_all()?]);
     let of = |sizes: &[usize]| Tensor::zeros(sizes, DType::F32).unwrap();
     let dims = |axis, name: &str, range| vec![DynamicDim { axis, name: name.into(), range }];
     let error = |dims: Vec<Vec<DynamicDim>>, arguments: &[Tensor]| {
         let refs: Vec<&Tensor> = arguments.iter().collect();
-        compile(f, dims).call(&refs).unwrap_err().to_string()
+        dynamic(f, dims).call(&refs).unwrap_err().to_string()
     };
     let both = vec![dims(0, "batch", None), dims(-1, "batch", None)];
     let found = error(both, &[of(&[2]), of(&[3, 5])]);
@@ -261,7 +271,7 @@ fn sizes_that_contradict_are_errors() {
     let found = error(vec![dims(0, "1st", None)], &[of(&[9])]);
     assert!(found.contains("'1st' is no name"), "{found}");
     // Without a range an axis may be empty, which needs a program of its own.
-    let compiled = compile(f, batch());
+    let compiled = dynamic(f, batch());
     for size in [3, 0, 4, 0] {
         let y = compiled.call(&[&Tensor::ones([size], DType::F32).unwrap()]).unwrap();
         assert_eq!(y[0].item::<f32>().unwrap(), size as f32);
@@ -274,28 +284,28 @@ fn a_size_that_overflows_is_an_error() {
     let f = |x: &[Tensor]| {
         let n = x[0].shape().dim(0);
         let grown = girih::Shape::of_dims([n * (1usize << 40) * n]);
-        Ok(vec![Tensor::zeros(grown, DType::F32)?.sum(None, false)?])
+        Ok(vec![Tensor::zeros(grown, DType::F32)?.sum_all()?])
     };
-    let compiled = compile(f, batch());
+    let compiled = dynamic(f, batch());
     let x = Tensor::ones([1 << 12], DType::F32).unwrap();
     assert!(compiled.call(&[&x]).is_err());
-    let y = compile(|x| Ok(vec![x[0].sum(None, false)?]), batch()).call(&[&x]).unwrap();
+    let y = dynamic(|x| Ok(vec![x[0].sum_all()?]), batch()).call(&[&x]).unwrap();
     assert_eq!(y[0].item::<f32>().unwrap(), 4096.0);
 }
 
 #[test]
 fn compiled_functions_have_gradients_and_draw_new_random_numbers() {
-    let compiled = compile(|x| Ok(vec![x[0].mul(&x[0])?.mean(None, false)?]), batch());
+    let compiled = dynamic(|x| Ok(vec![x[0].mul(&x[0])?.mean_all()?]), batch());
     for size in [2, 5] {
         let x = data(&[size], 3);
         let gradient =
             girih::grad(|x| Ok(compiled.call(&[&x[0]])?.remove(0)))(std::slice::from_ref(&x));
-        let expected = girih::grad(|x| x[0].mul(&x[0])?.mean(None, false))(&[x]);
+        let expected = girih::grad(|x| x[0].mul(&x[0])?.mean_all())(&[x]);
         let bytes = |g: Result<Vec<Tensor>>| g.unwrap()[0].to_bytes().unwrap();
         assert_eq!(bytes(gradient), bytes(expected));
     }
     assert_eq!(compiled.num_programs(), 1);
-    let noisy = compile(|x| Ok(vec![x[0].add(&Tensor::rand(x[0].shape(), DType::F32)?)?]), batch());
+    let noisy = dynamic(|x| Ok(vec![x[0].add(&Tensor::rand(x[0].shape(), DType::F32)?)?]), batch());
     let draws: Vec<Vec<f32>> = [3, 3, 4]
         .map(|size| {
             let x = Tensor::zeros([size], DType::F32).unwrap();
@@ -309,7 +319,7 @@ fn compiled_functions_have_gradients_and_draw_new_random_numbers() {
 #[test]
 fn clearing_the_cache_compiles_again_without_tracing() {
     alone(|executor| {
-        let compiled = compile(|x| Ok(vec![x[0].exp()?.sum(None, false)?]), batch());
+        let compiled = dynamic(|x| Ok(vec![x[0].exp()?.sum_all()?]), batch());
         let run = |size: usize| {
             compiled.call(&[&data(&[size], 1)]).unwrap()[0].item::<f32>().unwrap();
             let stats = executor.cache_stats();

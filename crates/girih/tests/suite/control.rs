@@ -1,8 +1,8 @@
 //! Tests of branches and loops recorded by closures.
 
 use girih::{
-    DType, Error, Program, Result, Tensor, TensorSpec, bounded_while_loop, cond, fori_loop, grad,
-    linalg, scan, switch, while_loop,
+    DType, Error, Program, Result, ScanOptions, Tensor, TensorSpec, bounded_while_loop, cond,
+    fori_loop, grad, linalg, scan_with, switch, while_loop,
 };
 
 fn data(values: &[f64]) -> Tensor {
@@ -54,15 +54,15 @@ fn loops_run_the_requested_number_of_iterations() -> Result<()> {
     let factorial =
         fori_loop(1, 6, |i, c| Ok(vec![c[0].mul(&i.astype(DType::F64)?)?]), &[number(1.0)])?;
     assert_eq!(factorial[0].item::<f64>()?, 120.0);
-    let (last, sums) = scan(
+    let backwards = ScanOptions { reverse: true, ..ScanOptions::default() };
+    let (last, sums) = scan_with(
         |c, x| {
             let next = c[0].add(&x[0])?;
             Ok((vec![next.clone()], vec![next]))
         },
         &[number(0.0)],
         &[data(&[1.0, 2.0, 3.0])],
-        None,
-        true,
+        backwards,
     )?;
     assert_eq!(last[0].item::<f64>()?, 6.0);
     assert_eq!(sums[0].to_vec::<f64>()?, [6.0, 5.0, 3.0]);
@@ -101,7 +101,7 @@ fn what_makes_no_sense_is_refused() -> Result<()> {
     let found = message(cond(
         &yes,
         |o| Ok(vec![o[0].clone()]),
-        |o| Ok(vec![o[0].sum(None, false)?]),
+        |o| Ok(vec![o[0].sum_all()?]),
         std::slice::from_ref(&x),
     ));
     assert!(found.contains("f64[2]") && found.contains("f64[]"), "{found}");
@@ -115,8 +115,7 @@ fn what_makes_no_sense_is_refused() -> Result<()> {
     ));
     assert!(found.contains("f64[2]") && found.contains("f32[2]"), "{found}");
     let draws = |c: &[Tensor]| Ok(vec![c[0].add(&Tensor::rand([2], DType::F64)?)?]);
-    let found =
-        message(while_loop(|c| c[0].sum(None, false)?.lt(9.0), draws, std::slice::from_ref(&x)));
+    let found = message(while_loop(|c| c[0].sum_all()?.lt(9.0), draws, std::slice::from_ref(&x)));
     assert!(found.contains("random_uniform") && found.contains("fori_loop"), "{found}");
     let differentiated = grad(|x: &[Tensor]| {
         Ok(while_loop(|c| c[0].lt(9.0), |c| Ok(vec![c[0].mul(&c[0])?]), x)?.swap_remove(0))
@@ -135,7 +134,7 @@ fn each_iteration_draws_numbers_of_its_own() -> Result<()> {
     let draw = |_: &[Tensor], _: &[Tensor]| {
         Ok((vec![], vec![Tensor::rand([2], DType::F64)?, before.clone()]))
     };
-    let (_, draws) = scan(draw, &[], &[], Some(3), false)?;
+    let (_, draws) = scan_with(draw, &[], &[], ScanOptions::length(3))?;
     let drawn = draws[0].to_vec::<f64>()?;
     assert_eq!(draws[0].spec(), TensorSpec::new([3, 2], DType::F64));
     let mut distinct = drawn.clone();
@@ -154,7 +153,7 @@ fn a_bounded_loop_of_large_carries_has_the_gradient_of_small_ones() -> Result<()
             let below = |c: &[Tensor]| c[0].lt(90.0);
             let next = |c: &[Tensor]| Ok(vec![c[0].add(1.0)?, c[1].sin()?.mul(1.01)?]);
             let last = bounded_while_loop(below, next, &[number(0.0), x[0].clone()], limit)?;
-            last[1].sum(None, false)
+            last[1].sum_all()
         }
     };
     let values: Vec<f64> = (0..1 << 15).map(|i| i as f64 * 1e-4).collect();
@@ -182,14 +181,16 @@ fn failing() -> Vec<(&'static str, Computation)> {
     let (c, d) = (singular.clone(), right);
     let (e, always) = (table, number(1.0));
     vec![
-        ("take", Box::new(move || a.take(&b, 0)?.sum(None, false))),
-        ("solve", Box::new(move || linalg::solve(&c, &d)?.sum(None, false))),
-        ("cholesky", Box::new(move || linalg::cholesky(&singular, false)?.sum(None, false))),
+        ("take", Box::new(move || a.take(&b, 0)?.sum_all())),
+        ("solve", Box::new(move || linalg::solve(&c, &d)?.sum_all())),
+        (
+            "cholesky",
+            Box::new(move || linalg::cholesky(&singular, linalg::Triangle::Lower)?.sum_all()),
+        ),
         (
             "a branch that fails",
             Box::new(move || {
-                let fails =
-                    |x: &[Tensor]| Ok(vec![x[0].add(&e.take(&beyond, 0)?.sum(None, false)?)?]);
+                let fails = |x: &[Tensor]| Ok(vec![x[0].add(&e.take(&beyond, 0)?.sum_all()?)?]);
                 let positive = always.gt(0.0)?;
                 Ok(cond(&positive, fails, |x| Ok(x.to_vec()), std::slice::from_ref(&always))?
                     .remove(0))
@@ -208,7 +209,8 @@ fn a_loop_that_does_not_run_does_not_fail_and_one_that_runs_does() -> Result<()>
             let loops = [
                 while_loop(|x| x[0].lt(bound), body, &start)?,
                 fori_loop(0, count as i64, |_, x| body(x), &start)?,
-                scan(|x, _| Ok((body(x)?, vec![])), &start, &[], Some(count), false)?.0,
+                scan_with(|x, _| Ok((body(x)?, vec![])), &start, &[], ScanOptions::length(count))?
+                    .0,
             ];
             for (which, last) in loops.iter().enumerate() {
                 match last[0].item::<f64>() {
@@ -226,9 +228,9 @@ fn what_can_fail_leaves_a_scan_that_runs() -> Result<()> {
     let (table, index) = (data(&[1.0, 2.0]), Tensor::from_slice(&[1i64], [1])?);
     let captured = |length: usize| -> Result<String> {
         let step = |x: &[Tensor], _: &[Tensor]| {
-            Ok((vec![x[0].add(&table.take(&index, 0)?.sum(None, false)?)?], vec![]))
+            Ok((vec![x[0].add(&table.take(&index, 0)?.sum_all()?)?], vec![]))
         };
-        let last = scan(step, &[number(0.0)], &[], Some(length), false)?.0.remove(0);
+        let last = scan_with(step, &[number(0.0)], &[], ScanOptions::length(length))?.0.remove(0);
         let graph = Program::capture(&[&last], &[])?.to_text();
         last.item::<f64>()?;
         Ok(graph)

@@ -95,7 +95,7 @@ fn a_batch_equals_a_loop() -> Result<()> {
 fn a_missing_rule_is_an_error_where_a_derivative_is_taken() -> Result<()> {
     let none: Arc<dyn CustomOp> = Arc::new(softsign("test.none"));
     let x = tensor(6, &[2, 3], DType::F64);
-    let sum = |op: &Arc<dyn CustomOp>, x: &Tensor| custom(op, &[x])?.remove(0).sum(None, false);
+    let sum = |op: &Arc<dyn CustomOp>, x: &Tensor| custom(op, &[x])?.remove(0).sum_all();
     let error = grad(|x| sum(&none, &x[0]))(std::slice::from_ref(&x)).unwrap_err().to_string();
     assert!(error.contains("'test.none' has no derivative"), "{error}");
     // Any rule serves to test that the op's own rule is used.
@@ -137,7 +137,7 @@ outputs: [b2]";
         let inner = [Some(0), (w.rank() > 1).then_some(0)];
         let gradients = |f: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>| {
             let batched = vmap(vmap(f, &inner), &[Some(0), None]);
-            let loss = |x: &[Tensor]| batched(x)?.remove(0).mul(&x[0])?.sum(None, false);
+            let loss = |x: &[Tensor]| batched(x)?.remove(0).mul(&x[0])?.sum_all();
             grad(loss)(&[x.clone(), w.clone()])
         };
         for (found, expected) in gradients(&own)?.iter().zip(gradients(&plain)?) {

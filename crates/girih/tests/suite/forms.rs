@@ -20,7 +20,7 @@ fn again(program: &Program) -> Program {
 fn a_captured_program_repeats_the_recording_and_takes_other_inputs() {
     let (x, w) = (vector(&[1.0, 2.0]), vector(&[3.0, -4.0]).into_parameter().unwrap());
     let y = x.mul(&w).unwrap().add(0.5).unwrap();
-    let z = y.sum(None, false).unwrap();
+    let z = y.sum_all().unwrap();
     let program = again(&Program::capture(&[&y, &z], &[&x]).unwrap());
     assert_eq!(program.inputs().len(), 1);
     assert_eq!(program.parameters()[0].1.to_vec::<f32>().unwrap(), [3.0, -4.0]);
@@ -142,23 +142,23 @@ fn formats_follow_the_content_on_loading_and_the_suffix_on_saving() {
     let x = vector(&[1.0]);
     let program = Program::capture(&[&x.exp().unwrap()], &[&x]).unwrap();
     for name in ["a.pfgb", "a.txt", "a.girih"] {
-        program.save(&folder.join(name)).unwrap();
-        assert_eq!(Program::load(&folder.join(name)).unwrap().graph(), program.graph());
+        program.save(folder.join(name)).unwrap();
+        assert_eq!(Program::load(folder.join(name)).unwrap().graph(), program.graph());
     }
     let page = folder.join("a.html");
     program.save(&page).unwrap();
     assert!(matches!(Program::load(&page), Err(Error::Record(_))));
     std::fs::write(folder.join("b"), [0xff, 0xfe]).unwrap();
     assert!(
-        Program::load(&folder.join("b"))
+        Program::load(folder.join("b"))
             .err()
             .unwrap()
             .to_string()
             .contains("neither PFGB nor text")
     );
-    let missing = Program::load(&folder.join("none")).err().unwrap();
+    let missing = Program::load(folder.join("none")).err().unwrap();
     assert!(matches!(missing, Error::Io { kind: std::io::ErrorKind::NotFound, .. }));
-    assert!(program.save(&folder.join("a.gif")).is_err());
+    assert!(program.save(folder.join("a.gif")).is_err());
     assert!(!folder.join("a.gif").exists());
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -4,7 +4,7 @@ use girih::{DType, Index, Result, Tensor, Update};
 use proptest::prelude::*;
 
 fn range(n: usize) -> Tensor {
-    Tensor::arange(0.0, n as f64, 1.0, DType::I64).unwrap()
+    Tensor::arange(0.0..n as f64, DType::I64).unwrap()
 }
 
 /// The value of Python's `range(n)[start:stop:step]`, by the definition in its reference.
@@ -54,7 +54,7 @@ fn all() -> Index {
 
 #[test]
 fn index_entries_combine_as_in_numpy() -> Result<()> {
-    let x = range(24).reshape(&[2, 3, 4])?;
+    let x = range(24).reshape([2, 3, 4])?;
     let check = |entries: &[Index], shape: &[usize], values: &[i64]| {
         let part = x.index(entries).unwrap();
         assert_eq!((&*part.shape(), &*part.to_vec::<i64>().unwrap()), (shape, values));
@@ -79,7 +79,7 @@ fn indices_of(values: &[i64]) -> Index {
 
 #[test]
 fn several_tensors_index_together() -> Result<()> {
-    let x = range(60).reshape(&[3, 4, 5])?;
+    let x = range(60).reshape([3, 4, 5])?;
     let check = |entries: &[Index], shape: &[usize], values: &[i64]| {
         let part = x.index(entries).unwrap();
         assert_eq!((&*part.shape(), &*part.to_vec::<i64>().unwrap()), (shape, values));
@@ -100,7 +100,7 @@ fn several_tensors_index_together() -> Result<()> {
 
 #[test]
 fn updates_change_the_indexed_elements_of_a_copy() -> Result<()> {
-    let x = range(6).reshape(&[2, 3])?;
+    let x = range(6).reshape([2, 3])?;
     let set = x.index_update(
         &[Index::At(1), Index::Slice { start: None, stop: None, step: -2 }],
         Update::Set,
@@ -109,7 +109,7 @@ fn updates_change_the_indexed_elements_of_a_copy() -> Result<()> {
     assert_eq!(set.to_vec::<i64>()?, [0, 1, 2, 1, 4, 0]);
     let add = x.index_update(&[Index::ALL, indices_of(&[0, 0, 2])], Update::Add, 10)?;
     assert_eq!(add.to_vec::<i64>()?, [20, 1, 12, 23, 4, 15]);
-    let last = x.index_update(&[indices_of(&[1, 1])], Update::Set, &range(2).reshape(&[2, 1])?)?;
+    let last = x.index_update(&[indices_of(&[1, 1])], Update::Set, &range(2).reshape([2, 1])?)?;
     assert_eq!(last.to_vec::<i64>()?, [0, 1, 2, 1, 1, 1]);
     let mask = x.gt(2)?;
     let none = x.index_update(&[Index::Mask(mask)], Update::Max, 4)?;
@@ -140,7 +140,7 @@ fn gradients_of_slices_scatter_back() -> Result<()> {
         (Some(5), 100, [0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0]),
     ] {
         let slice = Index::Slice { start, stop: None, step };
-        let f = girih::grad(|p| p[0].index(std::slice::from_ref(&slice))?.sum(None, false));
+        let f = girih::grad(|p| p[0].index(std::slice::from_ref(&slice))?.sum_all());
         assert_eq!(f(std::slice::from_ref(&x))?[0].to_vec::<f32>()?, expected);
     }
     Ok(())
@@ -148,20 +148,23 @@ fn gradients_of_slices_scatter_back() -> Result<()> {
 
 #[test]
 fn ranges_end_as_in_numpy() -> Result<()> {
-    let floats = |start, stop, step| Tensor::arange(start, stop, step, DType::F64)?.to_vec::<f64>();
+    let floats =
+        |start, stop, step| Tensor::arange_step(start, stop, step, DType::F64)?.to_vec::<f64>();
     assert_eq!(floats(0.0, 1.0, 0.25)?, [0.0, 0.25, 0.5, 0.75]);
     assert_eq!(floats(1.0, 0.0, -0.5)?, [1.0, 0.5]);
     assert!(floats(3.0, 3.0, 1.0)?.is_empty());
     assert!(floats(3.0, 0.0, 1.0)?.is_empty());
-    let ints = Tensor::arange(5.0, -2.0, -3.0, DType::I32)?;
+    let ints = Tensor::arange_step(5.0, -2.0, -3.0, DType::I32)?;
     assert_eq!(ints.to_vec::<i32>()?, [5, 2, -1]);
-    let spaced =
-        |num, endpoint| Tensor::linspace(1.0, 2.0, num, endpoint, DType::F64)?.to_vec::<f64>();
+    let spaced = |num, endpoint| match endpoint {
+        true => Tensor::linspace(1.0, 2.0, num, DType::F64)?.to_vec::<f64>(),
+        false => Tensor::linspace_exclusive(1.0, 2.0, num, DType::F64)?.to_vec::<f64>(),
+    };
     assert!(spaced(0, true)?.is_empty());
     assert_eq!(spaced(1, true)?, [1.0]);
     assert_eq!(spaced(5, true)?, [1.0, 1.25, 1.5, 1.75, 2.0]);
     assert_eq!(spaced(4, false)?, [1.0, 1.25, 1.5, 1.75]);
-    let whole = Tensor::linspace(-1.0, 1.0, 4, true, DType::I64)?;
+    let whole = Tensor::linspace(-1.0, 1.0, 4, DType::I64)?;
     assert_eq!(whole.to_vec::<i64>()?, [-1, -1, 0, 1], "rounded down");
     Ok(())
 }

@@ -4,10 +4,11 @@
 //! the model's output for it. Both tests read both files.
 
 use girih::nn::{
-    BatchNorm, Conv1d, Conv2d, ConvTranspose2d, Embedding, Flatten, Gelu, GroupNorm, LayerNorm,
-    Linear, MaxPool, Module, MultiheadAttention, Prelu, Relu, RmsNorm, Sequential, Visitor,
+    BatchNorm, Conv1d, Conv2d, ConvTranspose2d, Embedding, Flatten, Gelu, GroupNorm, Layer,
+    LayerNorm, Linear, MaxPool, Module, MultiheadAttention, Prelu, Relu, RmsNorm, Sequential,
+    Visitor,
 };
-use girih::{ConvOptions, DType, Padding, Result, Tensor, io, random};
+use girih::{AttentionOptions, ConvOptions, DType, Padding, Result, Tensor, io, random};
 use std::path::PathBuf;
 
 /// Every kind of layer with parameters, with the names of Python's model.
@@ -46,21 +47,23 @@ impl Model {
     fn value(&self, image: &Tensor, words: &Tensor) -> Result<Tensor> {
         let image = self.image.forward(image)?.unsqueeze(1)?;
         let words = self.words.forward(words)?;
-        let seen = self.attention.attend(&image, &words, &words, None, false)?;
-        self.head.forward(&seen.squeeze(Some(&[1]))?)
+        let seen = self.attention.attend(&image, &words, &words, &AttentionOptions::default())?;
+        self.head.forward(&seen.squeeze(1)?)
     }
 }
 
 impl Module for Model {
-    fn forward(&self, image: &Tensor) -> Result<Tensor> {
-        self.image.forward(image)
-    }
-
     fn visit<'a>(&'a self, visitor: &mut Visitor<'a>) {
         visitor.module("image", &self.image);
         visitor.module("words", &self.words);
         visitor.module("attention", &self.attention);
         visitor.module("head", &self.head);
+    }
+}
+
+impl Layer for Model {
+    fn forward(&self, image: &Tensor) -> Result<Tensor> {
+        self.image.forward(image)
     }
 }
 
@@ -82,7 +85,7 @@ fn read(name: &str) -> Result<(Model, [Tensor; 3])> {
         .collect();
     let model = Model::new()?;
     model.load_state_dict(&state)?;
-    model.train(false);
+    model.eval();
     Ok((model, around))
 }
 
@@ -112,7 +115,7 @@ fn a_model_saved_here_gives_the_same_when_it_is_loaded() -> Result<()> {
         let words = Tensor::randint(0, 5, [3, 3], DType::I64)?;
         // Update the running statistics, so that they differ from their initial values.
         model.value(&image, &words)?;
-        model.train(false);
+        model.eval();
         let output = model.value(&image, &words)?;
         let mut tensors: Vec<(String, Tensor)> = model
             .state_dict()

@@ -1,6 +1,6 @@
 //! Tests of operators: formulas without question marks, and the propagation of their errors.
 
-use girih::{Complex64, DType, Error, Program, Result, Tensor, compile, eval, grad};
+use girih::{Complex64, DType, Error, Program, Result, Tensor, compile, eval, grad, keepdims};
 
 fn vector(values: &[f32]) -> Tensor {
     Tensor::from_slice(values, [values.len()]).unwrap()
@@ -79,9 +79,9 @@ fn recording_errors_of_operators_are_raised_by_the_next_fallible_call() -> Resul
         further.eval().map(drop),
         eval([&a, &further]),
         further.exp().map(drop),
-        further.sum(None, false).map(drop),
-        further.sum(Some(&[0]), true).map(drop),
-        further.reshape(&[3, 1]).map(drop),
+        further.sum_all().map(drop),
+        further.sum(keepdims(0)).map(drop),
+        further.reshape([3, 1]).map(drop),
         a.add(&further).map(drop),
         further.matmul(&further).map(drop),
         girih::stack(&[&further, &further], 0).map(drop),
@@ -95,12 +95,12 @@ fn recording_errors_of_operators_are_raised_by_the_next_fallible_call() -> Resul
         girih::async_eval([&further]),
         girih::compile_only([&further]).map(drop),
         further.clone().into_parameter().map(drop),
-        compile(|x| Ok(vec![x[0].clone()]), vec![]).call(&[&further]).map(drop),
-        compile(|_| Ok(vec![further.clone()]), vec![]).call(&[&a]).map(drop),
+        compile(|x| Ok(vec![x[0].clone()])).call(&[&further]).map(drop),
+        compile(|_| Ok(vec![further.clone()])).call(&[&a]).map(drop),
         grad(|x| Ok(x[0].clone()))(std::slice::from_ref(&further)).map(drop),
         grad(|_| Ok(further.clone()))(std::slice::from_ref(&a)).map(drop),
         girih::cond(
-            &a.gt(0.0)?.all(None, false)?,
+            &a.gt(0.0)?.all(..)?,
             |_| Ok(vec![further.clone()]),
             |x| Ok(vec![x[0].clone()]),
             std::slice::from_ref(&a),
@@ -130,7 +130,7 @@ trait MaxMin {
 impl MaxMin for Tensor {
     /// Functions with several results.
     fn max_min_split(&self) -> Result<()> {
-        self.reshape(&[1, 3])?;
+        self.reshape([1, 3])?;
         girih::split(self, &[1, 2], 0).map(drop)
     }
 }

@@ -24,20 +24,18 @@ fn recorded(steps: &[u8], x: &[Tensor]) -> Result<Vec<Tensor>> {
             1 => y.sin()?,
             2 => y.add(&x[0])?,
             3 => y.tanh()?.mul(&y)?,
-            4 => y.cumsum(0, None, false)?,
+            4 => y.cumsum(0)?,
             5 => girih::where_(&y.gt(0.25)?, &y.square()?, &x[1])?,
             _ => girih::scan(
                 |c, _| Ok((vec![c[0].cos()?], vec![])),
                 std::slice::from_ref(&y),
                 &[Tensor::zeros([3], DType::F64)?],
-                None,
-                false,
             )?
             .0
             .remove(0),
         };
     }
-    Ok(vec![y.mul(&y)?.sum(None, false)?, y])
+    Ok(vec![y.mul(&y)?.sum_all()?, y])
 }
 
 /// A transform of a program and the same transform of an equivalent closure.
@@ -126,7 +124,7 @@ proptest! {
 fn transforms_keep_and_differentiate_parameters_without_running() -> Result<()> {
     let w = vector(&[2.0, -1.0]);
     let x = vector(&[3.0, 5.0]);
-    let y = x.mul(&w)?.square()?.sum(None, false)?;
+    let y = x.mul(&w)?.square()?.sum_all()?;
     let mut program = Program::capture_with(&[&y], &[&x], &[("w".into(), w)])?;
     let input = program.inputs()[0].id;
     program.graph_mut().set_name(input, "x");
@@ -158,7 +156,7 @@ fn transforms_keep_and_differentiate_parameters_without_running() -> Result<()> 
 #[test]
 fn symbolic_programs_stay_symbolic() -> Result<()> {
     let x = vector(&[1.0, 2.0, 3.0]);
-    let text = Program::capture(&[&x.square()?.sum(None, false)?], &[&x])?.to_text();
+    let text = Program::capture(&[&x.square()?.sum_all()?], &[&x])?.to_text();
     let program = Program::from_text(&text.replace("[3]", "[n]"))?;
     assert!(program.graph().is_symbolic());
     let program = program.grad(&ids(&program))?;
@@ -270,7 +268,7 @@ proptest! {
 fn a_checkpoint_keeps_no_values_between() -> Result<()> {
     let x = Tensor::ones([4, 4], DType::F64)?;
     let y = x.matmul(&x)?.sin()?.matmul(&x)?.tanh()?;
-    let program = Program::capture(&[&y.sum(None, false)?], &[&x])?;
+    let program = Program::capture(&[&y.sum_all()?], &[&x])?;
     let count = |program: &Program, op: &str| {
         let text = program.to_text();
         text.matches(&format!("= {op}(")).count()
@@ -288,7 +286,7 @@ fn a_linear_program_is_transposed_and_another_is_refused() -> Result<()> {
     let (x, w) = (vector(&[1.0, 2.0]), vector(&[3.0, 5.0]));
     let held = vector(&[10.0, 20.0]);
     held.eval()?;
-    let y = x.mul(&w)?.cumsum(0, None, false)?.mul(&held)?;
+    let y = x.mul(&w)?.cumsum(0)?.mul(&held)?;
     let program = Program::capture(&[&y, &x.neg()?], &[&x, &w])?;
     let (x_id, w_id) = (ids(&program)[0], ids(&program)[1]);
     let transpose = program.linear_transpose(&[x_id])?;
@@ -402,7 +400,7 @@ fn jacobians_of_matrices_parameters_integers_and_empty_tensors() -> Result<()> {
 #[test]
 fn jacobians_of_symbolic_programs_serve_all_sizes() -> Result<()> {
     let x = vector(&[1.0, 2.0, 3.0]);
-    let text = Program::capture(&[&x.cumsum(0, None, false)?.square()?], &[&x])?.to_text();
+    let text = Program::capture(&[&x.cumsum(0)?.square()?], &[&x])?.to_text();
     let program = Program::from_text(&text.replace("[3]", "[n]"))?;
     for jacobian in [program.jacfwd(ids(&program)[0])?, program.jacrev(ids(&program)[0])?] {
         assert!(jacobian.graph().is_symbolic());
@@ -470,7 +468,7 @@ fn rules_that_do_not_fit_a_program_are_refused() -> Result<()> {
         program.custom_jvp(&capture(&[&x], &[&x, &t])?),
         "gives (f64[2]); expected (f64[2], f64[2])",
     );
-    let forward = capture(&[&x.sin()?, &x.sum(None, false)?], &[&x])?;
+    let forward = capture(&[&x.sin()?, &x.sum_all()?], &[&x])?;
     let backward = capture(&[&x], &[&x, &t])?;
     refused(
         program.custom_vjp(&forward, &backward),
@@ -480,7 +478,7 @@ fn rules_that_do_not_fit_a_program_are_refused() -> Result<()> {
         program.custom_vjp(&capture(&[], &[&x])?, &backward),
         "gives first (); expected (f64[2])",
     );
-    let s = x.sum(None, false)?;
+    let s = x.sum_all()?;
     let none = capture(&[], &[&s, &t])?;
     refused(program.custom_vjp(&forward, &none), "gives (); expected (f64[2])");
     let w = vector(&[2.0, 2.0]);

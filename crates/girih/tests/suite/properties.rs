@@ -1,7 +1,7 @@
 //! Random graphs through the whole pipeline, with a program cache that stays warm between graphs,
 //! compared with the reference evaluator on the recorded graph.
 
-use girih::{DType, Element, Tensor, eval, graph_of};
+use girih::{DType, Element, Tensor, eval, graph_of, keepdims};
 use girih_ir::{Array, Literal, OpCode};
 use girih_reference::evaluate;
 use proptest::prelude::*;
@@ -26,9 +26,9 @@ fn record(step: Step, nodes: &[Tensor]) -> Tensor {
         7 => a.neg(),
         8 => a.abs().and_then(|x| x.remainder(7)),
         9 => a.t(),
-        10 => a.sum(Some(&[number % 2]), true),
-        11 => a.max(Some(&[number % 2]), true),
-        12 => a.flip(Some(&[number % 2])),
+        10 => a.sum(keepdims(number % 2)),
+        11 => a.max(keepdims(number % 2)),
+        12 => a.flip(number % 2),
         13 => a.broadcast_to([SIDE, SIDE]).and_then(|x| x.narrow(0, 1, 1)),
         14 => a.broadcast_to([SIDE, SIDE]).and_then(|x| x.matmul(&b.broadcast_to([SIDE, SIDE])?)),
         15 => a.gt(b).and_then(|c| girih::where_(&c, a, number)),

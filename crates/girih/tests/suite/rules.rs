@@ -1,6 +1,8 @@
 //! Tests of functions with custom derivative rules: when the rules are called, and recursion.
 
-use girih::{Program, Result, Tensor, call, custom_jvp, custom_vjp, grad, jvp, scan, vmap};
+use girih::{
+    Program, Result, ScanOptions, Tensor, call, custom_jvp, custom_vjp, grad, jvp, scan_with, vmap,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -82,7 +84,7 @@ fn rules_are_called_when_a_derivative_is_taken() {
     assert_eq!(slopes[0].to_vec::<f64>().unwrap(), [4.0, 8.0]);
     let whole = |x: &[Tensor]| {
         let all = vmap(|x: &[Tensor]| Ok(vec![counted(&x[0], &counts)?]), &[Some(0)])(x)?;
-        all[0].sum(None, false)
+        all[0].sum_all()
     };
     let slopes = grad(whole)(std::slice::from_ref(&batch)).unwrap();
     assert_eq!(slopes[0].to_vec::<f64>().unwrap(), [4.0, 8.0]);
@@ -106,7 +108,7 @@ fn rules_refer_to_data_also_in_loops_and_programs() {
     };
     let looped = |x: &[Tensor]| {
         let step = |c: &[Tensor], _: &[Tensor]| Ok((vec![f(&c[0])?], Vec::new()));
-        scan(step, x, &[], Some(2), false)?.0[0].sum(None, false)
+        scan_with(step, x, &[], ScanOptions::length(2))?.0[0].sum_all()
     };
     let x = Tensor::from_slice(&[1.0, 1.0], [2]).unwrap();
     let slopes = grad(looped)(std::slice::from_ref(&x)).unwrap();

@@ -88,7 +88,7 @@ fn a_tensor_recorded_by_one_thread_is_evaluated_differentiated_and_dropped_by_ot
     let y = std::thread::spawn(move || x.mul(&x).map(|y| (x, y))).join().unwrap()?;
     let (x, y) = y;
     let gradient = std::thread::spawn(move || {
-        let f = girih::grad(|p| p[0].mul(&y)?.sum(None, false));
+        let f = girih::grad(|p| p[0].mul(&y)?.sum_all());
         f(&[x]).map(|mut g| g.remove(0))
     });
     assert_eq!(gradient.join().unwrap()?.to_vec::<f32>()?, [9.0]);

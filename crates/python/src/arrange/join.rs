@@ -24,9 +24,8 @@ fn concat(py: Python<'_>, tensors: Listed<TensorArg>, axis: Axes, dim: Option<Ax
     if let Some(axis) = axis.single("concat")? {
         return out(girih::concat(&refs(&tensors), axis));
     }
-    let flat =
-        tensors.iter().map(|t| t.0.reshape(&[-1])).collect::<girih::Result<Vec<_>>>().py()?;
-    out(girih::concat(&flat.iter().collect::<Vec<_>>(), 0))
+    let flat = tensors.iter().map(|t| t.0.reshape(-1)).collect::<girih::Result<Vec<_>>>().py()?;
+    out(girih::concat(&flat, 0))
 }
 
 /// Splits an axis: an int gives the number of equal parts, a sequence the indices at which to cut,

@@ -129,7 +129,7 @@ impl Tensor {
             }
             None if self.numel() == 0 => (Tensor::zeros([], wide)?, Tensor::ones([], wide)?),
             None => {
-                let ends = (self.min(None, false)?, self.max(None, false)?);
+                let ends = (self.min_all()?, self.max_all()?);
                 let (low, high) = (ends.0.astype(wide)?, ends.1.astype(wide)?);
                 finite(&low, &high)?;
                 (low, high)
@@ -162,7 +162,7 @@ impl Tensor {
     ) -> Result<(Tensor, Tensor)> {
         let edges = self.histogram_bin_edges(bins)?;
         let count = edges.numel() - 1;
-        let (at, inside) = self.reshape(&[-1])?.interval(&edges)?;
+        let (at, inside) = self.reshape(-1)?.interval(&edges)?;
         let weights = self.weights_of("histogram", weights)?;
         let counted = crate::where_(&inside, &weights, &Tensor::zeros([], weights.dtype())?)?;
         let total = counted.gathered_into(&at, count)?;
@@ -170,7 +170,7 @@ impl Tensor {
             return Ok((total, edges));
         }
         let total = total.astype(edges.dtype().to_float())?;
-        let sum = total.sum(None, false)?;
+        let sum = total.sum_all()?;
         Ok((total.div(&sum)?.div(&edges.diff(1, 0, None, None)?)?, edges))
     }
 
@@ -192,7 +192,7 @@ impl Tensor {
     fn weights_of(&self, op: &'static str, weights: Option<&Tensor>) -> Result<Tensor> {
         match weights {
             None => Tensor::ones([self.numel()], DType::I64),
-            Some(weights) if weights.shape() == self.shape() => weights.reshape(&[-1]),
+            Some(weights) if weights.shape() == self.shape() => weights.reshape(-1),
             Some(weights) => {
                 let reason = "the weights must have the tensor's shape".into();
                 let (lhs, rhs) = (self.shape(), weights.shape());
@@ -262,13 +262,13 @@ pub fn histogram2d(
     let counted = crate::where_(&inside, &weights, &Tensor::zeros([], weights.dtype())?)?;
     let at = at_x.mul(width as i64)?.add(&at_y)?;
     let total = counted.gathered_into(&at, height * width)?;
-    let total = total.reshape(&[height as i64, width as i64])?;
+    let total = total.reshape([height as i64, width as i64])?;
     if !density {
         return Ok((total, rows, columns));
     }
     let dtype = rows.dtype().promote(columns.dtype())?.to_float();
     let total = total.astype(dtype)?;
-    let share = total.div(&total.sum(None, false)?)?;
+    let share = total.div(&total.sum_all()?)?;
     let (heights, widths) = (rows.diff(1, 0, None, None)?, columns.diff(1, 0, None, None)?);
     let out = share.div(&heights.unsqueeze(1)?)?.div(&widths)?;
     Ok((out, rows, columns))

@@ -2,12 +2,14 @@
 //! indexed elements.
 
 mod counts;
+mod entries;
 mod plan;
 mod search;
 mod symbolic;
 mod update;
 
 pub use counts::{Bins, histogram2d};
+pub use entries::{IndexRange, Indices};
 pub use search::{Unique, broadcast_shapes};
 pub(crate) use search::{integers, known};
 pub use update::Update;
@@ -105,12 +107,29 @@ impl Tensor {
     /// Indexes the tensor: a lazy view if no entry is a tensor, else a gather. Masks are evaluated,
     /// since the result's shape depends on the number of selected elements.
     ///
+    /// ```
+    /// use girih::{DType, Index, Tensor};
+    ///
+    /// let x = Tensor::arange(0..12, DType::I64)?.reshape([3, 4])?;
+    /// assert_eq!(x.index((-1, ..2))?.to_vec::<i64>()?, [8, 9]);
+    /// assert_eq!(x.index((.., 1))?.to_vec::<i64>()?, [1, 5, 9]);
+    /// assert_eq!(x.index((0, Index::step(.., -2)))?.to_vec::<i64>()?, [3, 1]);
+    /// assert_eq!(x.index((Index::NewAxis, 1..))?.shape(), [1, 2, 4]);
+    /// assert_eq!(x.index(&x.gt(9)?)?.to_vec::<i64>()?, [10, 11]);
+    /// # Ok::<(), girih::Error>(())
+    /// ```
+    ///
     /// Errors: an index error for a position out of range (when the result is computed, if a tensor
     /// contains it), too many indices, a mask that does not fit, or tensors that do not broadcast;
     /// a dtype error for index tensors that are neither integers nor bool;
     /// [`crate::Error::InvalidArgument`] for a step of zero.
     #[track_caller]
-    pub fn index(&self, entries: &[Index]) -> Result<Tensor> {
+    pub fn index(&self, entries: impl Into<Indices>) -> Result<Tensor> {
+        self.indexed(&entries.into())
+    }
+
+    #[track_caller]
+    fn indexed(&self, entries: &[Index]) -> Result<Tensor> {
         let symbolic = |e: &Index| matches!(e, Index::Take(t) if t.shape().is_symbolic());
         if (self.shape().is_symbolic() || entries.iter().any(symbolic))
             && let Some(out) = self.index_symbolic(entries)?

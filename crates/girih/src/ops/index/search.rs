@@ -111,7 +111,7 @@ impl Groups {
     fn of_numbers(x: &Tensor, equal_nan: bool) -> Result<Groups> {
         let count = x.numel();
         let x = if x.dtype() == DType::Bool { x.astype(DType::U8)? } else { x.clone() };
-        let (sorted, order) = (x.sort(0, false)?, x.argsort(0, false)?);
+        let (sorted, order) = (x.sort(0)?, x.argsort(0)?);
         if count == 0 {
             let none = Tensor::zeros([0], DType::I64)?;
             return Ok(Groups { firsts: none.clone(), inverse: none.clone(), counts: none });
@@ -123,7 +123,7 @@ impl Groups {
             differs = differs.bitwise_and(&both.logical_not()?)?;
         }
         let begins = crate::concat(&[&Tensor::ones([1], DType::Bool)?, &differs], 0)?;
-        let group = begins.astype(DType::I64)?.cumsum(0, None, false)?.sub(1)?;
+        let group = begins.astype(DType::I64)?.cumsum(0)?.sub(1)?;
         // One evaluation: the groups' starts are then searched on the host.
         crate::eval([&begins, &group, &order])?;
         let starts = positions(&begins)?;
@@ -201,7 +201,7 @@ impl Tensor {
             return Tensor::zeros([self.truth()? as usize, 0], DType::I64);
         }
         let columns = self.nonzero()?;
-        crate::stack(&columns.iter().collect::<Vec<_>>(), 1)
+        crate::stack(&columns, 1)
     }
 
     /// The positions of the nonzero elements in row-major order (i64). Evaluates the tensor.
@@ -223,7 +223,7 @@ impl Tensor {
         let chosen = positions(condition)?;
         match axis {
             Some(axis) => self.take(&chosen, axis),
-            None => self.reshape(&[-1])?.take(&chosen, 0),
+            None => self.reshape(-1)?.take(&chosen, 0),
         }
     }
 
@@ -231,7 +231,7 @@ impl Tensor {
     /// is nonzero. Evaluates the condition.
     #[track_caller]
     pub fn extract(&self, condition: &Tensor) -> Result<Tensor> {
-        self.compress(&condition.reshape(&[-1])?, None)
+        self.compress(&condition.reshape(-1)?, None)
     }
 
     /// The distinct elements and their origins; NaNs are distinct from each other. Evaluates the
@@ -249,14 +249,12 @@ impl Tensor {
     pub fn unique_along(&self, axis: Option<i64>, equal_nan: bool) -> Result<Unique> {
         let at = axis.map(|axis| normalize_axis("unique", axis, self.rank())).transpose()?;
         let moved = match at {
-            None => self.reshape(&[-1])?,
+            None => self.reshape(-1)?,
             Some(at) => self.moveaxis(&[at as i64], &[0])?,
         };
         let shape = moved.shape();
         let found = match shape[1..].iter().product::<usize>() {
-            1 if !self.dtype().is_complex() => {
-                Groups::of_numbers(&moved.reshape(&[-1])?, equal_nan)?
-            }
+            1 if !self.dtype().is_complex() => Groups::of_numbers(&moved.reshape(-1)?, equal_nan)?,
             width => Groups::of_slices(&moved, shape[0], width, equal_nan)?,
         };
         let values = moved.take(&found.firsts, 0)?;
@@ -274,12 +272,12 @@ impl Tensor {
     pub fn isin(&self, test: &Tensor) -> Result<Tensor> {
         const SHORT: usize = 16;
         let dtype = self.dtype().promote(test.dtype())?;
-        let (x, test) = (self.astype(dtype)?, test.astype(dtype)?.reshape(&[-1])?);
+        let (x, test) = (self.astype(dtype)?, test.astype(dtype)?.reshape(-1)?);
         if test.numel() <= SHORT {
-            return x.unsqueeze(-1)?.eq(&test)?.any(Some(&[-1]), false);
+            return x.unsqueeze(-1)?.eq(&test)?.any(-1);
         }
         // NaNs come last, and equal nothing.
-        let sorted = test.sort(0, false)?;
+        let sorted = test.sort(0)?;
         let at = x.counted_below(&sorted, false)?.minimum(test.numel() as i64 - 1)?;
         sorted.take(&at, 0)?.eq(&x)
     }

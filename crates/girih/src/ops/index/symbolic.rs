@@ -229,7 +229,7 @@ impl Tensor {
             out = out.take(&indices, axis as i64)?;
             result.splice(at..at, indices.shape().dims());
         }
-        out.reshape_to(result.into_iter().collect()).map(Some)
+        out.reshape(result.into_iter().collect::<Shape>()).map(Some)
     }
 
     /// Updates the indexed elements; `None` if the general implementation must do it. The value has
@@ -251,10 +251,9 @@ impl Tensor {
         }
         let mut value = value.clone();
         while value.rank() > result.len() && value.shape().dim(0).is(1) {
-            value = value.squeeze(Some(&[0]))?;
+            value = value.squeeze(0)?;
         }
-        let value =
-            value.broadcast_to(Shape::of_dims(result))?.reshape_to(Shape::of_dims(shape))?;
+        let value = value.broadcast_to(Shape::of_dims(result))?.reshape(Shape::of_dims(shape))?;
         let forward = self.reversed(parts, |part| part.before)?;
         let dims: Vec<SliceDim> = parts.iter().map(|p| p.dim).collect();
         let is_part = part != self.shape();

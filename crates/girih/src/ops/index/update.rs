@@ -2,7 +2,7 @@
 //! combined with, a value. `x.at[index].set(value)` and assignments in Python use it.
 
 use super::plan::{Axis, IndexPlan, check_mask};
-use super::{Index, is_whole};
+use super::{Index, Indices, is_whole};
 use crate::ops::elementwise::{binary, where_};
 use crate::ops::{Operand, kept_dtype, value_in};
 use crate::{Result, Tensor};
@@ -70,14 +70,19 @@ impl Tensor {
     /// Errors: those of [`Tensor::index`]; a shape error for a value that does not broadcast; a
     /// dtype error if the result cannot be stored in the tensor's dtype. For [`Update::Set`] the
     /// value is converted as by `astype`.
+    #[doc(alias = "slice_assign")]
     #[track_caller]
     pub fn index_update<'a>(
         &self,
-        entries: &[Index],
+        entries: impl Into<Indices>,
         update: Update,
         value: impl Into<Operand<'a>>,
     ) -> Result<Tensor> {
-        let value = value.into();
+        self.updated(&entries.into(), update, value.into())
+    }
+
+    #[track_caller]
+    fn updated(&self, entries: &[Index], update: Update, value: Operand<'_>) -> Result<Tensor> {
         let value = match update {
             Update::Set => value_in(value, self.dtype())?,
             _ => {

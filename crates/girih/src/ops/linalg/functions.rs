@@ -2,7 +2,7 @@
 
 use super::{MatrixNorm, inv, matrix_norm, sizes, solve, svdvals, widened};
 use crate::control::cond as branch;
-use crate::{Error, Result, Tensor, scan, where_};
+use crate::{Error, Result, Tensor, keepdims, scan, where_};
 
 /// The condition number: the norm of the matrix times the norm of its inverse; by default the
 /// largest singular value divided by the smallest. Infinite for a singular matrix.
@@ -19,18 +19,18 @@ pub fn cond(x: &Tensor, norm: Option<MatrixNorm>) -> Result<Tensor> {
     match norm.unwrap_or(MatrixNorm::Order(2.0)) {
         MatrixNorm::Order(ord) if ord.abs() == 2.0 => {
             let s = svdvals(x)?;
-            let (large, small) = (s.max(Some(&[-1]), false)?, s.min(Some(&[-1]), false)?);
+            let (large, small) = (s.max(-1)?, s.min(-1)?);
             let (above, below) = if ord > 0.0 { (large, small) } else { (small, large) };
             // A zero matrix is singular too.
             let nothing = above.eq(0.0)?.bitwise_and(&below.eq(0.0)?)?;
             where_(&nothing, f64::INFINITY, &above.div(&below)?)
         }
         norm if m == n => {
-            let determined = svdvals(x)?.min(Some(&[-1]), true)?.ne(0.0)?.unsqueeze(-1)?;
-            let safe = where_(&determined, x, &Tensor::eye(n, n, 0, x.dtype())?)?;
+            let determined = svdvals(x)?.min(keepdims(-1))?.ne(0.0)?.unsqueeze(-1)?;
+            let safe = where_(&determined, x, &Tensor::eye(n, x.dtype())?)?;
             let of = |x: &Tensor| matrix_norm(x, false, norm);
             let product = of(x)?.mul(&of(&inv(&safe)?)?)?;
-            where_(&determined.squeeze(Some(&[-1, -2]))?, &product, f64::INFINITY)
+            where_(&determined.squeeze([-1, -2])?, &product, f64::INFINITY)
         }
         _ => {
             let reason = format!("norms but 2 and -2 need square matrices, these are {m} by {n}");
@@ -80,7 +80,7 @@ pub fn expm(x: &Tensor) -> Result<Tensor> {
     let times = norm.div(THETA)?.log2()?.ceil()?.maximum(0.0)?.minimum(HALVINGS as f64)?;
     let times = where_(&norm.isfinite()?, &times, 0.0)?.stop_gradient()?;
     let x = x.mul(&times.neg()?.exp2()?)?;
-    let one = Tensor::eye(n, n, 0, x.dtype())?;
+    let one = Tensor::eye(n, x.dtype())?;
     let x2 = x.product(&x)?;
     let x4 = x2.product(&x2)?;
     let x6 = x4.product(&x2)?;
@@ -90,7 +90,7 @@ pub fn expm(x: &Tensor) -> Result<Tensor> {
     let even = x6.product(&sum([C[8], C[10], C[12]])?)?.add(&sum([C[2], C[4], C[6]])?)?;
     let even = even.add(&one)?;
     let start = solve(&even.sub(&odd)?, &even.add(&odd)?)?;
-    let most = times.max(None, false)?;
+    let most = times.max_all()?;
     let step = |carries: &[Tensor], parts: &[Tensor]| {
         let squared =
             |x: &[Tensor]| Ok(vec![where_(&parts[0].lt(&times)?, &x[0].product(&x[0])?, &x[0])?]);
@@ -98,7 +98,7 @@ pub fn expm(x: &Tensor) -> Result<Tensor> {
         Ok((branch(&parts[0].lt(&most)?, squared, kept, carries)?, Vec::new()))
     };
     let numbers = Tensor::iota([HALVINGS], 0, times.dtype())?;
-    let (mut powers, _) = scan(step, &[start], &[numbers], None, false)?;
+    let (mut powers, _) = scan(step, &[start], &[numbers])?;
     powers.swap_remove(0).astype(dtype)
 }
 
@@ -133,9 +133,9 @@ pub fn multi_dot(factors: &[&Tensor]) -> Result<Tensor> {
     }
     let mut product = chain(&matrices)?;
     if last.rank() == 1 {
-        product = product.squeeze(Some(&[-1]))?;
+        product = product.squeeze(-1)?;
     }
-    if first.rank() == 1 { product.squeeze(Some(&[0])) } else { Ok(product) }
+    if first.rank() == 1 { product.squeeze(0) } else { Ok(product) }
 }
 
 /// Optimal matrix chain multiplication: Cormen, Leiserson, Rivest and Stein, "Introduction to

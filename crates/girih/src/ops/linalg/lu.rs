@@ -1,6 +1,6 @@
 //! LU factorisations of general matrices, and solutions of systems with them.
 
-use super::{calls, sizes, solve_triangular};
+use super::{Diagonal, Triangle, calls, sizes, solve_triangular};
 use crate::{DType, Result, Tensor, default_int};
 use girih_ir::{OpCode, Shape};
 
@@ -38,9 +38,9 @@ pub fn lu_solve(factors: &Tensor, order: &Tensor, b: &Tensor) -> Result<Tensor> 
     let to = |plane: [usize; 2]| -> Shape { batch.iter().copied().chain(plane).collect() };
     let index = order.unsqueeze(-1)?.broadcast_to(to([n, columns]))?;
     let moved = column.broadcast_to(to([n, columns]))?.take_along_axis(&index, -2)?;
-    let y = solve_triangular(factors, &moved, true, true)?;
-    let x = solve_triangular(factors, &y, false, false)?;
-    if b.rank() == 1 { x.squeeze(Some(&[-1])) } else { Ok(x) }
+    let y = solve_triangular(factors, &moved, Triangle::Lower, Diagonal::Unit)?;
+    let x = solve_triangular(factors, &y, Triangle::Upper, Diagonal::Stored)?;
+    if b.rank() == 1 { x.squeeze(-1) } else { Ok(x) }
 }
 
 /// LU factorisation with partial pivoting: `p`, `l`, `u` with `x = p l u`, where `p` is a
@@ -62,17 +62,19 @@ pub fn lu(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     // After the permutation, the leading square block needs no further row exchange.
     let block = moved.narrow(-2, 0, k)?.narrow(-1, 0, k)?;
     let (factors, _) = if m == n { lu_factor(x)? } else { lu_factor(&block)? };
-    let one = Tensor::eye(k, k, 0, dtype)?;
+    let one = Tensor::eye(k, dtype)?;
     let (mut l, mut u) = (factors.tril(-1)?.add(&one)?, factors.triu(0)?);
     if m > k {
         let below = moved.narrow(-2, k, m - k)?;
         // Solve for the rows of `L` with `L U = below` by the transposed system.
-        let turned = solve_triangular(&u.swapaxes(-1, -2)?, &below.swapaxes(-1, -2)?, true, false)?;
+        let (left, right) = (u.swapaxes(-1, -2)?, below.swapaxes(-1, -2)?);
+        let turned = solve_triangular(&left, &right, Triangle::Lower, Diagonal::Stored)?;
         l = crate::concat(&[&l, &turned.swapaxes(-1, -2)?], -2)?;
     }
     if n > k {
         let beside = moved.narrow(-1, k, n - k)?;
-        u = crate::concat(&[&u, &solve_triangular(&l, &beside, true, true)?], -1)?;
+        let beside = solve_triangular(&l, &beside, Triangle::Lower, Diagonal::Unit)?;
+        u = crate::concat(&[&u, &beside], -1)?;
     }
     // Row `i` of the product is row `order[i]` of the matrix.
     let p = order.unsqueeze(-2)?.eq(&Tensor::iota([m, 1], 0, DType::I64)?)?;

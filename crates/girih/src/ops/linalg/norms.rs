@@ -1,7 +1,7 @@
 //! Norms of vectors and matrices.
 
 use super::{abs_square, sizes, svdvals, widened};
-use crate::{DType, Error, Result, Tensor};
+use crate::{Axes, DType, Error, ReducedAxes, Result, Tensor};
 
 /// A matrix norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub enum MatrixNorm {
 #[track_caller]
 fn power_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
     let powers = if ord == 2.0 { abs_square(x)? } else { x.abs()?.pow(ord)? };
-    powers.sum(axes, keepdims)?.safe_root(ord)
+    powers.sum(Axes::from(axes).reduced(keepdims))?.safe_root(ord)
 }
 
 /// As [`power_norm`], without overflow or underflow of the powers.
@@ -48,24 +48,25 @@ pub(crate) fn within_range(
         return f(&x.astype(wide)?, keepdims)?.astype(dtype);
     }
     let bound = if dtype == DType::F64 { 1022.0 } else { 126.0 };
-    let largest = x.abs()?.max(axes, true)?.stop_gradient()?;
-    let exponent = largest.log2()?.floor()?.clip(Some((-bound).into()), Some(bound.into()))?;
+    let largest = x.abs()?.max(crate::keepdims(axes))?.stop_gradient()?;
+    let exponent = largest.log2()?.floor()?.clip(-bound, bound)?;
     let scaled = x.mul(&exponent.neg()?.exp2()?)?;
     let norm = f(&scaled, true)?.mul(&exponent.exp2()?)?;
     match (keepdims, axes) {
         (true, _) => Ok(norm),
-        (false, Some(axes)) => norm.squeeze(Some(axes)),
-        (false, None) => norm.reshape(&[]),
+        (false, Some(axes)) => norm.squeeze(axes),
+        (false, None) => norm.reshape(()),
     }
 }
 
-/// A norm over axes, over all axes for `None`: the root of order `ord` of the sum of powers of
+/// A norm over axes: the root of order `ord` of the sum of powers of
 /// absolute values; the largest (infinity) or smallest (-infinity) absolute value; or the number of
 /// nonzero elements (0). Norms of complex numbers are real. The gradient is 0 where the norm is 0.
 /// No intermediate value overflows or underflows.
 #[track_caller]
-pub fn vector_norm(x: &Tensor, axes: Option<&[i64]>, keepdims: bool, ord: f64) -> Result<Tensor> {
-    norm_by(x, axes, keepdims, ord, scaled_norm)
+pub fn vector_norm(x: &Tensor, over: impl Into<ReducedAxes>, ord: f64) -> Result<Tensor> {
+    let over = over.into();
+    norm_by(x, over.as_slice(), over.keepdims, ord, scaled_norm)
 }
 
 /// As [`vector_norm`] without scaling, so that powers may overflow. The function is for neural
@@ -90,15 +91,15 @@ fn norm_by(
     let size = x.abs()?;
     let norm = if ord == f64::INFINITY {
         match size.numel() {
-            0 => size.sum(axes, keepdims)?,
-            _ => size.max(axes, keepdims)?,
+            0 => size.sum(Axes::from(axes).reduced(keepdims))?,
+            _ => size.max(Axes::from(axes).reduced(keepdims))?,
         }
     } else if ord == f64::NEG_INFINITY {
-        size.min(axes, keepdims)?
+        size.min(Axes::from(axes).reduced(keepdims))?
     } else if ord == 0.0 {
-        size.ne(0.0)?.astype(size.dtype())?.sum(axes, keepdims)?
+        size.ne(0.0)?.astype(size.dtype())?.sum(Axes::from(axes).reduced(keepdims))?
     } else if ord == 1.0 {
-        size.sum(axes, keepdims)?
+        size.sum(Axes::from(axes).reduced(keepdims))?
     } else {
         powers(&x, axes, keepdims, ord)?
     };
@@ -113,19 +114,19 @@ pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tenso
     sizes("matrix_norm", x)?;
     let (x, dtype) = widened(x)?;
     let largest = |sums: &Tensor, axis: i64, down: bool| match down {
-        true => sums.min(Some(&[axis]), true),
-        false => sums.max(Some(&[axis]), true),
+        true => sums.min(crate::keepdims(axis)),
+        false => sums.max(crate::keepdims(axis)),
     };
     let singular = || svdvals(&x)?.unsqueeze(-1);
     let out = match norm {
         MatrixNorm::Frobenius => scaled_norm(&x, Some(&[-2, -1]), true, 2.0)?,
-        MatrixNorm::Nuclear => singular()?.sum(Some(&[-2]), true)?,
+        MatrixNorm::Nuclear => singular()?.sum(crate::keepdims(-2))?,
         MatrixNorm::Order(ord) if ord.abs() == 2.0 => largest(&singular()?, -2, ord < 0.0)?,
         MatrixNorm::Order(ord) if ord.abs() == 1.0 => {
-            largest(&x.abs()?.sum(Some(&[-2]), true)?, -1, ord < 0.0)?
+            largest(&x.abs()?.sum(crate::keepdims(-2))?, -1, ord < 0.0)?
         }
         MatrixNorm::Order(ord) if ord.is_infinite() => {
-            largest(&x.abs()?.sum(Some(&[-1]), true)?, -2, ord < 0.0)?
+            largest(&x.abs()?.sum(crate::keepdims(-1))?, -2, ord < 0.0)?
         }
         MatrixNorm::Order(ord) => {
             return Err(Error::InvalidArgument(format!(
@@ -134,6 +135,6 @@ pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tenso
             )));
         }
     };
-    let out = if keepdims { out } else { out.squeeze(Some(&[-2, -1]))? };
+    let out = if keepdims { out } else { out.squeeze([-2, -1])? };
     out.astype(dtype.real())
 }
