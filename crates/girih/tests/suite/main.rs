@@ -25,3 +25,4 @@ mod rules;
 mod streams;
 mod threads;
 mod transforms;
+mod variables;
