@@ -230,9 +230,16 @@ OPTIMIZER_HINTS = {
 }
 
 
-def missing_attribute(owner: str, name: str, hints: dict[str, str]) -> AttributeError:
-    """The error for a name that an object does not have."""
-    text = f"{owner!r} object has no attribute {name!r}"
+def missing_attribute(thing: Any, name: str, hints: dict[str, str]) -> AttributeError:
+    """The error for a name that an object does not have.
+
+    Raises:
+        AttributeError: A property of that name has failed; this is its own error.
+    """
+    held = getattr(type(thing), name, None)
+    if isinstance(held, property) and held.fget is not None:
+        held.fget(thing)
+    text = f"{type(thing).__name__!r} object has no attribute {name!r}"
     if name in hints:
         text += f"; here that is {hints[name]}"
     return AttributeError(text, name=name)

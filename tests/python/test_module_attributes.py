@@ -416,3 +416,14 @@ def test_compiled_functions_see_hooks():
     assert compiled(x).tolist() == [[7.0, 7.0]]
     handle.remove()
     assert compiled(x).tolist() == plain
+
+
+def test_a_property_that_fails_has_its_own_error():
+    class Wrong(nn.Module):
+        @property
+        def size(self):
+            return self.sizes[0]
+
+    with pytest.raises(AttributeError, match="no attribute 'sizes'"):
+        _ = Wrong().size
+    assert not hasattr(Wrong(), "anything")

@@ -172,7 +172,7 @@ class Module(Freezing, Inspecting, Moving, Hooked, CompiledInPlace):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(type(self).__name__, name, MODULE_HINTS)
+            raise missing_attribute(self, name, MODULE_HINTS)
 
     def name_scope(self, name: str) -> None:
         """Sets the scope name of the module's calls if it has none. The owner of the module calls

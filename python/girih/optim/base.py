@@ -90,7 +90,7 @@ class Optimizer(Stepping, Stateful):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing_attribute(type(self).__name__, name, OPTIMIZER_HINTS)
+            raise missing_attribute(self, name, OPTIMIZER_HINTS)
 
     @property
     def learning_rate(self) -> float | Schedule:
