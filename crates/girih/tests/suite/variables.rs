@@ -12,7 +12,7 @@ fn variable(values: &[f32]) -> Result<Tensor> {
 }
 
 fn loss(x: &Tensor) -> Result<Tensor> {
-    x.mul(x)?.sum(None, false)
+    x.mul(x)?.sum_all()
 }
 
 #[test]
