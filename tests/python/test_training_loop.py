@@ -431,6 +431,8 @@ def test_state_is_saved_by_names_and_restored_before_the_first_step():
     other.load_state_dict(saved)
     assert other.param_groups[0]["lr"] == 0.01
     assert train(gr, again, other, 3, gr.asarray(X), gr.asarray(Y)) == expected
+    with pytest.raises(gr.InvalidArgumentError, match="optimiser of PyTorch"):
+        other.load_state_dict(torch.optim.SGD([torch.zeros(1)], lr=0.1).state_dict())
     copied = copy.deepcopy((again, other))
     pickled = pickle.loads(pickle.dumps(other))
     assert pickled.state["step"].item() == copied[1].state["step"].item() == 6
@@ -665,3 +667,15 @@ def test_parameters_of_one_tensor_have_gradients_of_their_own(evaluated):
     (other.a * 2).sum().backward()
     assert other.b.grad is None
     assert not shared.requires_grad
+
+
+def test_the_loop_in_eager_mode():
+    def losses():
+        own = pair()[1]
+        optimizer = optim.SGD(own.parameters(), lr=0.1, momentum=0.9)
+        return train(gr, own, optimizer, 4, gr.asarray(X), gr.asarray(Y))
+
+    expected = losses()
+    with gr.eager_mode():
+        found = losses()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

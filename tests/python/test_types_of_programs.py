@@ -52,6 +52,45 @@ assert_type(gr.value_and_grad(loss)(x, weight=2.0)[0], gr.Tensor)
 assert_type(gr.vmap(loss)(x), gr.Tensor)
 gradient = gr.grad(lambda x: (x * x).sum())(x)
 """
+#: PyTorch's training loop.
+LOOP = """
+import girih as gr
+from girih import nn
+from typing_extensions import assert_type
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+        self.register_buffer("mean", gr.zeros([3]))
+
+    def forward(self, x: gr.Tensor) -> gr.Tensor:
+        return self.fc(x)
+
+m = Net()
+opt = gr.optim.SGD(m.parameters(), lr=0.1, momentum=0.9)
+adam = gr.optim.AdamW([{"params": m.fc.parameters(), "lr": 0.1}], 0.1, weight_decay=0.1)
+other = gr.optim.Adam(0.1)
+named = gr.optim.Adam(learning_rate=gr.optim.schedules.cosine_decay(0.1, 10))
+sched = gr.optim.lr_scheduler.StepLR(opt, 3)
+loss = m(gr.ones([2, 3])).sum()
+loss.backward()
+gr.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+opt.step()
+opt.zero_grad()
+sched.step()
+m.fc.weight.requires_grad = False
+m.fc.weight.grad = None
+m.half().float().requires_grad_(False).train()
+first = next(m.parameters())
+assert_type(first, gr.Tensor)
+m.apply(lambda module: None)
+for p in m.parameters():
+    p.requires_grad_()
+for name, child in m.named_children():
+    child.eval()
+nn.init.kaiming_normal_(m.fc.weight)
+"""
 WRONG = """
 import girih as gr
 
@@ -77,11 +116,12 @@ def checked(tool, program, tmp_path):
     return result.returncode, result.stdout + result.stderr
 
 
+@pytest.mark.parametrize("program", [PROGRAM, LOOP], ids=["functions", "loop"])
 @pytest.mark.parametrize("tool", ["mypy", "pyright"])
-def test_a_program_keeps_its_types(tool, tmp_path):
+def test_a_program_keeps_its_types(tool, program, tmp_path):
     if tool == "pyright" and shutil.which(tool) is None:
         pytest.skip("pyright is not installed")
-    status, output = checked(tool, PROGRAM, tmp_path)
+    status, output = checked(tool, program, tmp_path)
     assert status == 0, output
 
 

@@ -6,6 +6,7 @@ it. :func:`girih.rollback` restores it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import lazy, tree
@@ -15,8 +16,6 @@ from ..names import dotted
 from ..rollback import before, remember
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from typing_extensions import Self
 
     from .._girih import DType, Tensor
@@ -68,6 +67,11 @@ class Stateful:
         """
         from ..nn.loading import fitted, tensors
 
+        if isinstance(values, Mapping) and "param_groups" in values:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}.load_state_dict: got the state dict of an optimiser of "
+                "PyTorch, which has other names; expected tensors by name, as state_dict() gives"
+            )
         values = tensors(values, type(self).__name__)
         self._ready()
         pairs = tree.flatten_with_path(self.state)
