@@ -24,11 +24,13 @@ add subtract multiply floor_divide remainder negative positive exp exp2 log log2
 sqrt square cbrt reciprocal sin cos tan sinh cosh tanh hypot logaddexp sign floor ceil trunc rint
 maximum minimum greater greater_equal less less_equal equal not_equal logical_and logical_or
 logical_xor logical_not bitwise_and bitwise_or bitwise_xor isfinite isinf isnan signbit copysign
-nextafter fmod matmul deg2rad rad2deg
+nextafter fmod matmul deg2rad rad2deg fmax fmin heaviside logaddexp2 float_power gcd lcm ldexp modf
+frexp divmod bitwise_count
 """.split()  # noqa: SIM905
 _RENAMED_UFUNCS = {
     "absolute": "abs", "fabs": "abs", "divide": "divide", "true_divide": "divide",
-    "power": "power", "float_power": None, "conjugate": "conj", "arccos": "acos",
+    "power": "power", "degrees": "rad2deg", "radians": "deg2rad", "conjugate": "conj",
+    "arccos": "acos",
     "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
     "arctanh": "atanh", "arctan2": "atan2", "invert": "bitwise_not", "mod": "remainder",
     "left_shift": "bitwise_left_shift", "right_shift": "bitwise_right_shift",
@@ -47,7 +49,9 @@ count_nonzero searchsorted zeros_like ones_like full_like empty_like meshgrid is
 matrix_transpose unstack cumulative_sum cumulative_prod atleast_1d atleast_2d atleast_3d
 permute_dims allclose isclose array_equal median quantile percentile nan_to_num interp cov
 corrcoef vander cross
-kron inner nansum nanmean nanmax nanmin nanstd nanvar
+kron append average delete insert ptp partition argpartition block gradient unwrap ediff1d lexsort
+convolve correlate union1d intersect1d setdiff1d setxor1d trim_zeros hsplit vsplit dsplit ix_ isreal
+iscomplex isposinf isneginf sinc inner nansum nanmean nanmax nanmin nanstd nanvar
 """.split()  # noqa: SIM905
 _RENAMED_FUNCTIONS = {"amax": "max", "amin": "min", "round": "round", "concat": "concatenate"}
 _LINALG = """

@@ -73,6 +73,7 @@ ALIASES = {
         "ge": "greater_equal",
         "ger": "outer",
         "gt": "greater",
+        "in1d": "isin",
         "integer_pow": "power",
         "inverse": "linalg.inv",
         "invert": "bitwise_not",

@@ -276,3 +276,36 @@ def test_log_cosh_and_logaddexp2_do_not_overflow():
     assert gr.log_cosh([np.inf, -np.inf, 1e30]).tolist() == [np.inf, np.inf, pytest.approx(1e30)]
     assert np.isnan(gr.log_cosh([np.nan]).item())
     assert gr.logaddexp2([2000.0, -np.inf], [2000.0, -np.inf]).tolist() == [2001.0, -np.inf]
+
+
+BATCHED = {
+    "segment_sum": lambda v: gr.segment_sum(v, [0, 1, 0, 2, 1], 3),
+    "segment_max": lambda v: gr.segment_max(v, [0, 1, 0, 2, 1], 3),
+    "scatter_add": lambda v: gr.scatter_add(gr.zeros(3, dtype="float64"), 0, [0, 2, 0, 1, 1], v),
+    "index_add": lambda v: gr.index_add(v, 0, [1, 1], v[:2]),
+    "masked_fill": lambda v: gr.masked_fill(v, v > 0, 0.0),
+    "masked_scatter": lambda v: gr.masked_scatter(v, v > 0, v),
+    "gradient": gr.gradient,
+    "unwrap": gr.unwrap,
+    "kthvalue": lambda v: gr.kthvalue(v, 2).values,
+    "mode": lambda v: gr.mode(v).values,
+    "convolve": lambda v: gr.convolve(v, v),
+    "correlate": lambda v: gr.correlate(v, v, "full"),
+    "diag_embed": gr.diag_embed,
+    "average": lambda v: gr.average(v, weights=v * v),
+    "cbrt": gr.cbrt,
+    "frexp": lambda v: gr.frexp(v)[0],
+    "gcd": lambda v: gr.gcd((10 * v).astype("int64"), 6),
+    "lexsort": lambda v: gr.lexsort((v, v > 0)),
+    "cdist": lambda v: gr.cdist(v[:, None], v[:, None]),
+    "log_cosh": gr.log_cosh,
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_batches_and_compiled_code(name):
+    f = BATCHED[name]
+    x = gr.asarray(X.reshape(12, 5))
+    want = np.stack([f(row).numpy() for row in x])
+    np.testing.assert_allclose(gr.vmap(f)(x).numpy(), want, rtol=1e-12)
+    np.testing.assert_allclose(gr.compile(f)(x[0]).numpy(), want[0], rtol=1e-12)
