@@ -33,7 +33,7 @@ def main() -> int:
         return 1
     text = page(found)
     if given.counts:
-        print(text.partition("\n\n|")[2].partition("\n\n")[0])
+        print("|" + text.partition("\n\n|")[2].partition("\n\n")[0])
         return 0
     if given.check:
         if not PAGE.exists() or PAGE.read_text() != text:
