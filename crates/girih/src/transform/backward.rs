@@ -60,8 +60,9 @@ impl Tensor {
         if !self.requires_grad() {
             return Err(Error::InvalidArgument(format!(
                 "backward: {} requires no gradient; call requires_grad_() on the tensors to \
-                 differentiate by before it is computed from them. Results of compiled functions, and \
-                 what is recorded under no_grad, require none",
+                 differentiate by, or on the model, before it is computed from them, or make an \
+                 optimiser with the model's parameters. Results of compiled functions, and what is \
+                 recorded under no_grad, require none",
                 self.spec()
             )));
         }
