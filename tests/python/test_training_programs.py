@@ -129,3 +129,19 @@ def test_lbfgs_takes_a_closure():
         theirs = other.step(closure(other, b, torch.tensor([1.0, 20.0])))
         np.testing.assert_allclose(mine.item(), theirs.item(), rtol=1e-3, atol=1e-9)
     np.testing.assert_allclose(a.tolist(), b.tolist(), rtol=1e-4)
+
+
+def test_norms_that_a_model_gets_later_and_outside_of_the_optimiser():
+    nn = gr.nn
+    body, head = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, affine=False)), nn.Linear(4, 1)
+    model = nn.Sequential(body, head)
+    optimizer = gr.optim.SGD(head.parameters(), lr=0.01)
+    body[1] = nn.Sequential(nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    counts = []
+    for z in NOISE:
+        optimizer.zero_grad()
+        model(gr.asarray(z)).mean().backward()
+        optimizer.step()
+        assert not any(buffer.is_lazy for buffer in model.buffers())
+        counts.append(live())
+    assert len(set(counts[5:])) == 1

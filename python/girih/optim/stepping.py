@@ -50,7 +50,7 @@ class Stepping:
     #: The optimiser that makes the steps: this one, or one with an optimiser for each group.
     _grouped: Any = None
     _held: list[Held]
-    #: The modules whose buffers a step evaluates.
+    #: The outermost modules of the models, whose buffers a step evaluates.
     _modules: list[weakref.ref[Module]]
 
     @property
@@ -157,14 +157,15 @@ class Stepping:
         return {**self.__dict__, "_modules": []}
 
     def _watch(self) -> None:
-        """Finds the modules that the parameters belong to, with all around them."""
-        found: dict[int, Module] = {}
+        """Finds the outermost modules that the parameters belong to."""
+        inner: set[int] = set()
+        roots = []
         for one in self._held:
             for holder, _ in one.places():
-                if id(holder) not in found:
-                    whole = outermost(holder)
-                    found.update((id(module), module) for _, module in submodules(whole))
-        self._modules = [weakref.ref(module) for module in found.values()]
+                if id(holder) not in inner:
+                    roots.append(outermost(holder))
+                    inner.update(id(module) for _, module in submodules(roots[-1]))
+        self._modules = [weakref.ref(root) for root in roots]
 
     def _check_held(self, what: str) -> None:
         if not self._held:
@@ -276,17 +277,15 @@ class Stepping:
             raise
 
     def _buffers(self) -> list[Tensor]:
-        """The tensors of the model that are not computed yet."""
-        found = []
-        for ref in self._modules:
-            module = ref()
-            if module is not None:
-                found += [
-                    value
-                    for value in module.__dict__.values()
-                    if type(value) is Tensor and value.is_lazy
-                ]
-        return found
+        """The tensors of the models that are not computed yet."""
+        roots = [root for ref in self._modules if (root := ref()) is not None]
+        return [
+            value
+            for root in roots
+            for _, module in submodules(root)
+            for value in module.__dict__.values()
+            if type(value) is Tensor and value.is_lazy
+        ]
 
     def _restricted(self, state: dict[str, Any], names: Any) -> dict[str, Any]:
         """The part of a state that belongs to some of the parameters."""
