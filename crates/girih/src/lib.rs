@@ -104,13 +104,14 @@ pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
     AttentionOptions, Axes, BagMode, Bags, Beyond, Bins, ContractionPath, ConvOptions, Covariance,
-    Cumulative, EmbeddingOptions, GridOptions, Index, IndexRange, Indices, Interpolation, Operand,
-    Optimize, Outside, PadMode, Padding, PathStep, PoolOptions, Quantile, ReducedAxes, Sampling,
-    Size, Sizes, Taper, Tolerance, Unique, Update, allclose, array_equal, array_split, binary,
-    broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov, default_int, digitize,
-    dstack, einsum, einsum_path, histogram2d, hstack, indices, interp, isclose, keepdims,
-    kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
-    split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
+    Cumulative, EmbeddingOptions, GridOptions, Index, IndexRange, Indexing, Indices, Interpolation,
+    Operand, Optimize, Outside, PadMode, Padding, PathStep, PerAxis, PoolOptions, Quantile,
+    ReducedAxes, Sampling, Side, Size, Sizes, Taper, Tolerance, Unique, Update, allclose,
+    array_equal, array_split, binary, broadcast_arrays, broadcast_shapes, column_stack, concat,
+    corrcoef, cov, default_int, digitize, dstack, einsum, einsum_path, histogram2d, hstack,
+    indices, interp, isclose, keepdims, kept_dtype, meshgrid, number, polyfit, polyval,
+    searchsorted, shape_of, sparse_meshgrid, split, split_at, split_equal, stack, trapezoid,
+    unpooled_sizes, unstack, vander, vstack, where_,
 };
 pub use precision::autocast;
 pub use program::{
@@ -124,6 +125,6 @@ pub use tensor::{NodeKind, Tensor, TensorState, WeakTensor};
 pub use timeline::{SpanTotal, Timeline, span_device};
 pub use trace::{is_active as is_tracing, name_arguments};
 pub use transform::{
-    Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,
+    Backward, Linear, Randomness, Trace, grad, hessian, hvp, jacfwd, jacrev, jvp, linear_transpose,
     linearize, value_and_grad, vjp, vmap, vmap_named,
 };

@@ -19,6 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use backward::Backward;
 pub use functions::*;
 pub use linear::Linear;
 

@@ -317,15 +317,15 @@ fn meshgrid<'py>(
     #[pyo3(from_py_with = scalars::flag)] sparse: bool,
 ) -> PyResult<Bound<'py, PyTuple>> {
     let _called = location::enter!(py);
-    let swapped = match indexing {
-        "xy" => true,
-        "ij" => false,
+    let indexing = match indexing {
+        "xy" => girih::Indexing::Xy,
+        "ij" => girih::Indexing::Ij,
         other => return Err(invalid(format!("meshgrid: indexing is 'xy' or 'ij', got '{other}'"))),
     };
     let tensors = refs(&tensors);
     let grids = match sparse {
-        true => girih::sparse_meshgrid(&tensors, swapped),
-        false => girih::meshgrid(&tensors, swapped),
+        true => girih::sparse_meshgrid(&tensors, indexing),
+        false => girih::meshgrid(&tensors, indexing),
     };
     PyTuple::new(py, many(grids)?)
 }

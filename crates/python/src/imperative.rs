@@ -5,7 +5,7 @@ use crate::interpreter::{Held, attach};
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::{Error, Hook, Tensor};
+use girih::{Backward, Error, Hook, Tensor};
 use pyo3::intern;
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -111,7 +111,9 @@ impl PyTensor {
         #[pyo3(from_py_with = scalars::flag)] create_graph: bool,
     ) -> PyResult<()> {
         location::enter(py);
-        self.0.backward(gradient.as_ref(), retain_graph, create_graph).py()
+        let cotangent = gradient.as_ref();
+        let options = Backward { cotangent, retain: retain_graph, create: create_graph };
+        self.0.backward_with(options).py()
     }
 
     /// Makes ``backward`` store the gradient of a tensor that is a result of other tensors.

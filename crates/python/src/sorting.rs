@@ -7,7 +7,7 @@ use crate::functions::{Out, both, out};
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::{Cumulative, DType, Tensor};
+use girih::{Cumulative, DType, Side, Tensor};
 use pyo3::prelude::*;
 
 /// The tensor and the axis of an operation along an axis: the flattened tensor if no axis is given.
@@ -202,7 +202,8 @@ fn searchsorted(
             (right, Tensor::full(number.operand(), [], dtype).py()?)
         }
     };
-    out(girih::searchsorted(&sorted.0, &values, right, sorter.as_ref().map(|s| &s.0)))
+    let side = if right { Side::Right } else { Side::Left };
+    out(girih::searchsorted(&sorted.0, &values, side, sorter.as_ref().map(|s| &s.0)))
 }
 
 /// Adds this file's functions.

@@ -12,7 +12,7 @@ use crate::scalars;
 use crate::search::BinsArg;
 use crate::sequences;
 use crate::tensor::PyTensor;
-use girih::{Beyond, Covariance, DType, Quantile, Taper, Tensor, Tolerance};
+use girih::{Beyond, Covariance, DType, Quantile, Side, Taper, Tensor, Tolerance};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -343,7 +343,7 @@ fn digitize(
     #[pyo3(from_py_with = scalars::flag)] right: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(girih::digitize(&x.0, &bins.0, right))
+    out(girih::digitize(&x.0, &bins.0, if right { Side::Right } else { Side::Left }))
 }
 
 /// The integral along an axis of the piecewise linear function through samples y at positions x, or

@@ -12,7 +12,7 @@ use crate::{ConvOptions, DType, Error, Result, Tensor};
 /// use girih::nn::{Conv2d, Layer};
 /// use girih::{ConvOptions, DType, Padding, Tensor};
 ///
-/// let options = ConvOptions { padding: Padding::Same, ..ConvOptions::default() };
+/// let options = ConvOptions::default().padding(Padding::Same);
 /// let conv = Conv2d::with(3, 8, [3, 3], options)?;
 /// let y = conv.forward(&Tensor::ones([2, 3, 5, 7], DType::F32)?)?;
 /// assert_eq!(y.shape().to_vec(), [2, 8, 5, 7]);

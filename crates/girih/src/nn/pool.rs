@@ -26,14 +26,14 @@ pub struct AdaptiveMaxPool(pub Vec<usize>);
 impl MaxPool {
     /// A layer with adjacent windows of these sizes.
     pub fn new(size: &[usize]) -> MaxPool {
-        MaxPool(PoolOptions::new(size.to_vec()))
+        MaxPool(PoolOptions::new(size))
     }
 }
 
 impl AvgPool {
     /// A layer with adjacent windows of these sizes.
     pub fn new(size: &[usize]) -> AvgPool {
-        AvgPool(PoolOptions::new(size.to_vec()))
+        AvgPool(PoolOptions::new(size))
     }
 }
 

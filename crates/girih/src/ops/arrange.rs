@@ -4,7 +4,7 @@
 use super::Operand;
 use super::index::{Index, integers};
 use super::shape::{concat, split_at, stack};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Side, Tensor};
 use girih_ir::ops::SliceDim;
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Dim, Literal, Shape};
@@ -169,7 +169,7 @@ impl Tensor {
         // place.
         let ends = counts.astype(DType::I64)?.cumsum(0)?;
         let places = Tensor::iota([total], 0, DType::I64)?;
-        self.take(&super::sort::searchsorted(&ends, &places, true, None)?, axis)
+        self.take(&super::sort::searchsorted(&ends, &places, Side::Right, None)?, axis)
     }
 
     #[track_caller]
@@ -405,20 +405,28 @@ fn inner_index(index: &Tensor, size: i64, mode: PadMode) -> Result<Tensor> {
     }
 }
 
-/// Coordinate grids: each tensor (one axis) is broadcast over the axes of all tensors. `swapped`
-/// exchanges the first two axes, as NumPy's `xy` indexing.
+/// The order of the first two axes of coordinate grids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indexing {
+    /// That of the tensors.
+    Ij,
+    /// Exchanged, as in NumPy by default.
+    Xy,
+}
+
+/// Coordinate grids: each tensor (one axis) is broadcast over the axes of all tensors.
 ///
 /// Errors: a shape error for a tensor with more axes.
 #[track_caller]
-pub fn meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
-    let sparse = sparse_meshgrid(tensors, swapped)?;
+pub fn meshgrid(tensors: &[&Tensor], indexing: Indexing) -> Result<Vec<Tensor>> {
+    let sparse = sparse_meshgrid(tensors, indexing)?;
     broadcast_arrays(&sparse.iter().collect::<Vec<_>>())
 }
 
 /// As [`meshgrid`], with size one along the axes of the other tensors, so that the results
 /// broadcast to the grids.
 #[track_caller]
-pub fn sparse_meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>> {
+pub fn sparse_meshgrid(tensors: &[&Tensor], indexing: Indexing) -> Result<Vec<Tensor>> {
     let mut sizes = Vec::with_capacity(tensors.len());
     for t in tensors {
         if t.rank() > 1 {
@@ -426,7 +434,7 @@ pub fn sparse_meshgrid(tensors: &[&Tensor], swapped: bool) -> Result<Vec<Tensor>
         }
         sizes.push(t.shape().count());
     }
-    let swapped = swapped && tensors.len() > 1;
+    let swapped = indexing == Indexing::Xy && tensors.len() > 1;
     let place = |i: usize| if swapped && i < 2 { 1 - i } else { i };
     let placed = |(i, t): (usize, &&Tensor)| {
         let along = |axis: usize| if axis == place(i) { sizes[i] } else { 1.into() };

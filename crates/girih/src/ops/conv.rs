@@ -57,6 +57,66 @@ impl Default for ConvOptions {
     }
 }
 
+/// Numbers of the spatial axes: one for all of them, or an array, slice or vector with one each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerAxis(pub Vec<usize>);
+
+impl From<usize> for PerAxis {
+    fn from(number: usize) -> PerAxis {
+        PerAxis(vec![number])
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for PerAxis {
+    fn from(numbers: [usize; N]) -> PerAxis {
+        PerAxis(numbers.to_vec())
+    }
+}
+
+impl From<&[usize]> for PerAxis {
+    fn from(numbers: &[usize]) -> PerAxis {
+        PerAxis(numbers.to_vec())
+    }
+}
+
+impl From<Vec<usize>> for PerAxis {
+    fn from(numbers: Vec<usize>) -> PerAxis {
+        PerAxis(numbers)
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Padding {
+    fn from(widths: [usize; N]) -> Padding {
+        Padding::Explicit(widths.map(|width| (width, width)).to_vec())
+    }
+}
+
+impl ConvOptions {
+    /// With these distances between windows: `ConvOptions::default().stride(2).padding(1)`.
+    #[must_use]
+    pub fn stride(self, stride: impl Into<PerAxis>) -> ConvOptions {
+        ConvOptions { stride: stride.into().0, ..self }
+    }
+
+    /// With this padding: a [`Padding`], or the elements before and after all axes, or each.
+    #[must_use]
+    pub fn padding(self, padding: impl Into<Padding>) -> ConvOptions {
+        ConvOptions { padding: padding.into(), ..self }
+    }
+
+    /// With these distances between the elements of a window.
+    #[must_use]
+    pub fn dilation(self, dilation: impl Into<PerAxis>) -> ConvOptions {
+        ConvOptions { dilation: dilation.into().0, ..self }
+    }
+
+    /// With this number of groups of channels that are convolved separately.
+    #[must_use]
+    pub fn groups(self, groups: usize) -> ConvOptions {
+        ConvOptions { groups, ..self }
+    }
+}
+
 /// Expands a list to one entry per spatial axis.
 pub(crate) fn spread<T: Clone>(
     op: &'static str,

@@ -1,7 +1,7 @@
 //! Embeddings: lookups of table rows by index, single or reduced over bags.
 
 use super::{Update, where_};
-use crate::{Error, Result, Tensor, keepdims};
+use crate::{Error, Result, Side, Tensor, keepdims};
 use girih_ir::{DType, Shape};
 
 /// Options of an embedding.
@@ -205,7 +205,7 @@ impl Tensor {
         let starts = offsets.astype(DType::I64)?.narrow(0, 0, bags)?;
         // A position belongs to the last bag that starts at or before it.
         let place = Tensor::iota([n], 0, DType::I64)?;
-        let bag = super::searchsorted(&starts, &place, true, None)?.sub(1)?.maximum(0)?;
+        let bag = super::searchsorted(&starts, &place, Side::Right, None)?.sub(1)?.maximum(0)?;
         let spread = |value: f64, rows: &Tensor, update| {
             let size = rows.shape().with_dim(0, bags);
             Tensor::full(value, size, rows.dtype())?.scatter(&bag, rows, 0, update)

@@ -34,11 +34,11 @@ mod vision;
 
 pub use arguments::{Axes, ReducedAxes, Sizes, keepdims};
 pub use arrange::{
-    PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices, meshgrid,
-    sparse_meshgrid, split_equal, unstack, vstack,
+    Indexing, PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices,
+    meshgrid, sparse_meshgrid, split_equal, unstack, vstack,
 };
 pub use compare::{Tolerance, allclose, array_equal, isclose};
-pub use conv::{ConvOptions, Padding};
+pub use conv::{ConvOptions, Padding, PerAxis};
 pub use cumulative::Cumulative;
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
@@ -51,7 +51,7 @@ pub use pool::{PoolOptions, unpooled_sizes};
 pub use quantile::Quantile;
 pub use resample::Interpolation;
 pub use shape::{Size, concat, shape_of, split, split_at, stack};
-pub use sort::searchsorted;
+pub use sort::{Side, searchsorted};
 pub use statistics::{
     Beyond, Covariance, corrcoef, cov, digitize, interp, polyfit, polyval, trapezoid, vander,
 };

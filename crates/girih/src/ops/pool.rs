@@ -1,7 +1,7 @@
 //! Pooling over the windows of the last (spatial) axes, with the positions of maxima, and
 //! unpooling. A list with one entry applies to all spatial axes.
 
-use super::conv::{spread, windows};
+use super::conv::{PerAxis, spread, windows};
 use super::resample::uneven;
 use super::{Operand, Padding, Update, where_};
 use crate::{Error, Result, Tensor, keepdims};
@@ -32,9 +32,9 @@ pub struct PoolOptions {
 
 impl PoolOptions {
     /// Options for adjacent windows of these sizes.
-    pub fn new(size: Vec<usize>) -> PoolOptions {
+    pub fn new(size: impl Into<PerAxis>) -> PoolOptions {
         PoolOptions {
-            size,
+            size: size.into().0,
             stride: None,
             padding: Padding::Valid,
             dilation: vec![1],
@@ -42,6 +42,24 @@ impl PoolOptions {
             count_include_pad: true,
             divisor: None,
         }
+    }
+
+    /// With these distances between windows: `PoolOptions::new([3, 3]).stride(2).padding(1)`.
+    #[must_use]
+    pub fn stride(self, stride: impl Into<PerAxis>) -> PoolOptions {
+        PoolOptions { stride: Some(stride.into().0), ..self }
+    }
+
+    /// With this padding: a [`Padding`], or the elements before and after all axes, or each.
+    #[must_use]
+    pub fn padding(self, padding: impl Into<Padding>) -> PoolOptions {
+        PoolOptions { padding: padding.into(), ..self }
+    }
+
+    /// With these distances between the elements of a window.
+    #[must_use]
+    pub fn dilation(self, dilation: impl Into<PerAxis>) -> PoolOptions {
+        PoolOptions { dilation: dilation.into().0, ..self }
     }
 
     /// The windows on the last axes of a shape.

@@ -230,7 +230,7 @@ impl Tensor {
         };
         if shape[lead..].iter().zip(sizes).all(|(&have, &want)| have.is_multiple_of(want)) {
             let windows = shape[lead..].iter().zip(sizes).map(|(have, want)| have / want);
-            let options = PoolOptions::new(windows.collect());
+            let options = PoolOptions::new(windows.collect::<Vec<usize>>());
             return match kind {
                 Adaptive::Mean => self.avg_pool(&options),
                 Adaptive::Max => self.max_pool(&options),

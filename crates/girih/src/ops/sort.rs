@@ -97,8 +97,17 @@ impl Tensor {
     }
 }
 
+/// The side of equal elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Before them.
+    Left,
+    /// After them.
+    Right,
+}
+
 /// The index (i64) for each value at which inserting it keeps the ascending vector `sorted` in
-/// order: before equal elements, or after them with `right`. NaN is largest. With `sorter`,
+/// order: before or after equal elements. NaN is largest. With `sorter`,
 /// `sorted` is first permuted by it.
 ///
 /// Errors: a shape error unless `sorted` and `sorter` are vectors.
@@ -106,7 +115,7 @@ impl Tensor {
 pub fn searchsorted(
     sorted: &Tensor,
     values: &Tensor,
-    right: bool,
+    side: Side,
     sorter: Option<&Tensor>,
 ) -> Result<Tensor> {
     if sorted.rank() != 1 {
@@ -126,6 +135,6 @@ pub fn searchsorted(
     }
     let shape: Vec<i64> = values.shape().iter().map(|&d| d as i64).collect();
     let flat = values.astype(dtype)?.reshape([values.numel() as i64])?;
-    let op = Op::new(OpCode::SearchSorted, Attrs::routine(right));
+    let op = Op::new(OpCode::SearchSorted, Attrs::routine(side == Side::Right));
     Tensor::record(op, &[&sorted, &flat])?.reshape(&shape)
 }

@@ -1,7 +1,7 @@
 //! Covariances, and functions given by samples: interpolation, integrals, polynomials.
 
 use crate::{
-    Cumulative, DType, Error, Index, Operand, Result, Tensor, concat, keepdims, searchsorted,
+    Cumulative, DType, Error, Index, Operand, Result, Side, Tensor, concat, keepdims, searchsorted,
     where_,
 };
 use girih_ir::Shape;
@@ -180,8 +180,10 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor, beyond: Beyond<'_>) -> Resul
     let inside = match xp.numel() {
         1 => end(&fp, 0)?.broadcast_to(x.shape())?,
         n => {
-            let at =
-                searchsorted(&xp, &x, true, None)?.sub(1)?.maximum(0)?.minimum(n as i64 - 2)?;
+            let at = searchsorted(&xp, &x, Side::Right, None)?
+                .sub(1)?
+                .maximum(0)?
+                .minimum(n as i64 - 2)?;
             let next = at.add(1)?;
             let (x0, x1) = (xp.take(&at, 0)?, xp.take(&next, 0)?);
             let (f0, f1) = (fp.take(&at, 0)?, fp.take(&next, 0)?);
@@ -215,19 +217,20 @@ fn between(x: &Tensor, [x0, x1]: [&Tensor; 2], [f0, f1]: [&Tensor; 2]) -> Result
 }
 
 /// The index (i64) of the interval between neighbours of `bins` (one axis, ascending or descending)
-/// that contains each element; 0 before the first. Intervals include their lower end, or with
-/// `right` their upper end.
+/// that contains each element; 0 before the first. Intervals include their end on the `closed` side:
+/// the lower for [`Side::Left`], the upper for [`Side::Right`].
 ///
 /// Errors: a shape error unless `bins` has one axis.
 #[track_caller]
-pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Result<Tensor> {
+pub fn digitize(x: &Tensor, bins: &Tensor, closed: Side) -> Result<Tensor> {
+    let side = if closed == Side::Left { Side::Right } else { Side::Left };
     let count = vector("digitize", "bins", bins, 0)?;
-    let up = searchsorted(bins, x, !right, None)?;
+    let up = searchsorted(bins, x, side, None)?;
     if count < 2 {
         return Ok(up);
     }
     let reversed = bins.flip(0)?;
-    let down = searchsorted(&reversed, x, !right, None)?.neg()?.add(count as i64)?;
+    let down = searchsorted(&reversed, x, side, None)?.neg()?.add(count as i64)?;
     let end = |at: i64| bins.index(&[Index::At(at)]);
     where_(&end(0)?.le(&end(-1)?)?, &up, &down)
 }

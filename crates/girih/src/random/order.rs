@@ -2,7 +2,7 @@
 
 use super::key::{Call, Draws};
 use crate::ops::known;
-use crate::{Error, Operand, Result, Tensor, default_int, searchsorted, where_};
+use crate::{Error, Operand, Result, Side, Tensor, default_int, searchsorted, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Shape};
 
@@ -122,8 +122,8 @@ pub fn choice(
             let total = sums.narrow(0, count.saturating_sub(1), count.min(1))?;
             let at = call.of_dtype(DType::F64).unit(0)?.mul(&total.sum_all()?)?;
             // The product may be rounded to the total, which belongs to the last positive weight.
-            let last = searchsorted(&sums, &total, false, None)?.sum_all()?;
-            searchsorted(&sums, &at, true, None)?.minimum(&last)
+            let last = searchsorted(&sums, &total, Side::Left, None)?.sum_all()?;
+            searchsorted(&sums, &at, Side::Right, None)?.minimum(&last)
         }
         (false, weights) => {
             // Select the smallest weighted exponential draws; for equal weights, this is a

@@ -10,14 +10,24 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// Options of [`Tensor::backward_with`].
+#[derive(Clone, Copy, Default)]
+pub struct Backward<'a> {
+    /// What the tensor is multiplied by, element by element: the gradient is that of the sum of the
+    /// products. A scalar needs none.
+    pub cotangent: Option<&'a Tensor>,
+    /// Whether the tape keeps its steps for another call.
+    pub retain: bool,
+    /// Whether the gradients can be differentiated again.
+    pub create: bool,
+}
+
 impl Tensor {
     /// Accumulates the gradients of this tensor in its leaves, the tensors with
     /// [`Tensor::set_requires_grad`]: see [`Tensor::grad`]. The gradients are recorded lazily and
     /// computed when their values are needed.
     ///
-    /// A tensor that is not a scalar needs a `cotangent`: the gradient is that of the sum of the
-    /// products of tensor and cotangent. With `retain` the tape keeps its steps for another call.
-    /// With `create` the gradients can be differentiated again.
+    /// The tensor is a scalar; [`Tensor::backward_with`] takes others, with a cotangent.
     ///
     /// This also works after the tensor, or its operands, have been evaluated.
     ///
@@ -31,11 +41,19 @@ impl Tensor {
     ///
     /// let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
     /// x.set_requires_grad(true)?;
-    /// x.mul(&x)?.sum_all()?.backward(None, false, false)?;
+    /// x.mul(&x)?.sum_all()?.backward()?;
     /// assert_eq!(x.grad().expect("it is a leaf").to_vec::<f32>()?, [2.0, 4.0]);
     /// # Ok::<(), girih::Error>(())
     /// ```
-    pub fn backward(&self, cotangent: Option<&Tensor>, retain: bool, create: bool) -> Result<()> {
+    pub fn backward(&self) -> Result<()> {
+        self.backward_with(Backward::default())
+    }
+
+    /// [`Tensor::backward`] with a cotangent, or for another call or derivative afterwards.
+    ///
+    /// Errors: as [`Tensor::backward`].
+    pub fn backward_with(&self, options: Backward<'_>) -> Result<()> {
+        let Backward { cotangent, retain, create } = options;
         let cotangent = self.seed(cotangent)?;
         let walk = TapeWalk::of(self)?;
         let given = || walk.gradients(self, cotangent);

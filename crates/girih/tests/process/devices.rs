@@ -134,7 +134,7 @@ fn gradients_go_back_across_devices() -> Result<()> {
     assert_eq!(gradients[1].to_vec::<f32>()?, [1.0f32.exp(), 2.0f32.exp()]);
 
     x.set_requires_grad(true)?;
-    f(&[x.clone(), w])?.backward(None, false, false)?;
+    f(&[x.clone(), w])?.backward()?;
     assert_eq!(x.grad().unwrap().to_vec::<f32>()?, expected);
 
     let rows = Tensor::from_slice(&[1.0f32, 2.0, 3.0, 4.0], [2, 2])?;

@@ -283,7 +283,7 @@ fn a_move_to_the_own_device_commits_without_a_move() -> Result<()> {
     let other = Tensor::from_slice(&[1.0f32; 5], [5])?.to_device(there.device)?;
     assert!(committed.add(&other).is_err(), "the tensor is committed");
     assert_eq!(x.add(&other)?.device(), there.device);
-    committed.mul(3.0)?.sum_all()?.backward(None, false, false)?;
+    committed.mul(3.0)?.sum_all()?.backward()?;
     assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [3.0; 5]);
     Ok(())
 }

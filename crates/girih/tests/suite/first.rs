@@ -5,7 +5,8 @@
 
 use girih::nn::{Layer, Linear, Mode, Module, Relu, Sequential, Variable};
 use girih::{
-    DType, Error, Index, Result, Shape, Tensor, Update, compile, concat, io, keepdims, stack,
+    Backward, ConvOptions, DType, Error, Index, Indexing, Padding, PoolOptions, Result, Shape,
+    Side, Tensor, Update, compile, concat, digitize, io, keepdims, meshgrid, searchsorted, stack,
 };
 
 #[path = "../../examples/first.rs"]
@@ -202,6 +203,35 @@ fn ranges_and_identities() -> Result<()> {
     assert_eq!(x.clip(1.5, 2.5)?.to_vec::<f32>()?, [2.5, 1.5, 2.0]);
     let twice = compile(|x| Ok(vec![&x[0] * 2.0])).dynamic(0, (0, "n"));
     assert_eq!(twice.call(&[&x])?[0].to_vec::<f32>()?, [6.0, 2.0, 4.0]);
+    Ok(())
+}
+
+#[test]
+fn options_are_built() -> Result<()> {
+    let x = Tensor::randn((2, 3, 8, 9), DType::F32)?;
+    let weight = Tensor::randn((4, 3, 3, 3), DType::F32)?;
+    let options = ConvOptions::default().stride(2).padding([1, 0]).dilation([1, 2]);
+    assert_eq!(x.conv(&weight, None, &options)?.shape(), [2, 4, 4, 3]);
+    let same = ConvOptions { padding: Padding::Explicit(vec![(1, 1); 2]), ..Default::default() };
+    assert_eq!(ConvOptions::default().padding(1).padding([1, 1]), same);
+    assert_eq!(x.max_pool(&PoolOptions::new([2, 2]))?.shape(), [2, 3, 4, 4]);
+    let options = PoolOptions::new([3, 3]).stride(2).padding(1);
+    assert_eq!(x.avg_pool(&options)?.shape(), [2, 3, 4, 5]);
+    // The imperative style, once and twice.
+    let w = Tensor::new([1.0f32, 2.0])?;
+    w.set_requires_grad(true)?;
+    let loss = w.square()?.sum_all()?;
+    loss.backward_with(Backward { retain: true, ..Backward::default() })?;
+    loss.backward()?;
+    assert_eq!(w.grad().expect("it is a leaf").to_vec::<f32>()?, [4.0, 8.0]);
+    assert!(loss.backward().is_err(), "the tape was released");
+    let (sorted, values) = (Tensor::new([1.0f32, 2.0, 2.0])?, Tensor::new([2.0f32])?);
+    assert_eq!(searchsorted(&sorted, &values, Side::Left, None)?.to_vec::<i64>()?, [1]);
+    assert_eq!(searchsorted(&sorted, &values, Side::Right, None)?.to_vec::<i64>()?, [3]);
+    assert_eq!(digitize(&values, &Tensor::new([1.0f32, 2.0])?, Side::Left)?.to_vec::<i64>()?, [2]);
+    assert_eq!(digitize(&values, &Tensor::new([1.0f32, 2.0])?, Side::Right)?.to_vec::<i64>()?, [1]);
+    assert_eq!(meshgrid(&[&sorted, &values], Indexing::Ij)?[0].shape(), [3, 1]);
+    assert_eq!(meshgrid(&[&sorted, &values], Indexing::Xy)?[0].shape(), [1, 3]);
     Ok(())
 }
 

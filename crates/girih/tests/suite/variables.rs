@@ -24,16 +24,16 @@ fn a_tensor_takes_the_gradient_and_the_hooks_of_another() -> Result<()> {
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(None)
     }))?;
-    loss(&x)?.backward(None, false, false)?;
+    loss(&x)?.backward()?;
     let y = Tensor::from_slice(&[3.0f32, 4.0], [2])?;
     y.take_place_of(&x)?;
     assert!(y.requires_grad() && y.is_leaf());
     assert_eq!(y.grad().expect("it was x's").to_vec::<f32>()?, [2.0, 4.0]);
-    loss(&y)?.backward(None, false, false)?;
+    loss(&y)?.backward()?;
     assert_eq!(y.grad().expect("it has added up").to_vec::<f32>()?, [8.0, 12.0]);
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     x.remove_hook(hook);
-    loss(&y)?.backward(None, false, false)?;
+    loss(&y)?.backward()?;
     assert_eq!(calls.load(Ordering::Relaxed), 2);
     Ok(())
 }
@@ -43,7 +43,7 @@ fn backward_to_a_tensor_whose_place_another_has_taken_is_an_error() -> Result<()
     let x = variable(&[1.0])?;
     let early = loss(&x)?;
     Tensor::from_slice(&[3.0f32], [1])?.take_place_of(&x)?;
-    let error = early.backward(None, false, false).expect_err("x has been replaced").to_string();
+    let error = early.backward().expect_err("x has been replaced").to_string();
     assert!(error.contains("another value now"), "{error}");
     Ok(())
 }
@@ -53,8 +53,8 @@ fn roots_are_the_live_tensors_of_this_thread() -> Result<()> {
     take_roots();
     let x = variable(&[1.0])?;
     let first = loss(&x)?;
-    first.backward(None, false, false)?;
-    loss(&x)?.backward(None, false, false)?;
+    first.backward()?;
+    loss(&x)?.backward()?;
     std::thread::scope(|scope| scope.spawn(|| assert!(take_roots().is_empty())).join())
         .expect("the other thread has called nothing");
     let roots = take_roots();
