@@ -42,8 +42,14 @@ class Optimizer(Stepping, Stateful):
     state in the optimiser. :meth:`init` and :meth:`apply` return the state to the caller. All give
     the same numbers, with and without :func:`girih.compile`.
 
+    ``params``, the first argument of each optimiser, has the parameters to hold: tensors, pairs of
+    name and tensor, groups ``{"params": tensors, "lr": rate, ...}``, or a module. From then on they
+    require gradients, unless they are frozen. A number or a function in its place is the learning
+    rate of an optimiser in functional use, whose other options are given by name.
+
     Parameters in float16 and bfloat16 are updated in float32, which is also the dtype of their
-    state, and rounded at the end.
+    state, and rounded at the end; :class:`MasterWeights` and :class:`StochasticRounding` keep steps
+    that are too small for that.
 
     Args:
         learning_rate: A number, or a function of the step count (0 at the first update), a float64
