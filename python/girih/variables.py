@@ -51,7 +51,10 @@ def assign(variable: Tensor, value: Tensor) -> None:
     fits = value.dtype == variable.dtype and value.shape == variable.shape
     if gradient is not None and not fits:
         variable.grad = None
-    with no_grad():
+    if _girih.is_grad_enabled():
+        with no_grad():
+            _girih.rebind(variable, value)
+    else:
         _girih.rebind(variable, value)
     if gradient is not None and not fits and value.shape == gradient.shape:
         variable.grad = gradient.detach().astype(value.dtype)

@@ -108,8 +108,9 @@ class Held:
 
     def tensor(self) -> Tensor:
         """The tensor that is the parameter now."""
-        for module, key in self.places():
-            found = module.__dict__.get(key)
+        for ref, key in self._places:
+            module = ref()
+            found = None if module is None else module.__dict__.get(key)
             if type(found) is Tensor:
                 self._tensor = found
                 break

@@ -218,9 +218,11 @@ class Stepping:
             InvalidArgumentError: The optimiser holds no parameters.
         """
         self._check_held("zero_grad")
-        for one in self._held:
-            one.mark()
-        clear([one.tensor() for one in self._held], set_to_none)
+        tensors = [one.tensor() for one in self._held]
+        for one, tensor in zip(self._held, tensors, strict=True):
+            if not tensor.requires_grad:
+                one.mark()
+        clear(tensors, set_to_none)
 
     def _ready(self) -> None:
         if self._held and not self._engine._begun():
