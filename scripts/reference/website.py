@@ -53,7 +53,8 @@ def relinked(text: str, path: Path, at: dict[Path, Path], broken: list[str]) -> 
         if target in at:
             to = at[target]
         elif target.parent == reference and target.suffix == ".md":
-            to = Path("reference") / target.name
+            # The site has the reference in the other markup.
+            to = Path("reference") / f"{target.stem}.rst"
         else:
             return found[1] if found[1].startswith("`") else f"`{found[1]}`"
         return f"[{found[1]}]({os.path.relpath(to, here)}{found[3] or ''})"
