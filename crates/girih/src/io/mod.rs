@@ -16,8 +16,10 @@ mod npz;
 mod safetensors;
 
 pub use npy::{from_npy, to_npy};
-pub use npz::{from_npz, to_npz};
-pub use safetensors::{from_safetensors, to_safetensors};
+pub use npz::{from_npz, to_npz, to_npz_compressed};
+pub use safetensors::{
+    from_safetensors, safetensors_metadata, to_safetensors, to_safetensors_with,
+};
 
 use crate::{Error, Result, Tensor, devices};
 use girih_cpu::MappedFile;
@@ -57,6 +59,43 @@ impl Format {
             ))),
         }
     }
+
+    /// The format of the contents of a file: those that begin with no format's mark are safetensors.
+    pub fn of_bytes(bytes: &[u8]) -> Format {
+        match bytes {
+            [0x93, b'N', b'U', b'M', b'P', b'Y', ..] => Format::Npy,
+            [b'P', b'K', ..] => Format::Npz,
+            _ => Format::Safetensors,
+        }
+    }
+
+    /// Tensors as the bytes of a file of this format. An `.npy` file takes exactly one tensor.
+    ///
+    /// Errors: [`Error::InvalidArgument`] for duplicate names, a number of tensors other than one
+    /// for `.npy`, and dtypes that the format does not have.
+    pub fn bytes(self, tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
+        match (self, tensors) {
+            (Format::Npy, [(_, tensor)]) => to_npy(tensor),
+            (Format::Npy, _) => Err(Error::InvalidArgument(format!(
+                "an .npy file holds exactly one tensor, got {}; use .npz or .safetensors",
+                tensors.len()
+            ))),
+            (Format::Npz, _) => to_npz(tensors),
+            (Format::Safetensors, _) => to_safetensors(tensors),
+        }
+    }
+
+    /// Reads the tensors of the bytes of a file of this format. The tensor of an `.npy` file has an
+    /// empty name.
+    ///
+    /// Errors: [`girih_ir::Error::Format`].
+    pub fn tensors(self, bytes: &[u8]) -> Result<Tensors> {
+        match self {
+            Format::Npy => Ok(vec![(String::new(), from_npy(bytes)?)]),
+            Format::Npz => from_npz(bytes),
+            Format::Safetensors => from_safetensors(bytes),
+        }
+    }
 }
 
 /// Reads the tensors of a file. The tensor of an `.npy` file has an empty name.
@@ -87,18 +126,19 @@ pub fn save<N: AsRef<str>, T: Borrow<Tensor>>(
     let path = path.as_ref();
     let named = |(name, tensor): &(N, T)| (name.as_ref().to_string(), tensor.borrow().clone());
     let tensors: Tensors = tensors.iter().map(named).collect();
-    let bytes = match (Format::of(path)?, &tensors[..]) {
-        (Format::Npy, [(_, tensor)]) => to_npy(tensor)?,
-        (Format::Npy, _) => {
-            return Err(Error::InvalidArgument(format!(
-                "an .npy file holds exactly one tensor, got {}; use .npz or .safetensors",
-                tensors.len()
-            )));
-        }
-        (Format::Npz, _) => to_npz(&tensors)?,
-        (Format::Safetensors, _) => to_safetensors(&tensors)?,
-    };
-    write(path, &bytes)
+    write(path, &Format::of(path)?.bytes(&tensors)?)
+}
+
+/// The texts by name beside the tensors of a file; none for formats other than safetensors.
+///
+/// Errors: as [`load`].
+pub fn metadata(path: impl AsRef<Path>) -> Result<Vec<(String, String)>> {
+    let path = path.as_ref();
+    if Format::of(path)? != Format::Safetensors {
+        return Ok(Vec::new());
+    }
+    let file = MappedFile::open(path).map_err(|e| Error::io(path, &e))?;
+    safetensors_metadata(file.bytes())
 }
 
 /// Writes a file atomically and durably: writes a temporary file beside the file, then renames the

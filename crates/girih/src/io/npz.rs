@@ -1,6 +1,6 @@
 //! `.npz`, NumPy's format for several arrays: a zip archive of `.npy` files. The reader supports
 //! stored and deflated members, and 64-bit sizes. The writer stores members uncompressed and
-//! aligned, so that a mapped file can be used without a copy.
+//! aligned, so that a mapped file can be used without a copy, or deflates them on request.
 
 use super::{Source, Tensors, aligned, check_names, malformed, npy};
 use crate::{Error, Result, Tensor};
@@ -13,6 +13,8 @@ const END_64: u32 = 0x0606_4b50;
 const LOCATOR_64: u32 = 0x0706_4b50;
 /// The 32-bit value that means that the 64-bit record contains the field's value.
 const FULL: usize = u32::MAX as usize;
+/// The effort of compression, of 0 to 10; zlib's default.
+const LEVEL: u8 = 6;
 /// The maximum compression ratio of deflate.
 const MAX_RATIO: usize = 1032;
 /// The maximum length of the header of a deflated array; NumPy limits headers to 10000 bytes.
@@ -30,6 +32,17 @@ pub fn from_npz(bytes: &[u8]) -> Result<Tensors> {
 ///
 /// Errors: [`Error::InvalidArgument`] for a name that is duplicate or longer than 60000 bytes.
 pub fn to_npz(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
+    archived(tensors, false)
+}
+
+/// As [`to_npz`], deflated. A file of such members is smaller, and is read by copying it.
+///
+/// Errors: as [`to_npz`].
+pub fn to_npz_compressed(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
+    archived(tensors, true)
+}
+
+fn archived(tensors: &[(String, Tensor)], compressed: bool) -> Result<Vec<u8>> {
     check_names(tensors)?;
     if let Some((name, _)) = tensors.iter().find(|(name, _)| name.len() > 60_000) {
         let reason = format!("a name of {} bytes; .npz has room for 60000", name.len());
@@ -38,11 +51,17 @@ pub fn to_npz(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut members = Vec::new();
     for (name, tensor) in tensors {
-        let data = npy::to_npy(tensor)?;
+        let mut data = npy::to_npy(tensor)?;
+        let (crc, size) = (girih_ir::pfgb::crc32(&data), data.len());
+        if compressed {
+            data = miniz_oxide::deflate::compress_to_vec(&data, LEVEL);
+        }
         let member = Member {
             name: format!("{name}.npy"),
-            crc: girih_ir::pfgb::crc32(&data),
-            size: data.len(),
+            crc,
+            size,
+            packed: data.len(),
+            compressed,
             offset: out.len(),
         };
         member.local(&mut out);
@@ -59,7 +78,10 @@ pub fn to_npz(tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
 struct Member {
     name: String,
     crc: u32,
+    /// The number of bytes of the array's file, and in the archive.
     size: usize,
+    packed: usize,
+    compressed: bool,
     offset: usize,
 }
 
@@ -70,14 +92,13 @@ impl Member {
         let fixed = 30 + self.name.len() + 20 + 4;
         let padding = aligned(self.offset + fixed) - (self.offset + fixed);
         [LOCAL].iter().for_each(|v| out.extend(v.to_le_bytes()));
-        // Version 4.5, names in UTF-8, stored, 1 January 1980.
         self.common(out);
         out.extend(((20 + 4 + padding) as u16).to_le_bytes());
         out.extend(self.name.bytes());
         for v in [1u16, 16] {
             out.extend(v.to_le_bytes());
         }
-        out.extend([self.size as u64, self.size as u64].iter().flat_map(|v| v.to_le_bytes()));
+        out.extend([self.size as u64, self.packed as u64].iter().flat_map(|v| v.to_le_bytes()));
         for v in [0xd935u16, padding as u16] {
             out.extend(v.to_le_bytes());
         }
@@ -86,7 +107,9 @@ impl Member {
 
     /// Writes the common fields of both headers, from the version to the length of the name.
     fn common(&self, out: &mut Vec<u8>) {
-        for v in [45u16, 1 << 11, 0, 0, 0x21] {
+        // Version 4.5, names in UTF-8, stored or deflated, 1 January 1980.
+        let method = if self.compressed { 8 } else { 0 };
+        for v in [45u16, 1 << 11, method, 0, 0x21] {
             out.extend(v.to_le_bytes());
         }
         for v in [self.crc, u32::MAX, u32::MAX] {
@@ -109,7 +132,7 @@ impl Member {
         for v in [1u16, 24] {
             out.extend(v.to_le_bytes());
         }
-        for v in [self.size, self.size, self.offset] {
+        for v in [self.size, self.packed, self.offset] {
             out.extend((v as u64).to_le_bytes());
         }
     }
