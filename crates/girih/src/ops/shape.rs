@@ -1,10 +1,10 @@
 //! Shape operations: reshapes, permutations, broadcasts, slices, pads, concatenation and splits.
 
-use super::{Axes, Operand, Sizes};
+use super::{Axes, Operand, Sizes, value_in, where_};
 use crate::{Error, Result, Tensor};
 use girih_ir::ops::{PadDim, SliceDim};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, AxisSet, Dim, Literal, Op, OpCode, Shape};
+use girih_ir::{Attrs, AxisSet, DType, Dim, Literal, Op, OpCode, Shape};
 use smallvec::SmallVec;
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -144,7 +144,8 @@ impl Tensor {
         self.slice_of(dims, &shape.with_dim(axis, length))
     }
 
-    /// Pads with `value`: `widths[i]` elements before and after along axis `i`.
+    /// Pads with `value`, a number or a tensor of one: `widths[i]` elements before and after along axis
+    /// `i`.
     ///
     /// Errors: a shape error unless there is one pair per axis; a dtype error unless the dtype can
     /// represent the value.
@@ -165,10 +166,15 @@ impl Tensor {
                 let (re, im) = (self.real()?.pad(widths, v.re)?, self.imag()?.pad(widths, v.im)?);
                 return re.complex(&im);
             }
-            Operand::Tensor(_) | Operand::Weak(_) | Operand::Size(_) => {
-                return Err(Error::InvalidArgument(
-                    "pad: the value must be a scalar that is known, a number".into(),
-                ));
+            value @ (Operand::Tensor(_) | Operand::Weak(_) | Operand::Size(_)) => {
+                let value = value_in(value, self.dtype())?;
+                if value.rank() > 0 {
+                    let reason = "the value to pad with must be one number, of shape []".into();
+                    let (op, shape) = ("pad", value.shape());
+                    return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+                }
+                let inside = Tensor::ones(self.shape(), DType::Bool)?.pad(widths, false)?;
+                return where_(&inside, &self.pad(widths, false)?, &value);
             }
         };
         let border = |&(low, high): &(usize, usize)| PadDim { low, high, interior: 0 };

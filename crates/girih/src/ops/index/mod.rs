@@ -1,13 +1,16 @@
 //! Indexing: basic indices as lazy views, gathers by integer tensors and masks, and updates of
 //! indexed elements.
 
+mod bounds;
 mod counts;
 mod entries;
 mod plan;
 mod search;
+mod sized;
 mod symbolic;
 mod update;
 
+pub use bounds::OutOfRange;
 pub use counts::{Bins, histogram2d};
 pub use entries::{IndexRange, Indices};
 pub use search::{Unique, broadcast_shapes};

@@ -93,7 +93,7 @@ fn is_split(entries: &[Index]) -> bool {
 }
 
 /// The number of axes of the indexed tensor that an entry consumes.
-fn taken_axes(entry: &Index) -> usize {
+pub(super) fn taken_axes(entry: &Index) -> usize {
     match entry {
         Index::Ellipsis | Index::NewAxis => 0,
         Index::At(_)
