@@ -1,9 +1,10 @@
 //! Distributions of real numbers. Location-scale distributions transform parameterless draws, so
-//! that gradients flow to their parameters. Distributions by rejection sampling have no such
-//! gradients.
+//! that gradients flow to their parameters. Distributions by rejection sampling are differentiated
+//! implicitly: M. Figurnov, S. Mohamed and A. Mnih, "Implicit Reparameterization Gradients", 2018.
 
 use super::key::{Call, Draws, fold_in};
-use crate::{Operand, Result, Tensor, where_, while_loop};
+use crate::ops::value_in;
+use crate::{Operand, Result, Tensor, custom_jvp, where_, while_loop};
 use girih_ir::{DType, Shape};
 use std::f64::consts::{FRAC_1_SQRT_2, PI, SQRT_2};
 
@@ -74,9 +75,6 @@ macro_rules! of_location_and_scale {
 }
 
 of_location_and_scale! {
-    /// Normal draws with mean `loc` and standard deviation `scale`. Gradients flow to both.
-    normal "normal" call => call.gaussian(0);
-
     /// Draws from the Laplace distribution, `exp(-|x - loc| / scale) / (2 scale)`. Gradients flow
     /// to the parameters.
     laplace "laplace" call => {
@@ -102,6 +100,37 @@ of_location_and_scale! {
         let above = distance.mul(PI)?.tan()?.reciprocal()?;
         where_(&upper, &above, &above.neg()?)
     };
+}
+
+/// Normal draws with mean `loc` and standard deviation `scale`. Gradients flow to both. Of a complex
+/// dtype, real and imaginary part are independent and each has half the variance.
+///
+/// Errors: as [`uniform`], but the dtype may be complex, and so may `loc`.
+#[track_caller]
+pub fn normal<'a>(
+    draws: &Draws,
+    loc: impl Into<Operand<'a>>,
+    scale: impl Into<Operand<'a>>,
+) -> Result<Tensor> {
+    let (loc, scale) = (loc.into(), scale.into());
+    let dtype = draws.dtype_or(match loc {
+        Operand::Tensor(loc) => loc.dtype(),
+        Operand::Complex(_) => DType::C64,
+        _ => DType::F32,
+    });
+    if !dtype.is_complex() {
+        return shifted("normal", draws, [loc, scale], |call| call.gaussian(0));
+    }
+    // The parts are draws along a last axis, for a shape to which the parameters broadcast.
+    let loc = value_in(loc, dtype)?;
+    let place = loc.real()?;
+    let of_parts = draws.clone().dtype(dtype.real());
+    let call = Call::real("normal", &of_parts, &[Operand::Tensor(&place), scale])?;
+    let shape = Shape::of_dims(call.shape.dims().chain([2.into()]));
+    let parts = call.of_shape(shape).gaussian(0)?.mul(FRAC_1_SQRT_2)?;
+    let part = |at: usize| parts.narrow(-1, at, 1)?.squeeze(Some(&[-1]));
+    let drawn = part(0)?.complex(&part(1)?)?.mul(&call.parameters[1])?.astype(dtype)?;
+    drawn.add(&loc)
 }
 
 /// Exponential draws with mean `scale`. Gradients flow to `scale`.
@@ -223,8 +252,7 @@ fn gamma_parts(call: &Call, a: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((where_(&valid, &d.mul(&cube)?, f64::NAN)?, boost))
 }
 
-/// Gamma draws of shape `a` and scale `scale`; NaN unless `a` is positive. Gradients flow to the
-/// scale only; a gradient with respect to `a` is an error.
+/// Gamma draws of shape `a` and scale `scale`; NaN unless `a` is positive. Gradients flow to both.
 #[track_caller]
 pub fn gamma<'a>(
     draws: &Draws,
@@ -232,18 +260,63 @@ pub fn gamma<'a>(
     scale: impl Into<Operand<'a>>,
 ) -> Result<Tensor> {
     let call = Call::real("gamma", draws, &[a.into(), scale.into()])?;
-    let (drawn, boost) = gamma_parts(&call, &call.parameters[0])?;
-    call.done(&drawn.mul(&boost.exp()?)?.mul(&call.parameters[1])?)
+    let a = &call.parameters[0];
+    let (drawn, boost) = gamma_parts(&call, &a.stop_gradient()?)?;
+    let standard = drawn.mul(&boost.exp()?)?;
+    let log = drawn.log()?.add(&boost)?;
+    let slope = |a: &Tensor, drawn: &Tensor, log: &Tensor| {
+        log_gamma_slope(a, log)?.astype(drawn.dtype())?.mul(drawn)
+    };
+    let standard = moving_with(a, &standard, &log, slope)?;
+    call.done(&standard.mul(&call.parameters[1])?)
 }
 
 /// Logarithms of gamma draws, which do not underflow for small shapes.
 #[track_caller]
 fn log_gamma(call: &Call, a: &Tensor) -> Result<Tensor> {
-    let (drawn, boost) = gamma_parts(call, a)?;
-    drawn.log()?.add(&boost)
+    let (drawn, boost) = gamma_parts(call, &a.stop_gradient()?)?;
+    let log = drawn.log()?.add(&boost)?;
+    let slope =
+        |a: &Tensor, drawn: &Tensor, log: &Tensor| log_gamma_slope(a, log)?.astype(drawn.dtype());
+    moving_with(a, &log, &log, slope)
 }
 
-/// Beta draws; NaN unless both parameters are positive. Gradients are refused.
+/// The draws, with the derivative `slope(a, drawn, log)` by the shape `a`. The slope is computed
+/// only where a derivative is taken.
+#[track_caller]
+fn moving_with(
+    a: &Tensor,
+    draws: &Tensor,
+    log: &Tensor,
+    slope: impl Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+) -> Result<Tensor> {
+    let a = a.broadcast_to(draws.shape())?;
+    let rule = move |x: &[Tensor], t: &[Tensor]| {
+        let [a, drawn, log] = x else { unreachable!("three operands") };
+        let tangent = slope(a, drawn, log)?.mul(&t[0])?.add(&t[1])?;
+        Ok((vec![drawn.clone()], vec![tangent]))
+    };
+    let drawn = |x: &[Tensor]| Ok(vec![x[1].clone()]);
+    Ok(custom_jvp(drawn, rule, &[a, draws.clone(), log.clone()])?.swap_remove(0))
+}
+
+/// The derivative by `a` of the logarithm of a gamma draw whose place in the distribution stays:
+/// `-dF/da / (z p(z))` for the distribution function `F` and the density `p`, in f64. For draws that
+/// are nearly 0, `F(z)` is `z^a / Gamma(a + 1)`.
+#[track_caller]
+fn log_gamma_slope(a: &Tensor, log: &Tensor) -> Result<Tensor> {
+    const TINY: f64 = -20.0;
+    let (a, log) = (a.astype(DType::F64)?, log.astype(DType::F64)?);
+    let tiny = log.lt(TINY)?;
+    let safe = where_(&tiny, 0.0, &log)?;
+    let z = safe.exp()?;
+    let density = a.mul(&safe)?.sub(&z)?.sub(&a.lgamma()?)?.exp()?;
+    let slope = a.igamma_grad_a(&z)?.neg()?.div(&density)?;
+    let near_zero = a.add(1.0)?.digamma()?.sub(&log)?.div(&a)?;
+    where_(&tiny, &near_zero, &slope)
+}
+
+/// Beta draws; NaN unless both parameters are positive. Gradients flow to both.
 #[track_caller]
 pub fn beta<'a>(
     draws: &Draws,
@@ -260,7 +333,7 @@ pub fn beta<'a>(
 }
 
 /// Dirichlet draws: positive vectors that sum to one, along the last axis of `alpha`. The requested
-/// shape is that of the other axes. Gradients are refused.
+/// shape is that of the other axes. Gradients flow to `alpha`.
 ///
 /// Errors: a shape error for an `alpha` of rank 0.
 #[track_caller]

@@ -35,18 +35,43 @@ pub fn randint(draws: &Draws, low: impl Into<i128>, high: impl Into<i128>) -> Re
         return bits.shift_right(1)?.remainder(span)?.add(low)?.astype(dtype);
     }
     // Integers of 64 bits wrap, so that adding `low` modulo 2^64 gives signed ones too.
-    let drawn = if span == 1 << 64 { bits } else { scaled(&bits, &call.bits(1)?, span as u64)? };
+    let whole = || Operand::Int(span).constant(DType::U64);
+    let drawn = if span == 1 << 64 { bits } else { scaled(&bits, &call.bits(1)?, &whole()?)? };
     let low = Operand::Int(low.rem_euclid(1 << 64)).constant(DType::U64)?;
+    drawn.add(&low)?.astype(dtype)
+}
+
+/// Uniform integers between tensors of bounds, `low` included and `high` excluded; the default dtype
+/// is i64. The bounds are not read: where no integer is between them, the result is `low`.
+///
+/// Errors: a dtype error for a dtype that is not an integer dtype, or bounds that are not integers; a
+/// shape error for bounds that do not broadcast to the shape.
+#[track_caller]
+pub fn randint_between(draws: &Draws, low: &Tensor, high: &Tensor) -> Result<Tensor> {
+    let (op, dtype) = ("randint", draws.dtype_or(default_int()));
+    if !dtype.is_int() {
+        let expected = "an integer dtype";
+        return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+    }
+    if let Some(bound) = [low, high].iter().find(|bound| bound.dtype().is_inexact()) {
+        let (dtype, expected) = (bound.dtype(), "bounds that are integers");
+        return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
+    }
+    let call = Call::new(op, draws, DType::F32, &[Operand::Tensor(low), Operand::Tensor(high)])?;
+    let some = low.lt(high)?;
+    // Integers of 64 bits wrap, so that the differences of signed ones are right, too.
+    let (low, high) = (low.astype(DType::U64)?, high.astype(DType::U64)?);
+    let span = where_(&some, &high.sub(&low)?, Operand::Int(0))?;
+    let drawn = scaled(&call.bits(0)?, &call.bits(1)?, &span)?;
     drawn.add(&low)?.astype(dtype)
 }
 
 /// The integer part of `span` times the fraction with the 128 binary digits `high` and `low`.
 #[track_caller]
-fn scaled(high: &Tensor, low: &Tensor, span: u64) -> Result<Tensor> {
-    let word = |value: u64| Operand::Int(value.into()).constant(DType::U64);
-    let (all, whole) = (word(u32::MAX.into())?, word(span)?);
+fn scaled(high: &Tensor, low: &Tensor, span: &Tensor) -> Result<Tensor> {
+    let all = Operand::Int(u32::MAX.into()).constant(DType::U64)?;
     let halves = |x: &Tensor| Ok::<_, Error>((x.shift_right(32)?, x.bitwise_and(&all)?));
-    let (upper, lower) = (word(span >> 32)?, word(span & u64::from(u32::MAX))?);
+    let (upper, lower) = halves(span)?;
     // The upper 64 bits of the product of a word and the span.
     let above = |x: &Tensor| {
         let (x_upper, x_lower) = halves(x)?;
@@ -55,7 +80,7 @@ fn scaled(high: &Tensor, low: &Tensor, span: u64) -> Result<Tensor> {
         let second = x_lower.mul(&upper)?.add(&part)?.shift_right(32)?;
         x_upper.mul(&upper)?.add(&first)?.add(&second)
     };
-    let below = high.mul(&whole)?;
+    let below = high.mul(span)?;
     let carried = below.add(&above(low)?)?.lt(&below)?;
     above(high)?.add(&carried.astype(DType::U64)?)
 }
