@@ -11,7 +11,9 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from . import _girih
 from ._girih import Tensor
+from .errors import TracedValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +68,12 @@ fft ifft rfft irfft fft2 ifft2 fftn ifftn rfftn irfftn hfft ihfft fftshift iffts
 def _values(value: Any) -> Any:
     """Converts tensors in arguments to NumPy arrays, which evaluates them."""
     if isinstance(value, Tensor):
+        if _girih.is_traced(value):
+            raise TracedValueError(
+                "a function of NumPy that Girih does not have needs values, which arguments of a "
+                "function that is traced do not have; to compute with them as constants, convert "
+                "them with numpy()"
+            )
         return value.numpy()
     if type(value) in (list, tuple):
         return type(value)(_values(v) for v in value)

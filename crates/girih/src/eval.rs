@@ -61,15 +61,32 @@ pub(crate) fn cut_out(executor: &Executor, targets: &[&Tensor], keep: bool) -> R
 /// Computes the values of tensors, with one run per device, so that shared work is done once.
 /// Available tensors cost nothing.
 ///
+/// In a function that is differentiated, the values at its arguments are computed, so that their
+/// errors are raised; the tensors stay lazy.
+///
 /// Errors: [`Error::Evaluation`]; the tensors stay lazy and may be evaluated again.
-/// [`Error::TracedValue`] if a tensor depends on a placeholder of a function being traced.
+/// [`Error::TracedValue`] if a tensor depends on a placeholder without a value, as in a function
+/// that is compiled or batched.
 pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
     let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
-    if all_available(&targets) {
+    match eval_recorded(&targets) {
+        Err(error @ Error::TracedValue { .. }) => {
+            let there: Option<Vec<Tensor>> =
+                targets.iter().map(|target| crate::transform::at_arguments(target)).collect();
+            let Some(there) = there else { return Err(error) };
+            eval_recorded(&there.iter().collect::<Vec<_>>())
+        }
+        outcome => outcome,
+    }
+}
+
+/// As [`eval`], but values that depend on placeholders are errors.
+fn eval_recorded(targets: &[&Tensor]) -> Result<()> {
+    if all_available(targets) {
         return Ok(());
     }
-    check_reads(&targets, "evaluation")?;
-    by_device(&targets, |executor, targets| {
+    check_reads(targets, "evaluation")?;
+    by_device(targets, |executor, targets| {
         if !executor.config().profile {
             return eval_on(executor, targets.iter().copied(), None);
         }
@@ -129,7 +146,7 @@ pub(crate) fn eagerly(tensor: &Tensor) -> Result<()> {
 
 /// Computes tensors that were just recorded, unless they depend on a placeholder.
 pub(crate) fn eagerly_all(tensors: &[Tensor]) -> Result<()> {
-    match host::outside(|| eval(tensors)) {
+    match host::outside(|| eval_recorded(&tensors.iter().collect::<Vec<_>>())) {
         Err(Error::TracedValue { .. } | Error::OutsideValue { .. }) => Ok(()),
         outcome => outcome,
     }
@@ -152,12 +169,17 @@ pub fn async_eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<(
     check_reads(&targets, "evaluation")?;
     nested::check("evaluation")?;
     background::wait_for_room(MAX_QUEUED)?;
-    by_device(&targets, |executor, targets| {
+    let started = by_device(&targets, |executor, targets| {
         let stream = Context::current().runtime_stream(executor.runtime());
         stream.queue().wait_for_room(MAX_QUEUED)?;
         while !run(executor, targets, &mut Brought::default(), false, &mut None)? {}
         Ok(())
-    })
+    });
+    match started {
+        // The values at the arguments of a function that is differentiated: see [`eval`].
+        Err(Error::TracedValue { .. }) => eval(targets),
+        outcome => outcome,
+    }
 }
 
 /// Compiles the graph that leads to tensors in the background, without running it. A later
@@ -196,12 +218,11 @@ pub(crate) fn value(tensor: &Tensor, what: &'static str) -> Result<Value> {
     if let State::Available(value) = &*tensor.node().state() {
         return Ok(value.clone());
     }
-    match eval([tensor]) {
+    match eval_recorded(&[tensor]) {
         Err(Error::TracedValue { argument, shape, at, .. }) => {
-            // A single number may be read, because it serves for a decision. Several numbers would
-            // be used as data, and their derivative would be lost.
-            let number = (tensor.numel() == 1).then(|| crate::transform::at_arguments(tensor));
-            return match number.flatten() {
+            // In a function that is differentiated, the value at its arguments is read. It is a
+            // constant: no derivative flows through what is computed from it.
+            return match crate::transform::at_arguments(tensor) {
                 Some(there) => value(&there, what),
                 None => Err(Error::TracedValue { what, argument, shape, at }),
             };

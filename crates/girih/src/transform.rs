@@ -69,6 +69,17 @@ fn address(node: &Arc<Node>) -> usize {
     Arc::as_ptr(node) as usize
 }
 
+fn is_placeholder(node: &Arc<Node>) -> bool {
+    node.code() == OpCode::Input && matches!(*node.state(), State::Leaf)
+}
+
+impl Tensor {
+    /// Whether the tensor depends on an argument of a function that is being traced.
+    pub fn is_traced(&self) -> bool {
+        ancestors(&[self], |_| false).iter().any(is_placeholder)
+    }
+}
+
 /// A tensor with placeholders replaced by their arguments; `None` if a placeholder has no argument,
 /// as in a function being compiled.
 pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
@@ -76,11 +87,8 @@ pub(crate) fn at_arguments(tensor: &Tensor) -> Option<Tensor> {
     // Arguments of an inner trace may depend on placeholders of an outer trace.
     loop {
         let order = ancestors(&[&tensor], |_| false);
-        let is_placeholder = |node: &&Arc<Node>| {
-            node.code() == OpCode::Input && matches!(*node.state(), State::Leaf)
-        };
         let mut now: FxHashMap<usize, Arc<Node>> = FxHashMap::default();
-        for node in order.iter().filter(is_placeholder) {
+        for node in order.iter().filter(|node| is_placeholder(node)) {
             let argument = standing_for().as_ref()?.get(&address(node))?.clone();
             now.insert(address(node), argument.node().clone());
         }
