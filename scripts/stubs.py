@@ -42,6 +42,8 @@ PARAMETERS = {
     ),
     **dict.fromkeys(["low", "high", "threads", "passes", "fusion", "user", "spatial_axes"], "int"),
     **dict.fromkeys(["start", "stop", "step", "correction", "eps", "d"], "float"),
+    **dict.fromkeys(["antialias", "blocking", "compressed", "enable_timing", "flip"], "bool"),
+    **dict.fromkeys(["inclusive", "reverse"], "bool"),
     **dict.fromkeys(["asm", "copy", "endpoint", "keepdim", "keepdims", "on"], "bool"),
     **dict.fromkeys(["api_version", "name", "text", "title", "x_label", "y_label"], "str"),
     **dict.fromkeys(["descending", "include_initial", "largest", "stable"], "bool"),
@@ -93,6 +95,21 @@ PARAMETERS = {
     **dict.fromkeys(["like", "output"], "Tensor"),
     **dict.fromkeys(["graph", "previous"], "Graph"),
     **dict.fromkeys(["kernel_size", "stride", "dilation", "output_padding", "output_size"], SIZES),
+    "input_dilation": SIZES,
+    "sinks": OPERAND,
+    **dict.fromkeys(["random_randint.low", "random_randint.high"], "Any"),
+    "metadata": "Sequence[tuple[str, str]]",
+    **dict.fromkeys(
+        [
+            f"{name}.{parameter}"
+            for name in ("nonzero", "argwhere", "flatnonzero")
+            for parameter in ("size", "fill_value")
+        ],
+        "int",
+    ),
+    "unique.size": "int",
+    **dict.fromkeys(["take.mode", "get.mode", "set.mode", "add.mode", "subtract.mode"], "str"),
+    **dict.fromkeys(["multiply.mode", "divide.mode", "power.mode", "min.mode", "max.mode"], "str"),
     **dict.fromkeys(["query", "target", "anchor", "positive", "negative", "var"], OPERAND),
     **dict.fromkeys(["attn_mask", "log_probabilities", "running_mean", "running_var"], OPERAND),
     **dict.fromkeys(["pos_weight", "sample_weight"], OPERAND),
@@ -234,6 +251,7 @@ PARAMETERS |= {
     "tree_register.subclasses": "bool",
     "container": "dict[Any, Any] | list[Any]",
     "but": "builtins.type",
+    "is_traced.tensor": "Tensor",
     **dict.fromkeys(["is_same.a", "is_same.b", "rebind.tensor", "rebind.value"], "Tensor"),
 }
 

@@ -96,6 +96,7 @@ from .forms import (
     save,
     save_graph,
     savez,
+    savez_compressed,
     serialize,
     text_to_graph,
 )
@@ -326,6 +327,7 @@ __all__ = [
     "save",
     "save_graph",
     "savez",
+    "savez_compressed",
     "segmented_mm",
     "serialize",
     "text_to_graph",

@@ -546,7 +546,7 @@ class DType:
 class Event:
     """A point in a stream that other streams and the host can wait for."""
 
-    def __new__(cls) -> Event: ...
+    def __new__(cls, enable_timing: bool = True, blocking: bool = False) -> Event: ...
     def elapsed_time(self, /, end: Event) -> float:
         """Milliseconds between the last record of this event and that of a later event."""
     def query(self) -> bool:
@@ -657,29 +657,49 @@ class Guards:
 class Indexed:
     """The elements of a tensor that an index selects."""
 
-    def add(self, /, value: _TensorLike) -> Tensor:
+    def add(self, /, value: _TensorLike, *, mode: str | float | Tensor | None = None) -> Tensor:
         """The tensor with the value added to these elements, as often as each is named."""
     def apply(self, /, function: Callable[[Tensor], _TensorLike]) -> Tensor:
         """The tensor with the selected elements replaced by the function's result for them, which
         must keep their dtype.
         """
-    def divide(self, /, value: _TensorLike) -> Tensor:
+    def divide(self, /, value: _TensorLike, *, mode: str | float | Tensor | None = None) -> Tensor:
         """The tensor with these elements divided by the value, as often as each is named."""
-    def get(self) -> Tensor:
-        """The selected elements."""
-    def max(self, /, value: _TensorLike) -> Tensor:
+    def get(
+        self,
+        /,
+        *,
+        mode: str | float | Tensor | None = None,
+        fill_value: _TensorLike | None = None,
+    ) -> Tensor:
+        """The selected elements. Positions out of range raise when evaluated, unless the mode is
+        "clip", "wrap" or "fill".
+        """
+    def max(self, /, value: _TensorLike, *, mode: str | float | Tensor | None = None) -> Tensor:
         """The tensor with the larger of each of these elements and the value."""
-    def min(self, /, value: _TensorLike) -> Tensor:
+    def min(self, /, value: _TensorLike, *, mode: str | float | Tensor | None = None) -> Tensor:
         """The tensor with the smaller of each of these elements and the value."""
-    def multiply(self, /, value: _TensorLike) -> Tensor:
+    def multiply(
+        self,
+        /,
+        value: _TensorLike,
+        *,
+        mode: str | float | Tensor | None = None,
+    ) -> Tensor:
         """The tensor with these elements multiplied by the value, as often as each is named."""
-    def power(self, /, value: _TensorLike) -> Tensor:
+    def power(self, /, value: _TensorLike, *, mode: str | float | Tensor | None = None) -> Tensor:
         """The tensor with these elements raised to the value, as often as each is named."""
-    def set(self, /, value: _TensorLike) -> Tensor:
+    def set(self, /, value: _TensorLike, *, mode: str | float | Tensor | None = None) -> Tensor:
         """The tensor with these elements replaced; of several values for one element the last
         stays.
         """
-    def subtract(self, /, value: _TensorLike) -> Tensor:
+    def subtract(
+        self,
+        /,
+        value: _TensorLike,
+        *,
+        mode: str | float | Tensor | None = None,
+    ) -> Tensor:
         """The tensor with the value subtracted from these elements, as often as each is named."""
 
 @final
@@ -1329,8 +1349,16 @@ class Tensor:
         """Indices that sort along an axis, the last by default. NaN counts as largest; equal
         elements keep their order. Dtype: int64.
         """
-    def argwhere(self) -> Tensor:
-        """The indices of the nonzero elements, one row for each element. Evaluates x."""
+    def argwhere(
+        self,
+        /,
+        *,
+        size: builtins.int | None = None,
+        fill_value: builtins.int = ...,
+    ) -> Tensor:
+        """The indices of the nonzero elements, one row for each element. Evaluates x, unless a size
+        is given: then there are that many rows, and the indices of missing ones are fill_value.
+        """
     def asin(self) -> Tensor:
         """The inverse sine."""
     def asin_(self, /, *args: Any, **kwargs: Any) -> Tensor:
@@ -1557,16 +1585,24 @@ class Tensor:
         axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dim: builtins.int | Sequence[builtins.int] | None = None,
+        reverse: builtins.bool | None = None,
+        inclusive: builtins.bool | None = None,
     ) -> Tensor:
-        """Running maxima along an axis, the last by default; all are NaN from the first NaN on."""
+        """Running maxima along an axis, the last by default; all are NaN from the first NaN on.
+        With reverse they run from the end; with inclusive=False each leaves out its own element.
+        """
     def cummin(
         self,
         /,
         axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dim: builtins.int | Sequence[builtins.int] | None = None,
+        reverse: builtins.bool | None = None,
+        inclusive: builtins.bool | None = None,
     ) -> Tensor:
-        """Running minima along an axis, the last by default; all are NaN from the first NaN on."""
+        """Running minima along an axis, the last by default; all are NaN from the first NaN on.
+        With reverse they run from the end; with inclusive=False each leaves out its own element.
+        """
     def cumprod(
         self,
         /,
@@ -1574,9 +1610,12 @@ class Tensor:
         *,
         dtype: _DTypeLike | None = None,
         dim: builtins.int | Sequence[builtins.int] | None = None,
+        reverse: builtins.bool | None = None,
+        inclusive: builtins.bool | None = None,
     ) -> Tensor:
         """Running products along an axis, or of the flattened tensor. Integers and bool are
-        multiplied in int64.
+        multiplied in int64. With reverse they run from the end; with inclusive=False each leaves
+        out its own element.
         """
     def cumprod_(self, /, *args: Any, **kwargs: Any) -> Tensor:
         """Gives the tensor object the result of ``cumprod``; returns the object."""
@@ -1587,9 +1626,12 @@ class Tensor:
         *,
         dtype: _DTypeLike | None = None,
         dim: builtins.int | Sequence[builtins.int] | None = None,
+        reverse: builtins.bool | None = None,
+        inclusive: builtins.bool | None = None,
     ) -> Tensor:
         """Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
-        int64.
+        int64. With reverse they run from the end; with inclusive=False each leaves out its own
+        element.
         """
     def cumsum_(self, /, *args: Any, **kwargs: Any) -> Tensor:
         """Gives the tensor object the result of ``cumsum``; returns the object."""
@@ -2053,7 +2095,9 @@ class Tensor:
         *,
         dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
-        """Logarithm of softmax, without underflow."""
+        """Logarithm of softmax, without underflow, along an axis, the last by default, or over
+        several axes together.
+        """
     def logaddexp(self, x2: _TensorLike, /) -> Tensor:
         """``log(exp(x1) + exp(x2))``, without overflow."""
     def logaddexp2(self, x2: _TensorLike, /) -> Tensor:
@@ -2064,8 +2108,12 @@ class Tensor:
         axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dim: builtins.int | Sequence[builtins.int] | None = None,
+        reverse: builtins.bool | None = None,
+        inclusive: builtins.bool | None = None,
     ) -> Tensor:
-        """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor."""
+        """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor. With
+        reverse it runs from the end; with inclusive=False each result leaves out its own element.
+        """
     def logdet(self) -> Tensor:
         """The logarithm of the determinant; NaN where it is negative."""
     def logical_and(self, x2: _TensorLike, /) -> Tensor:
@@ -2336,6 +2384,7 @@ class Tensor:
         method: str | None = None,
         dim: builtins.int | Sequence[builtins.int] | None = None,
         keepdim: builtins.bool | None = None,
+        weights: _TensorLike | None = None,
     ) -> Tensor:
         """The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile.
         """
@@ -2359,6 +2408,7 @@ class Tensor:
         method: str | None = None,
         dim: builtins.int | Sequence[builtins.int] | None = None,
         keepdim: builtins.bool | None = None,
+        weights: _TensorLike | None = None,
     ) -> Tensor:
         """The quantile of the elements that are not NaN; see quantile."""
     def nanstd(
@@ -2475,8 +2525,16 @@ class Tensor:
     @property
     def node_id(self) -> builtins.int:
         """The number of the tensor's node in the graph that recorded it."""
-    def nonzero(self) -> tuple[Tensor, ...]:
-        """The indices of the nonzero elements, one tensor per axis. Evaluates."""
+    def nonzero(
+        self,
+        /,
+        *,
+        size: builtins.int | Sequence[builtins.int] | None = None,
+        fill_value: _TensorLike = ...,
+    ) -> tuple[Tensor, ...]:
+        """The indices of the nonzero elements, one tensor per axis. Evaluates, unless a size is
+        given: then there are that many indices, and missing ones are fill_value.
+        """
     def norm(
         self,
         /,
@@ -2511,6 +2569,7 @@ class Tensor:
         method: str | None = None,
         dim: builtins.int | Sequence[builtins.int] | None = None,
         keepdim: builtins.bool | None = None,
+        weights: _TensorLike | None = None,
     ) -> Tensor:
         """The quantile at q percent, from 0 to 100; see quantile."""
     def permute(self, /, *axes: builtins.int | Sequence[builtins.int]) -> Tensor:
@@ -2556,10 +2615,12 @@ class Tensor:
         method: str | None = None,
         dim: builtins.int | Sequence[builtins.int] | None = None,
         keepdim: builtins.bool | None = None,
+        weights: _TensorLike | None = None,
     ) -> Tensor:
         """The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
         default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
-        default. NaN if any element is NaN. Integers give float32.
+        default. With weights each element counts as often as its weight says, and the method is
+        'inverted_cdf'. NaN if any element is NaN. Integers give float32.
         """
     def rad2deg(self) -> Tensor:
         """Radians as degrees."""
@@ -2767,7 +2828,9 @@ class Tensor:
         *,
         dim: builtins.int | Sequence[builtins.int] | None = None,
     ) -> Tensor:
-        """Exponentials normalised to sum to one along an axis, the last by default."""
+        """Exponentials normalised to sum to one along an axis, the last by default, or over several
+        axes together.
+        """
     def softplus(self) -> Tensor:
         """``log(1 + exp(x))``, without overflow."""
     def sort(
@@ -2867,9 +2930,12 @@ class Tensor:
         axis: builtins.int | Sequence[builtins.int] | None = None,
         *,
         dim: builtins.int | Sequence[builtins.int] | None = None,
+        mode: str | builtins.float | Tensor | None = None,
+        fill_value: _TensorLike | None = None,
     ) -> Tensor:
         """Elements at integer indices along an axis, or of the flattened tensor. Negative indices
-        count from the end; others out of range raise when evaluated.
+        count from the end; others out of range raise when evaluated, unless the mode is "clip",
+        "wrap" or "fill".
         """
     def take_along_axis(
         self,
@@ -3372,8 +3438,10 @@ def argsort(
     """Indices that sort along an axis, the last by default. NaN counts as largest; equal elements
     keep their order. Dtype: int64.
     """
-def argwhere(x: _TensorLike) -> Tensor:
-    """The indices of the nonzero elements, one row for each element. Evaluates x."""
+def argwhere(x: _TensorLike, *, size: int | None = None, fill_value: int = ...) -> Tensor:
+    """The indices of the nonzero elements, one row for each element. Evaluates x, unless a size is
+    given: then there are that many rows, and the indices of missing ones are fill_value.
+    """
 def array_equal(x1: _TensorLike, x2: _TensorLike, equal_nan: bool = False) -> Tensor:
     """Whether the tensors have the same shape and equal elements. A bool scalar."""
 def array_split(
@@ -3705,9 +3773,13 @@ def conv1d(
     dilation: int | Sequence[int] = ...,
     groups: int = ...,
     padding_mode: str = 'zeros',
+    *,
+    input_dilation: int | Sequence[int] = ...,
+    flip: bool = False,
 ) -> Tensor:
     """Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k],
-    bias [out]; the batch axis may be absent.
+    bias [out]; the batch axis may be absent. input_dilation puts zeros between the elements of x;
+    with flip the weight is reversed.
     """
 def conv2d(
     x: _TensorLike,
@@ -3718,9 +3790,13 @@ def conv2d(
     dilation: int | Sequence[int] = ...,
     groups: int = ...,
     padding_mode: str = 'zeros',
+    *,
+    input_dilation: int | Sequence[int] = ...,
+    flip: bool = False,
 ) -> Tensor:
     """Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh,
-    kw], bias [out]; the batch axis may be absent.
+    kw], bias [out]; the batch axis may be absent. input_dilation puts zeros between the elements of
+    x; with flip the weight is reversed.
     """
 def conv3d(
     x: _TensorLike,
@@ -3731,9 +3807,13 @@ def conv3d(
     dilation: int | Sequence[int] = ...,
     groups: int = ...,
     padding_mode: str = 'zeros',
+    *,
+    input_dilation: int | Sequence[int] = ...,
+    flip: bool = False,
 ) -> Tensor:
     """Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups,
-    kd, kh, kw], bias [out]; the batch axis may be absent.
+    kd, kh, kw], bias [out]; the batch axis may be absent. input_dilation puts zeros between the
+    elements of x; with flip the weight is reversed.
     """
 def conv_transpose1d(
     x: _TensorLike,
@@ -3866,24 +3946,35 @@ def cummax(
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    reverse: bool | None = None,
+    inclusive: bool | None = None,
 ) -> Tensor:
-    """Running maxima along an axis, the last by default; all are NaN from the first NaN on."""
+    """Running maxima along an axis, the last by default; all are NaN from the first NaN on. With
+    reverse they run from the end; with inclusive=False each leaves out its own element.
+    """
 def cummin(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    reverse: bool | None = None,
+    inclusive: bool | None = None,
 ) -> Tensor:
-    """Running minima along an axis, the last by default; all are NaN from the first NaN on."""
+    """Running minima along an axis, the last by default; all are NaN from the first NaN on. With
+    reverse they run from the end; with inclusive=False each leaves out its own element.
+    """
 def cumprod(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
     *,
     dtype: _DTypeLike | None = None,
     dim: int | Sequence[int] | None = None,
+    reverse: bool | None = None,
+    inclusive: bool | None = None,
 ) -> Tensor:
     """Running products along an axis, or of the flattened tensor. Integers and bool are multiplied
-    in int64.
+    in int64. With reverse they run from the end; with inclusive=False each leaves out its own
+    element.
     """
 def cumsum(
     x: _TensorLike,
@@ -3891,9 +3982,11 @@ def cumsum(
     *,
     dtype: _DTypeLike | None = None,
     dim: int | Sequence[int] | None = None,
+    reverse: bool | None = None,
+    inclusive: bool | None = None,
 ) -> Tensor:
     """Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
-    int64.
+    int64. With reverse they run from the end; with inclusive=False each leaves out its own element.
     """
 def cumulative_prod(
     x: _TensorLike,
@@ -4206,13 +4299,27 @@ def fft_rfftn(
     norm: str | None = None,
 ) -> Tensor:
     """The first half of the transform of real numbers along several axes."""
+def file_metadata(path: str | PathLike[str]) -> list[tuple[str, str]]:
+    """The texts by name beside the tensors of a file."""
+def file_of_tensors(
+    path: str | PathLike[str],
+    names: Sequence[str],
+    tensors: Sequence[_TensorLike],
+    metadata: Sequence[tuple[str, str]],
+    compressed: bool,
+) -> bytes:
+    """Tensors as the contents of a file with this name; with options: texts beside the tensors, and
+    whether the contents are compressed.
+    """
 def finish() -> None:
     """Waits for all queued work, as the interpreter does for threads. Registered to be called
     before the interpreter ends, because work that is queued then may be a Python function. An
     interrupt ends the wait.
     """
-def flatnonzero(x: _TensorLike) -> Tensor:
-    """The positions, in row-major order, of the nonzero elements. Evaluates x."""
+def flatnonzero(x: _TensorLike, *, size: int | None = None, fill_value: int = ...) -> Tensor:
+    """The positions, in row-major order, of the nonzero elements. Evaluates x, unless a size is
+    given: then there are that many positions, and missing ones are fill_value.
+    """
 def flip(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -4508,10 +4615,12 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: str | float | Tensor = 'nearest',
     align_corners: bool = False,
+    antialias: bool = False,
 ) -> Tensor:
     """Resamples the spatial axes of [batch, channels, ...] to a size or by factors. Modes:
     "nearest", "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"),
-    "area". With align_corners the first and last elements keep their positions.
+    "area". With align_corners the first and last elements keep their positions. With antialias,
+    linear and cubic take means over all elements when they shrink.
     """
 def is_debugging_nans() -> bool:
     """Whether a NaN in a result is an error."""
@@ -4521,6 +4630,8 @@ def is_grad_enabled() -> bool:
     """Whether results of tensors that require gradients require gradients too."""
 def is_same(a: Tensor, b: Tensor) -> bool:
     """Whether two Python tensors have one value: the same node of a graph."""
+def is_traced(tensor: Tensor) -> bool:
+    """Whether a tensor depends on an argument of a function that is being traced."""
 def is_tracing() -> bool:
     """Whether this thread is tracing a function to compile it."""
 def is_verifying_shapes() -> bool:
@@ -4721,7 +4832,9 @@ def log_softmax(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Logarithm of softmax, without underflow."""
+    """Logarithm of softmax, without underflow, along an axis, the last by default, or over several
+    axes together.
+    """
 def logaddexp(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """``log(exp(x1) + exp(x2))``, without overflow."""
 def logcumsumexp(
@@ -4729,8 +4842,12 @@ def logcumsumexp(
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    reverse: bool | None = None,
+    inclusive: bool | None = None,
 ) -> Tensor:
-    """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor."""
+    """``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor. With
+    reverse it runs from the end; with inclusive=False each result leaves out its own element.
+    """
 def logical_and(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are nonzero. Dtype: bool."""
 def logical_not(x: _TensorLike, /) -> Tensor:
@@ -4936,6 +5053,8 @@ def meshgrid(
     """Grids of coordinates from tensors with one axis each; with indexing 'xy' the first two axes
     are exchanged. With sparse, the grids have size one along the other axes.
     """
+def metadata_of_bytes(data: bytes) -> list[tuple[str, str]]:
+    """The texts by name beside the tensors of a file's contents."""
 def min(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -5090,6 +5209,7 @@ def nanpercentile(
     method: str | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
+    weights: _TensorLike | None = None,
 ) -> Tensor:
     """The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile."""
 def nanprod(
@@ -5110,6 +5230,7 @@ def nanquantile(
     method: str | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
+    weights: _TensorLike | None = None,
 ) -> Tensor:
     """The quantile of the elements that are not NaN; see quantile."""
 def nanstd(
@@ -5168,8 +5289,15 @@ def nll_loss(
     per label, and labels equal to ignore_index are ignored. The mean is weighted. Classes are on
     the last axis by default.
     """
-def nonzero(x: _TensorLike) -> tuple[Tensor, ...]:
-    """The indices of the nonzero elements, one tensor per axis. Evaluates x."""
+def nonzero(
+    x: _TensorLike,
+    *,
+    size: int | None = None,
+    fill_value: int = ...,
+) -> tuple[Tensor, ...]:
+    """The indices of the nonzero elements, one tensor per axis. Evaluates x, unless a size is
+    given: then there are that many indices, and missing ones are fill_value.
+    """
 def normalize(
     x: _TensorLike,
     p: float = 2.0,
@@ -5235,6 +5363,7 @@ def percentile(
     method: str | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
+    weights: _TensorLike | None = None,
 ) -> Tensor:
     """The quantile at q percent, from 0 to 100; see quantile."""
 def permute(x: _TensorLike, *axes: int | Sequence[int]) -> Tensor:
@@ -5320,10 +5449,12 @@ def quantile(
     method: str | None = None,
     dim: int | Sequence[int] | None = None,
     keepdim: bool | None = None,
+    weights: _TensorLike | None = None,
 ) -> Tensor:
     """The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
     default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
-    default. NaN if any element is NaN. Integers give float32.
+    default. With weights each element counts as often as its weight says, and the method is
+    'inverted_cdf'. NaN if any element is NaN. Integers give float32.
     """
 def rand(
     shape: int | Sequence[int] | None = None,
@@ -5505,8 +5636,8 @@ def random_rademacher(
 ) -> Tensor:
     """Rademacher draws: -1 or 1."""
 def random_randint(
-    low: _TensorLike,
-    high: int | None,
+    low: Any,
+    high: Any,
     shape: int | Sequence[int] | None,
     dtype: _DTypeLike,
     key: Any,
@@ -5668,12 +5799,6 @@ def rrelu(
     """
 def rsqrt(x: _TensorLike, /) -> Tensor:
     """One over the square root."""
-def save_tensors(
-    path: str | PathLike[str],
-    names: Sequence[str],
-    tensors: Sequence[_TensorLike],
-) -> None:
-    """Writes tensors to a file."""
 def scaled_dot_product_attention(
     query: _TensorLike,
     key: Any,
@@ -5683,13 +5808,16 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = True,
+    *,
+    sinks: _TensorLike | None = None,
 ) -> Tensor:
     """``softmax(query @ key.mT * scale + attn_mask) @ value``. Shapes: query [..., heads, n, e],
     key [..., heads, m, e], value [..., heads, m, f]; with fewer heads, each head of keys and values
     serves a group of consecutive query heads. The mask broadcasts to [..., heads, n, m]: bool, True
     to attend to a key, or numbers that are added. With is_causal query i attends only to keys up to
     i. A query that attends to no key gets zeros. The scale is 1 / sqrt(e) by default; weights are
-    dropped with probability dropout_p. enable_gqa=False rejects keys with fewer heads.
+    dropped with probability dropout_p. enable_gqa=False rejects keys with fewer heads. sinks
+    [heads] are scores that belong to no key: the weights of a query sum to less than one.
     """
 def scan_length(xs: Sequence[Tensor], length: int) -> int:
     """The leading length that all of `xs` share; must equal `length` if that is given."""
@@ -5763,7 +5891,9 @@ def softmax(
     *,
     dim: int | Sequence[int] | None = None,
 ) -> Tensor:
-    """Exponentials normalised to sum to one along an axis, the last by default."""
+    """Exponentials normalised to sum to one along an axis, the last by default, or over several
+    axes together.
+    """
 def softmin(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,
@@ -5856,9 +5986,12 @@ def take(
     axis: int | Sequence[int] | None = None,
     *,
     dim: int | Sequence[int] | None = None,
+    mode: str | None = None,
+    fill_value: _TensorLike | None = None,
 ) -> Tensor:
     """Elements at integer indices along an axis, or of the flattened tensor. Negative indices count
-    from the end; others out of range raise when evaluated.
+    from the end; others out of range raise when evaluated, unless the mode is "clip", "wrap" or
+    "fill".
     """
 def take_along_axis(
     x: _TensorLike,
@@ -5892,6 +6025,8 @@ def tensordot(
     """Sums of products over the last n axes of x1 and the first n axes of x2 (two by default), or
     over the axes that two lists name. The result has the other axes of x1, then those of x2.
     """
+def tensors_of_bytes(data: bytes) -> list[tuple[str, Tensor]]:
+    """Reads the tensors of a file's contents."""
 def threshold(x: _TensorLike, threshold: float = ..., value: _TensorLike = ...) -> Tensor:
     """``x`` where it is above the threshold, value elsewhere."""
 def tile(x: _TensorLike, repetitions: int | Sequence[int]) -> Tensor:
@@ -6012,25 +6147,51 @@ def unique(
     axis: int | Sequence[int] | None = None,
     *,
     equal_nan: bool = True,
+    size: int | None = None,
+    fill_value: _TensorLike | None = None,
 ) -> Any:
     """The distinct elements in ascending order, or the distinct slices along an axis; optionally
     with the position of the first occurrence of each, the position among them of each element or
     slice, and the number of occurrences. All NaNs are one value unless equal_nan is false.
-    Evaluates x.
+    Evaluates x, unless a size is given: then there are that many elements, and missing ones are
+    fill_value, by default the smallest element.
     """
-def unique_all(x: _TensorLike) -> UniqueAll:
+def unique_all(
+    x: _TensorLike,
+    *,
+    size: int | None = None,
+    fill_value: _TensorLike | None = None,
+) -> UniqueAll:
     """The distinct elements in ascending order, the position of the first occurrence of each, the
     position among them of each element of x, and the number of occurrences. Evaluates x.
     """
-def unique_counts(x: _TensorLike) -> UniqueCounts:
+def unique_counts(
+    x: _TensorLike,
+    *,
+    size: int | None = None,
+    fill_value: _TensorLike | None = None,
+) -> UniqueCounts:
     """The distinct elements in ascending order, and the number of occurrences of each. Evaluates x.
     """
-def unique_inverse(x: _TensorLike) -> UniqueInverse:
+def unique_inverse(
+    x: _TensorLike,
+    *,
+    size: int | None = None,
+    fill_value: _TensorLike | None = None,
+) -> UniqueInverse:
     """The distinct elements in ascending order, and for each element of x its position among them.
     Evaluates x.
     """
-def unique_values(x: _TensorLike) -> Tensor:
-    """The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x."""
+def unique_values(
+    x: _TensorLike,
+    *,
+    size: int | None = None,
+    fill_value: _TensorLike | None = None,
+) -> Tensor:
+    """The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x,
+    unless a size is given: then there are that many, and missing ones are fill_value, by default
+    the smallest element. It is the same for unique_counts, unique_inverse and unique_all.
+    """
 def unsqueeze(
     x: _TensorLike,
     axis: int | Sequence[int] | None = None,

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from . import _girih, tree
-from ._girih import Program, Tensor
+from ._girih import Program, Tensor, has_protocol
 from .checks import explain_public, items
 from .compiled import CompiledFunction
 from .devices import device as device_scope
@@ -23,13 +23,15 @@ from .names import dotted, output_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from typing import TypeAlias
+    from typing import BinaryIO, TypeAlias
 
     from .devices import Device
     from .nn import Module
     from .tree import PyTree
 
     _Path: TypeAlias = str | os.PathLike[str]
+    #: A path, or a file object.
+    _File: TypeAlias = _Path | BinaryIO
     _Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, Tensor] | None
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "save",
     "save_graph",
     "savez",
+    "savez_compressed",
     "serialize",
     "text_to_graph",
 ]
@@ -255,7 +258,13 @@ def _path(name: str, file: Any, value: Any) -> str:
     return path
 
 
-def save(file: _Path, value: PyTree) -> None:
+def save(
+    file: _File,
+    value: PyTree,
+    *,
+    metadata: Mapping[str, str] | None = None,
+    format: str | None = None,
+) -> None:
     """Writes a tensor or a pytree of tensors, evaluated, to ``.npy``, ``.npz`` or ``.safetensors``.
 
     Tensors are named by their path in the tree, ``layer.0.weight``; tensors of a module by its
@@ -263,54 +272,155 @@ def save(file: _Path, value: PyTree) -> None:
     mode; a symbolic link keeps its target.
 
     Args:
-        file: The suffix selects the format; ``.npy`` takes exactly one tensor.
+        file: A path, or a file object that is open for writing bytes.
         value: Tensors, or objects that convert to tensors, in nested containers or modules.
+        metadata: Texts by name that are stored beside the tensors, in ``.safetensors`` only.
+        format: ``npy``, which takes exactly one tensor, ``npz`` or ``safetensors``; by default the
+            suffix of the path, and for a file object ``npy`` for one tensor and else ``npz``.
 
     Example:
         >>> import girih as gr, tempfile
         >>> model, file = gr.nn.Linear(2, 1), tempfile.mkdtemp() + "/model.safetensors"
-        >>> gr.save(file, model)
+        >>> gr.save(file, model, metadata={"steps": "100"})
         >>> sorted(gr.load(file))
         ['bias', 'weight']
         >>> again = gr.nn.Linear(2, 1).load_state_dict(gr.load(file))
+        >>> gr.load(file, return_metadata=True)[1]
+        {'steps': '100'}
 
     Raises:
         InvalidArgumentError: The suffix or a dtype is not supported, or two tensors have one name.
         OSError: The file cannot be written.
     """
-    path = _path("save", file, value)
+    _save(file, value, "save", metadata, format)
+
+
+def _save(
+    file: _File,
+    value: PyTree,
+    function: str,
+    metadata: Mapping[str, str] | None = None,
+    format: str | None = None,
+    compressed: bool = False,
+) -> None:
+    opened = _opened(file, "write")
+    path = None if opened is not None else _path(function, file, value)
     names, tensors = _named(value)
-    _girih.save_tensors(path, names, tensors)
+    if format is None and path is None:
+        format = "npy" if names == [""] else "npz"
+    texts = [] if metadata is None else [*metadata.items()]
+    for pair in texts:
+        if not all(isinstance(text, str) for text in pair):
+            raise InvalidArgumentError(
+                f"{function}: metadata are texts by name, got {pair[1]!r} for {pair[0]!r}"
+            )
+    # The suffix of the name is the format.
+    name = f"file.{format}" if path is None or format is not None else path
+    if texts and not os.fsdecode(name).endswith(".safetensors"):
+        raise InvalidArgumentError(
+            f"{function}: only files of format safetensors hold metadata, got {file!r}"
+        )
+    data = _girih.file_of_tensors(name, names, tensors, texts, compressed)
+    if path is None:
+        opened.write(data)
+    else:
+        _girih.write_file(path, data)
 
 
-def savez(file: _Path, *tensors: Any, **named: Any) -> None:
+def _opened(file: _File, method: str) -> Any:
+    """The file, if it is a file object."""
+    return file if not isinstance(file, (str, bytes)) and has_protocol(file, method) else None
+
+
+def savez(file: _File, *tensors: Any, **named: Any) -> None:
     """Writes tensors by name, as ``save`` of a dict; unnamed tensors are ``arr_0``, ``arr_1``, ...
+
+    Args:
+        file: A path, to which ``.npz`` is added unless it has a suffix of a file of tensors, or a
+            file object that is open for writing bytes.
+        tensors: Tensors without names.
+        named: Tensors by name.
 
     Raises:
         InvalidArgumentError: A name equals the name of an unnamed tensor.
     """
+    _save(_zipped(file), _numbered("savez", tensors, named), "savez", format=_zip_format(file))
+
+
+def savez_compressed(file: _File, *tensors: Any, **named: Any) -> None:
+    """Writes tensors by name, deflated, to an ``.npz`` file; arguments and names as in ``savez``.
+
+    A compressed file is smaller, and is copied when it is read, not memory-mapped.
+
+    Raises:
+        InvalidArgumentError: A name equals the name of an unnamed tensor, or the suffix of the path
+            is that of another format.
+
+    Example:
+        >>> import girih as gr, io
+        >>> file = io.BytesIO()
+        >>> gr.savez_compressed(file, x=gr.zeros([1000]))
+        >>> len(file.getvalue()) < 1000, gr.load(io.BytesIO(file.getvalue()))["x"].shape
+        (True, (1000,))
+    """
+    if (format := _zip_format(file)) not in (None, "npz"):
+        raise InvalidArgumentError(f"savez_compressed: writes .npz files, got a .{format} file")
+    value = _numbered("savez_compressed", tensors, named)
+    _save(_zipped(file), value, "savez_compressed", format="npz", compressed=True)
+
+
+def _numbered(function: str, tensors: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     numbered = {f"arr_{i}": tensor for i, tensor in enumerate(tensors)}
     if taken := sorted(numbered.keys() & named.keys()):
         raise InvalidArgumentError(
-            f"savez: {taken[0]!r} is the name of a tensor given by position; rename the other"
+            f"{function}: {taken[0]!r} is the name of a tensor given by position; rename the other"
         )
-    save(file, {**numbered, **named})
+    return {**numbered, **named}
 
 
-def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None) -> Any:
+#: The formats of files of tensors, which are their suffixes.
+_FORMATS = ("npy", "npz", "safetensors")
+
+
+def _zip_format(file: _File) -> str | None:
+    """The format for tensors by name: that of the path's suffix, else npz."""
+    if _opened(file, "write") is not None:
+        return "npz"
+    suffix = os.path.splitext(os.fsdecode(os.fspath(file)))[1].lstrip(".")  # type: ignore[arg-type]
+    return suffix if suffix in _FORMATS else "npz"
+
+
+def _zipped(file: _File) -> _File:
+    """The file, with the suffix .npz if the path has no suffix of a format."""
+    if _opened(file, "write") is not None:
+        return file
+    path = os.fsdecode(os.fspath(file))  # type: ignore[arg-type]
+    return path if path.rpartition(".")[2] in _FORMATS else f"{path}.npz"
+
+
+def load(
+    file: _File,
+    like: PyTree = None,
+    *,
+    device: Device | str | None = None,
+    return_metadata: bool = False,
+) -> Any:
     """Reads a file of tensors: ``.npy``, ``.npz`` or ``.safetensors``.
 
-    Aligned and uncompressed data are memory-mapped without a copy, so the file must not change
-    while its tensors exist.
+    Aligned and uncompressed data of a path are memory-mapped without a copy, so the file must not
+    change while its tensors exist. Floats of 8 bits are read as float16, which has their values.
 
     Args:
-        file: The file.
+        file: The path of a file, or a file object that is open for reading bytes, which is read to
+            its end; its format follows from the contents.
         like: A pytree with the structure that was saved; the result has this structure with the
             tensors of the file. A module is copied; ``like`` does not change.
         device: The device that the tensors are put on; the current one if None.
+        return_metadata: Whether to return the metadata of the file as a second result.
 
     Returns:
-        A tensor for ``.npy``, else a dict of tensors by name; with ``like`` a pytree like it.
+        A tensor for ``.npy``, else a dict of tensors by name; with ``like`` a pytree like it. With
+        ``return_metadata`` a pair of that and a dict of texts by name.
 
     Raises:
         FormatError: The contents do not match the suffix of the file.
@@ -318,15 +428,42 @@ def load(file: _Path, like: PyTree = None, *, device: Device | str | None = None
         InvalidArgumentError: The suffix is not supported, or the file lacks a tensor of ``like``.
         OSError: The file cannot be read.
     """
+    data = None if (opened := _opened(file, "read")) is None else _contents(opened)
     with nullcontext() if device is None else device_scope(device):
-        tensors = dict(_girih.load_tensors(os.fspath(file)))
+        tensors = dict(
+            _girih.load_tensors(os.fspath(file))  # type: ignore[arg-type]
+            if data is None
+            else _girih.tensors_of_bytes(data)
+        )
+    found = _arranged(file, tensors, like)
+    if not return_metadata:
+        return found
+    texts = (
+        _girih.file_metadata(os.fspath(file))  # type: ignore[arg-type]
+        if data is None
+        else _girih.metadata_of_bytes(data)
+    )
+    return found, dict(texts)
+
+
+def _contents(file: Any) -> bytes:
+    data = file.read()
+    if not isinstance(data, bytes):
+        raise InvalidArgumentError(
+            f"load: the file object must give bytes, got a {type(data).__name__}; open it with 'rb'"
+        )
+    return data
+
+
+def _arranged(file: _File, tensors: dict[str, Tensor], like: PyTree) -> Any:
+    """The tensors of a file in the structure of ``like``, if it is given."""
     if like is None:
         return tensors[""] if list(tensors) == [""] else tensors
     names = [dotted(path) for path, _ in tree.flatten_with_path(like)]
     missing = [name for name in names if name not in tensors]
     if missing:
         raise InvalidArgumentError(
-            f"load: {os.fspath(file)!r} has no {', '.join(missing)}; it holds {', '.join(tensors)}"
+            f"load: {str(file)!r} has no {', '.join(missing)}; it holds {', '.join(tensors)}"
         )
     from .nn import Module
 

@@ -17,8 +17,8 @@ control flow::
 the broadcast shape of the parameters. Results are float32 unless a parameter is a tensor of another
 floating-point dtype or ``dtype`` is given; integers are int64. Draws that are a closed formula of
 the parameters (uniform, normal, exponential, Laplace, Gumbel, logistic, Cauchy and truncated
-normal) have gradients with respect to the parameters; draws by rejection (gamma, beta, Dirichlet)
-have no gradients with respect to their shape parameters.
+normal) have gradients with respect to the parameters; so have draws by rejection (gamma, beta,
+Dirichlet), by implicit differentiation of their distribution functions.
 
 All functions raise :class:`girih.DTypeError` for unsupported dtypes and for tensors that are not
 keys, :class:`girih.ShapeError` for parameters that do not broadcast to ``shape`` and for more than
@@ -27,11 +27,12 @@ one key. Parameters outside a distribution's domain give NaN, or -1 for counts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from . import _girih
 from ._girih import manual_seed
 from .checks import explain_public
+from .errors import InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +57,7 @@ __all__ = [
     "logistic",
     "manual_seed",
     "multinomial",
+    "multivariate_normal",
     "normal",
     "permutation",
     "poisson",
@@ -182,7 +184,8 @@ def normal(
         shape: the shape of the result, by default that of the parameters.
         loc: the mean.
         scale: the standard deviation.
-        dtype: a floating-point dtype.
+        dtype: a floating-point or complex dtype; of complex numbers, real and imaginary part are
+            independent and each has half the variance.
         key: the key, by default the process's generator draws.
         device: the device of the result, by default the current device.
 
@@ -194,6 +197,73 @@ def normal(
         (3,)
     """
     return _girih.random_normal(loc, scale, shape, dtype, key, device)
+
+
+def multivariate_normal(
+    mean: Any,
+    cov: Any,
+    shape: Shape = None,
+    *,
+    method: Literal["cholesky", "eigh", "svd"] = "cholesky",
+    dtype: Any = None,
+    key: Tensor | None = None,
+    device: Any = None,
+) -> Tensor:
+    """Normal draws of vectors with given covariances.
+
+    Args:
+        mean: [..., n], the means.
+        cov: [..., n, n], the covariances, of which one triangle is read; leading axes broadcast
+            with those of mean.
+        shape: the shape of the result without its last axis, by default that of the parameters.
+        method: the factorisation of cov: cholesky needs a positive definite matrix; eigh and svd
+            take singular ones, too.
+        dtype: a floating-point dtype.
+        key: the key, by default the process's generator draws.
+        device: the device of the result, by default the current device.
+
+    Returns:
+        [*shape, n]; gradients flow to the parameters.
+
+    Raises:
+        InvalidArgumentError: there is no such method.
+        LinAlgError: cov is not positive definite, for cholesky; raised at evaluation.
+
+    Example:
+        >>> gr.random.multivariate_normal([0.0, 1.0], [[2.0, 1.0], [1.0, 2.0]], (4,)).shape
+        (4, 2)
+    """
+    from . import linalg
+
+    centre, spread = _girih.asarray(mean), _girih.asarray(cov)
+    if centre.ndim < 1 or spread.ndim < 2 or {*spread.shape[-2:]} != {centre.shape[-1]}:
+        raise ShapeError(
+            "multivariate_normal: expected mean [..., n] and cov [..., n, n], got shapes "
+            f"{list(centre.shape)} and {list(spread.shape)}"
+        )
+    if method not in ("cholesky", "eigh", "svd"):
+        raise InvalidArgumentError(
+            f"multivariate_normal: method is 'cholesky', 'eigh' or 'svd', got {method!r}"
+        )
+    outer = _girih.broadcast_shapes(centre.shape[:-1], spread.shape[:-2])
+    if shape is not None:
+        given = (shape,) if isinstance(shape, int) else tuple(shape)
+        outer = _girih.broadcast_shapes(outer, given)
+        if tuple(outer) != given:
+            raise ShapeError(
+                f"multivariate_normal: parameters of shapes {list(centre.shape)} and "
+                f"{list(spread.shape)} do not broadcast to the shape {list(given)} of vectors"
+            )
+    if method == "cholesky":
+        factor = linalg.cholesky(spread)
+    else:
+        values, vectors = linalg.eigh(spread) if method == "eigh" else linalg.svd(spread)[1::-1]
+        # Rounding may give a negative eigenvalue in place of 0.
+        factor = vectors * _girih.sqrt(_girih.maximum(values, 0.0))[..., None, :]
+    factor = factor if dtype is None else factor.astype(dtype)
+    draws = normal((*outer, centre.shape[-1]), dtype=factor.dtype, key=key, device=device)
+    result = centre + _girih.matmul(factor, draws[..., None])[..., 0]
+    return result if dtype is None else result.astype(dtype)
 
 
 def laplace(
@@ -317,7 +387,7 @@ def gamma(
         device: the device of the result, by default the current device.
 
     Returns:
-        Numbers; gradients flow to scale, and a gradient with respect to ``a`` is an error.
+        Numbers; gradients flow to ``a`` and scale.
 
     Example:
         >>> gr.random.gamma(2.5, (4,)).shape
@@ -346,7 +416,7 @@ def beta(
         device: the device of the result, by default the current device.
 
     Returns:
-        Numbers in ``[0, 1]``; gradients with respect to the parameters are an error.
+        Numbers in ``[0, 1]``; gradients flow to the parameters.
 
     Example:
         >>> gr.random.beta(2.0, 3.0, (4,)).shape
@@ -373,7 +443,7 @@ def dirichlet(
         device: the device of the result, by default the current device.
 
     Returns:
-        [*shape, k]; gradients with respect to ``alpha`` are an error.
+        [*shape, k]; gradients flow to ``alpha``.
 
     Example:
         >>> gr.random.dirichlet([1.0, 2.0, 3.0], (4,)).shape
@@ -532,9 +602,9 @@ def categorical(
 
 
 def randint(
-    low: int,
-    high: int | None = None,
-    shape: Shape = (),
+    low: Any,
+    high: Any = None,
+    shape: Shape = None,
     *,
     dtype: Any = None,
     key: Tensor | None = None,
@@ -543,9 +613,10 @@ def randint(
     """Uniform integers in ``[low, high)``, or ``[0, low)`` with one bound.
 
     Args:
-        low: the smallest value.
-        high: one more than the largest value.
-        shape: the shape of the result.
+        low: the smallest value: an integer, or a tensor of integers.
+        high: one more than the largest value. Tensors of bounds broadcast; where no integer is
+            between them, the result is low.
+        shape: the shape of the result, by default that of the bounds.
         dtype: an integer dtype, int64 by default.
         key: the key, by default the process's generator draws.
         device: the device of the result, by default the current device.
@@ -554,12 +625,14 @@ def randint(
         Integers.
 
     Raises:
-        InvalidArgumentError: there is no integer between the bounds, or the dtype does not hold
+        InvalidArgumentError: there is no integer between two numbers, or the dtype does not hold
             all of them.
 
     Example:
         >>> gr.random.randint(1, 7, (3,)).shape
         (3,)
+        >>> gr.random.randint(0, gr.asarray([1, 10])).shape
+        (2,)
     """
     return _girih.random_randint(low, high, shape, dtype, key, device)
 

@@ -273,7 +273,8 @@ def merge(
     """One tree with the leaves of two trees of lists, tuples and dicts.
 
     Args:
-        first: A tree. ``None``, and what is missing, takes the value of the other tree.
+        first: A tree. ``None``, an empty container, and what is missing take the value of the other
+            tree.
         second: The other tree.
         combine: Called with two leaves at one place; without it that is an error.
 
@@ -295,9 +296,10 @@ def merge(
 
 
 def _merged(first: PyTree, second: PyTree, combine: Callable[[Any, Any], Any] | None) -> PyTree:
-    if first is None:
-        return second
-    if second is None:
+    nodes = (dict, list, tuple)
+    if first is None or (isinstance(first, nodes) and not first):
+        return first if second is None else second
+    if second is None or (isinstance(second, nodes) and not second):
         return first
     if isinstance(first, dict) and isinstance(second, dict):
         keys = [*first, *(key for key in second if key not in first)]
@@ -307,7 +309,6 @@ def _merged(first: PyTree, second: PyTree, combine: Callable[[Any, Any], Any] | 
         padded = [[*part, *([None] * (count - len(part)))] for part in (first, second)]
         merged = [_merged(a, b, combine) for a, b in zip(*padded, strict=True)]
         return merged if isinstance(first, list) else tuple(merged)
-    nodes = (dict, list, tuple)
     if combine is not None and not isinstance(first, nodes) and not isinstance(second, nodes):
         return combine(first, second)
     raise InvalidArgumentError(

@@ -433,9 +433,8 @@ def test_misuse_is_explained(case):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda x: gr.asarray(gr.stack([x, x]).numpy()).sum(),
-        lambda x: x * gr.stack([x, x]).tolist()[0],
         lambda x: gr.cond(x > 0, lambda x: x if x > 1 else -x, lambda x: x, x),
+        lambda x: gr.vmap(lambda x: gr.stack([x, x]).tolist()[0] * x)(gr.stack([x, x])).sum(),
     ],
 )
 def test_reading_a_traced_value_is_an_error(ask):
@@ -513,3 +512,40 @@ def test_gradients_of_broadcast_operands_have_their_shapes(name, a, b):
     (getattr(torch, name)(*inputs) * torch.tensor(ct)).sum().backward()
     for got, wanted in zip(found, inputs, strict=True):
         close(got, wanted.grad.numpy(), 1e-12, 1e-12)
+
+
+def _read(x):
+    pair = gr.stack([x, 2 * x])
+    gr.eval(pair)
+    gr.async_eval(pair, x)
+    pair.eval()
+    return x * pair.tolist()[1] * float(pair.numpy().sum()) * pair[0].item()
+
+
+@pytest.mark.parametrize(
+    "transformed",
+    [
+        lambda f, x: gr.grad(f)(x),
+        lambda f, x: gr.value_and_grad(f)(x)[1],
+        lambda f, x: gr.vjp(f, x)[1](gr.ones_like(x))[0],
+        lambda f, x: gr.jvp(f, (x,), (gr.ones_like(x),))[1],
+        lambda f, x: gr.grad(lambda x: gr.grad(f)(x) * x)(x),
+    ],
+)
+def test_several_numbers_are_read_at_the_arguments(transformed):
+    """Values that are read are constants, as one number is."""
+    x = gr.asarray(3.0)
+    assert transformed(_read, x).item() == 6.0 * 9.0 * 3.0
+
+
+def test_masks_and_lengths_may_be_read_at_the_arguments():
+    x = gr.asarray([1.0, -2.0, 3.0])
+    assert gr.grad(lambda x: (x[x > 0] ** 2).sum())(x).tolist() == [2.0, 0.0, 6.0]
+    assert gr.grad(lambda x: x[gr.nonzero(x > 0)[0]].sum())(x).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_evaluation_at_the_arguments_raises_its_errors():
+    with pytest.raises(gr.LinAlgError):
+        gr.grad(lambda x: gr.eval(gr.linalg.inv(x)).sum())(gr.zeros([2, 2]))
+    with gr.eager_mode():
+        assert gr.grad(lambda x: (x * x).sum())(gr.ones(2)).tolist() == [2.0, 2.0]

@@ -40,3 +40,21 @@ def test_a_border_is_one_small_kernel():
     assert border["traffic"]["bytes_written"] == 4 * (302 * 502 - 300 * 500)
     with gr.without_passes("borders"):
         assert gr.explain(gr.pad(x * 3, 1)).kernels[0]["name"] == "pad_fill"
+
+
+def test_the_value_may_be_a_tensor_of_one_number():
+    x = gr.asarray([1, 2], dtype=gr.int8)
+    value = gr.asarray(7)
+    assert gr.pad(x, (1, 2), constant_values=value).tolist() == [7, 1, 2, 7, 7]
+    assert gr.pad(x, 1, constant_values=value).dtype == gr.int8
+    f = gr.compile(lambda x, v: gr.pad(x, 1, constant_values=v))
+    assert f(gr.ones(1), gr.asarray(3.0)).tolist() == [3.0, 1.0, 3.0]
+    slope = gr.grad(lambda v: gr.pad(gr.ones([2, 2]), 1, constant_values=v).sum())
+    assert slope(gr.asarray(2.0)).item() == 12.0
+    many = gr.vmap(lambda x, v: gr.pad(x, 1, constant_values=v))
+    assert many(gr.ones([2, 1]), gr.asarray([3.0, 4.0])).tolist() == [
+        [3.0, 1.0, 3.0],
+        [4.0, 1.0, 4.0],
+    ]
+    with pytest.raises(gr.ShapeError, match="one number"):
+        gr.pad(x, 1, constant_values=gr.asarray([1, 2]))

@@ -398,8 +398,6 @@ def test_gradients_of_rejection():
     np.testing.assert_allclose(
         grad.item(), random.gamma(2.0, (3,), key=key()).sum().item(), rtol=1e-6
     )
-    with pytest.raises(gr.GirihError, match="while_loop"):
-        gr.grad(lambda a: random.gamma(a, (3,)).sum())(gr.asarray(2.0))
 
 
 def test_bad_parameters_give_nan_or_minus_one():
@@ -419,7 +417,7 @@ def test_refusals():
         with pytest.raises(gr.DTypeError, match=rf"{f.__name__}.*int32"):
             f((2,), dtype=gr.int32)
     with pytest.raises(gr.DTypeError, match="complex"):
-        random.normal(loc=gr.asarray(1j))
+        random.normal(scale=gr.asarray(1j))
     with pytest.raises(gr.DTypeError, match="key"):
         random.normal((3,), key=gr.asarray(0))
     with pytest.raises(gr.ShapeError, match="one key"):

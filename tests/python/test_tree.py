@@ -229,6 +229,11 @@ def test_merge_joins_what_two_trees_hold():
     assert tree.merge(first, second) == {"a": 1, "b": [2, 3], "t": (1, 2), "c": 4}
     assert tree.merge(None, first) is first
     assert tree.merge(first, None) is first
+    assert tree.merge({"a": {}, "b": 1, "c": []}, {"a": 2, "b": (), "c": []}) == {
+        "a": 2,
+        "b": 1,
+        "c": [],
+    }
     assert tree.merge({"a": 1}, {"a": 2}, lambda x, y: x + y) == {"a": 3}
     for one, other in (({"a": 1}, {"a": 2}), ([1], (1,)), ({"a": [1]}, {"a": 1})):
         with pytest.raises(gr.InvalidArgumentError, match="something at one place"):

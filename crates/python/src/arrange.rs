@@ -346,7 +346,7 @@ fn where_<'py>(
             let chosen = girih::where_(&condition.0, x.operand(), y.operand()).py()?;
             Ok(Bound::new(py, PyTensor(chosen))?.into_any())
         }
-        (None, None) => Ok(nonzero(py, condition)?.into_any()),
+        (None, None) => Ok(nonzero(py, condition, None, IntArg(0))?.into_any()),
         _ => Err(invalid("where: give both of x and y, or neither")),
     }
 }

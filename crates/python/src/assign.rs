@@ -7,13 +7,13 @@
 
 use crate::args::{OperandArg, described};
 use crate::data::as_tensor;
-use crate::errors::{IntoPy, exception};
+use crate::errors::{IntoPy, exception, invalid};
 use crate::functions::{Out, out};
 use crate::interpreter::detach;
 use crate::tensor::PyTensor;
-use crate::{indexing, location};
+use crate::{indexing, location, scalars};
 use girih::ir::OpCode;
-use girih::{Context, Index, Operand, Tensor, Update};
+use girih::{Context, Index, Operand, OutOfRange, Tensor, Update};
 use pyo3::prelude::*;
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,12 @@ fn rebind(object: &Bound<'_, PyTensor>, value: Tensor) -> PyResult<()> {
 #[pyfunction]
 fn is_same(a: &PyTensor, b: &PyTensor) -> bool {
     a.0.is_same(&b.0)
+}
+
+/// Whether a tensor depends on an argument of a function that is being traced. Returns: bool.
+#[pyfunction]
+fn is_traced(tensor: &PyTensor) -> bool {
+    tensor.0.is_traced()
 }
 
 /// Gives a Python tensor object the value of another one, as an assignment does. Returns: None.
@@ -186,11 +192,43 @@ struct PyIndexed {
     entries: Vec<Index>,
 }
 
+/// The rule for positions out of range that a mode names; `None` for positions that must be in
+/// range. `fills` says whether a value for missing elements is given.
+pub fn out_of_range(op: &str, mode: Option<&str>, fills: bool) -> PyResult<Option<OutOfRange>> {
+    let found = match mode {
+        None if fills => Some(OutOfRange::Drop),
+        None | Some("raise") => None,
+        Some("clip") => Some(OutOfRange::Clip),
+        Some("wrap") => Some(OutOfRange::Wrap),
+        Some("fill" | "drop") => Some(OutOfRange::Drop),
+        Some(other) => {
+            return Err(invalid(format!(
+                "{op}: mode is 'raise', 'clip', 'wrap', 'fill' or 'drop', got '{other}'"
+            )));
+        }
+    };
+    match fills && found != Some(OutOfRange::Drop) {
+        true => Err(invalid(format!("{op}: fill_value needs mode='fill', got {mode:?}"))),
+        false => Ok(found),
+    }
+}
+
 impl PyIndexed {
-    fn update(&self, py: Python<'_>, update: Update, value: &OperandArg) -> Out {
+    fn update(
+        &self,
+        py: Python<'_>,
+        update: Update,
+        value: &OperandArg,
+        mode: Option<&str>,
+    ) -> Out {
         let _called = location::enter!(py);
-        let run = || self.tensor.index_update(&self.entries, update, value.operand());
-        out(if evaluates(&self.entries) { detach(py, run) } else { run() })
+        let (x, entries) = (&self.tensor, &self.entries);
+        let mode = out_of_range("at", mode, false)?;
+        let run = || match mode {
+            None => x.index_update(entries, update, value.operand()),
+            Some(mode) => x.index_update_within(entries, update, value.operand(), mode),
+        };
+        out(if evaluates(entries) { detach(py, run) } else { run() })
     }
 }
 
@@ -199,8 +237,14 @@ macro_rules! updates {
         #[pymethods]
         impl PyIndexed {
             $(#[doc = $doc]
-            fn $name(&self, py: Python<'_>, value: OperandArg) -> Out {
-                self.update(py, Update::$update, &value)
+            #[pyo3(signature = (value, *, mode=None))]
+            fn $name(
+                &self,
+                py: Python<'_>,
+                value: OperandArg,
+                #[pyo3(from_py_with = scalars::maybe_text)] mode: Option<&str>,
+            ) -> Out {
+                self.update(py, Update::$update, &value, mode)
             })*
         }
     };
@@ -219,16 +263,30 @@ updates! {
 
 #[pymethods]
 impl PyIndexed {
-    /// The selected elements. Returns: Tensor.
-    fn get(&self, py: Python<'_>) -> Out {
+    /// The selected elements. Positions out of range raise when evaluated, unless the mode is
+    /// "clip", "wrap" or "fill". Returns: Tensor.
+    #[pyo3(signature = (*, mode=None, fill_value=None))]
+    fn get(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::maybe_text)] mode: Option<&str>,
+        fill_value: Option<OperandArg>,
+    ) -> Out {
         let _called = location::enter!(py);
-        out(self.tensor.index(&self.entries))
+        let mode = out_of_range("at", mode, fill_value.is_some())?;
+        let fill = fill_value.as_ref().map(OperandArg::operand);
+        let (x, entries) = (&self.tensor, &self.entries);
+        let run = || match mode {
+            None => x.index(entries),
+            Some(mode) => x.index_within(entries, mode, fill),
+        };
+        out(if evaluates(entries) { detach(py, run) } else { run() })
     }
 
     /// The tensor with the selected elements replaced by the function's result for them, which must
     /// keep their dtype. Returns: Tensor.
     fn apply(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> Out {
-        let elements = self.get(py)?;
+        let elements = self.get(py, None, None)?;
         let dtype = elements.0.dtype();
         let value: OperandArg = function.call1((Bound::new(py, elements)?,))?.extract()?;
         if let OperandArg::Tensor(t) = &value
@@ -238,7 +296,7 @@ impl PyIndexed {
                 format!("apply: the function made {} of {dtype}; it must keep it", t.dtype());
             return Err(exception("DTypeError", message));
         }
-        self.update(py, Update::Set, &value)
+        self.update(py, Update::Set, &value, None)
     }
 }
 
@@ -247,5 +305,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyAt>()?;
     m.add_class::<PyIndexed>()?;
     m.add_function(wrap_pyfunction!(is_same, m)?)?;
+    m.add_function(wrap_pyfunction!(is_traced, m)?)?;
     m.add_function(wrap_pyfunction!(rebind_to, m)?)
 }

@@ -7,6 +7,7 @@ use crate::interpreter::detach;
 use crate::scalars;
 use crate::sequences::Listed;
 use crate::tensor::PyTensor;
+use girih::io::Format;
 use girih::{NodeInfo, Program, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -479,17 +480,56 @@ fn load_tensors(
     Ok(tensors.into_iter().map(|(name, tensor)| (name, PyTensor(tensor))).collect())
 }
 
-/// Writes tensors to a file. Returns: None.
+/// Reads the tensors of a file's contents. Returns: list[tuple[str, Tensor]].
 #[pyfunction]
-fn save_tensors(
+fn tensors_of_bytes(
     py: Python<'_>,
+    #[pyo3(from_py_with = scalars::bytes)] data: &[u8],
+) -> PyResult<Vec<(String, PyTensor)>> {
+    let tensors = detach(py, || Format::of_bytes(data).tensors(data)).py()?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, PyTensor(tensor))).collect())
+}
+
+/// The texts by name beside the tensors of a file. Returns: list[tuple[str, str]].
+#[pyfunction]
+fn file_metadata(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::path)] path: PathBuf,
+) -> PyResult<Vec<(String, String)>> {
+    detach(py, || girih::io::metadata(&path)).py()
+}
+
+/// The texts by name beside the tensors of a file's contents. Returns: list[tuple[str, str]].
+#[pyfunction]
+fn metadata_of_bytes(
+    #[pyo3(from_py_with = scalars::bytes)] data: &[u8],
+) -> PyResult<Vec<(String, String)>> {
+    match Format::of_bytes(data) {
+        Format::Safetensors => girih::io::safetensors_metadata(data).py(),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Tensors as the contents of a file with this name; with options: texts beside the tensors, and
+/// whether the contents are compressed. Returns: bytes.
+#[pyfunction]
+fn file_of_tensors<'py>(
+    py: Python<'py>,
     #[pyo3(from_py_with = scalars::path)] path: PathBuf,
     names: Listed<String>,
     tensors: Listed<TensorArg>,
-) -> PyResult<()> {
+    metadata: Listed<(String, String)>,
+    #[pyo3(from_py_with = scalars::flag)] compressed: bool,
+) -> PyResult<Bound<'py, PyBytes>> {
     let tensors = refs(&tensors).into_iter().cloned();
     let named: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
-    detach(py, || girih::io::save(&path, &named)).py()
+    let format = Format::of(&path).py()?;
+    let bytes = detach(py, || match format {
+        Format::Npz if compressed => girih::io::to_npz_compressed(&named),
+        Format::Safetensors => girih::io::to_safetensors_with(&named, &metadata),
+        format => format.bytes(&named),
+    });
+    Ok(PyBytes::new(py, &bytes.py()?))
 }
 
 /// Writes a file atomically. Returns: None.
@@ -523,7 +563,10 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(program_from_file, m)?)?;
     m.add_function(wrap_pyfunction!(graph_dot, m)?)?;
     m.add_function(wrap_pyfunction!(load_tensors, m)?)?;
-    m.add_function(wrap_pyfunction!(save_tensors, m)?)?;
+    m.add_function(wrap_pyfunction!(tensors_of_bytes, m)?)?;
+    m.add_function(wrap_pyfunction!(file_metadata, m)?)?;
+    m.add_function(wrap_pyfunction!(metadata_of_bytes, m)?)?;
+    m.add_function(wrap_pyfunction!(file_of_tensors, m)?)?;
     m.add_function(wrap_pyfunction!(write_file, m)?)?;
     m.add_function(wrap_pyfunction!(command, m)?)
 }

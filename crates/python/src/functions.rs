@@ -268,14 +268,24 @@ both! {
         out(x.flip(axes(axis, dim.or(dims))?.as_slice()))
     }
 
-    /// Exponentials normalised to sum to one along an axis, the last by default.
+    /// Exponentials normalised to sum to one along an axis, the last by default, or over several
+    /// axes together.
     fn softmax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.softmax(crate::args::axis("softmax", axis, dim, -1)?))
+        out(match axes(axis, dim)?.as_slice() {
+            None => x.softmax(-1),
+            Some([axis]) => x.softmax(*axis),
+            Some(axes) => x.over_axes("softmax", axes, |x| x.softmax(-1)),
+        })
     }
 
-    /// Logarithm of softmax, without underflow.
+    /// Logarithm of softmax, without underflow, along an axis, the last by default, or over several
+    /// axes together.
     fn log_softmax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.log_softmax(crate::args::axis("log_softmax", axis, dim, -1)?))
+        out(match axes(axis, dim)?.as_slice() {
+            None => x.log_softmax(-1),
+            Some([axis]) => x.log_softmax(*axis),
+            Some(axes) => x.over_axes("log_softmax", axes, |x| x.log_softmax(-1)),
+        })
     }
 
     /// ``x * Phi(x)``, by erf or by the tanh formula.
@@ -299,11 +309,17 @@ both! {
     }
 
     /// Elements at integer indices along an axis, or of the flattened tensor. Negative indices
-    /// count from the end; others out of range raise when evaluated.
-    fn take(x, py, indices: TensorArg, axis: Option<Axes> = None; dim: Option<Axes>) {
-        match axes(axis, dim)?.single("take")? {
-            Some(axis) => out(x.take(&indices.0, axis)),
-            None => out(x.reshape(-1).and_then(|flat| flat.take(&indices.0, 0))),
+    /// count from the end; others out of range raise when evaluated, unless the mode is "clip",
+    /// "wrap" or "fill".
+    fn take(x, py, indices: TensorArg, axis: Option<Axes> = None;
+        dim: Option<Axes>, mode: Option<&str>, fill_value: Option<OperandArg>) {
+        let (x, axis) = crate::sorting::along("take", x, axis, dim)?;
+        match crate::assign::out_of_range("take", mode, fill_value.is_some())? {
+            None => out(x.take(&indices.0, axis)),
+            Some(mode) => {
+                let fill = fill_value.as_ref().map(OperandArg::operand);
+                out(x.take_within(&indices.0, axis, mode, fill))
+            }
         }
     }
 

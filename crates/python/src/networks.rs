@@ -54,7 +54,8 @@ macro_rules! convolutions {
         #[pyfunction]
         #[pyo3(signature = (
             x, weight, bias=None, stride=SizesArg::one(1), padding=PaddingArg::none(),
-            dilation=SizesArg::one(1), groups=IntArg(1), padding_mode="zeros"
+            dilation=SizesArg::one(1), groups=IntArg(1), padding_mode="zeros", *,
+            input_dilation=SizesArg::one(1), flip=false
         ))]
         #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
         fn $name(
@@ -67,6 +68,8 @@ macro_rules! convolutions {
             dilation: SizesArg,
             groups: IntArg,
             #[pyo3(from_py_with = scalars::text)] padding_mode: &str,
+            input_dilation: SizesArg,
+            #[pyo3(from_py_with = scalars::flag)] flip: bool,
         ) -> Out {
             let _called = location::enter!(py);
             let op = stringify!($name);
@@ -74,6 +77,8 @@ macro_rules! convolutions {
             let options = ConvOptions {
                 groups: count(op, "groups", groups)?,
                 padding_mode: padding_mode_of(op, padding_mode)?,
+                input_dilation: input_dilation.at_least(1, op, "input_dilation")?,
+                flip,
                 ..moves(op, &stride, &padding, &dilation)?
             };
             out(x.0.conv(&weight.0, bias.as_ref().map(|b| &b.0), &options))
@@ -119,13 +124,13 @@ macro_rules! convolutions {
 
 convolutions! {
     conv1d conv_transpose1d 1
-        "Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k], bias [out]; the batch axis may be absent."
+        "Cross-correlation along one axis. Shapes: x [batch, in, n], weight [out, in / groups, k], bias [out]; the batch axis may be absent. input_dilation puts zeros between the elements of x; with flip the weight is reversed."
         "The transpose of conv1d as a map of x. Shapes: x [batch, in, n], weight [in, out / groups, k], bias [out].";
     conv2d conv_transpose2d 2
-        "Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh, kw], bias [out]; the batch axis may be absent."
+        "Cross-correlation along two axes. Shapes: x [batch, in, h, w], weight [out, in / groups, kh, kw], bias [out]; the batch axis may be absent. input_dilation puts zeros between the elements of x; with flip the weight is reversed."
         "The transpose of conv2d as a map of x. Shapes: x [batch, in, h, w], weight [in, out / groups, kh, kw], bias [out].";
     conv3d conv_transpose3d 3
-        "Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups, kd, kh, kw], bias [out]; the batch axis may be absent."
+        "Cross-correlation along three axes. Shapes: x [batch, in, d, h, w], weight [out, in / groups, kd, kh, kw], bias [out]; the batch axis may be absent. input_dilation puts zeros between the elements of x; with flip the weight is reversed."
         "The transpose of conv3d as a map of x. Shapes: x [batch, in, d, h, w], weight [in, out / groups, kd, kh, kw], bias [out].";
 }
 
@@ -197,19 +202,30 @@ fn fold(
 
 /// Resamples the spatial axes of [batch, channels, ...] to a size or by factors. Modes: "nearest",
 /// "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
-/// align_corners the first and last elements keep their positions.
+/// align_corners the first and last elements keep their positions. With antialias, linear and cubic
+/// take means over all elements when they shrink.
 #[pyfunction]
-#[pyo3(signature = (x, size=None, scale_factor=None, mode="nearest", align_corners=false))]
+#[pyo3(signature = (
+    x, size=None, scale_factor=None, mode="nearest", align_corners=false, antialias=false
+))]
 fn interpolate(
     x: TensorArg,
     size: Option<SizesArg>,
     scale_factor: Option<&Bound<'_, PyAny>>,
     #[pyo3(from_py_with = scalars::text)] mode: &str,
     #[pyo3(from_py_with = scalars::flag)] align_corners: bool,
+    #[pyo3(from_py_with = scalars::flag)] antialias: bool,
     py: Python<'_>,
 ) -> Out {
     let _called = location::enter!(py);
     let kind = match mode {
+        "linear" | "bilinear" | "trilinear" if antialias => Interpolation::LinearAntialiased,
+        "cubic" | "bicubic" if antialias => Interpolation::CubicAntialiased,
+        "nearest" | "nearest-exact" | "area" if antialias => {
+            return Err(invalid(format!(
+                "interpolate: antialias is for linear and cubic interpolation, got mode '{mode}'"
+            )));
+        }
         "nearest" => Interpolation::Nearest,
         "nearest-exact" => Interpolation::NearestExact,
         "linear" | "bilinear" | "trilinear" => Interpolation::Linear,
@@ -362,9 +378,10 @@ fn rms_norm(
 /// serves a group of consecutive query heads. The mask broadcasts to [..., heads, n, m]: bool, True
 /// to attend to a key, or numbers that are added. With is_causal query i attends only to keys up to
 /// i. A query that attends to no key gets zeros. The scale is 1 / sqrt(e) by default; weights are
-/// dropped with probability dropout_p. enable_gqa=False rejects keys with fewer heads.
+/// dropped with probability dropout_p. enable_gqa=False rejects keys with fewer heads. sinks
+/// [heads] are scores that belong to no key: the weights of a query sum to less than one.
 #[pyfunction]
-#[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None, enable_gqa=true))]
+#[pyo3(signature = (query, key, value, attn_mask=None, dropout_p=0.0, is_causal=false, scale=None, enable_gqa=true, *, sinks=None))]
 #[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn scaled_dot_product_attention(
     py: Python<'_>,
@@ -376,6 +393,7 @@ fn scaled_dot_product_attention(
     #[pyo3(from_py_with = scalars::flag)] is_causal: bool,
     #[pyo3(from_py_with = scalars::maybe_number)] scale: Option<f64>,
     #[pyo3(from_py_with = scalars::flag)] enable_gqa: bool,
+    sinks: Option<TensorArg>,
 ) -> Out {
     let _called = location::enter!(py);
     let heads = |x: &Tensor| x.rank().checked_sub(3).map(|axis| x.shape().dim(axis));
@@ -388,6 +406,14 @@ fn scaled_dot_product_attention(
     }
     let mask = attn_mask.map(|m| m.0);
     let options = AttentionOptions { mask: mask.as_ref(), causal: is_causal, scale };
+    if let Some(sinks) = sinks {
+        if dropout_p != 0.0 {
+            return Err(invalid(format!(
+                "scaled_dot_product_attention: sinks go without dropout, got dropout_p={dropout_p}"
+            )));
+        }
+        return out(query.0.attention_with_sinks(&key.0, &value.0, &options, &sinks.0));
+    }
     if dropout_p == 0.0 {
         return out(query.0.attention(&key.0, &value.0, &options));
     }

@@ -7,7 +7,9 @@ use crate::dtype::DTypeArg;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
 use crate::location;
+use crate::protocols::is_array;
 use crate::scalars;
+use crate::tensor::PyTensor;
 use girih::random::{self, Draws};
 use girih::{Shape, Tensor};
 use pyo3::prelude::*;
@@ -128,15 +130,31 @@ fn random_multinomial(
 #[pyo3(signature = (low, high, shape, dtype, key, device))]
 fn random_randint(
     py: Python<'_>,
-    low: WideIntArg,
-    high: Option<WideIntArg>,
+    low: &Bound<'_, PyAny>,
+    high: Option<&Bound<'_, PyAny>>,
     shape: Option<ShapeArg>,
     dtype: Option<DTypeArg>,
     key: Option<TensorArg>,
     device: Option<DeviceArg>,
 ) -> Out {
     let _called = location::enter!(py);
-    let (low, high) = high.map_or((0, low.0), |high| (low.0, high.0));
+    // Numbers of NumPy are arrays, too.
+    let is_tensor = |bound: &Bound<'_, PyAny>| {
+        let axes = |bound: &Bound<'_, PyAny>| bound.getattr("shape")?.len();
+        bound.is_instance_of::<PyTensor>() || is_array(bound) && axes(bound).is_ok_and(|n| n > 0)
+    };
+    if is_tensor(low) || high.is_some_and(is_tensor) {
+        let draws = draws("randint", shape, dtype, key)?;
+        let low = low.extract::<TensorArg>()?.0;
+        let (low, high) = match high {
+            Some(high) => (low, high.extract::<TensorArg>()?.0),
+            None => (Tensor::zeros([], low.dtype()).py()?, low),
+        };
+        return placed(device, || out(random::randint_between(&draws, &low, &high)));
+    }
+    let low = low.extract::<WideIntArg>()?.0;
+    let high = high.map(|high| high.extract::<WideIntArg>()).transpose()?;
+    let (low, high) = high.map_or((0, low), |high| (low, high.0));
     let draws = draws("randint", shape, dtype, key)?;
     placed(device, || out(random::randint(&draws, low, high)))
 }

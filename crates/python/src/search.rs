@@ -14,26 +14,55 @@ use girih::{Bins, DType, Operand, Tensor, Unique};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-/// The indices of the nonzero elements, one tensor per axis. Evaluates x.
+/// The number of results that a search is to give, if any.
+pub fn sized(op: &'static str, size: Option<IntArg>) -> PyResult<Option<usize>> {
+    size.map(|size| Ok(counts(op, &[size.0])?[0])).transpose()
+}
+
+/// The indices of the nonzero elements, one tensor per axis. Evaluates x, unless a size is given:
+/// then there are that many indices, and missing ones are fill_value.
 /// Returns: tuple[Tensor, ...].
 #[pyfunction]
-pub fn nonzero(py: Python<'_>, x: TensorArg) -> PyResult<Bound<'_, PyTuple>> {
+#[pyo3(signature = (x, *, size=None, fill_value=IntArg(0)))]
+pub fn nonzero(
+    py: Python<'_>,
+    x: TensorArg,
+    size: Option<IntArg>,
+    fill_value: IntArg,
+) -> PyResult<Bound<'_, PyTuple>> {
     let _called = location::enter!(py);
-    PyTuple::new(py, many(detach(py, || x.0.nonzero()))?)
+    let found = match sized("nonzero", size)? {
+        Some(size) => x.0.nonzero_of(size, fill_value.0),
+        None => detach(py, || x.0.nonzero()),
+    };
+    PyTuple::new(py, many(found)?)
 }
 
-/// The indices of the nonzero elements, one row for each element. Evaluates x.
+/// The indices of the nonzero elements, one row for each element. Evaluates x, unless a size is
+/// given: then there are that many rows, and the indices of missing ones are fill_value.
 #[pyfunction]
-fn argwhere(py: Python<'_>, x: TensorArg) -> Out {
+#[pyo3(signature = (x, *, size=None, fill_value=IntArg(0)))]
+fn argwhere(py: Python<'_>, x: TensorArg, size: Option<IntArg>, fill_value: IntArg) -> Out {
     let _called = location::enter!(py);
-    out(detach(py, || x.0.argwhere()))
+    match sized("argwhere", size)? {
+        Some(size) => out(x
+            .0
+            .nonzero_of(size, fill_value.0)
+            .and_then(|columns| girih::stack(&columns.iter().collect::<Vec<_>>(), 1))),
+        None => out(detach(py, || x.0.argwhere())),
+    }
 }
 
-/// The positions, in row-major order, of the nonzero elements. Evaluates x.
+/// The positions, in row-major order, of the nonzero elements. Evaluates x, unless a size is given:
+/// then there are that many positions, and missing ones are fill_value.
 #[pyfunction]
-fn flatnonzero(py: Python<'_>, x: TensorArg) -> Out {
+#[pyo3(signature = (x, *, size=None, fill_value=IntArg(0)))]
+fn flatnonzero(py: Python<'_>, x: TensorArg, size: Option<IntArg>, fill_value: IntArg) -> Out {
     let _called = location::enter!(py);
-    out(detach(py, || x.0.flatnonzero()))
+    match sized("flatnonzero", size)? {
+        Some(size) => out(x.0.flatnonzero_of(size, fill_value.0)),
+        None => out(detach(py, || x.0.flatnonzero())),
+    }
 }
 
 /// The number of nonzero elements over axes, all by default. Dtype: int64.
@@ -69,15 +98,34 @@ fn extract(py: Python<'_>, condition: TensorArg, x: TensorArg) -> Out {
     out(detach(py, || x.0.extract(&condition.0)))
 }
 
-fn unique_of(py: Python<'_>, x: &TensorArg) -> PyResult<Unique> {
+fn unique_of(
+    py: Python<'_>,
+    x: &TensorArg,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
+) -> PyResult<Unique> {
     let _called = location::enter!(py);
-    detach(py, || x.0.unique()).py()
+    match sized("unique", size)? {
+        Some(size) => {
+            let fill = fill_value.as_ref().map(OperandArg::operand);
+            x.0.unique_of(size, fill, false).py()
+        }
+        None => detach(py, || x.0.unique()).py(),
+    }
 }
 
-/// The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x.
+/// The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x, unless
+/// a size is given: then there are that many, and missing ones are fill_value, by default the
+/// smallest element. It is the same for unique_counts, unique_inverse and unique_all.
 #[pyfunction]
-fn unique_values(py: Python<'_>, x: TensorArg) -> Out {
-    Ok(PyTensor(unique_of(py, &x)?.values))
+#[pyo3(signature = (x, *, size=None, fill_value=None))]
+fn unique_values(
+    py: Python<'_>,
+    x: TensorArg,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
+) -> Out {
+    Ok(PyTensor(unique_of(py, &x, size, fill_value)?.values))
 }
 
 /// A named tuple of the module `girih.results`.
@@ -89,16 +137,28 @@ fn named<'py>(py: Python<'py>, name: &str, fields: Vec<Tensor>) -> PyResult<Boun
 /// The distinct elements in ascending order, and the number of occurrences of each. Evaluates x.
 /// Returns: UniqueCounts.
 #[pyfunction]
-fn unique_counts<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
-    let unique = unique_of(py, &x)?;
+#[pyo3(signature = (x, *, size=None, fill_value=None))]
+fn unique_counts<'py>(
+    py: Python<'py>,
+    x: TensorArg,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let unique = unique_of(py, &x, size, fill_value)?;
     named(py, "UniqueCounts", vec![unique.values, unique.counts])
 }
 
 /// The distinct elements in ascending order, and for each element of x its position among them.
 /// Evaluates x. Returns: UniqueInverse.
 #[pyfunction]
-fn unique_inverse<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
-    let unique = unique_of(py, &x)?;
+#[pyo3(signature = (x, *, size=None, fill_value=None))]
+fn unique_inverse<'py>(
+    py: Python<'py>,
+    x: TensorArg,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let unique = unique_of(py, &x, size, fill_value)?;
     named(py, "UniqueInverse", vec![unique.values, unique.inverse])
 }
 
@@ -106,8 +166,14 @@ fn unique_inverse<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyA
 /// position among them of each element of x, and the number of occurrences. Evaluates x.
 /// Returns: UniqueAll.
 #[pyfunction]
-fn unique_all<'py>(py: Python<'py>, x: TensorArg) -> PyResult<Bound<'py, PyAny>> {
-    let Unique { values, indices, inverse, counts } = unique_of(py, &x)?;
+#[pyo3(signature = (x, *, size=None, fill_value=None))]
+fn unique_all<'py>(
+    py: Python<'py>,
+    x: TensorArg,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Unique { values, indices, inverse, counts } = unique_of(py, &x, size, fill_value)?;
     named(py, "UniqueAll", vec![values, indices, inverse, counts])
 }
 
@@ -212,10 +278,17 @@ fn histogram(
 
 #[pymethods]
 impl PyTensor {
-    /// The indices of the nonzero elements, one tensor per axis. Evaluates.
+    /// The indices of the nonzero elements, one tensor per axis. Evaluates, unless a size is given:
+    /// then there are that many indices, and missing ones are fill_value.
     /// Returns: tuple[Tensor, ...].
-    fn nonzero<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        nonzero(py, TensorArg(self.0.clone()))
+    #[pyo3(signature = (*, size=None, fill_value=IntArg(0)))]
+    fn nonzero<'py>(
+        &self,
+        py: Python<'py>,
+        size: Option<IntArg>,
+        fill_value: IntArg,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        nonzero(py, TensorArg(self.0.clone()), size, fill_value)
     }
 }
 

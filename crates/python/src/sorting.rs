@@ -7,7 +7,7 @@ use crate::functions::{Out, both, out};
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::{Cumulative, DType, Side, Tensor};
+use girih::{Cumulative, DType, Running, Side, Tensor};
 use pyo3::prelude::*;
 
 /// The tensor and the axis of an operation along an axis: the flattened tensor if no axis is given.
@@ -21,6 +21,11 @@ pub fn along(
         Some(axis) => Ok((x.clone(), axis)),
         None => Ok((x.reshape(-1).py()?, 0)),
     }
+}
+
+/// The direction of a cumulative operation, and whether a result includes its own element.
+pub fn how(reverse: Option<bool>, inclusive: Option<bool>) -> Running {
+    Running { reverse: reverse.unwrap_or(false), exclusive: !inclusive.unwrap_or(true) }
 }
 
 /// Fails unless an axis is given or the tensor has only one axis.
@@ -63,33 +68,43 @@ both! {
     }
 
     /// Running sums along an axis, or of the flattened tensor. Integers and bool are summed in
-    /// int64.
-    fn cumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
+    /// int64. With reverse they run from the end; with inclusive=False each leaves out its own
+    /// element.
+    fn cumsum(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>,
+        reverse: Option<bool>, inclusive: Option<bool>) {
         let (x, axis) = along("cumsum", x, axis, dim)?;
-        out(x.cumsum_with(axis, running(dtype, false)))
+        out(x.cumsum_by(axis, dtype.map(|d| d.0), how(reverse, inclusive)))
     }
 
     /// Running products along an axis, or of the flattened tensor. Integers and bool are multiplied
-    /// in int64.
-    fn cumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>) {
+    /// in int64. With reverse they run from the end; with inclusive=False each leaves out its own
+    /// element.
+    fn cumprod(x, py, axis: Option<Axes> = None; dtype: Option<DTypeArg>, dim: Option<Axes>,
+        reverse: Option<bool>, inclusive: Option<bool>) {
         let (x, axis) = along("cumprod", x, axis, dim)?;
-        out(x.cumprod_with(axis, running(dtype, false)))
+        out(x.cumprod_by(axis, dtype.map(|d| d.0), how(reverse, inclusive)))
     }
 
-    /// ``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor.
-    fn logcumsumexp(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
+    /// ``log(cumsum(exp(x)))`` without overflow, along an axis or of the flattened tensor. With
+    /// reverse it runs from the end; with inclusive=False each result leaves out its own element.
+    fn logcumsumexp(x, py, axis: Option<Axes> = None;
+        dim: Option<Axes>, reverse: Option<bool>, inclusive: Option<bool>) {
         let (x, axis) = along("logcumsumexp", x, axis, dim)?;
-        out(x.logcumsumexp(axis))
+        out(x.logcumsumexp_by(axis, how(reverse, inclusive)))
     }
 
-    /// Running maxima along an axis, the last by default; all are NaN from the first NaN on.
-    fn cummax(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.cummax(self::axis("cummax", axis, dim, -1)?))
+    /// Running maxima along an axis, the last by default; all are NaN from the first NaN on. With
+    /// reverse they run from the end; with inclusive=False each leaves out its own element.
+    fn cummax(x, py, axis: Option<Axes> = None;
+        dim: Option<Axes>, reverse: Option<bool>, inclusive: Option<bool>) {
+        out(x.cummax_by(self::axis("cummax", axis, dim, -1)?, how(reverse, inclusive)))
     }
 
-    /// Running minima along an axis, the last by default; all are NaN from the first NaN on.
-    fn cummin(x, py, axis: Option<Axes> = None; dim: Option<Axes>) {
-        out(x.cummin(self::axis("cummin", axis, dim, -1)?))
+    /// Running minima along an axis, the last by default; all are NaN from the first NaN on. With
+    /// reverse they run from the end; with inclusive=False each leaves out its own element.
+    fn cummin(x, py, axis: Option<Axes> = None;
+        dim: Option<Axes>, reverse: Option<bool>, inclusive: Option<bool>) {
+        out(x.cummin_by(self::axis("cummin", axis, dim, -1)?, how(reverse, inclusive)))
     }
 
     /// Indices of the running maxima along an axis; of equal elements, the last. Dtype: int64.

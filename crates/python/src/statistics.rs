@@ -9,7 +9,7 @@ use crate::functions::{Out, both, out};
 use crate::interpreter::detach;
 use crate::location;
 use crate::scalars;
-use crate::search::BinsArg;
+use crate::search::{BinsArg, sized};
 use crate::sequences;
 use crate::tensor::PyTensor;
 use girih::{Beyond, Covariance, DType, Quantile, Side, Taper, Tensor, Tolerance};
@@ -119,37 +119,64 @@ positions! {
     nanargmin "Index of the first smallest element that is not NaN, along an axis, or of the flattened tensor; -1 if all elements are NaN. Dtype: int64.";
 }
 
+/// Fails for a method that has no weighted form.
+fn weighted(op: &str, method: Option<&str>) -> PyResult<()> {
+    match method {
+        None | Some("inverted_cdf") => Ok(()),
+        Some(method) => {
+            Err(invalid(format!("{op}: with weights the method is 'inverted_cdf', got '{method}'")))
+        }
+    }
+}
+
 both! {
     more:
 
     /// The value below which a fraction q (from 0 to 1) of the elements lies, over axes, all by
     /// default; several q give a new first axis. method is any of NumPy's method names, 'linear' by
-    /// default. NaN if any element is NaN. Integers give float32.
+    /// default. With weights each element counts as often as its weight says, and the method is
+    /// 'inverted_cdf'. NaN if any element is NaN. Integers give float32.
     fn quantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
-        let (q, method) = (q.0.checked("quantile")?, of_name(method)?);
-        out(x.quantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>, weights: Option<TensorArg>) {
+        let (q, over) = (q.0.checked("quantile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
+        if let Some(weights) = weights {
+            weighted("quantile", method)?;
+            return out(x.weighted_quantile(&q, over, &weights.0, false));
+        }
+        out(x.quantile(&q, over, of_name(method)?))
     }
 
     /// The quantile at q percent, from 0 to 100; see quantile.
     fn percentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
-        let (q, method) = (q.0.checked("percentile")?, of_name(method)?);
-        out(x.quantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>, weights: Option<TensorArg>) {
+        let (q, over) = (q.0.checked("percentile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
+        if let Some(weights) = weights {
+            weighted("percentile", method)?;
+            return out(x.weighted_quantile(&q, over, &weights.0, false));
+        }
+        out(x.quantile(&q, over, of_name(method)?))
     }
 
     /// The quantile of the elements that are not NaN; see quantile.
     fn nanquantile(x, py, q: Share, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
-        let (q, method) = (q.0.checked("nanquantile")?, of_name(method)?);
-        out(x.nanquantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>, weights: Option<TensorArg>) {
+        let (q, over) = (q.0.checked("nanquantile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
+        if let Some(weights) = weights {
+            weighted("nanquantile", method)?;
+            return out(x.weighted_quantile(&q, over, &weights.0, true));
+        }
+        out(x.nanquantile(&q, over, of_name(method)?))
     }
 
     /// The quantile at q percent, from 0 to 100, of the elements that are not NaN; see quantile.
     fn nanpercentile(x, py, q: Percent, axis: Option<Axes> = None, keepdims: Option<KeepArg> = None;
-        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>) {
-        let (q, method) = (q.0.checked("nanpercentile")?, of_name(method)?);
-        out(x.nanquantile(&q, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?), method))
+        method: Option<&str>, dim: Option<Axes>, keepdim: Option<bool>, weights: Option<TensorArg>) {
+        let (q, over) = (q.0.checked("nanpercentile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
+        if let Some(weights) = weights {
+            weighted("nanpercentile", method)?;
+            return out(x.weighted_quantile(&q, over, &weights.0, true));
+        }
+        out(x.nanquantile(&q, over, of_name(method)?))
     }
 
     /// Variance of the elements that are not NaN, over axes, all by default; see var. NaN if there
@@ -433,12 +460,15 @@ fn histogram2d(
 
 /// The distinct elements in ascending order, or the distinct slices along an axis; optionally with
 /// the position of the first occurrence of each, the position among them of each element or slice,
-/// and the number of occurrences. All NaNs are one value unless equal_nan is false. Evaluates x.
-/// Returns: Any.
+/// and the number of occurrences. All NaNs are one value unless equal_nan is false. Evaluates x,
+/// unless a size is given: then there are that many elements, and missing ones are fill_value, by
+/// default the smallest element. Returns: Any.
 #[pyfunction]
 #[pyo3(signature = (
-    x, return_index=false, return_inverse=false, return_counts=false, axis=None, *, equal_nan=true
+    x, return_index=false, return_inverse=false, return_counts=false, axis=None, *, equal_nan=true,
+    size=None, fill_value=None
 ))]
+#[allow(clippy::too_many_arguments, reason = "the arguments Python users write")]
 fn unique<'py>(
     py: Python<'py>,
     x: TensorArg,
@@ -447,10 +477,24 @@ fn unique<'py>(
     #[pyo3(from_py_with = scalars::flag)] return_counts: bool,
     axis: Option<Axes>,
     #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _called = location::enter!(py);
     let axis = axis.unwrap_or_default().single("unique")?;
-    let found = detach(py, || x.0.unique_along(axis, equal_nan)).py()?;
+    let found = match (sized("unique", size)?, axis) {
+        (None, axis) => detach(py, || x.0.unique_along(axis, equal_nan)).py()?,
+        (Some(size), None) => {
+            let fill = fill_value.as_ref().map(OperandArg::operand);
+            x.0.unique_of(size, fill, equal_nan).py()?
+        }
+        (Some(size), Some(axis)) => {
+            return Err(invalid(format!(
+                "unique: size={size} is for elements, got axis={axis}; without size, slices along \
+                 an axis are compared"
+            )));
+        }
+    };
     let asked = [
         (true, found.values),
         (return_index, found.indices),

@@ -94,8 +94,15 @@ pub struct PyEvent(Event);
 
 #[pymethods]
 impl PyEvent {
+    /// Every event measures time; enable_timing and blocking are there for programs written for
+    /// other libraries.
     #[new]
-    fn new() -> PyEvent {
+    #[pyo3(signature = (enable_timing=true, blocking=false))]
+    fn new(
+        #[pyo3(from_py_with = scalars::flag)] enable_timing: bool,
+        #[pyo3(from_py_with = scalars::flag)] blocking: bool,
+    ) -> PyEvent {
+        let _ = (enable_timing, blocking);
         PyEvent::default()
     }
 

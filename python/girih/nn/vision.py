@@ -185,6 +185,8 @@ class Upsample(Module):
         mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (for any number of axes),
             ``"bicubic"`` or ``"area"``.
         align_corners: Whether the first and last elements keep their positions.
+        antialias: Whether linear and cubic interpolation take means over all elements when the
+            axes shrink.
 
     Example:
         >>> import girih as gr
@@ -198,13 +200,16 @@ class Upsample(Module):
         scale_factor: float | Sequence[float] | None = None,
         mode: str = "nearest",
         align_corners: bool = False,
+        antialias: bool = False,
     ) -> None:
         self.size, self.scale_factor = size, scale_factor
-        self.mode, self.align_corners = mode, align_corners
+        self.mode, self.align_corners, self.antialias = mode, align_corners, antialias
 
     def forward(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return _girih.interpolate(x, self.size, self.scale_factor, self.mode, self.align_corners)
+        return _girih.interpolate(
+            x, self.size, self.scale_factor, self.mode, self.align_corners, self.antialias
+        )
 
 
 class UpsamplingNearest2d(Upsample):

@@ -3,9 +3,10 @@
 
 use super::PadMode;
 use crate::{Error, Result, Tensor, precision};
+use girih_ir::ops::PadDim;
 use girih_ir::ops::conv::{Conv, ConvDim};
 use girih_ir::ops::window::WindowDim;
-use girih_ir::{Attrs, Op, OpCode, Shape};
+use girih_ir::{Attrs, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
 /// The number of elements added before and after each spatial axis.
@@ -42,6 +43,11 @@ pub struct ConvOptions {
     /// The values of the padding; zeros if `None`. Transposed convolutions do not support other
     /// values.
     pub padding_mode: Option<PadMode>,
+    /// Distances between the elements of the tensor; there are zeros between them.
+    pub input_dilation: Vec<usize>,
+    /// Whether the kernel is reversed along its spatial axes, as in the convolutions of signal
+    /// processing.
+    pub flip: bool,
 }
 
 impl Default for ConvOptions {
@@ -53,6 +59,8 @@ impl Default for ConvOptions {
             groups: 1,
             output_padding: vec![0],
             padding_mode: None,
+            input_dilation: vec![1],
+            flip: false,
         }
     }
 }
@@ -202,6 +210,23 @@ impl Tensor {
         }
     }
 
+    /// Puts zeros between the elements of each spatial axis of `[batch, channels, …]`.
+    #[track_caller]
+    fn spread_out(&self, op: &'static str, dilation: &[usize]) -> Result<Tensor> {
+        let dilation = spread(op, "input_dilation", dilation, self.rank() - 2)?;
+        if dilation.contains(&0) {
+            return Err(Error::InvalidArgument(format!(
+                "{op}: input_dilation must be at least 1, got {dilation:?}"
+            )));
+        }
+        if dilation.iter().all(|&distance| distance == 1) {
+            return Ok(self.clone());
+        }
+        let between = [1, 1].iter().chain(&dilation);
+        let dims = between.map(|&distance| PadDim { low: 0, high: 0, interior: distance - 1 });
+        self.padded(dims.collect(), Literal::from_f64(self.dtype(), 0.0))
+    }
+
     #[track_caller]
     fn convolved(
         &self,
@@ -220,8 +245,8 @@ impl Tensor {
         let (x, added) = self.astype(dtype)?.batched(op, n)?;
         let kernel = &weight.shape()[2..];
         let windows = windows(op, kernel, &options.stride, &options.dilation)?;
+        let mut x = x.spread_out(op, &options.input_dilation)?;
         let mut padding = options.padding.pairs(op, &x.shape()[2..], &windows)?;
-        let mut x = x;
         if let (Some(mode), true) = (options.padding_mode, padding.iter().any(|p| *p != (0, 0))) {
             x = x.pad_with(&[&[(0, 0); 2], &padding[..]].concat(), mode)?;
             padding.fill((0, 0));
@@ -244,7 +269,10 @@ impl Tensor {
         };
         let conv = Conv { dims: (0..n).map(dim).collect(), groups: options.groups };
         let op = Op::new(code, Attrs::Conv(Arc::new(conv)));
-        let weight = weight.astype(dtype)?;
+        let mut weight = weight.astype(dtype)?;
+        if options.flip {
+            weight = weight.flip((2..weight.rank() as i64).collect::<Vec<_>>())?;
+        }
         let out = match bias {
             None => Tensor::record(op, &[&x, &weight])?,
             Some(bias) => Tensor::record(op, &[&x, &weight, &bias.astype(dtype)?])?,

@@ -11,6 +11,7 @@ use crate::{Result, Tensor, precision};
 use girih_ir::{Attrs, DType, Dim, Literal, Op, OpCode, Shape};
 use num_complex::Complex64;
 use std::borrow::Cow;
+use std::f64::consts::PI;
 
 /// An operand: a tensor, or a weakly typed scalar.
 #[derive(Clone, Copy)]
@@ -217,6 +218,9 @@ pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
         && a.dtype() == b.dtype()
         && computed_in(code, a.dtype()) == a.dtype()
     {
+        if code == OpCode::Logaddexp && a.dtype().is_complex() {
+            return complex_logaddexp(a, b);
+        }
         return Tensor::record(code.into(), &[a, b]);
     }
     let dtype = computed_in(code, common_dtype(a, b)?);
@@ -228,7 +232,30 @@ pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
     if scalar_exponent {
         b = Cow::Owned(b.into_owned().into_literal());
     }
+    if code == OpCode::Logaddexp && dtype.is_complex() {
+        return complex_logaddexp(&a, &b);
+    }
     Tensor::record(code.into(), &[&a, &b])
+}
+
+/// `log(exp(a) + exp(b))` of complex numbers, with an imaginary part in `[-pi, pi]`. The operand
+/// with the larger real part is factored out, so that nothing overflows.
+#[track_caller]
+fn complex_logaddexp(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let first = a.real()?.ge(&b.real()?)?;
+    let (larger, smaller) = (where_(&first, a, b)?, where_(&first, b, a)?);
+    // Where the larger exponential is 0 or infinite, the difference may be one of infinities.
+    let infinite = larger.real()?.isinf()?;
+    let rest = where_(&infinite, 0.0, &smaller.sub(&larger)?)?.exp()?.log1p()?;
+    principal(&where_(&infinite, &larger, &larger.add(&rest)?)?)
+}
+
+/// Complex numbers as logarithms: with an imaginary part in `[-pi, pi]`, and the same exponential.
+#[track_caller]
+pub(super) fn principal(x: &Tensor) -> Result<Tensor> {
+    let angle = x.imag()?;
+    let turns = angle.div(2.0 * PI)?.round()?.stop_gradient()?;
+    x.real()?.complex(&angle.sub(&turns.mul(2.0 * PI)?)?)
 }
 
 /// Selects `a` where the condition is true, else `b`.

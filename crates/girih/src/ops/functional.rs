@@ -1,8 +1,8 @@
 //! Matrix products, softmax, layer normalisation and cross entropy.
 
-use crate::{Error, Result, Tensor, precision};
+use crate::{Result, Tensor, precision};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{Attrs, DType, Op, OpCode, Real};
+use girih_ir::{Attrs, DType, Dim, Op, OpCode, Real, Shape};
 
 impl Tensor {
     /// Matrix product with NumPy's rules: vectors are rows or columns, leading axes broadcast.
@@ -60,6 +60,31 @@ impl Tensor {
         Tensor::record(Op::new(code, Attrs::Axis(axis as u8)), &[&x])
     }
 
+    /// Applies a function along the last axis to several axes together: they are merged to one last
+    /// axis, and restored in the result.
+    ///
+    /// Errors: an axis error for an axis that the tensor does not have, or has twice; those of the
+    /// function.
+    #[track_caller]
+    pub fn over_axes(
+        &self,
+        op: &'static str,
+        axes: &[i64],
+        f: impl FnOnce(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let shape = self.shape();
+        let set = girih_ir::ops::reduce::axis_set(op, Some(axes), shape.rank())?;
+        let kept: Vec<usize> = (0..shape.rank()).filter(|&axis| !set.contains(axis)).collect();
+        let order: Vec<usize> = kept.iter().copied().chain(set.iter()).collect();
+        let merged = set.iter().map(|axis| shape.dim(axis)).product::<Dim>();
+        let rows = kept.iter().map(|&axis| shape.dim(axis)).chain([merged]);
+        let moved = self.permute(order.iter().map(|&axis| axis as i64).collect::<Vec<_>>())?;
+        let out = f(&moved.reshape(rows.collect::<Shape>())?)?.reshape(moved.shape())?;
+        let mut back = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(to, &from)| back[from] = to as i64);
+        out.permute(back)
+    }
+
     /// Exponentials normalised to sum to one along an axis.
     #[track_caller]
     pub fn softmax(&self, axis: i64) -> Result<Tensor> {
@@ -75,7 +100,7 @@ impl Tensor {
     /// Normalises over the last `ndims` axes, then scales by `weight` and shifts by `bias`, both of
     /// the normalised axes' shape.
     ///
-    /// Errors: [`Error::InvalidArgument`] for a bias without a weight.
+    /// Errors: a shape error for a weight or bias of another shape.
     #[track_caller]
     pub fn layer_norm(
         &self,
@@ -94,8 +119,10 @@ impl Tensor {
             (Some(w), Some(b)) => {
                 Tensor::record(op, &[&x, &w.astype(x.dtype())?, &b.astype(x.dtype())?])
             }
-            (None, Some(_)) => {
-                Err(Error::InvalidArgument("layer_norm: a bias needs a weight too".into()))
+            (None, Some(b)) => {
+                let normalised = x.shape().part(x.rank().saturating_sub(ndims.into())..);
+                let ones = Tensor::ones(normalised, x.dtype())?;
+                Tensor::record(op, &[&x, &ones, &b.astype(x.dtype())?])
             }
         }
     }

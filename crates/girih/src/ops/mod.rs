@@ -39,13 +39,15 @@ pub use arrange::{
 };
 pub use compare::{Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding, PerAxis};
-pub use cumulative::Cumulative;
+pub use cumulative::{Cumulative, Running};
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
 pub(crate) use elementwise::value_in;
 pub use elementwise::{Operand, binary, kept_dtype, number, where_};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
 pub(crate) use index::known;
-pub use index::{Bins, Index, IndexRange, Indices, Unique, Update, broadcast_shapes, histogram2d};
+pub use index::{
+    Bins, Index, IndexRange, Indices, OutOfRange, Unique, Update, broadcast_shapes, histogram2d,
+};
 pub use norm::AttentionOptions;
 pub use pool::{PoolOptions, unpooled_sizes};
 pub use quantile::Quantile;

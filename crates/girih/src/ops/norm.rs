@@ -307,4 +307,59 @@ impl Tensor {
             Some(mask) => Tensor::record(op, &[&q, &k, &v, &mask.astype(dtype)?]),
         }
     }
+
+    /// [`Tensor::attention`] with a sink: the softmax of each query of a head also counts a score
+    /// that belongs to no key, so that its weights sum to less than one (Xiao et al. 2024). `sinks`
+    /// has one score per query head, which is neither scaled nor masked.
+    ///
+    /// Errors: as [`Tensor::attention`]; a shape error unless there is one sink per head.
+    #[track_caller]
+    pub fn attention_with_sinks(
+        &self,
+        keys: &Tensor,
+        values: &Tensor,
+        options: &AttentionOptions<'_>,
+        sinks: &Tensor,
+    ) -> Result<Tensor> {
+        // Record the op to check the shapes and dtypes.
+        self.attention(keys, values, options)?;
+        let AttentionOptions { mask, causal, scale } = *options;
+        let (op, shape, own) = ("scaled_dot_product_attention", self.shape(), sinks.shape());
+        let heads = shape.rank().checked_sub(3).map_or(1.into(), |axis| shape.dim(axis));
+        if own.rank() != 1 || !own.dim(0).equals(heads) {
+            let reason = format!("one sink for each of {heads} heads is expected, [{heads}]");
+            return Err(girih_ir::Error::InvalidShape { op, shape: own, reason }.into());
+        }
+        let dtype = self.dtype().promote(keys.dtype())?.promote(values.dtype())?.to_float();
+        // A key and a value of zeros, whose score is what the mask adds: the sink.
+        let (n, m) = (shape.dim(shape.rank() - 2), keys.shape().dim(keys.rank() - 2));
+        let mut added = match mask {
+            None => Tensor::zeros([], dtype)?,
+            Some(mask) if mask.dtype() == DType::Bool => {
+                where_(mask, &Tensor::zeros([], dtype)?, f64::NEG_INFINITY)?
+            }
+            Some(mask) => mask.astype(dtype)?,
+        };
+        let plane = girih_ir::Shape::of_dims([n, m]);
+        if causal {
+            let seen = Tensor::ones(plane.clone(), DType::Bool)?.tril(0)?;
+            added = where_(&seen, &added, f64::NEG_INFINITY)?;
+        }
+        // Without an axis of heads there is one.
+        let axes = shape.rank().min(3);
+        let of_heads = [heads, n, m].into_iter().skip(3 - axes);
+        let plane = girih_ir::Shape::of_dims(of_heads).broadcast(&added.shape(), op)?;
+        let added = added.broadcast_to(plane.clone())?;
+        let sinks = sinks.astype(dtype)?.unsqueeze(-1)?;
+        let sinks = if axes == 3 { sinks.unsqueeze(-1)? } else { sinks };
+        let sinks = sinks.broadcast_to(plane.with_dim(plane.rank() - 1, 1usize))?;
+        let mask = crate::concat(&[&added, &sinks], -1)?;
+        let longer = |x: &Tensor| {
+            let shape = x.shape();
+            let none = Tensor::zeros(shape.with_dim(shape.rank() - 2, 1usize), x.dtype())?;
+            crate::concat(&[x, &none], -2)
+        };
+        let options = AttentionOptions { mask: Some(&mask), causal: false, scale };
+        self.attention(&longer(keys)?, &longer(values)?, &options)
+    }
 }

@@ -2,8 +2,9 @@
 
 use super::ReducedAxes;
 use crate::{Error, Result, Tensor, keepdims, where_};
-use girih_ir::DType;
 use girih_ir::ops::reduce::axis_set;
+use girih_ir::shape::normalize_axis;
+use girih_ir::{DType, Shape};
 
 /// The value of a quantile between two elements: NumPy's `method`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,6 +117,24 @@ fn gathered(op: &'static str, x: &Tensor, axes: Option<&[i64]>) -> Result<(Tenso
     Ok((moved.reshape(&sizes)?, kept))
 }
 
+/// Quantiles `[…, fractions]` with the fractions' axis, if there is one, in front.
+#[track_caller]
+fn placed(
+    out: &Tensor,
+    q: &Tensor,
+    outer: &[usize],
+    kept: Vec<i64>,
+    keeps: bool,
+) -> Result<Tensor> {
+    let out = out.moveaxis(&[-1], &[0])?;
+    let front = if q.rank() == 0 { None } else { Some(q.numel() as i64) };
+    let rest: Vec<i64> = match keeps {
+        true => kept,
+        false => outer.iter().map(|&size| size as i64).collect(),
+    };
+    out.reshape(front.into_iter().chain(rest).collect::<Vec<_>>())
+}
+
 impl Tensor {
     #[track_caller]
     fn ranked(
@@ -164,14 +183,7 @@ impl Tensor {
             let outside = fractions.ge(0.0)?.bitwise_and(&fractions.le(1.0)?)?.logical_not()?;
             where_(&nowhere.bitwise_or(&outside)?, f64::NAN, &between)?
         };
-        // Move the axis of fractions to the front.
-        let out = out.moveaxis(&[-1], &[0])?;
-        let front = if q.rank() == 0 { None } else { Some(numel as i64) };
-        let rest: Vec<i64> = match over.keepdims {
-            true => kept,
-            false => outer.iter().map(|&size| size as i64).collect(),
-        };
-        out.reshape(front.into_iter().chain(rest).collect::<Vec<_>>())
+        placed(&out, &q, outer, kept, over.keepdims)
     }
 
     /// The `q`-quantile over axes, or all of them (`..`). `q` has at most one axis, which becomes the
@@ -187,6 +199,69 @@ impl Tensor {
         method: Quantile,
     ) -> Result<Tensor> {
         self.ranked("quantile", q, &over.into(), method, false)
+    }
+
+    /// The `q`-quantile of elements that count as often as their weights say: the first element at
+    /// which the cumulative fraction of the weights reaches `q` ([`Quantile::InvertedCdf`]). Weights
+    /// have the tensor's shape, or one axis for the only axis of `over`. With `skip_nan` NaN is
+    /// ignored. NaN where no weight is positive; otherwise as [`Tensor::quantile`].
+    ///
+    /// Errors: those of [`Tensor::quantile`]; a shape error for weights that do not fit.
+    #[track_caller]
+    pub fn weighted_quantile(
+        &self,
+        q: &Tensor,
+        over: impl Into<ReducedAxes>,
+        weights: &Tensor,
+        skip_nan: bool,
+    ) -> Result<Tensor> {
+        let (op, shape, over) = ("quantile", self.shape(), over.into());
+        let axes = over.as_slice();
+        let weights = match axes {
+            Some(&[axis]) if weights.rank() == 1 && shape.rank() > 1 => {
+                let at = normalize_axis(op, axis, shape.rank())?;
+                let mut sizes = vec![1i64; shape.rank() - at];
+                sizes[0] = weights.numel() as i64;
+                weights.reshape(&sizes)?
+            }
+            _ => weights.clone(),
+        };
+        if !weights.shape().broadcasts_to(&shape) {
+            let reason = "weights (second) have the tensor's shape, or that of its axis".into();
+            let (lhs, rhs) = (shape, weights.shape());
+            return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
+        }
+        let weights = weights.astype(DType::F64)?.broadcast_to(shape)?;
+        let dtype = self.dtype().to_float();
+        if dtype.is_complex() || q.rank() > 1 {
+            return self.ranked(op, q, &over, Quantile::InvertedCdf, skip_nan);
+        }
+        let (x, kept) = gathered(op, &self.astype(dtype)?, axes)?;
+        let (weights, _) = gathered(op, &weights, axes)?;
+        let (fractions, numel) = (q.astype(DType::F64)?.reshape(-1)?, q.numel());
+        let sizes = x.shape();
+        let (outer, count) = (&sizes[..sizes.rank() - 1], sizes[sizes.rank() - 1]);
+        let out = if count == 0 {
+            Tensor::full(f64::NAN, outer.iter().copied().chain([numel]).collect::<Shape>(), dtype)?
+        } else {
+            let missing = x.isnan()?;
+            let weights = if skip_nan { where_(&missing, 0.0, &weights)? } else { weights };
+            let order = x.argsort(-1)?;
+            let sorted = x.take_along_axis(&order, -1)?;
+            let sums = weights.take_along_axis(&order, -1)?.cumsum(-1)?;
+            let total = sums.narrow(-1, count - 1, 1)?;
+            let shares = sums.div(&total)?.unsqueeze(-2)?;
+            let before = shares.lt(&fractions.unsqueeze(-1)?)?.bitwise_or(&shares.le(0.0)?)?;
+            let index = before.sum(-1)?.minimum(count as i64 - 1)?;
+            let found = sorted.take_along_axis(&index, -1)?;
+            let mut nowhere = total.gt(0.0)?.logical_not()?;
+            if !skip_nan {
+                nowhere = nowhere.bitwise_or(&missing.any(keepdims(-1))?)?;
+            }
+            let outside = fractions.ge(0.0)?.bitwise_and(&fractions.le(1.0)?)?.logical_not()?;
+            where_(&nowhere.bitwise_or(&outside)?, f64::NAN, &found)?
+        };
+        placed(&out, q, outer, kept, over.keepdims)
     }
 
     /// Like [`Tensor::quantile`], ignoring NaN.

@@ -17,6 +17,11 @@ pub enum Interpolation {
     Linear,
     /// Cubic convolution, Keys 1981, with `a = -3/4`.
     Cubic,
+    /// Linear, with a filter as wide as a result element where there are fewer of them, so that
+    /// nothing is left out.
+    LinearAntialiased,
+    /// Cubic with `a = -1/2`, and a filter as in [`Interpolation::LinearAntialiased`].
+    CubicAntialiased,
     /// The mean of the elements in the window.
     Area,
 }
@@ -103,6 +108,42 @@ fn cubic(x: &Tensor, axis: usize, grid: Grid) -> Result<Tensor> {
         });
     }
     sum.ok_or_else(|| Error::InvalidArgument("interpolate: no weights".into()))
+}
+
+/// The triangle and the cubic convolution with `a = -1/2`, at distances that are not negative.
+fn filter(distance: &Tensor, cubic: bool) -> Result<Tensor> {
+    let d = distance;
+    if !cubic {
+        return d.neg()?.add(1.0)?.maximum(0.0);
+    }
+    let near = d.mul(1.5)?.sub(2.5)?.mul(d)?.mul(d)?.add(1.0)?;
+    let far = d.mul(-0.5)?.add(2.5)?.mul(d)?.sub(4.0)?.mul(d)?.add(2.0)?;
+    where_(&d.lt(1.0)?, &near, &where_(&d.lt(2.0)?, &far, 0.0)?)
+}
+
+/// Weighted means of the elements below a filter around each position. The filter is stretched to
+/// the distance of two positions if that is more than an element.
+fn antialiased(x: &Tensor, axis: usize, grid: Grid, cubic: bool) -> Result<Tensor> {
+    let ratio = match (grid.corners, grid.to) {
+        (true, 0 | 1) => 0.0,
+        (true, to) => (grid.from - 1) as f64 / (to - 1) as f64,
+        (false, _) => grid.ratio,
+    };
+    let stretch = ratio.max(1.0);
+    let support = if cubic { 2.0 * stretch } else { stretch };
+    let window = ((2.0 * support).ceil() as usize).min(grid.from).max(1);
+    let centre = Tensor::iota([grid.to, window], 0, DType::F64)?.add(0.5)?.mul(ratio)?;
+    let start = centre.sub(support - 0.5)?.floor()?.maximum(0.0)?;
+    let stop = centre.add(support + 0.5)?.floor()?.minimum(grid.from as f64)?;
+    let index = Tensor::iota([grid.to, window], 1, DType::F64)?.add(&start)?;
+    let distance = index.sub(&centre)?.add(0.5)?.abs()?.div(stretch)?;
+    let weights = where_(&index.lt(&stop)?, &filter(&distance, cubic)?, 0.0)?;
+    let weights = weights.div(&weights.sum(keepdims(1))?)?;
+    let elements = x.take(&grid.index(&index)?, axis as i64)?;
+    let mut shape = vec![1i64; x.rank() - axis + 1];
+    (shape[0], shape[1]) = (grid.to as i64, window as i64);
+    let weights = weights.astype(x.dtype())?.reshape(&shape)?;
+    elements.mul(&weights)?.sum(axis as i64 + 1)
 }
 
 /// The number of elements of the longest of `n` windows over `size` elements. With
@@ -214,6 +255,8 @@ impl Tensor {
                 Interpolation::Nearest => nearest(&x, 2 + i, grid, false)?,
                 Interpolation::NearestExact => nearest(&x, 2 + i, grid, true)?,
                 Interpolation::Linear => linear(&x, 2 + i, grid)?,
+                Interpolation::LinearAntialiased => antialiased(&x, 2 + i, grid, false)?,
+                Interpolation::CubicAntialiased => antialiased(&x, 2 + i, grid, true)?,
                 _ => cubic(&x, 2 + i, grid)?,
             };
         }

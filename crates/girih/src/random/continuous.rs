@@ -128,7 +128,7 @@ pub fn normal<'a>(
     let call = Call::real("normal", &of_parts, &[Operand::Tensor(&place), scale])?;
     let shape = Shape::of_dims(call.shape.dims().chain([2.into()]));
     let parts = call.of_shape(shape).gaussian(0)?.mul(FRAC_1_SQRT_2)?;
-    let part = |at: usize| parts.narrow(-1, at, 1)?.squeeze(Some(&[-1]));
+    let part = |at: usize| parts.narrow(-1, at, 1)?.squeeze(-1);
     let drawn = part(0)?.complex(&part(1)?)?.mul(&call.parameters[1])?.astype(dtype)?;
     drawn.add(&loc)
 }

@@ -114,8 +114,9 @@ impl Tensor {
         }
         let taken = self.take(&indices, axis)?;
         let after = self.rank() - at - 1;
-        let dims = inside.shape().dims().chain(std::iter::repeat_n(1.into(), after)).collect();
-        where_(&inside.reshape_to(dims)?, &taken, &fill)
+        let dims: Shape =
+            inside.shape().dims().chain(std::iter::repeat_n(1.into(), after)).collect();
+        where_(&inside.reshape(dims)?, &taken, &fill)
     }
 
     /// The indexed elements, as [`Tensor::index`], with a rule for positions out of range; `fill` as

@@ -11,9 +11,9 @@ impl Tensor {
     /// missing ones.
     #[track_caller]
     fn first_nonzero(&self, size: usize) -> Result<Tensor> {
-        let found = self.astype(DType::Bool)?.reshape(&[-1])?;
+        let found = self.astype(DType::Bool)?.reshape(-1)?;
         let index = Tensor::iota(found.shape(), 0, DType::I64)?;
-        found.by_rank(&found.astype(DType::I64)?.cumsum(0, None, false)?.sub(1)?, &index, size, -1)
+        found.by_rank(&found.astype(DType::I64)?.cumsum(0)?.sub(1)?, &index, size, -1)
     }
 
     /// `size` elements of this mask's `values`, each at its `rank`; `fill` where there is none.
@@ -76,7 +76,7 @@ impl Tensor {
     ) -> Result<Unique> {
         let (dtype, shape) = (self.dtype(), self.shape());
         let fill = fill.map(|fill| value_in(fill, dtype)).transpose()?;
-        let flat = self.reshape(&[-1])?;
+        let flat = self.reshape(-1)?;
         let count = flat.shape().dim(0);
         if count.equals(0) {
             let none = |size: usize| Tensor::zeros([size], DType::I64);
@@ -91,7 +91,7 @@ impl Tensor {
             return Ok(Unique { values, indices: none(size)?, inverse, counts: none(size)? });
         }
         let plain = if dtype == DType::Bool { flat.astype(DType::U8)? } else { flat.clone() };
-        let order = plain.argsort(0, false)?;
+        let order = plain.argsort(0)?;
         let sorted = plain.take(&order, 0)?;
         // Each element after sorting begins a group unless it equals the one before it.
         let before = sorted.roll(&[1], Some(&[0]))?;
@@ -102,8 +102,8 @@ impl Tensor {
             differs = differs.bitwise_and(&both.logical_not()?)?;
         }
         let begins = differs.bitwise_or(&index.eq(0)?)?;
-        let group = begins.astype(DType::I64)?.cumsum(0, None, false)?.sub(1)?;
-        let first = |x: &Tensor| x.narrow(0, 0, 1)?.squeeze(None);
+        let group = begins.astype(DType::I64)?.cumsum(0)?.sub(1)?;
+        let first = |x: &Tensor| x.narrow(0, 0, 1)?.squeeze(..);
         let fill = match fill {
             Some(fill) => fill,
             None => first(&sorted)?.astype(dtype)?,
@@ -111,7 +111,7 @@ impl Tensor {
         let values = begins.by_rank(&group, &sorted.astype(dtype)?, size, &fill)?;
         let indices = begins.by_rank(&group, &order, size, &first(&order)?)?;
         let inverse = Tensor::zeros(flat.shape(), DType::I64)?;
-        let inverse = inverse.scatter(&order, &group, 0, Update::Set)?.reshape_to(shape)?;
+        let inverse = inverse.scatter(&order, &group, 0, Update::Set)?.reshape(shape)?;
         let ones = Tensor::ones(flat.shape(), DType::I64)?;
         let counts = Tensor::zeros([size + 1], DType::I64)?;
         let counts = counts.scatter(&group.minimum(size as i64)?, &ones, 0, Update::Add)?;

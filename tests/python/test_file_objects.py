@@ -1,0 +1,106 @@
+"""Tensors in file objects, texts beside them, compressed archives, and floats of 8 bits."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+
+import girih as gr
+import numpy as np
+import pytest
+import torch
+
+TENSORS = {"w": gr.asarray([[1.0, 2.0]]), "b": gr.asarray([True]), "n": gr.zeros([0, 3])}
+
+
+@pytest.mark.parametrize("format", ["npz", "safetensors"])
+def test_file_objects_hold_what_files_hold(tmp_path, format):
+    file = io.BytesIO()
+    gr.save(file, TENSORS, format=format)
+    gr.save(tmp_path / f"x.{format}", TENSORS)
+    assert (tmp_path / f"x.{format}").read_bytes() == file.getvalue()
+    file.seek(0)
+    found = gr.load(file)
+    assert {k: (v.tolist(), v.dtype) for k, v in found.items()} == {
+        k: (v.tolist(), v.dtype) for k, v in TENSORS.items()
+    }
+    with open(tmp_path / f"x.{format}", "rb") as opened:
+        assert gr.load(opened, like={"w": 0})["w"].tolist() == [[1.0, 2.0]]
+
+
+def test_one_tensor_is_an_npy_file_and_several_are_an_archive():
+    file = io.BytesIO()
+    gr.save(file, gr.asarray([1.0, 2.0]))
+    assert np.load(io.BytesIO(file.getvalue())).tolist() == [1.0, 2.0]
+    file = io.BytesIO()
+    gr.savez(file, gr.ones(2), y=gr.zeros(1))
+    assert sorted(np.load(io.BytesIO(file.getvalue()))) == ["arr_0", "y"]
+    assert gr.load(io.BytesIO(file.getvalue()))["y"].tolist() == [0.0]
+    for text in (io.StringIO("x"), 3):
+        with pytest.raises((gr.GirihError, TypeError)):
+            gr.load(text)
+    with pytest.raises(gr.FormatError):
+        gr.load(io.BytesIO(b"\x93NUMPY"))
+    with pytest.raises(gr.FormatError):
+        gr.load(io.BytesIO(b""))
+    with pytest.raises(gr.InvalidArgumentError, match="suffix"):
+        gr.save(io.BytesIO(), TENSORS, format="pt")
+
+
+def test_metadata_are_texts_beside_the_tensors(tmp_path):
+    texts = {"format": "pt", "ü": "line\n"}
+    path = tmp_path / "x.safetensors"
+    gr.save(path, TENSORS, metadata=texts)
+    found, metadata = gr.load(path, return_metadata=True)
+    assert (sorted(found), metadata) == (["b", "n", "w"], texts)
+    with open(path, "rb") as opened:
+        assert gr.load(opened, return_metadata=True)[1] == texts
+    gr.save(tmp_path / "x.npz", TENSORS)
+    assert gr.load(tmp_path / "x.npz", return_metadata=True)[1] == {}
+    assert gr.load(path, like=TENSORS, return_metadata=True)[1] == texts
+    for wrong in ({"a": 1}, {1: "a"}):
+        with pytest.raises(gr.InvalidArgumentError, match="texts"):
+            gr.save(path, TENSORS, metadata=wrong)
+    with pytest.raises(gr.InvalidArgumentError, match="safetensors"):
+        gr.save(tmp_path / "x.npz", TENSORS, metadata=texts)
+    assert gr.load(path, return_metadata=True)[1] == texts
+
+
+def test_compressed_archives(tmp_path):
+    x = gr.zeros([1000, 10])
+    gr.savez_compressed(tmp_path / "x", x, y=gr.arange(5))
+    assert (tmp_path / "x.npz").stat().st_size < 2000
+    found = np.load(tmp_path / "x.npz")
+    assert found["arr_0"].shape == (1000, 10)
+    assert gr.load(tmp_path / "x.npz")["y"].tolist() == [0, 1, 2, 3, 4]
+    kinds = {i.compress_type for i in zipfile.ZipFile(tmp_path / "x.npz").infolist()}
+    assert kinds == {zipfile.ZIP_DEFLATED}
+    gr.savez(tmp_path / "plain", x)
+    assert gr.load(tmp_path / "plain.npz")["arr_0"].shape == (1000, 10)
+    with pytest.raises(gr.InvalidArgumentError, match="npz"):
+        gr.savez_compressed(tmp_path / "x.safetensors", x)
+    with pytest.raises(gr.InvalidArgumentError, match="arr_0"):
+        gr.savez_compressed(tmp_path / "x", x, arr_0=x)
+
+
+@pytest.mark.parametrize("name", ["F8_E4M3", "F8_E5M2"])
+def test_floats_of_8_bits_are_read_with_their_values(tmp_path, name):
+    bits = np.arange(256, dtype=np.uint8)
+    header = json.dumps(
+        {
+            "x": {"dtype": name, "shape": [16, 16], "data_offsets": [0, 256]},
+            "y": {"dtype": "U8", "shape": [1], "data_offsets": [256, 257]},
+        }
+    ).encode()
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bits.tobytes() + b"\x07")
+    kind = torch.float8_e4m3fn if name == "F8_E4M3" else torch.float8_e5m2
+    expected = torch.from_numpy(bits).view(kind).to(torch.float32).numpy().reshape(16, 16)
+    found = gr.load(path)
+    assert (found["x"].dtype, found["y"].tolist()) == (gr.float16, [7])
+    np.testing.assert_array_equal(found["x"].astype(gr.float32), expected)
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bits.tobytes())
+    with pytest.raises(gr.FormatError):
+        gr.load(path)
