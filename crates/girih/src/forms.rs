@@ -427,14 +427,11 @@ impl Program {
             }
             given.insert(input.id, tensor);
         }
-        let (live, exponents) = (graph.live(), exponents(graph));
+        let (live, exponents) = (graph.live(), Exponents::of(graph));
         let mut tensors: Vec<Option<Tensor>> = vec![None; graph.len()];
         for (id, node) in graph.nodes().filter(|(id, _)| live[id.index()]) {
             let tensor = match node.inputs.is_empty() {
-                true => {
-                    let leaf = self.leaf(id, node, given.get(&id).copied())?;
-                    if exponents[id.index()] { leaf.into_literal() } else { leaf }
-                }
+                true => exponents.recorded(id, self.leaf(id, node, given.get(&id).copied())?),
                 false => {
                     let operand = |i: &NodeId| tensors[i.index()].as_ref();
                     let operands: Option<SmallVec<[&Tensor; 3]>> =
@@ -483,15 +480,24 @@ impl Program {
     }
 }
 
-/// Whether each node is a constant that is an exponent. Its value determines the computation, so it
+/// The constants of a graph that are exponents. The value of one determines the computation, so it
 /// is part of the program, as where the power was recorded.
-fn exponents(graph: &Graph) -> Vec<bool> {
-    let mut exponents = vec![false; graph.len()];
-    for (_, node) in graph.nodes().filter(|(_, node)| node.op.code == OpCode::Pow) {
-        let exponent = node.inputs[1];
-        exponents[exponent.index()] = matches!(graph.node(exponent).op.attrs, Attrs::Value(_));
+struct Exponents(Vec<bool>);
+
+impl Exponents {
+    fn of(graph: &Graph) -> Exponents {
+        let mut exponents = vec![false; graph.len()];
+        for (_, node) in graph.nodes().filter(|(_, node)| node.op.code == OpCode::Pow) {
+            let exponent = node.inputs[1];
+            exponents[exponent.index()] = matches!(graph.node(exponent).op.attrs, Attrs::Value(_));
+        }
+        Exponents(exponents)
     }
-    exponents
+
+    /// The leaf as it is recorded: a literal if it is an exponent.
+    fn recorded(&self, id: NodeId, leaf: Tensor) -> Tensor {
+        if self.0[id.index()] { leaf.into_literal() } else { leaf }
+    }
 }
 
 /// `batch = 3, length = 8`

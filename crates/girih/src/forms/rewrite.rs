@@ -1,7 +1,7 @@
 //! Rewriting of programs: a program is copied node by node, and a rule replaces some nodes by newly
 //! recorded nodes.
 
-use super::{Held, NodeInfo, Program, exponents};
+use super::{Exponents, Held, NodeInfo, Program};
 use crate::context::{Context, Frame};
 use crate::cut::{ancestors, in_recording_order};
 use crate::node::{Node, State};
@@ -65,7 +65,7 @@ impl Program {
         mut rule: impl FnMut(&NodeInfo, &[Tensor]) -> Result<Option<Tensor>, E>,
     ) -> Result<Program, E> {
         let _detached = Detached::enter();
-        let (live, exponents) = (self.graph.live(), exponents(&self.graph));
+        let (live, exponents) = (self.graph.live(), Exponents::of(&self.graph));
         let mut became: Vec<Option<Tensor>> = vec![None; self.graph.len()];
         let mut kept: Vec<NodeId> = Vec::new();
         let infos = self.nodes();
@@ -91,7 +91,7 @@ impl Program {
                     match node.inputs.is_empty() {
                         true => {
                             let leaf = Tensor::with_state(node.op.clone(), &node.spec, State::Leaf);
-                            if exponents[id.index()] { leaf.into_literal() } else { leaf }
+                            exponents.recorded(id, leaf)
                         }
                         false => {
                             let operands: SmallVec<[&Tensor; 3]> = operands.iter().collect();
