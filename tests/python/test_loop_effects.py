@@ -4,6 +4,8 @@ iteration of a loop and in no other, also under transforms.
 
 from __future__ import annotations
 
+import gc
+
 import girih as gr
 import numpy as np
 import pytest
@@ -274,3 +276,53 @@ def check_random_loops(seed, cases):
 
 def test_random_loops_call_as_often_as_python_loops():
     check_random_loops(5, 20)
+
+
+#: Compiled functions require no gradients of the tape.
+TAPED = [name for name in FUNCTIONS if name != "compiled"]
+
+
+@ORDERED
+@pytest.mark.parametrize("evaluated", [False, True])
+@pytest.mark.parametrize("function", TAPED)
+def test_the_tape_does_not_call_again(function, evaluated, ordered):
+    host, x = Host(ordered), gr.asarray(1.0).requires_grad_()
+    y = FUNCTIONS[function](host)(x)
+    if evaluated:
+        assert y.item() == 24.0
+    for times in (1, 2):
+        y.backward(retain_graph=times == 1)
+        assert x.grad.item() == 24.0 * times
+    gr.synchronize()
+    assert host.calls == 3
+
+
+def test_the_tape_of_a_loop_with_many_carries_and_several_results_does_not_call_again():
+    host, count = Host(), 20
+    start = [gr.asarray(float(i + 1)).requires_grad_() for i in range(count)]
+
+    def body(carry, _):
+        factor = host.next()
+        return [c * factor for c in carry[1:] + carry[:1]], (factor, carry[0] * factor)
+
+    last, (factors, firsts) = gr.scan(body, start, None, length=3)
+    assert (host.calls, factors.tolist()) == (3, [2.0, 3.0, 4.0])
+    (sum(last) + firsts.sum()).backward()
+    # The carries are turned by one place in each iteration.
+    expected = [24.0 + {0: 2.0, 1: 6.0, 2: 24.0}.get(i, 0.0) for i in range(count)]
+    assert [x.grad.item() for x in start] == expected
+    assert host.calls == 3
+
+
+def test_what_the_tape_keeps_of_a_loop_is_freed_with_its_results():
+    host, x = Host(), gr.asarray(1.0).requires_grad_()
+    with gr.graph_scope() as graph:
+        for backward in (False, True):
+            y = scan(lambda c: c * host.next(), 3)(x)
+            pair = gr.cond(y > 0.0, lambda v: (v * 2.0, v), lambda v: (v, v), y)
+            if backward:
+                (pair[0] + pair[1]).backward()
+                x.grad = None
+            del y, pair
+            gc.collect()
+            assert graph.live_nodes <= 1

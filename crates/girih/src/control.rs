@@ -10,9 +10,10 @@ use crate::cut::ancestors;
 use crate::eval::placeholder;
 use crate::hints;
 use crate::node::{Node, State};
-use crate::{Error, Result, Tensor, context, random};
+use crate::{Context, Error, Result, Tensor, context, random, tape};
 use girih_ir::ops::control::{Control, stacked};
 use girih_ir::{Attrs, DType, Dim, Graph, Literal, NodeId, Op, OpCode, TensorSpec};
+use girih_transform::results_read;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -383,14 +384,29 @@ fn record(code: OpCode, control: Control, operands: &[Tensor]) -> Result<Vec<Ten
 }
 
 /// Records the results, other than stacked histories, of the control op on these operands.
+///
+/// A call with an effect runs once: if it has derivatives, the results that they read are recorded
+/// too, and belong to its steps on the tape.
 #[track_caller]
 fn results(code: OpCode, control: &Arc<Control>, operands: &[Tensor]) -> Result<Vec<Tensor>> {
     let given = match code {
         OpCode::Scan => control.regions[0].outputs().len(),
         _ => control.num_results(code),
     };
-    let ops = (0..given).map(|result| Op::control(code, control.clone(), result));
-    Tensor::record_results(ops, &operands.iter().collect::<Vec<_>>())
+    let derived = control.regions.have_effect()
+        && operands.iter().any(Tensor::requires_grad)
+        && Context::current().grad();
+    let count = if derived { control.num_results(code) } else { given };
+    let ops = (0..count).map(|result| Op::control(code, control.clone(), result));
+    let mut results = Tensor::record_results(ops, &operands.iter().collect::<Vec<_>>())?;
+    if derived {
+        let read = results_read(code, control);
+        for result in results[..given].iter().filter(|result| result.requires_grad()) {
+            tape::keep(result.node(), read.iter().map(|&number| results[number].node().clone()));
+        }
+    }
+    results.truncate(given);
+    Ok(results)
 }
 
 fn with_captures(operands: impl Iterator<Item = Tensor>, captures: &Captures) -> Vec<Tensor> {

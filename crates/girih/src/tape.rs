@@ -23,6 +23,21 @@ pub type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 /// The operands of a node's step.
 pub(crate) type Operands = SmallVec<[Arc<Node>; 3]>;
 
+/// How a node was computed.
+#[derive(Clone, Default)]
+pub(crate) struct Step {
+    pub operands: Operands,
+    /// Other results of a call with an effect, which its derivative reads: computed again, the call
+    /// would have the effect again, and perhaps other results.
+    pub results: Box<[Arc<Node>]>,
+}
+
+impl Step {
+    fn into_nodes(self) -> impl Iterator<Item = Arc<Node>> {
+        self.operands.into_iter().chain(self.results)
+    }
+}
+
 /// The gradient state of a tensor.
 #[derive(Clone, Default)]
 pub(crate) struct Notes {
@@ -38,7 +53,7 @@ pub(crate) struct Notes {
 
 #[derive(Default)]
 struct Tape {
-    steps: FxHashMap<usize, Operands>,
+    steps: FxHashMap<usize, Step>,
     notes: FxHashMap<usize, Notes>,
     /// The number of the last hook.
     next: u64,
@@ -91,17 +106,28 @@ pub(crate) fn note(node: &Arc<Node>) {
     let mut operands = Operands::new();
     node.state().for_each_input(|i| operands.push(i.clone()));
     node.set_tracked(true);
-    tape().get_or_insert_default().steps.insert(address(node), operands);
+    let step = Step { operands, ..Step::default() };
+    tape().get_or_insert_default().steps.insert(address(node), step);
 }
 
-/// Removes a node that is dropped, and returns the operands of its step.
-pub(crate) fn forget(address: usize) -> Operands {
+/// Adds other results of the node's call to its step.
+pub(crate) fn keep(node: &Arc<Node>, results: impl Iterator<Item = Arc<Node>>) {
+    let results = results.filter(|result| !Arc::ptr_eq(result, node)).collect();
+    if let Some(step) = tape().as_mut().and_then(|tape| tape.steps.get_mut(&address(node))) {
+        step.results = results;
+    }
+}
+
+/// Removes a node that is dropped, and returns the nodes of its step.
+pub(crate) fn forget(address: usize) -> impl Iterator<Item = Arc<Node>> {
     let mut tape = tape();
-    let Some(known) = tape.as_mut() else { return Operands::new() };
-    let (operands, notes) = (known.steps.remove(&address), known.notes.remove(&address));
+    let (step, notes) = match tape.as_mut() {
+        Some(known) => (known.steps.remove(&address), known.notes.remove(&address)),
+        None => (None, None),
+    };
     drop(tape);
     drop(notes);
-    operands.unwrap_or_default()
+    step.into_iter().flat_map(Step::into_nodes)
 }
 
 /// Removes the steps of these nodes. The nodes stay tracked, so that a second `backward` through
@@ -111,15 +137,16 @@ pub(crate) fn release<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>) {
     let mut tape = tape();
     if let Some(known) = tape.as_mut() {
         for node in nodes {
-            stack.extend(known.steps.remove(&address(node)).into_iter().flatten());
+            let step = known.steps.remove(&address(node));
+            stack.extend(step.into_iter().flat_map(Step::into_nodes));
         }
     }
     drop(tape);
     drop_all(stack);
 }
 
-/// The operands of a tracked node; `None` for a leaf, or if its step was released.
-pub(crate) fn operands(node: &Arc<Node>) -> Option<Operands> {
+/// The step of a tracked node; `None` for a leaf, or if its step was released.
+pub(crate) fn step(node: &Arc<Node>) -> Option<Step> {
     tape().as_ref()?.steps.get(&address(node)).cloned()
 }
 
@@ -172,7 +199,7 @@ impl Tensor {
             }
             (false, true) => {
                 self.node().set_tracked(false);
-                forget(address(self.node()));
+                drop(forget(address(self.node())));
             }
         }
         Ok(())

@@ -6,7 +6,7 @@ use crate::control::{inputs, trimmed};
 use crate::{Error, Result};
 use girih_ir::graph::Operands;
 use girih_ir::ops::control::{Control, ControlOp};
-use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, TensorSpec};
+use girih_ir::{Graph, GraphBuilder, Node, NodeId, Op, OpCode, TensorSpec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,6 +24,25 @@ pub(crate) fn outputs(control: &Control, from: usize) -> Vec<usize> {
     (from..control.body().outputs().len())
         .filter(|&at| regions.iter().any(|region| computed(region, at)))
         .collect()
+}
+
+/// The numbers of the results of a branch, scan or call that its reverse-mode derivative reads,
+/// other than those that are differentiated: the values of ops with an effect, the histories of a
+/// scan, and what a checkpoint saves.
+pub fn results_read(code: OpCode, control: &Control) -> Vec<usize> {
+    let given = control.body().outputs().len();
+    let read = |code, rest: std::ops::Range<usize>| {
+        let mut numbers = outputs(control, first(code, control));
+        numbers.retain(|number| !rest.contains(number));
+        numbers.extend(rest);
+        numbers
+    };
+    match code.control() {
+        Some(ControlOp::Scan) => read(ControlOp::Scan, given..control.num_results(code)),
+        Some(ControlOp::Call) => read(ControlOp::Call, given - control.saves as usize..given),
+        Some(ControlOp::Cond) => read(ControlOp::Cond, given..given),
+        Some(ControlOp::WhileLoop) | None => Vec::new(),
+    }
 }
 
 /// True if an op with an effect computes the node.

@@ -19,6 +19,7 @@ mod reverse;
 mod rules;
 
 pub use batch::{BatchAxis, vmap};
+pub use effects::results_read;
 pub use error::{Error, Result};
 pub use forward::{DEAD, Transformed, jvp, linearize};
 pub use linear::{NotLinear, check_linear};

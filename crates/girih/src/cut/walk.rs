@@ -261,12 +261,14 @@ impl<'a> CutWalk<'a> {
                 None => op.class() == Class::Library && !single,
             }
         };
-        let calls: Vec<NodeId> = self.cut.graph.ids().filter(several).collect();
+        let mut calls: Vec<NodeId> = self.cut.graph.ids().filter(several).collect();
         if calls.is_empty() {
             return true;
         }
         let recording = Context::current().graph();
-        for id in calls {
+        let mut at = 0;
+        while let Some(&id) = calls.get(at) {
+            at += 1;
             let node = self.cut.nodes[id.index()].clone();
             for other in recording.around(node.id()) {
                 if self.ids.contains_key(&Arc::as_ptr(&other)) || !is_sibling(&node, &other) {
@@ -280,6 +282,8 @@ impl<'a> CutWalk<'a> {
                 inputs.iter().for_each(|i| self.uses[i.index()] += 1);
                 let sibling = self.cut.graph.push_unchecked(other.op(), &inputs, other.spec());
                 self.add_marked(other, sibling);
+                // The siblings of a call with many results are not all close to one of them.
+                calls.push(sibling);
                 if !lazy {
                     // Another evaluation took over the sibling after the search.
                     return false;

@@ -3,7 +3,7 @@
 use super::{Splice, Traced};
 use crate::node::Node;
 use crate::outside::{Met, Outside};
-use crate::tape::{self, Notes, Operands};
+use crate::tape::{self, Notes, Step};
 use crate::{Error, Result, Tensor, no_grad};
 use girih_ir::{Graph, GraphBuilder, Literal, NodeId, OpCode};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -105,7 +105,7 @@ impl Tensor {
 
 /// The tracked ancestors of a tensor, operands first, and their gradient states.
 struct TapeWalk {
-    nodes: Vec<(Arc<Node>, Operands)>,
+    nodes: Vec<(Arc<Node>, Step)>,
     notes: FxHashMap<*const Node, Notes>,
 }
 
@@ -114,10 +114,10 @@ impl TapeWalk {
         let mut walk = TapeWalk { nodes: Vec::new(), notes: FxHashMap::default() };
         let mut seen: FxHashSet<*const Node> = FxHashSet::default();
         // A node is visited again after its operands are done.
-        let mut stack = vec![(output.node().clone(), None::<Operands>)];
-        while let Some((node, operands)) = stack.pop() {
-            if let Some(operands) = operands {
-                walk.nodes.push((node, operands));
+        let mut stack = vec![(output.node().clone(), None::<Step>)];
+        while let Some((node, step)) = stack.pop() {
+            if let Some(step) = step {
+                walk.nodes.push((node, step));
                 continue;
             }
             if !seen.insert(Arc::as_ptr(&node)) {
@@ -125,10 +125,10 @@ impl TapeWalk {
             }
             let notes = tape::notes(&node);
             let leaf = notes.as_ref().is_some_and(|n| n.leaf);
-            let operands = match tape::operands(&node) {
-                Some(operands) if !leaf => operands,
+            let step = match tape::step(&node) {
+                Some(step) if !leaf => step,
                 None if !leaf => return Err(Error::InvalidArgument(USED_UP.into())),
-                _ => Operands::new(),
+                _ => Step::default(),
             };
             if notes.as_ref().is_some_and(|n| n.replaced) {
                 return Err(Error::InvalidArgument(REPLACED.into()));
@@ -136,8 +136,8 @@ impl TapeWalk {
             if let Some(notes) = notes {
                 walk.notes.insert(Arc::as_ptr(&node), notes);
             }
-            stack.push((node, Some(operands.clone())));
-            stack.extend(operands.into_iter().filter(|i| i.is_tracked()).map(|i| (i, None)));
+            stack.push((node, Some(step.clone())));
+            stack.extend(step.operands.into_iter().filter(|i| i.is_tracked()).map(|i| (i, None)));
         }
         Ok(walk)
     }
@@ -151,8 +151,8 @@ impl TapeWalk {
     /// cotangent of the input is therefore complete before it becomes the cotangent of the value.
     fn gradients(&self, output: &Tensor, seed: Tensor) -> Result<Vec<(Arc<Node>, Tensor)>> {
         let mut parts = Parts::default();
-        for (node, operands) in &self.nodes {
-            parts.add(node, operands, self.notes(node));
+        for (node, step) in &self.nodes {
+            parts.add(node, step, self.notes(node));
         }
         let out = parts.ids[&Arc::as_ptr(output.node())];
         let Parts { graph, outside, looked, .. } = parts;
@@ -244,16 +244,21 @@ impl Parts {
         id
     }
 
-    fn add(&mut self, node: &Arc<Node>, operands: &Operands, notes: Option<&Notes>) {
+    fn add(&mut self, node: &Arc<Node>, step: &Step, notes: Option<&Notes>) {
         let looked = notes.is_some_and(|n| n.leaf || n.retains || !n.hooks.is_empty());
         let mut value = None;
-        if !operands.is_empty() {
+        if !step.operands.is_empty() {
             let inputs: SmallVec<[NodeId; 3]> =
-                operands.iter().map(|operand| self.operand(operand)).collect();
-            let id = self.graph.push_unchecked(node.op(), &inputs, node.spec());
-            self.outside.insert(id, node.clone());
-            self.ids.insert(Arc::as_ptr(node), id);
-            value = Some(id);
+                step.operands.iter().map(|operand| self.operand(operand)).collect();
+            // A second node for the same result of a call with an effect would be another call.
+            for result in std::iter::once(node).chain(step.results.iter()) {
+                self.ids.entry(Arc::as_ptr(result)).or_insert_with(|| {
+                    let id = self.graph.push_unchecked(result.op(), &inputs, result.spec());
+                    self.outside.insert(id, result.clone());
+                    id
+                });
+            }
+            value = Some(self.ids[&Arc::as_ptr(node)]);
         }
         if looked || value.is_none() {
             let input = self.leaf(node);
