@@ -629,6 +629,10 @@ class Graph:
     @property
     def num_nodes(self) -> int:
         """The number of nodes recorded to this graph so far."""
+    def tensor(self, /, node: int) -> Tensor:
+        """The tensor of the node with this number (:attr:`Tensor.node_id`), while something reaches
+        it.
+        """
     def unrealized(self) -> list[Tensor]:
         """The reachable tensors recorded to this graph that have no value yet; the graph itself
         keeps no tensor alive.
@@ -779,7 +783,8 @@ class Node:
         """The sizes; symbolic sizes are text."""
     @property
     def users(self) -> list[int]:
-        """The numbers of the nodes that have this node as an operand."""
+        """The numbers of the nodes that have this node as an operand, one entry for each operand.
+        """
 
 @final
 class Program:

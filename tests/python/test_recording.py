@@ -237,3 +237,27 @@ def test_the_graph_of_a_context_can_be_replaced():
     finally:
         context.set_graph(before)
     assert gr.current_graph() == before
+
+
+def test_there_is_a_user_for_each_edge():
+    program = gr.make_graph(lambda x: (x * x, gr.where(x > x, x, x)))(gr.ones([2]))
+    x = program.nodes[0]
+    edges = [(node.id, i) for node in program.nodes for i in node.inputs]
+    assert x.users == [user for user, i in edges if i == x.id]
+    assert len(x.users) == 6
+    for node in program.nodes:
+        assert program.node(node.id).users == node.users == [u for u, i in edges if i == node.id]
+
+
+def test_a_tensor_is_found_by_the_number_of_its_node():
+    with gr.graph_scope() as graph:
+        x = gr.asarray([1.0, 2.0])
+        y = x * 2
+        assert gr._girih.is_same(graph.tensor(y.node_id), y)
+        assert graph.tensor(y.node_id).tolist() == [2.0, 4.0]
+        number = y.node_id
+        del y
+        gc.collect()
+        for missing in (number, 99, -1, 2**40):
+            with pytest.raises(gr.InvalidArgumentError):
+                graph.tensor(missing)

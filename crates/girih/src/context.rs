@@ -12,7 +12,7 @@ use crate::executor::Executor;
 use crate::location::Scope as NamedScope;
 use crate::node::{CompactSpec, Node, State};
 use crate::place::Place;
-use crate::{Result, Stream, Tensor, TensorState, tape};
+use crate::{Error, Result, Stream, Tensor, TensorState, tape};
 use girih_ir::{Attrs, Class, DType, Op, TensorSpec};
 use girih_runtime::CompileOptions;
 use girih_sync::{Mutex, MutexGuard};
@@ -97,6 +97,30 @@ impl Graph {
             computed && t.state() != TensorState::Available
         });
         tensors
+    }
+
+    /// The tensor of the node with this number ([`Tensor::id`]).
+    ///
+    /// Errors: [`Error::InvalidArgument`] if there is no such node, or nothing reaches it any more.
+    pub fn tensor(&self, id: u32) -> Result<Tensor> {
+        self.tensors(&[id]).map(|mut found| found.remove(0))
+    }
+
+    /// The tensors of the nodes with these numbers.
+    pub(crate) fn tensors(&self, ids: &[u32]) -> Result<Vec<Tensor>> {
+        let live = self.live();
+        let find = |&id: &u32| {
+            let found = live.iter().find(|t| t.id() == id).cloned();
+            found.ok_or_else(|| {
+                Error::InvalidArgument(format!(
+                    "graph {} has no live node {id}; it has recorded {} and holds {}",
+                    self.id(),
+                    self.num_nodes(),
+                    live.len()
+                ))
+            })
+        };
+        ids.iter().map(find).collect()
     }
 
     /// The reachable nodes of this graph, one per line: number, op, spec, state. Unlike a drawing
@@ -597,5 +621,32 @@ mod tests {
         let graph = scope.graph().clone();
         drop(kept);
         assert!(graph.live().is_empty());
+    }
+
+    #[test]
+    fn a_graph_is_freed_with_its_scope_although_a_tensor_escapes() {
+        let scope = Scope::new();
+        let recording = Arc::downgrade(&scope.graph().0);
+        let escaped = Tensor::ones([2], crate::DType::F32).unwrap().neg().unwrap();
+        assert!(recording.upgrade().is_some());
+        drop(scope);
+        assert!(recording.upgrade().is_none());
+        assert_eq!(escaped.to_vec::<f32>().unwrap(), [-1.0, -1.0]);
+    }
+
+    #[test]
+    fn a_tensor_is_found_by_the_number_of_its_node_while_something_reaches_it() {
+        let scope = Scope::new();
+        let x = Tensor::ones([2], crate::DType::F32).unwrap();
+        let y = x.neg().unwrap();
+        assert!(scope.graph().tensor(y.id()).unwrap().is_same(&y));
+        y.eval().unwrap();
+        assert!(scope.graph().tensor(y.id()).unwrap().is_same(&y));
+        let id = y.id();
+        drop(y);
+        for id in [id, 77] {
+            let error = scope.graph().tensor(id).unwrap_err();
+            assert!(error.to_string().contains(&format!("no live node {id}")), "{error}");
+        }
     }
 }

@@ -299,20 +299,7 @@ impl std::fmt::Debug for Executor {
 
 /// The live nodes of a graph with these numbers.
 fn tensors(graph: &Graph, ids: &[u32]) -> Result<BTreeMap<u32, Tensor>> {
-    let live = graph.live();
-    let find = |&id: &u32| {
-        let found = live.iter().find(|t| t.id() == id);
-        let tensor = found.ok_or_else(|| {
-            Error::InvalidArgument(format!(
-                "graph {} has no live node {id}; it has recorded {} and holds {}",
-                graph.id(),
-                graph.num_nodes(),
-                live.len()
-            ))
-        })?;
-        Ok((id, tensor.clone()))
-    };
-    ids.iter().map(find).collect()
+    Ok(ids.iter().copied().zip(graph.tensors(ids)?).collect())
 }
 
 /// The lazy nodes of a graph that no lazy node uses.

@@ -481,6 +481,16 @@ mod tests {
     }
 
     #[test]
+    fn a_tensor_is_a_handle_of_one_word_and_a_copy_of_it_records_nothing() {
+        assert_eq!(size_of::<crate::Tensor>(), size_of::<usize>());
+        let scope = crate::Scope::new();
+        let x = crate::Tensor::ones([2], DType::F32).unwrap().neg().unwrap();
+        let before = scope.graph().num_nodes();
+        let copy = x.clone();
+        assert!(copy.is_same(&x) && scope.graph().num_nodes() == before);
+    }
+
+    #[test]
     fn shapes_beyond_the_inline_ones_survive() {
         for shape in [
             Shape::from([1, 2, 3, 4, 5]),

@@ -128,7 +128,8 @@ impl PyNode {
         self.0.inputs.clone()
     }
 
-    /// The numbers of the nodes that have this node as an operand. Returns: list[int].
+    /// The numbers of the nodes that have this node as an operand, one entry for each operand.
+    /// Returns: list[int].
     #[getter]
     fn users(&self) -> Vec<usize> {
         self.0.users.clone()

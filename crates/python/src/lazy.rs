@@ -196,6 +196,12 @@ impl PyGraph {
         PyList::new(py, tensors.collect::<PyResult<Vec<_>>>()?)
     }
 
+    /// The tensor of the node with this number (:attr:`Tensor.node_id`), while something reaches
+    /// it. Returns: Tensor.
+    fn tensor(&self, #[pyo3(from_py_with = scalars::whole)] node: u32) -> PyResult<PyTensor> {
+        self.0.tensor(node).map(PyTensor).py()
+    }
+
     /// The number of recorded nodes that are still reachable. Returns: int.
     #[getter]
     fn live_nodes(&self) -> usize {

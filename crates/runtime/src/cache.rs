@@ -400,6 +400,27 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_compared_in_full_whatever_their_hashes() {
+        // So many keys that differ in little that the hash tables hold equal parts of hashes.
+        let cache = ProgramCache::new(1 << 20);
+        let key = |i: usize| -> Box<[u8]> {
+            let mut key = vec![0u8; 96];
+            key[..8].copy_from_slice(&i.to_le_bytes());
+            key[8 + i % 80] = 1;
+            key.into()
+        };
+        for i in 0..20_000 {
+            cache.insert(key(i), plan(i));
+        }
+        for i in 0..20_000 {
+            let mut other = key(i);
+            assert_eq!(cache.get(&other).unwrap().plan.temporary_bytes, i);
+            other[95] ^= 1;
+            assert!(cache.get(&other).is_none(), "{i}");
+        }
+    }
+
+    #[test]
     fn programs_are_dropped_without_a_lock() {
         use girih_sync::in_section;
         use std::sync::mpsc::{Sender, channel};

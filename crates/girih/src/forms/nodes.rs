@@ -32,7 +32,8 @@ pub struct NodeInfo {
     pub spec: TensorSpec,
     /// The numbers of the operands.
     pub inputs: Vec<usize>,
-    /// The numbers of the nodes that use the node as an operand, ascending.
+    /// The numbers of the nodes that use the node as an operand, ascending: one entry for each
+    /// operand, so that the square of the node as a product is listed twice.
     pub users: Vec<usize>,
     /// The hints of the node.
     pub hints: Hints,
@@ -75,8 +76,10 @@ impl Program {
     pub fn node(&self, id: usize) -> Option<NodeInfo> {
         let graph = self.graph();
         let at = NodeId(u32::try_from(id).ok().filter(|_| id < graph.len())?);
-        let uses = |(_, user): &(NodeId, &Node)| user.inputs.contains(&at);
-        let users = graph.nodes().filter(uses).map(|(user, _)| user.index()).collect();
+        let edges = graph.nodes().flat_map(|(user, node)| {
+            node.inputs.iter().filter(move |&&input| input == at).map(move |_| user.index())
+        });
+        let users = edges.collect();
         let call = graph.ids().take(id).find(|&other| is_same_call(graph, at, other));
         Some(self.described(at, call.unwrap_or(at), users))
     }
@@ -87,10 +90,7 @@ impl Program {
         let mut users: Vec<Vec<usize>> = vec![Vec::new(); graph.len()];
         for (user, node) in graph.nodes() {
             for input in &node.inputs {
-                let users = &mut users[input.index()];
-                if users.last() != Some(&user.index()) {
-                    users.push(user.index());
-                }
+                users[input.index()].push(user.index());
             }
         }
         let mut calls: FxHashMap<(Op, &[NodeId]), NodeId> = FxHashMap::default();

@@ -128,6 +128,22 @@ fn splats_fold_to_splats_whatever_their_shape() {
 }
 
 #[test]
+fn reductions_and_random_numbers_do_not_fold() {
+    check(Fold, "unchanged", |b| {
+        let x = splat(b, &[3], DType::F32, 1.5);
+        b.sum(x, AxisSet::one(0), false)
+    });
+    check(Fold, "unchanged", |b| {
+        let x = splat(b, &[2, 3], DType::I32, 2.0);
+        b.max(x, AxisSet::one(1), true)
+    });
+    check(Fold, "unchanged", |b| {
+        let x = b.leaf(OpCode::RandomNormal.into(), TensorSpec::new([3], DType::F32));
+        b.neg(x)
+    });
+}
+
+#[test]
 fn results_that_ieee_leaves_open_and_runtime_constants_do_not_fold() {
     check(Fold, "unchanged", |b| {
         let x = splat(b, &[], DType::F32, 1.0);

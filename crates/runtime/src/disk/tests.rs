@@ -127,6 +127,30 @@ fn a_file_damaged_anywhere_is_ignored_and_removed() {
 }
 
 #[test]
+fn a_file_of_another_key_with_the_same_hash_is_not_loaded() {
+    let directory = Temporary::new("collision");
+    let cache = directory.open("v1");
+    store(&cache, b"first key", b"first");
+    // A file is named by the hash of its key, so this is what a collision of hashes looks like.
+    fs::copy(cache.path(b"first key"), cache.path(b"other key")).unwrap();
+    assert_eq!(cache.load(b"other key"), None);
+    assert_eq!(cache.load(b"first key").unwrap(), b"first");
+    store(&cache, b"other key", b"other");
+    assert_eq!(cache.load(b"other key").unwrap(), b"other");
+}
+
+#[test]
+fn a_file_that_is_deleted_is_stored_again() {
+    let directory = Temporary::new("deleted");
+    let cache = directory.open("v1");
+    store(&cache, b"key", b"artefact");
+    fs::remove_file(cache.path(b"key")).unwrap();
+    assert_eq!(cache.load(b"key"), None);
+    store(&cache, b"key", b"artefact");
+    assert_eq!(cache.load(b"key").unwrap(), b"artefact");
+}
+
+#[test]
 fn a_file_of_another_version_is_ignored_and_replaced() {
     let directory = Temporary::new("version");
     let (old, new) = (directory.open("v1"), directory.open("v2"));
