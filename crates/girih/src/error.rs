@@ -17,7 +17,7 @@ pub enum Error {
     #[error(transparent)]
     Transform(Box<girih_transform::Error>),
     /// Compilation or execution failed; the tensors stay lazy and may be evaluated again.
-    #[error("{source}{}", At(.at))]
+    #[error("{}", Failed(source, .at))]
     Evaluation {
         /// The runtime's error.
         source: Box<girih_runtime::Error>,
@@ -196,6 +196,28 @@ struct Recorded<'a>(&'a Option<Location>);
 impl fmt::Display for Recorded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |line| write!(f, " (recorded at {line})"))
+    }
+}
+
+/// The failure of a run, for messages: the user's op and line first where a kernel reports them, for
+/// the name of a fused kernel tells a user nothing.
+struct Failed<'a>(&'a girih_runtime::Error, &'a Vec<String>);
+
+impl fmt::Display for Failed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failed(source, ops) = self;
+        let Some((kernel, reason)) = source.in_kernel().filter(|_| !ops.is_empty()) else {
+            return write!(f, "{source}{}", At(ops));
+        };
+        match ops.as_slice() {
+            [one] => write!(f, "{one}: {reason}")?,
+            many => write!(f, "one of {}: {reason}", many.join("; "))?,
+        }
+        // An op that is a kernel of its own has the op's name.
+        match ops.iter().any(|op| op.split(' ').next() == Some(kernel)) {
+            true => Ok(()),
+            false => write!(f, " (kernel {kernel})"),
+        }
     }
 }
 

@@ -265,6 +265,21 @@ impl Error {
         }
     }
 
+    /// For an error that a kernel reports about the values it was given: the kernel's name, and the
+    /// message without the name.
+    pub fn in_kernel(&self) -> Option<(&str, String)> {
+        match self {
+            Error::IndexOutOfBounds { operation, .. }
+            | Error::LabelOutOfRange { operation, .. }
+            | Error::Linalg { operation, .. } => {
+                let message = self.to_string();
+                let reason = message.strip_prefix(operation)?.strip_prefix(": ")?;
+                Some((operation, reason.to_string()))
+            }
+            _ => None,
+        }
+    }
+
     /// The error for a spec that does not match the plan's.
     pub(crate) fn spec_mismatch(index: usize, expected: &TensorSpec, found: &TensorSpec) -> Error {
         Error::ArgumentMismatch { index, expected: expected.to_string(), found: found.to_string() }
