@@ -84,13 +84,23 @@ pub fn show(path: &Path, only_stats: bool) -> Result<Answer> {
     Ok(answer)
 }
 
-/// Writes the program in the format of the suffix of `to`.
+/// Writes the program in the format of the suffix of `to`, and says if the format has no room for
+/// the values that the program holds.
 pub fn convert(from: &Path, to: &Path) -> Result<Answer> {
     let program = program(from)?;
     program.save(to)?;
     let (nodes, path) = (program.graph().len(), to.display().to_string());
-    let text = format!("{path}: {nodes} nodes");
-    Ok(Answer { text, json: json!({"output": path, "num_nodes": nodes}) })
+    let holds_values = to.extension().is_some_and(|suffix| suffix == "pfgb");
+    let dropped = if holds_values { 0 } else { program.held_bytes() };
+    let mut text = format!("{path}: {nodes} nodes");
+    if dropped > 0 {
+        text += &format!(
+            ", without the {dropped} bytes of weights and other values that {} holds: only .pfgb \
+             keeps them",
+            from.display()
+        );
+    }
+    Ok(Answer { text, json: json!({"output": path, "num_nodes": nodes, "dropped_bytes": dropped}) })
 }
 
 /// Ones as the inputs of a program that is only traced or timed.

@@ -236,6 +236,11 @@ fn convert_writes_every_form_and_pfgb_comes_back() {
         ok(&["convert", &model, &folder.at(name)]);
         assert!(std::fs::read_to_string(folder.at(name)).unwrap().starts_with(start), "{name}");
     }
+    // The other forms have no room for the 16 bytes of w.
+    let text = ok(&["convert", &model, &folder.at("a.txt")]);
+    assert!(text.contains("without the 16 bytes of weights"), "{text}");
+    assert_eq!(json(&["convert", &model, &folder.at("a.dot")])["dropped_bytes"], 16);
+    assert_eq!(json(&["convert", &model, &folder.at("c.pfgb")])["dropped_bytes"], 0);
     ok(&["convert", &folder.at("a.txt"), &folder.at("b.pfgb")]);
     assert_eq!(json(&["show", &folder.at("b.pfgb")])["text"], json(&["show", &model])["text"]);
     ok(&["convert", &model, &folder.at("c.pfgb")]);
