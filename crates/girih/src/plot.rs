@@ -48,8 +48,9 @@ pub fn line_plot(
     }
     text(&mut out, (WIDTH / 2.0, 22.0), "middle", title);
     text(&mut out, ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 14.0), "middle", x_label);
-    text(&mut out, (LEFT - 8.0, TOP - 12.0), "end", y_label);
-    for (i, (name, values)) in series.iter().enumerate() {
+    // A long label of the y axis extends to the right, where there is room.
+    text(&mut out, (8.0, TOP - 12.0), "start", y_label);
+    for (i, (_, values)) in series.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
         let path = path(&thin(values), &x, &y);
         if !path.is_empty() {
@@ -59,17 +60,32 @@ pub fn line_plot(
                  stroke-linecap=\"round\"/>"
             );
         }
-        let at = TOP + 14.0 + 18.0 * i as f64;
-        let _ = writeln!(
-            out,
-            "<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"4\" fill=\"{colour}\"/>",
-            WIDTH - RIGHT - 120.0,
-            at - 6.0
-        );
-        text(&mut out, (WIDTH - RIGHT - 102.0, at), "start", name);
     }
+    legend(&mut out, series);
     out.push_str("</svg>\n");
     out
+}
+
+/// The names of the lines, over a background through which lines behind it are faint.
+fn legend(out: &mut String, series: &[(String, Vec<(f64, f64)>)]) {
+    let left = WIDTH - RIGHT - 120.0;
+    let _ = writeln!(
+        out,
+        "<rect x=\"{}\" y=\"{TOP}\" width=\"126\" height=\"{}\" fill=\"#fff\" \
+         fill-opacity=\"0.8\"/>",
+        left - 6.0,
+        18.0 * series.len() as f64 + 4.0
+    );
+    for (i, (name, _)) in series.iter().enumerate() {
+        let at = TOP + 14.0 + 18.0 * i as f64;
+        let colour = COLOURS[i % COLOURS.len()];
+        let _ = writeln!(
+            out,
+            "<rect x=\"{left}\" y=\"{}\" width=\"12\" height=\"4\" fill=\"{colour}\"/>",
+            at - 6.0
+        );
+        text(out, (left + 18.0, at), "start", name);
+    }
 }
 
 /// One axis: the range of values and the range of pixels.
