@@ -37,7 +37,7 @@ class Optimizer(Stepping, Stateful):
     """The base class of optimisers: stores the step count and the state, and loops over parameters.
 
     There are three ways to use an optimiser. One that is made with parameters, as
-    ``SGD(model.parameters(), lr=0.1)``, uses the gradients of ``loss.backward()`` in :meth:`step`.
+    ``SGD(model.parameters(), lr=0.1)``, uses the gradients of ``loss.backward()`` in ``step``.
     :meth:`update` takes the gradients, changes a model, or returns new parameters, and stores the
     state in the optimiser. :meth:`init` and :meth:`apply` return the state to the caller. All give
     the same numbers, with and without :func:`girih.compile`.

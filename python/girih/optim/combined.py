@@ -131,7 +131,7 @@ class MultiOptimizer(Combined):
         filters: One filter for each optimiser except the last: a function of a parameter's dotted
             name and of the parameter, which returns whether the parameter belongs to the optimiser.
             The first filter that returns true decides; the last optimiser has the other parameters.
-        params: Parameters to hold, for :meth:`step`; see :class:`Optimizer`.
+        params: Parameters to hold, for ``step``; see :class:`Optimizer`.
 
     Attributes:
         optimizers: The optimisers, whose rates may be assigned.

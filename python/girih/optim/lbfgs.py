@@ -41,7 +41,7 @@ class LBFGS(Optimizer):
     Args:
         params: See :class:`Optimizer`.
         lr: See :class:`Optimizer`; 1 by default.
-        max_iter: The most iterations that a call of :meth:`step` makes.
+        max_iter: The most iterations that a call of ``step`` makes.
         tolerance_grad: No step is made if no element of the gradient is larger than this number.
         tolerance_change: No step is made if the slope along the direction is above the negative of
             this number.
