@@ -549,3 +549,24 @@ def test_evaluation_at_the_arguments_raises_its_errors():
         gr.grad(lambda x: gr.eval(gr.linalg.inv(x)).sum())(gr.zeros([2, 2]))
     with gr.eager_mode():
         assert gr.grad(lambda x: (x * x).sum())(gr.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("transform", [gr.grad, gr.value_and_grad, gr.jacfwd])
+def test_results_of_compiled_functions_are_evaluated_inside_of_a_differentiated_function(transform):
+    x = gr.asarray([1.0, 2.0])
+    compiled = gr.compile(gr.exp)
+    moved = []
+
+    def f(x):
+        y = compiled(x)
+        gr.eval(y)
+        gr.async_eval(compiled(y))
+        moved.append((y.sum().item(), y.to("mock").tolist(), compiled(y * 0).tolist()))
+        return compiled(y.to("mock").to("cpu") * 0 + x).sum()
+
+    got = gr.eval(transform(f)(x))
+    want = gr.eval(transform(lambda x: gr.exp(x).sum())(x))
+    for a, b in zip(gr.tree.leaves(got), gr.tree.leaves(want), strict=True):
+        close(a, np.asarray(b))
+    assert moved[0][2] == [1.0, 1.0]
+    assert moved[0][0] == pytest.approx(np.exp([1.0, 2.0]).sum(), rel=1e-6)

@@ -171,7 +171,9 @@ impl BoundProgram {
             if let Some(outputs) = self.call_computed(given, donated)? {
                 return Ok(outputs);
             }
-            match crate::eval(given) {
+            // Arguments that a transform traces have no value of their own: the call is recorded.
+            let given_now: SmallVec<[&Tensor; 8]> = given.iter().collect();
+            match crate::eval::eval_recorded(&given_now) {
                 Ok(()) => {}
                 Err(crate::Error::TracedValue { .. }) => return self.record(given),
                 Err(error) => return Err(error),

@@ -81,7 +81,7 @@ pub fn eval<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
 }
 
 /// As [`eval`], but values that depend on placeholders are errors.
-fn eval_recorded(targets: &[&Tensor]) -> Result<()> {
+pub(crate) fn eval_recorded(targets: &[&Tensor]) -> Result<()> {
     if all_available(targets) {
         return Ok(());
     }

@@ -129,7 +129,8 @@ pub(crate) fn bring(nodes: &[Arc<Node>], to: &Executor, brought: &mut Brought) -
         Tensor::from_node(operand.unwrap_or_else(|| node.clone()))
     };
     let sources: Vec<Tensor> = nodes.iter().map(source).collect();
-    eval::eval(&sources)?;
+    // Not the values at the arguments of a differentiated function: nodes receive these values.
+    eval::eval_recorded(&sources.iter().collect::<Vec<_>>())?;
     for (node, source) in nodes.iter().zip(&sources) {
         let value = carried(&eval::value(source, "to_device")?, &source.spec(), to)?;
         if Arc::ptr_eq(node, source.node()) {
