@@ -158,7 +158,7 @@ impl Tensor {
         let (x, entries) = self.with_place_for(&entries, &inside, &one)?;
         let out = x.index_update(&entries, update, value)?;
         let end = |&size: &usize| Index::Slice { start: None, stop: Some(size as i64), step: 1 };
-        out.index(&self.shape().iter().map(end).collect::<Vec<_>>())
+        out.index(self.shape().iter().map(end).collect::<Vec<_>>())
     }
 
     /// The entries with positions in range; and for [`OutOfRange::Drop`] a mask of the positions
