@@ -113,6 +113,10 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, bytes)) or has_protocol(value, "__fspath__")
 
 
+def _is_file(value: Any) -> bool:
+    return _is_path(value) or has_protocol(value, "read") or has_protocol(value, "write")
+
+
 _INT = _Kind("an int", _is_int)
 _PLAIN = {
     "int": _INT,
@@ -126,6 +130,7 @@ _PLAIN = {
     "Mapping": _Kind("a dict", lambda value: isinstance(value, Mapping)),
     "type": _Kind("a class", lambda value: isinstance(value, type)),
     "_Path": _Kind("the path of a file", _is_path),
+    "_File": _Kind("the path of a file or a file object", _is_file),
     "Module": _Kind("a module", callable),
     "Schedule": _Kind("a function", lambda value: callable(value) or isinstance(value, Tensor)),
 }

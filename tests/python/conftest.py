@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+
+# A shell starts jobs in the background with interrupts ignored, and programs inherit this.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Counts of compilations must not depend on the disk cache of an earlier run.
 os.environ["GIRIH_CACHE"] = "0"
