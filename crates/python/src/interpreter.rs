@@ -2,6 +2,8 @@
 //! whether a thread has the interpreter, and check in debug builds that no thread waits for the
 //! interpreter while it holds a lock of the library (see `girih_sync`).
 
+mod ending;
+
 use girih::host::{Section, foreign};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -33,7 +35,7 @@ fn with_detached<T>(detached: bool, f: impl FnOnce() -> T) -> T {
 /// Runs `f` with the interpreter released for other threads.
 #[inline]
 pub fn detach<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
-    py.detach(|| with_detached(true, f))
+    py.detach(|| with_detached(true, || ending::released(f)))
 }
 
 /// Runs `f` with the interpreter, on a thread that Python code waits for. Such a thread exists only
@@ -42,6 +44,7 @@ pub fn detach<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
 #[track_caller]
 pub fn attach<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
     foreign::assert_allowed();
+    let _inside = (!is_attached()).then(ending::enter);
     Python::attach(|py| with_detached(false, || f(py)))
 }
 
@@ -50,6 +53,7 @@ pub fn attach<T>(f: impl FnOnce(Python<'_>) -> T) -> T {
 #[track_caller]
 pub fn try_attach<T>(f: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     foreign::assert_allowed();
+    let _inside = (!is_attached()).then(ending::enter);
     Python::try_attach(|py| with_detached(false, || f(py)))
 }
 
@@ -199,6 +203,9 @@ fn finish(py: Python<'_>) -> PyResult<()> {
             return Err(interrupt);
         }
     }
+    // From now on threads take the interpreter only while this one waits.
+    ending::begin();
+    detach(py, || ());
     Ok(())
 }
 
@@ -217,6 +224,7 @@ fn set_cells(py: Python<'_>) -> PyResult<()> {
 /// Registers the functions by which the library releases the interpreter, and by which the
 /// interpreter waits for the library at its end.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    ending::count();
     foreign::set_interpreter_probe(is_attached);
     girih::host::set_interrupt_hook(crate::errors::interrupted);
     girih::host::set_wait_hook(waiting);

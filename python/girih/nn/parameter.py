@@ -45,7 +45,7 @@ def Parameter(value: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802 -
     Args:
         value: A tensor, or what :func:`girih.asarray` takes.
         requires_grad: Whether the parameter is trained; if not, it is frozen
-            (:meth:`Module.freeze`).
+            (``Module.freeze``).
 
     Raises:
         DTypeError: ``value`` is no tensor and converts to none, or ``requires_grad`` is no bool.
