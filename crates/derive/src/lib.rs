@@ -30,7 +30,7 @@ pub fn derive_module(input: Tokens) -> Tokens {
     module(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// What an attribute says of a field.
+/// How a field takes part in the state of its module.
 #[derive(Clone, Copy, PartialEq)]
 enum Role {
     Parameter,

@@ -7,7 +7,8 @@ use girih_runtime::{Buffer, DeviceHandle, DeviceId, Value};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
-/// What [`Tensor::new`] makes a tensor of: a number, or an array, slice or vector of such data.
+/// Data from which [`Tensor::new`] makes a tensor: a number, or an array, slice or vector of such
+/// data.
 pub trait ArrayData {
     /// The type of the elements.
     type Element: Element;

@@ -172,8 +172,8 @@ impl BoundProgram {
                 return Ok(outputs);
             }
             // Arguments that a transform traces have no value of their own: the call is recorded.
-            let given_now: SmallVec<[&Tensor; 8]> = given.iter().collect();
-            match crate::eval::eval_recorded(&given_now) {
+            let targets: SmallVec<[&Tensor; 8]> = given.iter().collect();
+            match crate::eval::eval_recorded(&targets) {
                 Ok(()) => {}
                 Err(crate::Error::TracedValue { .. }) => return self.record(given),
                 Err(error) => return Err(error),

@@ -331,8 +331,8 @@ pub fn keep(keepdims: Option<KeepArg>, keepdim: Option<bool>) -> PyResult<bool> 
     }
 }
 
-/// What the divisor of a variance lacks of the number of elements: `correction`, or its other
-/// spellings `ddof`, and `unbiased` for 1 or 0.
+/// The number that is subtracted from the number of elements in the divisor of a variance:
+/// `correction`, or by its other names `ddof`, and `unbiased` for 1 or 0.
 pub fn correction(
     correction: Option<f64>,
     ddof: Option<f64>,

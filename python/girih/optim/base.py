@@ -79,7 +79,7 @@ class Optimizer(Stepping, Stateful):
         (True, 1, 20)
     """
 
-    # What an optimiser holds that was made without parameters.
+    # The values for an optimiser that was made without parameters.
     _held: list[Held] = []  # noqa: RUF012 - never changed
     param_groups: list[ParamGroup] = []  # noqa: RUF012 - never changed
 

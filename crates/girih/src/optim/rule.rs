@@ -1,5 +1,5 @@
-//! What optimisers share: the loop over parameters, their state, and numbers that differ from step
-//! to step.
+//! The common part of optimisers: the loop over parameters, their state, and numbers that differ
+//! from step to step.
 
 use super::Optimizer;
 use crate::{Error, Result, Tensor, eval, where_};

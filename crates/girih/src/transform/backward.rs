@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Options of [`Tensor::backward_with`].
 #[derive(Clone, Copy, Default)]
 pub struct Backward<'a> {
-    /// What the tensor is multiplied by, element by element: the gradient is that of the sum of the
-    /// products. A scalar needs none.
+    /// The weight of each element of the tensor: the gradient is that of the weighted sum. A scalar
+    /// needs none.
     pub cotangent: Option<&'a Tensor>,
     /// Whether the tape keeps its steps for another call.
     pub retain: bool,

@@ -84,7 +84,7 @@ fn half_precision_parameters_stay_half_precision() -> Result<()> {
             assert_eq!(new.spec(), old.spec());
             assert!(new.to_f64_vec()?.iter().all(|v| (v - 0.9).abs() < 0.01));
         }
-        // What is kept of them is not.
+        // The state of the optimiser is in f32.
         assert!(optimizer.state()[1..].iter().all(|s| s.dtype() == DType::F32));
     }
     Ok(())

@@ -323,7 +323,7 @@ fn derived_modules_list_their_state_by_field() -> Result<()> {
     let names: Vec<String> = pair.named_parameters().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["0.weight", "1"]);
     assert!(Nothing.parameters().is_empty());
-    // What it lists is saved, loaded and trained.
+    // The parameters that a derived module lists are saved, loaded and trained.
     let path = std::env::temp_dir().join(format!("girih-derived-{}.npz", std::process::id()));
     pair.set_parameters(&[Tensor::ones([2, 2], DType::F32)?, Tensor::ones(1, DType::F32)?])?;
     pair.save(&path)?;

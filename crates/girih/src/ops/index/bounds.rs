@@ -8,7 +8,7 @@ use crate::{Operand, Result, Tensor, concat, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, Dim, Shape};
 
-/// What happens to positions out of range.
+/// The rule for positions out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfRange {
     /// They are the nearest position in range.

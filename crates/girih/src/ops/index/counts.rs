@@ -56,7 +56,7 @@ impl Tensor {
         }])
     }
 
-    /// What each element adds to its count, after checking the operands of a count.
+    /// The number that each element adds to its count, after checking the operands of a count.
     #[track_caller]
     fn counted(&self, weights: Option<&Tensor>) -> Result<Tensor> {
         let (op, shape, dtype) = ("bincount", self.shape(), self.dtype());
