@@ -186,6 +186,15 @@ fn same(a: &[Array], b: &[Array]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.spec() == b.spec() && bits(a) == bits(b))
 }
 
+/// The number of ops but reshapes, which take no time: a sum over axes of size one becomes an addition
+/// and a reshape.
+fn computing(graph: &Graph) -> usize {
+    let computes = |(_, node): &(NodeId, &girih_ir::Node)| {
+        node.op.class() != Class::Leaf && node.op.code != OpCode::Reshape
+    };
+    graph.nodes().filter(computes).count()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -205,7 +214,7 @@ proptest! {
         let found = evaluate(&optimized.graph, &kept).unwrap();
         let (result, plain) = (&optimized.graph, graph.decomposed().unwrap().unwrap_or(graph));
         prop_assert!(same(&expected, &found), "{expected:?}\n{found:?}\n{plain}\n{result}");
-        prop_assert!(result.num_ops() <= plain.num_ops(), "{plain}\n{result}");
+        prop_assert!(computing(result) <= computing(&plain), "{plain}\n{result}");
         let again = optimize(result, options).unwrap();
         prop_assert_eq!(&again.graph, result);
     }
