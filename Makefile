@@ -9,7 +9,8 @@
 # make wheel   builds a wheel and computes with it in an empty environment
 # make test-mock  the Python tests on the mock accelerator (DEVICE=mock:host_control_flow and so on)
 # make bench   workloads beside other libraries where installed; writes docs/benchmarks
-#              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models)
+#              (ARGS="--quick", ARGS="--only softmax"; ARGS="--models" for whole models;
+#              ARGS="--sweep" for ordinary operations of all kinds, with --quick or --only, too)
 # make figures  the README's five figures and its picture; writes docs/benchmarks/figures.*
 # make bench-peers         installs those libraries in .venv-bench, which make bench then uses
 # make bench-sensitivity  halves and doubles each tuning parameter; names rows that this makes faster
@@ -187,8 +188,8 @@ test:
 bench: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet
 	@$(BENCH)/bin/python -m benches $(ARGS)
-	@$(CARGO) bench --quiet -p girih --bench overhead
-	@$(CARGO) bench --quiet -p girih-mock --bench pipeline
+	$(if $(findstring --sweep,$(ARGS)),,@$(CARGO) bench --quiet -p girih --bench overhead)
+	$(if $(findstring --sweep,$(ARGS)),,@$(CARGO) bench --quiet -p girih-mock --bench pipeline)
 
 figures: $(VENV)/.dev
 	VIRTUAL_ENV=$(abspath $(BENCH)) $(BIN)/maturin develop --release --quiet

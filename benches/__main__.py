@@ -22,6 +22,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few rows of each group")
     parser.add_argument("--models", action="store_true", help="whole models, instead of the rows")
+    parser.add_argument("--sweep", action="store_true", help="ordinary operations of all kinds")
+    parser.add_argument("--full", action="store_true", help="with --sweep: all sizes of all rows")
     parser.add_argument("--headline", action="store_true", help="the rows that the README shows")
     parser.add_argument(
         "--only", action="append", metavar="NAME", help="rows whose name or group has this in it"
@@ -55,10 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     peers.limit_threads(options.threads)
     # These modules import NumPy, which reads the number of threads on import.
     from . import command, figures, report
+    from .sweep import run as sweep
 
     if options.peak_of:
         print(json.dumps(command.peak_of(*options.peak_of)))
         return 0
+    if options.sweep:
+        return sweep.run(options, description())
     chosen = command.choose(options.quick, options.only or [], options.headline, options.models)
     if options.list or not chosen:
         print("\n".join(f"{group}: {w.name}" for group, w in chosen) or "no row has such a name")
