@@ -25,6 +25,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from . import _girih, lazy, tree
+from ._girih import Tensor
 from .checks import check_constructor, explain_public
 from .errors import DTypeError, InvalidArgumentError
 from .optim.combined import all_finite
@@ -32,7 +33,7 @@ from .optim.state import Stateful
 from .scopes import Scope, no_grad
 
 if TYPE_CHECKING:
-    from ._girih import DType, Tensor
+    from ._girih import DType
     from .optim.base import Optimizer
     from .tree import PyTree
 
@@ -162,6 +163,11 @@ class LossScaler(Stateful):
             The gradients divided by the scale, and a bool scalar tensor.
         """
         back = 1.0 / self.scale_factor
+        for leaf in tree.leaves(grads):
+            if not isinstance(leaf, Tensor):
+                raise DTypeError(
+                    f"LossScaler.unscale: expected a tree of tensors, got a {type(leaf).__name__}"
+                )
         out = tree.map(lambda g: g * back.astype(g.dtype), grads)
         return out, all_finite(out)
 

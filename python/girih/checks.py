@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import ast
     import inspect
     from collections.abc import Callable
+    from typing import TypeGuard
 
 __all__ = [
     "FAILURES",
@@ -32,6 +33,7 @@ __all__ = [
     "check_constructor",
     "check_eps",
     "explain",
+    "explain_methods",
     "explain_public",
     "items",
     "unexplained",
@@ -41,6 +43,8 @@ T = TypeVar("T")
 
 #: The maximum number of entries of an argument with one entry per axis.
 _FEW = 64
+#: Special methods whose failures are explained, as those of methods with public names.
+_ITEMS = ("__getitem__", "__setitem__", "__delitem__")
 #: Errors of Python's own that an argument of a wrong type causes.
 FAILURES = (
     TypeError, AttributeError, ValueError, LookupError, ArithmeticError, MemoryError
@@ -123,11 +127,14 @@ _PLAIN = {
     "float": _Kind("a number", _is_float),
     "bool": _Kind("True or False", _is_bool),
     "str": _Kind("a str", lambda value: isinstance(value, str)),
+    "slice": _Kind("a slice", lambda value: isinstance(value, slice)),
     "None": _Kind("None", lambda value: value is None),
     "Tensor": _Kind("a tensor", _is_tensor),
     "Callable": _Kind("a function", callable),
     "TextIO": _Kind("a file", lambda value: has_protocol(value, "write")),
     "Mapping": _Kind("a dict", lambda value: isinstance(value, Mapping)),
+    "dict": _Kind("a dict", lambda value: isinstance(value, Mapping)),
+    "Iterable": _Kind("an iterable", lambda value: has_protocol(value, "__iter__")),
     "type": _Kind("a class", lambda value: isinstance(value, type)),
     "_Path": _Kind("the path of a file", _is_path),
     "_File": _Kind("the path of a file or a file object", _is_file),
@@ -182,9 +189,10 @@ def _kind_of(node: ast.expr, names: dict[str, Any]) -> _Kind | None:
             return _union([_INT, _sequence(_INT)])
         if node.id == "_Reduction":
             return _PLAIN["str"]
-        cls = names.get(node.id)
-        if node.id not in _PLAIN and isinstance(cls, type) and cls.__module__.startswith("girih"):
-            return _Kind(f"a {node.id}", lambda value: isinstance(value, cls))
+        cls = None if node.id in _PLAIN else _class(node.id, names)
+        if cls is not None:
+            article = "an" if node.id[0] in "AEIOU" else "a"
+            return _Kind(f"{article} {node.id}", lambda value: isinstance(value, cls))
         return _PLAIN.get(node.id)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         parts = [_kind_of(node.left, names), _kind_of(node.right, names)]
@@ -197,11 +205,23 @@ def _kind_of(node: ast.expr, names: dict[str, Any]) -> _Kind | None:
     return None
 
 
+def _class(name: str, names: dict[str, Any]) -> type | None:
+    """A class of this package by its name in a module, which may import it for annotations only."""
+    if not names:
+        return None
+    modules = (sys.modules.get(f"{__package__}{part}") for part in ("", ".optim"))
+    for space in (names, vars(_girih), *map(vars, filter(None, modules))):
+        cls = space.get(name)
+        if isinstance(cls, type) and cls.__module__.partition(".")[0] == __package__:
+            return cls
+    return None
+
+
 def _generic(name: str, of: ast.expr, names: dict[str, Any]) -> _Kind | None:
     import ast
 
     within = list(of.elts) if isinstance(of, ast.Tuple) else [of]
-    if name in ("Callable", "Mapping", "type"):
+    if name in ("Callable", "Mapping", "type", "dict", "Iterable"):
         return _PLAIN[name]
     if name == "Literal":
         return _one_of([value.value for value in within if isinstance(value, ast.Constant)])
@@ -309,9 +329,13 @@ def check_eps(module: object, eps: float) -> float:
 
 
 def check_constructor(cls: type[T]) -> type[T]:
-    """Makes the constructor of a class of this package check its arguments before it runs."""
+    """Makes the constructor of a class of this package check its arguments before it runs, and the
+    methods explain their failures."""
+    if cls.__module__.partition(".")[0] != __package__:
+        return cls
+    explain_methods(cls)
     init = cls.__dict__.get("__init__")
-    if init is None or cls.__module__.partition(".")[0] != __package__:
+    if init is None:
         return cls
 
     @functools.wraps(init)
@@ -345,16 +369,37 @@ def explain(
 
 
 def explain_public(namespace: dict[str, Any]) -> None:
-    """Makes the failures of the public functions of a module name the argument that does not fit.
+    """Makes the failures of the public functions of a module, and of the methods of its public
+    classes, name the argument that does not fit.
 
     Call it at the end of a module, with the module's globals.
     """
     for name in namespace["__all__"]:
-        function = namespace.get(name)
-        if not isinstance(function, FunctionType) or hasattr(function, "_is_explained"):
+        value = namespace.get(name)
+        if isinstance(value, type) and value.__module__ == namespace["__name__"]:
+            explain_methods(value)
+        elif _can_explain(value) and value.__module__.startswith("girih"):
+            namespace[name] = _explained(value)
+
+
+def explain_methods(cls: type[T]) -> type[T]:
+    """Makes the failures of the public methods that a class defines, and of its setters, name the
+    argument that does not fit.
+
+    ``forward`` is left as it is: the call of the module explains its failures.
+    """
+    for name, value in list(vars(cls).items()):
+        if name == "forward" or (name.startswith("_") and name not in _ITEMS):
             continue
-        if function.__module__.startswith("girih"):
-            namespace[name] = _explained(function)
+        if _can_explain(value):
+            setattr(cls, name, _explained(value, is_method=True))
+        elif isinstance(value, property) and _can_explain(value.fset):
+            setattr(cls, name, value.setter(_explained(value.fset, is_method=True)))
+    return cls
+
+
+def _can_explain(value: Any) -> TypeGuard[FunctionType]:
+    return isinstance(value, FunctionType) and not hasattr(value, "_is_explained")
 
 
 def unexplained(function: FunctionType) -> FunctionType:
@@ -364,14 +409,15 @@ def unexplained(function: FunctionType) -> FunctionType:
     return inner if "_is_explained" in vars(function) else function
 
 
-def _explained(function: FunctionType) -> FunctionType:
+def _explained(function: FunctionType, is_method: bool = False) -> FunctionType:
     failures, explained, name = FAILURES, explain, function.__name__
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except failures as error:
-            explained(error, name, function, args, kwargs)
+            cls = f"{type(args[0]).__name__}." if is_method and args else ""
+            explained(error, cls + name, function, args, kwargs)
             raise
 
     # With the globals of the function's module, so that its examples are found, and with its name,

@@ -1,4 +1,4 @@
-"""Calls every public function with hostile values for each of its parameters.
+"""Calls every public function, and methods of objects, with hostile values for each parameter.
 
 A call must return, or raise a :class:`girih.GirihError`, in a limited time and with limited memory.
 A call that computes with a very long tensor must end at a signal.
@@ -20,6 +20,7 @@ import zlib
 from types import FunctionType
 
 import girih as gr
+import hostile_methods
 import numpy as np
 
 #: The seconds that a call may take.
@@ -164,14 +165,14 @@ def parameters(function):
     return list(signature.parameters.values())
 
 
-def arguments(every, replaced, value):
+def arguments(every, replaced, value, plain=PLAIN):
     """Positional and keyword arguments in which one parameter has a hostile value."""
     args, kwargs = [], {}
     for p in every:
         if p is replaced:
             given = value
         elif p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            given = PLAIN.get(p.name, lambda: gr.ones((2, 3)))()
+            given = plain.get(p.name, lambda: gr.ones((2, 3)))()
         else:
             continue
         if p.kind is p.VAR_KEYWORD:
@@ -194,6 +195,10 @@ def calls():
                 yield f"{name}({parameter.name}={value})", function, every, parameter, value
         if inspect.isclass(function) and issubclass(function, gr.nn.Module):
             yield from module_calls(name, function, every)
+    for name, (method, every) in hostile_methods.methods().items():
+        for parameter in every:
+            for value in VALUES:
+                yield f"{name}({parameter.name}={value})", method, every, parameter, value
 
 
 def module_calls(name, kind, every):
@@ -218,7 +223,12 @@ def module_calls(name, kind, every):
 def outcome(function, every, parameter, value):
     """None, or what is wrong with a call."""
     try:
-        args, kwargs = arguments(every, parameter, VALUES[value]())
+        plain = PLAIN
+        if isinstance(function, hostile_methods.Method):
+            plain = PLAIN | hostile_methods.PLAIN
+            if value == "class" and parameter.name in hostile_methods.FUNCTIONS:
+                return None  # A class is a function, whose errors are its own.
+        args, kwargs = arguments(every, parameter, VALUES[value](), plain)
         result = function(*args, **kwargs)
         if isinstance(result, FunctionType) and parameter.name in ("fun", "f"):
             return None

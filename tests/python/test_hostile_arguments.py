@@ -267,6 +267,60 @@ def test_errors_name_the_argument_and_the_value():
             assert part in str(raised.value), (part, str(raised.value))
 
 
+def rate_of(scheduler):
+    scheduler.optimizer.lr = "fast"
+
+
+def optimizer():
+    return gr.optim.SGD(gr.nn.Linear(2, 1).parameters(), lr=0.1)
+
+
+schedules = gr.optim.lr_scheduler
+#: Calls of methods, with the error and the parts of its message.
+METHODS = [
+    (lambda: gr.Executor().execute(1, [0]), gr.DTypeError, ["Executor.execute", "graph", "Graph"]),
+    (lambda: gr.Executor().execute(gr.current_graph(), 1), gr.DTypeError, ["sequence", "int"]),
+    (lambda: gr.nn.Linear(2, 2).update(3), gr.GirihError, ["3"]),
+    (lambda: gr.nn.Sequential().insert("a", gr.nn.ReLU()), gr.DTypeError, ["insert", "index", "int"]),
+    (lambda: gr.optim.SGD(0.1).apply({}, 3, {}), gr.DTypeError, ["SGD.apply", "state", "dict", "int"]),
+    (lambda: gr.optim.Adam(0.1).update("a", {}), gr.DTypeError, ["Adam.init", "tree of tensors", "str"]),
+    (lambda: rate_of(schedules.StepLR(optimizer(), 1)), gr.DTypeError, ["SGD.lr", "'fast'"]),
+    (lambda: schedules.StepLR(optimizer(), 1).rate(0, 1), IndexError, ["StepLR", "no group 1"]),
+    (lambda: schedules.StepLR(optimizer(), 1).rate("a", 0), gr.DTypeError, ["StepLR.rate", "epoch", "'a'"]),
+    (lambda: schedules.ReduceLROnPlateau(optimizer()).step("a"), gr.DTypeError, ["metrics", "str"]),
+    (lambda: optimizer().param_groups[0]["beta"], KeyError, ["no 'beta'", "'lr'"]),
+    (lambda: gr.amp.LossScaler().step(1), gr.DTypeError, ["LossScaler.step", "an Optimizer", "1"]),
+]  # fmt: skip
+
+
+def test_methods_say_what_they_expect():
+    for call, error, parts in METHODS:
+        with pytest.raises(error) as raised:
+            call()
+        assert isinstance(raised.value, gr.GirihError)
+        for part in parts:
+            assert part in str(raised.value), (part, str(raised.value))
+
+
+def test_a_call_that_does_not_fit_the_signature_is_a_type_error_with_the_method():
+    for call, part in [
+        (lambda: gr.Executor().execute(output=1), "execute"),
+        (lambda: gr.Event().record(device=1), "record"),
+        (lambda: gr.nn.Linear(2, 1).freeze(deep=True), "freeze"),
+        (lambda: gr.optim.SGD(0.1).apply(), "apply"),
+    ]:
+        with pytest.raises(TypeError, match=part):
+            call()
+
+
+def test_methods_of_modules_are_found_by_name_and_keep_their_signatures():
+    import inspect
+
+    assert str(inspect.signature(gr.nn.Module.train)) == "(self, mode: 'bool' = True) -> 'Self'"
+    assert gr.nn.Module.train.__doc__.startswith("Sets training mode")
+    assert gr.nn.Linear(2, 1).train.__name__ == "train"
+
+
 def test_constructors_take_the_numbers_of_other_libraries():
     layer = gr.nn.Linear(np.int64(2), np.int32(3), bias=np.bool_(True))
     assert layer(gr.ones([1, 2])).shape == (1, 3)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import queue
 import random
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import _girih, lazy, tree
 from .._girih import Tensor, has_protocol
 from ..checks import check_constructor, explain_public, items
-from ..errors import InvalidArgumentError, ShapeError
+from ..errors import DTypeError, InvalidArgumentError, ShapeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["DataLoader", "batched", "collate", "prefetched", "shuffled"]
 
@@ -337,6 +338,10 @@ class DataLoader:
             >>> [batch.tolist() for batch in again]
             [[2, 3], [4, 5]]
         """
+        if not isinstance(values, Mapping):
+            raise DTypeError(
+                f"DataLoader.load_state_dict: expected a dict, got a {type(values).__name__}"
+            )
         found = {}
         for name in ("epoch", "batch"):
             if name not in values or int(values[name]) < 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import explain_methods
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +19,7 @@ __all__ = ["CompiledInPlace"]
 _COMPILE, _COMPILED = "_compile", "_compiled"
 
 
+@explain_methods
 class CompiledInPlace:
     """The mixin of :class:`girih.nn.Module` for compilation in place. Modules define
     ``forward``."""

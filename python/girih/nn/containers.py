@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from .._girih import Tensor, has_protocol
@@ -76,11 +77,13 @@ class _Ordered(_Holder[T]):
 
     def _key(self, index: int) -> str:
         size = len(self._keys)
-        if not has_protocol(index, "__index__"):
+        try:
+            index = operator.index(index)
+        except TypeError:
             raise DTypeError(
                 f"{type(self).__name__}: an index is an int or a slice, got a "
                 f"{type(index).__name__}"
-            )
+            ) from None
         if not -size <= index < size:
             raise IndexOutOfBoundsError(
                 f"{type(self).__name__}: index {index} is out of range for {size} entries"
@@ -133,7 +136,7 @@ class _Ordered(_Holder[T]):
 
     def __delitem__(self, index: int | slice) -> None:
         items = list(self._all().items())
-        if isinstance(index, int):
+        if not isinstance(index, slice):
             self._key(index)
         del items[index]
         self._refill(items)

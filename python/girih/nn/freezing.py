@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import explain_methods
 from ..errors import InvalidArgumentError
 from ..variables import is_inexact, mark
 from .alive import holders_of
@@ -21,6 +22,7 @@ __all__ = ["Freezing", "frozen_apart", "marked"]
 _freezes = 0
 
 
+@explain_methods
 class Freezing:
     """The mixin of :class:`girih.nn.Module` for its modes."""
 

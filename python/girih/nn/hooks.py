@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from ..checks import explain_methods
 from ..errors import DTypeError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _changes = 0
 _Hooks = dict[int, tuple["Callable[..., Any]", bool]]
 
 
+@explain_methods
 class HookHandle:
     """The handle of a hook, by which it can be removed; as a context manager, at the end of a
     block."""
@@ -50,6 +52,7 @@ def _changed() -> None:
     _changes += 1
 
 
+@explain_methods
 class Hooked:
     """The mixin of :class:`girih.nn.Module` for hooks."""
 

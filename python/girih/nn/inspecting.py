@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._girih import Tensor
+from ..checks import explain_methods
 from ..errors import InvalidArgumentError, MissingNameError
 from .places import PARAMETER_NAMES, Walk, entries, locations, named, submodules, tree_of
 
@@ -36,6 +37,7 @@ class Listed(list[T]):
         return self[at]
 
 
+@explain_methods
 class Inspecting:
     """The mixin of :class:`girih.nn.Module` for what it holds."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import _girih, tree
 from .._girih import Tensor, asarray, has_protocol
-from ..checks import FAILURES, check_constructor, explain
+from ..checks import FAILURES, check_constructor, explain, explain_methods
 from ..errors import InvalidArgumentError
 from ..rollback import remember
 from ..state import announce, made
@@ -76,6 +76,7 @@ def _name_scopes(name: str, value: Any) -> None:
             _name_scopes(f"{name}.{key}", held)
 
 
+@explain_methods
 class Module(Freezing, Inspecting, Moving, Hooked, CompiledInPlace):
     """Base class of objects that hold parameters. Subclasses define ``forward``.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih
 from .._girih import Tensor
+from ..checks import explain_methods
 from ..errors import DTypeError
 from .places import locations, put
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Moving"]
 
 
+@explain_methods
 class Moving:
     """The mixin of :class:`girih.nn.Module` for dtypes and devices."""
 

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .. import _girih, lazy, tree
-from ..errors import InvalidArgumentError
+from ..errors import DTypeError, InvalidArgumentError
 from ..nn.places import places_in, read, write
 from ..scopes import no_grad
 from ..tracing import StateMadeError
 from ..variables import is_variable
-from .base import check, compute_dtype, trained
+from .base import check, checked, compute_dtype, trained
 from .state import Stateful, cast
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class EMA(Stateful):
         """Initialises the state before the first update."""
         state: dict[str, Any] = {"step": _girih.zeros([], dtype=_girih.int64)}
         state["average"] = tree.map(
-            lambda p: _girih.zeros(p.shape, dtype=compute_dtype(p)), trained(target)
+            lambda p: _girih.zeros(p.shape, dtype=compute_dtype(p)),
+            checked("EMA.init", trained(target)),
         )
         lazy.eval(state)
         self._adopt(state)
@@ -83,6 +84,8 @@ class EMA(Stateful):
             InvalidArgumentError: The state belongs to other parameters.
         """
         parameters = trained(target)
+        if not isinstance(state, dict):
+            raise DTypeError(f"EMA.apply: state is a dict, got a {type(state).__name__}")
         leaves, treedef = tree.flatten(parameters)
         old = tree.leaves_like(treedef, state.get("average"))
         if old is None:

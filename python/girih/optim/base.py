@@ -144,7 +144,7 @@ class Optimizer(Stepping, Stateful):
         if self._held:
             engine, parameters = self._engine, self._tensors()
         else:
-            engine, parameters = self, trained(target)
+            engine, parameters = self, checked(f"{type(self).__name__}.init", trained(target))
         state: dict[str, Any] = engine._begin(parameters)
         lazy.eval(state)
         engine._adopt(state)
@@ -191,6 +191,11 @@ class Optimizer(Stepping, Stateful):
             >>> params["w"].tolist(), state["step"].item()
             ([0.8999999761581421, 0.8999999761581421], 1)
         """
+        if not isinstance(state, dict):
+            raise DTypeError(
+                f"{type(self).__name__}.apply: state is what init or the previous step returned, a "
+                f"dict, got a {type(state).__name__}"
+            )
         target = trained(parameters)
         leaves, treedef = tree.flatten(target)
         updated, state = self._updated(target, leaves, treedef, grads, state)
@@ -343,6 +348,22 @@ def trained(target: Module | PyTree) -> PyTree:
     if isinstance(target, Module):
         return tree.map(lambda place: place.attributes[place.name], places_in(target)[0])
     return target
+
+
+def checked(function: str, parameters: PyTree) -> PyTree:
+    """A tree of parameters, all of which are tensors.
+
+    Raises:
+        DTypeError: A leaf is another object.
+    """
+    for path, leaf in tree.flatten_with_path(parameters):
+        if not isinstance(leaf, Tensor):
+            where = f" at {path}" if path else ""
+            raise DTypeError(
+                f"{function}: expected a module, or a tree of tensors, got a {type(leaf).__name__}"
+                f"{where}"
+            )
+    return parameters
 
 
 def _count(value: int) -> Tensor:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import tree
 from .._girih import Tensor, has_protocol
-from ..checks import items
-from ..errors import DTypeError, InvalidArgumentError
+from ..checks import explain_methods, items
+from ..errors import DTypeError, InvalidArgumentError, MissingNameError
 from ..names import dotted
 from ..nn.alive import module_of
 from ..nn.freezing import frozen_apart
@@ -138,6 +138,7 @@ class Held:
             mark(tensor)
 
 
+@explain_methods
 class ParamGroup(MutableMapping[str, Any]):
     """A group of an optimiser's parameters, as a dict: ``params``, ``lr``, and the other options.
 
@@ -156,6 +157,8 @@ class ParamGroup(MutableMapping[str, Any]):
             return self._optimizer.lr
         if key in _option_names(type(self._optimizer)):
             return getattr(self._optimizer, key)
+        if key not in self._others:
+            raise MissingNameError(f"param_groups: there is no {key!r}; there are {list(self)}")
         return self._others[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -179,6 +182,10 @@ class ParamGroup(MutableMapping[str, Any]):
             self._others[key] = value
 
     def __delitem__(self, key: str) -> None:
+        if key not in self._others:
+            raise MissingNameError(
+                f"param_groups: {key!r} cannot be deleted, only {list(self._others)}"
+            )
         del self._others[key]
 
     def __iter__(self) -> Iterator[str]:

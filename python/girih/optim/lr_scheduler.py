@@ -16,12 +16,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..checks import check_constructor, items
-from ..errors import InvalidArgumentError
+from ..checks import check_constructor, explain_methods, items
+from ..errors import IndexOutOfBoundsError, InvalidArgumentError
 from .base import Optimizer
 from .plateau import ReduceLROnPlateau
+from .state import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,10 @@ __all__ = [
     "StepLR",
 ]
 
+T = TypeVar("T")
 
+
+@explain_methods
 class LRScheduler:
     """The base class of schedulers, which define ``factor(epoch, group)``.
 
@@ -113,7 +117,18 @@ class LRScheduler:
             epoch: The number of steps.
             group: The number of the group.
         """
-        return self.base_lrs[group] * self.factor(epoch, group)
+        return self._base(group) * self.factor(epoch, group)
+
+    def _base(self, group: int) -> float:
+        """The rate of a group without a schedule."""
+        return self._entry(self.base_lrs, group)
+
+    def _entry(self, values: list[T], group: int) -> T:
+        if not -len(values) <= group < len(values):
+            raise IndexOutOfBoundsError(
+                f"{type(self).__name__}: there is no group {group}; the optimiser has {len(values)}"
+            )
+        return values[group]
 
     def step(self) -> None:
         """Goes on to the next rate. Call it after ``optimizer.step()``, once per epoch or batch."""
@@ -145,12 +160,7 @@ class LRScheduler:
         Raises:
             InvalidArgumentError: There are other names than in the scheduler's own state.
         """
-        own = self.state_dict()
-        if not isinstance(state_dict, dict) or state_dict.keys() != own.keys():
-            found = sorted(state_dict) if isinstance(state_dict, dict) else type(state_dict)
-            raise InvalidArgumentError(
-                f"{type(self).__name__}.load_state_dict: expected {sorted(own)}, got {found}"
-            )
+        check_names(self, self.state_dict(), state_dict)
         vars(self).update(state_dict)
         self._apply()
         return self
@@ -192,7 +202,7 @@ class LambdaLR(LRScheduler):
 
     def factor(self, epoch: int, group: int) -> float:
         """The value of the group's function."""
-        return float(self.lr_lambdas[group](epoch))
+        return float(self._entry(self.lr_lambdas, group)(epoch))
 
 
 class MultiplicativeLR(LambdaLR):
@@ -206,7 +216,7 @@ class MultiplicativeLR(LambdaLR):
 
     def factor(self, epoch: int, group: int) -> float:
         """The product of the values of the group's function."""
-        return math.prod(float(self.lr_lambdas[group](i)) for i in range(1, epoch + 1))
+        return math.prod(float(self._entry(self.lr_lambdas, group)(i)) for i in range(1, epoch + 1))
 
 
 class StepLR(LRScheduler):
@@ -377,7 +387,7 @@ class CosineAnnealingLR(LRScheduler):
     def rate(self, epoch: int, group: int) -> float:
         """The point of the wave."""
         wave = (1 + math.cos(math.pi * epoch / self.T_max)) / 2
-        return self.eta_min + (self.base_lrs[group] - self.eta_min) * wave
+        return self.eta_min + (self._base(group) - self.eta_min) * wave
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -412,7 +422,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         while epoch >= length and self.T_mult > 1:
             epoch, length = epoch - length, length * self.T_mult
         wave = (1 + math.cos(math.pi * (epoch % length) / length)) / 2
-        return self.eta_min + (self.base_lrs[group] - self.eta_min) * wave
+        return self.eta_min + (self._base(group) - self.eta_min) * wave
 
 
 class OneCycleLR(LRScheduler):
@@ -484,6 +494,7 @@ class OneCycleLR(LRScheduler):
         return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
 
 
+@explain_methods
 class SequentialLR:
     """Several schedulers, one after the other.
 
@@ -540,7 +551,11 @@ class SequentialLR:
 
         Returns:
             The scheduler.
+
+        Raises:
+            InvalidArgumentError: There are other names than in the scheduler's own state.
         """
+        check_names(self, self.state_dict(), state_dict)
         self.last_epoch = state_dict["last_epoch"]
         for one, state in zip(self.schedulers, state_dict["schedulers"], strict=True):
             one.load_state_dict(state)

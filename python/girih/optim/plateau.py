@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ..checks import explain_methods
 from ..errors import InvalidArgumentError
 from .base import Optimizer
+from .state import check_names, number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ReduceLROnPlateau"]
 
 
+@explain_methods
 class ReduceLROnPlateau:
     """The rate times a factor when a measure has not become better for some steps.
 
@@ -83,7 +86,7 @@ class ReduceLROnPlateau:
         Args:
             metrics: The measure: a number, or a tensor with one element.
         """
-        value = float(metrics)
+        value = number(self, metrics)
         self.last_epoch += 1
         if self._is_better(value):
             self.best, self.num_bad_epochs = value, 0
@@ -116,6 +119,10 @@ class ReduceLROnPlateau:
 
         Returns:
             The scheduler.
+
+        Raises:
+            InvalidArgumentError: There are other names than in the scheduler's own state.
         """
+        check_names(self, self.state_dict(), state_dict)
         vars(self).update(state_dict)
         return self

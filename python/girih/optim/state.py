@@ -7,11 +7,12 @@ it. :func:`girih.rollback` restores it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import lazy, tree
-from ..checks import check_constructor
-from ..errors import InvalidArgumentError, ShapeError
+from ..checks import check_constructor, explain_methods
+from ..errors import DTypeError, InvalidArgumentError, ShapeError
 from ..names import dotted
 from ..rollback import before, remember
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
     from .._girih import DType, Tensor
 
-__all__ = ["Stateful", "cast"]
+__all__ = ["Stateful", "cast", "check_names", "number"]
 
 
+@explain_methods
 class Stateful:
     """An object whose state is a dict of trees of tensors.
 
@@ -137,6 +139,34 @@ def _replaced(old: Any, new: Any) -> Any:
             old[i] = _replaced(old[i], value)
         return old
     return new
+
+
+def check_names(owner: object, own: dict[str, Any], found: object) -> None:
+    """Fails unless a loaded state dict has the names of an object's own one.
+
+    Raises:
+        InvalidArgumentError: It has others, or is no dict.
+    """
+    if not isinstance(found, dict) or found.keys() != own.keys():
+        names = sorted(map(str, found)) if isinstance(found, dict) else f"a {type(found).__name__}"
+        raise InvalidArgumentError(
+            f"{type(owner).__name__}.load_state_dict: expected {sorted(own)}, got {names}"
+        )
+
+
+def number(owner: object, value: Any) -> float:
+    """A measure as a number.
+
+    Raises:
+        DTypeError: It is no number, and no tensor with one element.
+    """
+    if not isinstance(value, (str, bytes)):
+        with suppress(TypeError, ValueError):
+            return float(value)
+    raise DTypeError(
+        f"{type(owner).__name__}.step: metrics must be a number, or a tensor with one element, got "
+        f"a {type(value).__name__}"
+    )
 
 
 def cast(tensor: Tensor, dtype: DType) -> Tensor:

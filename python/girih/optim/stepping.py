@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _girih, lazy, tree
 from .._girih import Tensor
+from ..checks import explain_methods
 from ..errors import InvalidArgumentError, ShapeError
 from ..nn.alive import holders_of, outermost
 from ..nn.freezing import clear
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Stepping", "called"]
 
 
+@explain_methods
 class Stepping:
     """The mixin of :class:`girih.optim.Optimizer` for parameters that the optimiser holds."""
 
