@@ -274,7 +274,7 @@ class Answer:
 
 @cache
 def _reasons() -> dict[str, str]:
-    from .hints import DECLINED
+    from .declined import DECLINED
 
     return {name: reason for reason, names in DECLINED.items() for name in names.split()}
 
@@ -286,7 +286,8 @@ def answer(place: str, name: str) -> Answer | None:
         place: A module, or "girih.Tensor".
         name: The name that was looked for.
     """
-    from .hints import HINTS, PATTERNS
+    from .declined import PATTERNS
+    from .hints import HINTS
 
     if (hint := HINTS.get(place, {}).get(name)) is not None:
         return Answer(hint, False)

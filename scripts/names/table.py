@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .differences import DIFFERENCES
 from .lists import Listed, listed
 
 PAGE = Path(__file__).parents[2] / "docs" / "names.md"
@@ -64,11 +65,11 @@ def target(place: str, name: str) -> str:
 
 def row(module: str, name: str) -> Row:
     """What a name of a module is here."""
-    from girih import hints, synonyms
+    from girih import synonyms
 
     place = PLACES[module]
     if hasattr(owner_of(place), name):
-        note = hints.DIFFERENCES.get(module, {}).get(name)
+        note = DIFFERENCES.get(module, {}).get(name)
         text = target(place, name)
         return Row(module, name, "present", f"{text}: {note}" if note else text)
     found = synonyms.answer(place, name)

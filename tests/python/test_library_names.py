@@ -12,12 +12,13 @@ from pathlib import Path
 import girih as gr
 import numpy as np
 import pytest
-from girih import hints, later, synonyms
+from girih import declined, hints, later, synonyms
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from scripts.names import lists, table  # noqa: E402
+from scripts.names.differences import DIFFERENCES  # noqa: E402
 
 
 def test_every_name_has_an_entry_and_the_page_is_up_to_date():
@@ -82,10 +83,10 @@ def texts():
     for place, found in hints.HINTS.items():
         for name, text in found.items():
             yield f"{place}.{name}", text
-    for module, found in hints.DIFFERENCES.items():
+    for module, found in DIFFERENCES.items():
         for name, text in found.items():
             yield f"{module}.{name}", text
-    for reason, names in hints.DECLINED.items():
+    for reason, names in declined.DECLINED.items():
         yield names.split()[0], reason
 
 
@@ -124,7 +125,7 @@ def test_no_hint_is_for_a_name_that_is_here():
         owner = table.owner_of(place)
         assert [name for name in found if hasattr(owner, name)] == []
         assert [name for name in found if name in synonyms._reasons()] == []
-    for module, found in hints.DIFFERENCES.items():
+    for module, found in DIFFERENCES.items():
         owner = table.owner_of(table.PLACES[module])
         assert [name for name in found if not hasattr(owner, name)] == []
 
