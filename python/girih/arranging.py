@@ -55,6 +55,21 @@ def axis_of(name: str, axis: Any, rank: int) -> int:
     return found % rank
 
 
+def one_axis(name: str, axis: Any, dim: Any, default: int | None = None) -> Any:
+    """The axis, from ``axis`` or its other spelling ``dim``.
+
+    Raises:
+        InvalidArgumentError: Both are given.
+    """
+    if dim is None:
+        return axis
+    if axis is not None and axis != default:
+        raise InvalidArgumentError(
+            f"{name}: axis and dim are two spellings of one argument; give one"
+        )
+    return dim
+
+
 def part(axis: int, index: _TensorLike) -> tuple[Any, ...]:
     """The index of a part of an axis."""
     return (slice(None),) * axis + (index,)
@@ -151,7 +166,7 @@ def chunk(x: _TensorLike, chunks: int, axis: int = 0, *, dim: int | None = None)
         [2, 2, 1]
     """
     x = at_least("chunk", x, 1)
-    axis = axis_of("chunk", axis if dim is None else dim, x.ndim)
+    axis = axis_of("chunk", one_axis("chunk", axis, dim, 0), x.ndim)
     if chunks < 1:
         raise InvalidArgumentError(f"chunk: the number of parts is positive, got {chunks}")
     size = x.shape[axis]
@@ -205,7 +220,7 @@ def unflatten(
         (2, 3, 2)
     """
     x = at_least("unflatten", x, 1)
-    axis = axis if dim is None else dim
+    axis = one_axis("unflatten", axis, dim)
     if axis is None:
         raise InvalidArgumentError("unflatten: give the axis, and the sizes")
     axis = axis_of("unflatten", axis, x.ndim)

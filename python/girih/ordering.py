@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _girih
 from ._girih import Tensor
-from .arranging import at_least, axis_of, part, whole_number
+from .arranging import at_least, axis_of, one_axis, part, whole_number
 from .checks import explain_public, items
 from .errors import InvalidArgumentError, ShapeError
 
@@ -153,7 +153,7 @@ def aminmax(
         >>> gr.aminmax([3, 1, 5])
         AMinMax(min=tensor(1, dtype=int64), max=tensor(5, dtype=int64))
     """
-    axis, keep = (axis if dim is None else dim), keepdims or keepdim
+    axis, keep = one_axis("aminmax", axis, dim), keepdims or keepdim
     return AMinMax(_girih.min(x, axis, keep), _girih.max(x, axis, keep))
 
 
@@ -183,7 +183,7 @@ def std_mean(
         >>> gr.std_mean([1.0, 3.0])
         (tensor(1.4142135, dtype=float32), tensor(2., dtype=float32))
     """
-    axis, keep = (axis if dim is None else dim), keepdims or keepdim
+    axis, keep = one_axis("std_mean", axis, dim), keepdims or keepdim
     spread = _girih.std(x, axis, keep, correction=correction)
     return spread, _girih.mean(x, axis, keep)
 
@@ -214,7 +214,7 @@ def var_mean(
         >>> gr.var_mean([1.0, 3.0])
         (tensor(2., dtype=float32), tensor(2., dtype=float32))
     """
-    axis, keep = (axis if dim is None else dim), keepdims or keepdim
+    axis, keep = one_axis("var_mean", axis, dim), keepdims or keepdim
     spread = _girih.var(x, axis, keep, correction=correction)
     return spread, _girih.mean(x, axis, keep)
 
@@ -247,7 +247,7 @@ def mode(
         Mode(values=tensor(2, dtype=int64), indices=tensor(2, dtype=int64))
     """
     x = at_least("mode", x, 1)
-    axis = axis_of("mode", axis if dim is None else dim, x.ndim)
+    axis = axis_of("mode", one_axis("mode", axis, dim, -1), x.ndim)
     if x.shape[axis] == 0:
         raise ShapeError(f"mode: axis {axis} of {list(x.shape)} has no elements")
     order = _girih.argsort(x, axis)
@@ -302,7 +302,7 @@ def kthvalue(
         KthValue(values=tensor(20, dtype=int64), indices=tensor(2, dtype=int64))
     """
     x = at_least("kthvalue", x, 1)
-    axis = axis_of("kthvalue", axis if dim is None else dim, x.ndim)
+    axis = axis_of("kthvalue", one_axis("kthvalue", axis, dim, -1), x.ndim)
     size = x.shape[axis]
     if not 1 <= k <= size:
         raise InvalidArgumentError(f"kthvalue: k is from 1 to {size}, got {k}")

@@ -144,10 +144,10 @@ def unique_consecutive(
         >>> gr.unique_consecutive([1, 1, 2, 1])
         tensor([1, 2, 1], dtype=int64)
     """
-    from .arranging import axis_of
+    from .arranging import axis_of, one_axis
 
     x = _girih.asarray(x)
-    axis = axis if dim is None else dim
+    axis = one_axis("unique_consecutive", axis, dim)
     if axis is not None:
         axis = axis_of("unique_consecutive", axis, x.ndim)
     flat = x.reshape(-1) if axis is None else _girih.moveaxis(x, axis, 0)

@@ -105,3 +105,23 @@ def test_gather_takes_the_axis_first_too():
         x.gather(i, i)
     with pytest.raises(gr.AxisError):
         x.gather(7, i)
+
+
+def test_an_axis_that_is_given_twice_is_an_error():
+    calls = {
+        "chunk": lambda **o: gr.chunk(X, 2, **o),
+        "unflatten": lambda **o: gr.unflatten(X, sizes=(1, -1), **o),
+        "unique_consecutive": lambda **o: gr.unique_consecutive(X, **o),
+        "aminmax": lambda **o: gr.aminmax(X, **o),
+        "std_mean": lambda **o: gr.std_mean(X, **o),
+        "var_mean": lambda **o: gr.var_mean(X, **o),
+        "mode": lambda **o: gr.mode(X, **o),
+        "kthvalue": lambda **o: gr.kthvalue(X, 1, **o),
+    }
+    for name, call in calls.items():
+        call(axis=1)
+        call(dim=1)
+        with pytest.raises(
+            gr.InvalidArgumentError, match=f"{name}: axis and dim are two spellings"
+        ):
+            call(axis=1, dim=1)
