@@ -40,6 +40,8 @@ INSTANCES = {
     "Executor": gr.Executor,
     "ExecutorConfig": gr.ExecutorConfig,
     "Context": gr.Context,
+    "Stream": gr.Stream,
+    "Event": gr.Event,
     "Program": program,
     "Node": lambda: program().nodes[0],
     "Graph": gr.create_graph,
@@ -88,7 +90,6 @@ def sequential(optimizer):
 
 #: Methods that write files, run what they are given, are internal, or those of a dict or tuple.
 LEFT_OUT = {
-    "Program.rewrite",
     "Program.save", "Executable.save", "Module.compile", "CompiledFunction.__call__",
     "CompiledFunction.lower", "CompiledFunction.to_program", "CompiledFunction.direct",
     "CompiledFunction.remember", "Linear.forward", "Linear.__call__", "Module.__call__",

@@ -276,20 +276,26 @@ def optimizer():
 
 
 schedules = gr.optim.lr_scheduler
+program = gr.compile(lambda x: x * 2).to_program(gr.ones(2))
 #: Calls of methods, with the error and the parts of its message.
 METHODS = [
-    (lambda: gr.Executor().execute(1, [0]), gr.DTypeError, ["Executor.execute", "graph", "Graph"]),
+    (lambda: gr.Executor().execute(1, [0]), gr.DTypeError, ["a Graph is expected", "1"]),
     (lambda: gr.Executor().execute(gr.current_graph(), 1), gr.DTypeError, ["sequence", "int"]),
+    (lambda: gr.Event().record(1), gr.DTypeError, ["a Stream is expected", "1"]),
+    (lambda: gr.Event().elapsed_time("a"), gr.DTypeError, ["Event is expected", "'a'"]),
+    (lambda: gr.Stream().wait_event(None), gr.DTypeError, ["Event is expected", "None"]),
+    (lambda: gr.Stream().wait_stream([]), gr.DTypeError, ["a Stream is expected", "[]"]),
+    (lambda: program.rewrite(3), gr.DTypeError, ["a function is expected", "3"]),
     (lambda: gr.nn.Linear(2, 2).update(3), gr.GirihError, ["3"]),
     (lambda: gr.nn.Sequential().insert("a", gr.nn.ReLU()), gr.DTypeError, ["insert", "index", "int"]),
     (lambda: gr.optim.SGD(0.1).apply({}, 3, {}), gr.DTypeError, ["SGD.apply", "state", "dict", "int"]),
     (lambda: gr.optim.Adam(0.1).update("a", {}), gr.DTypeError, ["Adam.init", "tree of tensors", "str"]),
-    (lambda: rate_of(schedules.StepLR(optimizer(), 1)), gr.DTypeError, ["SGD.lr", "'fast'"]),
+    (lambda: rate_of(schedules.StepLR(optimizer(), 1)), gr.DTypeError, ["SGD.learning_rate", "'fast'"]),
     (lambda: schedules.StepLR(optimizer(), 1).rate(0, 1), IndexError, ["StepLR", "no group 1"]),
-    (lambda: schedules.StepLR(optimizer(), 1).rate("a", 0), gr.DTypeError, ["StepLR.rate", "epoch", "'a'"]),
+    (lambda: schedules.StepLR(optimizer(), 1).rate("a", 0), gr.DTypeError, ["StepLR.factor", "epoch", "'a'"]),
     (lambda: schedules.ReduceLROnPlateau(optimizer()).step("a"), gr.DTypeError, ["metrics", "str"]),
     (lambda: optimizer().param_groups[0]["beta"], KeyError, ["no 'beta'", "'lr'"]),
-    (lambda: gr.amp.LossScaler().step(1), gr.DTypeError, ["LossScaler.step", "an Optimizer", "1"]),
+    (lambda: gr.amp.LossScaler().step(1), gr.DTypeError, ["LossScaler", "an Optimizer", "1"]),
 ]  # fmt: skip
 
 

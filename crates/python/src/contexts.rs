@@ -339,8 +339,11 @@ fn in_task(py: Python<'_>) -> bool {
 
 /// Records to this graph in the calling context. Returns: None.
 #[pyfunction]
-fn set_graph(py: Python<'_>, graph: &PyGraph) -> PyResult<()> {
-    change(py, |frame| frame.with_graph(graph.0.clone()))
+fn set_graph(
+    py: Python<'_>,
+    #[pyo3(from_py_with = scalars::object)] graph: Bound<'_, PyGraph>,
+) -> PyResult<()> {
+    change(py, |frame| frame.with_graph(graph.get().0.clone()))
 }
 
 /// Whether results of tensors that require gradients require gradients too. Returns: bool.

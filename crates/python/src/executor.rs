@@ -61,8 +61,13 @@ impl PyExecutor {
     /// Computes nodes of a graph. The result is success, message, the milliseconds of compilation,
     /// transfer and computation, and the outputs by node number.
     /// Returns: tuple[bool, str, float, float, float, dict[int, Tensor]].
-    fn execute(&self, py: Python<'_>, graph: &PyGraph, nodes: Listed<u32>) -> PyResult<Executed> {
-        let graph = &graph.0;
+    fn execute(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::object)] graph: Bound<'_, PyGraph>,
+        #[pyo3(from_py_with = scalars::wholes)] nodes: Listed<u32>,
+    ) -> PyResult<Executed> {
+        let graph = &graph.get().0;
         let result = detach(py, || self.0.execute(graph, &nodes));
         // An interrupt is not a failure of the program.
         if let Some(interrupt) = crate::errors::take_interrupt(result.error.as_ref()) {
@@ -78,10 +83,10 @@ impl PyExecutor {
     fn execute_single(
         &self,
         py: Python<'_>,
-        graph: &PyGraph,
+        #[pyo3(from_py_with = scalars::object)] graph: Bound<'_, PyGraph>,
         #[pyo3(from_py_with = scalars::whole)] node: u32,
     ) -> PyResult<PyTensor> {
-        let graph = &graph.0;
+        let graph = &graph.get().0;
         let mut result = detach(py, || self.0.execute(graph, &[node]));
         match (result.outputs.remove(&node), result.error) {
             (Some(tensor), None) => Ok(PyTensor(tensor)),
@@ -92,8 +97,13 @@ impl PyExecutor {
 
     /// Compiles the program for nodes of a graph; False if there was nothing to compile.
     /// Returns: bool.
-    fn compile_only(&self, py: Python<'_>, graph: &PyGraph, nodes: Listed<u32>) -> PyResult<bool> {
-        let graph = &graph.0;
+    fn compile_only(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::object)] graph: Bound<'_, PyGraph>,
+        #[pyo3(from_py_with = scalars::wholes)] nodes: Listed<u32>,
+    ) -> PyResult<bool> {
+        let graph = &graph.get().0;
         detach(py, || self.0.compile_only(graph, &nodes)).py()
     }
 

@@ -241,7 +241,11 @@ impl PyProgram {
     /// The program with replaced nodes. ``rule(node, *operands)`` is called for each node that the
     /// outputs need, with the operands after their own replacement; it returns the replacement, or
     /// None to keep the node. Inputs, parameters and random leaves are kept. Returns: Program.
-    fn rewrite(&self, py: Python<'_>, rule: &Bound<'_, PyAny>) -> PyResult<PyProgram> {
+    fn rewrite(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::function)] rule: Bound<'_, PyAny>,
+    ) -> PyResult<PyProgram> {
         crate::location::enter(py);
         let program = self.program().clone();
         let rewritten = program.rewrite(|node, operands| -> Result<_, Failure> {

@@ -8,7 +8,7 @@
 use crate::args::{self, described, wide_integer};
 use crate::dtype::DTypeArg;
 use crate::errors::{exception, invalid};
-use crate::sequences::Pair;
+use crate::sequences::{self, Listed, Pair};
 use crate::statistics::{Percent, Share};
 use crate::symbolic_float::PySymbolicFloat;
 use crate::tensor::PyTensor;
@@ -192,6 +192,28 @@ pub fn maybe_tensor(given: &Bound<'_, PyAny>) -> PyResult<Option<girih::Tensor>>
 pub fn object<'py, T: PyClass>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, T>> {
     match object.cast::<T>() {
         Ok(object) => Ok(object.clone()),
-        Err(_) => Err(wrong_type(object, &format!("a {}", T::type_object(object.py()).name()?))),
+        Err(_) => {
+            let name = T::type_object(object.py()).name()?.to_string();
+            let article = if name.starts_with(['A', 'E', 'I', 'O', 'U']) { "an" } else { "a" };
+            Err(wrong_type(object, &format!("{article} {name}")))
+        }
     }
+}
+
+/// An object of one of this package's classes, or None.
+pub fn maybe_object<'py, T: PyClass>(given: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, T>>> {
+    maybe(given, object)
+}
+
+/// A function, or another object that can be called.
+pub fn function<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match object.is_callable() {
+        true => Ok(object.clone()),
+        false => Err(wrong_type(object, "a function")),
+    }
+}
+
+/// Integers that fit the type `T`.
+pub fn wholes<T: TryFrom<i128>>(object: &Bound<'_, PyAny>) -> PyResult<Listed<T>> {
+    sequences::read(object, sequences::MANY, |item| whole(&item)).map(Listed)
 }

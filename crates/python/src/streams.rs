@@ -58,24 +58,28 @@ impl PyStream {
     /// done.
     /// Returns: Event.
     #[pyo3(signature = (event=None))]
-    fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> PyResult<Py<PyEvent>> {
+    fn record_event<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = scalars::maybe_object)] event: Option<Bound<'py, PyEvent>>,
+    ) -> PyResult<Bound<'py, PyEvent>> {
         let event = match event {
             Some(event) => event,
-            None => Py::new(py, PyEvent::default())?,
+            None => Bound::new(py, PyEvent::default())?,
         };
         self.0.record(&event.get().0);
         Ok(event)
     }
 
     /// Makes work submitted from now on wait for the last record of an event. Returns: None.
-    fn wait_event(&self, event: &PyEvent) {
-        self.0.wait(&event.0);
+    fn wait_event(&self, #[pyo3(from_py_with = scalars::object)] event: Bound<'_, PyEvent>) {
+        self.0.wait(&event.get().0);
     }
 
     /// Makes work submitted from now on wait for all work submitted to another stream so far.
     /// Returns: None.
-    fn wait_stream(&self, stream: &PyStream) {
-        self.0.wait_stream(&stream.0);
+    fn wait_stream(&self, #[pyo3(from_py_with = scalars::object)] stream: Bound<'_, PyStream>) {
+        self.0.wait_stream(&stream.get().0);
     }
 
     fn __hash__(&self) -> usize {
@@ -109,7 +113,11 @@ impl PyEvent {
     /// Records the event on a stream, by default the current one: it is reached when all work
     /// submitted to the stream so far is done. Returns: None.
     #[pyo3(signature = (stream=None))]
-    fn record(&self, py: Python<'_>, stream: Option<&PyStream>) -> PyResult<()> {
+    fn record(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::maybe_object)] stream: Option<Bound<'_, PyStream>>,
+    ) -> PyResult<()> {
         stream_or_current(py, stream)?.record(&self.0);
         Ok(())
     }
@@ -117,7 +125,11 @@ impl PyEvent {
     /// Makes work submitted from now on to a stream, by default the current one, wait for the last
     /// record of the event. Returns: None.
     #[pyo3(signature = (stream=None))]
-    fn wait(&self, py: Python<'_>, stream: Option<&PyStream>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = scalars::maybe_object)] stream: Option<Bound<'_, PyStream>>,
+    ) -> PyResult<()> {
         stream_or_current(py, stream)?.wait(&self.0);
         Ok(())
     }
@@ -134,8 +146,11 @@ impl PyEvent {
 
     /// Milliseconds between the last record of this event and that of a later event.
     /// Returns: float.
-    fn elapsed_time(&self, end: &PyEvent) -> PyResult<f64> {
-        self.0.elapsed_ms(&end.0).py()
+    fn elapsed_time(
+        &self,
+        #[pyo3(from_py_with = scalars::object)] end: Bound<'_, PyEvent>,
+    ) -> PyResult<f64> {
+        self.0.elapsed_ms(&end.get().0).py()
     }
 
     fn __repr__(&self) -> String {
@@ -143,9 +158,9 @@ impl PyEvent {
     }
 }
 
-fn stream_or_current(py: Python<'_>, stream: Option<&PyStream>) -> PyResult<Stream> {
+fn stream_or_current(py: Python<'_>, stream: Option<Bound<'_, PyStream>>) -> PyResult<Stream> {
     if let Some(stream) = stream {
-        return Ok(stream.0.clone());
+        return Ok(stream.get().0.clone());
     }
     sync(py);
     Context::current().stream().py()
