@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import girih as gr
 import numpy as np
 import pytest
@@ -117,11 +119,20 @@ def test_an_axis_that_is_given_twice_is_an_error():
         "var_mean": lambda **o: gr.var_mean(X, **o),
         "mode": lambda **o: gr.mode(X, **o),
         "kthvalue": lambda **o: gr.kthvalue(X, 1, **o),
+        "diff": lambda **o: gr.diff(X, **o),
+        "array_split": lambda **o: gr.array_split(X, 2, **o),
     }
     for name, call in calls.items():
-        call(axis=1)
+        axis = 0 if name == "diff" else 1
+        call(axis=axis)
         call(dim=1)
-        with pytest.raises(
-            gr.InvalidArgumentError, match=f"{name}: axis and dim are two spellings"
-        ):
-            call(axis=1, dim=1)
+        with pytest.raises(gr.InvalidArgumentError, match=f"{name}: axis and dim are two"):
+            call(axis=axis, dim=1)
+    for name in ("roll", "flip"):
+        call = functools.partial(getattr(gr, name), X, *([1] if name == "roll" else []))
+        call(axis=1)
+        call(dims=1)
+        with pytest.raises(gr.InvalidArgumentError, match=f"{name}: axis and dim are two"):
+            call(axis=1, dims=1)
+    with pytest.raises(gr.InvalidArgumentError, match="flip: axis and dim are two"):
+        gr.flip(X, dim=0, dims=0)

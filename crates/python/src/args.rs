@@ -289,11 +289,22 @@ impl<'a, 'py> FromPyObject<'a, 'py> for PlaceArg {
 /// `axis` or its other spelling `dim`; not both.
 pub fn axes(axis: Option<Axes>, dim: Option<Axes>) -> PyResult<Axes> {
     match (axis, dim) {
-        (Some(Axes(Some(_))), Some(Axes(Some(_)))) => {
-            Err(invalid("axis and dim are two spellings of one argument; give one"))
-        }
+        (Some(Axes(Some(_))), Some(Axes(Some(_)))) => Err(two_spellings()),
         (Some(Axes(None)) | None, Some(axes)) => Ok(axes),
         (axis, _) => Ok(axis.unwrap_or_default()),
+    }
+}
+
+fn two_spellings() -> PyErr {
+    invalid("axis and dim are two spellings of one argument; give one")
+}
+
+/// `axis`, which has a default, or its other spelling `dim`; not both.
+pub fn axis_or_dim(axis: IntArg, dim: Option<IntArg>, default: i64) -> PyResult<i64> {
+    match dim {
+        Some(_) if axis.0 != default => Err(two_spellings()),
+        Some(dim) => Ok(dim.0),
+        None => Ok(axis.0),
     }
 }
 

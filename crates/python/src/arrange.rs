@@ -2,7 +2,9 @@
 
 mod join;
 
-use crate::args::{Axes, IntArg, OperandArg, ShapeArg, SizeArg, SizesArg, TensorArg, described};
+use crate::args::{
+    Axes, IntArg, OperandArg, ShapeArg, SizeArg, SizesArg, TensorArg, axes, axis_or_dim, described,
+};
 use crate::compiled::PyDim;
 use crate::devices::{DeviceArg, placed};
 use crate::dtype::DTypeArg;
@@ -47,18 +49,17 @@ fn roll(
     dims: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
-    let axis = axis.or(dims);
+    let axis = axes(axis, dims)?;
     if let Ok(places) = shift.cast::<PyDim>() {
         let places = places.get().0;
-        let axes = axis.unwrap_or_default();
-        let Some(axes) = axes.as_slice() else {
+        let Some(axes) = axis.as_slice() else {
             let flat = x.0.reshape(-1).and_then(|flat| flat.roll_by(places, false, 0));
             return out(flat.and_then(|flat| flat.reshape(x.0.shape())));
         };
         let rolled = |x: Tensor, &axis: &i64| x.roll_by(places, false, axis);
         return out(axes.iter().try_fold(x.0, rolled));
     }
-    if let (Ok(shifts), Some(axis)) = (shift.extract::<ShapeArg>(), &axis)
+    if let Ok(shifts) = shift.extract::<ShapeArg>()
         && shifts.0.iter().any(|shift| matches!(shift, Size::Symbolic(_)))
         && let Some(axes) = axis.as_slice()
         && axes.len() == shifts.0.len()
@@ -71,7 +72,6 @@ fn roll(
     }
     let shift: Axes = shift.extract()?;
     let shift = shift.as_slice().ok_or_else(|| invalid("roll: a shift is needed"))?;
-    let axis = axis.unwrap_or_default();
     // Broadcast one shift to several axes, or several shifts to one axis, as NumPy does.
     let axes = match axis.as_slice() {
         Some(&[one]) => Some(vec![one; shift.len()]),
@@ -301,9 +301,9 @@ fn diff(
     dim: Option<IntArg>,
 ) -> Out {
     let _called = location::enter!(py);
-    let (n, axis) = (counts("diff", &[n.0])?[0], dim.unwrap_or(axis));
+    let (n, axis) = (counts("diff", &[n.0])?[0], axis_or_dim(axis, dim, -1)?);
     let (prepend, append) = (prepend.map(|t| t.0), append.map(|t| t.0));
-    out(x.0.diff(n, axis.0, prepend.as_ref(), append.as_ref()))
+    out(x.0.diff(n, axis, prepend.as_ref(), append.as_ref()))
 }
 
 /// Grids of coordinates from tensors with one axis each; with indexing 'xy' the first two axes are

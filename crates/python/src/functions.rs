@@ -265,7 +265,7 @@ both! {
 
     /// Reverses the elements along axes, all by default.
     fn flip(x, py, axis: Option<Axes> = None; dim: Option<Axes>, dims: Option<Axes>) {
-        out(x.flip(axes(axis, dim.or(dims))?.as_slice()))
+        out(x.flip(axes(axis, Some(axes(dim, dims)?))?.as_slice()))
     }
 
     /// Exponentials normalised to sum to one along an axis, the last by default, or over several

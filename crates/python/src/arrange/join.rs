@@ -1,7 +1,7 @@
 //! Functions that join tensors along an axis, and that split a tensor.
 
 use super::{Many, counts, many, refs};
-use crate::args::{Axes, IntArg, TensorArg};
+use crate::args::{Axes, IntArg, TensorArg, axis_or_dim};
 use crate::compiled::PyDim;
 use crate::errors::{IntoPy, invalid};
 use crate::functions::{Out, out};
@@ -103,12 +103,12 @@ fn array_split(
     dim: Option<IntArg>,
 ) -> Many {
     let _called = location::enter!(sections.py());
-    let axis = dim.unwrap_or(axis);
+    let axis = axis_or_dim(axis, dim, 0)?;
     if sections.is_instance_of::<PyInt>() {
         let count = counts("array_split", &[crate::args::integer(sections)?])?[0];
-        return many(girih::array_split(&x.0, count, axis.0));
+        return many(girih::array_split(&x.0, count, axis));
     }
-    split_at(&x.0, sections, axis.0)
+    split_at(&x.0, sections, axis)
 }
 
 macro_rules! stacks {
