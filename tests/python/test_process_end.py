@@ -57,6 +57,24 @@ time.sleep(.2)
     succeeds(program + end)
 
 
+def test_daemon_threads_print_nothing_at_the_end():
+    program = """
+import threading, time
+import girih as gr
+x = gr.ones(8)
+f = gr.compile(lambda x: x * 2 + 1)
+def work(i):
+    while True:
+        gr.eval(x + i) if i % 2 else f(x)
+for i in range(8):
+    threading.Thread(target=work, args=(i,), daemon=True).start()
+time.sleep(.05)
+"""
+    for _ in range(4):
+        done = run(program)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_interrupt_ends_the_wait_for_queued_work():
     program = """
 import os, signal, threading, time

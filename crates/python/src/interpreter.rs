@@ -35,7 +35,12 @@ fn with_detached<T>(detached: bool, f: impl FnOnce() -> T) -> T {
 /// Runs `f` with the interpreter released for other threads.
 #[inline]
 pub fn detach<T: Send>(py: Python<'_>, f: impl FnOnce() -> T + Send) -> T {
-    py.detach(|| with_detached(true, || ending::released(f)))
+    let (value, _inside) = py.detach(|| {
+        let value = with_detached(true, || ending::released(f));
+        // Counted until this thread has the interpreter again.
+        (value, ending::enter_again())
+    });
+    value
 }
 
 /// Runs `f` with the interpreter, on a thread that Python code waits for. Such a thread exists only

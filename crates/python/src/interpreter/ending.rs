@@ -53,10 +53,20 @@ impl Drop for Inside {
 /// Call before a thread that lacks the interpreter takes it. At the end of the process, it waits
 /// until threads may.
 pub fn enter() -> Inside {
+    enter_within(Some(LIMIT))
+}
+
+/// Call before a thread that has released the interpreter takes it again. A thread that may not any
+/// more sleeps until the process has ended, as in CPython 3.14: nothing waits for it.
+pub fn enter_again() -> Inside {
+    enter_within(None)
+}
+
+fn enter_within(limit: Option<Duration>) -> Inside {
     INSIDE.fetch_add(1, SeqCst);
     if !OPEN.load(SeqCst) && DEPTH.get() == 0 && !IS_MAIN.get() {
         let start = Instant::now();
-        while !OPEN.load(SeqCst) && start.elapsed() < LIMIT {
+        while !OPEN.load(SeqCst) && limit.is_none_or(|limit| start.elapsed() < limit) {
             INSIDE.fetch_sub(1, SeqCst);
             std::thread::sleep(PAUSE);
             INSIDE.fetch_add(1, SeqCst);
