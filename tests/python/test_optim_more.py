@@ -483,3 +483,33 @@ def test_steps_are_those_of_the_table_that_rust_reads():
     the same bits. After a change of a definition, `tests/python/optim_table.py` writes the file.
     """
     assert table() == json.loads(FILE.read_text())
+
+
+def test_options_follow_the_rate_in_their_order():
+    params = {"w": gr.asarray([1.0, -2.0])}
+    pairs = [
+        (optim.SGD(0.1, 0.9, 0.0, 0.01, True),
+         optim.SGD(0.1, momentum=0.9, weight_decay=0.01, nesterov=True)),
+        (optim.AdamW(lambda count: 0.1, (0.8, 0.9)),
+         optim.AdamW(learning_rate=0.1, betas=(0.8, 0.9))),
+        (optim.RMSprop(gr.asarray(0.1), 0.5, 1e-3), optim.RMSprop(lr=0.1, alpha=0.5, eps=1e-3)),
+        (optim.Muon(0.1, 0.2, 0.5, False),
+         optim.Muon(lr=0.1, weight_decay=0.2, momentum=0.5, nesterov=False)),
+    ]  # fmt: skip
+    for given, named in pairs:
+        p = q = {"w": params["w"].reshape(2, 1)}
+        for _ in range(2):
+            p, q = given.update(p, p), named.update(q, q)
+        assert p["w"].tolist() == q["w"].tolist()
+    with pytest.raises(TypeError, match="momentum"):
+        optim.SGD(0.1, 0.9, momentum=0.8)
+
+
+def test_integer_gradients_are_clipped_as_floats():
+    grads = {"a": gr.asarray([10, 20]), "b": gr.asarray(True)}
+    clipped, norm = optim.clip_grad_norm(grads, 1.0)
+    want = np.array([10, 20, 1]) / np.sqrt(501)
+    np.testing.assert_allclose(norm.item(), np.sqrt(501), rtol=1e-6)
+    np.testing.assert_allclose([*clipped["a"].tolist(), clipped["b"].item()], want, rtol=1e-5)
+    with pytest.raises(gr.DTypeError, match="complex64"):
+        optim.global_norm([gr.asarray([1j])])

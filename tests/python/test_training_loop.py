@@ -382,7 +382,7 @@ def test_what_is_no_parameter_is_refused():
         with pytest.raises(error, match=text):
             optim.Adam(params, lr=0.1)
     with pytest.raises(gr.InvalidArgumentError, match="two learning rates"):
-        optim.SGD(0.1, 0.9)
+        optim.SGD(0.1, lr=0.9)
     with pytest.raises(gr.InvalidArgumentError, match="two learning rates"):
         optim.SGD([w], 0.1, learning_rate=0.2)
     for call in (lambda o: o.step(), lambda o: o.zero_grad()):

@@ -6,6 +6,7 @@ slots per parameter. So no step is recompiled, and a whole step can be compiled.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,7 +18,7 @@ from ..nn.places import places_in, read, replace
 from ..scopes import no_grad
 from ..synonyms import OPTIMIZER_HINTS, missing_attribute
 from ..tracing import StateMadeError
-from .held import Held, ParamGroup, gradients_like
+from .held import Held, ParamGroup, gradients_like, rate_first
 from .state import Stateful, cast
 from .stepping import Stepping
 
@@ -45,7 +46,8 @@ class Optimizer(Stepping, Stateful):
     ``params``, the first argument of each optimiser, has the parameters to hold: tensors, pairs of
     name and tensor, groups ``{"params": tensors, "lr": rate, ...}``, or a module. From then on they
     require gradients, unless they are frozen. A number or a function in its place is the learning
-    rate of an optimiser in functional use, whose other options are given by name.
+    rate of an optimiser in functional use; the other options follow in their order, or by name:
+    ``SGD(0.1, 0.9)`` is ``SGD(lr=0.1, momentum=0.9)``.
 
     Parameters in float16 and bfloat16 are updated in float32, which is also the dtype of their
     state, and rounded at the end; :class:`MasterWeights` and :class:`StochasticRounding` keep steps
@@ -92,6 +94,12 @@ class Optimizer(Stepping, Stateful):
         self.state = {"step": _count(0)}
         self.learning_rate = learning_rate
         self._default = learning_rate
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        init = cls.__dict__.get("__init__")
+        if init is not None and list(inspect.signature(init).parameters)[1:3] == ["params", "lr"]:
+            cls.__init__ = rate_first(init)  # type: ignore[method-assign]
 
     if not TYPE_CHECKING:
 

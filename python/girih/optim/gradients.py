@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _girih, tree
 from .._girih import Tensor
 from ..checks import explain_public, items
+from ..dtypes import isdtype
 from ..errors import DTypeError, InvalidArgumentError
 from ..nn.module import Module
 from ..scopes import no_grad
@@ -33,7 +34,7 @@ def global_norm(values: PyTree, norm_type: float = 2.0) -> Tensor:
     Half-precision tensors are summed in float32.
 
     Args:
-        values: A tree of floating-point tensors.
+        values: A tree of real tensors.
         norm_type: The order of the norm, above 0; ``inf`` is the largest absolute value.
 
     Returns:
@@ -41,7 +42,7 @@ def global_norm(values: PyTree, norm_type: float = 2.0) -> Tensor:
 
     Raises:
         InvalidArgumentError: There are no tensors, or the order is not above 0.
-        DTypeError: A tensor is not floating-point.
+        DTypeError: A tensor is complex.
 
     Example:
         >>> import girih as gr
@@ -60,7 +61,7 @@ def _norm(values: PyTree, norm_type: float, function: str) -> Tensor:
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
             raise DTypeError(f"{function}: expected tensors, got a {type(leaf).__name__}")
-    wide = [cast(leaf, compute_dtype(leaf)) for leaf in leaves]
+    wide = [cast(leaf, compute_dtype(leaf)) for leaf in map(as_float, leaves)]
     if norm_type == float("inf"):
         parts = [_girih.max(leaf.abs()) for leaf in wide if leaf.size]
         parts = parts or [_girih.zeros([], dtype=wide[0].dtype)]
@@ -76,11 +77,18 @@ def _norm(values: PyTree, norm_type: float, function: str) -> Tensor:
     return root
 
 
+def as_float(gradient: Tensor) -> Tensor:
+    """The gradient; integers and bools as the default floating-point dtype."""
+    if isinstance(gradient, Tensor) and isdtype(gradient.dtype, ("integral", "bool")):
+        return cast(gradient, _girih.float32)
+    return gradient
+
+
 def clip_grad_norm(grads: PyTree, max_norm: float, norm_type: float = 2.0) -> tuple[PyTree, Tensor]:
     """Scales gradients so that their global norm is at most ``max_norm``.
 
     Args:
-        grads: A tree of gradients.
+        grads: A tree of gradients. Those of integers and bools become float32.
         max_norm: The bound, not negative.
         norm_type: The order of the norm, above 0; ``inf`` is the largest absolute value.
 
@@ -94,7 +102,8 @@ def clip_grad_norm(grads: PyTree, max_norm: float, norm_type: float = 2.0) -> tu
         raise InvalidArgumentError(f"clip_grad_norm: max_norm must not be negative, got {max_norm}")
     norm = _norm(grads, norm_type, "clip_grad_norm")
     factor = _girih.minimum(max_norm / (norm + 1e-6), 1.0)
-    return tree.map(lambda g: g * cast(factor, g.dtype), grads), norm
+    scaled = [g * cast(factor, g.dtype) for g in map(as_float, tree.leaves(grads))]
+    return tree.unflatten(tree.structure(grads), scaled), norm
 
 
 def clip_grad_value(grads: PyTree, clip_value: float) -> PyTree:

@@ -6,6 +6,7 @@ rate for functional use.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
@@ -51,6 +52,20 @@ def is_rate(value: Any) -> bool:
     return callable(value) or has_protocol(value, "__float__")
 
 
+def rate_first(init: Any) -> Any:
+    """The constructor of an optimiser that also takes the options in their order after the rate, in
+    functional use: ``SGD(0.1, 0.9)`` is ``SGD(None, 0.1, 0.9)``."""
+
+    @functools.wraps(init)
+    def constructor(self: Any, params: Any = None, *args: Any, **kwargs: Any) -> None:
+        if args and args[0] is not None and is_rate(params):
+            init(self, None, params, *args, **kwargs)
+        else:
+            init(self, params, *args, **kwargs)
+
+    return constructor
+
+
 def given(
     optimizer: Any, params: Any, lr: Any, learning_rate: Any, default: float | None = None
 ) -> tuple[Any, Any]:
@@ -67,8 +82,7 @@ def given(
         params = None
     if len(rates) > 1:
         raise InvalidArgumentError(
-            f"{name}: got two learning rates, {rates[0]} and {rates[1]}; without parameters, the "
-            f"options after the rate are given by name, as in {name}(0.1, weight_decay=0.01)"
+            f"{name}: got two learning rates, {rates[0]} and {rates[1]}; give one"
         )
     if not rates and default is None:
         raise InvalidArgumentError(f"{name}: the learning rate is missing; give lr=")
