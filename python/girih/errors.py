@@ -51,8 +51,12 @@ class DTypeError(GirihError, TypeError, ValueError):
     """
 
 
-class IndexOutOfBoundsError(GirihError, IndexError):
-    """An element index outside its axis."""
+class IndexOutOfBoundsError(GirihError, IndexError, ValueError):
+    """An element index outside its axis, or an index that does not fit the shape.
+
+    It is both an ``IndexError`` and a ``ValueError``, because NumPy raises the one for ``x[index]``
+    and the other for ``numpy.unravel_index`` and ``numpy.choose``.
+    """
 
 
 class FormatError(GirihError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..checks import explain_methods
-from ..errors import InvalidArgumentError
+from ..errors import MissingNameError
 from ..variables import is_inexact, mark
 from .alive import holders_of
 from .places import PARAMETER_NAMES, is_frozen, locations, submodules
@@ -59,7 +59,7 @@ class Freezing:
             The module.
 
         Raises:
-            InvalidArgumentError: There is no such parameter.
+            MissingNameError: There is no such parameter.
 
         Example:
             >>> import girih as gr
@@ -141,7 +141,7 @@ def _set_frozen(module: Any, names: tuple[str, ...], recurse: bool, frozen: bool
             known.add(wanted)
             changes.setdefault(id(holder), (holder, set()))[1].add(name)
     if missing := sorted(set(names) - known):
-        raise InvalidArgumentError(
+        raise MissingNameError(
             f"{type(module).__qualname__}: there are no parameters {', '.join(missing)}; there "
             f"are {', '.join(name for name, _ in module.named_parameters())}"
         )
