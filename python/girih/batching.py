@@ -180,7 +180,8 @@ class _Call:
             leaves[i] = +member if member.dtype.name != "bool" else member
         args, kwargs = tree.unflatten(self._structure, leaves)
         batch = list(self._batch)
-        roots = (self._fun, args, kwargs)
+        # The containers of the arguments are new ones, and nobody else sees what changes in them.
+        roots = (self._fun, [leaf for leaf in self._leaves if not isinstance(leaf, Tensor)])
         with effects.collected(*roots) as frame, ExitStack() as scope:
             if axis_name is not None:
                 axis, indices = trace.bind_axis(axis_name, self._like)

@@ -43,8 +43,10 @@ def value_and_grad(
             ``(scalar, aux)``. It may close over tensors, which are constants for the gradient.
         argnums: The positional arguments to differentiate: an int, or a sequence of ints. Negative
             ints count from the end. Each argument may be any pytree of floating-point or complex
-            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as in JAX. By
-            default the first one, or none if there are ``argnames``.
+            tensors; for a complex ``x + iy`` the gradient is ``df/dx - i df/dy``, as in JAX. An
+            argument that is a module has a gradient in the form of its ``parameters_tree()``,
+            without the frozen parameters. By default the first one, or none if there are
+            ``argnames``.
         has_aux: Whether ``fun`` also returns an auxiliary pytree, which is passed through.
         holomorphic: Whether ``fun`` is a complex function of complex arguments that has a complex
             derivative; the gradient is that derivative.
@@ -210,10 +212,19 @@ def _with_trees(
 ) -> tuple[Tensor, list[Any], Any]:
     """Returns the value, the gradients for each argument, given by its position or its keyword, and
     the auxiliary output."""
+    from .nn.module import Module
+    from .nn.stateless import Trained
+
     variables: list[Tensor] = []
     structures: list[tree.TreeDef] = []
+    trained: dict[int | str, Trained] = {}
     for place in places:
         argument = kwargs[place] if isinstance(place, str) else args[place]
+        if isinstance(argument, Module):
+            trained[place] = Trained(argument)
+            variables += trained[place].variables(place, name)
+            structures.append(trained[place].structure)
+            continue
         leaves, treedef = tree.flatten(argument)
         variables += as_variables(leaves, argument, place, name)
         structures.append(treedef)
@@ -221,11 +232,16 @@ def _with_trees(
     def with_stand_ins(stand_ins: list[Tensor]) -> tuple[Any, Any]:
         call, named = list(args), dict(kwargs)
         for place, argument in zip(places, split(structures, stand_ins), strict=True):
-            if isinstance(place, str):
+            if place in trained:
+                trained[place].enter(tree.leaves(argument))
+            elif isinstance(place, str):
                 named[place] = argument
             else:
                 call[place] = argument
         result = fun(*call, **named)
+        for place, argument in zip(places, split(structures, stand_ins), strict=True):
+            if place in trained:
+                trained[place].leave(tree.leaves(argument))
         if not has_aux:
             return result, None
         if not isinstance(result, tuple) or len(result) != 2:

@@ -427,3 +427,45 @@ def test_a_property_that_fails_has_its_own_error():
     with pytest.raises(AttributeError, match="no attribute 'sizes'"):
         _ = Wrong().size
     assert not hasattr(Wrong(), "anything")
+
+
+def test_a_layer_with_a_constructor_of_its_own_shows_the_options_of_its_base():
+    class Padded(gr.nn.Conv2d):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, padding=1, **kwargs)
+
+    class Named(gr.nn.Linear):
+        def __init__(self, name, **kwargs):
+            super().__init__(3, 4, **kwargs)
+            self.name = name
+
+    assert "kernel_size=(3, 3), stride=2, padding=1" in repr(Padded(4, 8, 3, stride=2))
+    assert "name='head', in_features=3, out_features=4, bias=True" in repr(Named("head"))
+    assert repr(gr.nn.Upsample(scale_factor=2)) == (
+        "Upsample(scale_factor=2.0, mode='nearest', align_corners=False)"
+    )
+    assert repr(gr.nn.Upsample((3, 4), mode="bilinear")) == (
+        "Upsample(size=(3, 4), mode='bilinear', align_corners=False)"
+    )
+
+
+def test_the_gradient_by_a_module_is_that_by_its_parameters():
+    model, x = gr.nn.Linear(2, 1), gr.asarray([[1.0, 2.0], [3.0, 4.0]])
+    loss = lambda model, x: (model(x) ** 2).sum()
+    value, grads = gr.value_and_grad(loss)(model, x)
+    same, want = gr.nn.value_and_grad(model, lambda x: loss(model, x))(x)
+    assert value.item() == same.item()
+    assert {k: g.tolist() for k, g in grads.items()} == {k: g.tolist() for k, g in want.items()}
+    by_both = gr.grad(loss, argnums=(0, 1))(model, x)
+    assert by_both[0]["bias"].tolist() == want["bias"].tolist()
+    assert by_both[1].shape == x.shape
+    by_name = gr.grad(lambda *, model: loss(model, x), argnames="model")(model=model)
+    assert by_name[1]["model"]["bias"].tolist() == want["bias"].tolist()
+    compiled = gr.compile(gr.grad(loss))(model, x)
+    np.testing.assert_allclose(compiled["weight"].numpy(), want["weight"].numpy(), rtol=1e-6)
+    before = model.weight
+    with pytest.raises(ZeroDivisionError):
+        gr.grad(lambda model: 1 / 0)(model)
+    assert model.weight is before
+    model.freeze("weight")
+    assert list(gr.grad(loss)(model, x)) == ["bias"]

@@ -314,3 +314,19 @@ class TestErrors:
             gr.vmap(gr.sin)("text")
         with pytest.raises(gr.DTypeError, match="returned a str"):
             gr.vmap(lambda x: "text")(x)
+
+
+def test_a_batched_function_may_assign_to_a_registered_argument():
+    class Box:
+        def __init__(self, value):
+            self.value = value
+
+    gr.tree.register(Box, lambda box: ((box.value,), None), lambda _, leaves: Box(leaves[0]))
+
+    def zeroed(box):
+        box.value[gr.asarray(0)] = 0.0
+        return box
+
+    box = Box(gr.asarray([[1.0, 2.0], [3.0, 4.0]]))
+    assert gr.vmap(zeroed)(box).value.tolist() == [[0, 2], [0, 4]]
+    assert box.value.tolist() == [[1, 2], [3, 4]]

@@ -14,10 +14,27 @@ if TYPE_CHECKING:
 __all__ = ["arguments", "shown"]
 
 
+def _constructor(cls: type[Module]) -> dict[str, inspect.Parameter]:
+    """The parameters of a constructor; one that passes ``*args`` or ``**kwargs`` on has those of
+    the next class, too."""
+    found: dict[str, inspect.Parameter] = {}
+    for base in cls.__mro__:
+        if "__init__" not in vars(base):
+            continue
+        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]  # type: ignore[misc]
+        passed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        for parameter in parameters:
+            if parameter.kind not in passed:
+                found.setdefault(parameter.name, parameter)
+        if not any(parameter.kind in passed for parameter in parameters):
+            break
+    return found
+
+
 def arguments(module: Module) -> list[str]:
     """The constructor arguments that ``repr`` of a module shows."""
     out = []
-    for name, parameter in inspect.signature(type(module)).parameters.items():
+    for name, parameter in _constructor(type(module)).items():
         if name == "dtype":
             held = [v.dtype.name for v in vars(module).values() if isinstance(v, Tensor)]
             out += [f"dtype={held[0]}"] if held[:1] not in ([], ["float32"]) else []

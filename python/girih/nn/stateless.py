@@ -49,6 +49,40 @@ def functional_call(
             holder.__dict__[name] = tensor
 
 
+class Trained:
+    """The trained parameters of a module, and placeholders in their place while a function is
+    traced.
+
+    Attributes:
+        structure: The structure of the tree of parameters.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._tree, _ = places_in(module)
+        self._places, self.structure = tree.flatten(self._tree)
+        self._parameters = read(self._places)
+
+    def variables(self, position: int | str, name: str) -> list[Tensor]:
+        """The parameters, checked; the rest is for errors."""
+        return transforms.as_variables(self._parameters, self._tree, position, name)
+
+    def enter(self, stand_ins: list[Tensor]) -> None:
+        """Puts placeholders in the place of the parameters."""
+        write(self._places, stand_ins)
+
+    def leave(self, stand_ins: list[Tensor]) -> None:
+        """Puts the parameters back. One that the function has replaced is stored like any other
+        tensor."""
+        kept = [
+            (place, parameter)
+            for place, parameter, stand_in in zip(
+                self._places, self._parameters, stand_ins, strict=True
+            )
+            if place.attributes[place.name] is stand_in
+        ]
+        write([place for place, _ in kept], [parameter for _, parameter in kept])
+
+
 def value_and_grad(
     model: Module, fun: Callable[..., Any], has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -78,27 +112,19 @@ def value_and_grad(
     name = name_of(fun)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        where, _ = places_in(model)
-        places, treedef = tree.flatten(where)
-        parameters = read(places)
+        trained = Trained(model)
 
         def with_parameters(stand_ins: list[Tensor]) -> tuple[Any, Any]:
-            write(places, stand_ins)
+            trained.enter(stand_ins)
             result = fun(*args, **kwargs)
-            # A parameter that the function has replaced is stored like any other tensor.
-            kept = [
-                (place, parameter)
-                for place, parameter, stand_in in zip(places, parameters, stand_ins, strict=True)
-                if place.attributes[place.name] is stand_in
-            ]
-            write([place for place, _ in kept], [parameter for _, parameter in kept])
+            trained.leave(stand_ins)
             return _pair(result) if has_aux else (result, None)
 
-        variables = transforms.as_variables(parameters, where, 0, name)
         value, grads, aux = transforms.differentiate(
-            with_parameters, variables, name, has_aux=True, roots=(fun, args, kwargs)
-        )
-        grads = tree.unflatten(treedef, grads)
+            with_parameters, trained.variables(0, name), name, has_aux=True,
+            roots=(fun, args, kwargs),
+        )  # fmt: skip
+        grads = tree.unflatten(trained.structure, grads)
         return ((value, aux), grads) if has_aux else (value, grads)
 
     return wrapped

@@ -202,6 +202,8 @@ class Upsample(Module):
         align_corners: bool = False,
         antialias: bool = False,
     ) -> None:
+        if isinstance(scale_factor, int):
+            scale_factor = float(scale_factor)
         self.size, self.scale_factor = size, scale_factor
         self.mode, self.align_corners, self.antialias = mode, align_corners, antialias
 
@@ -210,6 +212,12 @@ class Upsample(Module):
         return _girih.interpolate(
             x, self.size, self.scale_factor, self.mode, self.align_corners, self.antialias
         )
+
+    def extra_repr(self) -> str:
+        """The size or the factor, and how the values between are computed."""
+        names = ["size" if self.scale_factor is None else "scale_factor", "mode", "align_corners"]
+        names += ["antialias"] if self.antialias else []
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
 
 class UpsamplingNearest2d(Upsample):
