@@ -440,6 +440,12 @@ def test_a_layer_with_a_constructor_of_its_own_shows_the_options_of_its_base():
             self.name = name
 
     assert "kernel_size=(3, 3), stride=2, padding=1" in repr(Padded(4, 8, 3, stride=2))
+
+    class Wide(gr.nn.Linear):
+        def __init__(self):
+            super().__init__(3, 40)
+
+    assert "Wide(\n  in_features=3, out_features=40, bias=True\n" in repr(Wide())
     assert "name='head', in_features=3, out_features=4, bias=True" in repr(Named("head"))
     assert repr(gr.nn.Upsample(scale_factor=2)) == (
         "Upsample(scale_factor=2.0, mode='nearest', align_corners=False)"

@@ -488,7 +488,7 @@ def test_steps_are_those_of_the_table_that_rust_reads():
 def test_options_follow_the_rate_in_their_order():
     params = {"w": gr.asarray([1.0, -2.0])}
     pairs = [
-        (optim.SGD(0.1, 0.9, 0.0, 0.01, True),
+        (optim.SGD(0.1, 0.9, True, 0.01),
          optim.SGD(0.1, momentum=0.9, weight_decay=0.01, nesterov=True)),
         (optim.AdamW(lambda count: 0.1, (0.8, 0.9)),
          optim.AdamW(learning_rate=0.1, betas=(0.8, 0.9))),

@@ -15,18 +15,13 @@ __all__ = ["arguments", "shown"]
 
 
 def _constructor(cls: type[Module]) -> dict[str, inspect.Parameter]:
-    """The parameters of a constructor; one that passes ``*args`` or ``**kwargs`` on has those of
-    the next class, too."""
+    """The parameters of a constructor, then those of the layer of this package that it extends."""
     found: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
-        if "__init__" not in vars(base):
-            continue
-        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]  # type: ignore[misc]
-        passed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        for parameter in parameters:
-            if parameter.kind not in passed:
-                found.setdefault(parameter.name, parameter)
-        if not any(parameter.kind in passed for parameter in parameters):
+        init: Any = vars(base).get("__init__")
+        for parameter in list(inspect.signature(init).parameters.values())[1:] if init else ():
+            found.setdefault(parameter.name, parameter)
+        if init and base.__module__.startswith("girih."):
             break
     return found
 

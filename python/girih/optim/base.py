@@ -47,7 +47,8 @@ class Optimizer(Stepping, Stateful):
     name and tensor, groups ``{"params": tensors, "lr": rate, ...}``, or a module. From then on they
     require gradients, unless they are frozen. A number or a function in its place is the learning
     rate of an optimiser in functional use; the other options follow in their order, or by name:
-    ``SGD(0.1, 0.9)`` is ``SGD(lr=0.1, momentum=0.9)``.
+    ``SGD(0.1, 0.9)`` is ``SGD(lr=0.1, momentum=0.9)``. Those of SGD follow as in Keras and optax:
+    ``momentum``, ``nesterov``, ``weight_decay``, ``dampening``.
 
     Parameters in float16 and bfloat16 are updated in float32, which is also the dtype of their
     state, and rounded at the end; :class:`MasterWeights` and :class:`StochasticRounding` keep steps
@@ -99,7 +100,8 @@ class Optimizer(Stepping, Stateful):
         super().__init_subclass__(**kwargs)
         init = cls.__dict__.get("__init__")
         if init is not None and list(inspect.signature(init).parameters)[1:3] == ["params", "lr"]:
-            cls.__init__ = rate_first(init)  # type: ignore[method-assign]
+            order = cls.__dict__.get("_after_rate")
+            cls.__init__ = rate_first(init, order)  # type: ignore[method-assign]
 
     if not TYPE_CHECKING:
 

@@ -52,16 +52,23 @@ def is_rate(value: Any) -> bool:
     return callable(value) or has_protocol(value, "__float__")
 
 
-def rate_first(init: Any) -> Any:
-    """The constructor of an optimiser that also takes the options in their order after the rate, in
-    functional use: ``SGD(0.1, 0.9)`` is ``SGD(None, 0.1, 0.9)``."""
+def rate_first(init: Any, order: tuple[str, ...] | None) -> Any:
+    """The constructor of an optimiser that also takes the options after the rate, in functional
+    use: ``SGD(0.1, 0.9)`` is ``SGD(None, 0.1, 0.9)``. They have this order, or that of the
+    constructor."""
 
     @functools.wraps(init)
     def constructor(self: Any, params: Any = None, *args: Any, **kwargs: Any) -> None:
-        if args and args[0] is not None and is_rate(params):
+        if not args or args[0] is None or not is_rate(params):
+            init(self, params, *args, **kwargs)
+        elif order is None or len(args) > len(order):
             init(self, None, params, *args, **kwargs)
         else:
-            init(self, params, *args, **kwargs)
+            named = dict(zip(order, args, strict=False))
+            if twice := named.keys() & kwargs:
+                name = type(self).__name__
+                raise TypeError(f"{name} got several values for {', '.join(sorted(twice))}")
+            init(self, None, params, **named, **kwargs)
 
     return constructor
 

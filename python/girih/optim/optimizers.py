@@ -36,6 +36,8 @@ class SGD(Optimizer):
     Source: Sutskever et al. 2013, in PyTorch's form (the rate outside the velocity).
     """
 
+    _after_rate = ("momentum", "nesterov", "weight_decay", "dampening")
+
     def __init__(
         self,
         params: Parameters | float | Schedule | None = None,
