@@ -475,3 +475,23 @@ def test_the_gradient_by_a_module_is_that_by_its_parameters():
     assert model.weight is before
     model.freeze("weight")
     assert list(gr.grad(loss)(model, x)) == ["bias"]
+
+
+def test_parameters_of_modules_are_instances_of_parameter():
+    class Scaled(nn.Module):
+        def __init__(self):
+            self.factor = nn.Parameter(gr.ones([2]))
+            self.register_buffer("mean", gr.zeros([2]))
+            self.plain = gr.ones([2])
+
+    module = Scaled()
+    assert isinstance(module.factor, nn.Parameter)
+    layer = nn.Linear(2, 2)
+    assert all(isinstance(p, nn.Parameter) for p in layer.parameters())
+    for other in (module.mean, module.plain, gr.ones([2]), 1.0, np.ones(2), None):
+        assert not isinstance(other, nn.Parameter)
+    # What is marked is one before a module holds it; the result of an op is not.
+    assert isinstance(nn.Parameter(gr.ones([2])), nn.Parameter)
+    assert not isinstance(module.factor * 2, nn.Parameter)
+    module.factor = gr.zeros([2])
+    assert isinstance(module.factor, nn.Parameter)

@@ -35,12 +35,23 @@ class _Parameter:
         )
 
 
-def Parameter(value: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802 - reads as a class where it is used
+class _Marking(type):
+    """The class of :class:`Parameter`, which no object is of: parameters are tensors."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        """Whether a value is marked, or a tensor that a module holds as a parameter."""
+        return is_marked(value) or (isinstance(value, Tensor) and _is_held(value))
+
+
+class Parameter(metaclass=_Marking):
     """Marks a tensor as trainable: ``self.weight = Parameter(gr.zeros([3]))``.
 
     Assign the result to an attribute of a :class:`Module`, which then holds the plain tensor. The
     attribute remains a parameter when another tensor is assigned to it later. A list or dict of
     parameters becomes a :class:`ParameterList` or :class:`ParameterDict`.
+
+    ``isinstance(tensor, Parameter)`` is true for tensors that a module holds as parameters, as long
+    as the module lives.
 
     Args:
         value: A tensor, or what :func:`girih.asarray` takes.
@@ -50,15 +61,29 @@ def Parameter(value: Any, requires_grad: bool = True) -> Tensor:  # noqa: N802 -
     Raises:
         DTypeError: ``value`` is no tensor and converts to none, or ``requires_grad`` is no bool.
     """
-    if type(requires_grad).__name__ not in ("bool", "bool_"):
-        raise DTypeError(
-            f"Parameter: requires_grad must be True or False, got a {type(requires_grad).__name__}"
-        )
-    if isinstance(value, _Parameter):
-        return cast("Tensor", value)
-    # A separate handle: parameters are tied only if one was assigned to the attribute of the other.
-    tensor = copy(value) if isinstance(value, Tensor) else asarray(value)
-    return cast("Tensor", _Parameter(tensor, bool(requires_grad)))
+
+    def __new__(cls, value: Any, requires_grad: bool = True) -> Tensor:  # type: ignore[misc]
+        """The mark, which a module replaces by the tensor."""
+        if type(requires_grad).__name__ not in ("bool", "bool_"):
+            raise DTypeError(
+                "Parameter: requires_grad must be True or False, got a "
+                f"{type(requires_grad).__name__}"
+            )
+        if isinstance(value, _Parameter):
+            return cast("Tensor", value)
+        # A separate handle: parameters are tied only if one was assigned to the attribute of the
+        # other.
+        tensor = copy(value) if isinstance(value, Tensor) else asarray(value)
+        return cast("Tensor", _Parameter(tensor, bool(requires_grad)))
+
+
+def _is_held(tensor: Tensor) -> bool:
+    """Whether a live module has the tensor as a parameter."""
+    from .alive import holders_of
+    from .places import PARAMETER_NAMES
+
+    holders = holders_of([tensor])[id(tensor)]
+    return any(name in module.__dict__.get(PARAMETER_NAMES, ()) for module, name in holders)
 
 
 def is_marked(value: Any) -> bool:
