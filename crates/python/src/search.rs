@@ -114,6 +114,21 @@ fn unique_of(
     }
 }
 
+/// The distinct elements and the numbers of their occurrences.
+fn counts_of(
+    py: Python<'_>,
+    x: &TensorArg,
+    size: Option<IntArg>,
+    fill_value: Option<OperandArg>,
+) -> PyResult<(Tensor, Tensor)> {
+    if size.is_some() {
+        let found = unique_of(py, x, size, fill_value)?;
+        return Ok((found.values, found.counts));
+    }
+    let _called = location::enter!(py);
+    detach(py, || x.0.unique_counts(false)).py()
+}
+
 /// The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x, unless
 /// a size is given: then there are that many, and missing ones are fill_value, by default the
 /// smallest element. It is the same for unique_counts, unique_inverse and unique_all.
@@ -125,7 +140,7 @@ fn unique_values(
     size: Option<IntArg>,
     fill_value: Option<OperandArg>,
 ) -> Out {
-    Ok(PyTensor(unique_of(py, &x, size, fill_value)?.values))
+    Ok(PyTensor(counts_of(py, &x, size, fill_value)?.0))
 }
 
 /// A named tuple of the module `girih.results`.
@@ -144,8 +159,8 @@ fn unique_counts<'py>(
     size: Option<IntArg>,
     fill_value: Option<OperandArg>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let unique = unique_of(py, &x, size, fill_value)?;
-    named(py, "UniqueCounts", vec![unique.values, unique.counts])
+    let (values, counts) = counts_of(py, &x, size, fill_value)?;
+    named(py, "UniqueCounts", vec![values, counts])
 }
 
 /// The distinct elements in ascending order, and for each element of x its position among them.

@@ -483,6 +483,13 @@ fn unique<'py>(
     let _called = location::enter!(py);
     let axis = axis.unwrap_or_default().single("unique")?;
     let found = match (sized("unique", size)?, axis) {
+        (None, None) if !return_index && !return_inverse => {
+            let (values, counts) = detach(py, || x.0.unique_counts(equal_nan)).py()?;
+            return match return_counts {
+                true => Ok(PyTuple::new(py, [PyTensor(values), PyTensor(counts)])?.into_any()),
+                false => Ok(Bound::new(py, PyTensor(values))?.into_any()),
+            };
+        }
         (None, axis) => detach(py, || x.0.unique_along(axis, equal_nan)).py()?,
         (Some(size), None) => {
             let fill = fill_value.as_ref().map(OperandArg::operand);

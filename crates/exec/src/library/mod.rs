@@ -5,7 +5,14 @@
 
 mod fourier;
 mod matrix;
-mod rows;
+mod order;
+mod radix;
+mod scan;
+mod search;
+mod sort;
+#[cfg(test)]
+mod tests;
+mod totals;
 
 use crate::ExecError;
 use girih_ir::{Op, OpCode};
@@ -13,6 +20,10 @@ use girih_linalg::Team;
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 use smallvec::SmallVec;
+use std::sync::{Mutex, PoisonError};
+
+/// The number of elements that a loop processes between two looks at whether the run was stopped.
+const PART: usize = 1 << 16;
 
 macro_rules! elements {
     ($($variant:ident $ty:ty),*) => {
@@ -51,7 +62,7 @@ elements!(
 );
 
 /// An element type.
-pub(crate) trait Element: Copy + 'static {
+pub(crate) trait Element: Copy + Default + Send + Sync + 'static {
     /// The operand's elements; the operand has this type.
     fn of(data: Data<'_>) -> &[Self];
     /// The result's elements; the result has this type.
@@ -83,6 +94,13 @@ impl<'a> Args<'a> {
     fn result<T: Element>(&mut self, i: usize) -> Option<&mut [T]> {
         self.results.get_mut(i)?.as_mut().map(T::of_mut)
     }
+
+    /// The elements of the first two results, where they are needed.
+    fn two_results<A: Element, B: Element>(&mut self) -> (Option<&mut [A]>, Option<&mut [B]>) {
+        let mut results = self.results.iter_mut().map(Option::as_mut);
+        let first = results.next().flatten().map(A::of_mut);
+        (first, results.next().flatten().map(B::of_mut))
+    }
 }
 
 /// Runs the routine of an op on one item.
@@ -90,54 +108,54 @@ impl<'a> Args<'a> {
 /// Errors: those of the routine; its results are then unspecified.
 pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     macro_rules! real {
-        ($function:ident) => {
+        ($module:ident::$function:ident) => {
             match args.operands[0].0 {
-                Data::U8(_) => rows::$function::<u8>(args),
-                Data::U16(_) => rows::$function::<u16>(args),
-                Data::U32(_) => rows::$function::<u32>(args),
-                Data::U64(_) => rows::$function::<u64>(args),
-                Data::I8(_) => rows::$function::<i8>(args),
-                Data::I16(_) => rows::$function::<i16>(args),
-                Data::I32(_) => rows::$function::<i32>(args),
-                Data::I64(_) => rows::$function::<i64>(args),
-                Data::F16(_) => rows::$function::<f16>(args),
-                Data::BF16(_) => rows::$function::<bf16>(args),
-                Data::F32(_) => rows::$function::<f32>(args),
-                Data::F64(_) => rows::$function::<f64>(args),
+                Data::U8(_) => $module::$function::<u8>(args),
+                Data::U16(_) => $module::$function::<u16>(args),
+                Data::U32(_) => $module::$function::<u32>(args),
+                Data::U64(_) => $module::$function::<u64>(args),
+                Data::I8(_) => $module::$function::<i8>(args),
+                Data::I16(_) => $module::$function::<i16>(args),
+                Data::I32(_) => $module::$function::<i32>(args),
+                Data::I64(_) => $module::$function::<i64>(args),
+                Data::F16(_) => $module::$function::<f16>(args),
+                Data::BF16(_) => $module::$function::<bf16>(args),
+                Data::F32(_) => $module::$function::<f32>(args),
+                Data::F64(_) => $module::$function::<f64>(args),
                 Data::C64(_) | Data::C128(_) => unreachable!("complex numbers are in no order"),
             }
         };
     }
-    macro_rules! sums {
+    macro_rules! totals {
         ($op:ident) => {
             match args.operands[0].0 {
-                Data::I64(_) => rows::running::<i64>(args, rows::Number::$op),
-                Data::U64(_) => rows::running::<u64>(args, rows::Number::$op),
-                Data::F32(_) => rows::running::<f32>(args, rows::Number::$op),
-                Data::F64(_) => rows::running::<f64>(args, rows::Number::$op),
-                Data::C64(_) => rows::running::<Complex32>(args, rows::Number::$op),
-                Data::C128(_) => rows::running::<Complex64>(args, rows::Number::$op),
+                Data::I64(_) => totals::$op::<i64>(args),
+                Data::U64(_) => totals::$op::<u64>(args),
+                Data::F32(_) => totals::$op::<f32>(args),
+                Data::F64(_) => totals::$op::<f64>(args),
+                Data::C64(_) => totals::$op::<Complex32>(args),
+                Data::C128(_) => totals::$op::<Complex64>(args),
                 _ => unreachable!("the op's rule forbids the dtype"),
             }
         };
     }
     match op.code {
-        OpCode::Sort => real!(sort),
-        OpCode::TopK => real!(best),
-        OpCode::SearchSorted => real!(search),
-        OpCode::CumMax => real!(running_max),
-        OpCode::CumMin => real!(running_min),
-        OpCode::CumSum => sums!(plus),
-        OpCode::CumProd => sums!(times),
+        OpCode::Sort => real!(sort::sort),
+        OpCode::TopK => real!(sort::best),
+        OpCode::SearchSorted => real!(search::search),
+        OpCode::CumMax => real!(scan::running_max),
+        OpCode::CumMin => real!(scan::running_min),
+        OpCode::CumSum => totals!(sums),
+        OpCode::CumProd => totals!(products),
         OpCode::Recurrence => match args.operands[0].0 {
-            Data::F32(_) => rows::recurrence::<f32>(args),
-            Data::F64(_) => rows::recurrence::<f64>(args),
-            Data::C64(_) => rows::recurrence::<Complex32>(args),
-            _ => rows::recurrence::<Complex64>(args),
+            Data::F32(_) => scan::recurrence::<f32>(args),
+            Data::F64(_) => scan::recurrence::<f64>(args),
+            Data::C64(_) => scan::recurrence::<Complex32>(args),
+            _ => scan::recurrence::<Complex64>(args),
         },
         OpCode::LogCumSumExp => match args.operands[0].0 {
-            Data::F32(_) => rows::log_sum_exp::<f32>(args),
-            _ => rows::log_sum_exp::<f64>(args),
+            Data::F32(_) => scan::log_sum_exp::<f32>(args),
+            _ => scan::log_sum_exp::<f64>(args),
         },
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => fourier::run(op, args),
         _ => match args.operands[0].0 {
@@ -151,9 +169,14 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     Ok(())
 }
 
+/// What one thread takes from a list of parts, each of which one thread works on.
+fn take<T>(part: &Mutex<Option<T>>) -> Option<T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 /// Whether a call of the routine takes several items of the batch.
 pub(crate) fn takes_many(code: OpCode) -> bool {
-    matches!(code, OpCode::Fft | OpCode::Rfft | OpCode::Irfft)
+    matches!(code, OpCode::Fft | OpCode::Rfft | OpCode::Irfft | OpCode::CumSum | OpCode::CumProd)
 }
 
 /// The approximate time of one item in picoseconds, for operands of these sizes.
@@ -161,15 +184,14 @@ pub(crate) fn cost_ps(code: OpCode, dims: &[&[usize]]) -> usize {
     let numel = dims[0].iter().product::<usize>();
     let log = |n: usize| (usize::BITS - n.leading_zeros()) as usize;
     match code {
-        OpCode::Sort => 50_000 + numel.saturating_mul(2000 * log(numel)),
+        OpCode::Sort => 50_000 + numel.saturating_mul(8000),
         // Few elements are better than the worst of the best elements found so far.
         OpCode::TopK => 50_000 + numel.saturating_mul(500),
-        OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(2000 * log(numel)),
+        OpCode::SearchSorted => 20_000 + dims[1][0].saturating_mul(500 * log(numel)),
         OpCode::Fft | OpCode::Rfft | OpCode::Irfft => 5000 + numel.saturating_mul(400 * log(numel)),
         OpCode::LogCumSumExp => 20_000 + numel.saturating_mul(20_000),
-        OpCode::CumSum | OpCode::CumProd | OpCode::CumMax | OpCode::CumMin | OpCode::Recurrence => {
-            20_000 + numel.saturating_mul(1500)
-        }
+        OpCode::CumSum | OpCode::CumProd => 20_000 + numel.saturating_mul(600),
+        OpCode::CumMax | OpCode::CumMin | OpCode::Recurrence => 20_000 + numel.saturating_mul(1500),
         // Cubic, with a factor that grows from triangular factors to singular vectors.
         _ => {
             let side = dims[0].iter().copied().max().unwrap_or(0);

@@ -42,21 +42,50 @@ pub(crate) fn known(x: &Tensor) -> Result<Option<Vec<f64>>> {
 }
 
 /// Integers as a tensor of one axis, on the device of the tensor in which they were found.
-fn of_integers(values: &[usize], found_in: &Tensor) -> Result<Tensor> {
+fn of_integers(values: Vec<i64>, found_in: &Tensor) -> Result<Tensor> {
     let _scope = DeviceScope::new(found_in.node().place().device());
-    let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
-    Tensor::from_slice(&values, [values.len()])
+    let count = values.len();
+    Tensor::from_vec(values, [count])
 }
 
 /// Flat positions of the nonzero elements.
-fn nonzero_positions(x: &Tensor) -> Result<Vec<usize>> {
+fn nonzero_positions(x: &Tensor) -> Result<Vec<i64>> {
+    /// The number of elements that are skipped at once if all of them are zero.
+    const GROUP: usize = 16;
     let truth = x.astype(DType::Bool)?.to_bytes()?;
-    Ok(truth.iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i).collect())
+    let count = truth.iter().map(|&b| usize::from(b != 0)).sum::<usize>();
+    // Each position is written, and stays if its element is not zero: without a branch per element.
+    let (mut found, mut done) = (vec![0i64; count + 1], 0);
+    for (number, group) in truth.chunks(GROUP).enumerate() {
+        if group.iter().fold(0, |any, b| any | b) == 0 {
+            continue;
+        }
+        for (i, &b) in group.iter().enumerate() {
+            found[done] = (number * GROUP + i) as i64;
+            done += usize::from(b != 0);
+        }
+    }
+    found.truncate(count);
+    Ok(found)
 }
 
 /// Flat positions (i64, one axis) of the nonzero elements.
 pub(super) fn positions(x: &Tensor) -> Result<Tensor> {
-    of_integers(&nonzero_positions(x)?, x)
+    of_integers(nonzero_positions(x)?, x)
+}
+
+/// Ascending positions on an axis of this size and the axes before it: the positions on the axis,
+/// and in their place those on the axes before it.
+fn split_off(flat: &mut [i64], size: i64) -> Vec<i64> {
+    let (mut row, mut start) = (0, 0);
+    let along = |at: &mut i64| {
+        if *at - start >= size {
+            row = *at / size;
+            start = row * size;
+        }
+        std::mem::replace(at, row) - start
+    };
+    flat.iter_mut().map(along).collect()
 }
 
 /// Maps a real number to an integer with the same order; `None` for NaN. Both zeros map to one
@@ -105,9 +134,33 @@ struct Groups {
     counts: Tensor,
 }
 
+/// Whether each of sorted elements (one axis, not empty) begins a group: unless it equals the one
+/// before it.
+#[track_caller]
+fn begins(sorted: &Tensor, equal_nan: bool) -> Result<Tensor> {
+    let rest = sorted.numel() - 1;
+    let (before, after) = (sorted.narrow(0, 0, rest)?, sorted.narrow(0, 1, rest)?);
+    let mut differs = before.ne(&after)?;
+    if equal_nan && sorted.dtype().is_float() {
+        let both = before.isnan()?.bitwise_and(&after.isnan()?)?;
+        differs = differs.bitwise_and(&both.logical_not()?)?;
+    }
+    crate::concat(&[&Tensor::ones([1], DType::Bool)?, &differs], 0)
+}
+
+/// The starts of groups among sorted elements, and the numbers of their members.
+#[track_caller]
+fn starts_and_counts(begins: &Tensor) -> Result<(Tensor, Tensor)> {
+    let starts = positions(begins)?;
+    let end = Tensor::full(begins.numel() as i64, [1], DType::I64)?;
+    let ends = crate::concat(&[&starts.narrow(0, 1, starts.numel() - 1)?, &end], 0)?;
+    let counts = ends.sub(&starts)?;
+    Ok((starts, counts))
+}
+
 impl Groups {
-    /// Groups of equal elements of one axis: each element after sorting begins a group unless it
-    /// equals the one before it.
+    /// Groups of equal elements of one axis.
+    #[track_caller]
     fn of_numbers(x: &Tensor, equal_nan: bool) -> Result<Groups> {
         let count = x.numel();
         let x = if x.dtype() == DType::Bool { x.astype(DType::U8)? } else { x.clone() };
@@ -116,29 +169,16 @@ impl Groups {
             let none = Tensor::zeros([0], DType::I64)?;
             return Ok(Groups { firsts: none.clone(), inverse: none.clone(), counts: none });
         }
-        let (before, after) = (sorted.narrow(0, 0, count - 1)?, sorted.narrow(0, 1, count - 1)?);
-        let mut differs = before.ne(&after)?;
-        if equal_nan && x.dtype().is_float() {
-            let both = before.isnan()?.bitwise_and(&after.isnan()?)?;
-            differs = differs.bitwise_and(&both.logical_not()?)?;
-        }
-        let begins = crate::concat(&[&Tensor::ones([1], DType::Bool)?, &differs], 0)?;
+        let begins = begins(&sorted, equal_nan)?;
         let group = begins.astype(DType::I64)?.cumsum(0)?.sub(1)?;
         // One evaluation: the groups' starts are then searched on the host.
         crate::eval([&begins, &group, &order])?;
-        let starts = positions(&begins)?;
-        let ends = crate::concat(
-            &[
-                &starts.narrow(0, 1, starts.numel() - 1)?,
-                &Tensor::full(count as i64, [1], DType::I64)?,
-            ],
-            0,
-        )?;
+        let (starts, counts) = starts_and_counts(&begins)?;
         let inverse = Tensor::zeros([count], DType::I64)?;
         Ok(Groups {
             firsts: order.take(&starts, 0)?,
             inverse: inverse.scatter(&order, &group, 0, super::Update::Set)?,
-            counts: ends.sub(&starts)?,
+            counts,
         })
     }
 
@@ -155,22 +195,22 @@ impl Groups {
         let equal = |i: usize, j: usize| {
             slice(i) == slice(j) && (equal_nan || slice(i).iter().all(Option::is_some))
         };
-        let (mut firsts, mut counts): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut firsts, mut counts): (Vec<i64>, Vec<i64>) = (Vec::new(), Vec::new());
         let mut inverse = vec![0; count];
         for &i in &order {
-            match (firsts.last().is_some_and(|&f| equal(i, f)), counts.last_mut()) {
+            match (firsts.last().is_some_and(|&f| equal(i, f as usize)), counts.last_mut()) {
                 (true, Some(count)) => *count += 1,
                 _ => {
-                    firsts.push(i);
+                    firsts.push(i as i64);
                     counts.push(1);
                 }
             }
-            inverse[i] = firsts.len() - 1;
+            inverse[i] = firsts.len() as i64 - 1;
         }
         Ok(Groups {
-            firsts: of_integers(&firsts, x)?,
-            inverse: of_integers(&inverse, x)?,
-            counts: of_integers(&counts, x)?,
+            firsts: of_integers(firsts, x)?,
+            inverse: of_integers(inverse, x)?,
+            counts: of_integers(counts, x)?,
         })
     }
 }
@@ -186,12 +226,14 @@ impl Tensor {
             let (op, reason) = ("nonzero", "a scalar has no axes; reshape it to [1]".into());
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
-        let found = nonzero_positions(self)?;
-        let along = |(&stride, &size): (&isize, &usize)| {
-            let coordinate = |&flat: &usize| flat / stride.max(1) as usize % size.max(1);
-            of_integers(&found.iter().map(coordinate).collect::<Vec<_>>(), self)
-        };
-        shape.strides().iter().zip(shape.iter()).map(along).collect()
+        let mut found = nonzero_positions(self)?;
+        let inner: Vec<Vec<i64>> = shape[1..]
+            .iter()
+            .rev()
+            .map(|&size| split_off(&mut found, size.max(1) as i64))
+            .collect();
+        let axes = std::iter::once(found).chain(inner.into_iter().rev());
+        axes.map(|along| of_integers(along, self)).collect()
     }
 
     /// The indices of the nonzero elements, one row (i64) per element. Evaluates the tensor.
@@ -239,6 +281,24 @@ impl Tensor {
     #[track_caller]
     pub fn unique(&self) -> Result<Unique> {
         self.unique_along(None, false)
+    }
+
+    /// The distinct elements in ascending order, and the number of occurrences of each; with
+    /// `equal_nan` NaNs are one value. Faster than [`Tensor::unique_along`], which also finds where the
+    /// elements are. Evaluates the tensor.
+    #[track_caller]
+    pub fn unique_counts(&self, equal_nan: bool) -> Result<(Tensor, Tensor)> {
+        let (dtype, flat) = (self.dtype(), self.reshape(-1)?);
+        if dtype.is_complex() || flat.numel() == 0 {
+            let found = flat.unique_along(None, equal_nan)?;
+            return Ok((found.values, found.counts));
+        }
+        let plain = if dtype == DType::Bool { flat.astype(DType::U8)? } else { flat };
+        let sorted = plain.sort(0)?;
+        let begins = begins(&sorted, equal_nan)?;
+        crate::eval([&begins, &sorted])?;
+        let (starts, counts) = starts_and_counts(&begins)?;
+        Ok((sorted.take(&starts, 0)?.astype(dtype)?, counts))
     }
 
     /// The distinct slices along an axis in lexicographical order, or without an axis the distinct
