@@ -29,13 +29,20 @@ impl Tensor {
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, minlength: usize) -> Result<Tensor> {
         let ones = self.counted(weights)?;
-        let values = integers("bincount", self)?;
-        if let Some(negative) = values.iter().find(|&&v| v < 0) {
-            return Err(Error::InvalidArgument(format!(
-                "bincount: elements must not be negative, got {negative}"
-            )));
-        }
-        let length = values.iter().max().map_or(0, |&m| m as usize + 1).max(minlength);
+        let length = match self.numel() {
+            0 => 0,
+            _ => {
+                let ends = crate::stack(&[&self.max_all()?, &self.min_all()?], 0)?;
+                let ends = integers("bincount", &ends)?;
+                if let Some(negative) = ends.iter().find(|&&v| v < 0) {
+                    return Err(Error::InvalidArgument(format!(
+                        "bincount: elements must not be negative, got {negative}"
+                    )));
+                }
+                ends[0] as usize + 1
+            }
+        };
+        let length = length.max(minlength);
         ones.gathered_into(self, length)
     }
 

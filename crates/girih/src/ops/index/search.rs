@@ -3,7 +3,7 @@
 
 use crate::{DeviceScope, Error, Result, Tensor};
 use girih_ir::shape::normalize_axis;
-use girih_ir::{DType, Literal, Shape};
+use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
 
 /// The distinct elements of a tensor in ascending order, and their origins.
 pub struct Unique {
@@ -342,22 +342,12 @@ impl Tensor {
         sorted.take(&at, 0)?.eq(&x)
     }
 
-    /// The number of elements of `sorted` (one axis, ascending, not empty) that are less than each
-    /// element, or not greater if `equal`. A vectorised binary search. 0 for NaN.
+    /// The number of elements of `sorted` (one axis, ascending) that are less than each element, or not
+    /// greater if `equal`. NaN is larger than every number.
     #[track_caller]
     pub(super) fn counted_below(&self, sorted: &Tensor, equal: bool) -> Result<Tensor> {
-        let count = sorted.numel() as i64;
-        let mut below = Tensor::zeros(self.shape(), DType::I64)?;
-        let mut step = 1i64 << (63 - (count as u64).leading_zeros() as i64);
-        while step > 0 {
-            let next = below.add(step)?;
-            let probe = sorted.take(&next.minimum(count)?.sub(1)?, 0)?;
-            let further = if equal { probe.le(self)? } else { probe.lt(self)? };
-            let further = further.bitwise_and(&next.le(count)?)?;
-            below = crate::where_(&further, &next, &below)?;
-            step /= 2;
-        }
-        Ok(below)
+        let op = Op::new(OpCode::SearchSorted, Attrs::routine(equal));
+        Tensor::record(op, &[sorted, &self.reshape(-1)?])?.under(&self.shape())
     }
 }
 
