@@ -1,8 +1,10 @@
-//! Instruction-set levels: every block loop is compiled once per level and chosen at run time.
+//! Instruction-set levels, and block loops, each compiled with and without AVX2 and chosen at run time.
 //!
-//! A loop is a type that implements [`Loop`]; its body is inlined into one wrapper per level, where
-//! LLVM vectorises it for that level's registers. No level enables contraction of a product and a
-//! sum, so all levels compute the same bits (except for the payload of NaNs).
+//! A loop is a type that implements [`Loop`]; its body is inlined into one wrapper per set of
+//! instructions, where LLVM vectorises it. No set enables contraction of a product and a sum, so all
+//! compute the same bits (except for the payload of NaNs). Generated code uses 512-bit vectors and
+//! replaces nearly all loops on machines that have them; a third copy of each loop would be a tenth of
+//! the library and serve the few that are left.
 
 use girih_sync::OnceLock;
 
@@ -94,7 +96,7 @@ impl Isa {
 /// writes.
 pub(crate) type BlockFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, usize);
 
-/// A loop to be compiled per level.
+/// A loop to be compiled with and without AVX2.
 pub(crate) trait Loop {
     /// Runs the loop. Implementations are `#[inline(always)]`.
     ///
@@ -104,14 +106,12 @@ pub(crate) trait Loop {
     unsafe fn run(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize);
 }
 
-/// The loop compiled for a level that [`Isa::available`] lists.
+/// The loop for a level that [`Isa::available`] lists.
 pub(crate) fn select<L: Loop>(isa: Isa) -> BlockFn {
     match isa {
         Isa::Baseline => L::run,
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => avx2::<L>,
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => avx512::<L>,
+        Isa::Avx2 | Isa::Avx512 => avx2::<L>,
         #[cfg(not(target_arch = "x86_64"))]
         _ => L::run,
     }
@@ -122,15 +122,6 @@ pub(crate) fn select<L: Loop>(isa: Isa) -> BlockFn {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2")]
 unsafe fn avx2<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
-    // SAFETY: the caller keeps the loop's contract.
-    unsafe { L::run(out, a, b, c, n) }
-}
-
-/// # Safety
-/// As [`Loop::run`], on a machine with AVX-512 F, DQ, BW and VL.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,avx512f,avx512dq,avx512bw,avx512vl")]
-unsafe fn avx512<L: Loop>(out: *mut u8, a: *const u8, b: *const u8, c: *const u8, n: usize) {
     // SAFETY: the caller keeps the loop's contract.
     unsafe { L::run(out, a, b, c, n) }
 }
