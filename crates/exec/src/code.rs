@@ -6,12 +6,12 @@
 //! values are set up once per chunk.
 
 use super::chain::{ChainOp, Compiled};
-use super::copy::{IndexedAxis, check_indexed, gather, prefetch, read, splat, write};
+use super::copy::{Indexed, IndexedAxis, prefetch, read, splat, write};
 use super::isa::BlockFn;
 use super::stream::{Fused, Pointers, Stream};
 use super::walk::Walk;
 use super::{BLOCK, Bindings, ExecError};
-use crate::philox::RandomKey;
+use crate::philox::{RandomFn, RandomKey};
 use smallvec::SmallVec;
 
 /// A register's number. [`NONE`] where a step has fewer operands.
@@ -29,9 +29,6 @@ pub(crate) enum RegisterPlace {
     /// Set for each range of points: a dense load or the core's value.
     Outside,
 }
-
-/// Fills a slot with random elements `start, start + stride, ...`.
-pub(crate) type RandomFn = unsafe fn(*mut u8, RandomKey, isize, isize, usize);
 
 /// The source of a loop-invariant value.
 #[derive(Clone, Copy, Debug)]
@@ -52,16 +49,8 @@ pub(crate) enum Step {
     Read { buffer: u32, walk: Walk, size: u8, out: Reg },
     /// The positions of a walk, as i64.
     Positions { walk: Walk, out: Reg },
-    /// Elements at `position + index * stride` (both i64), the index checked.
-    Gather {
-        buffer: u32,
-        positions: Reg,
-        index: Reg,
-        stride: isize,
-        axis: IndexedAxis,
-        size: u8,
-        out: Reg,
-    },
+    /// Elements at indices (i64), which are checked.
+    Gather { buffer: u32, at: Box<Indexed>, index: Reg, size: u8, out: Reg },
     /// Indices (i64) counted from the front and checked.
     Wrap { index: Reg, axis: IndexedAxis, label: bool, out: Reg },
     /// Random draws along a walk.
@@ -102,8 +91,9 @@ impl Step {
                 let count = args.iter().position(|&r| r == NONE).unwrap_or(args.len());
                 Registers::from_slice(&args[..count])
             }
-            Step::Gather { positions, index, .. } => Registers::from_slice(&[positions, index]),
-            Step::Wrap { index, .. } => Registers::from_slice(&[index]),
+            Step::Gather { index, .. } | Step::Wrap { index, .. } => {
+                Registers::from_slice(&[index])
+            }
             Step::Fused(ref fused) => registers(&fused.streams[..fused.inputs]),
             _ => Registers::new(),
         }
@@ -524,14 +514,13 @@ impl<'a> Frame<'a> {
                         }
                     });
                 }
-                Step::Gather { buffer, positions, index, stride, axis, size, out } => {
-                    let base = b.buffers[*buffer as usize];
-                    let [positions, index] = [positions, index].map(|r| self.reg(*r) as *const u8);
-                    let at = (positions, index, *stride, *axis);
+                Step::Gather { buffer, at, index, size, out } => {
+                    let (buffer, indices) = (*buffer as usize, self.reg(*index));
+                    let indices = super::ops::slice::<i64>(indices, n);
                     if b.is_checked() {
-                        check_indexed(b, *buffer as usize, at, *size as usize, n)?;
+                        at.check(b, buffer, indices, p, *size as usize)?;
                     }
-                    gather(self.reg(*out), base, at, *size, n)?;
+                    at.gather(self.reg(*out), b.buffers[buffer], indices, p, *size)?;
                 }
                 Step::Wrap { index, axis, label, out } => {
                     let index = super::ops::slice::<i64>(self.reg(*index), n);

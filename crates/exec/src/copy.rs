@@ -115,6 +115,40 @@ unsafe fn runs_of<T: Copy>(
     }
 }
 
+/// The number of elements that [`long_runs`] moves at a time.
+const PIECE: usize = 4;
+
+/// [`runs_of`] at least [`PIECE`] elements that are contiguous or the same: pieces of constant length,
+/// the last of which overlaps the one before.
+///
+/// # Safety
+/// As [`runs_of`]; the stride is 0 or 1.
+unsafe fn long_runs<T: Copy>(
+    to: *mut T,
+    from: *const T,
+    (run_stride, runs): (isize, usize),
+    (stride, len): (isize, usize),
+) {
+    debug_assert!(len >= PIECE && (stride == 0 || stride == 1));
+    for run in 0..runs {
+        // SAFETY: the pieces lie in the run, and the caller's promise.
+        unsafe {
+            let (to, from) = (to.add(run * len), from.offset(run_stride * run as isize));
+            let piece = |at: usize| {
+                let elements = match stride {
+                    0 => [*from; PIECE],
+                    _ => (from.add(at) as *const [T; PIECE]).read(),
+                };
+                (to.add(at) as *mut [T; PIECE]).write(elements);
+            };
+            for at in (0..len - PIECE).step_by(PIECE) {
+                piece(at);
+            }
+            piece(len - PIECE);
+        }
+    }
+}
+
 /// [`runs_of`] a constant length, with loops of their own for the most frequent strides.
 ///
 /// # Safety
@@ -166,6 +200,9 @@ pub(super) unsafe fn read(
                         (2, (stride, 2)) => short_runs::<T, 2>(to, from, grid, stride),
                         (3, (stride, 3)) => short_runs::<T, 3>(to, from, grid, stride),
                         (4, (stride, 4)) => short_runs::<T, 4>(to, from, grid, stride),
+                        (_, (stride @ 0..=1, len @ PIECE..)) => {
+                            long_runs(to, from, grid, (stride, len));
+                        }
                         (_, (stride, len)) => runs_of(to, from, grid, (stride, len)),
                     }
                 }
@@ -179,7 +216,12 @@ pub(super) unsafe fn read(
                 match stride {
                     1 => std::ptr::copy_nonoverlapping(from, to, len),
                     0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
-                    // A separate loop, so that it is vectorised.
+                    // Separate loops, so that they are vectorised.
+                    -1 => {
+                        for i in 0..len {
+                            *to.add(i) = *from.sub(i);
+                        }
+                    }
                     2 => {
                         for i in 0..len {
                             *to.add(i) = *from.add(2 * i);
@@ -282,18 +324,18 @@ impl IndexedAxis {
     }
 }
 
-/// `(positions, indices, stride, axis)` of a gather.
-pub(super) type GatherAt = (*const u8, *const u8, isize, IndexedAxis);
+/// `(positions, indices, stride, axis)` of a scatter.
+pub(super) type ScatterAt = (*const u8, *const u8, isize, IndexedAxis);
 
-/// Checks each element that a gather or a scatter accesses, in checked mode. It stops at an index out
-/// of bounds, which the access reports.
+/// Checks each element that a scatter accesses, in checked mode. It stops at an index out of bounds,
+/// which the access reports.
 ///
 /// # Safety
 /// The positions and indices (i64) are valid for `n` elements.
 pub(super) unsafe fn check_indexed(
     bindings: &Bindings<'_>,
     buffer: usize,
-    (positions, index, stride, axis): GatherAt,
+    (positions, index, stride, axis): ScatterAt,
     size: usize,
     n: usize,
 ) -> Result<(), ExecError> {
@@ -308,37 +350,133 @@ pub(super) unsafe fn check_indexed(
     Ok(())
 }
 
-/// # Safety
-/// `out` and the positions and indices (i64) are valid for `n` elements; every element at a
-/// position plus a checked index times the stride lies inside the buffer at `base`.
-pub(super) unsafe fn gather(
-    out: *mut u8,
-    base: *const u8,
-    at: GatherAt,
-    size: u8,
-    n: usize,
-) -> Result<(), ExecError> {
-    unsafe fn take<T: Copy>(
+/// The elements that a gather accesses: those of `walk`, each moved by its index times
+/// `stride`.
+#[derive(Clone, Debug)]
+pub(crate) struct Indexed {
+    /// The elements at index 0.
+    pub walk: Walk,
+    /// The number of elements moved per unit of the index.
+    pub stride: isize,
+    /// The axis.
+    pub axis: IndexedAxis,
+    /// The number of consecutive points that have one index, counted from each multiple of it.
+    pub repeats: usize,
+}
+
+impl Indexed {
+    /// The number of points that have one index from which on a gather copies runs of elements.
+    const RUN: usize = 8;
+
+    /// Calls `f` with the number of points before each, and the element accessed there; stops at an
+    /// index out of bounds.
+    #[inline(always)]
+    fn each(
+        &self,
+        indices: &[i64],
+        p: usize,
+        mut f: impl FnMut(usize, isize),
+    ) -> Result<(), ExecError> {
+        let mut failed = Ok(());
+        self.walk.grids(p, indices.len(), |done, element, (run_stride, runs), (stride, len)| {
+            for (run, indices) in indices[done..][..runs * len].chunks(len).enumerate() {
+                let first = element + run_stride * run as isize;
+                for (i, &index) in indices.iter().enumerate() {
+                    match self.axis.wrap(index) {
+                        Ok(index) => {
+                            let element = first + stride * i as isize + index * self.stride;
+                            f(done + run * len + i, element);
+                        }
+                        Err(error) => {
+                            failed = Err(error);
+                            return;
+                        }
+                    }
+                }
+            }
+        });
+        failed
+    }
+
+    /// Checks each element that a gather accesses, in checked mode. It stops at an index out of bounds,
+    /// which the access reports.
+    pub fn check(
+        &self,
+        bindings: &Bindings<'_>,
+        buffer: usize,
+        indices: &[i64],
+        p: usize,
+        size: usize,
+    ) -> Result<(), ExecError> {
+        let mut checked = Ok(());
+        let check = |_, element| {
+            if checked.is_ok() {
+                checked = bindings.check_elements(buffer, (element, element), size);
+            }
+        };
+        // The gather reports an index out of bounds.
+        let _ = self.each(indices, p, check);
+        checked
+    }
+
+    /// Gathers the elements at the points from `p` on, one per index.
+    ///
+    /// # Safety
+    /// `out` is valid for as many elements of `size` bytes as there are indices; every element of the
+    /// walk, moved by a checked index, lies inside the buffer at `base`.
+    pub unsafe fn gather(
+        &self,
         out: *mut u8,
         base: *const u8,
-        (positions, index, stride, axis): GatherAt,
-        n: usize,
+        indices: &[i64],
+        p: usize,
+        size: u8,
     ) -> Result<(), ExecError> {
-        // SAFETY: the caller's promise.
-        let (out, positions, index) = unsafe {
-            (
-                super::ops::slice_mut::<T>(out, n),
-                super::ops::slice::<i64>(positions, n),
-                super::ops::slice::<i64>(index, n),
-            )
-        };
-        for ((o, &p), &i) in out.iter_mut().zip(positions).zip(index) {
-            let element = p as isize + axis.wrap(i)? * stride;
+        /// # Safety
+        /// As [`Indexed::gather`], for `T`.
+        unsafe fn elements<T: Copy>(
+            at: &Indexed,
+            out: *mut u8,
+            base: *const u8,
+            indices: &[i64],
+            p: usize,
+        ) -> Result<(), ExecError> {
+            let (out, base) = (out as *mut T, base as *const T);
             // SAFETY: the index is inside its axis, so the element is inside the buffer.
-            *o = unsafe { *(base as *const T).offset(element) };
+            at.each(indices, p, |i, element| unsafe { *out.add(i) = *base.offset(element) })
+        }
+        if self.repeats >= Indexed::RUN {
+            // SAFETY: the caller's promise.
+            return unsafe { self.gather_runs(out, base, indices, p, size) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { by_size!(size, elements(self, out, base, indices, p)) }
+    }
+
+    /// As [`Indexed::gather`], where many consecutive points have one index.
+    ///
+    /// # Safety
+    /// As [`Indexed::gather`].
+    unsafe fn gather_runs(
+        &self,
+        out: *mut u8,
+        base: *const u8,
+        indices: &[i64],
+        p: usize,
+        size: u8,
+    ) -> Result<(), ExecError> {
+        let (mut done, bytes) = (0, size as usize);
+        while done < indices.len() {
+            let at = p + done;
+            let n = (self.repeats - at % self.repeats).min(indices.len() - done);
+            let moved = self.axis.wrap(indices[done])? * self.stride;
+            // SAFETY: the index is inside its axis, so the elements are inside the buffer.
+            unsafe {
+                let base = base.offset(moved * bytes as isize);
+                read(out.add(done * bytes), base, &self.walk, size, at, n);
+            }
+            done += n;
         }
         Ok(())
     }
-    // SAFETY: the caller's promise.
-    unsafe { by_size!(size, take(out, base, at, n)) }
 }

@@ -5,13 +5,13 @@ mod halves;
 
 use super::cast::{compute, is_half};
 use super::chain::{ChainFold, ChainOp};
-use super::code::{Code, Direct, NONE, RandomFn, Reg, RegisterPlace, Source, Step, Write};
-use super::copy::IndexedAxis;
+use super::code::{Code, Direct, NONE, Reg, RegisterPlace, Source, Step, Write};
+use super::copy::{Indexed, IndexedAxis};
 use super::fused::{FoldOf, Fuse};
 use super::stream::Stream;
 use super::walk::Walk;
 use super::{BLOCK, PrepareOptions};
-use crate::philox::{self, Draw, RandomKey};
+use crate::philox::{self, RandomFn};
 use crate::tuning::tuning;
 use girih_ir::{DType, Literal, OpCode};
 use girih_kernel::{Access, Block, Inst, Kernel, ReduceOp, Store, Val};
@@ -146,7 +146,12 @@ impl<'a> Lower<'a> {
             Inst::Gather { access, index, stride, size } => {
                 let index_dtype = self.kernel.dtype(block, *index);
                 let access = self.kernel.access(*access);
-                self.gather(access, (*index, index_dtype), *stride, *size)
+                let axis = IndexedAxis::new(*size, index_dtype);
+                let repeats = self.repeats(block, *index);
+                let walk = walk(self.order, access.offset, &access.strides);
+                let at = Indexed { walk, stride: *stride, axis, repeats };
+                let index = self.convert(self.val(*index), index_dtype, DType::I64);
+                self.gather(access, at, index)
             }
             Inst::Wrap { index, size, label } => {
                 let from = self.kernel.dtype(block, *index);
@@ -269,27 +274,47 @@ impl<'a> Lower<'a> {
         out
     }
 
-    fn gather(&mut self, access: &Access, index: (Val, DType), stride: isize, limit: usize) -> Reg {
-        let positions = self.positions(walk(self.order, access.offset, &access.strides));
-        let axis = IndexedAxis::new(limit, index.1);
-        let index = self.convert(self.val(index.0), index.1, DType::I64);
-        let (buffer, size) = (access.buffer.0, access.dtype.size());
-        self.reads.push(buffer);
-        self.cost += 1500;
+    /// The number of consecutive points, counted from each multiple of it, at which a value is the same.
+    fn repeats(&self, block: &Block, val: Val) -> usize {
+        let inner = |strides: &[isize]| -> usize {
+            let same = |d: &&Dim| strides.get(d.of).is_none_or(|&stride| stride == 0);
+            self.order.iter().rev().take_while(same).map(|d| d.extent).product()
+        };
+        let mut found: Vec<usize> = Vec::with_capacity(val.0 as usize + 1);
+        for inst in &block.insts[..=val.0 as usize] {
+            let of = |val: &Val| found[val.0 as usize];
+            found.push(match inst {
+                Inst::Literal(_) | Inst::Scalar { .. } => inner(&[]),
+                Inst::Load(id) => inner(&self.kernel.access(*id).strides),
+                Inst::Iota { strides, .. } => inner(strides),
+                Inst::Wrap { index, .. } => of(index),
+                Inst::Gather { access, index, .. } => {
+                    of(index).min(inner(&self.kernel.access(*access).strides))
+                }
+                Inst::Op { args, .. } => args.iter().map(of).min().unwrap_or(1),
+                Inst::Random { .. } | Inst::Core { .. } => 1,
+            });
+        }
+        found[val.0 as usize]
+    }
+
+    fn gather(&mut self, access: &Access, at: Indexed, index: Reg) -> Reg {
+        self.reads.push(access.buffer.0);
+        self.cost += if at.repeats > 1 { 500 } else { 1500 };
         let out = self.reg(access.dtype, None, false);
-        let size = size as u8;
-        self.steps.push(Step::Gather { buffer, positions, index, stride, axis, size, out });
+        let (buffer, at, size) = (access.buffer.0, Box::new(at), access.dtype.size() as u8);
+        self.steps.push(Step::Gather { buffer, at, index, size, out });
         self.loaded(out, access.dtype)
     }
 
     fn random(&mut self, code: OpCode, argument: usize, walk: Walk, dtype: DType) -> Reg {
-        let kind = (code, compute(dtype));
+        let (kind, isa) = ((code, compute(dtype)), self.options.isa);
         let draw: RandomFn = match kind {
-            (OpCode::RandomUniform, DType::F32) => draw::<philox::UniformF32>,
-            (OpCode::RandomUniform, DType::F64) => draw::<philox::UniformF64>,
-            (OpCode::RandomNormal, DType::F32) => draw::<philox::NormalF32>,
-            (OpCode::RandomNormal, DType::F64) => draw::<philox::NormalF64>,
-            (OpCode::RandomBits, DType::I64) => draw::<philox::Bits>,
+            (OpCode::RandomUniform, DType::F32) => philox::select::<philox::UniformF32>(isa),
+            (OpCode::RandomUniform, DType::F64) => philox::select::<philox::UniformF64>(isa),
+            (OpCode::RandomNormal, DType::F32) => philox::select::<philox::NormalF32>(isa),
+            (OpCode::RandomNormal, DType::F64) => philox::select::<philox::NormalF64>(isa),
+            (OpCode::RandomBits, DType::I64) => philox::select::<philox::Bits>(isa),
             _ => panic!("no {} of {dtype}", code.def().name),
         };
         self.cost += 4000;
@@ -410,7 +435,7 @@ impl<'a> Lower<'a> {
     fn forward(&self, writes: &mut [Write], steps: &[Step], keep: &[Reg]) {
         for i in 0..writes.len() {
             let reg = writes[i].reg;
-            let computed = |s: &Step| matches!(s, Step::Call { out, .. } if *out == reg);
+            let computed = |s: &Step| !matches!(s, Step::Splat { .. }) && s.out() == reg;
             let taken = writes[..i].iter().any(|w| w.forward && w.reg == reg);
             let free = !taken && !keep.contains(&reg) && writes[i].walk.is_dense();
             writes[i].forward = free && steps.iter().any(computed);
@@ -513,11 +538,4 @@ impl<'a> Lower<'a> {
     fn place_of(&self, reg: Reg) -> Option<RegisterPlace> {
         self.places.get(reg as usize).copied().flatten()
     }
-}
-
-/// # Safety
-/// `out` is valid for `n` elements of the draw's item.
-unsafe fn draw<D: Draw>(out: *mut u8, key: RandomKey, start: isize, stride: isize, n: usize) {
-    // SAFETY: the caller's promise.
-    philox::fill::<D>(unsafe { super::ops::slice_mut(out, n) }, key, start, stride)
 }

@@ -18,9 +18,11 @@
 //!   `sqrt(-2 log u)` times `cos(2 pi v)` and `sin(2 pi v)` are the two elements. Halves are the
 //!   f32 draw rounded to nearest.
 
+use crate::isa::Isa;
 use crate::math;
-use girih_ir::random::philox;
+use girih_ir::random::philox_blocks;
 use girih_ir::{DType, OpCode};
+use std::array;
 
 /// Key and position of the generator: the argument of a random leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,19 +55,27 @@ pub(crate) fn stream(code: OpCode) -> Option<u32> {
     }
 }
 
-/// Block `b` of a leaf.
+/// Words of blocks, or elements computed from them: `[w][i]` is the word or element `w` of block `i`.
+type Blocks<T, const N: usize> = [[T; N]; 4];
+
+/// `N` blocks of a leaf, from block `first` on.
 #[inline(always)]
-fn block(key: RandomKey, stream: u32, b: u64) -> [u32; 4] {
-    let c = key.offset.wrapping_add(b);
-    philox([c as u32, (c >> 32) as u32, stream, 0], [key.key as u32, (key.key >> 32) as u32])
+fn blocks_from<const N: usize>(key: RandomKey, stream: u32, first: u64) -> Blocks<u32, N> {
+    let start = key.offset.wrapping_add(first);
+    let mut words = [[0; N], [0; N], [stream; N], [0; N]];
+    for i in 0..N {
+        let c = start.wrapping_add(i as u64);
+        (words[0][i], words[1][i]) = (c as u32, (c >> 32) as u32);
+    }
+    philox_blocks(words, [key.key as u32, (key.key >> 32) as u32])
 }
 
-/// Computes elements from a block's words: `PER_BLOCK` elements of `Item` per block.
+/// Computes elements from words: `PER_BLOCK` elements of `Item` per block.
 pub(crate) trait Draw {
     /// The element.
     type Item: Copy + Default;
-    /// The block's elements; the entries beyond `PER_BLOCK` are unused.
-    fn draw(words: [u32; 4]) -> [Self::Item; 4];
+    /// The elements of the blocks; the entries beyond `PER_BLOCK` are unused.
+    fn draw<const N: usize>(words: &Blocks<u32, N>) -> Blocks<Self::Item, N>;
     /// The number of elements per block.
     const PER_BLOCK: usize;
     /// The counter word.
@@ -90,8 +100,8 @@ impl Draw for UniformF32 {
     const PER_BLOCK: usize = 4;
     const STREAM: u32 = 0;
     #[inline(always)]
-    fn draw(w: [u32; 4]) -> [f32; 4] {
-        w.map(unit_f32)
+    fn draw<const N: usize>(words: &Blocks<u32, N>) -> Blocks<f32, N> {
+        words.map(|words| words.map(unit_f32))
     }
 }
 
@@ -102,8 +112,9 @@ impl Draw for UniformF64 {
     const PER_BLOCK: usize = 2;
     const STREAM: u32 = 0;
     #[inline(always)]
-    fn draw(w: [u32; 4]) -> [f64; 4] {
-        [unit_f64(w[0], w[1]), unit_f64(w[2], w[3]), 0.0, 0.0]
+    fn draw<const N: usize>(w: &Blocks<u32, N>) -> Blocks<f64, N> {
+        let unit = |lo: &[u32; N], hi: &[u32; N]| array::from_fn(|i| unit_f64(lo[i], hi[i]));
+        [unit(&w[0], &w[1]), unit(&w[2], &w[3]), [0.0; N], [0.0; N]]
     }
 }
 
@@ -114,15 +125,17 @@ impl Draw for NormalF32 {
     const PER_BLOCK: usize = 4;
     const STREAM: u32 = 1;
     #[inline(always)]
-    fn draw(w: [u32; 4]) -> [f32; 4] {
-        let pair = |a: u32, b: u32| {
-            let u = unit_f32(a) + 1.0 / 16_777_216.0;
-            let r = (-2.0 * math::log(u)).sqrt();
-            let (s, c) = math::sincos_turns(unit_f32(b) as f64);
-            (r * c as f32, r * s as f32)
-        };
-        let ((a, b), (c, d)) = (pair(w[0], w[1]), pair(w[2], w[3]));
-        [a, b, c, d]
+    fn draw<const N: usize>(w: &Blocks<u32, N>) -> Blocks<f32, N> {
+        let mut out = [[0.0; N]; 4];
+        for pair in 0..2 {
+            for i in 0..N {
+                let u = unit_f32(w[2 * pair][i]) + 1.0 / 16_777_216.0;
+                let r = (-2.0 * math::log(u)).sqrt();
+                let (s, c) = math::sincos_turns(unit_f32(w[2 * pair + 1][i]) as f64);
+                (out[2 * pair][i], out[2 * pair + 1][i]) = (r * c as f32, r * s as f32);
+            }
+        }
+        out
     }
 }
 
@@ -133,11 +146,15 @@ impl Draw for NormalF64 {
     const PER_BLOCK: usize = 2;
     const STREAM: u32 = 1;
     #[inline(always)]
-    fn draw(w: [u32; 4]) -> [f64; 4] {
-        let u = unit_f64(w[0], w[1]) + 1.0 / 9_007_199_254_740_992.0;
-        let r = (-2.0 * math::double::log(u)).sqrt();
-        let (s, c) = math::sincos_turns(unit_f64(w[2], w[3]));
-        [r * c, r * s, 0.0, 0.0]
+    fn draw<const N: usize>(w: &Blocks<u32, N>) -> Blocks<f64, N> {
+        let mut out = [[0.0; N]; 4];
+        for i in 0..N {
+            let u = unit_f64(w[0][i], w[1][i]) + 1.0 / 9_007_199_254_740_992.0;
+            let r = (-2.0 * math::double::log(u)).sqrt();
+            let (s, c) = math::sincos_turns(unit_f64(w[2][i], w[3][i]));
+            (out[0][i], out[1][i]) = (r * c, r * s);
+        }
+        out
     }
 }
 
@@ -148,11 +165,15 @@ impl Draw for Bits {
     const PER_BLOCK: usize = 2;
     const STREAM: u32 = 2;
     #[inline(always)]
-    fn draw(w: [u32; 4]) -> [i64; 4] {
+    fn draw<const N: usize>(w: &Blocks<u32, N>) -> Blocks<i64, N> {
         let join = |lo: u32, hi: u32| ((hi as u64) << 32 | lo as u64) as i64;
-        [join(w[0], w[1]), join(w[2], w[3]), 0, 0]
+        let all = |lo: &[u32; N], hi: &[u32; N]| array::from_fn(|i| join(lo[i], hi[i]));
+        [all(&w[0], &w[1]), all(&w[2], &w[3]), [0; N], [0; N]]
     }
 }
+
+/// The number of blocks that are computed at a time, in vector registers.
+const GROUP: usize = 16;
 
 /// Elements `start, start + stride, ...` of a leaf.
 #[inline(always)]
@@ -161,27 +182,73 @@ pub(crate) fn fill<D: Draw>(out: &mut [D::Item], key: RandomKey, start: isize, s
     if stride != 1 {
         for (i, o) in out.iter_mut().enumerate() {
             let p = start.wrapping_add(stride.wrapping_mul(i as isize)) as u64;
-            *o = D::draw(block(key, D::STREAM, p / per))[(p % per) as usize];
+            let elements = D::draw::<1>(&blocks_from(key, D::STREAM, p / per));
+            *o = elements[(p % per) as usize][0];
         }
         return;
     }
-    const GROUP: usize = 16;
     let (mut p, mut done) = (start as u64, 0);
     while done < out.len() {
-        // Process a group of blocks at a time, so that the rounds run in vector registers.
-        let first = p / per;
-        let mut group = [[D::Item::default(); 4]; GROUP];
-        for (i, slot) in group.iter_mut().enumerate() {
-            *slot = D::draw(block(key, D::STREAM, first.wrapping_add(i as u64)));
-        }
         let skip = (p % per) as usize;
         let n = (GROUP * D::PER_BLOCK - skip).min(out.len() - done);
-        for (i, o) in out[done..done + n].iter_mut().enumerate() {
-            *o = group[(skip + i) / D::PER_BLOCK][(skip + i) % D::PER_BLOCK];
+        let group = D::draw::<GROUP>(&blocks_from(key, D::STREAM, p / per));
+        let out = &mut out[done..done + n];
+        if n == GROUP * D::PER_BLOCK {
+            for i in 0..GROUP {
+                for (o, line) in out[i * D::PER_BLOCK..][..D::PER_BLOCK].iter_mut().zip(&group) {
+                    *o = line[i];
+                }
+            }
+        } else {
+            for (i, o) in out.iter_mut().enumerate() {
+                *o = group[(skip + i) % D::PER_BLOCK][(skip + i) / D::PER_BLOCK];
+            }
         }
         done += n;
         p += n as u64;
     }
+}
+
+/// Fills memory with elements `start, start + stride, ...` of a leaf: `(out, key, start, stride, n)`.
+pub(crate) type RandomFn = unsafe fn(*mut u8, RandomKey, isize, isize, usize);
+
+/// The function of a draw for a level that [`Isa::available`] lists. All levels draw the same bits.
+pub(crate) fn select<D: Draw>(isa: Isa) -> RandomFn {
+    match isa {
+        Isa::Baseline => baseline::<D>,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => avx2::<D>,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => avx512::<D>,
+        #[cfg(not(target_arch = "x86_64"))]
+        _ => baseline::<D>,
+    }
+}
+
+/// # Safety
+/// `out` is valid for `n` elements of the draw's item, and aligned to it.
+#[inline(always)]
+unsafe fn baseline<D: Draw>(out: *mut u8, key: RandomKey, start: isize, stride: isize, n: usize) {
+    // SAFETY: the caller's promise.
+    fill::<D>(unsafe { crate::ops::slice_mut(out, n) }, key, start, stride)
+}
+
+/// # Safety
+/// As [`baseline`], on a machine with AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2")]
+unsafe fn avx2<D: Draw>(out: *mut u8, key: RandomKey, start: isize, stride: isize, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { baseline::<D>(out, key, start, stride, n) }
+}
+
+/// # Safety
+/// As [`baseline`], on a machine with AVX-512 F, DQ, BW and VL.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,avx512f,avx512dq,avx512bw,avx512vl")]
+unsafe fn avx512<D: Draw>(out: *mut u8, key: RandomKey, start: isize, stride: isize, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { baseline::<D>(out, key, start, stride, n) }
 }
 
 #[cfg(test)]
@@ -204,6 +271,32 @@ mod tests {
                 fill::<D>(&mut part[..30], key, start + 116, -4);
                 let back: Vec<_> = (0..30).map(|i| all[(start + 116 - 4 * i) as usize]).collect();
                 assert_eq!(part[..30], back);
+            }
+        }
+        check::<UniformF32>();
+        check::<UniformF64>();
+        check::<NormalF32>();
+        check::<NormalF64>();
+        check::<Bits>();
+    }
+
+    #[test]
+    fn every_level_draws_the_same_bits() {
+        fn check<D: Draw>()
+        where
+            D::Item: PartialEq + std::fmt::Debug,
+        {
+            let key = RandomKey { key: u64::MAX - 5, offset: u32::MAX as u64 - 20 };
+            let draw = |isa, start, stride| {
+                let mut all = vec![D::Item::default(); 333];
+                // SAFETY: the memory of as many elements; the machine runs the level.
+                unsafe { select::<D>(isa)(all.as_mut_ptr().cast(), key, start, stride, 333) };
+                all
+            };
+            for isa in Isa::available() {
+                for (start, stride) in [(0, 1), (3, 1), (9, 5)] {
+                    assert_eq!(draw(isa, start, stride), draw(Isa::Baseline, start, stride));
+                }
             }
         }
         check::<UniformF32>();

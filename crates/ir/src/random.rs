@@ -4,15 +4,28 @@
 
 /// One block: ten rounds on a counter and a key.
 #[inline(always)]
-pub fn philox(mut c: [u32; 4], mut k: [u32; 2]) -> [u32; 4] {
+pub fn philox(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
+    philox_blocks(counter.map(|word| [word]), key).map(|[word]| word)
+}
+
+/// `N` blocks of one key: `words[w][i]` is word `w` of the counter of block `i`, and so for the results.
+/// The blocks are lanes of vectors, which is why their words are apart.
+#[inline(always)]
+pub fn philox_blocks<const N: usize>(mut words: [[u32; N]; 4], mut k: [u32; 2]) -> [[u32; N]; 4] {
     const M: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];
     const W: [u32; 2] = [0x9e37_79b9, 0xbb67_ae85];
     for _ in 0..10 {
-        let (a, b) = (M[0] as u64 * c[0] as u64, M[1] as u64 * c[2] as u64);
-        c = [(b >> 32) as u32 ^ c[1] ^ k[0], b as u32, (a >> 32) as u32 ^ c[3] ^ k[1], a as u32];
+        let [c0, c1, c2, c3] = &mut words;
+        for i in 0..N {
+            let (a, b) = (M[0] as u64 * c0[i] as u64, M[1] as u64 * c2[i] as u64);
+            c0[i] = (b >> 32) as u32 ^ c1[i] ^ k[0];
+            c1[i] = b as u32;
+            c2[i] = (a >> 32) as u32 ^ c3[i] ^ k[1];
+            c3[i] = a as u32;
+        }
         k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
     }
-    c
+    words
 }
 
 /// The third counter word of values drawn from a key. The random leaves use 0, 1 and 2, so that a
