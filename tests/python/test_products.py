@@ -116,3 +116,33 @@ def test_complex_factors_solve():
         np.testing.assert_allclose(solved, np.linalg.solve(whole, b), rtol=1e-8)
         inverse = gr.linalg.cholesky_inverse(factor, upper=upper)
         np.testing.assert_allclose(inverse, np.linalg.inv(whole), rtol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32"])
+@pytest.mark.parametrize(
+    "sizes", [(16, 64), (17, 65), (100, 1100), (300, 63), (15, 200), (1, 1100), (1, 75)]
+)
+@pytest.mark.parametrize("view", ["dense", "transposed", "every second", "batch"])
+def test_matrices_times_vectors(dtype, sizes, view):
+    m, k = sizes
+    a, v = RNG.integers(-4, 5, (2, m, 2 * k)), RNG.integers(-4, 5, (2, k))
+    matrices, vectors = gr.asarray(a, dtype=dtype), gr.asarray(v, dtype=dtype)
+    # Integers of these sizes are exact in sums of f32; halves round the result.
+    tolerance = {"float16": 1e-3, "bfloat16": 8e-3}.get(dtype, 0)
+
+    def check(got, expected):
+        np.testing.assert_allclose(got.astype("float64").numpy(), expected, rtol=tolerance)
+
+    if view == "dense":
+        check(gr.copy(matrices[0, :, :k]) @ vectors[0], a[0, :, :k] @ v[0])
+        check(gr.relu(matrices[0, :, :k] @ vectors[0] + 1), np.maximum(a[0, :, :k] @ v[0] + 1, 0))
+    elif view == "transposed":
+        held = gr.copy(matrices[0, :, :k].T)
+        check(held.T @ vectors[0], a[0, :, :k] @ v[0])
+    elif view == "every second":
+        check(matrices[0, :, ::2] @ vectors[0], a[0, :, ::2] @ v[0])
+        check(matrices[0, ::-1, :k] @ vectors[0], a[0, ::-1, :k] @ v[0])
+    else:
+        expected = np.einsum("bmk,bk->bm", a[:, :, :k], v)
+        check(gr.einsum("bmk,bk->bm", matrices[:, :, :k], vectors), expected)
+        check(gr.vmap(lambda x, y: x @ y)(matrices[:, :, :k], vectors), expected)

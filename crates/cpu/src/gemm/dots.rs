@@ -13,9 +13,14 @@ use super::prologue::OperandBlock;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_exec::{Bindings, ExecError, Prepared, Scratch};
+use smallvec::SmallVec;
 
 /// The number of multiplications that a chunk should have.
 const CHUNK_MULTIPLICATIONS: usize = 1 << 18;
+
+/// The number of columns that are copied at a time, a multiple of the columns of each call: the elements
+/// of a row that share a cache line.
+const COPIED: usize = LANES;
 
 /// The micro-kernels and chunks of a GEMM by dot products.
 pub(super) struct DotGemm {
@@ -37,15 +42,17 @@ impl DotGemm {
     pub fn new(problem: Problem) -> Option<DotGemm> {
         let (m, n, k) = (problem.m, problem.n, problem.k);
         let columns = dot_columns(m);
-        let (tail, stored) = (k % LANES, problem.b.in_memory().stored);
+        let in_memory = problem.b.prologue().is_none();
+        let copies = in_memory && !has_contiguous_columns(&problem);
+        // Copied columns are padded to whole lanes; AVX2 cannot load a part of a vector of halves.
+        let tail = if copies { 0 } else { k % LANES };
+        let stored = problem.b.in_memory().stored;
         let of = |columns: usize| DotMicrokernel { rows: m, columns, tail, stored }.compile();
         let full = if n >= columns { Some(of(columns)?) } else { None };
         let rest = if n % columns > 0 { Some(of(n % columns)?) } else { None };
         let wanted_chunks = (m * n * k / CHUNK_MULTIPLICATIONS).clamp(1, 32);
         let wanted_chunks = if wanted_chunks > 1 { wanted_chunks.next_multiple_of(2) } else { 1 };
         let chunk = n.div_ceil(wanted_chunks).next_multiple_of(columns);
-        let in_memory = problem.b.prologue().is_none();
-        let copies = in_memory && !has_contiguous_columns(&problem);
         let chunks = n.div_ceil(chunk);
         Some(DotGemm { problem, columns, full, rest, chunk, chunks, copies })
     }
@@ -98,7 +105,7 @@ impl DotGemm {
         let c_block = CBlock { batch, rows: 0..m, columns: columns.clone() };
         let column = k.next_multiple_of(LANES) * problem.b.in_memory().stored.size();
         let computed = match self.copies {
-            true => self.columns * column,
+            true => COPIED.min(columns.len()) * column,
             false => problem.b.block_bytes(self.columns, k),
         };
         let computed = computed.div_ceil(4);
@@ -132,9 +139,17 @@ impl DotGemm {
                     let start =
                         problem.b.start(&columns_of_call, extents, computed, bindings, scratch);
                     let b = match self.copies {
-                        true => self.copied_columns(start, j..j + width, computed, column),
+                        true => {
+                            let first = (j - columns.start) % COPIED;
+                            if first == 0 {
+                                let copied = j..(j + COPIED).min(columns.end);
+                                self.copy_columns(start, copied, computed, column);
+                            }
+                            computed.wrapping_add(first * column).cast_const()
+                        }
                         false => start.wrapping_offset(j as isize * step),
                     };
+                    let k = if self.copies { k.next_multiple_of(LANES) } else { k };
                     let call = DotCall { a: packed_a, b, ldb: step, out: chains, k };
                     function.as_ref().expect("every width has its function").call(&call);
                     self.finish(chains, width, j - columns.start, c);
@@ -147,31 +162,30 @@ impl DotGemm {
         })
     }
 
-    /// Copies columns of B to `to`, `step` bytes apart; returns their address.
+    /// Copies at most [`COPIED`] columns of B to `to`, `step` bytes apart, padded with zeros.
     ///
     /// # Safety
     /// B begins at `start`; `to` has room for the columns.
-    unsafe fn copied_columns(
+    unsafe fn copy_columns(
         &self,
         start: *const u8,
         columns: std::ops::Range<usize>,
         to: *mut u8,
         step: usize,
-    ) -> *const u8 {
+    ) {
         let (b, k) = (self.problem.b.in_memory(), self.problem.k);
-        let bytes = b.stored.size();
         let mut offsets = Offsets::new();
         offsets.resize(k, 0);
         b.k_dims.fill(0, &mut offsets);
-        for (i, column) in columns.enumerate() {
-            let (first, to) = (b.outer.at(column), to.wrapping_add(i * step));
-            for (k, offset) in offsets.iter().enumerate() {
-                let from = start.wrapping_offset((first + offset) * bytes as isize);
-                // SAFETY: an element of B, and a place within the copied column.
-                unsafe { to.add(k * bytes).copy_from_nonoverlapping(from, bytes) };
+        let firsts: SmallVec<[isize; COPIED]> = columns.map(|j| b.outer.at(j)).collect();
+        // SAFETY: the caller's promise.
+        unsafe {
+            match b.stored.size() {
+                1 => copy_lines::<u8>(start, &firsts, &offsets, to, step),
+                2 => copy_lines::<u16>(start, &firsts, &offsets, to, step),
+                _ => copy_lines::<u32>(start, &firsts, &offsets, to, step),
             }
         }
-        to
     }
 
     /// Adds the 16 partial sums of each element of `width` columns.
@@ -217,6 +231,33 @@ impl DotGemm {
                 pack_rows(&self.problem, start, to);
             }
         });
+    }
+}
+
+/// Copies lines, each at its offset in `firsts`, whose elements are at `offsets` from there. The lines of
+/// `to` are `step` bytes apart, and padded with zeros. Elements with one offset are copied together,
+/// because they may share a cache line.
+///
+/// # Safety
+/// The elements are `T`s in memory that begins at `start`; `to` has room for the lines.
+unsafe fn copy_lines<T: Copy>(
+    start: *const u8,
+    firsts: &[isize],
+    offsets: &[isize],
+    to: *mut u8,
+    step: usize,
+) {
+    let (from, to, count) = (start as *const T, to as *mut T, offsets.len());
+    let pitch = step / size_of::<T>();
+    for (i, offset) in offsets.iter().enumerate() {
+        for (line, first) in firsts.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(line * pitch + i) = from.offset(first + offset).read_unaligned() };
+        }
+    }
+    for line in 0..firsts.len() {
+        // SAFETY: a line has room for `step` bytes.
+        unsafe { to.add(line * pitch + count).write_bytes(0, pitch - count) };
     }
 }
 

@@ -200,6 +200,11 @@ impl CMatrix {
         })
     }
 
+    /// The transpose of a C that has one column, if the transpose's columns are contiguous.
+    pub fn transposed_column(self) -> Option<CMatrix> {
+        (self.ldc == 1).then_some(self)
+    }
+
     /// C from a row and a column of an entry of the batch on.
     pub fn tile(
         &self,

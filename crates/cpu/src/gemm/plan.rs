@@ -14,6 +14,8 @@
 //! | [`Strategy::Blocked`], [`ReadB::Indirect`] | [`read_indirectly()`]: windows of an image (convolution), few rows |
 //! | [`Strategy::Blocked`], [`ReadB::PackedAhead`] | others, also convolutions: packing follows all strides |
 //!
+//! A matrix times a vector is a transposed row times a matrix, by dot products ([`is_for_row()`]).
+//!
 //! A blocked GEMM of few rows also divides K among threads ([`split_k_parts()`]), and reads A in
 //! memory or packs it ([`ReadA`]). B that is an argument of several runs is read prepacked
 //! (`prepacked`).
@@ -90,6 +92,9 @@ pub(super) enum ReadB {
 /// The plan of a problem. `None` if code cannot be generated for this machine, or if a fused
 /// operand cannot be computed in the order in which the strategy packs it.
 pub(super) fn plan(problem: Problem) -> Option<Strategy> {
+    if is_for_row(&problem) {
+        return DotGemm::new(problem.transposed_column()).map(Strategy::Dots);
+    }
     let Problem { m, n, k, .. } = problem;
     if along_k(&problem.a) == Some(false) {
         return None;
@@ -233,6 +238,18 @@ const MAX_DOT_ROWS: usize = 6;
 /// The minimum K of a GEMM by dot products; with a smaller K, the horizontal sums cost more than
 /// packing.
 const MIN_DOT_K: usize = 64;
+
+/// Whether a matrix of floats times a vector is computed as a row times the transposed matrix, by dot
+/// products. They read the matrix in memory, while packing it takes several times as long as multiplying
+/// it. A matrix whose rows are not contiguous is copied, so that a view and its copy give the same bits.
+fn is_for_row(problem: &Problem) -> bool {
+    let floats = |operand: &Operand| match operand {
+        Operand::Memory(matrix) => !matrix.stored.is_integer(),
+        Operand::Fused(_) => false,
+    };
+    let large = problem.m >= LANES && problem.k >= MIN_DOT_K;
+    problem.n == 1 && large && floats(&problem.a) && floats(&problem.b)
+}
 
 /// Whether dot products along K are faster than packing B: there are few rows, and the columns of B
 /// are contiguous, such as the weights of linear layers.

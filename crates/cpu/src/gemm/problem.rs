@@ -59,6 +59,14 @@ impl Problem {
         })
     }
 
+    /// The same problem as `C^T = B^T A^T`. `C` has one column, so its elements keep their order.
+    pub fn transposed_column(self) -> Problem {
+        let Problem { m, n, a, b, c, .. } = self;
+        debug_assert_eq!(n, 1);
+        let c = c.and_then(CMatrix::transposed_column);
+        Problem { m: n, n: m, a: b, b: a, c, ..self }
+    }
+
     /// The same problem, with `ld` elements between the lines of the blocks of a fused A.
     pub fn with_a_ld(self, ld: usize) -> Problem {
         Problem { a: self.a.with_ld(ld), ..self }
