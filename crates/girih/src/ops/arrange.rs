@@ -382,10 +382,48 @@ impl Tensor {
             let count = low.checked_add(size).and_then(|n| n.checked_add(high));
             let count = count.unwrap_or(usize::MAX);
             shape.with_dim(axis, count).check("pad", self.dtype())?;
-            let index = Tensor::iota([count], 0, DType::I64)?.sub(low as i64)?;
-            out = out.take(&inner_index(&index, size as i64, mode)?, axis as i64)?;
+            out = match out.borders(axis, size, (low, high), mode)? {
+                Some([before, after]) => {
+                    let parts = [(low, &before), (size, &out), (high, &after)];
+                    let parts = parts.into_iter().filter(|part| part.0 > 0).map(|part| part.1);
+                    concat(&parts.collect::<Vec<_>>(), axis as i64)?
+                }
+                None => {
+                    let index = Tensor::iota([count], 0, DType::I64)?.sub(low as i64)?;
+                    out.take(&inner_index(&index, size as i64, mode)?, axis as i64)?
+                }
+            };
         }
         Ok(out)
+    }
+
+    /// The borders before and after along an axis, as views of the inner elements; `None` for borders
+    /// that repeat the inner elements more than once, whose elements are gathered.
+    #[track_caller]
+    fn borders(
+        &self,
+        axis: usize,
+        size: usize,
+        (low, high): (usize, usize),
+        mode: PadMode,
+    ) -> Result<Option<[Tensor; 2]>> {
+        let at = axis as i64;
+        // Mirrored borders leave out the outermost element, or not.
+        let skipped = usize::from(mode == PadMode::Reflect);
+        if mode != PadMode::Edge && low.max(high) > size - skipped {
+            return Ok(None);
+        }
+        let wide = |x: Tensor, width| x.broadcast_to(x.shape().with_dim(axis, width));
+        Ok(Some(match mode {
+            PadMode::Edge => {
+                [wide(self.narrow(at, 0, 1)?, low)?, wide(self.narrow(at, size - 1, 1)?, high)?]
+            }
+            PadMode::Wrap => [self.narrow(at, size - low, low)?, self.narrow(at, 0, high)?],
+            PadMode::Symmetric | PadMode::Reflect => [
+                self.narrow(at, skipped, low)?.flip(at)?,
+                self.narrow(at, size - skipped - high, high)?.flip(at)?,
+            ],
+        }))
     }
 }
 

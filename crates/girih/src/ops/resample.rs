@@ -2,6 +2,7 @@
 //! windows follow from the result's size.
 
 use super::conv::spread;
+use super::index::Index;
 use super::{PoolOptions, where_};
 use crate::{Error, Operand, Result, Tensor, keepdims};
 use girih_ir::DType;
@@ -63,6 +64,20 @@ fn weight(w: &Tensor, like: &Tensor, axis: usize) -> Result<Tensor> {
 }
 
 fn nearest(x: &Tensor, axis: usize, grid: Grid, exact: bool) -> Result<Tensor> {
+    let Grid { from, to, ratio, .. } = grid;
+    if ratio == from as f64 / to as f64 && from > 0 && to > 0 {
+        // Views, where each element is repeated, or taken from as many, a whole number of times.
+        if to % from == 0 {
+            return x.repeat(to / from, Some(axis as i64));
+        }
+        if from % to == 0 {
+            let step = from / to;
+            let start = Some(if exact { step / 2 } else { 0 } as i64);
+            let mut entries = vec![Index::ALL; axis];
+            entries.push(Index::Slice { start, stop: None, step: step as i64 });
+            return x.index(&entries);
+        }
+    }
     let index = Tensor::iota([grid.to], 0, DType::F64)?;
     let index = if exact { index.add(0.5)? } else { index };
     let scaled = match grid.ratio == grid.from as f64 / grid.to as f64 {
