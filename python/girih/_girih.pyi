@@ -3466,7 +3466,8 @@ def as_strided(
     storage_offset: int = ...,
 ) -> Tensor:
     """A strided view: element ``(i, j, ...)`` is the element at the storage offset plus ``i`` times
-    the first stride plus ``j`` times the second, and so on, counted in row-major order.
+    the first stride plus ``j`` times the second, and so on, counted in row-major order. A negative
+    stride runs backwards.
     """
 def as_strided_scatter(
     x: _TensorLike,

@@ -292,7 +292,7 @@ HINTS: dict[str, dict[str, str]] = {
         "slice_inverse": "`gr.slice_scatter(gr.zeros(3, 4), x[:2], 0, 0, 2)`",
         "smm": "`x @ m`: tensors are dense",
         "solve": "`gr.linalg.solve(m, v)`",
-        "sort_complex": "`np.sort_complex(z.numpy())`: complex numbers have no order here",
+        "sort_complex": "`gr.sort(z + 0j)`",
         "sort_key_val": "`(gr.sort(v), gr.take(v, gr.argsort(v)))`",
         "spacing": "`gr.nextafter(x, math.inf) - x`",
         "sparse": "a matrix of SciPy, which multiplies tensors",

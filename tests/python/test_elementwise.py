@@ -344,3 +344,17 @@ def test_operands_that_are_views(dtype):
         close(got, want)
         close(got * 2 + got, want * 2 + want, RTOL[dtype])
         close(got.sum(0), want.sum(0, dtype=np.float64).astype(dtype), RTOL[dtype] * 9, 1e-3)
+
+
+def test_sums_and_products_of_bools_are_logical():
+    a, b = np.array([False, False, True, True]), np.array([False, True, False, True])
+    s, t = gr.asarray(a), gr.asarray(b)
+    close(s + t, a + b)
+    close(gr.multiply(s, t), a * b)
+    close(s + True, a + True)
+    close(False * t, False * b)
+    close(gr.add(True, True), np.add(True, True))
+    close(s + 1, a + 1)
+    s += t
+    close(s, a + b)
+    close(gr.vmap(gr.add)(gr.asarray(a), t), a + b)

@@ -128,3 +128,17 @@ def test_half_precision_sums_are_taken_in_float32():
 def test_large_sums_are_precise(shape, axis):
     x = sample(shape, "float32", low=0, high=1)
     close(gr.asarray(x).sum(axis), x.sum(axis, dtype=np.float64).astype("f4"), 2e-6)
+
+
+@pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 2), (0, 0), (0, 3, 0)])
+def test_an_empty_axis_has_no_extreme(name, shape):
+    for axis in range(len(shape)):
+        x = np.zeros(shape)
+        try:
+            want = getattr(np, name)(x, axis=axis)
+        except ValueError:
+            with pytest.raises(gr.ShapeError, match="empty"):
+                getattr(gr, name)(gr.asarray(x), axis=axis)
+        else:
+            assert getattr(gr, name)(gr.asarray(x), axis=axis).shape == want.shape

@@ -252,6 +252,18 @@ def test_arange_of_integers_is_exact(bounds):
     close(gr.arange(*bounds), np.arange(*bounds, dtype=np.int64))
 
 
+@pytest.mark.parametrize(
+    "bounds",
+    [(0, 3, 0.2), (-1, -4, -0.9), (-1, -20, -1.2), (0.5, 3, 1), (-2.5, 2, 1.5), (3, 0, 0.5),
+     (10, 0, np.inf), (0, 10, np.inf), (0, -10, -np.inf), (2.5, 2.5, 0.5), (0, 1e-300, 1e300)],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+def test_arange_by_steps_that_are_not_whole(bounds, dtype):
+    got = gr.arange(*bounds, dtype=getattr(gr, dtype)).numpy()
+    want = np.arange(*bounds, dtype=dtype if "int" in dtype else "float64")
+    np.testing.assert_allclose(got, want, rtol=0 if "int" in dtype else 1e-6)
+
+
 def test_full_of_a_tensor_is_lazy_and_exact():
     value = gr.asarray(2**60 + 1)
     lazy = value + 0

@@ -290,10 +290,57 @@ def test_misuse_is_explained(case):
 
 
 @pytest.mark.parametrize("dtype", COMPLEX)
-@pytest.mark.parametrize("name", ["sort", "argsort", "cummax", "cummin"])
-def test_complex_numbers_are_not_sorted(name, dtype):
+@pytest.mark.parametrize("name", ["cummax", "cummin"])
+def test_complex_numbers_have_no_running_extremes(name, dtype):
     with pytest.raises(gr.DTypeError, match="no order"):
         getattr(gr, name)(gr.ones([3], dtype=dtype))
+
+
+def complex_numbers(shape, dtype, nans):
+    """Few distinct values; with NaN in the real part, in the imaginary part, and in both."""
+    z = np.round(sample(shape, "float64", 1, -2, 2)) + 1j * np.round(sample(shape, "float64", 2))
+    if nans and z.size > 4:
+        z.flat[0], z.flat[2], z.flat[3] = complex(np.nan, 1), complex(1, np.nan), np.nan * (1 + 1j)
+    return z.astype(dtype)
+
+
+@pytest.mark.parametrize("nans", [False, True])
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_complex_numbers_are_sorted_by_both_parts(shape, dtype, nans):
+    z = complex_numbers(shape, dtype, nans)
+    t = gr.asarray(z)
+    for axis in range(-len(shape), len(shape)):
+        order = np.argsort(z, axis=axis, kind="stable")
+        np.testing.assert_array_equal(gr.argsort(t, axis).numpy(), order)
+        np.testing.assert_array_equal(gr.sort(t, axis).numpy(), np.sort(z, axis, kind="stable"))
+        falling = descending_argsort(z, axis)
+        np.testing.assert_array_equal(t.argsort(axis, descending=True).numpy(), falling)
+
+
+@pytest.mark.parametrize("nans", [False, True])
+@pytest.mark.parametrize("dtype", COMPLEX)
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_extremes_and_median_of_complex_numbers(dtype, nans, keepdims):
+    z = complex_numbers((3, 5, 4), dtype, nans)
+    for name in ("median", "max", "min", "argmax", "argmin"):
+        if name != "median":  # NumPy's mean of infinite complex numbers is NaN.
+            z[2, 0, 0] = complex(2, -np.inf)
+        t = gr.asarray(z)
+        for axis in (None, 0, 1, -1, (0, 2)):
+            if name.startswith("arg") and isinstance(axis, tuple):
+                continue
+            want = getattr(np, name)(z, axis=axis, keepdims=keepdims)
+            got = getattr(gr, name)(t, axis=axis, keepdims=keepdims).numpy()
+            assert got.shape == want.shape
+            assert np.array_equal(np.isnan(got), np.isnan(want))
+            np.testing.assert_array_equal(got[~np.isnan(got)], want[~np.isnan(want)])
+
+
+def test_the_derivative_of_a_complex_maximum_is_that_of_one_element():
+    z = gr.asarray([1 + 2j, 1 + 3j, 1 + 1j])
+    assert gr.grad(lambda z: z.max().real)(z).tolist() == [0, 1, 0]
+    assert gr.grad(lambda z: (gr.sort(z)[0] * 1j).real)(z).tolist() == [0, 0, 1j]
 
 
 def test_integers_are_sorted_by_value_not_by_bits():

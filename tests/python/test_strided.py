@@ -17,6 +17,20 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("size", "stride", "offset"),
+    [((6,), (-1,), 5), ((3, 2), (-2, 1), 4), ((2, 3), (3, -1), 2), ((1,), (-9,), 0)],
+)
+def test_negative_strides_run_backwards(size, stride, offset):
+    x = np.arange(6.0, dtype="float32")
+    bytes_ = tuple(s * x.itemsize for s in stride)
+    want = np.lib.stride_tricks.as_strided(x[offset:], size, bytes_)
+    got = gr.as_strided(gr.asarray(x), size, stride, offset)
+    np.testing.assert_array_equal(got.numpy(), want)
+    with pytest.raises(gr.InvalidArgumentError, match="reach element -1, but the tensor has 6"):
+        gr.as_strided(gr.asarray(x), (2,), (-1,), 0)
+
+
 @pytest.mark.parametrize(("shape", "size", "stride", "offset"), CASES)
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "complex64"])
 def test_as_strided(shape, size, stride, offset, dtype):

@@ -400,7 +400,11 @@ fn sequence(object: &Bound<'_, PyAny>) -> PyResult<Vec<Size>> {
         }
         item.extract::<i64>().map(Size::Known).map_err(|_| {
             let what = described(&item);
-            invalid(format!("a shape is made of integers that fit 64 bits, got {what}"))
+            let message = format!("a shape is made of integers that fit 64 bits, got {what}");
+            match item.is_instance_of::<PyInt>() {
+                true => invalid(message),
+                false => exception("DTypeError", message),
+            }
         })
     })
 }

@@ -80,20 +80,15 @@ fn roll(
     out(x.0.roll(shift, axes.as_deref()))
 }
 
-/// The sizes, strides and offset of a strided view, none of which is negative.
-fn strides(
-    op: &str,
-    size: &SizesArg,
-    stride: &SizesArg,
-    offset: IntArg,
-) -> PyResult<(Vec<usize>, Vec<usize>, usize)> {
-    let (size, stride) = (size.at_least(0, op, "size")?, stride.at_least(0, op, "stride")?);
+/// The sizes and the offset of a strided view, none of which is negative.
+fn sizes_and_offset(op: &str, size: &SizesArg, offset: IntArg) -> PyResult<(Vec<usize>, usize)> {
     let offset = SizesArg::one(offset.0).at_least(0, op, "storage_offset")?;
-    Ok((size, stride, offset[0]))
+    Ok((size.at_least(0, op, "size")?, offset[0]))
 }
 
 /// A strided view: element ``(i, j, ...)`` is the element at the storage offset plus ``i`` times
-/// the first stride plus ``j`` times the second, and so on, counted in row-major order.
+/// the first stride plus ``j`` times the second, and so on, counted in row-major order. A negative
+/// stride runs backwards.
 #[pyfunction]
 #[pyo3(signature = (x, size, stride, storage_offset=IntArg(0)))]
 fn as_strided(
@@ -104,8 +99,8 @@ fn as_strided(
     storage_offset: IntArg,
 ) -> Out {
     let _called = location::enter!(py);
-    let (size, stride, offset) = strides("as_strided", &size, &stride, storage_offset)?;
-    out(x.0.as_strided(&size, &stride, offset))
+    let (size, offset) = sizes_and_offset("as_strided", &size, storage_offset)?;
+    out(x.0.as_strided(&size, &stride.0, offset))
 }
 
 /// The tensor with the elements that ``as_strided`` selects replaced by the elements of ``src``.
@@ -120,8 +115,8 @@ fn as_strided_scatter(
     storage_offset: IntArg,
 ) -> Out {
     let _called = location::enter!(py);
-    let (size, stride, offset) = strides("as_strided_scatter", &size, &stride, storage_offset)?;
-    out(x.0.as_strided_scatter(&src.0, &size, &stride, offset))
+    let (size, offset) = sizes_and_offset("as_strided_scatter", &size, storage_offset)?;
+    out(x.0.as_strided_scatter(&src.0, &size, &stride.0, offset))
 }
 
 /// Repeats the tensor the given number of times along each axis.

@@ -83,6 +83,9 @@ impl Tensor {
 
     /// `start, start + step, …` up to but excluding `stop`; exact if all three are integers.
     ///
+    /// If the dtype is one of integers and a bound or the step is not whole, the first two values are
+    /// rounded toward zero, and the others follow at their distance, as in NumPy.
+    ///
     /// Errors: [`Error::InvalidArgument`] for a step of zero, bounds that are not finite, or a
     /// tensor; a dtype error if the dtype cannot hold an integer of the range.
     #[track_caller]
@@ -106,12 +109,22 @@ impl Tensor {
             return whole_range(start, stop, step, dtype);
         }
         let (start, stop, step) = (real(start)?, real(stop)?, real(step)?);
-        let count = ((stop - start) / step).ceil();
-        let finite = [start, stop, step].iter().all(|v| v.is_finite());
-        if step == 0.0 || !finite || count.is_nan() {
+        let share = (stop - start) / step;
+        let finite = [start, stop].iter().all(|v| v.is_finite());
+        if step == 0.0 || !finite || share.is_nan() {
             return Err(no_range(start, stop, step));
         }
-        let n = Shape::from_signed("arange", &[count.max(0.0) as i64])?;
+        // A step that is too large for a quotient is a step all the same: the first value is there.
+        let underflow = share == 0.0 && share.is_sign_positive() && stop != start;
+        let count = if underflow { 1 } else { share.ceil().max(0.0) as i64 };
+        let n = Shape::from_signed("arange", &[count])?;
+        if count < 2 {
+            return Tensor::full(start, n, DType::F64)?.astype(dtype);
+        }
+        if dtype.is_int() {
+            let (first, second) = (start as i128, (start + step) as i128);
+            return spaced(first, second - first, count, dtype);
+        }
         // The range is computed in f64 and rounded once.
         let steps = Tensor::iota(n, 0, DType::F64)?;
         steps.mul(step)?.add(start)?.astype(dtype)
@@ -287,8 +300,8 @@ fn no_range(
     step: impl std::fmt::Display,
 ) -> Error {
     Error::InvalidArgument(format!(
-        "arange: no range from {start} to {stop} by {step}; all three must be finite and the step \
-         not zero"
+        "arange: no range from {start} to {stop} by {step}; the bounds must be finite and the step not \
+         zero"
     ))
 }
 
@@ -298,11 +311,17 @@ fn whole_range(start: i128, stop: i128, step: i128, dtype: DType) -> Result<Tens
         return Err(no_range(start, stop, step));
     }
     let count = ((stop - start + step - step.signum()) / step).max(0);
-    let n = Shape::from_signed("arange", &[count.try_into().unwrap_or(i64::MAX)])?;
+    spaced(start, step, count.try_into().unwrap_or(i64::MAX), dtype)
+}
+
+/// `count` integers from `start` on.
+#[track_caller]
+fn spaced(start: i128, step: i128, count: i64, dtype: DType) -> Result<Tensor> {
+    let n = Shape::from_signed("arange", &[count])?;
     if count > 0 {
         // The dtype holds the whole range if it holds the first and the last value.
         int_literal(start, dtype)?;
-        int_literal(start + (count - 1) * step, dtype)?;
+        int_literal(start + (i128::from(count) - 1) * step, dtype)?;
     }
     // Compute in 64 bits with wraparound: a negative step of u64 is a large number.
     let wide = if dtype == DType::U64 { DType::U64 } else { DType::I64 };

@@ -170,7 +170,8 @@ pub fn kept_dtype(
     dtype: DType,
     value: Operand<'_>,
 ) -> Result<()> {
-    let logical = matches!(code, Some(OpCode::And | OpCode::Or | OpCode::Xor));
+    let logical =
+        matches!(code, Some(OpCode::And | OpCode::Or | OpCode::Xor | OpCode::Add | OpCode::Mul));
     let extremum = matches!(code, Some(OpCode::Minimum | OpCode::Maximum));
     let met = value.meet(dtype)?;
     let result = match code {
@@ -223,7 +224,14 @@ pub fn binary(code: OpCode, a: Operand<'_>, b: Operand<'_>) -> Result<Tensor> {
         }
         return Tensor::record(code.into(), &[a, b]);
     }
-    let dtype = computed_in(code, common_dtype(a, b)?);
+    let met = common_dtype(a, b)?;
+    // As in NumPy, PyTorch and JAX, a sum of bools is their disjunction.
+    let code = match code {
+        OpCode::Add if met == DType::Bool => OpCode::Or,
+        OpCode::Mul if met == DType::Bool => OpCode::And,
+        code => code,
+    };
+    let dtype = computed_in(code, met);
     // The exponent determines the computation (a square, a root), so it is part of the program.
     let known =
         matches!(b, Operand::Bool(_) | Operand::Int(_) | Operand::Float(_) | Operand::Complex(_));

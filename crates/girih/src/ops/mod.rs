@@ -16,6 +16,7 @@ mod embedding;
 pub mod fft;
 mod functional;
 mod index;
+mod lexicographic;
 pub mod linalg;
 mod nan;
 mod noise;

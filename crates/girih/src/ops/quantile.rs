@@ -102,7 +102,11 @@ impl Quantile {
 
 /// Merges axes into one at the end; also returns the shape in which they have size one.
 #[track_caller]
-fn gathered(op: &'static str, x: &Tensor, axes: Option<&[i64]>) -> Result<(Tensor, Vec<i64>)> {
+pub(super) fn gathered(
+    op: &'static str,
+    x: &Tensor,
+    axes: Option<&[i64]>,
+) -> Result<(Tensor, Vec<i64>)> {
     let rank = x.rank();
     let set = axis_set(op, axes, rank)?;
     let from: Vec<i64> = set.iter().map(|axis| axis as i64).collect();
@@ -276,11 +280,16 @@ impl Tensor {
     }
 
     /// The median over axes, or all of them (`..`): the middle element, or the mean of the two middle
-    /// elements. NaN if any element is NaN, and over an empty axis. Integers become f32.
+    /// elements. NaN if any element is NaN, and over an empty axis. Integers become f32. Complex
+    /// numbers are ordered as in [`Tensor::sort`].
     #[track_caller]
     pub fn median(&self, over: impl Into<ReducedAxes>) -> Result<Tensor> {
+        let over = over.into();
+        if self.dtype().is_complex() {
+            return super::lexicographic::median(self, &over);
+        }
         let half = Tensor::full(0.5, [], DType::F64)?;
-        self.ranked("median", &half, &over.into(), Quantile::Midpoint, false)
+        self.ranked("median", &half, &over, Quantile::Midpoint, false)
     }
 
     /// Like [`Tensor::median`], ignoring NaN.

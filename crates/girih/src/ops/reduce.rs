@@ -30,16 +30,42 @@ impl Tensor {
         self.accumulated(OpCode::ReduceProd)?.reduce(OpCode::ReduceProd, &over.into())
     }
 
-    /// The largest element; NaN if any element is NaN.
-    #[track_caller]
-    pub fn max(&self, over: impl Into<ReducedAxes>) -> Result<Tensor> {
-        self.reduce(OpCode::ReduceMax, &over.into())
+    /// Fails if a reduced axis is empty, also where the result has no elements.
+    fn nonempty(&self, code: OpCode, over: &ReducedAxes) -> Result<()> {
+        let (op, shape) = (code.def().name, self.shape());
+        let axes = axis_set(op, over.as_slice(), self.rank())?;
+        if axes.iter().any(|axis| shape.dim(axis).equals(0)) {
+            let reason = "the reduced axes are empty and the op has no identity".into();
+            return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
+        }
+        Ok(())
     }
 
-    /// The smallest element; NaN if any element is NaN.
+    #[track_caller]
+    fn extremum(&self, code: OpCode, over: &ReducedAxes) -> Result<Tensor> {
+        self.nonempty(code, over)?;
+        match self.dtype().is_complex() {
+            true => super::lexicographic::extremum(self, over, code == OpCode::ReduceMax),
+            false => self.reduce(code, over),
+        }
+    }
+
+    /// The largest element; NaN if any element is NaN. Complex numbers are ordered as in
+    /// [`Tensor::sort`].
+    ///
+    /// Errors: an axis error; a shape error over an empty axis.
+    #[track_caller]
+    pub fn max(&self, over: impl Into<ReducedAxes>) -> Result<Tensor> {
+        self.extremum(OpCode::ReduceMax, &over.into())
+    }
+
+    /// The smallest element; NaN if any element is NaN. Complex numbers are ordered as in
+    /// [`Tensor::sort`].
+    ///
+    /// Errors: as [`Tensor::max`].
     #[track_caller]
     pub fn min(&self, over: impl Into<ReducedAxes>) -> Result<Tensor> {
-        self.reduce(OpCode::ReduceMin, &over.into())
+        self.extremum(OpCode::ReduceMin, &over.into())
     }
 
     /// Whether any element is nonzero.
@@ -87,7 +113,16 @@ impl Tensor {
     #[track_caller]
     fn arg(&self, code: OpCode, over: &ReducedAxes) -> Result<Tensor> {
         match over.as_slice() {
-            Some([_]) => return self.reduce(code, over),
+            Some(&[axis]) => {
+                self.nonempty(code, over)?;
+                return match self.dtype().is_complex() {
+                    true => {
+                        let largest = code == OpCode::Argmax;
+                        super::lexicographic::arg(self, axis, over.keepdims, largest)
+                    }
+                    false => self.reduce(code, over),
+                };
+            }
             Some(axes) => {
                 let name = code.def().name;
                 return Err(Error::InvalidArgument(format!(
@@ -96,7 +131,7 @@ impl Tensor {
             }
             None => {}
         }
-        let flat = self.reshape(-1)?.reduce(code, &0.into())?;
+        let flat = self.reshape(-1)?.arg(code, &0.into())?;
         match over.keepdims {
             true => flat.reshape(vec![1; self.rank()]),
             false => Ok(flat),

@@ -24,11 +24,18 @@ impl Tensor {
 
     #[track_caller]
     fn sorted(&self, axis: i64, descending: bool, result: u8) -> Result<Tensor> {
+        if self.dtype().is_complex() {
+            return self.by_rows("sort", axis, |x| {
+                let order = super::lexicographic::argsort(x, descending)?;
+                if result == 0 { x.take_along_axis(&order, -1) } else { Ok(order) }
+            });
+        }
         let op = Op::new(OpCode::Sort, Attrs::routine(descending)).with_result(result);
         self.by_rows("sort", axis, |x| Tensor::record(op, &[x]))
     }
 
-    /// The elements in ascending order along an axis; NaN is largest. The sort is stable.
+    /// The elements in ascending order along an axis; NaN is largest. The sort is stable. Complex
+    /// numbers are ordered by the real part, then by the imaginary part.
     ///
     /// Errors: an axis error for scalars.
     #[track_caller]
