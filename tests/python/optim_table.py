@@ -10,7 +10,8 @@ import girih as gr
 
 FILE = Path(__file__).resolve().parents[2] / "crates/girih/tests/suite/optimizers.json"
 
-#: A name of both languages, and the settings besides the learning rate.
+#: A name of both languages, and the settings besides the learning rate; ``shape`` is that of the
+#: parameter.
 CASES = [
     ("SGD", {}),
     ("SGD", {"weight_decay": 0.1, "maximize": True}),
@@ -34,6 +35,11 @@ CASES = [
     ("Adadelta", {"rho": 0.8, "weight_decay": 0.1}),
     ("Lion", {"weight_decay": 0.1}),
     ("Rprop", {}),
+    ("Muon", {"shape": [5, 1]}),
+    ("Muon", {"shape": [1, 5], "nesterov": False, "adjust_lr_fn": "match_rms_adamw", "eps": 0.0}),
+    ("Adafactor", {}),
+    ("Adafactor", {"shape": [5, 1], "weight_decay": 0.1}),
+    ("LBFGS", {"history_size": 3}),
 ]
 RATE = 0.125
 START = [1.0, -2.0, 0.5, 0.0, 3.25]
@@ -53,12 +59,15 @@ GRADIENTS = [
 def steps(name, settings, dtype):
     """The parameters after each step, as the bits of float64."""
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in settings.items()}
+    shape = settings.pop("shape", (len(START),))
     optimizer = getattr(gr.optim, name)(RATE, **settings)
-    parameters, rows = [gr.asarray(START, dtype=dtype)], []
+    parameters, rows = [gr.asarray(START, dtype=dtype).reshape(shape)], []
     for gradient in GRADIENTS:
-        parameters = optimizer.update(parameters, [gr.asarray(gradient, dtype=dtype)])
+        given = gr.asarray(gradient, dtype=dtype).reshape(shape)
+        parameters = optimizer.update(parameters, [given])
         gr.eval(parameters, optimizer.state)
-        rows.append(parameters[0].astype(gr.float64).numpy().view("int64").tolist())
+        flat = parameters[0].astype(gr.float64).reshape(-1)
+        rows.append(flat.numpy().view("int64").tolist())
     return rows
 
 

@@ -6,13 +6,21 @@
 //! the same name to set them at once: `Sgd::new(0.1).momentum(0.9).nesterov(true)`.
 
 mod adaptive;
+mod average;
+mod lbfgs;
+mod matrices;
 mod moments;
 mod rule;
+pub mod schedules;
 mod sgd;
 
 pub use adaptive::{Adadelta, Adagrad, Lion, RmsProp, Rprop};
+pub use average::Ema;
+pub use lbfgs::Lbfgs;
+pub use matrices::{Adafactor, Muon, MuonRate};
 pub use moments::{Adam, AdamW, Adamax, NAdam, RAdam};
 pub use rule::{Rule, Scalars, State};
+pub use schedules::Schedule;
 pub use sgd::{Asgd, Sgd};
 
 use crate::nn::Module;

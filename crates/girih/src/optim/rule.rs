@@ -86,7 +86,7 @@ pub trait Rule {
 }
 
 /// The dtype in which a parameter is updated: half floats in f32.
-fn computed_in(parameter: &Tensor) -> Result<DType> {
+pub(super) fn computed_in(parameter: &Tensor) -> Result<DType> {
     match parameter.dtype() {
         DType::F16 | DType::BF16 => Ok(DType::F32),
         dtype @ (DType::F32 | DType::F64) => Ok(dtype),
@@ -97,7 +97,8 @@ fn computed_in(parameter: &Tensor) -> Result<DType> {
     }
 }
 
-fn check(parameters: &[Tensor], gradients: &[Tensor], known: usize) -> Result<()> {
+/// Fails unless there is one gradient per parameter, of its shape.
+pub(super) fn check(parameters: &[Tensor], gradients: &[Tensor], known: usize) -> Result<()> {
     let (p, g) = (parameters.len(), gradients.len());
     if p != g || p != known {
         return Err(Error::InvalidArgument(format!(
