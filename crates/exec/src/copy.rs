@@ -379,6 +379,9 @@ impl Indexed {
     ) -> Result<(), ExecError> {
         let mut failed = Ok(());
         self.walk.grids(p, indices.len(), |done, element, (run_stride, runs), (stride, len)| {
+            if failed.is_err() {
+                return;
+            }
             for (run, indices) in indices[done..][..runs * len].chunks(len).enumerate() {
                 let first = element + run_stride * run as isize;
                 for (i, &index) in indices.iter().enumerate() {

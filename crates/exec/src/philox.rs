@@ -63,9 +63,10 @@ type Blocks<T, const N: usize> = [[T; N]; 4];
 fn blocks_from<const N: usize>(key: RandomKey, stream: u32, first: u64) -> Blocks<u32, N> {
     let start = key.offset.wrapping_add(first);
     let mut words = [[0; N], [0; N], [stream; N], [0; N]];
-    for i in 0..N {
+    let [low, high, ..] = &mut words;
+    for (i, (low, high)) in low.iter_mut().zip(high).enumerate() {
         let c = start.wrapping_add(i as u64);
-        (words[0][i], words[1][i]) = (c as u32, (c >> 32) as u32);
+        (*low, *high) = (c as u32, (c >> 32) as u32);
     }
     philox_blocks(words, [key.key as u32, (key.key >> 32) as u32])
 }
