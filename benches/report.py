@@ -220,15 +220,22 @@ def limits_text(found: limits.Limits | None) -> str:
     return f"## Limits\n\nMultiply-adds in registers: {peaks}.\n\n{table(heads, widths)}"
 
 
-def markdown(run: Run, results: Sequence[Result], runs: Sequence[history.Entry] = ()) -> str:
-    """The whole report, with the recorded runs if there are any."""
+def machine_facts(run: Run) -> list[str]:
+    """Lines about the machine and the libraries of a run."""
     versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
-    absent = "; ".join(f"{n}: {why}" for n, why in run["missing"].items())
-    facts = [
-        f"- {run['date']}, commit {run['commit']}",
+    return [
         f"- {run['processor']}, {run['cpus']} CPUs, {run['threads']} threads used, {run['system']}",
         f"- load average {run['load_before']} before, {run['load_after']} after",
         f"- {versions}",
+    ]
+
+
+def markdown(run: Run, results: Sequence[Result], runs: Sequence[history.Entry] = ()) -> str:
+    """The whole report, with the recorded runs if there are any."""
+    absent = "; ".join(f"{n}: {why}" for n, why in run["missing"].items())
+    facts = [
+        f"- {run['date']}, commit {run['commit']}",
+        *machine_facts(run),
         *([f"- not here: {absent}"] if absent else []),
     ]
     parts = [

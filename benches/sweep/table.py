@@ -182,12 +182,9 @@ def summary(results: Sequence[Measured]) -> str:
 
 def markdown(run: dict[str, Any], lines: Sequence[Line]) -> str:
     """The whole report."""
-    versions = ", ".join(f"{n} {v}" for n, v in run["versions"].items())
     facts = [
         f"- {run['date']}, commit {run['commit']}, {run['seconds']} s",
-        f"- {run['processor']}, {run['cpus']} CPUs, {run['threads']} threads used, {run['system']}",
-        f"- load average {run['load_before']} before, {run['load_after']} after",
-        f"- {versions}",
+        *report.machine_facts(run),
         *(f"- not here: {name}: {why}" for name, why in run["missing"].items()),
         *(f"- wrong: {text}" for text in run["wrong"]),
     ]
