@@ -324,32 +324,6 @@ impl IndexedAxis {
     }
 }
 
-/// `(positions, indices, stride, axis)` of a scatter.
-pub(super) type ScatterAt = (*const u8, *const u8, isize, IndexedAxis);
-
-/// Checks each element that a scatter accesses, in checked mode. It stops at an index out of bounds,
-/// which the access reports.
-///
-/// # Safety
-/// The positions and indices (i64) are valid for `n` elements.
-pub(super) unsafe fn check_indexed(
-    bindings: &Bindings<'_>,
-    buffer: usize,
-    (positions, index, stride, axis): ScatterAt,
-    size: usize,
-    n: usize,
-) -> Result<(), ExecError> {
-    // SAFETY: the caller's promise.
-    let (positions, index) =
-        unsafe { (super::ops::slice::<i64>(positions, n), super::ops::slice::<i64>(index, n)) };
-    for (&p, &i) in positions.iter().zip(index) {
-        let Ok(index) = axis.wrap(i) else { return Ok(()) };
-        let element = p as isize + index * stride;
-        bindings.check_elements(buffer, (element, element), size)?;
-    }
-    Ok(())
-}
-
 /// The elements that a gather accesses: those of `walk`, each moved by its index times
 /// `stride`.
 #[derive(Clone, Debug)]
@@ -448,26 +422,11 @@ impl Indexed {
             // SAFETY: the index is inside its axis, so the element is inside the buffer.
             at.each(indices, p, |i, element| unsafe { *out.add(i) = *base.offset(element) })
         }
-        if self.repeats >= Indexed::RUN {
+        if self.repeats < Indexed::RUN {
             // SAFETY: the caller's promise.
-            return unsafe { self.gather_runs(out, base, indices, p, size) };
+            return unsafe { by_size!(size, elements(self, out, base, indices, p)) };
         }
-        // SAFETY: the caller's promise.
-        unsafe { by_size!(size, elements(self, out, base, indices, p)) }
-    }
-
-    /// As [`Indexed::gather`], where many consecutive points have one index.
-    ///
-    /// # Safety
-    /// As [`Indexed::gather`].
-    unsafe fn gather_runs(
-        &self,
-        out: *mut u8,
-        base: *const u8,
-        indices: &[i64],
-        p: usize,
-        size: u8,
-    ) -> Result<(), ExecError> {
+        // The points that have one index are a strided copy.
         let (mut done, bytes) = (0, size as usize);
         while done < indices.len() {
             let at = p + done;

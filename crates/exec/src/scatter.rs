@@ -10,7 +10,7 @@
 
 use super::cast::{bf16_to_f32, compute, f16_to_f32, f32_to_bf16, f32_to_f16};
 use super::code::{Code, Frame, Reg};
-use super::copy::{IndexedAxis, check_indexed};
+use super::copy::IndexedAxis;
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::lower::{Dim, Lower, Order, walk};
 use super::ops::{slice, slice_mut};
@@ -361,6 +361,31 @@ macro_rules! meet_halves {
     })* };
 }
 meet_halves!(F16 f16_to_f32 f32_to_f16 Bf16 bf16_to_f32 f32_to_bf16);
+
+/// `(positions, indices, stride, axis)` of a scatter.
+type ScatterAt = (*const u8, *const u8, isize, IndexedAxis);
+
+/// Checks each element that a scatter accesses, in checked mode. It stops at an index out of bounds,
+/// which the access reports.
+///
+/// # Safety
+/// The positions and indices (i64) are valid for `n` elements.
+unsafe fn check_indexed(
+    bindings: &Bindings<'_>,
+    buffer: usize,
+    (positions, index, stride, axis): ScatterAt,
+    size: usize,
+    n: usize,
+) -> Result<(), ExecError> {
+    // SAFETY: the caller's promise.
+    let (positions, index) = unsafe { (slice::<i64>(positions, n), slice::<i64>(index, n)) };
+    for (&p, &i) in positions.iter().zip(index) {
+        let Ok(index) = axis.wrap(i) else { return Ok(()) };
+        let element = p as isize + index * stride;
+        bindings.check_elements(buffer, (element, element), size)?;
+    }
+    Ok(())
+}
 
 /// # Safety
 /// Positions and indices (i64) and values are valid for `n` elements; a position plus a checked
