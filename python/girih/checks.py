@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 #: The maximum number of entries of an argument with one entry per axis.
 _FEW = 64
-#: Special methods whose failures are explained, as those of methods with public names.
+#: Special methods of public classes whose failures name method and argument, as other methods do.
 _ITEMS = ("__getitem__", "__setitem__", "__delitem__")
 #: Errors of Python's own that an argument of a wrong type causes.
 FAILURES = (

@@ -490,7 +490,8 @@ def test_parameters_of_modules_are_instances_of_parameter():
     assert all(isinstance(p, nn.Parameter) for p in layer.parameters())
     for other in (module.mean, module.plain, gr.ones([2]), 1.0, np.ones(2), None):
         assert not isinstance(other, nn.Parameter)
-    # What is marked is one before a module holds it; the result of an op is not.
+    # A tensor that Parameter() returns is a parameter before a module holds it; the result of an op
+    # on a parameter is none.
     assert isinstance(nn.Parameter(gr.ones([2])), nn.Parameter)
     assert not isinstance(module.factor * 2, nn.Parameter)
     module.factor = gr.zeros([2])

@@ -169,7 +169,7 @@ pub(crate) fn run(op: &Op, args: &mut Args<'_>) -> Result<(), ExecError> {
     Ok(())
 }
 
-/// What one thread takes from a list of parts, each of which one thread works on.
+/// Takes the data of a part for the thread that works on the part; `None` if they are taken already.
 fn take<T>(part: &Mutex<Option<T>>) -> Option<T> {
     part.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::slice::IterMut;
 use std::sync::{Mutex, PoisonError};
 
-/// What is sorted.
+/// An item that is sorted, such as an element, or an element with its position.
 pub(super) trait Item: Copy + Default + Send + Sync {}
 impl<T: Copy + Default + Send + Sync> Item for T {}
 
@@ -84,15 +84,16 @@ impl<K> Radix<'_, K> {
         let differing = |bits, &item: &I| bits | ((self.key)(item) ^ first);
         let varying = items.iter().fold(0, differing);
         if varying == 0 || items.len() >= PART && self.team.stopped() {
-        } else if items.len() < LONG {
-            self.by_digits(items, room, varying);
-        } else {
-            let ends = self.distribute(items, &|_, item| item, room, varying);
-            self.each_bucket(room, items, &ends, |from, to| {
-                self.sort(from, to);
-                to.copy_from_slice(from);
-            });
+            return;
         }
+        if items.len() < LONG {
+            return self.by_digits(items, room, varying);
+        }
+        let ends = self.distribute(items, &|_, item| item, room, varying);
+        self.each_bucket(room, items, &ends, |from, to| {
+            self.sort(from, to);
+            to.copy_from_slice(from);
+        });
     }
 
     fn insert<I: Item>(&self, items: &mut [I])
@@ -250,7 +251,7 @@ type Map = Box<[u8; CLASSES]>;
 /// The places of one part's items in each bucket.
 type Places<'a, I> = Box<[IterMut<'a, I>; BUCKETS]>;
 
-/// What the thread that works on a part takes.
+/// The data of one part of a row, until the thread that works on the part takes the data.
 type Shared<T> = Mutex<Option<T>>;
 
 /// Divides a row into buckets of about the same size, and the buckets among the parts, by the numbers

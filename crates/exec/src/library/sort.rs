@@ -56,7 +56,7 @@ fn by_comparison<T: Ordered>(
     }
 }
 
-/// What is known about a row.
+/// The properties of a row that decide how the row is sorted.
 struct Survey {
     /// The bits in which ranks differ.
     varying: u64,
