@@ -420,3 +420,43 @@ def test_terms_of_the_glossary_are_used_and_words_they_replace_are_not() -> None
     used = lambda word: re.search(rf"\b{re.escape(word.lower())}s?\b", text) is not None
     assert [term for term in terms if not used(term)] == []
     assert [word for word in replaced[1].split(", ") if used(word)] == []
+
+
+# A public function that takes a bool among others says nothing at the call. Setters do, and these.
+FLAGS = {"set_enabled", "maximize", "reduced", "set"}
+
+
+def bare_bools(text: str):
+    """The public functions of Rust code with a bool among their parameters."""
+    functions = r"^ *pub fn (\w+)(?:<[^{(]*>)?\(([^{]*?)\)(?: ->|\s*(?:where|\{))"
+    for name, parameters in re.findall(functions, text, re.M):
+        flags = re.findall(r"\w+: (?:Option<)?[\[(]?bool\b", parameters)
+        others = [p for p in parameters.split(",") if ": " in p]
+        setter = name in FLAGS or name.startswith(("set_", "with_"))
+        if flags and not (setter and len(others) == 1):
+            yield name
+
+
+def test_public_functions_of_the_rust_library_take_no_bare_bools():
+    # Modules that are not public, whose functions the others call.
+    internal = {"control.rs", "display/digits.rs"}
+    source = ROOT / "crates" / "girih" / "src"
+    found = {
+        str(path.relative_to(source)): names
+        for path in source.rglob("*.rs")
+        if (names := list(bare_bools(path.read_text())))
+    }
+    assert set(found) <= internal, "a builder or an enum says at the call what is meant"
+
+
+def test_bare_bools_are_found():
+    text = """
+    pub fn window(self, size: usize, periodic: bool) -> Result<Tensor> {
+    pub fn set_eager(&self, on: bool) {
+    pub fn set_both(&self, a: bool, b: bool) {
+    pub fn pads<const N: usize>(
+        sides: [bool; N],
+    ) -> Result<Tensor> {
+    fn private(on: bool) {
+    """
+    assert list(bare_bools(text)) == ["window", "set_both", "pads"]

@@ -165,7 +165,7 @@ fn train(
             let loss = training.step(batch)?;
             let outputs = training.outputs(&loss);
             if compiled.is_none() {
-                compiled = Some(girih::compile_graph(&outputs, true)?);
+                compiled = Some(girih::compile_graph(&outputs)?);
             }
             eval(&outputs)?;
             losses.push(loss.item()?);

@@ -19,6 +19,15 @@ pub struct BoundAxis {
     index: Tensor,
 }
 
+/// The place of the members' values, or of the parts for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// One after the other along an axis of their own, which has one element for each member.
+    Stacked,
+    /// In equal parts of an axis that the value of each member has.
+    Tiled,
+}
+
 impl Trace {
     /// Names the batch axis that the traced function will be batched over; `size` is its size. The
     /// function must be called within [`crate::Frame::with_axis`] of the returned axis. The
@@ -275,7 +284,7 @@ pub fn pmin<'a>(x: &Tensor, axes: impl Into<AxisNames<'a>>) -> Result<Tensor> {
 }
 
 /// The values of `x` of all members; every member gets the same result. The values are stacked
-/// along a new axis at `axis`, or with `tiled` concatenated along the existing axis `axis`.
+/// along a new axis at `axis`, or tiled: concatenated along the existing axis `axis`.
 ///
 /// Errors: as [`axis_index`]; an axis that does not exist.
 #[track_caller]
@@ -283,19 +292,22 @@ pub fn all_gather<'a>(
     x: &Tensor,
     axes: impl Into<AxisNames<'a>>,
     axis: i64,
-    tiled: bool,
+    members: Members,
 ) -> Result<Tensor> {
     let axes = axes.into().bound("all_gather")?;
-    let rank = x.rank() + !tiled as usize;
+    let rank = x.rank() + (members == Members::Stacked) as usize;
     let axis = normalize_axis("all_gather", axis, rank)?;
     let all = gathered(x, &axes)?.moveaxis(&[0], &[axis as i64])?;
-    if tiled { all.flatten(axis as i64, axis as i64 + 1) } else { Ok(all) }
+    match members {
+        Members::Tiled => all.flatten(axis as i64, axis as i64 + 1),
+        Members::Stacked => Ok(all),
+    }
 }
 
-/// The member's part of the sum over the members. Without `tiled` it is the element at the member's
-/// index along `axis`, which must have as many elements as there are members. With `tiled` the axis
-/// is split into as many equal parts as there are members, and the result is the part at the
-/// member's index.
+/// The member's part of the sum over the members. Of stacked parts it is the element at the
+/// member's index along `axis`, which must have as many elements as there are members. For tiled
+/// parts the axis is split into as many equal parts as there are members, and the result is the
+/// part at the member's index.
 ///
 /// Errors: as [`axis_index`]; an axis that does not exist or whose size does not fit.
 #[track_caller]
@@ -303,21 +315,21 @@ pub fn psum_scatter<'a>(
     x: &Tensor,
     axes: impl Into<AxisNames<'a>>,
     axis: i64,
-    tiled: bool,
+    members: Members,
 ) -> Result<Tensor> {
     const OP: &str = "psum_scatter";
     let axes = axes.into().bound(OP)?;
     let axis = normalize_axis(OP, axis, x.rank())?;
     let x = x.astype(x.dtype().accumulator())?;
-    let x = match tiled {
-        true => parted(OP, &x, axis, size_of(&axes))?,
-        false => check_members(OP, &x, axis, size_of(&axes)).map(|()| x)?,
+    let x = match members {
+        Members::Tiled => parted(OP, &x, axis, size_of(&axes))?,
+        Members::Stacked => check_members(OP, &x, axis, size_of(&axes)).map(|()| x)?,
     };
     reduced(&x, &axes)?.take(&index_of(&axes)?, axis as i64)
 }
 
 /// Sends the element at index `k` along axis `split` to member `k`, and stacks the received
-/// elements along a new axis at `concat`, in the order of the senders. With `tiled` the axis is
+/// elements along a new axis at `concat`, in the order of the senders. Tiled, the axis is
 /// split into as many equal parts as there are members, and the received parts are concatenated
 /// along the existing axis `concat`.
 ///
@@ -328,20 +340,23 @@ pub fn all_to_all<'a>(
     axes: impl Into<AxisNames<'a>>,
     split: i64,
     concat: i64,
-    tiled: bool,
+    members: Members,
 ) -> Result<Tensor> {
     const OP: &str = "all_to_all";
     let axes = axes.into().bound(OP)?;
     let (split, concat) =
         (normalize_axis(OP, split, x.rank())?, normalize_axis(OP, concat, x.rank())?);
     let size = size_of(&axes);
-    let x = match tiled {
-        true => parted(OP, x, split, size)?,
-        false => check_members(OP, x, split, size).map(|()| x.clone())?,
+    let x = match members {
+        Members::Tiled => parted(OP, x, split, size)?,
+        Members::Stacked => check_members(OP, x, split, size).map(|()| x.clone())?,
     };
     let received = gathered(&x, &axes)?.take(&index_of(&axes)?, split as i64 + 1)?;
     let placed = received.moveaxis(&[0], &[concat as i64])?;
-    if tiled { placed.flatten(concat as i64, concat as i64 + 1) } else { Ok(placed) }
+    match members {
+        Members::Tiled => placed.flatten(concat as i64, concat as i64 + 1),
+        Members::Stacked => Ok(placed),
+    }
 }
 
 /// Sends `x` between members. Each pair contains a source and a destination; a member that is not a

@@ -66,8 +66,8 @@ pub use array::ArrayData;
 pub use background::Compilation;
 pub use bound::BoundProgram;
 pub use collective::{
-    AxisNames, BoundAxis, all_gather, all_to_all, axis_index, axis_size, pmax, pmean, pmin,
-    ppermute, pshuffle, psum, psum_scatter,
+    AxisNames, BoundAxis, Members, all_gather, all_to_all, axis_index, axis_size, pmax, pmean,
+    pmin, ppermute, pshuffle, psum, psum_scatter,
 };
 pub use compiled::{Compiled, DynamicDim, TracedProgram, compile};
 pub use context::{Context, Frame, Graph, ReuseScope, Scope, current_graph, swap_graph};
@@ -103,21 +103,21 @@ pub use ops::custom;
 pub use ops::fft;
 pub use ops::linalg;
 pub use ops::{
-    AttentionOptions, Axes, BagMode, Bags, Beyond, Bins, ContractionPath, ConvOptions, Covariance,
-    Cumulative, EmbeddingOptions, GridOptions, Index, IndexRange, Indexing, Indices, Interpolation,
-    Operand, Optimize, OutOfRange, Outside, PadMode, Padding, PathStep, PerAxis, PoolOptions,
-    Quantile, ReducedAxes, Running, Sampling, Side, Size, Sizes, Taper, Tolerance, Unique, Update,
-    allclose, array_equal, array_split, binary, broadcast_arrays, broadcast_shapes, column_stack,
-    concat, corrcoef, cov, default_int, digitize, dstack, einsum, einsum_path, histogram2d, hstack,
-    indices, interp, isclose, keepdims, kept_dtype, meshgrid, number, polyfit, polyval,
-    searchsorted, shape_of, sparse_meshgrid, split, split_at, split_equal, stack, trapezoid,
-    unpooled_sizes, unstack, vander, vstack, where_,
+    AttentionOptions, Axes, BagMode, Bags, Beyond, Bins, ContractionPath, ConvOptions, Corners,
+    Covariance, Cumulative, EmbeddingOptions, GridOptions, Heights, Index, IndexRange, Indexing,
+    Indices, Interpolation, Nans, Operand, Optimize, OutOfRange, Outside, PadMode, Padding,
+    PathStep, PerAxis, PoolOptions, Powers, Quantile, ReducedAxes, Running, Sampling, Side, Size,
+    Sizes, Taper, Tolerance, Unique, Update, Variables, allclose, array_equal, array_split, binary,
+    broadcast_arrays, broadcast_shapes, column_stack, concat, corrcoef, cov, default_int, digitize,
+    dstack, einsum, einsum_path, histogram2d, hstack, indices, interp, isclose, keepdims,
+    kept_dtype, meshgrid, number, polyfit, polyval, searchsorted, shape_of, sparse_meshgrid, split,
+    split_at, split_equal, stack, trapezoid, unpooled_sizes, unstack, vander, vstack, where_,
 };
 pub use precision::autocast;
 pub use program::{
     CompilationInfo, Stats, cache_on_disk, cache_stats, calibration, clear_cache, compile_graph,
-    instruction_set, num_threads, options, options_with, options_without, pass_names,
-    reset_peak_memory, set_num_threads, set_options,
+    compile_unoptimized, instruction_set, num_threads, options, options_with, options_without,
+    pass_names, reset_peak_memory, set_num_threads, set_options,
 };
 pub use stream::{Event, Stream, StreamScope, synchronize};
 pub use tape::{Hook, no_grad, take_roots};

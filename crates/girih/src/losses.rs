@@ -6,12 +6,15 @@
 use crate::{Error, Result, Tensor, precision, where_};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{DType, OpCode};
-use std::f64::consts::{PI, TAU};
 
 mod ctc;
+mod likelihood;
 mod margin;
 
 pub use ctc::{Ctc, ctc_loss};
+pub use likelihood::{
+    GaussianNll, Mean, PoissonNll, Targets, gaussian_nll_loss, kl_div, poisson_nll_loss,
+};
 pub use margin::{multi_margin_loss, multilabel_margin_loss, multilabel_soft_margin_loss};
 
 /// The reduction of the elements of a loss.
@@ -426,23 +429,6 @@ fn of_probabilities(logits: &Tensor, p: &Tensor, options: &ClassOptions<'_>) -> 
     each.sum(-1)?.neg()
 }
 
-/// The Kullback-Leibler divergence: `p (log p - x)`, or 0 if the target `p` is 0. `x` are
-/// log-probabilities; with `log_target` the targets are log-probabilities too.
-#[track_caller]
-pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Result<Tensor> {
-    let (x, y, dtype) = operands("kl_div", x, y)?;
-    let loss = match log_target {
-        true => y.exp()?.mul(&y.sub(&x)?),
-        false => {
-            let positive = y.gt(0.0)?;
-            let safe = where_(&positive, &y, 1.0)?;
-            let entropy = where_(&positive, &y.mul(&safe.log()?)?, 0.0)?;
-            entropy.sub(&y.mul(&x)?)
-        }
-    };
-    finish(loss, dtype, reduction)
-}
-
 /// The hinge loss: `max(0, margin - x y)` for targets -1 and 1.
 #[track_caller]
 pub fn hinge_loss(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Result<Tensor> {
@@ -545,65 +531,4 @@ pub fn triplet_margin_loss(
         far = far.minimum(&p.pairwise_distance(&n, options.p, options.eps)?)?;
     }
     finish(near.sub(&far)?.add(options.margin)?.relu(), dtype, reduction)
-}
-
-/// `exp(x) - y x`, or `x - y log(x + eps)` without `log_input`. With `full`, Stirling's term is
-/// added for targets above 1.
-#[track_caller]
-pub fn poisson_nll_loss(
-    x: &Tensor,
-    y: &Tensor,
-    log_input: bool,
-    full: bool,
-    eps: f64,
-    reduction: Reduction,
-) -> Result<Tensor> {
-    let (x, y, dtype) = stretched("poisson_nll_loss", x, y)?;
-    let mut loss = match log_input {
-        true => x.exp()?.sub(&y.mul(&x)?)?,
-        false => x.sub(&y.mul(&x.add(eps)?.log()?)?)?,
-    };
-    if full {
-        let large = y.gt(1.0)?;
-        let safe = where_(&large, &y, 1.0)?;
-        let log = safe.log()?;
-        let stirling = y.mul(&log)?.sub(&y)?.add(&log.add(TAU.ln())?.mul(0.5)?)?;
-        loss = loss.add(&where_(&large, &stirling, 0.0)?)?;
-    }
-    finish(Ok(loss), dtype, reduction)
-}
-
-/// `(log v + (x - y)^2 / v) / 2` with variances `v` of at least `eps`. With `full`, the constant
-/// `log(2 pi) / 2` is added. The variance has the shape of the means, or 1 on their last axis.
-///
-/// Errors: a shape error for variances that do not fit.
-#[track_caller]
-pub fn gaussian_nll_loss(
-    x: &Tensor,
-    y: &Tensor,
-    variance: &Tensor,
-    full: bool,
-    eps: f64,
-    reduction: Reduction,
-) -> Result<Tensor> {
-    let op = "gaussian_nll_loss";
-    let (x, y, dtype) = operands(op, x, y)?;
-    let shape = x.shape();
-    let shared =
-        shape.rank() > 0 && variance.shape().equals(&shape.with_dim(shape.rank() - 1, 1usize));
-    if !shared && !variance.shape().equals(&shape) {
-        let (lhs, rhs) = (shape, variance.shape());
-        let reason = "variances must have the means' shape, or 1 on the last axis".into();
-        return Err(girih_ir::Error::ShapeMismatch { op, lhs, rhs, reason }.into());
-    }
-    let variance = variance.astype(x.dtype())?;
-    // The bound is added as a constant, so that small variances still receive a gradient.
-    let lifted = variance.maximum(eps)?.sub(&variance)?.stop_gradient()?;
-    let variance = variance.add(&lifted)?;
-    let distance = x.sub(&y)?.square()?.div(&variance)?;
-    let mut loss = variance.log()?.add(&distance)?.mul(0.5)?;
-    if full {
-        loss = loss.add(0.5 * (2.0 * PI).ln())?;
-    }
-    finish(Ok(loss), dtype, reduction)
 }

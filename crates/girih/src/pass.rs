@@ -62,7 +62,7 @@ where
 /// A pass made of a function. The function receives the whole program of an evaluation, and returns
 /// an equivalent program, or `None` to leave it unchanged. [`Program::rewrite`] derives a program
 /// from another. The name is for errors and explanations. Passes are enabled by
-/// [`crate::ExecutorConfig::passes`] or temporarily by [`switched`] options.
+/// [`crate::ExecutorConfig::passes`] or temporarily by options [`with`] them.
 ///
 /// The function is called once per program, before all other passes. Its result is cached in memory
 /// with the program, not on disk, so the function must return equal programs for equal programs. An
@@ -92,14 +92,23 @@ where
     Arc::new(ProgramPass { name: name.into(), run })
 }
 
-/// The options with these user passes appended, or removed.
-pub fn switched(options: CompileOptions, passes: &[Arc<dyn Pass>], on: bool) -> CompileOptions {
+/// The options with these user passes appended.
+pub fn with(options: CompileOptions, passes: &[Arc<dyn Pass>]) -> CompileOptions {
+    let mut now = others(options, passes);
+    now.extend(passes.iter().cloned());
+    CompileOptions { user: girih_opt::register(now), ..options }
+}
+
+/// The options without these user passes.
+pub fn without(options: CompileOptions, passes: &[Arc<dyn Pass>]) -> CompileOptions {
+    CompileOptions { user: girih_opt::register(others(options, passes)), ..options }
+}
+
+/// The user passes of the options but for these.
+fn others(options: CompileOptions, passes: &[Arc<dyn Pass>]) -> Vec<Arc<dyn Pass>> {
     let mut now = girih_opt::registered(options.user);
     now.retain(|known| !passes.iter().any(|pass| is_same(known, pass)));
-    if on {
-        now.extend(passes.iter().cloned());
-    }
-    CompileOptions { user: girih_opt::register(now), ..options }
+    now
 }
 
 /// Whether `a` and `b` are the same pass.

@@ -37,17 +37,26 @@ impl CompilationInfo {
 }
 
 /// Compiles the graph that leads to some tensors without running it. A later evaluation finds the
-/// program in the cache. With `optimize` false, no pass or fusion changes the graph, except that
-/// composites are decomposed into the primitives that back ends support.
+/// program in the cache.
 ///
 /// Errors: [`crate::Error::Evaluation`] if the graph cannot be compiled, or if the program's
 /// results and temporaries need more memory than is free. As [`crate::eval`] for tensors that
 /// depend on arguments of functions being traced.
-pub fn compile_graph<'a>(
+pub fn compile_graph<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<CompilationInfo> {
+    compiled_graph(tensors.into_iter().collect(), true)
+}
+
+/// As [`compile_graph`], but no pass or fusion changes the graph, except that composites are
+/// decomposed into the primitives that back ends support.
+///
+/// Errors: those of [`compile_graph`].
+pub fn compile_unoptimized<'a>(
     tensors: impl IntoIterator<Item = &'a Tensor>,
-    optimize: bool,
 ) -> Result<CompilationInfo> {
-    let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    compiled_graph(tensors.into_iter().collect(), false)
+}
+
+fn compiled_graph(targets: SmallVec<[&Tensor; 4]>, optimize: bool) -> Result<CompilationInfo> {
     let executor = executor_of("compile_graph", &targets)?;
     let options = match optimize {
         true => options()?,

@@ -28,7 +28,9 @@ pub use continuous::{
 pub(crate) use discrete::events;
 pub use discrete::{bernoulli, binomial, categorical, multinomial, poisson, rademacher};
 pub use key::{Draws, bits, fold_in, key, split};
-pub use order::{choice, permutation, permuted, randint, randint_between};
+pub use order::{
+    Replacement, choice, permutation, permuted, permuted_lines, randint, randint_between,
+};
 
 use crate::node::State;
 use crate::{Result, Tensor, trace};

@@ -284,7 +284,7 @@ fn the_value_and_its_gradients_share_the_forward_pass() -> Result<()> {
     let w = Tensor::from_slice(&vec![0.1f32; 32 * 32], [32, 32])?;
     let f = value_and_grad(|p| p[0].matmul(&p[0])?.tanh()?.sum_all());
     let (value, gradients) = f(&[w])?;
-    let info = compile_graph([&value, &gradients[0]], true)?;
+    let info = compile_graph([&value, &gradients[0]])?;
     // One product forward, two backward.
     assert_eq!(info.optimized.to_string().matches("matmul(").count(), 3, "{}", info.optimized);
     eval([&value, &gradients[0]])?;
@@ -298,14 +298,14 @@ fn compiling_warms_the_cache_and_runs_nothing() -> Result<()> {
     clear_cache()?;
     let x = data(&[1.0, 2.0]);
     let y = x.sin()?.mul(&x)?;
-    let info = compile_graph([&y], true)?;
+    let info = compile_graph([&y])?;
     assert_eq!((counting.runs(), counting.compiles()), (0, 1));
     assert!(y.is_lazy() && info.num_kernels == 1 && info.num_nodes == 3);
     assert!(info.optimized_svg().starts_with("<svg"));
     counting.restart();
     y.eval()?;
     assert_eq!(counting.counts(), (1, 1, 0, 1));
-    assert_eq!(compile_graph([&y], true)?.num_kernels, 0, "nothing is left to compute");
+    assert_eq!(compile_graph([&y])?.num_kernels, 0, "nothing is left to compute");
     Ok(())
 }
 
@@ -371,7 +371,7 @@ fn starting_returns_before_the_work_is_done_and_reading_waits() -> Result<()> {
     for _ in 0..40 {
         y = y.matmul(&x)?.mul(1.0 / 512.0)?;
     }
-    compile_graph([&y], true)?;
+    compile_graph([&y])?;
     let start = std::time::Instant::now();
     async_eval([&y])?;
     let started = start.elapsed();

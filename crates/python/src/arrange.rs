@@ -53,10 +53,10 @@ fn roll(
     if let Ok(places) = shift.cast::<PyDim>() {
         let places = places.get().0;
         let Some(axes) = axis.as_slice() else {
-            let flat = x.0.reshape(-1).and_then(|flat| flat.roll_by(places, false, 0));
+            let flat = x.0.reshape(-1).and_then(|flat| flat.roll_by(places, 0));
             return out(flat.and_then(|flat| flat.reshape(x.0.shape())));
         };
-        let rolled = |x: Tensor, &axis: &i64| x.roll_by(places, false, axis);
+        let rolled = |x: Tensor, &axis: &i64| x.roll_by(places, axis);
         return out(axes.iter().try_fold(x.0, rolled));
     }
     if let Ok(shifts) = shift.extract::<ShapeArg>()
@@ -65,7 +65,7 @@ fn roll(
         && axes.len() == shifts.0.len()
     {
         let rolled = |x: Tensor, (shift, &axis): (&Size, &i64)| match *shift {
-            Size::Symbolic(places) => x.roll_by(places, false, axis),
+            Size::Symbolic(places) => x.roll_by(places, axis),
             Size::Known(places) => x.roll(&[places], Some(&[axis])),
         };
         return out(shifts.0.iter().zip(axes).try_fold(x.0, rolled));

@@ -7,7 +7,7 @@ use crate::errors::{IntoPy, invalid};
 use crate::scalars;
 use crate::sequences::{Listed, Pair, PerAxis};
 use crate::tensor::PyTensor;
-use girih::{AxisNames, BoundAxis};
+use girih::{AxisNames, BoundAxis, Members};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -60,6 +60,10 @@ fn collective_reduce(
     with_names(py, &axis_name, f).map(PyTensor)
 }
 
+fn members(tiled: bool) -> Members {
+    if tiled { Members::Tiled } else { Members::Stacked }
+}
+
 /// The values of all members. Returns: Tensor.
 #[pyfunction]
 fn collective_gather(
@@ -69,7 +73,8 @@ fn collective_gather(
     #[pyo3(from_py_with = scalars::whole)] axis: i64,
     #[pyo3(from_py_with = scalars::flag)] tiled: bool,
 ) -> PyResult<PyTensor> {
-    with_names(py, &axis_name, |names| girih::all_gather(&x.0, names, axis, tiled)).map(PyTensor)
+    with_names(py, &axis_name, |names| girih::all_gather(&x.0, names, axis, members(tiled)))
+        .map(PyTensor)
 }
 
 /// This member's part of the sum over the members. Returns: Tensor.
@@ -81,7 +86,8 @@ fn collective_scatter(
     #[pyo3(from_py_with = scalars::whole)] axis: i64,
     #[pyo3(from_py_with = scalars::flag)] tiled: bool,
 ) -> PyResult<PyTensor> {
-    with_names(py, &axis_name, |names| girih::psum_scatter(&x.0, names, axis, tiled)).map(PyTensor)
+    with_names(py, &axis_name, |names| girih::psum_scatter(&x.0, names, axis, members(tiled)))
+        .map(PyTensor)
 }
 
 /// Gathers one part of the value of each member. Returns: Tensor.
@@ -94,7 +100,7 @@ fn collective_exchange(
     #[pyo3(from_py_with = scalars::whole)] concat: i64,
     #[pyo3(from_py_with = scalars::flag)] tiled: bool,
 ) -> PyResult<PyTensor> {
-    let f = |names: AxisNames<'_>| girih::all_to_all(&x.0, names, split, concat, tiled);
+    let f = |names: AxisNames<'_>| girih::all_to_all(&x.0, names, split, concat, members(tiled));
     with_names(py, &axis_name, f).map(PyTensor)
 }
 

@@ -126,7 +126,8 @@ fn compile_graph(
 ) -> PyResult<PyCompilationInfo> {
     sync(py);
     let tensors = values(py, &tensors);
-    detach(py, || girih::compile_graph(&tensors, optimize)).map(PyCompilationInfo).py()
+    let compile = if optimize { girih::compile_graph } else { girih::compile_unoptimized };
+    detach(py, || compile(&tensors)).map(PyCompilationInfo).py()
 }
 
 /// The numbers of nodes, ops and bytes in the graph of tensors. Returns: tuple[int, int, int].
@@ -309,7 +310,7 @@ fn compile_options_switched(
     let switched = if on { girih::options_with } else { girih::options_without };
     let options = switched(&names).py()?;
     let given: Vec<_> = passes.iter().map(|pass| pass.0.clone()).collect();
-    let options = pass::switched(options, &given, on);
+    let options = if on { pass::with(options, &given) } else { pass::without(options, &given) };
     Ok((options.passes, options.fusion, options.user))
 }
 

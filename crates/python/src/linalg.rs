@@ -299,7 +299,7 @@ fn linalg_matrix_norm(
 ) -> Out {
     let _called = location::enter!(py);
     let norm = matrix_norm_of(ord)?;
-    out(linalg::matrix_norm(&x.0, keepdims, norm))
+    out(linalg::matrix_norm(&x.0, girih::Axes::from([-2, -1]).reduced(keepdims), norm))
 }
 
 /// Adds this file's functions.

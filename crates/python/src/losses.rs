@@ -6,7 +6,9 @@ use crate::functions::{Out, out};
 use crate::location;
 use crate::scalars;
 use girih::Tensor;
-use girih::losses::{self, ClassOptions, Ctc, Reduction, Triplet};
+use girih::losses::{
+    self, ClassOptions, Ctc, GaussianNll, Mean, PoissonNll, Reduction, Targets, Triplet,
+};
 use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 
@@ -41,10 +43,10 @@ fn stretches(py: Python<'_>, op: &str, [x, target]: [&Tensor; 2]) -> PyResult<()
 }
 
 /// Defines losses of tensors and numbers, in this order, which `girih::losses` has under the same
-/// names.
+/// names; its argument after the tensors follows `=>`.
 macro_rules! simple_losses {
     ($($name:ident $($check:ident)? ($first:ident $(, $tensor:ident)*;
-        $($arg:ident: $ty:ty = $default:expr),*) $doc:literal;)*) => {
+        $($arg:ident: $ty:ty = $default:expr),* $(=> $options:expr)?) $doc:literal;)*) => {
         $(#[doc = $doc]
         #[pyfunction]
         #[pyo3(signature = ($first, $($tensor,)* $($arg=$default,)* reduction="mean"))]
@@ -56,7 +58,7 @@ macro_rules! simple_losses {
         ) -> Out {
             let _called = location::enter!(py);
             let reduction = self::reduction(stringify!($name), reduction)?;
-            let loss = out(losses::$name(&$first.0, $(&$tensor.0,)* $($arg,)* reduction))?;
+            let loss = out(losses::$name(&$first.0, $(&$tensor.0,)* $($options,)? reduction))?;
             let _tensors = [&$first.0 $(, &$tensor.0)*];
             $($check(py, stringify!($name), _tensors)?;)?
             Ok(loss)
@@ -72,25 +74,28 @@ macro_rules! simple_losses {
 simple_losses! {
     mse_loss stretches(x, target;) "``(x - target)**2``. Shapes broadcast, with a warning.";
     l1_loss stretches(x, target;) "``abs(x - target)``. Shapes broadcast, with a warning.";
-    smooth_l1_loss stretches(x, target; beta: f64 = 1.0)
+    smooth_l1_loss stretches(x, target; beta: f64 = 1.0 => beta)
         "``d**2 / (2 * beta)`` where ``d = abs(x - target)`` is below beta, ``d - beta / 2`` elsewhere.";
-    huber_loss stretches(x, target; delta: f64 = 1.0)
+    huber_loss stretches(x, target; delta: f64 = 1.0 => delta)
         "``d**2 / 2`` where ``d = abs(x - target)`` is at most delta, ``delta * (d - delta / 2)`` elsewhere.";
-    kl_div(x, target; log_target: bool = false)
+    kl_div(x, target; log_target: bool = false
+        => if log_target { Targets::LogProbabilities } else { Targets::Probabilities })
         "``target * (log(target) - x)`` of log-probabilities x; with log_target the targets are log-probabilities too. The reduction 'batchmean' divides the sum by the size of the first axis.";
-    hinge_loss(x, target; margin: f64 = 1.0) "``max(0, margin - x * target)``, with targets -1 and 1.";
-    hinge_embedding_loss(x, target; margin: f64 = 1.0)
+    hinge_loss(x, target; margin: f64 = 1.0 => margin) "``max(0, margin - x * target)``, with targets -1 and 1.";
+    hinge_embedding_loss(x, target; margin: f64 = 1.0 => margin)
         "``x`` where the target is 1, ``max(0, margin - x)`` where it is -1.";
-    margin_ranking_loss(x1, x2, target; margin: f64 = 0.0)
+    margin_ranking_loss(x1, x2, target; margin: f64 = 0.0 => margin)
         "``max(0, -target * (x1 - x2) + margin)``, with targets -1 and 1.";
     soft_margin_loss(x, target;) "``log(1 + exp(-x * target))``, with targets -1 and 1.";
-    cosine_embedding_loss(x1, x2, target; margin: f64 = 0.0)
+    cosine_embedding_loss(x1, x2, target; margin: f64 = 0.0 => margin)
         "``1 - cos(x1, x2)`` where the target is 1, ``max(0, cos(x1, x2) - margin)`` where it is -1; the vectors are on the last axis.";
     multilabel_margin_loss(x, target;)
         "``sum(max(0, 1 - x[j] + x[i])) / classes`` over the labels j of a row, up to the first negative label, and the other classes i; the classes are on the last axis.";
-    poisson_nll_loss(x, target; log_input: bool = true, full: bool = false, eps: f64 = 1e-8)
+    poisson_nll_loss(x, target; log_input: bool = true, full: bool = false, eps: f64 = 1e-8
+        => PoissonNll { mean: if log_input { Mean::Logarithm } else { Mean::Value }, full, eps })
         "``exp(x) - target * x``, or ``x - target * log(x + eps)`` without log_input; full adds Stirling's term.";
-    gaussian_nll_loss(x, target, var; full: bool = false, eps: f64 = 1e-6)
+    gaussian_nll_loss(x, target, var; full: bool = false, eps: f64 = 1e-6
+        => GaussianNll { full, eps })
         "``(log(var) + (x - target)**2 / var) / 2``, with variances of at least eps; full adds the constant.";
 }
 

@@ -7,7 +7,7 @@ use crate::location;
 use crate::scalars;
 use crate::sequences;
 use crate::windows::{PaddingArg, count, exactly};
-use girih::{AttentionOptions, ConvOptions, Interpolation, PadMode, Tensor};
+use girih::{AttentionOptions, ConvOptions, Corners, Interpolation, PadMode, Tensor};
 use pyo3::prelude::*;
 
 fn kernel_rank(op: &'static str, weight: &Tensor, n: usize) -> PyResult<()> {
@@ -200,6 +200,10 @@ fn fold(
     out(x.0.fold(&output, &size, &moves("fold", &stride, &padding, &dilation)?))
 }
 
+pub(crate) fn corners(align: bool) -> Corners {
+    if align { Corners::Centres } else { Corners::Edges }
+}
+
 /// Resamples the spatial axes of [batch, channels, ...] to a size or by factors. Modes: "nearest",
 /// "nearest-exact", "linear" (or "bilinear", "trilinear"), "bicubic" (or "cubic"), "area". With
 /// align_corners the first and last elements keep their positions. With antialias, linear and cubic
@@ -247,7 +251,7 @@ fn interpolate(
     match (size, scales) {
         (Some(size), None) => {
             let size = size.at_least(0, "interpolate", "size")?;
-            out(x.0.interpolate(&size, None, kind, align_corners))
+            out(x.0.interpolate(&size, None, kind, corners(align_corners)))
         }
         (None, Some(scales)) => {
             if scales.iter().any(|s| !s.is_finite() || *s <= 0.0) {
@@ -265,7 +269,7 @@ fn interpolate(
             let scaled =
                 |i: usize| (shape[2 + i] as f64 * scales[i % scales.len()]).floor() as usize;
             let sizes: Vec<usize> = (0..n).map(scaled).collect();
-            out(x.0.interpolate(&sizes, Some(&scales), kind, align_corners))
+            out(x.0.interpolate(&sizes, Some(&scales), kind, corners(align_corners)))
         }
         _ => Err(invalid("interpolate: give one of size and scale_factor")),
     }

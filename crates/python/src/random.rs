@@ -10,7 +10,7 @@ use crate::location;
 use crate::protocols::is_array;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::random::{self, Draws};
+use girih::random::{self, Draws, Replacement};
 use girih::{Shape, Tensor};
 use pyo3::prelude::*;
 use pyo3::types::PyInt;
@@ -174,7 +174,11 @@ fn random_permutation(
         let count = counts("permutation", &[crate::args::integer(x)?])?[0];
         return out(random::permutation(&draws, count));
     }
-    out(random::permuted(&draws, &x.extract::<TensorArg>()?.0, axis.0, independent))
+    let x = x.extract::<TensorArg>()?.0;
+    out(match independent {
+        true => random::permuted_lines(&draws, &x, axis.0),
+        false => random::permuted(&draws, &x, axis.0),
+    })
 }
 
 /// Slices chosen at random.
@@ -191,9 +195,10 @@ fn random_choice(
     let _called = location::enter!(a.py());
     let draws = draws("choice", shape, None, key)?;
     let p = p.map(|p| p.0);
+    let replacement = if replace { Replacement::With } else { Replacement::Without };
     if a.is_instance_of::<PyInt>() {
         let count = counts("choice", &[crate::args::integer(a)?])?[0];
-        return out(random::choice(&draws, count, replace, p.as_ref()));
+        return out(random::choice(&draws, count, replacement, p.as_ref()));
     }
     let (a, axis) = (a.extract::<TensorArg>()?.0, axis.single("choice")?.unwrap_or(0));
     let shape = a.shape();
@@ -201,7 +206,7 @@ fn random_choice(
         return Err(invalid("choice: an int, or a tensor with an axis, is expected"));
     }
     let at = girih::ir::shape::normalize_axis("choice", axis, shape.rank()).py()?;
-    let chosen = random::choice(&draws, shape[at], replace, p.as_ref()).py()?;
+    let chosen = random::choice(&draws, shape[at], replacement, p.as_ref()).py()?;
     out(a.take(&chosen, axis))
 }
 

@@ -10,7 +10,7 @@ use crate::interpreter::detach;
 use crate::location;
 use crate::scalars;
 use crate::tensor::PyTensor;
-use girih::{Bins, DType, Operand, Tensor, Unique};
+use girih::{Bins, DType, Heights, Nans, Operand, Tensor, Unique};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
@@ -108,7 +108,7 @@ fn unique_of(
     match sized("unique", size)? {
         Some(size) => {
             let fill = fill_value.as_ref().map(OperandArg::operand);
-            x.0.unique_of(size, fill, false).py()
+            x.0.unique_of(size, fill, Nans::Distinct).py()
         }
         None => detach(py, || x.0.unique()).py(),
     }
@@ -126,7 +126,7 @@ fn counts_of(
         return Ok((found.values, found.counts));
     }
     let _called = location::enter!(py);
-    detach(py, || x.0.unique_counts(false)).py()
+    detach(py, || x.0.unique_counts(Nans::Distinct)).py()
 }
 
 /// The distinct elements in ascending order; NaNs are distinct from each other. Evaluates x, unless
@@ -273,6 +273,10 @@ fn histogram_bin_edges(
     out(x.0.histogram_bin_edges(&BinsArg::of(bins)?.bins(range)))
 }
 
+pub(crate) fn heights(density: bool) -> Heights {
+    if density { Heights::Density } else { Heights::Counts }
+}
+
 /// The number of elements in each interval, or the sum of their weights; and the edges.
 /// Returns: tuple[Tensor, Tensor].
 #[pyfunction]
@@ -287,7 +291,8 @@ fn histogram(
 ) -> PyResult<(PyTensor, PyTensor)> {
     let _called = location::enter!(py);
     let (bins, weights) = (BinsArg::of(bins)?, weights.map(|w| w.0));
-    let (counts, edges) = x.0.histogram(&bins.bins(range), weights.as_ref(), density).py()?;
+    let (counts, edges) =
+        x.0.histogram(&bins.bins(range), weights.as_ref(), heights(density)).py()?;
     Ok((PyTensor(counts), PyTensor(edges)))
 }
 

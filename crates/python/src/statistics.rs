@@ -9,10 +9,12 @@ use crate::functions::{Out, both, out};
 use crate::interpreter::detach;
 use crate::location;
 use crate::scalars;
-use crate::search::{BinsArg, sized};
+use crate::search::{BinsArg, heights, sized};
 use crate::sequences;
 use crate::tensor::PyTensor;
-use girih::{Beyond, Covariance, DType, Quantile, Side, Taper, Tensor, Tolerance};
+use girih::{
+    Beyond, Covariance, DType, Nans, Powers, Quantile, Side, Taper, Tensor, Tolerance, Variables,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -141,7 +143,7 @@ both! {
         let (q, over) = (q.0.checked("quantile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
         if let Some(weights) = weights {
             weighted("quantile", method)?;
-            return out(x.weighted_quantile(&q, over, &weights.0, false));
+            return out(x.weighted_quantile(&q, over, &weights.0));
         }
         out(x.quantile(&q, over, of_name(method)?))
     }
@@ -152,7 +154,7 @@ both! {
         let (q, over) = (q.0.checked("percentile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
         if let Some(weights) = weights {
             weighted("percentile", method)?;
-            return out(x.weighted_quantile(&q, over, &weights.0, false));
+            return out(x.weighted_quantile(&q, over, &weights.0));
         }
         out(x.quantile(&q, over, of_name(method)?))
     }
@@ -163,7 +165,7 @@ both! {
         let (q, over) = (q.0.checked("nanquantile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
         if let Some(weights) = weights {
             weighted("nanquantile", method)?;
-            return out(x.weighted_quantile(&q, over, &weights.0, true));
+            return out(x.weighted_nanquantile(&q, over, &weights.0));
         }
         out(x.nanquantile(&q, over, of_name(method)?))
     }
@@ -174,7 +176,7 @@ both! {
         let (q, over) = (q.0.checked("nanpercentile")?, axes(axis, dim)?.reduced(keep(keepdims, keepdim)?));
         if let Some(weights) = weights {
             weighted("nanpercentile", method)?;
-            return out(x.weighted_quantile(&q, over, &weights.0, true));
+            return out(x.weighted_nanquantile(&q, over, &weights.0));
         }
         out(x.nanquantile(&q, over, of_name(method)?))
     }
@@ -256,6 +258,10 @@ fn allclose(
     out(girih::allclose(x1.operand(), x2.operand(), Tolerance { rtol, atol, equal_nan }))
 }
 
+fn nans(equal: bool) -> Nans {
+    if equal { Nans::Equal } else { Nans::Distinct }
+}
+
 /// Whether the tensors have the same shape and equal elements. A bool scalar.
 #[pyfunction]
 #[pyo3(signature = (x1, x2, equal_nan=false))]
@@ -266,7 +272,7 @@ fn array_equal(
     #[pyo3(from_py_with = scalars::flag)] equal_nan: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(girih::array_equal(&x1.0, &x2.0, equal_nan))
+    out(girih::array_equal(&x1.0, &x2.0, nans(equal_nan)))
 }
 
 #[pymethods]
@@ -300,6 +306,10 @@ impl PyTensor {
     }
 }
 
+fn variables(rowvar: bool) -> Variables {
+    if rowvar { Variables::Rows } else { Variables::Columns }
+}
+
 /// The covariance matrix of variables: the rows of x and y, or the columns without rowvar. The
 /// divisor is the number of observations minus ddof, which is 1 unless bias; fweights are the
 /// frequencies and aweights the weights of the observations.
@@ -318,7 +328,7 @@ fn cov(
 ) -> Out {
     let _called = location::enter!(py);
     let settings = Covariance {
-        by_columns: !rowvar,
+        variables: variables(rowvar),
         correction: ddof.or(bias.then_some(0.0)),
         frequencies: fweights.as_ref().map(|w| &w.0),
         weights: aweights.as_ref().map(|w| &w.0),
@@ -336,7 +346,7 @@ fn corrcoef(
     #[pyo3(from_py_with = scalars::flag)] rowvar: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(girih::corrcoef(&x.0, y.as_ref().map(|y| &y.0), !rowvar))
+    out(girih::corrcoef(&x.0, y.as_ref().map(|y| &y.0), variables(rowvar)))
 }
 
 /// The piecewise linear function through the points (xp, fp), at x; xp must ascend unless a period
@@ -424,7 +434,8 @@ fn vander(
 ) -> Out {
     let _called = location::enter!(py);
     let columns = n.map(|n| counts("vander", &[n.0])).transpose()?.map(|n| n[0]);
-    out(girih::vander(&x.0, columns, increasing))
+    let powers = if increasing { Powers::Ascending } else { Powers::Descending };
+    out(girih::vander(&x.0, columns, powers))
 }
 
 /// The number of points in each cell of a grid, or the sum of their weights, with a row per
@@ -454,7 +465,7 @@ fn histogram2d(
     let bins = [rows.bins(range.map(|r| r[0])), columns.bins(range.map(|r| r[1]))];
     let weights = weights.as_ref().map(|w| &w.0);
     let (counted, rows, columns) =
-        girih::histogram2d(&x.0, &y.0, [&bins[0], &bins[1]], weights, density).py()?;
+        girih::histogram2d(&x.0, &y.0, [&bins[0], &bins[1]], weights, heights(density)).py()?;
     Ok((PyTensor(counted), PyTensor(rows), PyTensor(columns)))
 }
 
@@ -484,16 +495,16 @@ fn unique<'py>(
     let axis = axis.unwrap_or_default().single("unique")?;
     let found = match (sized("unique", size)?, axis) {
         (None, None) if !return_index && !return_inverse => {
-            let (values, counts) = detach(py, || x.0.unique_counts(equal_nan)).py()?;
+            let (values, counts) = detach(py, || x.0.unique_counts(nans(equal_nan))).py()?;
             return match return_counts {
                 true => Ok(PyTuple::new(py, [PyTensor(values), PyTensor(counts)])?.into_any()),
                 false => Ok(Bound::new(py, PyTensor(values))?.into_any()),
             };
         }
-        (None, axis) => detach(py, || x.0.unique_along(axis, equal_nan)).py()?,
+        (None, axis) => detach(py, || x.0.unique_along(axis, nans(equal_nan))).py()?,
         (Some(size), None) => {
             let fill = fill_value.as_ref().map(OperandArg::operand);
-            x.0.unique_of(size, fill, equal_nan).py()?
+            x.0.unique_of(size, fill, nans(equal_nan)).py()?
         }
         (Some(size), Some(axis)) => {
             return Err(invalid(format!(
@@ -516,6 +527,10 @@ fn unique<'py>(
     }
 }
 
+fn window(taper: Taper, size: usize, periodic: bool, dtype: DType) -> girih::Result<Tensor> {
+    if periodic { taper.periodic(size, dtype) } else { taper.window(size, dtype) }
+}
+
 macro_rules! windows {
     ($($name:ident $symmetric:ident $taper:expr, $doc:literal $plain:literal;)*) => {
         $(#[doc = $doc]
@@ -531,7 +546,7 @@ macro_rules! windows {
             let _called = location::enter!(py);
             let size = counts(stringify!($name), &[window_length.0])?[0];
             let dtype = dtype.map_or(DType::F32, |d| d.0);
-            placed(device, || out($taper.window(size, periodic, dtype)))
+            placed(device, || out(window($taper, size, periodic, dtype)))
         }
 
         #[doc = $plain]
@@ -546,7 +561,7 @@ macro_rules! windows {
             let _called = location::enter!(py);
             let size = counts(stringify!($symmetric), &[m.0.max(0)])?[0];
             let dtype = dtype.map_or(DType::F32, |d| d.0);
-            placed(device, || out($taper.window(size, false, dtype)))
+            placed(device, || out($taper.window(size, dtype)))
         })*
     };
 }
@@ -580,7 +595,7 @@ fn kaiser_window(
     let _called = location::enter!(py);
     let size = counts("kaiser_window", &[window_length.0])?[0];
     let dtype = dtype.map_or(DType::F32, |d| d.0);
-    placed(device, || out(Taper::Kaiser(beta).window(size, periodic, dtype)))
+    placed(device, || out(window(Taper::Kaiser(beta), size, periodic, dtype)))
 }
 
 /// The Kaiser window of m points, symmetric, as in NumPy. Dtype: float32.
@@ -596,7 +611,7 @@ fn kaiser(
     let _called = location::enter!(py);
     let size = counts("kaiser", &[m.0.max(0)])?[0];
     let dtype = dtype.map_or(DType::F32, |d| d.0);
-    placed(device, || out(Taper::Kaiser(beta).window(size, false, dtype)))
+    placed(device, || out(Taper::Kaiser(beta).window(size, dtype)))
 }
 
 /// Adds this file's functions.

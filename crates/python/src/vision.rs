@@ -4,9 +4,10 @@ use crate::args::{Axes, IntArg, ShapeArg, TensorArg};
 use crate::errors::invalid;
 use crate::functions::{Out, out};
 use crate::location;
+use crate::networks::corners;
 use crate::scalars;
 use crate::windows::count;
-use girih::{BagMode, Bags, EmbeddingOptions, GridOptions, Outside, Sampling};
+use girih::{BagMode, Bags, EmbeddingOptions, GridOptions, Outside, Sampling, Tensor};
 use pyo3::prelude::*;
 
 /// Rearranges channels into spatial positions. Shapes: [..., c * r * r, h, w] -> [..., c, h * r, w
@@ -67,7 +68,7 @@ fn affine_grid(
              entry, got {size} and maps of shape {maps}"
         )));
     }
-    out(theta.0.affine_grid(&size[2..], align_corners))
+    out(theta.0.affine_grid(&size[2..], corners(align_corners)))
 }
 
 /// Samples x at the positions of a grid, whose coordinates are from -1 to 1, the last axis first.
@@ -106,7 +107,7 @@ fn grid_sample(
             )));
         }
     };
-    out(x.0.grid_sample(&grid.0, GridOptions { mode, outside, align_corners }))
+    out(x.0.grid_sample(&grid.0, GridOptions { mode, outside, corners: corners(align_corners) }))
 }
 
 /// Looks up rows of the table weight by integer indices. The row padding_idx gets no gradient; rows
@@ -186,7 +187,8 @@ fn alpha_dropout(
     #[pyo3(from_py_with = scalars::flag)] whole_channels: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(x.0.alpha_dropout(crate::networks::while_training(p, training), whole_channels))
+    let spatial = if whole_channels { x.0.rank().saturating_sub(2) } else { 0 };
+    out(x.0.alpha_dropout(crate::networks::while_training(p, training), spatial))
 }
 
 /// ``x``, or a slope times x where x is negative: in training the slopes are drawn from
@@ -201,7 +203,7 @@ fn rrelu(
     #[pyo3(from_py_with = scalars::flag)] training: bool,
 ) -> Out {
     let _called = location::enter!(py);
-    out(x.0.rrelu(lower, upper, training))
+    out(if training { x.0.rrelu(lower, upper) } else { x.0.rrelu_mean(lower, upper) })
 }
 
 /// Samples of categories through which gradients flow: softmax along an axis, the last by default,
@@ -218,7 +220,10 @@ fn gumbel_softmax(
     dim: Option<Axes>,
 ) -> Out {
     let _called = location::enter!(py);
-    out(logits.0.gumbel_softmax(tau, hard, crate::args::axis("gumbel_softmax", axis, dim, -1)?))
+    let axis = crate::args::axis("gumbel_softmax", axis, dim, -1)?;
+    let (logits, sample) =
+        (logits.0, if hard { Tensor::gumbel_one_hot } else { Tensor::gumbel_softmax });
+    out(sample(&logits, tau, axis))
 }
 
 /// Adds this file's functions.

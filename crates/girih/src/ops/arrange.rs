@@ -67,14 +67,19 @@ impl Tensor {
         Ok(out)
     }
 
-    /// As [`Tensor::roll`] along one axis, by a shift that may be symbolic; with `back` towards the
-    /// front. If the shift or the axis is symbolic, the elements are gathered, so that one program
+    /// As [`Tensor::roll`] along one axis, by a shift that may be symbolic. If the shift or the axis is symbolic, the elements are gathered, so that one program
     /// serves all sizes.
     ///
     /// Errors: an axis error.
     #[track_caller]
-    pub fn roll_by(&self, shift: impl Into<Dim>, back: bool, axis: i64) -> Result<Tensor> {
-        let (shift, at) = (shift.into(), normalize_axis("roll", axis, self.rank())?);
+    pub fn roll_by(&self, shift: impl Into<Dim>, axis: i64) -> Result<Tensor> {
+        self.rolled(shift.into(), false, axis)
+    }
+
+    /// As [`Tensor::roll_by`]; with `back` towards the front.
+    #[track_caller]
+    pub(super) fn rolled(&self, shift: Dim, back: bool, axis: i64) -> Result<Tensor> {
+        let at = normalize_axis("roll", axis, self.rank())?;
         let size = self.shape().dim(at);
         if let (Some(places), Some(_)) = (shift.known(), size.known()) {
             let places = if back { -(places as i64) } else { places as i64 };

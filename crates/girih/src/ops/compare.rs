@@ -61,16 +61,25 @@ pub fn allclose<'a, 'b>(
     isclose(a, b, tolerance)?.all(..)
 }
 
+/// Whether a NaN equals another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nans {
+    /// No NaN equals anything.
+    Distinct,
+    /// All NaNs are one value.
+    Equal,
+}
+
 /// Whether two tensors have equal shapes and elements: a bool scalar.
 #[track_caller]
-pub fn array_equal(a: &Tensor, b: &Tensor, equal_nan: bool) -> Result<Tensor> {
+pub fn array_equal(a: &Tensor, b: &Tensor, nans: Nans) -> Result<Tensor> {
     if !a.shape().equals(&b.shape()) {
         return Tensor::full(false, [], DType::Bool);
     }
     let equal = binary(OpCode::Eq, Operand::Tensor(a), Operand::Tensor(b))?;
-    let equal = match equal_nan {
-        true => equal.bitwise_or(&a.isnan()?.bitwise_and(&b.isnan()?)?)?,
-        false => equal,
+    let equal = match nans {
+        Nans::Equal => equal.bitwise_or(&a.isnan()?.bitwise_and(&b.isnan()?)?)?,
+        Nans::Distinct => equal,
     };
     equal.all(..)
 }

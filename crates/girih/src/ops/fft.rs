@@ -369,7 +369,7 @@ fn shifted(op: &'static str, x: &Tensor, axes: Option<&[i64]>, back: bool) -> Re
     let axes = axes.unwrap_or(&all);
     axes.iter().try_fold(x.clone(), |x, &axis| {
         let half = x.shape().dim(normalize_axis(op, axis, x.rank())?).floor_div(2);
-        x.roll_by(half, back, axis)
+        x.rolled(half, back, axis)
     })
 }
 

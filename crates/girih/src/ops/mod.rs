@@ -38,7 +38,7 @@ pub use arrange::{
     Indexing, PadMode, array_split, broadcast_arrays, column_stack, dstack, hstack, indices,
     meshgrid, sparse_meshgrid, split_equal, unstack, vstack,
 };
-pub use compare::{Tolerance, allclose, array_equal, isclose};
+pub use compare::{Nans, Tolerance, allclose, array_equal, isclose};
 pub use conv::{ConvOptions, Padding, PerAxis};
 pub use cumulative::{Cumulative, Running};
 pub use einsum::{ContractionPath, Optimize, PathStep, einsum, einsum_path};
@@ -47,16 +47,18 @@ pub use elementwise::{Operand, binary, kept_dtype, number, where_};
 pub use embedding::{BagMode, Bags, EmbeddingOptions};
 pub(crate) use index::known;
 pub use index::{
-    Bins, Index, IndexRange, Indices, OutOfRange, Unique, Update, broadcast_shapes, histogram2d,
+    Bins, Heights, Index, IndexRange, Indices, OutOfRange, Unique, Update, broadcast_shapes,
+    histogram2d,
 };
 pub use norm::AttentionOptions;
 pub use pool::{PoolOptions, unpooled_sizes};
 pub use quantile::Quantile;
-pub use resample::Interpolation;
+pub use resample::{Corners, Interpolation};
 pub use shape::{Size, concat, shape_of, split, split_at, stack};
 pub use sort::{Side, searchsorted};
 pub use statistics::{
-    Beyond, Covariance, corrcoef, cov, digitize, interp, polyfit, polyval, trapezoid, vander,
+    Beyond, Covariance, Powers, Variables, corrcoef, cov, digitize, interp, polyfit, polyval,
+    trapezoid, vander,
 };
 pub use taper::Taper;
 pub use vision::{GridOptions, Outside, Sampling};

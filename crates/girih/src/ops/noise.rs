@@ -19,11 +19,11 @@ impl Tensor {
 
     /// As [`Tensor::dropout`], but dropped elements become the limit of `selu` for large negative
     /// arguments, and the result is scaled and shifted to preserve mean 0 and variance 1: Klambauer
-    /// et al. 2017.
+    /// et al. 2017. The `spatial` last axes share their draws.
     ///
     /// Errors: [`Error::InvalidArgument`] unless `0 <= p <= 1`.
     #[track_caller]
-    pub fn alpha_dropout(&self, p: f64, whole_channels: bool) -> Result<Tensor> {
+    pub fn alpha_dropout(&self, p: f64, spatial: usize) -> Result<Tensor> {
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::InvalidArgument(format!(
                 "alpha_dropout: p must be in [0, 1], got {p}"
@@ -37,7 +37,7 @@ impl Tensor {
         if p == 1.0 {
             return Tensor::zeros(x.shape(), dtype);
         }
-        let drawn = if whole_channels { 2 } else { x.rank() };
+        let drawn = x.rank().saturating_sub(spatial);
         let scale = ((1.0 - p) * (1.0 + p * SATURATED * SATURATED)).sqrt().recip();
         let shift = -scale * SATURATED * p;
         let draws = Draws::new().shape(x.leading_axes(drawn));
@@ -46,20 +46,13 @@ impl Tensor {
         where_(&dropped, SATURATED, &wide)?.mul(scale)?.add(shift)?.astype(dtype)
     }
 
-    /// `x`, or `slope * x` if it is negative. In training, a slope is drawn from `lower..upper` for
-    /// each element; otherwise the slope is their mean: Xu et al. 2015.
+    /// `x`, or `slope * x` if it is negative, with a slope that is drawn from `lower..upper` for each
+    /// element, as in training: Xu et al. 2015. See [`Tensor::rrelu_mean`].
     ///
     /// Errors: [`Error::InvalidArgument`] if `lower` is above `upper`.
     #[track_caller]
-    pub fn rrelu(&self, lower: f64, upper: f64, training: bool) -> Result<Tensor> {
-        if lower.is_nan() || upper.is_nan() || lower > upper {
-            return Err(Error::InvalidArgument(format!(
-                "rrelu: lower must not be above upper, got {lower} and {upper}"
-            )));
-        }
-        if !training {
-            return self.leaky_relu((lower + upper) / 2.0);
-        }
+    pub fn rrelu(&self, lower: f64, upper: f64) -> Result<Tensor> {
+        slopes(lower, upper)?;
         let dtype = self.dtype().to_float();
         let x = self.astype(dtype.widened())?;
         let draw = Tensor::rand(x.shape(), DType::F32)?.astype(x.dtype())?;
@@ -67,29 +60,59 @@ impl Tensor {
         where_(&x.ge(0.0)?, &x, &x.mul(&slope)?)?.astype(dtype)
     }
 
+    /// [`Tensor::rrelu`] outside of training: all slopes are the mean of `lower` and `upper`.
+    ///
+    /// Errors: those of [`Tensor::rrelu`].
+    #[track_caller]
+    pub fn rrelu_mean(&self, lower: f64, upper: f64) -> Result<Tensor> {
+        slopes(lower, upper)?;
+        self.leaky_relu((lower + upper) / 2.0)
+    }
+
     /// The softmax of logits with Gumbel noise, at temperature `tau`: differentiable categorical
-    /// samples. With `hard` the samples are one-hot, with the gradient of the soft samples. Jang et
-    /// al. 2017.
+    /// samples. Jang et al. 2017.
     ///
     /// Errors: [`Error::InvalidArgument`] unless `tau` is positive; an axis error.
     #[track_caller]
-    pub fn gumbel_softmax(&self, tau: f64, hard: bool, axis: i64) -> Result<Tensor> {
+    pub fn gumbel_softmax(&self, tau: f64, axis: i64) -> Result<Tensor> {
+        self.soft_samples(tau, axis)?.astype(self.dtype().to_float())
+    }
+
+    /// One-hot samples of categories, with the gradient of the soft samples of
+    /// [`Tensor::gumbel_softmax`].
+    ///
+    /// Errors: those of [`Tensor::gumbel_softmax`].
+    #[track_caller]
+    pub fn gumbel_one_hot(&self, tau: f64, axis: i64) -> Result<Tensor> {
+        let soft = self.soft_samples(tau, axis)?;
+        let at = normalize_axis("gumbel_softmax", axis, self.rank())?;
+        let classes = soft.shape()[at];
+        let best = soft.argmax(axis)?.one_hot(classes, soft.dtype())?;
+        let best = best.moveaxis(&[-1], &[at as i64])?;
+        best.add(&soft.sub(&soft.stop_gradient()?)?)?.astype(self.dtype().to_float())
+    }
+
+    /// The samples of [`Tensor::gumbel_softmax`] in the dtype in which they are computed.
+    #[track_caller]
+    fn soft_samples(&self, tau: f64, axis: i64) -> Result<Tensor> {
         let op = "gumbel_softmax";
         if tau.is_nan() || tau <= 0.0 {
             return Err(Error::InvalidArgument(format!("{op}: tau must be positive, got {tau}")));
         }
-        let at = normalize_axis(op, axis, self.rank())?;
-        let dtype = self.dtype().to_float();
-        let logits = self.astype(dtype.widened())?;
+        normalize_axis(op, axis, self.rank())?;
+        let logits = self.astype(self.dtype().to_float().widened())?;
         let draws = Draws::new().shape(logits.shape()).dtype(logits.dtype());
         let noise = gumbel(&draws, 0.0, 1.0)?;
-        let soft = logits.add(&noise)?.div(tau)?.softmax(axis)?;
-        if !hard {
-            return soft.astype(dtype);
-        }
-        let classes = soft.shape()[at];
-        let best = soft.argmax(axis)?.one_hot(classes, soft.dtype())?;
-        let best = best.moveaxis(&[-1], &[at as i64])?;
-        best.add(&soft.sub(&soft.stop_gradient()?)?)?.astype(dtype)
+        logits.add(&noise)?.div(tau)?.softmax(axis)
     }
+}
+
+/// Fails unless the slopes of [`Tensor::rrelu`] are a range.
+fn slopes(lower: f64, upper: f64) -> Result<()> {
+    if lower <= upper {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(format!(
+        "rrelu: lower must not be above upper, got {lower} and {upper}"
+    )))
 }

@@ -207,8 +207,7 @@ impl Tensor {
 
     /// The `q`-quantile of elements that count as often as their weights say: the first element at
     /// which the cumulative fraction of the weights reaches `q` ([`Quantile::InvertedCdf`]). Weights
-    /// have the tensor's shape, or one axis for the only axis of `over`. With `skip_nan` NaN is
-    /// ignored. NaN where no weight is positive; otherwise as [`Tensor::quantile`].
+    /// have the tensor's shape, or one axis for the only axis of `over`. NaN where no weight is positive; otherwise as [`Tensor::quantile`].
     ///
     /// Errors: those of [`Tensor::quantile`]; a shape error for weights that do not fit.
     #[track_caller]
@@ -217,9 +216,30 @@ impl Tensor {
         q: &Tensor,
         over: impl Into<ReducedAxes>,
         weights: &Tensor,
+    ) -> Result<Tensor> {
+        self.weighted(q, over.into(), weights, false)
+    }
+
+    /// Like [`Tensor::weighted_quantile`], ignoring NaN.
+    #[track_caller]
+    pub fn weighted_nanquantile(
+        &self,
+        q: &Tensor,
+        over: impl Into<ReducedAxes>,
+        weights: &Tensor,
+    ) -> Result<Tensor> {
+        self.weighted(q, over.into(), weights, true)
+    }
+
+    #[track_caller]
+    fn weighted(
+        &self,
+        q: &Tensor,
+        over: ReducedAxes,
+        weights: &Tensor,
         skip_nan: bool,
     ) -> Result<Tensor> {
-        let (op, shape, over) = ("quantile", self.shape(), over.into());
+        let (op, shape) = ("quantile", self.shape());
         let axes = over.as_slice();
         let weights = match axes {
             Some(&[axis]) if weights.rank() == 1 && shape.rank() > 1 => {

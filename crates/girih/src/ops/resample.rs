@@ -27,6 +27,16 @@ pub enum Interpolation {
     Area,
 }
 
+/// The points of two grids over one image that coincide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Corners {
+    /// The outer edges of the outermost elements.
+    #[default]
+    Edges,
+    /// The centres of the outermost elements.
+    Centres,
+}
+
 /// The sampling positions along one axis.
 #[derive(Clone, Copy)]
 struct Grid {
@@ -34,18 +44,17 @@ struct Grid {
     to: usize,
     /// The distance of positions in elements.
     ratio: f64,
-    /// Whether the first and the last position are the centres of the first and the last element.
-    corners: bool,
+    corners: Corners,
 }
 
 impl Grid {
-    /// The positions in units of elements, f64; at centres unless corners are aligned.
+    /// The positions in units of elements, f64; at the centres of results unless those of the corners coincide.
     fn positions(&self) -> Result<Tensor> {
         let index = Tensor::iota([self.to], 0, DType::F64)?;
         match (self.corners, self.to) {
-            (true, 0 | 1) => index.mul(0.0),
-            (true, to) => index.mul((self.from - 1) as f64)?.div((to - 1) as f64),
-            (false, _) => index.add(0.5)?.mul(self.ratio)?.sub(0.5),
+            (Corners::Centres, 0 | 1) => index.mul(0.0),
+            (Corners::Centres, to) => index.mul((self.from - 1) as f64)?.div((to - 1) as f64),
+            (Corners::Edges, _) => index.add(0.5)?.mul(self.ratio)?.sub(0.5),
         }
     }
 
@@ -140,9 +149,9 @@ fn filter(distance: &Tensor, cubic: bool) -> Result<Tensor> {
 /// the distance of two positions if that is more than an element.
 fn antialiased(x: &Tensor, axis: usize, grid: Grid, cubic: bool) -> Result<Tensor> {
     let ratio = match (grid.corners, grid.to) {
-        (true, 0 | 1) => 0.0,
-        (true, to) => (grid.from - 1) as f64 / (to - 1) as f64,
-        (false, _) => grid.ratio,
+        (Corners::Centres, 0 | 1) => 0.0,
+        (Corners::Centres, to) => (grid.from - 1) as f64 / (to - 1) as f64,
+        (Corners::Edges, _) => grid.ratio,
     };
     let stretch = ratio.max(1.0);
     let support = if cubic { 2.0 * stretch } else { stretch };
@@ -226,8 +235,9 @@ fn adaptive_axis(x: &Tensor, axis: usize, n: usize, kind: Adaptive) -> Result<Te
 
 impl Tensor {
     /// Resamples the spatial axes of `[batch, channels, …]` to the given sizes. `scales`, the
-    /// numbers of result elements per element, determine the positions instead of the sizes. With
-    /// `align_corners` (for linear and cubic) the first and the last elements keep their positions.
+    /// numbers of result elements per element, determine the positions instead of the sizes. If
+    /// centres of corners coincide (for linear and cubic), the first and the last elements keep
+    /// their positions.
     ///
     /// Integers become f32 unless the mode is `Nearest` or `NearestExact`.
     ///
@@ -239,7 +249,7 @@ impl Tensor {
         sizes: &[usize],
         scales: Option<&[f64]>,
         mode: Interpolation,
-        align_corners: bool,
+        corners: Corners,
     ) -> Result<Tensor> {
         let (op, shape) = ("interpolate", self.shape());
         let n = shape.rank().saturating_sub(2);
@@ -262,8 +272,8 @@ impl Tensor {
                 Some(scales) => 1.0 / scales[i],
                 None => from as f64 / to as f64,
             };
-            let grid = Grid { from, to, ratio, corners: align_corners };
-            if from == to && (ratio == 1.0 || align_corners) {
+            let grid = Grid { from, to, ratio, corners };
+            if from == to && (ratio == 1.0 || corners == Corners::Centres) {
                 continue;
             }
             x = match mode {

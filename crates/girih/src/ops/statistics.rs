@@ -26,11 +26,21 @@ fn slice(x: &Tensor, start: Option<i64>, stop: Option<i64>) -> Result<Tensor> {
     x.index(&[Index::Slice { start, stop, step: 1 }])
 }
 
+/// Where the variables of [`cov`] are; the observations are along the other axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Variables {
+    /// In rows.
+    #[default]
+    Rows,
+    /// In columns.
+    Columns,
+}
+
 /// The settings of [`cov`].
 #[derive(Clone, Default)]
 pub struct Covariance<'a> {
-    /// Whether observations are rows, and variables columns.
-    pub by_columns: bool,
+    /// Where the variables are.
+    pub variables: Variables,
     /// The number subtracted from the number of observations; the default is 1.
     pub correction: Option<f64>,
     /// The number of occurrences of each observation.
@@ -40,7 +50,7 @@ pub struct Covariance<'a> {
 }
 
 /// The covariance matrix of variables, with one row and column per variable; a scalar for a single
-/// variable. Variables are rows of `x` and `y`, observations columns. Integers become f32.
+/// variable. Integers become f32.
 ///
 /// Errors: a shape error for more than two axes, or unless there is one weight per observation.
 #[track_caller]
@@ -62,7 +72,7 @@ fn covariances(
         if x.rank() > 2 {
             return Err(bad_shape(op, x.shape(), "at most two axes are expected"));
         }
-        let turned = settings.by_columns && x.rank() == 2;
+        let turned = settings.variables == Variables::Columns && x.rank() == 2;
         if turned { x.t() } else { x.at_least(2) }
     };
     let x = match y {
@@ -113,8 +123,8 @@ impl Tensor {
 /// Correlation coefficients: covariances divided by the products of standard deviations, clamped to
 /// `[-1, 1]`. See [`cov`].
 #[track_caller]
-pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, by_columns: bool) -> Result<Tensor> {
-    let settings = Covariance { by_columns, ..Covariance::default() };
+pub fn corrcoef(x: &Tensor, y: Option<&Tensor>, variables: Variables) -> Result<Tensor> {
+    let settings = Covariance { variables, ..Covariance::default() };
     let (c, dtype) = covariances("corrcoef", x, y, &settings)?;
     let deviation = c.diagonal(0, 0, 1)?.real()?.sqrt()?;
     let c = c.div(&deviation.unsqueeze(1)?)?.div(&deviation)?;
@@ -280,12 +290,20 @@ pub fn polyval(p: &Tensor, x: &Tensor) -> Result<Tensor> {
     Ok(sums.swap_remove(0))
 }
 
-/// The Vandermonde matrix: powers of the elements of a vector as columns, the highest first, or the
-/// lowest with `increasing`.
+/// The order of the columns of [`vander`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Powers {
+    /// The highest power first.
+    Descending,
+    /// The lowest power first.
+    Ascending,
+}
+
+/// The Vandermonde matrix: powers of the elements of a vector as columns.
 ///
 /// Errors: a shape error unless `x` has one axis.
 #[track_caller]
-pub fn vander(x: &Tensor, columns: Option<usize>, increasing: bool) -> Result<Tensor> {
+pub fn vander(x: &Tensor, columns: Option<usize>, powers: Powers) -> Result<Tensor> {
     let count = columns.unwrap_or(vector("vander", "x", x, 0)?);
     vector("vander", "x", x, 0)?;
     let dtype = if x.dtype() == DType::Bool { crate::default_int() } else { x.dtype() };
@@ -296,9 +314,12 @@ pub fn vander(x: &Tensor, columns: Option<usize>, increasing: bool) -> Result<Te
         return Ok(ones);
     }
     let typed = Cumulative { dtype: Some(dtype), ..Cumulative::default() };
-    let powers = x.broadcast_to([size, count - 1])?.cumprod_with(1, typed)?;
-    let all = concat(&[&ones, &powers], 1)?;
-    if increasing { Ok(all) } else { all.flip(1) }
+    let products = x.broadcast_to([size, count - 1])?.cumprod_with(1, typed)?;
+    let all = concat(&[&ones, &products], 1)?;
+    match powers {
+        Powers::Ascending => Ok(all),
+        Powers::Descending => all.flip(1),
+    }
 }
 
 /// The coefficients, highest power first, of the least-squares polynomial of degree `degree`
@@ -322,7 +343,7 @@ pub fn polyfit(
     }
     let dtype = x.dtype().promote(y.dtype())?.to_float();
     let (x, mut y) = (x.astype(dtype.widened())?, y.astype(dtype.widened())?);
-    let mut left = vander(&x, Some(degree + 1), false)?;
+    let mut left = vander(&x, Some(degree + 1), Powers::Descending)?;
     if let Some(w) = w {
         if vector("polyfit", "w", w, 0)? != count {
             let reason = format!("one weight for each of {count} points is expected");

@@ -20,13 +20,27 @@ pub enum Taper {
 }
 
 impl Taper {
-    /// The window at `size` points: symmetric, or with `periodic` without its last point, for use
-    /// with a discrete Fourier transform.
+    /// The window at `size` points, symmetric.
     ///
     /// Errors: a dtype error for a dtype that is not floating-point; [`Error::InvalidArgument`] for a
     /// beta that is not finite.
     #[track_caller]
-    pub fn window(self, size: usize, periodic: bool, dtype: DType) -> Result<Tensor> {
+    pub fn window(self, size: usize, dtype: DType) -> Result<Tensor> {
+        self.over(size, size.saturating_sub(1), dtype)
+    }
+
+    /// The window at `size` points of a period, for use with a discrete Fourier transform: a
+    /// symmetric window without its last point.
+    ///
+    /// Errors: those of [`Taper::window`].
+    #[track_caller]
+    pub fn periodic(self, size: usize, dtype: DType) -> Result<Tensor> {
+        self.over(size, size, dtype)
+    }
+
+    /// The first `size` points of the window that ends at the point `last`.
+    #[track_caller]
+    fn over(self, size: usize, last: usize, dtype: DType) -> Result<Tensor> {
         if !dtype.is_float() {
             let (op, expected) = ("window", "a real floating-point dtype");
             return Err(girih_ir::Error::DTypeUnsupported { op, dtype, expected }.into());
@@ -34,7 +48,7 @@ impl Taper {
         if size < 2 {
             return Tensor::ones([size], dtype);
         }
-        let last = if periodic { size } else { size - 1 } as f64;
+        let last = last as f64;
         // Compute in f64 and round once.
         let n = Tensor::iota([size], 0, DType::F64)?;
         let cosine = |harmonic: f64| n.mul(2.0 * PI * harmonic / last)?.cos();

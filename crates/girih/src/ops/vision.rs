@@ -1,7 +1,7 @@
 //! Functions on images and channels: pixel and channel shuffles, grid sampling, and local response
 //! normalisation.
 
-use super::where_;
+use super::{Corners, where_};
 use crate::{Error, Result, Tensor};
 use girih_ir::{DType, Dim, Shape};
 
@@ -34,8 +34,8 @@ pub struct GridOptions {
     pub mode: Sampling,
     /// The values outside the image.
     pub outside: Outside,
-    /// Whether -1 and 1 are the centres of the outermost elements, rather than their outer edges.
-    pub align_corners: bool,
+    /// Which points of the outermost elements -1 and 1 are.
+    pub corners: Corners,
 }
 
 fn bad_shape(op: &'static str, shape: Shape, reason: String) -> Error {
@@ -65,9 +65,9 @@ struct Positions {
 impl Positions {
     fn new(grid: &Tensor, size: usize, options: &GridOptions) -> Result<Positions> {
         let n = size as f64;
-        let at = match options.align_corners {
-            true => grid.add(1.0)?.mul((n - 1.0) / 2.0)?,
-            false => grid.add(1.0)?.mul(n)?.sub(1.0)?.div(2.0)?,
+        let at = match options.corners {
+            Corners::Centres => grid.add(1.0)?.mul((n - 1.0) / 2.0)?,
+            Corners::Edges => grid.add(1.0)?.mul(n)?.sub(1.0)?.div(2.0)?,
         };
         let positions = Positions { at, size };
         // The cubic mode reflects each of its four elements instead.
@@ -84,7 +84,7 @@ impl Positions {
         let at = match options.outside {
             Outside::Zeros => return Ok(at.clone()),
             Outside::Border => at.clone(),
-            Outside::Reflection if options.align_corners => reflected(at, 0.0, last)?,
+            Outside::Reflection if options.corners == Corners::Centres => reflected(at, 0.0, last)?,
             Outside::Reflection => reflected(at, -0.5, last + 0.5)?,
         };
         at.clip(0.0, last)
@@ -212,12 +212,12 @@ impl Tensor {
     }
 
     /// The grid for [`Tensor::grid_sample`] of an affine map of each batch entry:
-    /// `[batch, n, n + 1] -> [batch, sizes…, n]`. Coordinates run from -1 to 1, that of the last
-    /// axis first.
+    /// `[batch, n, n + 1] -> [batch, sizes…, n]`. Coordinates run from -1 to 1, which are
+    /// `corners` of the outermost elements; that of the last axis comes first.
     ///
     /// Errors: a shape error unless the number of rows is the number of sizes.
     #[track_caller]
-    pub fn affine_grid(&self, sizes: &[usize], align_corners: bool) -> Result<Tensor> {
+    pub fn affine_grid(&self, sizes: &[usize], corners: Corners) -> Result<Tensor> {
         let (op, shape, n) = ("affine_grid", self.shape(), sizes.len());
         if shape.rank() != 3 || shape[1] != n || shape[2] != n + 1 {
             let reason = format!("expected [batch, {n}, {}] for {n} spatial axes", n + 1);
@@ -228,10 +228,10 @@ impl Tensor {
         let along = |axis: usize| -> Result<Tensor> {
             let size = sizes[axis] as f64;
             let index = Tensor::iota(Shape::from(sizes), axis, theta.dtype())?;
-            match align_corners {
-                true if sizes[axis] <= 1 => index.mul(0.0),
-                true => index.mul(2.0 / (size - 1.0))?.sub(1.0),
-                false => index.mul(2.0)?.add(1.0)?.div(size.max(1.0))?.sub(1.0),
+            match corners {
+                Corners::Centres if sizes[axis] <= 1 => index.mul(0.0),
+                Corners::Centres => index.mul(2.0 / (size - 1.0))?.sub(1.0),
+                Corners::Edges => index.mul(2.0)?.add(1.0)?.div(size.max(1.0))?.sub(1.0),
             }
         };
         let mut columns = (0..n).rev().map(along).collect::<Result<Vec<_>>>()?;

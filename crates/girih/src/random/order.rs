@@ -93,20 +93,33 @@ pub fn permutation(draws: &Draws, count: usize) -> Result<Tensor> {
     Call::new("permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(0)
 }
 
-/// Permutes the slices along an axis randomly; with `independent`, permutes each line along the
-/// axis independently.
+/// Permutes the slices along an axis randomly.
 ///
 /// Errors: an axis error.
 #[track_caller]
-pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Result<Tensor> {
-    let op = "permutation";
-    let at = normalize_axis(op, axis, x.rank())?;
-    if !independent {
-        return x.take(&permutation(draws, x.shape()[at])?, axis);
-    }
+pub fn permuted(draws: &Draws, x: &Tensor, axis: i64) -> Result<Tensor> {
+    let at = normalize_axis("permutation", axis, x.rank())?;
+    x.take(&permutation(draws, x.shape()[at])?, axis)
+}
+
+/// Permutes each line along an axis randomly and independently of the others.
+///
+/// Errors: an axis error.
+#[track_caller]
+pub fn permuted_lines(draws: &Draws, x: &Tensor, axis: i64) -> Result<Tensor> {
+    normalize_axis("permutation", axis, x.rank())?;
     let draws = draws.clone().shape(x.shape());
-    let order = Call::new(op, &draws, DType::F32, &[])?.bits(0)?.argsort(axis)?;
+    let order = Call::new("permutation", &draws, DType::F32, &[])?.bits(0)?.argsort(axis)?;
     x.take_along_axis(&order, axis)
+}
+
+/// Whether [`choice`] may give an index again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// An index may be given again.
+    With,
+    /// Each index is given once at most.
+    Without,
 }
 
 /// Indices below `count`, of the requested shape, with or without replacement. They are drawn
@@ -120,10 +133,10 @@ pub fn permuted(draws: &Draws, x: &Tensor, axis: i64, independent: bool) -> Resu
 pub fn choice(
     draws: &Draws,
     count: usize,
-    replace: bool,
+    replacement: Replacement,
     weights: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let op = "choice";
+    let (op, replace) = ("choice", replacement == Replacement::With);
     let call = Call::new(op, draws, DType::F64, &[])?;
     let asked = call.shape.numel();
     if asked > 0 && (count == 0 || (!replace && asked > count)) {

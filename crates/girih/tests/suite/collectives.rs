@@ -1,8 +1,8 @@
 //! Tests of collectives over named batch axes.
 
 use girih::{
-    DType, Dim, Error, Result, Shape, Tensor, all_gather, all_to_all, axis_index, axis_size, grad,
-    pmax, pmean, ppermute, pshuffle, psum, psum_scatter, vmap, vmap_named,
+    DType, Dim, Error, Members, Result, Shape, Tensor, all_gather, all_to_all, axis_index,
+    axis_size, grad, pmax, pmean, ppermute, pshuffle, psum, psum_scatter, vmap, vmap_named,
 };
 
 fn rows() -> Tensor {
@@ -21,13 +21,20 @@ fn each_collective_is_an_op_along_the_batch() -> Result<()> {
     assert_eq!(named(|x| pmean(x, "i"))?, [3.0, 4.0].repeat(3));
     assert_eq!(named(|x| pmax(x, "i"))?, [5.0, 6.0].repeat(3));
     assert_eq!(named(|_| axis_index("i"))?, [0.0, 1.0, 2.0]);
-    assert_eq!(named(|x| all_gather(x, "i", 0, true))?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].repeat(3));
+    assert_eq!(
+        named(|x| all_gather(x, "i", 0, Members::Tiled))?,
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0].repeat(3)
+    );
     let sent = named(|x| ppermute(x, "i", &[(0, 2), (2, 1)]))?;
     assert_eq!(sent, [0.0, 0.0, 5.0, 6.0, 1.0, 2.0]);
     assert_eq!(named(|x| pshuffle(x, "i", &[1, 2, 0]))?, [3.0, 4.0, 5.0, 6.0, 1.0, 2.0]);
-    let scattered = named(|x| psum_scatter(&all_gather(x, "i", 0, false)?, "i", 0, false))?;
+    let scattered = named(|x| {
+        psum_scatter(&all_gather(x, "i", 0, Members::Stacked)?, "i", 0, Members::Stacked)
+    })?;
     assert_eq!(scattered, [3.0, 6.0, 9.0, 12.0, 15.0, 18.0]);
-    let exchanged = named(|x| all_to_all(&all_gather(x, "i", 0, false)?, "i", 0, 0, false))?;
+    let exchanged = named(|x| {
+        all_to_all(&all_gather(x, "i", 0, Members::Stacked)?, "i", 0, 0, Members::Stacked)
+    })?;
     assert_eq!(exchanged[..6], [1.0, 2.0].repeat(3));
     Ok(())
 }

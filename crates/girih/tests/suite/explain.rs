@@ -160,7 +160,7 @@ fn the_memory_plan_adds_up_and_dead_temporaries_make_room() -> Result<()> {
 #[test]
 fn a_miss_says_which_field_of_the_key_differs() -> Result<()> {
     let out = layer(41)?;
-    girih::compile_graph([&out], true)?;
+    girih::compile_graph([&out])?;
     assert_eq!(explain([&out])?.cache, Lookup::Hit);
     let other = layer(43)?;
     // Twice: an explanation does not add the program to the cache.

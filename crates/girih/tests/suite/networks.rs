@@ -2,7 +2,7 @@
 
 use girih::losses::{self, ClassOptions, Ctc, Reduction};
 use girih::{
-    AttentionOptions, BagMode, Bags, ConvOptions, DType, EmbeddingOptions, GridOptions,
+    AttentionOptions, BagMode, Bags, ConvOptions, Corners, DType, EmbeddingOptions, GridOptions,
     Interpolation, Optimize, Outside, PadMode, Padding, PoolOptions, Result, Sampling, Tensor,
     einsum, einsum_path, unpooled_sizes,
 };
@@ -38,7 +38,8 @@ fn poolings_and_windows_agree() -> Result<()> {
     assert_eq!(windows.max([2, 3])?.to_vec::<f32>()?, pooled.to_vec::<f32>()?);
     let folded = windows.fold_windows(&[4], &[2, 2], &[2], &[1])?;
     assert_eq!(folded.to_vec::<f32>()?, x.to_vec::<f32>()?, "windows side by side");
-    let grown = x.reshape([1, 1, 4, 4])?.interpolate(&[8], None, Interpolation::Nearest, false)?;
+    let grown =
+        x.reshape([1, 1, 4, 4])?.interpolate(&[8], None, Interpolation::Nearest, Corners::Edges)?;
     assert_eq!(grown.shape().to_vec(), [1, 1, 8, 8]);
     Ok(())
 }
@@ -141,8 +142,8 @@ fn embeddings_grid_samples_and_channel_shuffles_have_known_values() -> Result<()
     let image = range(&[1, 1, 2, 2])?;
     let turned = Tensor::from_slice(&[-1.0f32, 0.0, 0.0, 0.0, 1.0, 0.0], [1, 2, 3])?;
     let grid =
-        GridOptions { mode: Sampling::Linear, outside: Outside::Zeros, align_corners: false };
-    let sampled = image.grid_sample(&turned.affine_grid(&[2, 2], false)?, grid)?;
+        GridOptions { mode: Sampling::Linear, outside: Outside::Zeros, corners: Corners::Edges };
+    let sampled = image.grid_sample(&turned.affine_grid(&[2, 2], Corners::Edges)?, grid)?;
     assert_eq!(sampled.to_vec::<f32>()?, [1.0, 0.0, 3.0, 2.0]);
     let dealt = range(&[1, 4])?.channel_shuffle(2)?;
     assert_eq!(dealt.to_vec::<f32>()?, [0.0, 2.0, 1.0, 3.0]);

@@ -91,7 +91,7 @@ fn recording_errors_of_operators_are_raised_by_the_next_fallible_call() -> Resul
         Program::capture(&[&a], &[&further]).map(drop),
         girih::graph_of([&further]).map(drop),
         girih::explain([&further]).map(drop),
-        girih::compile_graph([&further], true).map(drop),
+        girih::compile_graph([&further]).map(drop),
         girih::async_eval([&further]),
         girih::compile_only([&further]).map(drop),
         further.clone().into_parameter().map(drop),

@@ -5,6 +5,15 @@ use super::search::{integers, known};
 use crate::{Error, Result, Tensor, where_};
 use girih_ir::{Attrs, DType, Op, OpCode};
 
+/// What a histogram gives for an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heights {
+    /// The number of elements in it, or the sum of their weights.
+    Counts,
+    /// Its share of all that is counted, divided by its width.
+    Density,
+}
+
 /// The intervals of a histogram.
 pub enum Bins<'a> {
     /// `count` equal intervals over a range; without a range, from the smallest element to the
@@ -153,10 +162,10 @@ impl Tensor {
 
     /// The number of elements in each interval, or the sum of their weights; and the edges. The
     /// last interval includes its upper edge. Elements outside all intervals, and NaN, are not
-    /// counted. With `density` the result is divided by its sum and by the intervals' widths.
+    /// counted.
     ///
-    /// Dtypes: i64 for counts; the weights' dtype for sums of weights; the edges' dtype with
-    /// `density`.
+    /// Dtypes: i64 for counts; the weights' dtype for sums of weights; the edges' dtype for
+    /// densities.
     ///
     /// Errors: those of [`Tensor::histogram_bin_edges`]; a shape error for weights of another
     /// shape.
@@ -165,7 +174,7 @@ impl Tensor {
         &self,
         bins: &Bins<'_>,
         weights: Option<&Tensor>,
-        density: bool,
+        heights: Heights,
     ) -> Result<(Tensor, Tensor)> {
         let edges = self.histogram_bin_edges(bins)?;
         let count = edges.numel() - 1;
@@ -173,7 +182,7 @@ impl Tensor {
         let weights = self.weights_of("histogram", weights)?;
         let counted = crate::where_(&inside, &weights, &Tensor::zeros([], weights.dtype())?)?;
         let total = counted.gathered_into(&at, count)?;
-        if !density {
+        if heights == Heights::Counts {
             return Ok((total, edges));
         }
         let total = total.astype(edges.dtype().to_float())?;
@@ -244,7 +253,7 @@ fn ascending(edges: &Tensor) -> Result<()> {
 
 /// The number of points in each cell of a grid, or the sum of their weights, with a row per
 /// interval of `x` and a column per interval of `y`; and the edges of both. Intervals, weights,
-/// `density` and dtypes are those of [`Tensor::histogram`].
+/// densities and dtypes are those of [`Tensor::histogram`].
 ///
 /// Errors: those of [`Tensor::histogram`]; a shape error unless `x` and `y` have one axis and the
 /// same length.
@@ -254,7 +263,7 @@ pub fn histogram2d(
     y: &Tensor,
     bins: [&Bins<'_>; 2],
     weights: Option<&Tensor>,
-    density: bool,
+    heights: Heights,
 ) -> Result<(Tensor, Tensor, Tensor)> {
     if x.rank() != 1 || x.shape() != y.shape() {
         let reason = "one x and one y per point are expected, along one axis".into();
@@ -270,7 +279,7 @@ pub fn histogram2d(
     let at = at_x.mul(width as i64)?.add(&at_y)?;
     let total = counted.gathered_into(&at, height * width)?;
     let total = total.reshape([height as i64, width as i64])?;
-    if !density {
+    if heights == Heights::Counts {
         return Ok((total, rows, columns));
     }
     let dtype = rows.dtype().promote(columns.dtype())?.to_float();

@@ -11,7 +11,7 @@ mod symbolic;
 mod update;
 
 pub use bounds::OutOfRange;
-pub use counts::{Bins, histogram2d};
+pub use counts::{Bins, Heights, histogram2d};
 pub use entries::{IndexRange, Indices};
 pub use search::{Unique, broadcast_shapes};
 pub(crate) use search::{integers, known};

@@ -1,7 +1,7 @@
 //! Searches for nonzero and distinct elements. The shape of a result depends on the number of
 //! elements found, so these functions evaluate their operand.
 
-use crate::{DeviceScope, Error, Result, Tensor};
+use crate::{DeviceScope, Error, Nans, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
 
@@ -280,33 +280,33 @@ impl Tensor {
     /// tensor.
     #[track_caller]
     pub fn unique(&self) -> Result<Unique> {
-        self.unique_along(None, false)
+        self.unique_along(None, Nans::Distinct)
     }
 
-    /// The distinct elements in ascending order, and the number of occurrences of each; with
-    /// `equal_nan` NaNs are one value. Faster than [`Tensor::unique_along`], which also finds where the
+    /// The distinct elements in ascending order, and the number of occurrences of each. Faster than [`Tensor::unique_along`], which also finds where the
     /// elements are. Evaluates the tensor.
     #[track_caller]
-    pub fn unique_counts(&self, equal_nan: bool) -> Result<(Tensor, Tensor)> {
+    pub fn unique_counts(&self, nans: Nans) -> Result<(Tensor, Tensor)> {
         let (dtype, flat) = (self.dtype(), self.reshape(-1)?);
         if dtype.is_complex() || flat.numel() == 0 {
-            let found = flat.unique_along(None, equal_nan)?;
+            let found = flat.unique_along(None, nans)?;
             return Ok((found.values, found.counts));
         }
         let plain = if dtype == DType::Bool { flat.astype(DType::U8)? } else { flat };
         let sorted = plain.sort(0)?;
-        let begins = begins(&sorted, equal_nan)?;
+        let begins = begins(&sorted, nans == Nans::Equal)?;
         crate::eval([&begins, &sorted])?;
         let (starts, counts) = starts_and_counts(&begins)?;
         Ok((sorted.take(&starts, 0)?.astype(dtype)?, counts))
     }
 
     /// The distinct slices along an axis in lexicographical order, or without an axis the distinct
-    /// elements, and their origins; with `equal_nan` NaNs are one value. Evaluates the tensor.
+    /// elements, and their origins. Evaluates the tensor.
     ///
     /// Errors: an axis error.
     #[track_caller]
-    pub fn unique_along(&self, axis: Option<i64>, equal_nan: bool) -> Result<Unique> {
+    pub fn unique_along(&self, axis: Option<i64>, nans: Nans) -> Result<Unique> {
+        let equal_nan = nans == Nans::Equal;
         let at = axis.map(|axis| normalize_axis("unique", axis, self.rank())).transpose()?;
         let moved = match at {
             None => self.reshape(-1)?,

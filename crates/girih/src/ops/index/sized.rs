@@ -3,7 +3,7 @@
 
 use super::{Unique, Update};
 use crate::ops::value_in;
-use crate::{Error, Operand, Result, Tensor, where_};
+use crate::{Error, Nans, Operand, Result, Tensor, where_};
 use girih_ir::{DType, Shape};
 
 impl Tensor {
@@ -68,12 +68,7 @@ impl Tensor {
     /// Errors: a dtype error for a fill that the dtype cannot represent, and for complex numbers;
     /// [`Error::InvalidArgument`] for a tensor without elements, unless there is a fill.
     #[track_caller]
-    pub fn unique_of(
-        &self,
-        size: usize,
-        fill: Option<Operand<'_>>,
-        equal_nan: bool,
-    ) -> Result<Unique> {
+    pub fn unique_of(&self, size: usize, fill: Option<Operand<'_>>, nans: Nans) -> Result<Unique> {
         let (dtype, shape) = (self.dtype(), self.shape());
         let fill = fill.map(|fill| value_in(fill, dtype)).transpose()?;
         let flat = self.reshape(-1)?;
@@ -97,7 +92,7 @@ impl Tensor {
         let before = sorted.roll(&[1], Some(&[0]))?;
         let index = Tensor::iota(flat.shape(), 0, DType::I64)?;
         let mut differs = sorted.ne(&before)?;
-        if equal_nan && dtype.is_float() {
+        if nans == Nans::Equal && dtype.is_float() {
             let both = sorted.isnan()?.bitwise_and(&before.isnan()?)?;
             differs = differs.bitwise_and(&both.logical_not()?)?;
         }

@@ -28,7 +28,7 @@ pub fn cond(x: &Tensor, norm: Option<MatrixNorm>) -> Result<Tensor> {
         norm if m == n => {
             let determined = svdvals(x)?.min(keepdims(-1))?.ne(0.0)?.unsqueeze(-1)?;
             let safe = where_(&determined, x, &Tensor::eye(n, x.dtype())?)?;
-            let of = |x: &Tensor| matrix_norm(x, false, norm);
+            let of = |x: &Tensor| matrix_norm(x, [-2, -1], norm);
             let product = of(x)?.mul(&of(&inv(&safe)?)?)?;
             where_(&determined.squeeze([-1, -2])?, &product, f64::INFINITY)
         }
@@ -76,7 +76,7 @@ pub fn expm(x: &Tensor) -> Result<Tensor> {
         return x.astype(x.dtype().to_float());
     }
     let (x, dtype) = widened(x)?;
-    let norm = matrix_norm(&x, true, MatrixNorm::Order(1.0))?.stop_gradient()?;
+    let norm = matrix_norm(&x, keepdims([-2, -1]), MatrixNorm::Order(1.0))?.stop_gradient()?;
     let times = norm.div(THETA)?.log2()?.ceil()?.maximum(0.0)?.minimum(HALVINGS as f64)?;
     let times = where_(&norm.isfinite()?, &times, 0.0)?.stop_gradient()?;
     let x = x.mul(&times.neg()?.exp2()?)?;

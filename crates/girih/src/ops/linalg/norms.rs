@@ -2,6 +2,8 @@
 
 use super::{abs_square, sizes, svdvals, widened};
 use crate::{Axes, DType, Error, ReducedAxes, Result, Tensor};
+use girih_ir::ops::reduce::axis_set;
+use smallvec::SmallVec;
 
 /// A matrix norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,13 +108,28 @@ fn norm_by(
     norm.astype(dtype.real())
 }
 
-/// A norm of the last two axes.
+/// A norm of matrices, whose rows and columns are along two axes: `[-2, -1]`, for instance, or `..`
+/// for a single matrix.
 ///
-/// Errors: [`Error::InvalidArgument`] for an invalid order; a shape error for fewer than two axes.
+/// Errors: [`Error::InvalidArgument`] for an invalid order, and unless there are two axes; an axis
+/// error; a shape error for fewer than two axes.
 #[track_caller]
-pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tensor> {
-    sizes("matrix_norm", x)?;
-    let (x, dtype) = widened(x)?;
+pub fn matrix_norm(x: &Tensor, over: impl Into<ReducedAxes>, norm: MatrixNorm) -> Result<Tensor> {
+    const OP: &str = "matrix_norm";
+    sizes(OP, x)?;
+    let over = over.into();
+    let axes = match over.as_slice() {
+        Some(axes) => axes.to_vec(),
+        None => (0..x.rank() as i64).collect(),
+    };
+    let &[rows, columns] = axes.as_slice() else {
+        return Err(Error::InvalidArgument(format!(
+            "matrix_norm: two axes are expected, that of rows and that of columns, got {axes:?}"
+        )));
+    };
+    let kept = axis_set(OP, Some(&axes), x.rank())?;
+    let kept: SmallVec<[i64; 2]> = kept.iter().map(|axis| axis as i64).collect();
+    let (x, dtype) = widened(&x.moveaxis(&[rows, columns], &[-2, -1])?)?;
     let largest = |sums: &Tensor, axis: i64, down: bool| match down {
         true => sums.min(crate::keepdims(axis)),
         false => sums.max(crate::keepdims(axis)),
@@ -135,6 +152,10 @@ pub fn matrix_norm(x: &Tensor, keepdims: bool, norm: MatrixNorm) -> Result<Tenso
             )));
         }
     };
-    let out = if keepdims { out } else { out.squeeze([-2, -1])? };
+    let out = out.squeeze([-2, -1])?;
+    let out = match over.keepdims {
+        true => kept.iter().try_fold(out, |out, &axis| out.unsqueeze(axis))?,
+        false => out,
+    };
     out.astype(dtype.real())
 }
