@@ -2,7 +2,7 @@
 //! loops, and `gemm` compiles the GEMMs of kernels over rows.
 
 use crate::{jit, kernel};
-use girih_exec::{Chain, ChainOp, Compiled, CompiledGemm, Compiler};
+use girih_exec::{Chain, ChainOp, Compiled, CompiledCycle, CompiledGemm, Compiler, CycleChain};
 use girih_kernel::Kernel;
 
 /// The compiler for this machine.
@@ -15,6 +15,10 @@ impl Compiler for HostCompiler {
 
     fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
         jit::compile(chain, name)
+    }
+
+    fn compile_cycle(&self, chain: &CycleChain, name: &str) -> Option<Box<dyn CompiledCycle>> {
+        jit::compile_cycle(chain, name)
     }
 
     fn rowwise_gemm(&self, kernel: &Kernel, rows: &[usize]) -> Option<Box<dyn CompiledGemm>> {

@@ -9,7 +9,9 @@ use crate::library_gemm::LibraryGemm;
 use crate::pool::Pool;
 use crate::prepacked::{LoopWeights, PrepackedStore, ProgramWeights};
 use crate::threads::Threads;
-use girih_exec::{Bindings, Bounds, CompiledGemm, Driver, ExecError, Hooks, Prepared, Steady};
+use girih_exec::{
+    Bindings, Bounds, CompiledGemm, Driver, ExecError, FusedCycle, Hooks, Prepared, Steady,
+};
 use girih_kernel::{Core, Kernel, Local, Program, RowwiseCore};
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -35,6 +37,7 @@ enum Implementation {
     GeneratedGemm(Box<(GeneratedGemm, Prepared)>),
     InOrder(Box<InOrder>),
     Control(Box<LoadedControl>),
+    Cycle(Box<FusedCycle>),
 }
 
 /// The maximum memory for locals that a thread reuses for the next kernel.
@@ -155,6 +158,14 @@ impl LoadedKernel {
     /// The kernel in the form in which it runs.
     fn form_of(kernel: &Kernel, often: bool, checked: bool) -> LoadedKernel {
         if let Core::Control(control) = &kernel.core {
+            // The accesses of kernels are checked, those of a cycle are not.
+            let cycle = match checked {
+                true => None,
+                false => FusedCycle::new(control, &kernel.name, &HostCompiler),
+            };
+            if let Some(cycle) = cycle {
+                return LoadedKernel::of(Implementation::Cycle(Box::new(cycle)));
+            }
             let often = often || control.trips() != Some(1);
             let load = |k: &Kernel| LoadedKernel::load(k, often, checked);
             let load = |p: &Program| p.kernels.iter().map(load).collect();
@@ -202,6 +213,7 @@ impl LoadedKernel {
             Implementation::Control(form) => {
                 form.kernels.iter().flatten().flat_map(LoadedKernel::code).collect()
             }
+            Implementation::Cycle(cycle) => vec![cycle.code().to_vec()],
         }
     }
 
@@ -222,10 +234,12 @@ impl LoadedKernel {
                 let runs = form.driver.trips().unwrap_or(1) as u64;
                 once.fold(0, u64::saturating_add).saturating_mul(runs)
             }
+            Implementation::Cycle(cycle) => cycle.cost_ns(),
         }
     }
 
-    /// The kernels of each program of a branch or a loop; empty for other kernels.
+    /// The kernels of each program of a branch or a loop; empty for other kernels, and for loops
+    /// that are one function.
     pub(crate) fn programs(&self) -> &[Vec<LoadedKernel>] {
         match &self.form {
             Implementation::Control(form) => &form.kernels,
@@ -310,6 +324,7 @@ impl LoadedKernel {
             Implementation::GeneratedGemm(form) => form.1.check(bindings),
             // Their kernels check themselves.
             Implementation::InOrder(_) | Implementation::Control(_) => Ok(()),
+            Implementation::Cycle(_) => unreachable!("cycles are not run in checked mode"),
         }
     }
 
@@ -338,6 +353,10 @@ impl LoadedKernel {
             Implementation::InOrder(form) => unsafe { form.run(bindings, pool) },
             // SAFETY: the caller's promise.
             Implementation::Control(form) => unsafe { form.run(bindings, pool, store) },
+            // SAFETY: the caller's promise.
+            Implementation::Cycle(cycle) => unsafe {
+                cycle.run(bindings, &mut || crate::pool::proceed(true))
+            },
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Replaces the JIT compiler on machines that it does not support: the executor's own loops run.
 
-use girih_exec::{Chain, ChainOp, Compiled};
+use girih_exec::{Chain, ChainOp, Compiled, CompiledCycle, CycleChain};
 
 /// False: no chain can be compiled.
 pub(crate) fn knows(_: ChainOp) -> bool {
@@ -9,6 +9,11 @@ pub(crate) fn knows(_: ChainOp) -> bool {
 
 /// `None`: no chain can be compiled.
 pub(crate) fn compile(_: &Chain, _: &str) -> Option<Box<dyn Compiled>> {
+    None
+}
+
+/// `None`: no cycle can be compiled.
+pub(crate) fn compile_cycle(_: &CycleChain, _: &str) -> Option<Box<dyn CompiledCycle>> {
     None
 }
 

@@ -6,6 +6,7 @@
 //! same bits.
 
 use super::cast::{cast, load_half, round_half, round_half_down, store_half};
+use super::cycle::{CompiledCycle, CycleChain};
 use super::isa::{BlockFn, Isa};
 use super::ops::{cost_ps, op};
 use super::{Bindings, ExecError, Prepared, Scratch};
@@ -157,6 +158,10 @@ pub trait Compiler: Sync {
     /// Compiles a chain to a function, with a name for profilers; `None` if the chain exceeds the
     /// compiler's limits.
     fn compile(&self, chain: &Chain, name: &str) -> Option<Box<dyn Compiled>>;
+
+    /// Compiles a cycle to a function, with a name for profilers; `None` if the cycle exceeds the
+    /// compiler's limits.
+    fn compile_cycle(&self, chain: &CycleChain, name: &str) -> Option<Box<dyn CompiledCycle>>;
 
     /// Compiles the GEMM of a matmul kernel, which will run on these numbers of rows at a time;
     /// `None` if the executor's loops are as fast.

@@ -22,6 +22,7 @@ mod complex;
 mod control;
 mod copy;
 mod custom;
+mod cycle;
 mod fold;
 mod fused;
 mod gemm;
@@ -49,6 +50,10 @@ pub use chain::{Chain, ChainFold, ChainOp, Compiled, CompiledGemm, Compiler, Def
 pub use checked::Bounds;
 pub use control::{Driver, Hooks, Ran, Steady};
 pub use custom::{KernelOp, KernelVjp};
+pub use cycle::{
+    CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleCarry, CycleChain, CycleDef, CycleStore,
+    FusedCycle,
+};
 pub use gemm::BodyPart;
 pub use isa::Isa;
 pub use points::{Lines, Points};

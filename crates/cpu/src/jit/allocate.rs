@@ -17,6 +17,8 @@ pub(super) struct Registers {
     /// The maximum number of registers for loop-invariant values; the other loop-invariant values
     /// are spilled.
     pub invariants: usize,
+    /// The number of carries of a cycle that have registers of their own; the others have slots.
+    pub carries: u8,
 }
 
 /// The location of an operand.
@@ -32,6 +34,9 @@ pub(super) enum Location {
     Accumulator,
     /// The register of the lanes to be combined with the accumulator.
     Other,
+    /// The register of a carry of a cycle for this part of the iteration, which is not among the
+    /// registers for values.
+    Carry(u8),
 }
 
 /// A register to be saved.
@@ -67,6 +72,8 @@ pub(super) struct Allocated {
     pub constants: Vec<(Lane, u64)>,
     /// The size of the stack frame in vectors.
     pub slots: u16,
+    /// The location of each carry of a cycle: a register or a slot.
+    pub carries: Vec<Location>,
 }
 
 /// No register.
@@ -181,6 +188,7 @@ impl<'a> Allocator<'a> {
     }
 
     fn run(&mut self) -> Option<()> {
+        self.carries();
         let mut invariants = 0;
         for (i, inst) in self.program.insts.iter().enumerate() {
             if matches!(inst, Inst::Splat(..)) {
@@ -190,7 +198,11 @@ impl<'a> Allocator<'a> {
         let (mut end, looped) = (0, self.program.looped());
         for (i, inst) in self.program.insts.iter().enumerate() {
             match inst {
-                Inst::Const(..) | Inst::Splat(..) | Inst::Accumulator(_) | Inst::Other(_) => {}
+                Inst::Const(..)
+                | Inst::Splat(..)
+                | Inst::Accumulator(_)
+                | Inst::Other(_)
+                | Inst::Carry(..) => {}
                 _ => self.inst(i, inst)?,
             }
             if i + 1 == looped {
@@ -199,6 +211,25 @@ impl<'a> Allocator<'a> {
         }
         self.out.combine = self.out.body.split_off(end);
         Some(())
+    }
+
+    /// Gives each carry its place.
+    fn carries(&mut self) {
+        let Some(cycle) = &self.program.cycle else { return };
+        for number in 0..cycle.carries.len() {
+            let location = match number < self.registers.carries as usize {
+                true => Location::Carry(number as u8),
+                false => Location::Slot(self.new_slot()),
+            };
+            self.out.carries.push(location);
+        }
+        for (at, inst) in self.program.insts.iter().enumerate() {
+            if let Inst::Carry(number, _) = *inst
+                && let Location::Slot(slot) = self.out.carries[number as usize]
+            {
+                self.assignments[at] = Assignment { reg: NONE, slot: Some(slot) };
+            }
+        }
     }
 
     /// Sets up a loop-invariant value. Its last use is at the end of the loop.
@@ -246,7 +277,10 @@ impl<'a> Allocator<'a> {
         let mut temporaries: SmallVec<[u8; 2]> = SmallVec::new();
         for (k, &value) in operands.iter().enumerate() {
             locations[k] = match self.location(value) {
-                location @ (Location::Reg(_) | Location::Accumulator | Location::Other) => location,
+                location @ (Location::Reg(_)
+                | Location::Accumulator
+                | Location::Other
+                | Location::Carry(_)) => location,
                 location if Some(k) == in_memory => location,
                 Location::Slot(slot) => {
                     let reg = self.take(value, &operands)?;
@@ -287,6 +321,9 @@ impl<'a> Allocator<'a> {
         match self.program.insts[value.0 as usize] {
             Inst::Accumulator(_) => return Location::Accumulator,
             Inst::Other(_) => return Location::Other,
+            Inst::Carry(number, _) if number < self.registers.carries as u16 => {
+                return Location::Carry(number as u8);
+            }
             _ => {}
         }
         if let Some(number) = self.constants.of[value.0 as usize] {

@@ -8,6 +8,7 @@
 use super::allocate::{Allocated, Location, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
+use super::cycle::Cycle;
 use super::emitter::{
     COUNT, Emitter, Encoder, FROM_HALF, INDEX, LOAD, RSP, SPLAT_64, STORE, STORE_32, STORE_64,
     TO_HALF, op, short, widen,
@@ -33,14 +34,23 @@ const PACK_SIGNED_32: VectorOp = short(Map::M0F, Prefix::P66, 0x6b);
 const PACK_UNSIGNED_32: VectorOp = short(Map::M0F38, Prefix::P66, 0x2b);
 const PACK_SIGNED_16: VectorOp = short(Map::M0F, Prefix::P66, 0x63);
 const PACK_UNSIGNED_16: VectorOp = short(Map::M0F, Prefix::P66, 0x67);
+const MASKED_LOAD: VectorOp = op(Map::M0F38, Prefix::P66, 0x8c);
+const MASKED_STORE: VectorOp = op(Map::M0F38, Prefix::P66, 0x8e);
+/// Moves a general register to a vector register.
+const MOVE: VectorOp = short(Map::M0F, Prefix::P66, 0x6e);
 const ABS_8: VectorOp = short(Map::M0F38, Prefix::P66, 0x1c);
+
+/// The maximum number of registers for carries of a cycle.
+pub(super) const CARRIES: u8 = 6;
 
 /// Emits the loop as a function `(table of pointers, number of elements)`; `None` if there are more
 /// pointers than registers.
 pub(super) fn emit(program: &Program, allocated: &Allocated) -> Option<Vec<u8>> {
-    let machine = Avx2 { streams: vec![], frame: Frame::default(), tail: None };
+    let machine = Avx2 { streams: vec![], frame: Frame::default(), tail: None, partial: false };
     let mut emitter = Emitter::new(program, allocated, machine)?;
-    emitter.find_streams();
+    if program.cycle.is_none() {
+        emitter.find_streams();
+    }
     emitter.machine.frame = emitter.layout(allocated);
     Some(emitter.function(allocated))
 }
@@ -76,16 +86,19 @@ pub(super) struct Avx2 {
     frame: Frame,
     /// If the last iteration is being emitted, the number of its part.
     tail: Option<i32>,
+    /// Whether the last vector of a cycle is being emitted, whose masks are in the frame.
+    partial: bool,
 }
 
 impl Encoder for Emitter<'_, Avx2> {
-    const REGISTERS: Registers = Registers { vectors: 15, masks: 0..0, invariants: 5 };
+    const REGISTERS: Registers = Registers { vectors: 15, masks: 0..0, invariants: 5, carries: 0 };
     const POINTERS: &'static [Gpr] =
         &[Gpr(2), Gpr(8), Gpr(9), Gpr(3), Gpr(12), Gpr(13), Gpr(14), Gpr(15)];
     const CALLER_SAVED: usize = 3;
     const BITS: Bits = Bits::B256;
     const WHOLE_CONSTANTS: bool = true;
     const SPLAT_WIDE: VectorOp = SPLAT_64;
+    const CARRIES: u8 = CARRIES;
 
     fn vector(&mut self, op: VectorOp, dst: u8, a: u8, b: Source, imm: Option<u8>) {
         self.asm.vex(op, dst, a, b, imm);
@@ -160,6 +173,10 @@ impl Encoder for Emitter<'_, Avx2> {
 
     fn load(&mut self, at: At, element: Element, out: u8) {
         let from = self.elements(at, element, false);
+        if self.machine.partial {
+            self.load_mask(element.lane());
+            return self.plain(self.on(element.lane(), MASKED_LOAD), out, Self::SCRATCH, from);
+        }
         let op = match element {
             Element::Wide => LOAD,
             Element::Word => self.on_words(LOAD),
@@ -220,6 +237,10 @@ impl Encoder for Emitter<'_, Avx2> {
 
     fn store(&mut self, pointer: u16, element: Element, value: u8) {
         let to = self.elements(At { pointer, bytes: 0 }, element, true);
+        if self.machine.partial {
+            self.load_mask(element.lane());
+            return self.plain(self.on(element.lane(), MASKED_STORE), value, Self::SCRATCH, to);
+        }
         match element {
             Element::Wide => self.plain(STORE, value, 0, to),
             Element::Word => self.plain(self.on_words(STORE), value, 0, to),
@@ -269,6 +290,41 @@ impl Encoder for Emitter<'_, Avx2> {
         self.asm.copy(to, COUNTER);
     }
 
+    /// Stores the masks of the elements that are left, for 32-bit and for 64-bit lanes.
+    fn start_partial(&mut self) {
+        self.machine.partial = true;
+        for (number, lane) in [Lane::Word, Lane::Wide].into_iter().enumerate() {
+            if lane == Lane::Wide && !self.is_wide() {
+                continue;
+            }
+            let (greater, _) = self.comparison(Compare::GtI, lane);
+            self.plain(VectorOp { wide: true, ..MOVE }, Self::SCRATCH, 0, Source::Reg(COUNT.0));
+            self.splat_from(lane == Lane::Wide, Self::SCRATCH, Source::Reg(Self::SCRATCH));
+            let lanes = Source::Mem(Mem::Constant((self.constants.len() + number) as u16));
+            self.plain(greater, Self::SCRATCH, Self::SCRATCH, lanes);
+            let displacement = self.machine.frame.masks + number as i32 * Self::VECTOR;
+            let to = Source::Mem(Mem::Offset { base: RSP, displacement });
+            self.plain(STORE, Self::SCRATCH, 0, to);
+        }
+    }
+
+    fn end_partial(&mut self) {
+        self.machine.partial = false;
+    }
+
+    /// The numbers of 32-bit and of 64-bit lanes.
+    fn constants(&self) -> Vec<Vec<u8>> {
+        let lanes = self.lanes as usize;
+        let cut = |c: &Cycle| c.points > 1 && !c.points.is_multiple_of(lanes);
+        let partial = self.program.cycle.as_ref().is_some_and(cut);
+        if !partial {
+            return vec![];
+        }
+        let words = (0..8u32).flat_map(u32::to_le_bytes).collect();
+        let wide = (0..4u64).flat_map(u64::to_le_bytes).collect();
+        if self.is_wide() { vec![words, wide] } else { vec![words] }
+    }
+
     fn keep_mask(&mut self, _: u8, _: i32, _: bool) {
         unreachable!("masks are vectors")
     }
@@ -283,6 +339,14 @@ impl Emitter<'_, Avx2> {
     /// Whether any value, and therefore each mask, has 64-bit lanes.
     fn is_wide(&self) -> bool {
         self.words == Bits::B128
+    }
+
+    /// Loads the mask of the last vector of a cycle into the scratch register.
+    fn load_mask(&mut self, lane: Lane) {
+        let number = (lane == Lane::Wide) as i32;
+        let displacement = self.machine.frame.masks + number * Self::VECTOR;
+        let from = Source::Mem(Mem::Offset { base: RSP, displacement });
+        self.plain(LOAD, Self::SCRATCH, 0, from);
     }
 
     fn find_streams(&mut self) {
@@ -302,6 +366,9 @@ impl Emitter<'_, Avx2> {
         let buffers = Self::VECTOR * allocated.slots as i32;
         let buffer = Self::VECTOR * self.parts();
         let masks = buffers + buffer * self.machine.streams.len() as i32;
+        if self.program.cycle.is_some() {
+            return Frame { buffers, buffer, masks: buffers, bytes: buffers + 2 * Self::VECTOR };
+        }
         let fold = self.program.fold.map_or(0, |f| bytes(f.lane) * ChainFold::LANES as i32);
         Frame { buffers, buffer, masks, bytes: masks + 2 * fold }
     }

@@ -4,6 +4,7 @@
 use super::allocate::{Allocated, Location, Reg, Registers, Step};
 use super::arithmetic::Shift;
 use super::asm::{Assembler, Bits, Condition, Gpr, Label, Map, Mem, Prefix, Source, VectorOp};
+use super::cycle::CycleState;
 use super::ir::{At, Element, Fold, Inst, Lane, Program};
 use super::scalar::Scalar;
 use girih_exec::ChainFold;
@@ -17,13 +18,13 @@ pub(super) const COUNT: Gpr = Gpr(6);
 /// The table of pointers.
 pub(super) const TABLE: Gpr = Gpr(7);
 /// The number of rows, and the table of the steps from row to row; both only at the entry.
-const ROWS: Gpr = Gpr(2);
+pub(super) const ROWS: Gpr = Gpr(2);
 const STEPS: Gpr = Gpr(1);
 pub(super) const RSP: Gpr = Gpr(4);
-const RBP: Gpr = Gpr(5);
+pub(super) const RBP: Gpr = Gpr(5);
 
 /// The arguments, in the order in which they are saved on the stack.
-const SAVED_ARGUMENTS: [Gpr; 4] = [COUNT, TABLE, ROWS, STEPS];
+pub(super) const SAVED_ARGUMENTS: [Gpr; 4] = [COUNT, TABLE, ROWS, STEPS];
 
 /// An instruction on 256 bits; [`Emitter::on`] and similar functions set the actual width.
 pub(super) const fn op(map: Map, prefix: Prefix, opcode: u8) -> VectorOp {
@@ -82,6 +83,8 @@ pub(super) struct Emitter<'a, M> {
     other: u8,
     /// The calls that are emitted after the function.
     calls: Vec<Call>,
+    /// The carries of a cycle.
+    pub cycle: CycleState<'a>,
     /// The state of the instruction set.
     pub machine: M,
 }
@@ -135,6 +138,13 @@ pub(super) trait Encoder: Sized {
     fn test_mask(&mut self, mask: u8);
     /// `to = ` the lanes that the test found, as bits.
     fn tested(&mut self, to: Gpr, mask: u8);
+    /// The maximum number of registers for carries of a cycle.
+    const CARRIES: u8;
+    /// Prepares accesses to the elements of the last vector of a cycle, of which there are `COUNT`
+    /// or as many as lanes.
+    fn start_partial(&mut self);
+    /// From here on, accesses are those to whole vectors.
+    fn end_partial(&mut self);
     /// Saves or restores a mask register.
     fn keep_mask(&mut self, mask: u8, displacement: i32, save: bool);
 }
@@ -159,9 +169,12 @@ where
     /// The encoder's scratch vector register.
     pub const SCRATCH: u8 = Self::REGISTERS.vectors;
 
-    /// The registers for a program's values; accumulators take the last ones.
+    /// The registers for a program's values; accumulators and carries take the last ones.
     pub fn registers(program: &Program) -> Registers {
-        Self::REGISTERS.without(Self::accumulators_of(program))
+        match &program.cycle {
+            Some(cycle) => Self::cycle_registers(cycle),
+            None => Self::REGISTERS.without(Self::accumulators_of(program)),
+        }
     }
 
     /// The number of accumulators of a program's reduction. An iteration has a part for each
@@ -174,11 +187,16 @@ where
     /// Returns `None` if there are more pointers than registers.
     pub fn new(program: &'a Program, allocated: &'a Allocated, machine: M) -> Option<Self> {
         let mut bases = vec![None; program.pointers as usize];
-        let mut free = Self::POINTERS.iter();
+        // The last register counts the steps of a cycle.
+        let pointers = Self::POINTERS.len() - program.cycle.is_some() as usize;
+        let mut free = Self::POINTERS[..pointers].iter();
         let mut going = SmallVec::new();
         for inst in &program.insts {
             let (pointer, bytes) = match *inst {
-                Inst::Load(At { pointer, .. }, _) | Inst::Store(pointer, ..) => (pointer, None),
+                Inst::Load(At { pointer, .. }, _)
+                | Inst::Broadcast(At { pointer, .. }, _)
+                | Inst::Store(pointer, ..)
+                | Inst::StoreFirst(pointer, ..) => (pointer, None),
                 Inst::LoadEvery(At { pointer, .. }, element, step) => {
                     (pointer, Some(element.size() as i32 * step as i32))
                 }
@@ -210,6 +228,7 @@ where
             accumulator: 0,
             other: 0,
             calls: vec![],
+            cycle: CycleState::new(allocated),
             machine,
         })
     }
@@ -217,6 +236,9 @@ where
     /// The loop as a function `(table of pointers, number of elements, number of rows, table of
     /// steps)`: it runs the loop once per row, and adds the steps to the pointers between two rows.
     pub fn function(mut self, allocated: &Allocated) -> Vec<u8> {
+        if let Some(cycle) = &self.program.cycle {
+            return self.cycle_function(cycle, allocated);
+        }
         let used = |reg: &&Gpr| self.bases.contains(&Some(**reg));
         let saved: Vec<Gpr> =
             Self::POINTERS[Self::CALLER_SAVED..].iter().filter(used).copied().collect();
@@ -257,6 +279,11 @@ where
         self.asm.add(RSP, 8 * SAVED_ARGUMENTS.len() as i32);
         saved.iter().rev().for_each(|&reg| self.asm.pop(reg));
         self.asm.leave();
+        self.after_function()
+    }
+
+    /// Emits what follows the function, and returns the code.
+    pub fn after_function(mut self) -> Vec<u8> {
         for call in std::mem::take(&mut self.calls) {
             self.call(call);
         }
@@ -265,14 +292,19 @@ where
         self.asm.finish(&constants)
     }
 
-    /// Jumps to `last` after the last row. Otherwise advances the pointers in their table, restores
-    /// the arguments, and jumps to `row`.
-    fn next_row(&mut self, row: Label, last: Label, framed: bool) {
-        let base = if framed { RBP } else { RSP };
-        let place = |argument: Gpr| {
+    /// The register and the distances by which saved arguments are addressed.
+    pub fn saved(framed: bool) -> (Gpr, impl Fn(Gpr) -> i32) {
+        let place = move |argument: Gpr| {
             let at = SAVED_ARGUMENTS.iter().rev().position(|&saved| saved == argument);
             8 * (at.expect("the argument is saved") + framed as usize) as i32
         };
+        (if framed { RBP } else { RSP }, place)
+    }
+
+    /// Jumps to `last` after the last row. Otherwise advances the pointers in their table, restores
+    /// the arguments, and jumps to `row`.
+    fn next_row(&mut self, row: Label, last: Label, framed: bool) {
+        let (base, place) = Self::saved(framed);
         self.asm.load(INDEX, base, place(ROWS));
         self.asm.sub(INDEX, 1);
         self.asm.jump_if(Condition::Equal, last);
@@ -398,7 +430,7 @@ where
         }
     }
 
-    fn steps(&mut self, steps: &[Step]) {
+    pub fn steps(&mut self, steps: &[Step]) {
         for step in steps {
             match *step {
                 Step::Inst { at, out, operands } => {
@@ -428,7 +460,7 @@ where
         }
     }
 
-    fn splat_from(&mut self, wide: bool, out: u8, from: Source) {
+    pub fn splat_from(&mut self, wide: bool, out: u8, from: Source) {
         let op = if wide { Self::SPLAT_WIDE } else { SPLAT_32 };
         self.plain(self.whole(op), out, 0, from);
     }
@@ -474,6 +506,7 @@ where
             Location::Reg(reg) => reg,
             Location::Accumulator => self.accumulator,
             Location::Other => self.other,
+            Location::Carry(number) => self.cycle.first + number,
             location => unreachable!("an operand that has to be in a register is in {location:?}"),
         }
     }
@@ -490,8 +523,14 @@ where
     fn inst(&mut self, inst: Inst, out: u8, operands: [Location; 3]) {
         let [a, b, c] = operands;
         match inst {
-            Inst::Const(..) | Inst::Accumulator(_) | Inst::Other(_) => {
+            Inst::Const(..) | Inst::Accumulator(_) | Inst::Other(_) | Inst::Carry(..) => {
                 unreachable!("these are operands")
+            }
+            Inst::Broadcast(at, element) => self.broadcast(at, element, out),
+            Inst::SetCarry(number, _) => self.set_carry(number, self.reg(a)),
+            Inst::Leave(_) => self.leave_cycle(self.reg(a)),
+            Inst::StoreFirst(pointer, element, _) => {
+                self.store_first(pointer, element, self.reg(a))
             }
             Inst::Accumulate(_) => {
                 let fold = self.program.fold.expect("what is accumulated is folded");
@@ -569,14 +608,19 @@ where
             base: self.base(at.pointer),
             index: INDEX,
             scale: element.size() as u8,
-            displacement: at.bytes,
+            displacement: at.bytes + self.cycle.ahead * element.size() as i32,
         })
     }
 
     fn splat(&mut self, at: At, element: Element, out: u8) {
         // This is before the loop, which clears the index.
         self.asm.load(INDEX, TABLE, 8 * at.pointer as i32);
-        let from = Source::Mem(Mem::Offset { base: INDEX, displacement: at.bytes });
+        self.splat_element(Mem::Offset { base: INDEX, displacement: at.bytes }, element, out);
+    }
+
+    /// Loads one element into all lanes.
+    pub fn splat_element(&mut self, from: Mem, element: Element, out: u8) {
+        let from = Source::Mem(from);
         let bytes = self.whole(if element.size() == 1 { SPLAT_8 } else { SPLAT_16 });
         match element {
             Element::Wide | Element::Word => {

@@ -5,6 +5,7 @@
 //! computes the same bits on every machine that runs it. Masks are values too, with one boolean per
 //! lane.
 
+use super::cycle::Cycle;
 use super::scalar::Scalar;
 use girih_exec::Isa;
 use std::cell::RefCell;
@@ -267,6 +268,18 @@ pub(super) enum Inst {
     Accumulate(Value),
     /// After the loop: lanes of the accumulator that are to be combined with the others.
     Other(Lane),
+    /// In a cycle: one element into all lanes, in each step.
+    Broadcast(At, Element),
+    /// In a cycle: the value of the carry with that number at the start of the step.
+    Carry(u16, Lane),
+    /// In a cycle: sets a carry for the next step. Defines no value. Follows everything that reads
+    /// carries.
+    SetCarry(u16, Value),
+    /// In a cycle: ends it, before the step has any effect, if the mask has no lane. Defines no
+    /// value.
+    Leave(Value),
+    /// In a cycle: stores the first lane. Defines no value.
+    StoreFirst(u16, Element, Value),
 }
 
 impl Inst {
@@ -278,12 +291,18 @@ impl Inst {
             | Inst::LoadEvery(..)
             | Inst::Splat(..)
             | Inst::Accumulator(_)
-            | Inst::Other(_) => (None, None, None),
+            | Inst::Other(_)
+            | Inst::Broadcast(..)
+            | Inst::Carry(..) => (None, None, None),
             Inst::Binary(_, _, a, b) | Inst::Compare(_, _, a, b) | Inst::Logic(_, a, b) => {
                 (Some(a), Some(b), None)
             }
             Inst::Unary(_, _, a) | Inst::Convert(_, _, a) | Inst::Not(a) => (Some(a), None, None),
-            Inst::Store(_, _, a) | Inst::Accumulate(a) => (Some(a), None, None),
+            Inst::Store(_, _, a)
+            | Inst::Accumulate(a)
+            | Inst::SetCarry(_, a)
+            | Inst::Leave(a)
+            | Inst::StoreFirst(_, _, a) => (Some(a), None, None),
             Inst::Select { mask, then, other, .. } => (Some(mask), Some(then), Some(other)),
             Inst::Fma(_, a, b, c) => (Some(a), Some(b), Some(c)),
             Inst::Repair { mask, value, of, .. } => (Some(mask), Some(value), Some(of)),
@@ -309,12 +328,17 @@ impl Inst {
             }
             Inst::Store(pointer, element, a) => Inst::Store(pointer, element, at(a)),
             Inst::Accumulate(a) => Inst::Accumulate(at(a)),
+            Inst::SetCarry(number, a) => Inst::SetCarry(number, at(a)),
+            Inst::Leave(a) => Inst::Leave(at(a)),
+            Inst::StoreFirst(pointer, element, a) => Inst::StoreFirst(pointer, element, at(a)),
             leaf @ (Inst::Const(..)
             | Inst::Load(..)
             | Inst::LoadEvery(..)
             | Inst::Splat(..)
             | Inst::Accumulator(_)
-            | Inst::Other(_)) => leaf,
+            | Inst::Other(_)
+            | Inst::Broadcast(..)
+            | Inst::Carry(..)) => leaf,
         }
     }
 
@@ -322,10 +346,12 @@ impl Inst {
     pub fn lane(&self) -> Option<Lane> {
         match *self {
             Inst::Compare(..) | Inst::Logic(..) | Inst::Not(_) => Some(Lane::Mask),
-            Inst::Load(_, element) | Inst::LoadEvery(_, element, _) | Inst::Splat(_, element) => {
-                Some(element.lane())
-            }
+            Inst::Load(_, element)
+            | Inst::LoadEvery(_, element, _)
+            | Inst::Splat(_, element)
+            | Inst::Broadcast(_, element) => Some(element.lane()),
             Inst::Const(lane, _)
+            | Inst::Carry(_, lane)
             | Inst::Accumulator(lane)
             | Inst::Other(lane)
             | Inst::Binary(_, lane, ..)
@@ -333,7 +359,11 @@ impl Inst {
             | Inst::Fma(lane, ..) => Some(lane),
             Inst::Convert(_, to, _) => Some(to.lane()),
             Inst::Select { lane, .. } | Inst::Repair { lane, .. } => Some(lane),
-            Inst::Store(..) | Inst::Accumulate(_) => None,
+            Inst::Store(..)
+            | Inst::Accumulate(_)
+            | Inst::SetCarry(..)
+            | Inst::Leave(_)
+            | Inst::StoreFirst(..) => None,
         }
     }
 }
@@ -347,6 +377,8 @@ pub(super) struct Program {
     pub pointers: u16,
     /// The reduction of the program, if it has one.
     pub fold: Option<Fold>,
+    /// The steps of a cycle, if the program is one.
+    pub cycle: Option<Cycle>,
 }
 
 /// The accumulator of a reduction, of [`ChainFold::LANES`](girih_exec::ChainFold::LANES)
@@ -472,6 +504,11 @@ impl Builder {
         Some(())
     }
 
+    /// Makes the program a cycle.
+    pub fn cycle(&self, cycle: Cycle) {
+        self.state.borrow_mut().program.cycle = Some(cycle);
+    }
+
     /// The bits of a constant; `None` for other values.
     pub fn known(&self, value: Value) -> Option<u64> {
         match self.inst(value) {
@@ -553,14 +590,14 @@ impl Builder {
         let program = self.state.into_inner().program;
         let mut live = vec![false; program.insts.len()];
         for (i, inst) in program.insts.iter().enumerate().rev() {
-            live[i] |= matches!(inst, Inst::Store(..) | Inst::Accumulate(_));
+            live[i] |= inst.lane().is_none();
             if live[i] {
                 inst.uses().for_each(|v| live[v.0 as usize] = true);
             }
         }
         let mut renamed = vec![Value(0); program.insts.len()];
-        let Program { pointers, fold, .. } = program;
-        let mut out = Program { insts: Vec::new(), pointers, fold };
+        let Program { pointers, fold, cycle, .. } = program;
+        let mut out = Program { insts: Vec::new(), pointers, fold, cycle };
         for (i, inst) in program.insts.into_iter().enumerate().filter(|(i, _)| live[*i]) {
             renamed[i] = Value(out.insts.len() as u32);
             let inst = inst.renamed(|v| renamed[v.0 as usize]);

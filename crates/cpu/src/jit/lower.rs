@@ -60,14 +60,14 @@ pub(super) fn lower(chain: &Chain) -> Option<Program> {
 }
 
 #[derive(Default)]
-struct Lower {
-    b: Builder,
+pub(super) struct Lower {
+    pub b: Builder,
     /// The chain's values so far.
-    values: Vec<Value>,
+    pub values: Vec<Value>,
 }
 
 impl Lower {
-    fn def(&self, def: &Def) -> Option<Value> {
+    pub fn def(&self, def: &Def) -> Option<Value> {
         match def {
             Def::Input { dtype, step, beside } => {
                 let element = element(*dtype)?;

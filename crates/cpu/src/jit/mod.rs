@@ -17,6 +17,7 @@ mod arithmetic;
 mod asm;
 mod avx2;
 mod avx512;
+mod cycle;
 pub(crate) mod dots;
 mod emitter;
 mod function;
@@ -40,7 +41,7 @@ pub(crate) use function::forget;
 #[cfg(test)]
 pub(crate) use tests::{as_if, generates, on_each_level};
 
-use girih_exec::{Chain, ChainOp, Compiled};
+use girih_exec::{Chain, ChainOp, Compiled, CompiledCycle, CycleChain};
 
 /// Whether chains with that op can be compiled on this machine.
 pub(crate) fn knows(op: ChainOp) -> bool {
@@ -51,4 +52,10 @@ pub(crate) fn knows(op: ChainOp) -> bool {
 /// of the compiler.
 pub(crate) fn compile(chain: &Chain, name: &str) -> Option<Box<dyn Compiled>> {
     Some(Box::new(function::of_chain(chain, name)?))
+}
+
+/// Compiles a cycle to a function, with a name for profilers; `None` if the cycle exceeds the limits
+/// of the compiler.
+pub(crate) fn compile_cycle(chain: &CycleChain, name: &str) -> Option<Box<dyn CompiledCycle>> {
+    Some(Box::new(cycle::CycleFunction::new(chain, name)?))
 }

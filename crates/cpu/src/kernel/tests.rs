@@ -1,5 +1,7 @@
 //! Loops prepack the weights that they read in each iteration.
 
+mod cycle;
+
 use super::*;
 use crate::prepacked::testing::CountingStore;
 use girih_ir::ops::control::Control as Regions;

@@ -1,0 +1,294 @@
+//! Loops that are one function have the bits of the portable executor.
+
+use super::*;
+use girih_exec::{Isa, run_program};
+use girih_ir::testing::Rng;
+use girih_ir::{Literal, NodeId};
+
+const DTYPES: [DType; 8] = [
+    DType::F32,
+    DType::I32,
+    DType::F64,
+    DType::I64,
+    DType::Bool,
+    DType::U8,
+    DType::I16,
+    DType::U32,
+];
+
+/// A random loop: its carries, slices and captured values are scalars, or vectors of one length.
+struct Loop {
+    specs: Vec<TensorSpec>,
+    carries: usize,
+    slices: usize,
+    dtypes: Vec<DType>,
+    points: usize,
+}
+
+impl Loop {
+    fn new(rng: &mut Rng) -> Loop {
+        let points = [1, 1, 3, 8, 13, 16, 40, 100][rng.below(8)];
+        let (first, count) = (rng.below(DTYPES.len()), 1 + rng.below(2));
+        let dtypes: Vec<DType> =
+            (0..count).map(|i| DTYPES[(first + i * (1 + rng.below(5))) % DTYPES.len()]).collect();
+        let most = if rng.below(8) == 0 { 9 } else { 3 };
+        let (carries, slices) = (1 + rng.below(most), rng.below(3));
+        let mut specs = vec![];
+        for _ in 0..carries + slices + 2 {
+            let dtype = dtypes[rng.below(dtypes.len())];
+            let vector = points > 1 && rng.below(3) > 0;
+            specs.push(TensorSpec::new(if vector { vec![points] } else { vec![] }, dtype));
+        }
+        Loop { specs, carries, slices, dtypes, points }
+    }
+
+    /// Appends an op on some of the values, if they fit.
+    fn op(&self, b: &mut GraphBuilder, values: &[NodeId], rng: &mut Rng) -> Option<NodeId> {
+        let x = values[rng.below(values.len())];
+        let dtype = b.dtype(x);
+        let alike: Vec<NodeId> = values.iter().copied().filter(|&v| b.dtype(v) == dtype).collect();
+        let y = alike[rng.below(alike.len())];
+        let float = dtype.is_float();
+        let found = match rng.below(12) {
+            0 | 1 => b.add(x, y),
+            2 => b.mul(x, y),
+            3 => b.maximum(x, y),
+            4 if float => b.sin(x),
+            4 => b.op(OpCode::Remainder, &[x, y]),
+            5 => b.op(OpCode::Div, &[x, y]),
+            6 => b.sub(x, y),
+            7 => b.cast(x, self.dtypes[rng.below(self.dtypes.len())]),
+            8 => {
+                let constant = b.constant(Literal::from_f64(dtype, 3.0), []);
+                b.op(OpCode::Minimum, &[x, constant])
+            }
+            9 => b.lt(x, y).and_then(|mask| b.select(mask, y, x)),
+            _ => return self.branch(b, x, y, rng),
+        };
+        found.ok()
+    }
+
+    /// A branch by the first element of a scalar.
+    fn branch(&self, b: &mut GraphBuilder, x: NodeId, y: NodeId, rng: &mut Rng) -> Option<NodeId> {
+        let specs = [b.spec(x).clone(), b.spec(y).clone()];
+        let scalars = [x, y].into_iter().find(|&v| b.shape(v).rank() == 0)?;
+        if specs[0] != specs[1] {
+            return None;
+        }
+        let side = |code: Option<OpCode>| {
+            let mut b = GraphBuilder::default();
+            let inputs = specs.clone().map(|s| b.input(s));
+            let out = code.map_or(Ok(inputs[0]), |code| b.op(code, &inputs)).ok()?;
+            Some(b.finish([out]))
+        };
+        let codes = [None, Some(OpCode::Maximum), Some(OpCode::Minimum)];
+        let sides = vec![side(codes[rng.below(3)])?, side(codes[rng.below(3)])?];
+        let zero = b.scalar_like(scalars, 0.0);
+        let index = b.op(OpCode::Ne, &[scalars, zero]).ok()?;
+        let op = Op::control(OpCode::Cond, Arc::new(Regions::default().with_regions(sides)), 0);
+        b.emit(op, &[index, x, y]).ok()
+    }
+
+    /// The body: the next carries, then further results; `counter` is a carry before the others
+    /// that counts the steps.
+    fn body(&self, counter: bool, further: usize, rng: &mut Rng) -> Graph {
+        let mut specs = self.specs.clone();
+        if counter {
+            specs.insert(0, TensorSpec::scalar(DType::I32));
+        }
+        region(&specs, |b, inputs| {
+            let mut values = inputs[counter as usize..].to_vec();
+            for _ in 0..rng.below(9) {
+                values.extend(self.op(b, &values, rng));
+            }
+            let mut outputs = vec![];
+            if counter {
+                let one = b.scalar(DType::I32, 1.0);
+                outputs.push(b.add(inputs[0], one)?);
+            }
+            for spec in &self.specs[..self.carries] {
+                let fit: Vec<NodeId> =
+                    values.iter().copied().filter(|&v| b.spec(v) == spec).collect();
+                let last = fit[fit.len() - 1 - rng.below(fit.len().min(2))];
+                outputs.push(last);
+            }
+            outputs.extend((0..further).map(|_| values[rng.below(values.len())]));
+            Ok(outputs)
+        })
+    }
+
+    /// The operands outside of a loop, which divides slices if it has a length: some of the unsliced ones are constants.
+    fn operands(&self, b: &mut GraphBuilder, length: Option<usize>, rng: &mut Rng) -> Vec<NodeId> {
+        let mut operands = vec![];
+        for (i, spec) in self.specs.iter().enumerate() {
+            let slice = (self.carries..self.carries + self.slices).contains(&i);
+            let mut dims = if spec.shape.rank() == 0 { vec![] } else { vec![self.points] };
+            if let (true, Some(length)) = (slice, length) {
+                dims.insert(0, length);
+            }
+            operands.push(match slice || rng.below(4) > 0 {
+                true => b.input(TensorSpec::new(dims, spec.dtype)),
+                false => b.constant(Literal::from_f64(spec.dtype, 2.0), dims),
+            });
+        }
+        operands
+    }
+
+    fn scan(&self, rng: &mut Rng) -> Graph {
+        let (further, length) = (rng.below(3), [0, 1, 2, 7, 30][rng.below(5)]);
+        let body = self.body(false, further, rng);
+        let control = Regions {
+            carries: self.carries as u32,
+            slices: self.slices as u32,
+            length: length.into(),
+            reverse: rng.below(2) == 0,
+            ..Regions::default()
+        };
+        let control = Arc::new(control.with_regions(vec![body]));
+        let mut b = GraphBuilder::default();
+        let operands = self.operands(&mut b, Some(length), rng);
+        // Final carries, stacked results, and all values of carries.
+        let results = self.carries * 2 + further;
+        let result = |n| b.emit(Op::control(OpCode::Scan, control.clone(), n), &operands).unwrap();
+        let wanted = (0..results).filter(|n| *n == 0 || rng.below(3) > 0);
+        let outputs: Vec<NodeId> = wanted.map(result).collect();
+        b.finish(outputs)
+    }
+
+    fn repeated(&self, rng: &mut Rng) -> Graph {
+        let limit = rng.below(20) as f64;
+        let mut specs = self.specs.clone();
+        specs.insert(0, TensorSpec::scalar(DType::I32));
+        let condition = region(&specs, |b, x| {
+            let limit = b.scalar(DType::I32, limit);
+            Ok(vec![b.lt(x[0], limit)?])
+        });
+        let body = self.body(true, 0, rng);
+        let carries = self.carries as u32 + 1;
+        let control = Regions { carries, ..Regions::default() };
+        let control = Arc::new(control.with_regions(vec![condition, body]));
+        let mut b = GraphBuilder::default();
+        let mut operands = self.operands(&mut b, None, rng);
+        operands.insert(0, b.constant(Literal::from_f64(DType::I32, 0.0), []));
+        let op = |n| Op::control(OpCode::WhileLoop, control.clone(), n);
+        let outputs: Vec<NodeId> =
+            (0..carries as usize).map(|n| b.emit(op(n), &operands).unwrap()).collect();
+        b.finish(outputs)
+    }
+}
+
+/// The bytes of an argument: small numbers.
+fn bytes_of(spec: &TensorSpec, seed: usize) -> Vec<u8> {
+    let value = |i: usize| ((i * 7 + seed * 3) % 11) as f64 * 0.75 - 3.0;
+    let bits = |i| Literal::from_f64(spec.dtype, value(i)).bits;
+    let size = spec.dtype.size();
+    (0..spec.numel()).flat_map(|i| bits(i).to_le_bytes()[..size].to_vec()).collect()
+}
+
+/// Runs a program with generated code; also returns whether a loop is one function.
+fn run_generated(program: &Program, arguments: &[Vec<u8>]) -> (Vec<Vec<u8>>, bool) {
+    let mut buffers: Vec<Vec<Line>> = program
+        .buffers
+        .iter()
+        .map(|b| vec![Line::of(0xff); b.size_bytes().div_ceil(64) + 2])
+        .collect();
+    let starts: Vec<*mut u8> =
+        buffers.iter_mut().map(|b| b.as_mut_ptr().wrapping_add(1).cast()).collect();
+    for (buffer, &start) in program.buffers.iter().zip(&starts) {
+        if let BufferKind::Argument(position) = buffer.kind {
+            let bytes = &arguments[position];
+            // SAFETY: the buffer has that many bytes, between two lines.
+            unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+    let (workspace, pool) = (std::ptr::null_mut(), Pool::new(1));
+    let bindings = Bindings { buffers: &starts, arguments: &[], workspace, bounds: None };
+    let mut fused = false;
+    for kernel in &program.kernels {
+        let loaded = LoadedKernel::load(kernel, false, false);
+        fused |= matches!(loaded.form, Implementation::Cycle(_));
+        // SAFETY: the buffers have their sizes.
+        unsafe { loaded.run(&bindings, &pool) }.unwrap();
+    }
+    for (buffer, &start) in program.buffers.iter().zip(&starts) {
+        for at in (1..=64).map(|i| -i).chain((0..64).map(|i| i + buffer.size_bytes() as isize)) {
+            // SAFETY: there is a line before the buffer, and at least one after it.
+            assert_eq!(unsafe { *start.offset(at) }, 0xff, "byte {at} is outside of the buffer");
+        }
+    }
+    let bytes = |id: &girih_kernel::BufferId| {
+        let at = id.0 as usize;
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(starts[at], program.buffers[at].size_bytes()) }.to_vec()
+    };
+    (program.outputs.iter().map(bytes).collect(), fused)
+}
+
+/// Elements as text, in which all NaNs are alike.
+fn shown(bytes: &[u8], dtype: DType) -> Vec<String> {
+    let show = |c: &[u8]| match dtype {
+        DType::F32 if f32::from_le_bytes(c.try_into().unwrap()).is_nan() => "nan".to_string(),
+        DType::F64 if f64::from_le_bytes(c.try_into().unwrap()).is_nan() => "nan".to_string(),
+        _ => format!("{c:?}"),
+    };
+    bytes.chunks(dtype.size()).map(show).collect()
+}
+
+/// Checks a loop; returns whether it is one function.
+#[track_caller]
+fn check_loop(graph: &Graph) -> bool {
+    let specs = graph.arguments().map(|id| graph.spec(id).clone()).enumerate();
+    let arguments: Vec<Vec<u8>> = specs.map(|(i, spec)| bytes_of(&spec, i)).collect();
+    let program = lower(graph, FusionOptions::ALL, &Target::CPU).unwrap();
+    let want = run_program(&program, &arguments, &[]).unwrap();
+    let (got, fused) = run_generated(&program, &arguments);
+    for (number, (got, want)) in got.iter().zip(&want).enumerate() {
+        let dtype = program.buffers[program.outputs[number].0 as usize].dtype;
+        assert_eq!(shown(got, dtype), shown(want, dtype), "result {number} of\n{program}");
+    }
+    fused
+}
+
+#[test]
+fn random_loops_have_the_bits_of_the_portable_executor() {
+    if !crate::jit::generates() {
+        return;
+    }
+    crate::jit::on_each_level(|| {
+        let (mut scans, mut whiles) = (0, 0);
+        for seed in 0..400 {
+            let mut rng = Rng(seed);
+            scans += check_loop(&Loop::new(&mut rng).scan(&mut rng)) as usize;
+            whiles += check_loop(&Loop::new(&mut rng).repeated(&mut rng)) as usize;
+        }
+        assert!(scans > 150 && whiles > 150, "{scans} and {whiles} of 400 loops are one function");
+    });
+}
+
+#[test]
+fn code_for_each_level_has_only_instructions_of_the_level() {
+    use iced_x86::CpuidFeature::*;
+    if !crate::jit::generates() {
+        return;
+    }
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        for seed in 0..100 {
+            let mut rng = Rng(seed);
+            let of = Loop::new(&mut rng);
+            let graph = if seed % 2 == 0 { of.scan(&mut rng) } else { of.repeated(&mut rng) };
+            let program = lower(&graph, FusionOptions::ALL, &Target::CPU).unwrap();
+            let load = || LoadedKernel::load(&program.kernels[0], false, false).code();
+            for code in crate::jit::as_if(isa, [false, false], load) {
+                for (inst, line) in crate::disassembly::x86::disassemble(&code) {
+                    let known = inst.cpuid_features().iter().all(|feature| match feature {
+                        INTEL8086 | INTEL386 | SSE | X64 | MULTIBYTENOP => true,
+                        AVX | AVX2 | F16C | FMA => true,
+                        AVX512F | AVX512DQ | AVX512BW | AVX512VL | BMI2 => isa == Isa::Avx512,
+                        _ => false,
+                    });
+                    assert!(!inst.is_invalid() && known, "{line} of\n{program}");
+                }
+            }
+        }
+    }
+}
