@@ -608,7 +608,9 @@ def compile(
     Returns:
         A :class:`CompiledFunction`. A call runs the program immediately, so its results are
         computed when the call returns. Only if an argument is a placeholder of another trace, as
-        under :func:`grad`, does the call record the program instead.
+        under :func:`grad`, or a tensor that the function uses requires a gradient, does the call
+        record the program instead: :func:`grad` and ``backward`` come back through it. The results
+        of a function that takes gradients itself require none.
 
     Raises:
         ShapeError: Axes with the same name differ in size, or a size is out of its range.

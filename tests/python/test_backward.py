@@ -290,10 +290,51 @@ class TestWithTransforms:
         gr.vmap(lambda x: (w * x).sum())(gr.ones([4, 2])).sum().backward()
         assert w.grad.tolist() == [4.0, 4.0]
 
-    def test_results_of_compiled_functions_require_none(self) -> None:
+    def test_gradients_leave_compiled_functions(self) -> None:
+        w, v = leaf([2.0, 3.0]), leaf([1.0, 4.0])
+        f = gr.compile(lambda x: (w * x * x).sum())
+        for _ in range(3):  # The first call traces, the others run without Python.
+            w.grad = v.grad = None
+            y = f(v)
+            assert y.requires_grad
+            y.backward()
+            assert w.grad.tolist() == [1.0, 16.0]
+            assert v.grad.tolist() == [4.0, 24.0]
+        assert f.num_programs == 1
+        # A captured tensor alone, and none of them.
+        w.grad = None
+        f(gr.ones([2])).backward()
+        assert w.grad.tolist() == [1.0, 1.0]
+        with gr.no_grad():
+            y = f(v)
+        assert not y.requires_grad
+        assert y.state() == "available"
+        assert not gr.compile(lambda x: x * 2)(gr.ones([2])).requires_grad
+
+    def test_compiled_modules_train_in_a_loop(self) -> None:
+        def trained(wrap: Any) -> list[float]:
+            gr.manual_seed(0)
+            model = gr.nn.Sequential(gr.nn.Linear(3, 8), gr.nn.BatchNorm1d(8), gr.nn.Linear(8, 1))
+            x = gr.randn([16, 3])
+            y = x.sum(1, keepdims=True)
+            optimizer = gr.optim.SGD(model.parameters(), lr=0.05)
+            called = wrap(model)
+            losses = []
+            for _ in range(5):
+                optimizer.zero_grad()
+                loss = gr.nn.mse(called(x), y)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+            return [*losses, *model[1].running_mean.tolist()]
+
+        np.testing.assert_allclose(trained(gr.compile), trained(lambda model: model), rtol=1e-5)
+
+    def test_results_of_compiled_functions_that_take_gradients_require_none(self) -> None:
         w = leaf([2.0])
-        y = gr.compile(lambda w: w * 2)(w)
-        with pytest.raises(gr.InvalidArgumentError, match="compiled functions"):
+        y = gr.compile(lambda w: gr.grad(lambda w: (w * w).sum())(w))(w)
+        assert y.state() == "available"
+        with pytest.raises(gr.InvalidArgumentError, match="compiled functions that take gradients"):
             y.sum().backward()
 
     def test_modules(self) -> None:

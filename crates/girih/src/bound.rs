@@ -191,8 +191,9 @@ impl BoundProgram {
         given: &[Tensor],
         donated: &[usize],
     ) -> Result<Option<Vec<Tensor>>> {
-        if trace::is_active() {
-            // The call is traced as a part of another program, so record it instead of running it.
+        // The call is a part of another program, or `backward` may come back to it, so record it
+        // instead of running it.
+        if trace::is_active() || self.has_gradient(given) {
             return self.record(given).map(Some);
         }
         nested::check("a call of a compiled function")?;
@@ -212,6 +213,14 @@ impl BoundProgram {
             self.look_for_nans(&executor, &arguments, &values)?;
         }
         Ok(Some(self.outputs.iter().zip(values).map(|(spec, value)| spec.tensor(value)).collect()))
+    }
+
+    /// Whether results of these tensors require gradients.
+    #[inline]
+    fn has_gradient(&self, given: &[Tensor]) -> bool {
+        given.iter().any(|tensor| tensor.node().is_tracked())
+            && !self.program.takes_gradients()
+            && Context::current().grad()
     }
 
     #[track_caller]

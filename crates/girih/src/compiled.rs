@@ -8,7 +8,7 @@ use crate::eval::placeholder;
 use crate::location::Location;
 use crate::trace::{Draw, Tracing};
 use crate::{
-    Context, DType, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random,
+    Context, DType, Device, DeviceScope, Error, Program, Result, Tensor, TensorState, random, tape,
 };
 use girih_ir::dim::{Guard, Guards, Symbol, is_name};
 use girih_ir::shape::normalize_axis;
@@ -64,6 +64,7 @@ pub struct TracedProgram {
     /// The random draws of the function in order, and the draw of each random leaf of the program.
     draws: Vec<Draw>,
     drawn: BTreeMap<NodeId, usize>,
+    takes_gradients: bool,
     /// The lines that recorded the nodes.
     lines: BTreeMap<NodeId, Location>,
     /// The time of [`TracedProgram::compile_time`] in nanoseconds.
@@ -149,7 +150,9 @@ impl TracedProgram {
         let guards = Guards::new();
         let entered = guards.enter();
         let tracing = Tracing::begin(outside);
+        let before = tape::gradients_taken();
         let outputs = f(&placeholders)?;
+        let takes_gradients = tape::gradients_taken() != before;
         let draws = tracing.draws();
         let device = tracing.asked_device().then(|| Context::current().device());
         let (mut program, lines, used) = close(&outputs, &placeholders, outside)?;
@@ -176,6 +179,7 @@ impl TracedProgram {
                 autocast: Context::current().autocast(),
                 draws,
                 drawn,
+                takes_gradients,
                 lines,
                 compile_ns: AtomicU64::new(0),
             },
@@ -272,8 +276,10 @@ impl TracedProgram {
     /// The outputs for these arguments and these values of the captured tensors.
     ///
     /// Runs the program immediately and returns computed tensors. Only if an argument depends on a
-    /// placeholder of a function that is being traced, the program is recorded instead, and its
-    /// outputs are lazy. Compiled functions can therefore be differentiated.
+    /// placeholder of a function that is being traced, or a tensor requires a gradient
+    /// ([`Tensor::requires_grad`]), the program is recorded instead, and its outputs are lazy.
+    /// Compiled functions can therefore be differentiated. The results of a function that takes
+    /// gradients itself require none.
     ///
     /// Errors: [`Error::InvalidArgument`] for arguments that the program does not serve;
     /// [`Error::Evaluation`].
@@ -329,6 +335,11 @@ impl TracedProgram {
         let graph = self.program.graph();
         let at = suspects(graph, graph.outputs(), recorded, &error);
         Error::evaluation(error, at)
+    }
+
+    /// Whether the function takes gradients itself, so that its results require none.
+    pub(crate) fn takes_gradients(&self) -> bool {
+        self.takes_gradients
     }
 
     /// The traced graph with the values that it holds.

@@ -13,7 +13,7 @@ use girih_ir::ops::Derivative;
 use girih_sync::{Foreign, Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -67,6 +67,20 @@ const MOST_ROOTS: usize = 64;
 thread_local! {
     /// The tensors on which this thread has called `backward` since [`take_roots`].
     static ROOTS: RefCell<VecDeque<Weak<Node>>> = const { RefCell::new(VecDeque::new()) };
+}
+
+thread_local! {
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has taken gradients, by `backward` or by a transform.
+pub(crate) fn gradients_taken() -> u64 {
+    TAKEN.get()
+}
+
+/// Counts that gradients are taken.
+pub(crate) fn count_gradients() {
+    TAKEN.set(TAKEN.get() + 1);
 }
 
 /// Remembers that `backward` was called on a tensor.

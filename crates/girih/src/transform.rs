@@ -12,7 +12,7 @@ use crate::eval::placeholder;
 use crate::location::{self, Location};
 use crate::node::{Node, State};
 use crate::outside::{Met, Outside};
-use crate::{Error, Result, Tensor};
+use crate::{Error, Result, Tensor, tape};
 use girih_ir::{Dim, Graph, GraphBuilder, NodeId, OpCode, TensorSpec};
 use girih_transform::BatchAxis;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -177,6 +177,7 @@ impl Trace {
             return Err(Error::InvalidArgument("grad: the function returned no tensor".into()));
         };
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
+        tape::count_gradients();
         let substitution = self.substitution(arguments)?;
         let traced = self.traced(outputs, wrt, false);
         let met = Met::begin();
@@ -257,6 +258,7 @@ impl Trace {
         arguments: &[&Tensor],
     ) -> Result<(Vec<Tensor>, Linear)> {
         outputs.iter().chain(arguments).try_for_each(|t| t.node().check())?;
+        tape::count_gradients();
         let substitution = self.substitution(arguments)?;
         let traced = self.traced(outputs, wrt, false);
         let mut b = GraphBuilder::from_graph(traced.graph.clone());

@@ -79,8 +79,8 @@ impl Tensor {
             return Err(Error::InvalidArgument(format!(
                 "backward: {} requires no gradient; call requires_grad_() on the tensors to \
                  differentiate by, or on the model, before it is computed from them, or make an \
-                 optimiser with the model's parameters. Results of compiled functions, and what is \
-                 recorded under no_grad, require none",
+                 optimiser with the model's parameters. Results of compiled functions that take \
+                 gradients themselves, and what is recorded under no_grad, require none",
                 self.spec()
             )));
         }
@@ -161,6 +161,7 @@ impl TapeWalk {
         outputs.extend(looked.iter().filter_map(|l| l.value));
         let cotangents: Vec<NodeId> = outputs.iter().map(|&o| b.input(b.spec(o).clone())).collect();
         let wrt: Vec<NodeId> = looked.iter().map(|l| l.input).collect();
+        tape::count_gradients();
         let met = Met::begin();
         let graph = girih_transform::vjp(&b.finish([]), &outputs, &cotangents, &wrt)?;
         let traced = Traced {

@@ -353,3 +353,23 @@ fn donated_tensors_are_consumed_unless_shared() {
     assert_eq!(x.add(1.0).unwrap().eval().unwrap_err(), error);
     assert_eq!(found[0].to_vec::<f32>().unwrap(), expected);
 }
+
+#[test]
+fn gradients_leave_a_compiled_function() -> Result<()> {
+    let x = Tensor::from_slice(&[1.0f32, 2.0], [2])?;
+    x.set_requires_grad(true)?;
+    let cube = compile(|x: &[Tensor]| Ok(vec![x[0].mul(&x[0])?.mul(&x[0])?.sum_all()?]));
+    for _ in 0..2 {
+        x.set_grad(None)?;
+        cube.call(&[&x])?[0].backward()?;
+        assert_eq!(x.grad().expect("a gradient").to_vec::<f32>()?, [3.0, 12.0]);
+    }
+    assert!(!girih::no_grad(|| cube.call(&[&x]))?[0].requires_grad());
+    // A function that takes gradients itself gives numbers.
+    let slope = compile(|x: &[Tensor]| {
+        let (_, slopes) = value_and_grad(|x| x[0].mul(&x[0])?.sum_all())(x)?;
+        Ok(slopes)
+    });
+    assert!(!slope.call(&[&x])?[0].requires_grad());
+    Ok(())
+}
