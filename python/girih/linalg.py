@@ -92,10 +92,10 @@ class LUResult(NamedTuple):
 
 
 class LUFactors(NamedTuple):
-    """Both triangular factors in one matrix, and the order of the rows in the factors' product."""
+    """Both triangular factors in one matrix, and the exchanges of rows, as SciPy has them."""
 
     LU: Tensor
-    order: Tensor
+    piv: Tensor
 
 
 class LstsqResult(NamedTuple):
@@ -338,8 +338,8 @@ def lu_factor(x: Any, /) -> LUFactors:
         x: [..., n, n].
 
     Returns:
-        Both factors in one matrix [..., n, n], without the unit diagonal of L; and int64 [..., n],
-        the order of the rows: ``x[order] = L @ U``.
+        ``LU``, both factors in one matrix [..., n, n], without the unit diagonal of L; and ``piv``,
+        int32 [..., n], as in SciPy: row i was exchanged with row ``piv[i]``, one after the other.
 
     Raises:
         ShapeError: the matrices are not square.
@@ -355,7 +355,7 @@ def lu_solve(factors: tuple[Tensor, Tensor], b: Any, /) -> Tensor:
     """``x`` with ``a @ x = b``, from the result of :func:`lu_factor` for ``a``.
 
     Args:
-        factors: the factors and the order of the rows.
+        factors: the factors and the pivots, from :func:`lu_factor` or SciPy's.
         b: [n], or [..., n, k].
 
     Returns:
@@ -369,8 +369,8 @@ def lu_solve(factors: tuple[Tensor, Tensor], b: Any, /) -> Tensor:
         >>> gr.linalg.lu_solve(factors, [1.0, 1.0]).tolist()
         [0.5, 0.25]
     """
-    packed, order = factors
-    return _girih.linalg_lu_solve(packed, order, b)
+    packed, pivots = factors
+    return _girih.linalg_lu_solve(packed, pivots, b)
 
 
 def matmul(x1: Any, x2: Any, /) -> Tensor:

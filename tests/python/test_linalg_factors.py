@@ -40,7 +40,7 @@ def test_lu(shape, dtype):
 def test_systems_by_factors(n, dtype):
     a, b = matrices((2, n, n), dtype), matrices((2, n, 3), dtype, seed=1)
     factors = gr.linalg.lu_factor(a)
-    assert factors.order.dtype == gr.int64
+    assert factors.piv.dtype == gr.int32
     tolerance = DTYPES[dtype] * 500
     want = np.linalg.solve(a, b)
     np.testing.assert_allclose(
@@ -48,6 +48,24 @@ def test_systems_by_factors(n, dtype):
     )
     one = gr.linalg.lu_solve(gr.linalg.lu_factor(a[0]), b[0, :, 0]).numpy()
     np.testing.assert_allclose(one, want[0, :, 0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, 40])
+def test_pivots_are_those_of_scipy(n):
+    scipy = pytest.importorskip("scipy.linalg")
+    a = matrices((3, n, n), "float64")
+    factors = gr.linalg.lu_factor(a)
+    for i in range(3 if n else 0):
+        packed, pivots = scipy.lu_factor(a[i])
+        np.testing.assert_array_equal(factors.piv[i].numpy(), pivots)
+        assert factors.piv[i].numpy().dtype == pivots.dtype
+        np.testing.assert_allclose(factors.LU[i].numpy(), packed, rtol=1e-9, atol=1e-9)
+        b = matrices((n, 2), "float64", seed=2)
+        want = np.linalg.solve(a[i], b)
+        ours = scipy.lu_solve((factors.LU[i].numpy(), factors.piv[i].numpy()), b)
+        np.testing.assert_allclose(ours, want, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(gr.linalg.lu_solve((packed, pivots), b).numpy(), want, 1e-7)
+    assert factors.piv.shape == (3, n)
 
 
 def test_lu_of_singular_and_empty_matrices():

@@ -3,7 +3,7 @@
 
 use super::elementwise::{binary, where_};
 use crate::random::{Draws, events};
-use crate::{Error, Result, Tensor};
+use crate::{Axes, Error, Result, Tensor};
 use girih_ir::OpCode;
 use girih_ir::shape::normalize_axis;
 
@@ -233,11 +233,10 @@ impl Tensor {
         self.in_wide(|x| x.div(&x.vector_norm(p, axis, true)?.maximum(eps)?))
     }
 
-    /// [`linalg::vector_norm`](crate::linalg::vector_norm) along an axis, without scaling, so that
-    /// powers may overflow.
+    /// [`linalg::vector_norm`](crate::linalg::vector_norm) along an axis.
     #[track_caller]
     pub(crate) fn vector_norm(&self, p: f64, axis: i64, keepdims: bool) -> Result<Tensor> {
-        super::linalg::quick_norm(self, axis, keepdims, p)
+        super::linalg::vector_norm(self, Axes::from([axis]).reduced(keepdims), p)
     }
 
     /// The cosine of the angle between vectors along an axis of the broadcast shape, with norms
@@ -248,9 +247,9 @@ impl Tensor {
         let common = self.shape().broadcast(&other.shape(), "cosine_similarity")?;
         let other = other.astype(dtype.widened())?.broadcast_to(common.clone())?;
         self.astype(dtype)?.broadcast_to(common)?.in_wide(|x| {
-            let product = x.mul(&other)?.sum(axis)?;
-            let (a, b) = (x.vector_norm(2.0, axis, false)?, other.vector_norm(2.0, axis, false)?);
-            product.div(&a.maximum(eps)?.mul(&b.maximum(eps)?)?)
+            // Divided first, for the product of large elements overflows.
+            let unit = |v: &Tensor| v.div(&v.vector_norm(2.0, axis, true)?.maximum(eps)?);
+            unit(x)?.mul(&unit(&other)?)?.sum(axis)
         })
     }
 

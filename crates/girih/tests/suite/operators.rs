@@ -169,3 +169,52 @@ fn operator_errors_are_freed_with_their_tensors_and_cross_threads() {
     let error = std::thread::spawn(move || elsewhere.to_vec::<f32>().unwrap_err()).join().unwrap();
     assert_eq!(error, wrong.check().unwrap_err());
 }
+
+#[test]
+fn options_are_enums_or_functions_of_their_own() -> Result<()> {
+    use girih::{Corners, Heights, Nans, Powers, Taper, array_equal, linalg, vander};
+    let x = Tensor::from_slice(&[1.0f64, -2.0, 3.0, 4.0, 0.5, 6.0, -7.0, 8.0], [2, 2, 2])?;
+    // The norm of matrices whose rows are along the last axis, and whose columns along the first.
+    let norm = linalg::MatrixNorm::Order(1.0);
+    let turned = linalg::matrix_norm(&x.permute(&[1, 2, 0])?, [-2, -1], norm)?;
+    let found = linalg::matrix_norm(&x, keepdims([2, 0]), norm)?;
+    assert_eq!(found.shape(), [1, 2, 1]);
+    assert_eq!(found.to_vec::<f64>()?, turned.to_vec::<f64>()?);
+    let error = linalg::matrix_norm(&x, .., norm).unwrap_err();
+    assert!(error.to_string().contains("two axes"), "{error}");
+    let (symmetric, periodic) =
+        (Taper::Hann.window(5, DType::F64)?, Taper::Hann.periodic(4, DType::F64)?);
+    assert_eq!(symmetric.narrow(0, 0, 4)?.to_vec::<f64>()?, periodic.to_vec::<f64>()?);
+    let nan = Tensor::from_slice(&[f32::NAN], [1])?;
+    assert!(!array_equal(&nan, &nan, Nans::Distinct)?.item::<bool>()?);
+    assert!(array_equal(&nan, &nan, Nans::Equal)?.item::<bool>()?);
+    let v = vector(&[2.0, 3.0]);
+    assert_eq!(vander(&v, Some(3), Powers::Ascending)?.to_vec::<f32>()?, [1., 2., 4., 1., 3., 9.]);
+    assert_eq!(vander(&v, Some(3), Powers::Descending)?.to_vec::<f32>()?, [4., 2., 1., 9., 3., 1.]);
+    let (counts, _) =
+        v.histogram(&girih::Bins::Equal { count: 2, range: None }, None, Heights::Density)?;
+    assert_eq!(counts.to_vec::<f32>()?, [1.0, 1.0]);
+    let negative = vector(&[-2.0, 4.0]);
+    assert_eq!(negative.rrelu_mean(0.25, 0.75)?.to_vec::<f32>()?, [-1.0, 4.0]);
+    let drawn = negative.rrelu(0.25, 0.75)?.to_vec::<f32>()?;
+    assert!((-1.5..=-0.5).contains(&drawn[0]) && drawn[1] == 4.0);
+    let sample = v.gumbel_one_hot(1.0, 0)?.to_vec::<f32>()?;
+    assert_eq!(sample.iter().map(|s| s.round()).sum::<f32>(), 1.0);
+    let grown = Tensor::from_slice(&[0.0f32, 3.0], [1, 1, 2])?;
+    let linear = girih::Interpolation::Linear;
+    let centres = grown.interpolate(&[4], None, linear, Corners::Centres)?;
+    assert_eq!(centres.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0]);
+    let edges = grown.interpolate(&[4], None, linear, Corners::Edges)?;
+    assert_eq!(edges.to_vec::<f32>()?, [0.0, 0.75, 2.25, 3.0]);
+    Ok(())
+}
+
+#[test]
+fn distances_and_units_of_large_vectors_do_not_overflow() -> Result<()> {
+    let x = vector(&[3e20, 4e20]);
+    assert_eq!(x.normalize(2.0, 0, 1e-12)?.to_vec::<f32>()?, [0.6, 0.8]);
+    assert!((x.cosine_similarity(&x, 0, 1e-8)?.item::<f32>()? - 1.0).abs() < 1e-6);
+    let distance = x.pairwise_distance(&vector(&[0.0, 0.0]), 2.0, 0.0)?;
+    assert_eq!(distance.item::<f32>()?, 5e20);
+    Ok(())
+}

@@ -68,27 +68,7 @@ pub(crate) fn within_range(
 #[track_caller]
 pub fn vector_norm(x: &Tensor, over: impl Into<ReducedAxes>, ord: f64) -> Result<Tensor> {
     let over = over.into();
-    norm_by(x, over.as_slice(), over.keepdims, ord, scaled_norm)
-}
-
-/// As [`vector_norm`] without scaling, so that powers may overflow. The function is for neural
-/// network layers, where speed matters.
-#[track_caller]
-pub(crate) fn quick_norm(x: &Tensor, axis: i64, keepdims: bool, ord: f64) -> Result<Tensor> {
-    norm_by(x, Some(&[axis]), keepdims, ord, power_norm)
-}
-
-/// The reduction of a norm's powers.
-type Powers = fn(&Tensor, Option<&[i64]>, bool, f64) -> Result<Tensor>;
-
-#[track_caller]
-fn norm_by(
-    x: &Tensor,
-    axes: Option<&[i64]>,
-    keepdims: bool,
-    ord: f64,
-    powers: Powers,
-) -> Result<Tensor> {
+    let (axes, keepdims) = (over.as_slice(), over.keepdims);
     let (x, dtype) = widened(x)?;
     let size = x.abs()?;
     let norm = if ord == f64::INFINITY {
@@ -103,7 +83,7 @@ fn norm_by(
     } else if ord == 1.0 {
         size.sum(Axes::from(axes).reduced(keepdims))?
     } else {
-        powers(&x, axes, keepdims, ord)?
+        scaled_norm(&x, axes, keepdims, ord)?
     };
     norm.astype(dtype.real())
 }
