@@ -6,7 +6,7 @@ use crate::{Error, Result, Tensor, precision};
 use girih_ir::ops::PadDim;
 use girih_ir::ops::conv::{Conv, ConvDim};
 use girih_ir::ops::window::WindowDim;
-use girih_ir::{Attrs, Literal, Op, OpCode, Shape};
+use girih_ir::{Attrs, Dim, Literal, Op, OpCode, Shape};
 use std::sync::Arc;
 
 /// The number of elements added before and after each spatial axis.
@@ -143,24 +143,29 @@ pub(crate) fn spread<T: Clone>(
 }
 
 impl Padding {
-    /// The pairs for each axis, from the axes' sizes and the windows.
+    /// The pairs for each axis, from the axes' sizes and the windows. Sizes are read only where the
+    /// pairs depend on them, for a program may serve others.
     pub(super) fn pairs(
         &self,
         op: &'static str,
-        sizes: &[usize],
+        size: impl Fn(usize) -> Dim,
         windows: &[WindowDim],
     ) -> Result<Vec<(usize, usize)>> {
         match self {
-            Padding::Valid => Ok(vec![(0, 0); sizes.len()]),
-            Padding::Explicit(pairs) => spread(op, "padding", pairs, sizes.len()),
+            Padding::Valid => Ok(vec![(0, 0); windows.len()]),
+            Padding::Explicit(pairs) => spread(op, "padding", pairs, windows.len()),
             Padding::Same => {
-                let same = |(&size, w): (&usize, &WindowDim)| {
+                let same = |(i, w): (usize, &WindowDim)| {
                     let step = w.step.max(1);
+                    if step == 1 && size(i).at_least(1usize) {
+                        return ((w.reach() - 1) / 2, w.reach() / 2);
+                    }
+                    let size = size(i).get();
                     let used = (size.div_ceil(step).max(1) - 1) * step;
                     let total = used.saturating_add(w.reach()).saturating_sub(size);
                     (total / 2, total - total / 2)
                 };
-                Ok(sizes.iter().zip(windows).map(same).collect())
+                Ok(windows.iter().enumerate().map(same).collect())
             }
         }
     }
@@ -246,7 +251,7 @@ impl Tensor {
         let kernel = &weight.shape()[2..];
         let windows = windows(op, kernel, &options.stride, &options.dilation)?;
         let mut x = x.spread_out(op, &options.input_dilation)?;
-        let mut padding = options.padding.pairs(op, &x.shape()[2..], &windows)?;
+        let mut padding = options.padding.pairs(op, |i| x.shape().dim(2 + i), &windows)?;
         if let (Some(mode), true) = (options.padding_mode, padding.iter().any(|p| *p != (0, 0))) {
             x = x.pad_with(&[&[(0, 0); 2], &padding[..]].concat(), mode)?;
             padding.fill((0, 0));
@@ -366,7 +371,7 @@ impl Tensor {
         let (op, n) = ("unfold", size.len());
         let (x, added) = self.batched(op, n)?;
         let mut dims = windows(op, size, &options.stride, &options.dilation)?;
-        let padding = options.padding.pairs(op, &x.shape()[2..], &dims)?;
+        let padding = options.padding.pairs(op, |i| x.shape().dim(2 + i), &dims)?;
         let widths: Vec<(usize, usize)> = [(0, 0); 2].into_iter().chain(padding).collect();
         let x = if widths.iter().any(|w| *w != (0, 0)) { x.pad(&widths, 0)? } else { x };
         dims.iter_mut().zip(&x.shape()[2..]).for_each(|(d, &extent)| d.extent = extent);
@@ -393,7 +398,7 @@ impl Tensor {
         let (x, added) = self.batched(op, 1)?;
         let output = spread(op, "output_size", output, n)?;
         let mut dims = windows(op, size, &options.stride, &options.dilation)?;
-        let padding = options.padding.pairs(op, &output, &dims)?;
+        let padding = options.padding.pairs(op, |i| output[i].into(), &dims)?;
         for (d, (&size, pad)) in dims.iter_mut().zip(output.iter().zip(&padding)) {
             d.extent = size.saturating_add(pad.0).saturating_add(pad.1);
         }

@@ -69,10 +69,10 @@ impl PoolOptions {
             let (shape, reason) = (shape.clone(), format!("{n} axes are pooled"));
             return Err(girih_ir::Error::InvalidShape { op, shape, reason }.into());
         }
-        let sizes = &shape[shape.rank() - n..];
+        let size = |i: usize| shape.dim(shape.rank() - n + i);
         let strides = self.stride.as_ref().unwrap_or(&self.size);
         let windows = windows(op, &self.size, strides, &self.dilation)?;
-        let padding = self.padding.pairs(op, sizes, &windows)?;
+        let padding = self.padding.pairs(op, size, &windows)?;
         let dim = |i: usize| {
             let (w, (low, high)) = (&windows[i], padding[i]);
             PoolDim {
@@ -81,7 +81,7 @@ impl PoolOptions {
                 dilation: w.dilation,
                 low,
                 high,
-                extra: if self.ceil_mode { beyond(sizes[i], w, low, high) } else { 0 },
+                extra: if self.ceil_mode { beyond(size(i).get(), w, low, high) } else { 0 },
             }
         };
         Ok((0..n).map(dim).collect())
@@ -308,7 +308,7 @@ pub fn unpooled_sizes(sizes: &[usize], options: &PoolOptions) -> Result<Vec<usiz
     let (op, n) = ("max_unpool", sizes.len());
     let strides = options.stride.as_ref().unwrap_or(&options.size);
     let windows = windows(op, &spread(op, "kernel_size", &options.size, n)?, strides, &[1])?;
-    let padding = options.padding.pairs(op, sizes, &windows)?;
+    let padding = options.padding.pairs(op, |i| sizes[i].into(), &windows)?;
     let size = |i: usize| {
         let (w, (low, high)) = (&windows[i], padding[i]);
         (sizes[i].max(1) - 1)

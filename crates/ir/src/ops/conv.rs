@@ -128,20 +128,18 @@ fn conv(call: OpCall<'_>) -> Result<TensorSpec> {
     let mut shape = Shape::of_dims([x.dim(0), w.dim(0)]);
     let mut padded = x.part(..2);
     for (i, d) in conv.dims.iter().enumerate() {
-        let window = d.window(d.padded(x[2 + i]), w[2 + i]);
-        if window.reach() > window.extent {
+        let (extent, reach) = (x.dim(2 + i) + d.low + d.high, d.window(0, w[2 + i]).reach());
+        if !extent.at_least(reach) {
             return Err(mismatch(
                 call,
                 format!(
-                    "the kernel spans {} elements of spatial axis {i}, more than the {} there are \
-                     with padding",
-                    window.reach(),
-                    window.extent
+                    "the kernel spans {reach} elements of spatial axis {i}, more than the {extent} \
+                     there are with padding"
                 ),
             ));
         }
-        shape.push(window.count());
-        padded.push(window.extent);
+        shape.push((extent - reach).floor_div(d.stride) + 1usize);
+        padded.push(extent);
     }
     padded.check(call.name(), call.inputs[0].dtype)?;
     Ok(TensorSpec { shape, dtype: call.inputs[0].dtype })
@@ -162,7 +160,16 @@ fn conv_transpose(call: OpCall<'_>) -> Result<TensorSpec> {
     check_bias(call, channels)?;
     let mut shape = Shape::of_dims([x.dim(0), channels.into()]);
     for (i, d) in conv.dims.iter().enumerate() {
-        let size = match x[2 + i] {
+        let count = x.dim(2 + i);
+        if count.known().is_none() && count.at_least(1usize) {
+            let reach = d.window(0, w[2 + i]).reach();
+            let whole = (count - 1usize) * d.stride + reach + d.extra;
+            if whole.at_least(d.low + d.high + 1) {
+                shape.push(whole - (d.low + d.high));
+                continue;
+            }
+        }
+        let size = match count.get() {
             0 => 0,
             count => d.transposed(count, w[2 + i]),
         };

@@ -63,7 +63,7 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
     };
     let mut shape = spec.shape.part(..lead);
     let mut padded = shape.clone();
-    let sizes = (lead..spec.shape.rank()).map(|axis| spec.shape.dim(axis).get());
+    let sizes = (lead..spec.shape.rank()).map(|axis| spec.shape.dim(axis));
     for (i, (d, size)) in pool.dims.iter().zip(sizes).enumerate() {
         if d.size == 0 || d.stride == 0 || d.dilation == 0 {
             return Err(invalid(format!(
@@ -71,16 +71,14 @@ fn pool(call: OpCall<'_>) -> Result<TensorSpec> {
                 d.size, d.stride, d.dilation
             )));
         }
-        let window = d.window(size);
-        if window.reach() > window.extent {
+        let (extent, reach) = (size + d.low + d.high + d.extra, d.window(0).reach());
+        if !extent.at_least(reach) {
             return Err(invalid(format!(
-                "window {i} spans {} elements, more than the {} there are with padding",
-                window.reach(),
-                window.extent
+                "window {i} spans {reach} elements, more than the {extent} there are with padding"
             )));
         }
-        shape.push(window.count());
-        padded.push(window.extent);
+        shape.push((extent - reach).floor_div(d.stride) + 1usize);
+        padded.push(extent);
     }
     padded.check(call.name(), spec.dtype)?;
     Ok(TensorSpec { shape, dtype: spec.dtype })
