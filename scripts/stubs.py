@@ -99,6 +99,7 @@ PARAMETERS = {
     "sinks": OPERAND,
     **dict.fromkeys(["random_randint.low", "random_randint.high"], "Any"),
     "metadata": "Sequence[tuple[str, str]]",
+    "float8": "Sequence[tuple[str, str]]",
     **dict.fromkeys(
         [
             f"{name}.{parameter}"
@@ -163,7 +164,9 @@ PARAMETERS = {
     "data": "bytes",
     "node": "int",
     "path": "str | PathLike[str]",
-    **dict.fromkeys(["fresh", "eager", "verify", "nans", "grad", "use_cache", "profile"], "bool"),
+    **dict.fromkeys(
+        ["fresh", "history", "eager", "verify", "nans", "grad", "use_cache", "profile"], "bool"
+    ),
     **dict.fromkeys(["before"], "Any"),
     "executor": "ExecutorHandle",
     **dict.fromkeys(["end", "event"], "Event"),
@@ -197,6 +200,7 @@ PARAMETERS = {
     "kwargs": "Any",
     "donated": "Sequence[int]",
     "program": "TracedFunction",
+    "compile_program.program": "Program",
     "result": "Any",
     "traced": "Callable[[list[Tensor]], list[Tensor]]",
     "rule": "Callable[..., _TensorLike | None]",

@@ -860,6 +860,10 @@ class Program:
         """The graph as an HTML page that can be panned, zoomed and searched."""
     def to_svg(self) -> str:
         """The graph as an SVG picture."""
+    def value(self, /, node: int) -> Tensor | None:
+        """The value that the program holds for the node with this number, of a constant or of a
+        tensor that it refers to; None for nodes that a call computes.
+        """
 
 @final
 class Recording:
@@ -3744,6 +3748,8 @@ def compile_options_switched(
     """The current bits with the named passes and kinds of fusion, and user-defined passes, switched
     on or off.
     """
+def compile_program(program: Program, inputs: Sequence[Tensor]) -> None:
+    """Compiles a program for inputs like these, without running it."""
 def complex(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """The complex number of a real and an imaginary part."""
 def compress(
@@ -4150,6 +4156,7 @@ def enter_scope(
     *,
     graph: Graph | None = None,
     fresh: bool = False,
+    history: bool = False,
     executor: ExecutorHandle | None = None,
     device: Any | None = None,
     stream: Stream | None = None,
@@ -4163,7 +4170,8 @@ def enter_scope(
     autocast: str | None = None,
 ) -> None:
     """Enters the scope with this number, with the given settings changed (`fresh`: a new graph;
-    `autocast`: "off", or the name of a half-precision dtype).
+    `history`: a new graph that keeps what is recorded; `autocast`: "off", or the name of a half-
+    precision dtype).
     """
 def equal(x1: _TensorLike, x2: _TensorLike, /) -> Tensor:
     """Whether both are equal. Dtype: bool."""
@@ -4313,9 +4321,10 @@ def file_of_tensors(
     tensors: Sequence[_TensorLike],
     metadata: Sequence[tuple[str, str]],
     compressed: bool,
+    float8: Sequence[tuple[str, str]],
 ) -> bytes:
-    """Tensors as the contents of a file with this name; with options: texts beside the tensors, and
-    whether the contents are compressed.
+    """Tensors as the contents of a file with this name; with options: texts beside the tensors,
+    whether the contents are compressed, and which tensors are written as floats of 8 bits.
     """
 def finish() -> None:
     """Waits for all queued work, as the interpreter does for threads. Registered to be called

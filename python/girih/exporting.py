@@ -187,7 +187,8 @@ class Lowered:
     def compile(self) -> Executable:
         """Compiles the program for the sizes of the arguments at lowering.
 
-        This evaluates the arguments if they have no values yet, and runs nothing else.
+        This evaluates the arguments if they have no values yet, and runs nothing else: no random
+        draws are used up.
 
         Returns:
             The :class:`Executable`, which can be called or saved.
@@ -195,13 +196,7 @@ class Lowered:
         Raises:
             EvaluationError: The program cannot be compiled.
         """
-        # Evaluate the arguments: a lazy constant would become part of the program.
-        _girih.eval_many(self._tensors)
-        outputs = self.program(*self._tensors)
-        if isinstance(outputs, dict):
-            outputs = list(outputs.values())
-        lazy = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-        _girih.compile_only_many(lazy).wait()
+        _girih.compile_program(self.program, self._tensors)
         return self._executable
 
     def __repr__(self) -> str:

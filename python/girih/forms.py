@@ -264,6 +264,7 @@ def save(
     *,
     metadata: Mapping[str, str] | None = None,
     format: str | None = None,
+    float8: Mapping[str, str] | None = None,
 ) -> None:
     """Writes a tensor or a pytree of tensors, evaluated, to ``.npy``, ``.npz`` or ``.safetensors``.
 
@@ -277,6 +278,10 @@ def save(
         metadata: Texts by name that are stored beside the tensors, in ``.safetensors`` only.
         format: ``npy``, which takes exactly one tensor, ``npz`` or ``safetensors``; by default the
             suffix of the path, and for a file object ``npy`` for one tensor and else ``npz``.
+        float8: The tensors, by name, that are written as floats of 8 bits, ``"e4m3"`` or
+            ``"e5m2"``, in ``.safetensors`` only. Elements are rounded to the nearest, ties to even;
+            one beyond the largest float is an error. :func:`load` reads them as float16, which has
+            all of their values.
 
     Example:
         >>> import girih as gr, tempfile
@@ -292,7 +297,7 @@ def save(
         InvalidArgumentError: The suffix or a dtype is not supported, or two tensors have one name.
         OSError: The file cannot be written.
     """
-    _save(file, value, "save", metadata, format)
+    _save(file, value, "save", metadata, format, float8=float8)
 
 
 def _save(
@@ -302,6 +307,7 @@ def _save(
     metadata: Mapping[str, str] | None = None,
     format: str | None = None,
     compressed: bool = False,
+    float8: Mapping[str, str] | None = None,
 ) -> None:
     opened = _opened(file, "write")
     path = None if opened is not None else _path(function, file, value)
@@ -316,11 +322,13 @@ def _save(
             )
     # The suffix of the name is the format.
     name = f"file.{format}" if path is None or format is not None else path
-    if texts and not os.fsdecode(name).endswith(".safetensors"):
-        raise InvalidArgumentError(
-            f"{function}: only files of format safetensors hold metadata, got {file!r}"
-        )
-    data = _girih.file_of_tensors(name, names, tensors, texts, compressed)
+    short = [] if float8 is None else [*float8.items()]
+    for held in ("metadata",) * bool(texts) + ("float8",) * bool(short):
+        if not os.fsdecode(name).endswith(".safetensors"):
+            raise InvalidArgumentError(
+                f"{function}: only files of format safetensors hold {held}, got {file!r}"
+            )
+    data = _girih.file_of_tensors(name, names, tensors, texts, compressed, short)
     if path is None:
         opened.write(data)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from . import _girih, tree
 from ._girih import Compilation, CompilationInfo, Graph, Tensor
 from .checks import explain_public, items
-from .errors import InvalidArgumentError
+from .errors import DTypeError, InvalidArgumentError
 from .scopes import Scope
 
 if TYPE_CHECKING:
@@ -170,11 +170,18 @@ def print_graph(output: PyTree, file: TextIO | None = None) -> None:
     print(_girih.graph_text(_some_tensors(output, "print_graph")), file=file)
 
 
-def graph_scope() -> Scope[Graph]:
+def graph_scope(*, history: bool = False) -> Scope[Graph]:
     """A context manager that records into a new graph and yields it.
 
     Tensors that leave the scope stay valid. Scopes nest, and belong to the thread or asyncio task
     that enters them.
+
+    Args:
+        history: Whether the graph keeps the ops that are recorded in it, with their operands, when
+            their values have been computed or dropped. Its ``dump()`` and, in the scope,
+            :func:`print_graph` show them, in eager mode as well. Otherwise a computed tensor has
+            forgotten its operands. The graph grows with each op as long as it lives; it holds no
+            values.
 
     Example:
         >>> import girih as gr
@@ -182,8 +189,14 @@ def graph_scope() -> Scope[Graph]:
         ...     total = gr.ones([100]).sum()
         >>> total.item()
         100.0
+        >>> with gr.graph_scope(history=True) as g, gr.eager_mode():
+        ...     y = gr.tanh(gr.ones([2]) + 1)
+        >>> g.dump().splitlines()[-1]
+        '  %3 = tanh(%2) -> f32[2] (available)'
     """
-    return Scope(lambda n: _girih.enter_scope(n, fresh=True), _girih.current_graph)
+    if not isinstance(history, bool):
+        raise DTypeError(f"graph_scope: history is a bool, got a {type(history).__name__}")
+    return Scope(lambda n: _girih.enter_scope(n, fresh=True, history=history), _girih.current_graph)
 
 
 def reuse_graph(graph: Graph) -> Scope[Graph]:

@@ -129,7 +129,7 @@ def debug_nans(on: bool = True) -> Scope[None]:
         ...         (gr.log(gr.asarray([-1.0])) + 1).eval()
         ...     except gr.EvaluationError as error:
         ...         print(str(error).split(" (")[0])
-        log gives a NaN, the first of this program
+        Execution failed: log gives a NaN, the first of this program
     """
     return Scope(lambda n: _girih.enter_scope(n, nans=on), lambda: None)
 

@@ -37,8 +37,23 @@ def test_numbers_and_arrays_are_operands():
     x = gr.asarray(X)
     assert gr.apply("add", x, 2).dtype == gr.float32
     np.testing.assert_array_equal(np.asarray(gr.apply("mul", X, x)), X * X)
-    with pytest.raises(gr.DTypeError, match="add: dtypes"):
-        gr.apply("add", x, gr.asarray([1, 2, 3, 4]))
+
+
+def test_two_operands_are_promoted_as_by_the_function():
+    x = gr.asarray(X)
+    names = {"add": "add", "sub": "subtract", "maximum": "maximum", "lt": "less", "pow": "pow"}
+    others = [
+        gr.asarray([1, 2, 3, 4]),
+        gr.asarray([1.0] * 4, dtype="float64"),
+        gr.asarray([True] * 4),
+    ]
+    for op, name in names.items():
+        for other in others:
+            found, wanted = gr.apply(op, x, other), getattr(gr, name)(x, other)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
+    with pytest.raises(gr.DTypeError, match="dtypes"):
+        gr.apply("matmul", x, gr.ones([4, 2], dtype="int64"))
 
 
 def test_leaves_are_recorded_by_shape_and_dtype():

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -330,6 +331,42 @@ def test_in_eager_mode_the_graph_shows_what_was_recorded():
     assert recorded == ["input", "add", "tanh"]
     assert all("(available)" in line for line in lines[1:])
     assert z.tolist() == pytest.approx([math.tanh(2), math.tanh(3)])
+
+
+def test_a_graph_with_a_history_shows_what_was_computed(capsys):
+    held = gr.ones([2])
+    with gr.graph_scope(history=True) as graph, gr.eager_mode():
+        x = gr.asarray([1.0, 4.0])
+        y = gr.sqrt(x) + 1
+        z = gr.tanh(y) * held
+        lines = graph.dump().splitlines()[1:]
+        gr.print_graph(z)
+        printed = capsys.readouterr().out
+        # A lazy tensor of the same scope, and one of another scope.
+        del y
+        dropped = graph.dump()
+    shown = [re.fullmatch(r"  %(\d+) = (\w+)\((.*)\) -> (.*) \((\w+)\)", line) for line in lines]
+    found = [match.groups() for match in shown if match]
+    number = {op: n for n, op, *_ in found if op not in ("input", "constant")}
+    operands = {op: inputs for _, op, inputs, *_ in found}
+    assert operands["sqrt"] == "%" + found[0][0]
+    assert f"%{number['sqrt']}, %" in operands["add"]
+    assert operands["tanh"] == "%" + number["add"]
+    assert operands["mul"].startswith(f"%{number['tanh']}, %")
+    for op in ("sqrt(", "constant", "add(", "tanh(", "mul("):
+        assert op in printed
+    assert "(dropped)" in dropped
+    assert z.tolist() == pytest.approx([math.tanh(2), math.tanh(3)])
+    with gr.graph_scope(history=True) as graph:
+        lazy = gr.exp(x) * 2
+        before = gr.graph_to_text(lazy)
+        gr.eval(lazy)
+        assert gr.graph_to_text(lazy) == before
+    with gr.graph_scope(history=True):
+        gr.print_graph(lazy)  # Recorded elsewhere: a value.
+    assert "exp" not in capsys.readouterr().out
+    with pytest.raises(gr.DTypeError, match="history is a bool"):
+        gr.graph_scope(history=1)
 
 
 TUNED = """

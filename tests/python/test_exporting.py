@@ -238,3 +238,21 @@ def test_models_without_tensors_or_with_other_objects_are_refused() -> None:
         gr.eval(gr.ones(2), inputs=[gr.ones(2)])  # type: ignore[call-overload]
     with pytest.raises(gr.InvalidArgumentError, match="object"):
         gr.eval([gr.ones(2), object()], return_model=True)
+
+
+def test_an_export_uses_up_no_random_draws() -> None:
+    def noisy(x: gr.Tensor) -> gr.Tensor:
+        return gr.nn.dropout(x, 0.5) + gr.rand([4])
+
+    gr.manual_seed(3)
+    expected = [gr.randn([3]).tolist(), gr.randn([3]).tolist()]
+    gr.manual_seed(3)
+    first = gr.randn([3]).tolist()
+    executable = gr.export(noisy, gr.ones([4]))
+    gr.compile(noisy).lower(gr.ones([4])).compile()
+    assert [first, gr.randn([3]).tolist()] == expected
+    # Its calls draw as the function does.
+    gr.manual_seed(4)
+    values = [executable(gr.ones([4])).tolist(), executable(gr.ones([4])).tolist()]
+    gr.manual_seed(4)
+    assert [noisy(gr.ones([4])).tolist(), noisy(gr.ones([4])).tolist()] == values

@@ -104,3 +104,47 @@ def test_floats_of_8_bits_are_read_with_their_values(tmp_path, name):
     path.write_bytes(struct.pack("<Q", len(header)) + header + bits.tobytes())
     with pytest.raises(gr.FormatError):
         gr.load(path)
+
+
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
+def test_floats_of_8_bits_are_written_rounded_to_the_nearest(tmp_path, name, dtype):
+    kind = torch.float8_e4m3fn if name == "e4m3" else torch.float8_e5m2
+    values = np.concatenate(
+        [np.random.default_rng(0).normal(size=500) * 60, [0, -0.0, 2**-9, 1e-7]]
+    )
+    x = gr.asarray(values, dtype=dtype)
+    rows = gr.ones([2, 3])
+    path = tmp_path / "x.safetensors"
+    gr.save(path, {"x": x, "rows": rows}, metadata={"a": "b"}, float8={"x": name})
+    expected = torch.from_numpy(x.astype(gr.float32).numpy().copy()).to(kind)
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    entry = json.loads(data[8 : 8 + length])["x"]
+    assert entry["dtype"] == f"F8_{name.upper()}"
+    begin, end = (8 + length + at for at in entry["data_offsets"])
+    assert [*data[begin:end]] == expected.view(torch.uint8).tolist()
+    found = gr.load(path)
+    assert found["x"].dtype == gr.float16
+    np.testing.assert_array_equal(found["x"].astype(gr.float32), expected.to(torch.float32).numpy())
+    assert found["rows"].tolist() == rows.tolist()
+    # What was read is written back as it was.
+    gr.save(tmp_path / "y.safetensors", found, metadata={"a": "b"}, float8={"x": name})
+    assert (tmp_path / "y.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_floats_of_8_bits_that_do_not_fit_are_errors(tmp_path):
+    path = tmp_path / "x.safetensors"
+    with pytest.raises(gr.InvalidArgumentError, match=r"'x' has the element 500.*448; scale it"):
+        gr.save(path, {"x": gr.asarray([1.0, 500.0])}, float8={"x": "e4m3"})
+    with pytest.raises(gr.InvalidArgumentError, match="no tensor is called 'y'; there are x"):
+        gr.save(path, {"x": gr.ones(2)}, float8={"y": "e4m3"})
+    with pytest.raises(gr.InvalidArgumentError, match="'e4m3' and 'e5m2', got 'e3m4'"):
+        gr.save(path, {"x": gr.ones(2)}, float8={"x": "e3m4"})
+    with pytest.raises(gr.InvalidArgumentError, match=r"i64.* is for floats"):
+        gr.save(path, {"x": gr.arange(2)}, float8={"x": "e5m2"})
+    with pytest.raises(
+        gr.InvalidArgumentError, match="only files of format safetensors hold float8"
+    ):
+        gr.save(tmp_path / "x.npz", {"x": gr.ones(2)}, float8={"x": "e5m2"})
+    assert not path.exists()

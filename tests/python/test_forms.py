@@ -685,3 +685,16 @@ fn(%a1: f32[4,8], %a2: f32[3]) -> (f32[4,3], f32[]) {
         assert graph.node(4).shape == [2, 4]
         with pytest.raises(gr.ShapeError):
             gr.make_graph(lambda a, b: a @ b)(a, gr.ones([4, 5]))
+
+
+def test_values_that_a_program_holds():
+    w = gr.asarray([3.0, 4.0])
+    program = gr.make_graph(lambda x: x * w + 2)(gr.ones([2]))
+    values = {node.op: program.value(node.id) for node in program.nodes}
+    assert values["mul"] is None
+    assert values["add"] is None
+    held = [program.value(node.id) for node in program.nodes if program.value(node.id) is not None]
+    assert [3.0, 4.0] in [value.tolist() for value in held]
+    assert 2.0 in [value.tolist() for value in held]
+    with pytest.raises(gr.GirihError, match="99"):
+        program.value(99)

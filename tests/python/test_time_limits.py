@@ -26,6 +26,7 @@ WORK = {
     "cumsum": lambda a: gr.cumsum(gr.cumsum(gr.cumsum(gr.cumsum(a["row"])))),
     "fft of prime length": lambda a: gr.fft.fft(a["row"][:15485863]),
     "unique": lambda a: gr.unique(a["row"]),
+    "unique rows": lambda a: gr.unique(a["row"][: 1 << 22].reshape([1 << 20, 4]), axis=0),
     "eigvals": lambda a: gr.linalg.eigvals(a["matrix"]),
     "eigvalsh": lambda a: gr.linalg.eigvalsh(a["matrix"]),
     "svdvals": lambda a: gr.linalg.svdvals(a["matrix"]),

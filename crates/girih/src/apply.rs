@@ -1,7 +1,7 @@
 //! Records ops by name, with their attributes as the text form of graphs prints them.
 
 use crate::node::State;
-use crate::{Device, Error, Result, Tensor, random};
+use crate::{Device, Error, Operand, Result, Tensor, random};
 use girih_ir::dim::Symbol;
 use girih_ir::ops::control::Regions;
 use girih_ir::ops::fields::{Context, FieldMut, Given, Mismatch, takes};
@@ -128,8 +128,9 @@ fn plain_name(attrs: &Attrs) -> &'static str {
 /// and the names of attributes those of the text form of graphs. The attribute that the text form
 /// prints without a name is `dtype` for a cast and `value` for other ops. Leaves have the
 /// attributes `shape` and `dtype`, and ops that run graphs have `regions`. Attributes with a
-/// default may be omitted, and axes may count from the end. No operand is converted to another
-/// operand's dtype.
+/// default may be omitted, and axes may count from the end. Two operands of an elementwise op without
+/// attributes are converted to their common dtype, as by the op's function; other operands are not
+/// converted.
 ///
 /// ```
 /// use girih::{Attribute, Tensor, apply};
@@ -147,11 +148,20 @@ pub fn apply(name: &str, operands: &[&Tensor], given: &[(&str, Attribute)]) -> R
     let code = OpCode::named(name).map_err(|reason| invalid(format!("apply: {reason}")))?;
     match code.def().class {
         Class::Leaf => leaf(code, operands, given),
+        // The dtypes of the operands of an arithmetic op meet, as those of the function's do.
+        Class::Elementwise if operands.len() == 2 && given.is_empty() && meets(operands) => {
+            crate::binary(code, Operand::Tensor(operands[0]), Operand::Tensor(operands[1]))
+        }
         _ => {
             let op = op_of(code, operands, given)?;
             Tensor::record(op, operands)
         }
     }
+}
+
+/// Whether two operands have different dtypes.
+fn meets(operands: &[&Tensor]) -> bool {
+    operands.windows(2).any(|pair| pair[0].dtype() != pair[1].dtype())
 }
 
 fn invalid(reason: String) -> Error {

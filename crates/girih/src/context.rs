@@ -5,6 +5,7 @@
 //! holds weak references to the live nodes; the graph keeps no node alive.
 
 mod frame;
+mod history;
 
 use crate::collective::BoundAxis;
 use crate::devices::Device;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 pub use frame::Frame;
+use history::History;
 
 /// A recording graph, shared by its handles.
 #[derive(Clone)]
@@ -41,6 +43,8 @@ struct Registry {
     /// The number of entries at which dead entries are swept. It grows with the number of live
     /// entries, so that the amortised cost of sweeping is constant per node.
     sweep_at: usize,
+    /// What was recorded, if the graph keeps it.
+    history: Option<Box<History>>,
 }
 
 static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
@@ -66,10 +70,29 @@ const SWEEP_MIN: usize = 1024;
 impl Graph {
     /// A new, empty graph. Enter it with [`ReuseScope`].
     pub fn new() -> Graph {
+        Graph::recording(None)
+    }
+
+    /// A new, empty graph that keeps the ops that are recorded in it, with their operands, when
+    /// their values have been computed or dropped: for looking at graphs, in eager mode as well.
+    /// [`Graph::dump`] and [`graph_text`](crate::graph_text) show them. The graph grows with each
+    /// op as long as it lives; it holds no values.
+    pub fn with_history() -> Graph {
+        Graph::recording(Some(Box::default()))
+    }
+
+    fn recording(history: Option<Box<History>>) -> Graph {
+        let registry = Registry { next: 0, nodes: Vec::new(), sweep_at: SWEEP_MIN, history };
         Graph(Arc::new(Recording {
             id: NEXT_GRAPH.fetch_add(1, Ordering::Relaxed),
-            registry: Mutex::new(Registry { next: 0, nodes: Vec::new(), sweep_at: SWEEP_MIN }),
+            registry: Mutex::new(registry),
         }))
+    }
+
+    /// The graph that led to these tensors, computed or not, if this graph keeps its history and
+    /// they were recorded in it.
+    pub(crate) fn history_of(&self, targets: &[&Tensor]) -> Option<girih_ir::Graph> {
+        self.registry().history.as_ref()?.graph_of(targets)
     }
 
     /// The graph's number, unique in this process.
@@ -124,9 +147,14 @@ impl Graph {
     }
 
     /// The reachable nodes of this graph, one per line: number, op, spec, state. Unlike a drawing
-    /// of a tensor's ancestors, the text contains computed nodes too.
+    /// of a tensor's ancestors, the text contains computed nodes too. A graph with a history
+    /// ([`Graph::with_history`]) shows all of its nodes, with their operands.
     pub fn dump(&self) -> String {
         let mut text = format!("{self:?}\n");
+        let history = self.registry().history.as_ref().map(|history| history.lines());
+        if let Some(lines) = history {
+            return text + &lines;
+        }
         for tensor in self.live() {
             let (id, op, spec) = (tensor.id(), tensor.op_name(), tensor.spec());
             text += &format!("  %{id} = {op} -> {spec} ({})\n", tensor.state());
@@ -161,6 +189,9 @@ impl Graph {
         registry.next = id.wrapping_add(1);
         let node = Arc::new(make(id));
         registry.nodes.push(Arc::downgrade(&node));
+        if let Some(history) = &mut registry.history {
+            history.add(&node);
+        }
         if registry.nodes.len() >= registry.sweep_at {
             registry.sweep();
         }

@@ -142,6 +142,19 @@ pub fn graph_of<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<Gra
     Ok(graph)
 }
 
+/// The recorded graph that leads to some tensors, as text: see [`graph_of`]. If the current graph
+/// keeps its history ([`crate::Graph::with_history`]), it contains ops whose values have been
+/// computed.
+///
+/// Errors: those of [`graph_of`].
+pub fn graph_text<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Result<String> {
+    let targets: SmallVec<[&Tensor; 4]> = tensors.into_iter().collect();
+    match crate::current_graph().history_of(&targets) {
+        Some(graph) => Ok(graph.to_string()),
+        None => graph_of(targets).map(|graph| graph.to_string()),
+    }
+}
+
 /// The recorded graph in recording order, with the id of each node.
 pub(crate) fn recorded(targets: &[&Tensor]) -> (Graph, FxHashMap<*const Node, NodeId>) {
     let nodes = in_recording_order(ancestors(targets, |_| false));

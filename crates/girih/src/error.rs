@@ -207,11 +207,11 @@ impl fmt::Display for Failed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failed(source, ops) = self;
         let Some((kernel, reason)) = source.in_kernel().filter(|_| !ops.is_empty()) else {
-            return write!(f, "{source}{}", At(ops));
+            return write!(f, "Execution failed: {source}{}", At(ops));
         };
         match ops.as_slice() {
-            [one] => write!(f, "{one}: {reason}")?,
-            many => write!(f, "one of {}: {reason}", many.join("; "))?,
+            [one] => write!(f, "Execution failed: {one}: {reason}")?,
+            many => write!(f, "Execution failed: one of {}: {reason}", many.join("; "))?,
         }
         // An op that is a kernel of its own has the op's name.
         match ops.iter().any(|op| op.split(' ').next() == Some(kernel)) {

@@ -210,7 +210,10 @@ impl Executor {
         match outcome {
             Ok(outputs) => ExecutionResult { success: true, outputs, ..result },
             Err(error) => ExecutionResult {
-                error_message: format!("Execution failed: {error}"),
+                error_message: match &error {
+                    Error::Evaluation { .. } => error.to_string(),
+                    other => format!("Execution failed: {other}"),
+                },
                 error: Some(error),
                 ..result
             },

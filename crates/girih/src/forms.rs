@@ -449,6 +449,22 @@ impl Program {
         Ok(graph.outputs().iter().map(output).collect())
     }
 
+    /// Compiles the program for inputs like these, which are evaluated first if they have no
+    /// values; it does not run, and uses up no random draws. A call then finds it in the cache.
+    ///
+    /// Errors: those of [`Program::call`] and [`crate::compile_only`].
+    pub fn compile(&self, inputs: &[&Tensor]) -> Result<()> {
+        // A lazy constant would become a part of the program.
+        crate::eval(inputs.iter().copied())?;
+        let outputs = random::looking_ahead(|| self.call(inputs))?;
+        crate::compile_only(&outputs)?.wait()
+    }
+
+    /// Whether the program holds the value of the node, or the position of its draws.
+    fn is_held(&self, id: NodeId) -> bool {
+        self.values.contains_key(&id)
+    }
+
     fn leaf(&self, id: NodeId, node: &girih_ir::Node, given: Option<&Tensor>) -> Result<Tensor> {
         let spec = &node.spec;
         match (self.values.get(&id), given) {

@@ -76,7 +76,7 @@ pub use control::{
     checkpoint, cond, custom_jvp, custom_vjp, fori_loop, optimization_barrier, scan, scan_length,
     scan_with, switch, while_loop,
 };
-pub use cut::graph_of;
+pub use cut::{graph_of, graph_text};
 pub use data::{Data, Element};
 pub use devices::{
     Device, DeviceInfo, DeviceScope, devices, memory_stats, register_device, shares_host_memory,

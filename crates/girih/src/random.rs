@@ -36,6 +36,7 @@ use crate::node::State;
 use crate::{Result, Tensor, trace};
 use girih_ir::{DType, OpCode, Shape, TensorSpec};
 use girih_sync::Mutex;
+use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::PoisonError;
 
@@ -65,6 +66,23 @@ pub(crate) fn position() -> (u64, u64) {
     trace::position().unwrap_or_else(|| take(0))
 }
 
+thread_local! {
+    /// The blocks that the draws of [`looking_ahead`] have passed by.
+    static PASSED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Runs `f`, whose draws have the positions of the next draws and do not use them up.
+pub(crate) fn looking_ahead<T>(f: impl FnOnce() -> T) -> T {
+    struct Back(Option<u64>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            PASSED.set(self.0);
+        }
+    }
+    let _back = Back(PASSED.replace(Some(0)));
+    f()
+}
+
 /// Takes the position of the next draws, in the sequence or relative to the function being traced.
 pub(crate) fn next(code: OpCode, dtype: DType, shape: &Shape) -> (u64, u64) {
     trace::draw(code, dtype, shape)
@@ -78,6 +96,11 @@ pub(crate) fn blocks(code: OpCode, dtype: DType, count: usize) -> u64 {
 
 /// Consumes `blocks` blocks of the sequence; returns the position of the first.
 pub(crate) fn take(blocks: u64) -> (u64, u64) {
+    if let Some(passed) = PASSED.take() {
+        let (key, offset) = take(0);
+        PASSED.set(Some(passed.wrapping_add(blocks)));
+        return (key, offset.wrapping_add(passed));
+    }
     let mut generator = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let generator = generator
         .get_or_insert_with(|| Generator { key: RandomState::new().hash_one(0), offset: 0 });

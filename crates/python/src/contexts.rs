@@ -219,15 +219,17 @@ fn set_frame(py: Python<'_>, frame: Option<Py<PyFrame>>) -> PyResult<()> {
 }
 
 /// Enters the scope with this number, with the given settings changed (`fresh`: a new graph;
-/// `autocast`: "off", or the name of a half-precision dtype). Returns: None.
+/// `history`: a new graph that keeps what is recorded; `autocast`: "off", or the name of a
+/// half-precision dtype). Returns: None.
 #[pyfunction]
-#[pyo3(signature = (scope, *, graph=None, fresh=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None, autocast=None))]
+#[pyo3(signature = (scope, *, graph=None, fresh=false, history=false, executor=None, device=None, stream=None, eager=None, verify=None, nans=None, grad=None, options=None, name=None, axis=None, autocast=None))]
 #[allow(clippy::too_many_arguments, reason = "one per thing that a scope may change")]
 fn enter_scope(
     py: Python<'_>,
     #[pyo3(from_py_with = scalars::whole)] scope: u64,
     graph: Option<&PyGraph>,
     #[pyo3(from_py_with = scalars::flag)] fresh: bool,
+    #[pyo3(from_py_with = scalars::flag)] history: bool,
     executor: Option<&PyExecutor>,
     device: Option<DeviceArg>,
     stream: Option<&PyStream>,
@@ -242,6 +244,7 @@ fn enter_scope(
 ) -> PyResult<()> {
     let graph = match graph {
         Some(graph) => Some(graph.0.clone()),
+        None if history => Some(girih::Graph::with_history()),
         None => fresh.then(girih::Graph::new),
     };
     let executor = executor.map(|executor| executor.0.clone());

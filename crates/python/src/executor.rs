@@ -160,9 +160,23 @@ fn compile_only_many(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<
     Ok(PyCompilation(detach(py, || girih::compile_only(&tensors)).py()?))
 }
 
+/// Compiles a program for inputs like these, without running it. Returns: None.
+#[pyfunction]
+fn compile_program(
+    py: Python<'_>,
+    program: &crate::forms::PyProgram,
+    inputs: Listed<Py<PyTensor>>,
+) -> PyResult<()> {
+    sync(py);
+    let program = program.program().clone();
+    let inputs = crate::lazy::values(py, &inputs);
+    detach(py, || program.compile(&inputs.iter().collect::<Vec<_>>())).py()
+}
+
 /// Adds this file's functions and classes.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyExecutor>()?;
     m.add_class::<PyCompilation>()?;
-    m.add_function(wrap_pyfunction!(compile_only_many, m)?)
+    m.add_function(wrap_pyfunction!(compile_only_many, m)?)?;
+    m.add_function(wrap_pyfunction!(compile_program, m)?)
 }

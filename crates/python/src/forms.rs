@@ -7,7 +7,7 @@ use crate::interpreter::detach;
 use crate::scalars;
 use crate::sequences::Listed;
 use crate::tensor::PyTensor;
-use girih::io::Format;
+use girih::io::{Float8, Format};
 use girih::{NodeInfo, Program, Tensor, TensorSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -193,6 +193,17 @@ impl PyProgram {
         let program = self.program();
         let id = node_id(&program, node)?;
         Ok(PyNode(program.node(id.index()).expect("the number has been checked")))
+    }
+
+    /// The value that the program holds for the node with this number, of a constant or of a tensor
+    /// that it refers to; None for nodes that a call computes. Returns: Tensor | None.
+    fn value(
+        &self,
+        #[pyo3(from_py_with = scalars::whole)] node: i64,
+    ) -> PyResult<Option<PyTensor>> {
+        let program = self.program();
+        let id = node_id(&program, node)?;
+        Ok(program.value(id.index()).map(PyTensor))
     }
 
     /// The part of the program that computes the nodes with these numbers, as a separate program.
@@ -515,8 +526,8 @@ fn metadata_of_bytes(
     }
 }
 
-/// Tensors as the contents of a file with this name; with options: texts beside the tensors, and
-/// whether the contents are compressed. Returns: bytes.
+/// Tensors as the contents of a file with this name; with options: texts beside the tensors, whether
+/// the contents are compressed, and which tensors are written as floats of 8 bits. Returns: bytes.
 #[pyfunction]
 fn file_of_tensors<'py>(
     py: Python<'py>,
@@ -525,13 +536,22 @@ fn file_of_tensors<'py>(
     tensors: Listed<TensorArg>,
     metadata: Listed<(String, String)>,
     #[pyo3(from_py_with = scalars::flag)] compressed: bool,
+    float8: Listed<(String, String)>,
 ) -> PyResult<Bound<'py, PyBytes>> {
+    let short = |(name, format): (String, String)| match format.as_str() {
+        "e4m3" => Ok((name, Float8::E4M3)),
+        "e5m2" => Ok((name, Float8::E5M2)),
+        _ => Err(crate::errors::invalid(format!(
+            "float8: the formats are 'e4m3' and 'e5m2', got '{format}' for '{name}'"
+        ))),
+    };
+    let float8: Vec<(String, Float8)> = float8.into_iter().map(short).collect::<PyResult<_>>()?;
     let tensors = refs(&tensors).into_iter().cloned();
     let named: Vec<(String, Tensor)> = names.into_iter().zip(tensors).collect();
     let format = Format::of(&path).py()?;
     let bytes = detach(py, || match format {
         Format::Npz if compressed => girih::io::to_npz_compressed(&named),
-        Format::Safetensors => girih::io::to_safetensors_with(&named, &metadata),
+        Format::Safetensors => girih::io::to_safetensors_float8(&named, &metadata, &float8),
         format => format.bytes(&named),
     });
     Ok(PyBytes::new(py, &bytes.py()?))

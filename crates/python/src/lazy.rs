@@ -140,7 +140,8 @@ fn graph_stats(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<(usize
 /// The recorded graph of tensors as text. Returns: str.
 #[pyfunction]
 fn graph_text(py: Python<'_>, tensors: Listed<Py<PyTensor>>) -> PyResult<String> {
-    Ok(girih::graph_of(&values(py, &tensors)).py()?.to_string())
+    sync(py);
+    girih::graph_text(&values(py, &tensors)).py()
 }
 
 /// Explains what evaluating tensors would do: as text, as JSON, and as C source of the kernels;

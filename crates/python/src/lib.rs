@@ -94,6 +94,7 @@ const INTERNAL: &[&str] = &[
     "collective_size",
     "command",
     "compile_only_many",
+    "compile_program",
     "enter_scope",
     "has_named_axes",
     "has_source_lines",

@@ -202,3 +202,30 @@ fn tile_tables_with_gaps_or_overlaps_are_refused() {
         Err(LayoutError::Cover(_))
     ));
 }
+
+#[test]
+fn axes_of_a_tensor_are_split_over_the_axes_of_the_mesh_that_they_name() {
+    use MeshAxis::{Col, Row};
+    // [1, 0] of the documents: the rows over the columns of the mesh, the columns over its rows.
+    let turned = MeshLayout::grid(2, 3).unwrap().with_axes(&[Some(Col), Some(Row)]).unwrap();
+    let plain = MeshLayout::grid(3, 2).unwrap();
+    for (row, col) in (0..2).flat_map(|row| (0..3).map(move |col| (row, col))) {
+        let found = turned.rectangles(pe(row, col), &[6, 8]).unwrap();
+        let expected = plain.rectangles(pe(col, row), &[6, 8]).unwrap();
+        let sides = |rects: &[TileRect]| -> Vec<_> {
+            rects.iter().map(|rect| (rect.start.clone(), rect.extent.clone())).collect()
+        };
+        assert_eq!(sides(&found), sides(&expected), "({row}, {col})");
+    }
+    // [-1, 0, 1]: the first axis is whole on every processor.
+    let three = MeshLayout::grid(2, 3).unwrap().with_axes(&[None, Some(Row), Some(Col)]).unwrap();
+    for at in three.pes() {
+        let rects = three.rectangles(at, &[5, 4, 6]).unwrap();
+        let [rect] = rects.as_slice() else { panic!("{rects:?}") };
+        assert_eq!(
+            (&rect.start[..], &rect.extent[..]),
+            (&[0, 2 * at.row, 2 * at.col][..], &[5, 2, 2][..])
+        );
+    }
+    assert!(three.rectangles(pe(0, 0), &[4, 6]).is_err(), "as many axes as the layout names");
+}

@@ -84,6 +84,15 @@ impl Program {
         Some(self.described(at, call.unwrap_or(at), users))
     }
 
+    /// The value that the program holds for the node with number `id`: of a constant, or of a tensor
+    /// that the program refers to. `None` for other nodes, whose values a call computes.
+    pub fn value(&self, id: usize) -> Option<Tensor> {
+        let graph = self.graph();
+        let at = NodeId(u32::try_from(id).ok().filter(|_| id < graph.len())?);
+        let is_held = self.is_held(at) || graph.node(at).op.code == OpCode::Constant;
+        is_held.then(|| self.leaf(at, graph.node(at), None).ok()).flatten()
+    }
+
     /// All nodes, operands before users.
     pub fn nodes(&self) -> Vec<NodeInfo> {
         let graph = self.graph();

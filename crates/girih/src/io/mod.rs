@@ -11,14 +11,17 @@
 //! # Ok::<(), girih::Error>(())
 //! ```
 
+mod float8;
 mod npy;
 mod npz;
 mod safetensors;
 
+pub use float8::Float8;
 pub use npy::{from_npy, to_npy};
 pub use npz::{from_npz, to_npz, to_npz_compressed};
 pub use safetensors::{
-    from_safetensors, safetensors_metadata, to_safetensors, to_safetensors_with,
+    from_safetensors, safetensors_metadata, to_safetensors, to_safetensors_float8,
+    to_safetensors_with,
 };
 
 use crate::{Error, Result, Tensor, devices};

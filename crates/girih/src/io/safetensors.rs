@@ -1,7 +1,7 @@
 //! `.safetensors`: a JSON header with names, dtypes, shapes and offsets, then the elements. Floats of
-//! 8 bits, which have no dtype here, are read as float16, which has all of their values.
+//! 8 bits have no dtype here ([`Float8`]).
 
-use super::{Source, Tensors, aligned, check_names, malformed};
+use super::{Float8, Source, Tensors, aligned, check_names, malformed};
 use crate::{Error, Result, Tensor};
 use girih_ir::{DType, MAX_RANK, TensorSpec};
 use serde_json::{Map, Value, json};
@@ -53,19 +53,45 @@ pub fn to_safetensors_with(
     tensors: &[(String, Tensor)],
     metadata: &[(String, String)],
 ) -> Result<Vec<u8>> {
+    to_safetensors_float8(tensors, metadata, &[])
+}
+
+/// As [`to_safetensors_with`], with the tensors that `float8` names as floats of 8 bits. Their
+/// elements are rounded to the nearest, ties to even.
+///
+/// Errors: as [`to_safetensors`]; [`Error::InvalidArgument`] for a name that no tensor has, a tensor
+/// of another kind than floats, and an element beyond the largest float of 8 bits.
+pub fn to_safetensors_float8(
+    tensors: &[(String, Tensor)],
+    metadata: &[(String, String)],
+    float8: &[(String, Float8)],
+) -> Result<Vec<u8>> {
     check_names(tensors)?;
+    if let Some((name, _)) = float8.iter().find(|(name, _)| !tensors.iter().any(|t| t.0 == *name)) {
+        let names: Vec<&str> = tensors.iter().map(|(name, _)| name.as_str()).collect();
+        return Err(Error::InvalidArgument(format!(
+            "float8: no tensor is called '{name}'; there are {}",
+            names.join(", ")
+        )));
+    }
+    let short = |name: &str| float8.iter().find(|(n, _)| n == name).map(|(_, format)| *format);
+    let size_of = |(name, tensor): &(String, Tensor)| match short(name) {
+        Some(_) => 1,
+        None => tensor.dtype().size(),
+    };
     let mut order: Vec<&(String, Tensor)> = tensors.iter().collect();
-    order.sort_by_key(|(name, tensor)| (std::cmp::Reverse(tensor.dtype().size()), name.clone()));
+    order.sort_by_key(|pair| (std::cmp::Reverse(size_of(pair)), pair.0.clone()));
     let mut header = Map::new();
     if !metadata.is_empty() {
         let texts = metadata.iter().map(|(name, text)| (name.clone(), text.clone().into()));
         header.insert(METADATA.into(), Value::Object(texts.collect()));
     }
     let mut at = 0;
-    for (name, tensor) in &order {
-        let spec = tensor.spec();
+    for &pair in &order {
+        let (name, spec) = (&pair.0, pair.1.spec());
         let dtype = DTYPES.iter().find(|(_, known)| *known == spec.dtype.name());
-        let (dtype, _) = dtype.ok_or_else(|| {
+        let dtype = short(name).map(Float8::name).or(dtype.map(|(dtype, _)| *dtype));
+        let dtype = dtype.ok_or_else(|| {
             Error::InvalidArgument(format!(
                 "'{name}' is {spec}, and .safetensors has no {}; save it as .npz",
                 spec.dtype
@@ -75,7 +101,7 @@ pub fn to_safetensors_with(
             let reason = "a tensor cannot be called '__metadata__' in a .safetensors file";
             return Err(Error::InvalidArgument(reason.into()));
         }
-        let end = at + spec.size_bytes();
+        let end = at + spec.numel() * size_of(pair);
         let entry =
             json!({"dtype": dtype, "shape": spec.shape.to_vec(), "data_offsets": [at, end]});
         header.insert(name.clone(), entry);
@@ -85,8 +111,11 @@ pub fn to_safetensors_with(
     text.push_str(&" ".repeat(aligned(8 + text.len()) - (8 + text.len())));
     let mut out = (text.len() as u64).to_le_bytes().to_vec();
     out.extend(text.bytes());
-    for (_, tensor) in order {
-        out.extend(tensor.to_bytes()?);
+    for (name, tensor) in order {
+        match short(name) {
+            Some(format) => out.extend(format.bytes(name, tensor)?),
+            None => out.extend(tensor.to_bytes()?),
+        }
     }
     Ok(out)
 }
@@ -153,8 +182,8 @@ pub(super) fn read(source: Source<'_>) -> Result<Tensors> {
         at += size;
         let tensor = match float8 {
             None => source.tensor(&spec, start + begin)?,
-            Some(to_half) => {
-                let halves = bytes[start + begin..end].iter().map(|&byte| to_half(byte));
+            Some(format) => {
+                let halves = bytes[start + begin..end].iter().map(|&byte| format.to_f16(byte));
                 Tensor::from_bytes(&spec, halves.flat_map(u16::to_le_bytes).collect::<Vec<_>>())?
             }
         };
@@ -173,39 +202,14 @@ struct Entry {
     spec: TensorSpec,
     begin: usize,
     size: usize,
-    /// For floats of 8 bits, the bits of the float16 with the value of a byte.
-    float8: Option<fn(u8) -> u16>,
-}
-
-/// The float16 of an E5M2, which is its upper half.
-fn from_e5m2(byte: u8) -> u16 {
-    u16::from(byte) << 8
-}
-
-/// The float16 of an E4M3 without infinities ("fn").
-fn from_e4m3(byte: u8) -> u16 {
-    let (byte, sign) = (u16::from(byte & 0x7f), u16::from(byte & 0x80) << 8);
-    let (exponent, digits) = (byte >> 3, byte & 7);
-    sign | match (exponent, digits) {
-        (15, 7) => 0x7e00,
-        (0, 0) => 0,
-        // Multiples of 2^-9, which are normal numbers of float16.
-        (0, _) => {
-            let top = 15 - digits.leading_zeros() as u16;
-            (top + 6) << 10 | (digits << (10 - top)) & 0x3ff
-        }
-        _ => (exponent + 8) << 10 | digits << 7,
-    }
+    /// The format of floats of 8 bits, which are read as float16.
+    float8: Option<Float8>,
 }
 
 /// Parses a tensor's entry in the header.
 fn parse(value: &Value) -> std::result::Result<Entry, String> {
     let dtype = value["dtype"].as_str().ok_or("it has no dtype")?;
-    let float8: Option<fn(u8) -> u16> = match dtype {
-        "F8_E5M2" => Some(from_e5m2),
-        "F8_E4M3" => Some(from_e4m3),
-        _ => None,
-    };
+    let float8 = Float8::named(dtype);
     let known = DTYPES.iter().find(|(name, _)| *name == dtype);
     let known = known.and_then(|(_, name)| DType::parse(name).ok());
     let dtype = float8.map(|_| DType::F16).or(known);
@@ -228,39 +232,5 @@ fn parse(value: &Value) -> std::result::Result<Entry, String> {
             Ok(Entry { spec, begin, size, float8 })
         }
         _ => Err(format!("data_offsets {offsets:?} do not hold {size} bytes")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{from_e4m3, from_e5m2};
-
-    /// The value of a float with `digits` bits behind the point and this bias of the exponent.
-    fn value(byte: u8, digits: u32, bias: i32) -> f64 {
-        let (exponent, rest) = ((byte & 0x7f) >> digits, byte & ((1 << digits) - 1));
-        let part = f64::from(rest) / f64::from(1 << digits);
-        let size = match exponent {
-            0 => part * 2f64.powi(1 - bias),
-            e => (1.0 + part) * 2f64.powi(i32::from(e) - bias),
-        };
-        if byte & 0x80 == 0 { size } else { -size }
-    }
-
-    #[test]
-    fn floats_of_8_bits_are_read_exactly() {
-        for byte in 0..=255u8 {
-            let [e4m3, e5m2] = [from_e4m3(byte), from_e5m2(byte)].map(|bits| {
-                girih_ir::Literal { dtype: girih_ir::DType::F16, bits: bits.into() }.as_f64()
-            });
-            match byte & 0x7f {
-                0x7f => assert!(e4m3.is_nan()),
-                _ => assert_eq!(e4m3, value(byte, 3, 7), "{byte:#x}"),
-            }
-            match byte & 0x7f {
-                0x7c => assert!(e5m2.is_infinite()),
-                0x7d.. => assert!(e5m2.is_nan()),
-                _ => assert_eq!(e5m2, value(byte, 2, 15), "{byte:#x}"),
-            }
-        }
     }
 }

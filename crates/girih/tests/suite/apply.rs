@@ -95,3 +95,18 @@ fn errors_name_the_op_the_attribute_and_the_expected_value() {
     let arity = apply("add", &[&x], &[]).unwrap_err();
     assert!(arity.to_string().contains("takes 2 to 2 operands, got 1"), "{arity}");
 }
+
+#[test]
+fn dtypes_of_the_operands_of_an_arithmetic_op_meet() {
+    let x = Tensor::from_slice(&[1.5f32, 2.5], [2]).unwrap();
+    let i = Tensor::from_slice(&[2i64, 3], [2]).unwrap();
+    for (found, wanted) in [
+        (apply("add", &[&x, &i], &[]), x.add(&i)),
+        (apply("mul", &[&i, &x], &[]), i.mul(&x)),
+        (apply("lt", &[&x, &i], &[]), x.lt(&i)),
+    ] {
+        let (found, wanted) = (found.unwrap(), wanted.unwrap());
+        assert_eq!(found.spec(), wanted.spec());
+        assert_eq!(found.to_bytes().unwrap(), wanted.to_bytes().unwrap());
+    }
+}

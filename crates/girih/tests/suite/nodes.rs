@@ -86,3 +86,24 @@ fn constant_data_is_read_in_the_dtype_of_the_constant() {
     let error = two.neg().unwrap().constant_data::<f32>().unwrap_err();
     assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
 }
+
+#[test]
+fn a_program_gives_the_values_that_it_holds() {
+    let (x, w) = (data(&[1.0, 2.0]), data(&[3.0, 4.0]));
+    let y = x.mul(&w).unwrap().add(2.0).unwrap();
+    let program = girih::Program::capture(&[&y], &[&x]).unwrap();
+    let values: Vec<(&str, Option<Vec<f32>>)> = program
+        .nodes()
+        .iter()
+        .map(|node| (node.op, program.value(node.id).map(|t| t.to_vec::<f32>().unwrap())))
+        .collect();
+    for (op, value) in &values {
+        match *op {
+            "constant" => assert_eq!(value.as_deref(), Some(&[2.0][..])),
+            "mul" | "add" => assert_eq!(*value, None),
+            _ => assert!(value.is_none() || value.as_deref() == Some(&[3.0, 4.0][..])),
+        }
+    }
+    assert!(values.iter().any(|(_, value)| value.as_deref() == Some(&[3.0, 4.0][..])));
+    assert!(program.value(1000).is_none());
+}

@@ -189,6 +189,27 @@ fn order(policy: Policy, priorities: &[i32], launches: u32) -> Vec<u32> {
 }
 
 #[test]
+fn by_default_two_busy_queues_take_turns_and_both_finish() {
+    assert_eq!(Policy::default(), Policy::RoundRobin);
+    let device = MockDevice::new(Duration::ZERO);
+    let scheduler = Scheduler::new(device.clone());
+    let queues = [DeviceQueue::new(&scheduler), DeviceQueue::new(&scheduler)];
+    let hold = scheduler.hold();
+    for place in 0..200u32 {
+        queues[0].launch(Arc::new(place), arguments());
+    }
+    for place in 0..100u32 {
+        queues[1].launch(Arc::new(1000 + place), arguments());
+    }
+    drop(hold);
+    queues.iter().for_each(|queue| queue.synchronize().unwrap());
+    let log: Vec<u32> = device.log.lock().unwrap().clone();
+    assert_eq!(log.len(), 300);
+    // While both have work, neither waits for more than one launch of the other.
+    assert!(log[..200].chunks(2).all(|pair| pair[0] < 1000 && pair[1] >= 1000), "{log:?}");
+}
+
+#[test]
 fn each_policy_has_its_order() {
     let equal = [0, 0, 0];
     assert_eq!(order(Policy::RoundRobin, &equal, 2), [0, 10, 20, 1, 11, 21]);

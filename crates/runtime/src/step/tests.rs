@@ -187,6 +187,21 @@ fn handles_are_copied_for_a_correction_in_the_order_of_the_arguments() {
 }
 
 #[test]
+fn a_correction_whose_handles_another_operation_copies_is_refused() {
+    let copy = || Step::CopyArguments { buffers: [1, 0].into(), target: 2 };
+    let buffers = [128, 256, 2 * HANDLE_BYTES];
+    let whole = Operation::compute_after("matmul", [copy(), Step::Launch(0)], 1);
+    plan(vec![whole], &buffers, &[]).validate().unwrap();
+    let apart = vec![
+        Operation::steps("handles", [copy()]),
+        Operation::compute_after("matmul", [Step::Launch(0)], 1),
+    ];
+    let defects = plan(apart, &buffers, &[]).validate().unwrap_err();
+    let missing = "handles are copied, but no correction and compute follow in this operation";
+    assert_eq!(defects, [format!("handles: {missing}")]);
+}
+
+#[test]
 fn defects_of_steps_are_all_listed() {
     let steps = [
         Step::CopyToDevice { source: [0; 5].into(), buffer: 0 },

@@ -4,11 +4,12 @@
 use crate::{DeviceScope, Error, Nans, Result, Tensor};
 use girih_ir::shape::normalize_axis;
 use girih_ir::{Attrs, DType, Literal, Op, OpCode, Shape};
+use std::cmp::Ordering;
 
 /// The distinct elements of a tensor in ascending order, and their origins.
 pub struct Unique {
     /// The distinct elements, each by its first occurrence. NaNs are distinct from each other
-    /// unless `equal_nan`, and come last.
+    /// unless [`Nans::Equal`], and come last.
     pub values: Tensor,
     /// The position of each first occurrence in the flattened tensor (i64).
     pub indices: Tensor,
@@ -124,6 +125,43 @@ fn order_keys(x: &Tensor) -> Result<Vec<Option<u128>>> {
     Ok(x.to_bytes()?.chunks_exact(dtype.size()).map(key).collect())
 }
 
+/// The order of `count` slices of `width` elements by merging sorted runs. `poll` is called every
+/// few dozen microseconds, and its error ends the sort.
+fn sorted(
+    count: usize,
+    width: usize,
+    compare: impl Fn(&usize, &usize) -> Ordering,
+    mut poll: impl FnMut() -> Result<()>,
+) -> Result<Vec<usize>> {
+    /// The number of elements that are compared between two polls.
+    const COMPARED: usize = 1 << 14;
+    let step = (COMPARED / width.max(1)).clamp(1, 1 << 10);
+    let mut order: Vec<usize> = (0..count).collect();
+    for run in order.chunks_mut(step) {
+        run.sort_by(&compare);
+        poll()?;
+    }
+    let mut length = step;
+    while length < count {
+        let mut merged = Vec::with_capacity(count);
+        for pair in order.chunks(2 * length) {
+            let (mut left, mut right) = pair.split_at(length.min(pair.len()));
+            while let ([a, ..], [b, ..]) = (left, right) {
+                if merged.len() % step == 0 {
+                    poll()?;
+                }
+                let from = if compare(a, b).is_le() { &mut left } else { &mut right };
+                merged.push(from[0]);
+                *from = &from[1..];
+            }
+            merged.extend_from_slice(left);
+            merged.extend_from_slice(right);
+        }
+        (order, length) = (merged, 2 * length);
+    }
+    Ok(order)
+}
+
 /// Equal elements or slices, in ascending order.
 struct Groups {
     /// The position of each group's first member.
@@ -190,8 +228,12 @@ impl Groups {
         let rank = |key: &Option<u128>| (key.is_none(), *key);
         let compare =
             |i: &usize, j: &usize| slice(*i).iter().map(rank).cmp(slice(*j).iter().map(rank));
-        let mut order: Vec<usize> = (0..count).collect();
-        order.sort_by(compare);
+        let executor = crate::eval::executor_of("unique", &[x])?;
+        let control = executor.runtime().control(executor.limit(), false);
+        let order = sorted(count, width, compare, || match control.check() {
+            true => Err(control.error("unique").into()),
+            false => Ok(()),
+        })?;
         let equal = |i: usize, j: usize| {
             slice(i) == slice(j) && (equal_nan || slice(i).iter().all(Option::is_some))
         };
