@@ -3,7 +3,7 @@
 
 use super::elementwise::{binary, where_};
 use crate::random::{Draws, events};
-use crate::{Axes, Error, Result, Tensor};
+use crate::{Error, Result, Tensor};
 use girih_ir::OpCode;
 use girih_ir::shape::normalize_axis;
 
@@ -236,7 +236,7 @@ impl Tensor {
     /// [`linalg::vector_norm`](crate::linalg::vector_norm) along an axis.
     #[track_caller]
     pub(crate) fn vector_norm(&self, p: f64, axis: i64, keepdims: bool) -> Result<Tensor> {
-        super::linalg::vector_norm(self, Axes::from([axis]).reduced(keepdims), p)
+        super::linalg::norm_of_rows(self, axis, keepdims, p)
     }
 
     /// The cosine of the angle between vectors along an axis of the broadcast shape, with norms

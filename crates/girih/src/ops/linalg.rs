@@ -8,8 +8,8 @@ mod norms;
 
 pub use functions::{cond, expm, multi_dot};
 pub use lu::{lu, lu_factor, lu_solve};
-pub(crate) use norms::within_range;
 pub use norms::{MatrixNorm, matrix_norm, vector_norm};
+pub(crate) use norms::{norm_of_rows, within_range};
 
 use crate::{DType, Error, Operand, Result, Tensor, keepdims};
 use girih_ir::shape::normalize_axis;

@@ -176,7 +176,7 @@ fn options_are_enums_or_functions_of_their_own() -> Result<()> {
     let x = Tensor::from_slice(&[1.0f64, -2.0, 3.0, 4.0, 0.5, 6.0, -7.0, 8.0], [2, 2, 2])?;
     // The norm of matrices whose rows are along the last axis, and whose columns along the first.
     let norm = linalg::MatrixNorm::Order(1.0);
-    let turned = linalg::matrix_norm(&x.permute(&[1, 2, 0])?, [-2, -1], norm)?;
+    let turned = linalg::matrix_norm(&x.permute([1, 2, 0])?, [-2, -1], norm)?;
     let found = linalg::matrix_norm(&x, keepdims([2, 0]), norm)?;
     assert_eq!(found.shape(), [1, 2, 1]);
     assert_eq!(found.to_vec::<f64>()?, turned.to_vec::<f64>()?);

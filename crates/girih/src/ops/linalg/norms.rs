@@ -68,7 +68,24 @@ pub(crate) fn within_range(
 #[track_caller]
 pub fn vector_norm(x: &Tensor, over: impl Into<ReducedAxes>, ord: f64) -> Result<Tensor> {
     let over = over.into();
-    let (axes, keepdims) = (over.as_slice(), over.keepdims);
+    norm_by(x, over.as_slice(), over.keepdims, ord, ord == 2.0)
+}
+
+/// As [`vector_norm`], for layers: squares of f32 are scaled instead of computed in f64, which is
+/// three times as fast and less exact.
+#[track_caller]
+pub(crate) fn norm_of_rows(x: &Tensor, axis: i64, keepdims: bool, ord: f64) -> Result<Tensor> {
+    norm_by(x, Some(&[axis]), keepdims, ord, false)
+}
+
+#[track_caller]
+fn norm_by(
+    x: &Tensor,
+    axes: Option<&[i64]>,
+    keepdims: bool,
+    ord: f64,
+    in_f64: bool,
+) -> Result<Tensor> {
     let (x, dtype) = widened(x)?;
     let size = x.abs()?;
     let norm = if ord == f64::INFINITY {
@@ -83,7 +100,8 @@ pub fn vector_norm(x: &Tensor, over: impl Into<ReducedAxes>, ord: f64) -> Result
     } else if ord == 1.0 {
         size.sum(Axes::from(axes).reduced(keepdims))?
     } else {
-        scaled_norm(&x, axes, keepdims, ord)?
+        let norm = |x: &Tensor, keepdims| power_norm(x, axes, keepdims, ord);
+        within_range(&x, axes, keepdims, in_f64, norm)?
     };
     norm.astype(dtype.real())
 }
