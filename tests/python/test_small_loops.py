@@ -151,3 +151,20 @@ def test_an_error_in_a_step_names_its_op():
     x = gr.arange(5)
     with pytest.raises(gr.IndexOutOfBoundsError, match="index 5 is out of bounds"):
         gr.fori_loop(0, 9, lambda i, v: v + x[i], gr.asarray(0)).eval()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16", "bool"])
+def test_loops_that_read_and_replace_single_elements(dtype):
+    x = (np.arange(40) % 7).astype(dtype)
+    body = lambda i, v: v.at[i].set(gr.maximum(v[i - 1], v[i]))
+    found = gr.fori_loop(1, 40, body, gr.asarray(x))
+    assert np.array_equal(found.numpy(), np.maximum.accumulate(x))
+    back = gr.fori_loop(0, 39, lambda i, v: v.at[-2 - i].set(v[-1 - i]), gr.asarray(x))
+    assert np.array_equal(back.numpy(), np.full(40, x[-1]))
+    if dtype != "bool":
+        add = lambda i, v: v.at[i % 3].add(gr.asarray(x)[i])
+        sums = gr.fori_loop(0, 39, add, gr.zeros(3, dtype=dtype))
+        want = [x[k:39:3].sum(dtype=dtype) for k in range(3)]
+        assert np.array_equal(sums.numpy(), np.stack(want))
+    with pytest.raises(gr.IndexOutOfBoundsError, match="index 40 is out of bounds"):
+        gr.fori_loop(0, 41, lambda i, v: v.at[i].set(v[0]), gr.asarray(x)).eval()

@@ -37,13 +37,37 @@ pub enum CycleDef {
     },
     /// A constant, or an op on earlier values.
     Value(Def),
+    /// The element at an index of a memory. A negative index counts from the end; an index out of
+    /// bounds ends the cycle with an error.
+    Gather {
+        /// The number of the memory.
+        memory: u16,
+        /// The index: a scalar of i64.
+        index: u16,
+        /// The dtype of the element.
+        dtype: DType,
+    },
+    /// Replaces the element at an index of a memory. It is no value for others.
+    Put {
+        /// The number of the memory.
+        memory: u16,
+        /// The index: a scalar of i64.
+        index: u16,
+        /// The new element: a scalar.
+        value: u16,
+        /// The dtype of the element.
+        dtype: DType,
+    },
 }
 
 impl CycleDef {
     /// The value's dtype.
     pub fn dtype(&self) -> DType {
         match self {
-            CycleDef::Carry { dtype, .. } | CycleDef::Input { dtype, .. } => *dtype,
+            CycleDef::Carry { dtype, .. }
+            | CycleDef::Input { dtype, .. }
+            | CycleDef::Gather { dtype, .. }
+            | CycleDef::Put { dtype, .. } => *dtype,
             CycleDef::Value(def) => def.dtype(),
         }
     }
@@ -78,8 +102,19 @@ pub struct CycleStore {
     pub advance: i32,
 }
 
+/// A memory whose elements are read and written at computed indices, in cycles of scalars.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CycleMemory {
+    /// The number of elements.
+    pub size: usize,
+    /// The number of bytes from the elements of one step to those of the next step; 0 if all steps
+    /// have the same ones.
+    pub advance: i32,
+}
+
 /// The steps of a cycle. The pointers of its function are those of the inputs, in the order of
-/// their definitions, of the state of each carry, and of the stores.
+/// their definitions, of the state of each carry, of the memories, of two words for an index out of
+/// bounds and the number of its memory, and of the stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CycleChain {
     /// The values.
@@ -89,6 +124,8 @@ pub struct CycleChain {
     pub condition: Option<(u16, usize)>,
     /// The carries.
     pub carries: Vec<CycleCarry>,
+    /// The memories.
+    pub memories: Vec<CycleMemory>,
     /// The stores.
     pub stores: Vec<CycleStore>,
     /// The number of elements of the vectors; 1 if there are only scalars.
@@ -103,11 +140,15 @@ pub const CYCLE_LANES: usize = 16;
 /// and writes the second, because all vectors start from the same scalars.
 pub const CYCLE_STATE: usize = CYCLE_LANES * 8;
 
+/// What a cycle returns if an index was out of bounds.
+pub const CYCLE_FAILED: usize = usize::MAX;
+
 /// A compiled cycle.
 pub trait CompiledCycle: Send + Sync {
     /// Runs at most `steps` steps, at least one, and returns the number of steps that are left
     /// because the condition was false. The carries are read from the state, and written to it;
-    /// scalars are written to a second state after it ([`CYCLE_STATE`]).
+    /// scalars are written to a second state after it ([`CYCLE_STATE`]). Returns [`CYCLE_FAILED`] if
+    /// an index was out of bounds.
     ///
     /// # Safety
     /// `pointers` holds the addresses that [`CycleChain`] describes. For all of the steps, inputs
@@ -136,10 +177,29 @@ struct Place {
     from: Feed,
     /// The buffer of the last value, if it is needed.
     to: Option<BufferId>,
-    /// Whether the steps do not change the carry; then it has no state.
-    fixed: bool,
+    kind: Kind,
     dtype: DType,
     numel: usize,
+}
+
+/// How the steps change a carry.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Not at all.
+    Fixed,
+    /// They compute it; it has a state.
+    State,
+    /// They replace single elements, in its result's buffer.
+    Memory,
+}
+
+/// What a memory is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Held {
+    /// Elements that the loop only reads.
+    Read(Origin),
+    /// The elements of the carry with that number among the places.
+    Carry(usize),
 }
 
 /// A loop that is ready to run as a cycle.
@@ -153,6 +213,8 @@ pub struct FusedCycle {
     places: Vec<Place>,
     /// The buffer of each store, and the byte at which the first step stores.
     targets: Vec<(BufferId, usize)>,
+    /// The source of each memory.
+    memories: Vec<Held>,
     /// The number of bytes by which each pointer advances from step to step.
     advances: Vec<isize>,
     /// The number of steps between two looks at the clock.
@@ -191,15 +253,21 @@ impl FusedCycle {
         proceed: &mut dyn FnMut() -> Result<(), ExecError>,
     ) -> Result<(), ExecError> {
         let mut state = State::new(self);
+        let mut failure = [0u64; 2];
         // SAFETY: the caller's promise.
         unsafe {
             self.fill(&mut state, bindings);
-            let mut pointers = self.pointers(&mut state, bindings);
+            let mut pointers = self.pointers(&mut state, bindings, &mut failure);
             let mut left = self.length.unwrap_or(usize::MAX);
             while left > 0 {
                 proceed()?;
                 let steps = left.min(self.pace);
                 let missed = self.function.run(&pointers, steps);
+                if missed == CYCLE_FAILED {
+                    let size = self.chain.memories[failure[1] as usize].size;
+                    let index = i128::from(failure[0] as i64);
+                    return Err(ExecError::IndexOutOfBounds { index, size });
+                }
                 self.renew(&mut state);
                 if missed > 0 {
                     break;
@@ -218,7 +286,7 @@ impl FusedCycle {
 
     /// The carries that have a state, with their number.
     fn changing(&self) -> impl Iterator<Item = &Place> {
-        self.places.iter().filter(|place| !place.fixed)
+        self.places.iter().filter(|place| place.kind == Kind::State)
     }
 
     /// The addresses for the first step.
@@ -229,6 +297,7 @@ impl FusedCycle {
         &self,
         state: &mut State,
         bindings: &Bindings<'_>,
+        failure: &mut [u64; 2],
     ) -> SmallVec<[*mut u8; 16]> {
         let buffer = |id: &BufferId| bindings.buffers[id.0 as usize];
         let origin = |origin: &Origin| match origin {
@@ -237,6 +306,14 @@ impl FusedCycle {
         };
         let mut pointers: SmallVec<[*mut u8; 16]> = self.origins.iter().map(origin).collect();
         pointers.extend((0..self.chain.carries.len()).map(|c| state.carry(c)));
+        pointers.extend(self.memories.iter().map(|held| match held {
+            Held::Read(from) => origin(from),
+            Held::Carry(place) => match &self.places[*place].to {
+                Some(to) => buffer(to),
+                None => state.scratch[*place].as_mut_ptr().cast(),
+            },
+        }));
+        pointers.push(failure.as_mut_ptr().cast());
         pointers.extend(self.targets.iter().map(|(id, byte)| buffer(id).wrapping_add(*byte)));
         pointers
     }
@@ -246,6 +323,16 @@ impl FusedCycle {
     /// # Safety
     /// As [`FusedCycle::run`].
     unsafe fn fill(&self, state: &mut State, bindings: &Bindings<'_>) {
+        for (at, place) in self.places.iter().enumerate() {
+            if place.kind == Kind::Memory {
+                let to = match place.to {
+                    Some(to) => bindings.buffers[to.0 as usize],
+                    None => state.scratch[at].as_mut_ptr().cast(),
+                };
+                // SAFETY: the result, or the scratch memory, is as large as the operand.
+                unsafe { place.copy(place.value(bindings), place.dtype.size(), to) };
+            }
+        }
         for (number, (place, carry)) in self.changing().zip(&self.chain.carries).enumerate() {
             let (at, size) = (state.carry(number), carry.element_bytes());
             let (of, count) = match carry.scalar {
@@ -285,31 +372,18 @@ impl FusedCycle {
     unsafe fn finish(&self, state: &mut State, bindings: &Bindings<'_>) {
         let mut number = 0;
         for place in &self.places {
-            let from = if place.fixed {
-                None
-            } else {
-                number += 1;
-                Some(number - 1)
+            let (from, step) = match place.kind {
+                Kind::Memory => continue,
+                Kind::Fixed => (place.value(bindings), place.dtype.size()),
+                Kind::State => {
+                    let element = self.chain.carries[number].element_bytes();
+                    number += 1;
+                    (Value::Memory(state.carry(number - 1)), element)
+                }
             };
             let Some(to) = place.to else { continue };
-            let (to, size) = (bindings.buffers[to.0 as usize], place.dtype.size());
-            let (from, step) = match from {
-                Some(number) => {
-                    let element = self.chain.carries[number].element_bytes();
-                    (Value::Memory(state.carry(number)), element)
-                }
-                None => (place.value(bindings), size),
-            };
-            for i in 0..place.numel {
-                // SAFETY: the result and its source have `numel` elements.
-                unsafe {
-                    let bits = match from {
-                        Value::Bits(bits) => bits,
-                        Value::Memory(from) => read(from.add(i * step), place.dtype),
-                    };
-                    write(to.add(i * size), bits, size);
-                }
-            }
+            // SAFETY: the result and its source have `numel` elements.
+            unsafe { place.copy(from, step, bindings.buffers[to.0 as usize]) };
         }
     }
 }
@@ -338,8 +412,37 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Copies a value of which elements are `step` bytes apart.
+    ///
+    /// # Safety
+    /// Both are valid for the carry's elements, and do not overlap unless they are equal.
+    unsafe fn copy(&self, from: Value, step: usize, to: *mut u8) {
+        let size = self.dtype.size();
+        if matches!(from, Value::Memory(from) if from == to.cast_const()) {
+            return;
+        }
+        if let (Value::Memory(from), true) = (from, step == size) {
+            // SAFETY: the caller's promise.
+            return unsafe { to.copy_from_nonoverlapping(from, self.numel * size) };
+        }
+        for i in 0..self.numel {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let bits = match from {
+                    Value::Bits(bits) => bits,
+                    Value::Memory(from) => read(from.add(i * step), self.dtype),
+                };
+                write(to.add(i * size), bits, size);
+            }
+        }
+    }
+}
+
 /// The states of a cycle's carries.
 struct State {
+    /// The elements of memories that are no results, by the number of their carry.
+    scratch: Vec<Vec<u64>>,
     lines: SmallVec<[Line; 8]>,
     /// The line at which each carry begins.
     starts: SmallVec<[usize; 8]>,
@@ -357,7 +460,15 @@ impl State {
             };
             lines += bytes.div_ceil(size_of::<Line>());
         }
-        State { lines: SmallVec::from_elem(Line([0; 64]), lines), starts }
+        let scratch = cycle.places.iter().map(|place| match (place.kind, place.to) {
+            (Kind::Memory, None) => vec![0; (place.numel * place.dtype.size()).div_ceil(8)],
+            _ => vec![],
+        });
+        let scratch = match cycle.memories.is_empty() {
+            true => vec![],
+            false => scratch.collect(),
+        };
+        State { scratch, lines: SmallVec::from_elem(Line([0; 64]), lines), starts }
     }
 
     fn carry(&mut self, number: usize) -> *mut u8 {

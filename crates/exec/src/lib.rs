@@ -51,8 +51,8 @@ pub use checked::Bounds;
 pub use control::{Driver, Hooks, Ran, Steady};
 pub use custom::{KernelOp, KernelVjp};
 pub use cycle::{
-    CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleCarry, CycleChain, CycleDef, CycleStore,
-    FusedCycle,
+    CYCLE_FAILED, CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleCarry, CycleChain, CycleDef,
+    CycleMemory, CycleStore, FusedCycle,
 };
 pub use gemm::BodyPart;
 pub use isa::Isa;

@@ -3,7 +3,7 @@
 //! condition is false, and stores the carries.
 
 use super::allocate::{Allocated, Location, Registers, Step, allocate};
-use super::asm::{Condition, Gpr, Label, Mem, Source};
+use super::asm::{Condition, Gpr, Label, Mem, Source, VectorOp};
 use super::emitter::{
     COUNT, Emitter, Encoder, INDEX, LOAD, RBP, ROWS, RSP, SAVED_ARGUMENTS, STORE, STORE_32,
     STORE_64, TABLE,
@@ -13,7 +13,9 @@ use super::lower::Lower;
 use super::ops::element;
 use super::symbols::{self, Symbol};
 use super::{arena, avx2, avx512, function};
-use girih_exec::{CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleChain, CycleDef, Isa};
+use girih_exec::{
+    CYCLE_FAILED, CYCLE_LANES, CYCLE_STATE, CompiledCycle, CycleChain, CycleDef, Isa,
+};
 use girih_ir::DType;
 
 /// The maximum number of vectors whose steps run at a time.
@@ -29,6 +31,10 @@ const INST_PS: usize = 700;
 pub(super) struct Cycle {
     /// The carries.
     pub carries: Vec<Carry>,
+    /// The memories that are read and written at computed indices.
+    pub memories: Vec<Memory>,
+    /// The pointer to the place of an index out of bounds and the number of its memory.
+    pub failure: u16,
     /// The number of bytes by which each pointer advances from step to step.
     pub advances: Vec<i32>,
     /// The number of elements of the vectors; 1 if there are none.
@@ -46,6 +52,14 @@ pub(super) struct Carry {
     pub lane: Lane,
     /// Whether all vectors have the same state.
     pub scalar: bool,
+}
+
+/// A memory of a cycle.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Memory {
+    pub pointer: u16,
+    /// The number of elements.
+    pub size: usize,
 }
 
 /// A compiled cycle.
@@ -148,12 +162,34 @@ fn lower(chain: &CycleChain) -> Option<Program> {
     });
     let carries: Vec<Carry> = carries.collect();
     advances.resize(advances.len() + carries.len(), 0);
+    let memories = chain.memories.iter().map(|memory| {
+        advances.push(memory.advance);
+        Memory { pointer: lower.b.pointer(), size: memory.size }
+    });
+    let memories: Vec<Memory> = memories.collect();
+    let failure = lower.b.pointer();
+    advances.push(0);
     let mut inputs = 0;
     for (number, def) in chain.defs.iter().enumerate() {
         leave_before(chain, &lower, number)?;
         let value = match def {
             CycleDef::Value(def) => lower.def(def)?,
             CycleDef::Carry { number, dtype } => carried(&lower.b, *number, *dtype, &carries)?,
+            CycleDef::Gather { memory, index, dtype } => {
+                let index = lower.values[*index as usize];
+                lower.b.push(Inst::Gather(*memory, element(*dtype)?, index))
+            }
+            CycleDef::Put { memory, index, value, dtype } => {
+                let (index, value) = (lower.values[*index as usize], lower.values[*value as usize]);
+                match dtype {
+                    DType::Bool => {
+                        let byte = Element::Byte { signed: false };
+                        let value = as_word(&lower.b, value);
+                        lower.b.push(Inst::Put(*memory, byte, index, value))
+                    }
+                    _ => lower.b.push(Inst::Put(*memory, element(*dtype)?, index, value)),
+                }
+            }
             CycleDef::Input { dtype, scalar, advance } => {
                 let (at, element) = (At { pointer: inputs, bytes: 0 }, element(*dtype)?);
                 inputs += 1;
@@ -182,7 +218,8 @@ fn lower(chain: &CycleChain) -> Option<Program> {
         });
     }
     set_carries(chain, &lower);
-    lower.b.cycle(Cycle { carries, advances, points: chain.points, parts: 1 });
+    let (points, parts) = (chain.points, 1);
+    lower.b.cycle(Cycle { carries, memories, failure, advances, points, parts });
     let mut program = lower.b.finish();
     let vectors = |inst: &Inst| matches!(inst, Inst::Load(..) | Inst::Store(..));
     if chain.carries.iter().all(|carry| carry.scalar) && !program.insts.iter().any(vectors) {
@@ -253,11 +290,24 @@ pub(super) struct CycleState<'a> {
     pub ahead: i32,
     /// The end of the steps, for the first part.
     end: Option<Label>,
+    /// The end of the function, for failures.
+    exit: Option<Label>,
+    /// The failures: where they are handled, and the numbers of the memories.
+    failures: Vec<(Label, u16)>,
+    framed: bool,
 }
 
 impl<'a> CycleState<'a> {
     pub fn new(allocated: &'a Allocated) -> CycleState<'a> {
-        CycleState { carries: &allocated.carries, first: 0, ahead: 0, end: None }
+        CycleState {
+            carries: &allocated.carries,
+            first: 0,
+            ahead: 0,
+            end: None,
+            exit: None,
+            failures: vec![],
+            framed: false,
+        }
     }
 }
 
@@ -293,12 +343,15 @@ where
             self.asm.push(RBP);
             self.asm.enter_frame(frame);
         }
+        let exit = self.asm.label();
+        (self.cycle.exit, self.cycle.framed) = (Some(exit), framed);
         self.steps(&allocated.setup);
         self.asm.zero(INDEX);
         match cycle.points > 1 {
             true => self.all_vectors(cycle, &allocated.body, framed),
             false => self.vectors(cycle, 1, &allocated.body, framed),
         }
+        self.asm.bind(exit);
         self.asm.copy(INDEX, Self::LEFT);
         if framed {
             self.asm.leave_frame();
@@ -446,6 +499,71 @@ where
         if let Some(end) = self.cycle.end {
             self.test_mask(mask);
             self.asm.jump_if(Condition::Equal, end);
+        }
+    }
+
+    /// Sets the table's register to an index of a memory, counted from the front. The registers of
+    /// the table and of the count are free during the steps.
+    fn index(&mut self, memory: u16, index: u8) {
+        const TO_GENERAL: VectorOp = VectorOp { wide: true, ..STORE_32 };
+        let Some(cycle) = &self.program.cycle else { return };
+        let (inside, fails) = (self.asm.label(), self.asm.label());
+        self.plain(TO_GENERAL, index, 0, Source::Reg(TABLE.0));
+        self.asm.set(COUNT, cycle.memories[memory as usize].size as u64);
+        self.asm.compare(TABLE, COUNT);
+        self.asm.jump_if(Condition::Below, inside);
+        // Negative indices count from the end.
+        self.asm.add_reg(TABLE, COUNT);
+        self.asm.compare(TABLE, COUNT);
+        self.asm.jump_if(Condition::NotBelow, fails);
+        self.asm.bind(inside);
+        self.cycle.failures.push((fails, memory));
+    }
+
+    /// The element that [`Self::index`] has found.
+    fn indexed(&self, memory: u16, element: Element) -> Option<Mem> {
+        let pointer = self.program.cycle.as_ref()?.memories[memory as usize].pointer;
+        let (base, scale) = (self.base(pointer), element.size() as u8);
+        Some(Mem::Indexed { base, index: TABLE, scale, displacement: 0 })
+    }
+
+    /// Loads the element at an index into all lanes.
+    pub fn gather(&mut self, memory: u16, element: Element, index: u8, out: u8) {
+        self.index(memory, index);
+        if let Some(from) = self.indexed(memory, element) {
+            self.splat_element(from, element, out);
+        }
+    }
+
+    /// Stores the first lane at an index.
+    pub fn put(&mut self, memory: u16, element: Element, index: u8, value: u8) {
+        self.index(memory, index);
+        let Some(to) = self.indexed(memory, element) else { return };
+        match element {
+            Element::Wide => self.plain(STORE_64, value, 0, Source::Mem(to)),
+            Element::Word => self.plain(STORE_32, value, 0, Source::Mem(to)),
+            element => {
+                self.plain(STORE_32, value, 0, Source::Reg(COUNT.0));
+                self.asm.store_element(COUNT, to, element.size() as u8);
+            }
+        }
+    }
+
+    /// Emits what happens when an index is out of bounds: it is stored with the number of its
+    /// memory, and all steps count as left.
+    pub fn failures(&mut self) {
+        let (Some(cycle), Some(exit)) = (&self.program.cycle, self.cycle.exit) else { return };
+        let (base, place) = Self::saved(self.cycle.framed);
+        for (label, memory) in std::mem::take(&mut self.cycle.failures) {
+            self.asm.bind(label);
+            self.asm.sub_reg(TABLE, COUNT);
+            self.asm.load(COUNT, base, place(TABLE));
+            self.asm.load(COUNT, COUNT, 8 * cycle.failure as i32);
+            self.asm.store(COUNT, 0, TABLE);
+            self.asm.set(TABLE, memory as u64);
+            self.asm.store(COUNT, 8, TABLE);
+            self.asm.set(Self::LEFT, CYCLE_FAILED as u64);
+            self.asm.jump(exit);
         }
     }
 

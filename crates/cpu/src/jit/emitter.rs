@@ -192,7 +192,12 @@ where
         let mut free = Self::POINTERS[..pointers].iter();
         let mut going = SmallVec::new();
         for inst in &program.insts {
+            let memory = |number: u16| {
+                let cycle = program.cycle.as_ref().expect("only cycles have memories");
+                cycle.memories[number as usize].pointer
+            };
             let (pointer, bytes) = match *inst {
+                Inst::Gather(number, ..) | Inst::Put(number, ..) => (memory(number), None),
                 Inst::Load(At { pointer, .. }, _)
                 | Inst::Broadcast(At { pointer, .. }, _)
                 | Inst::Store(pointer, ..)
@@ -284,6 +289,7 @@ where
 
     /// Emits what follows the function, and returns the code.
     pub fn after_function(mut self) -> Vec<u8> {
+        self.failures();
         for call in std::mem::take(&mut self.calls) {
             self.call(call);
         }
@@ -527,6 +533,10 @@ where
                 unreachable!("these are operands")
             }
             Inst::Broadcast(at, element) => self.broadcast(at, element, out),
+            Inst::Gather(memory, element, _) => self.gather(memory, element, self.reg(a), out),
+            Inst::Put(memory, element, ..) => {
+                self.put(memory, element, self.reg(a), self.reg(b));
+            }
             Inst::SetCarry(number, _) => self.set_carry(number, self.reg(a)),
             Inst::Leave(_) => self.leave_cycle(self.reg(a)),
             Inst::StoreFirst(pointer, element, _) => {

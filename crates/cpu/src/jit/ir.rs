@@ -280,6 +280,12 @@ pub(super) enum Inst {
     Leave(Value),
     /// In a cycle: stores the first lane. Defines no value.
     StoreFirst(u16, Element, Value),
+    /// In a cycle: the element at an index of the memory with that number, in all lanes. Fails if
+    /// the index is out of bounds.
+    Gather(u16, Element, Value),
+    /// In a cycle: stores a value at an index, the first operand, of the memory with that number.
+    /// Defines no value. Fails as a gather does.
+    Put(u16, Element, Value, Value),
 }
 
 impl Inst {
@@ -302,7 +308,9 @@ impl Inst {
             | Inst::Accumulate(a)
             | Inst::SetCarry(_, a)
             | Inst::Leave(a)
-            | Inst::StoreFirst(_, _, a) => (Some(a), None, None),
+            | Inst::StoreFirst(_, _, a)
+            | Inst::Gather(_, _, a) => (Some(a), None, None),
+            Inst::Put(_, _, a, b) => (Some(a), Some(b), None),
             Inst::Select { mask, then, other, .. } => (Some(mask), Some(then), Some(other)),
             Inst::Fma(_, a, b, c) => (Some(a), Some(b), Some(c)),
             Inst::Repair { mask, value, of, .. } => (Some(mask), Some(value), Some(of)),
@@ -331,6 +339,8 @@ impl Inst {
             Inst::SetCarry(number, a) => Inst::SetCarry(number, at(a)),
             Inst::Leave(a) => Inst::Leave(at(a)),
             Inst::StoreFirst(pointer, element, a) => Inst::StoreFirst(pointer, element, at(a)),
+            Inst::Gather(memory, element, a) => Inst::Gather(memory, element, at(a)),
+            Inst::Put(memory, element, a, b) => Inst::Put(memory, element, at(a), at(b)),
             leaf @ (Inst::Const(..)
             | Inst::Load(..)
             | Inst::LoadEvery(..)
@@ -349,7 +359,8 @@ impl Inst {
             Inst::Load(_, element)
             | Inst::LoadEvery(_, element, _)
             | Inst::Splat(_, element)
-            | Inst::Broadcast(_, element) => Some(element.lane()),
+            | Inst::Broadcast(_, element)
+            | Inst::Gather(_, element, _) => Some(element.lane()),
             Inst::Const(lane, _)
             | Inst::Carry(_, lane)
             | Inst::Accumulator(lane)
@@ -363,7 +374,8 @@ impl Inst {
             | Inst::Accumulate(_)
             | Inst::SetCarry(..)
             | Inst::Leave(_)
-            | Inst::StoreFirst(..) => None,
+            | Inst::StoreFirst(..)
+            | Inst::Put(..) => None,
         }
     }
 }
@@ -590,7 +602,7 @@ impl Builder {
         let program = self.state.into_inner().program;
         let mut live = vec![false; program.insts.len()];
         for (i, inst) in program.insts.iter().enumerate().rev() {
-            live[i] |= inst.lane().is_none();
+            live[i] |= inst.lane().is_none() || matches!(inst, Inst::Gather(..));
             if live[i] {
                 inst.uses().for_each(|v| live[v.0 as usize] = true);
             }

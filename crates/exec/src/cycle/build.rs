@@ -1,11 +1,16 @@
 //! Finds the cycle of a control kernel: its programs as values of one step.
 
-use super::{CycleCarry, CycleChain, CycleDef, CycleStore, FusedCycle, Origin, PACE_PS, Place};
+mod memory;
+
+use super::{
+    CycleCarry, CycleChain, CycleDef, CycleStore, FusedCycle, Held, Kind, Origin, PACE_PS, Place,
+};
 use crate::cast::is_half;
 use crate::chain::{ChainOp, Compiler, Def};
 use girih_ir::{DType, OpCode};
 use girih_kernel::control::{Control, Feed, Flow, Splat};
 use girih_kernel::{Access, BufferId, BufferKind, Core, Inst, Kernel, Program};
+use memory::{copied_carry, kind};
 use smallvec::{SmallVec, smallvec};
 
 /// The maximum number of elements of the vectors. The steps of longer ones run on several threads.
@@ -13,8 +18,17 @@ const MAX_POINTS: usize = 1 << 12;
 /// The maximum number of values of a step.
 const MAX_VALUES: usize = 256;
 
-/// The value of each buffer of a program.
-type Values = Vec<Option<u16>>;
+/// What a buffer of a program is.
+#[derive(Clone, Copy)]
+enum Item {
+    /// That value.
+    Value(u16),
+    /// That memory.
+    Memory(u16),
+}
+
+/// What is known of each buffer of a program.
+type Values = Vec<Option<Item>>;
 
 /// What the arguments of a program are.
 #[derive(Clone, Copy)]
@@ -38,6 +52,9 @@ struct Build<'a> {
     operands: Vec<Option<u16>>,
     /// The value of each run-time scalar that has been read.
     scalars: Vec<(usize, u16)>,
+    memories: Vec<Held>,
+    /// The operand of each memory, and whether an element has been replaced.
+    held: Vec<(usize, bool)>,
 }
 
 impl FusedCycle {
@@ -58,6 +75,8 @@ impl FusedCycle {
             numbers: vec![],
             operands: vec![None; control.operands.len()],
             scalars: vec![],
+            memories: vec![],
+            held: vec![],
         };
         build.carries()?;
         if matches!(control.flow, Flow::While) {
@@ -78,12 +97,18 @@ impl FusedCycle {
 fn points(control: &Control) -> Option<usize> {
     let mut points = 1;
     for program in &control.programs {
-        points = program.kernels.iter().map(elements).try_fold(points, |a, b| Some(a.max(b?)))?;
+        let body = std::ptr::eq(program, control.body());
+        let counts = |kernel: &&Kernel| !body || copied_carry(control, kernel).is_none();
+        let kernels = program.kernels.iter().filter(counts);
+        points = kernels.map(elements).try_fold(points, |a, b| Some(a.max(b?)))?;
     }
     let body = control.body();
     let sizes = body.outputs.iter().enumerate().filter(|(number, _)| {
         let wanted = control.results.get(*number).is_some_and(Option::is_some);
-        if *number < control.carries { !control.is_fixed(*number) } else { wanted }
+        match *number < control.carries {
+            true => kind(control, *number) == Kind::State,
+            false => wanted,
+        }
     });
     let sizes = sizes.map(|(_, id)| body.buffers[id.0 as usize].numel);
     points = sizes.fold(points, usize::max);
@@ -96,7 +121,7 @@ fn elements(kernel: &Kernel) -> Option<usize> {
         kernels.iter().map(elements).try_fold(1, |a: usize, b| Some(a.max(b?)))
     };
     match &kernel.core {
-        Core::Map => Some(kernel.points()),
+        Core::Map | Core::Scatter { .. } => Some(kernel.points()),
         Core::Rows(rows) => most(&rows.parts),
         Core::Control(inner) if is_branch(inner) => {
             let programs = inner.programs.iter().map(|p| most(&p.kernels));
@@ -139,13 +164,11 @@ impl Build<'_> {
         for carry in 0..self.control.carries {
             let buffer = &body.buffers[body.outputs[carry].0 as usize];
             let (dtype, numel) = (buffer.dtype, buffer.numel);
-            let fixed = self.control.is_fixed(carry);
-            if !fixed {
-                self.scalar(numel)?;
-            }
+            let kind = kind(self.control, carry);
             let number = self.chain.carries.len() as u16;
-            self.numbers.push((!fixed).then_some(number));
-            if !fixed {
+            self.numbers.push((kind == Kind::State).then_some(number));
+            if kind == Kind::State {
+                self.scalar(numel)?;
                 if !is_known(dtype) {
                     return None;
                 }
@@ -153,10 +176,11 @@ impl Build<'_> {
             }
             let to = self.control.results.get(carry).copied().flatten();
             let from = self.control.operands[carry];
-            if dtype.size() > 8 || matches!(from, Feed::Nothing) && (!fixed || to.is_some()) {
+            let missing = matches!(from, Feed::Nothing) && (kind != Kind::Fixed || to.is_some());
+            if dtype.size() > 8 || missing {
                 return None;
             }
-            self.places.push(Place { from, to, fixed, dtype, numel });
+            self.places.push(Place { from, to, kind, dtype, numel });
         }
         Some(())
     }
@@ -204,6 +228,9 @@ impl Build<'_> {
         if let Some(value) = self.operands[operand] {
             return Some(value);
         }
+        if self.places.get(operand).is_some_and(|place| place.kind == Kind::Memory) {
+            return None;
+        }
         let carry = self.numbers.get(operand).copied().flatten();
         let value = match (carry, self.control.operands[operand]) {
             (Some(number), _) => self.def(CycleDef::Carry { number, dtype })?,
@@ -250,7 +277,8 @@ impl Build<'_> {
         // Results that are arguments.
         for &id in &program.outputs {
             if values[id.0 as usize].is_none() {
-                values[id.0 as usize] = self.buffer(program, id, arguments, &values);
+                let value = self.buffer(program, id, arguments, &values);
+                values[id.0 as usize] = value.map(Item::Value);
             }
         }
         Some(values)
@@ -258,7 +286,10 @@ impl Build<'_> {
 
     /// The value of a result of a program.
     fn result(&self, program: &Program, values: &Values, number: usize) -> Option<u16> {
-        values[program.outputs[number].0 as usize]
+        match values[program.outputs[number].0 as usize] {
+            Some(Item::Value(value)) => Some(value),
+            _ => None,
+        }
     }
 
     /// The value of a buffer that is read.
@@ -272,13 +303,17 @@ impl Build<'_> {
         let at = id.0 as usize;
         let buffer = &program.buffers[at];
         match (values[at], buffer.kind, arguments) {
-            (Some(value), ..) => Some(value),
+            (Some(Item::Value(value)), ..) => Some(value),
+            (Some(Item::Memory(_)), ..) => None,
             (None, BufferKind::Argument(operand), Arguments::Loop) => {
                 self.operand(operand, buffer.numel, buffer.dtype)
             }
             (None, BufferKind::Argument(operand), Arguments::Branch(control, outer)) => {
                 let Feed::Buffer(id) = control.operands[operand] else { return None };
-                outer[id.0 as usize]
+                match outer[id.0 as usize] {
+                    Some(Item::Value(value)) => Some(value),
+                    _ => None,
+                }
             }
             (None, BufferKind::Computed, _) => None,
         }
@@ -293,6 +328,7 @@ impl Build<'_> {
     ) -> Option<()> {
         match &kernel.core {
             Core::Map => self.map(program, kernel, arguments, values),
+            Core::Scatter { .. } => self.scatter(program, kernel, arguments, values),
             Core::Rows(rows) => {
                 rows.parts.iter().try_for_each(|part| self.kernel(program, part, arguments, values))
             }
@@ -317,7 +353,8 @@ impl Build<'_> {
             _ => None,
         });
         for id in ids {
-            values[id.0 as usize] = Some(self.buffer(program, id, arguments, values)?);
+            let value = self.buffer(program, id, arguments, values)?;
+            values[id.0 as usize] = Some(Item::Value(value));
         }
         let index = match inner.flow {
             Flow::Cond { index, .. } => Some(self.buffer(program, index, arguments, values)?),
@@ -337,7 +374,7 @@ impl Build<'_> {
                     self.op(ChainOp::Op(OpCode::Where, dtype), args, dtype)?
                 }
             };
-            values[id.0 as usize] = Some(value);
+            values[id.0 as usize] = Some(Item::Value(value));
         }
         Some(())
     }
@@ -350,7 +387,34 @@ impl Build<'_> {
         values: &mut Values,
     ) -> Option<()> {
         let points = kernel.points();
+        let body = std::ptr::eq(program, self.control.body());
+        if let (true, Some(carry)) = (body, copied_carry(self.control, kernel)) {
+            let numel = self.places[carry].numel;
+            let memory = self.memory(carry, numel, self.places[carry].dtype)?;
+            values[kernel.stores[0].access.buffer.0 as usize] = Some(Item::Memory(memory));
+            return Some(());
+        }
         self.scalar(points)?;
+        let vals = self.block(program, kernel, arguments, values)?;
+        for store in &kernel.stores {
+            let access = &store.access;
+            let numel = program.buffers[access.buffer.0 as usize].numel;
+            if numel != points || !is_dense(access, &kernel.extents, numel) {
+                return None;
+            }
+            values[access.buffer.0 as usize] = Some(Item::Value(vals[store.value.0 as usize]));
+        }
+        Some(())
+    }
+
+    /// The values of a kernel's body.
+    fn block(
+        &mut self,
+        program: &Program,
+        kernel: &Kernel,
+        arguments: Arguments<'_>,
+        values: &Values,
+    ) -> Option<Vec<u16>> {
         let mut vals: Vec<u16> = Vec::with_capacity(kernel.body.insts.len());
         for inst in &kernel.body.insts {
             let value = match inst {
@@ -377,19 +441,18 @@ impl Build<'_> {
                         _ => self.op(ChainOp::Op(*code, from), values(), *dtype)?,
                     }
                 }
+                Inst::Gather { access, index, stride: 1, size } if kernel.points() == 1 => {
+                    let (access, from) =
+                        (kernel.access(*access), kernel.dtype(&kernel.body, *index));
+                    let memory = self.memory_of(program, access, *size, arguments, values)?;
+                    let index = self.index(vals[index.0 as usize], from)?;
+                    self.gather(memory, index, access.dtype)?
+                }
                 _ => return None,
             };
             vals.push(value);
         }
-        for store in &kernel.stores {
-            let access = &store.access;
-            let numel = program.buffers[access.buffer.0 as usize].numel;
-            if numel != points || !is_dense(access, &kernel.extents, numel) {
-                return None;
-            }
-            values[access.buffer.0 as usize] = Some(vals[store.value.0 as usize]);
-        }
-        Some(())
+        Some(vals)
     }
 
     /// The values of the carries at the end of a step.
@@ -435,7 +498,7 @@ impl Build<'_> {
     }
 
     fn finish(self, name: &str, targets: Vec<(BufferId, usize)>) -> Option<FusedCycle> {
-        let Build { chain, origins, places, .. } = self;
+        let Build { chain, origins, places, memories, .. } = self;
         let function = self.compiler.compile_cycle(&chain, name)?;
         let moves = chain.defs.iter().filter_map(|def| match def {
             CycleDef::Input { advance, .. } => Some(*advance as isize),
@@ -443,9 +506,22 @@ impl Build<'_> {
         });
         let mut advances: Vec<isize> = moves.collect();
         advances.resize(advances.len() + chain.carries.len(), 0);
+        advances.extend(chain.memories.iter().map(|memory| memory.advance as isize));
+        // The place of failures.
+        advances.push(0);
         advances.extend(chain.stores.iter().map(|store| store.advance as isize));
         let pace = (PACE_PS / function.step_ps().max(1)).max(1);
         let length = self.control.trips();
-        Some(FusedCycle { function, chain, length, origins, places, targets, advances, pace })
+        Some(FusedCycle {
+            function,
+            chain,
+            length,
+            origins,
+            places,
+            targets,
+            memories,
+            advances,
+            pace,
+        })
     }
 }
