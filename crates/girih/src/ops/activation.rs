@@ -4,8 +4,8 @@
 use super::elementwise::{binary, where_};
 use crate::random::{Draws, events};
 use crate::{Error, Result, Tensor};
-use girih_ir::OpCode;
 use girih_ir::shape::normalize_axis;
+use girih_ir::{DType, OpCode};
 
 /// `alpha` and `scale` of Klambauer et al. 2017, eq. 14.
 const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
@@ -247,9 +247,15 @@ impl Tensor {
         let common = self.shape().broadcast(&other.shape(), "cosine_similarity")?;
         let other = other.astype(dtype.widened())?.broadcast_to(common.clone())?;
         self.astype(dtype)?.broadcast_to(common)?.in_wide(|x| {
-            // Divided first, for the product of large elements overflows.
-            let unit = |v: &Tensor| v.div(&v.vector_norm(2.0, axis, true)?.maximum(eps)?);
-            unit(x)?.mul(&unit(&other)?)?.sum(axis)
+            // In f64, where the products of large f32 do not overflow.
+            let wide = |v: &Tensor| {
+                if v.dtype().is_complex() { Ok(v.clone()) } else { v.astype(DType::F64) }
+            };
+            let (x, other) = (wide(x)?, wide(&other)?);
+            let product = x.mul(&other)?.sum(axis)?;
+            let norm =
+                |v: &Tensor| super::linalg::abs_square(v)?.sum(axis)?.safe_root(2.0)?.maximum(eps);
+            product.div(&norm(&x)?.mul(&norm(&other)?)?)
         })
     }
 

@@ -63,7 +63,7 @@ pub(super) fn sizes(op: &'static str, x: &Tensor) -> Result<(usize, usize)> {
 
 /// The squared absolute values.
 #[track_caller]
-fn abs_square(x: &Tensor) -> Result<Tensor> {
+pub(super) fn abs_square(x: &Tensor) -> Result<Tensor> {
     match x.dtype().is_complex() {
         true => x.real()?.square()?.add(&x.imag()?.square()?),
         false => x.square(),
