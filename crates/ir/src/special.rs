@@ -165,10 +165,12 @@ pub fn digamma(x: f64) -> f64 {
     }
     if libm::fabs(x - ROOT[0]) < 0.3 {
         // Taylor series at the root; its coefficients are values of the zeta function at the root.
+        static ZETAS: girih_sync::OnceLock<[f64; 58]> = girih_sync::OnceLock::new();
+        let zetas = ZETAS.get_or_init(|| std::array::from_fn(|i| zeta((i + 2) as f64, ROOT[0])));
         let h = (x - ROOT[0]) - ROOT[1];
         let (mut sum, mut power) = (0.0, h);
-        for n in 2..60 {
-            let term = zeta(n as f64, ROOT[0]) * power;
+        for zeta in zetas {
+            let term = zeta * power;
             sum += term;
             power *= -h;
             if libm::fabs(term) <= 1e-17 * libm::fabs(sum) {
@@ -280,26 +282,38 @@ fn zeta(s: f64, q: f64) -> f64 {
 /// The largest argument for which Bessel functions are summed as power series; all terms have one
 /// sign.
 const SERIES: f64 = 30.0;
+static RATIOS: [[f64; 200]; 2] = [ratios(0), ratios(1)];
 
 /// Modified Bessel function of the first kind, of order 0.
 pub fn i0(x: f64) -> f64 {
     let a = libm::fabs(x);
-    if a > SERIES { far(a, 0.0) } else { series(a, 0.0) }
+    if a > SERIES { far(a, 0.0) } else { series(a, &RATIOS[0]) }
 }
 
 /// Modified Bessel function of the first kind, of order 1.
 pub fn i1(x: f64) -> f64 {
     let a = libm::fabs(x);
-    let y = if a > SERIES { far(a, 1.0) } else { 0.5 * a * series(a, 1.0) };
+    let y = if a > SERIES { far(a, 1.0) } else { 0.5 * a * series(a, &RATIOS[1]) };
     if x < 0.0 { -y } else { y }
 }
 
-/// The sum of `(x^2 / 4)^k / (k! (k + order)!)`.
-fn series(x: f64, order: f64) -> f64 {
+/// `1 / (k (k + order))` for `k` from 1 on: divisions would take most of the time of [`series`].
+const fn ratios(order: usize) -> [f64; 200] {
+    let mut ratios = [0.0; 200];
+    let mut k = 1;
+    while k <= ratios.len() {
+        ratios[k - 1] = 1.0 / (k * (k + order)) as f64;
+        k += 1;
+    }
+    ratios
+}
+
+/// The sum of `(x^2 / 4)^k / (k! (k + order)!)`, with the ratios of the order.
+fn series(x: f64, ratios: &[f64]) -> f64 {
     let square = 0.25 * x * x;
     let (mut term, mut sum) = (1.0, 1.0);
-    for k in 1..200 {
-        term *= square / (k as f64 * (k as f64 + order));
+    for ratio in ratios {
+        term *= square * ratio;
         sum += term;
         // A NaN never satisfies the comparison, so the loop runs to its limit.
         if term <= 1e-17 * sum {

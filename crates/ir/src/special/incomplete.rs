@@ -25,7 +25,7 @@ pub fn igamma(a: f64, x: f64) -> f64 {
         Some(p) => p,
         None if a >= LARGE => uniform(a, x, true),
         None if x > 1.0 && x > a => 1.0 - upper(a, x),
-        None => lower(a, x).at,
+        None => lower::<false>(a, x).at,
     }
 }
 
@@ -44,8 +44,8 @@ pub fn igamma_grad_a(a: f64, x: f64) -> f64 {
         Some(p) if p.is_nan() => p,
         Some(_) if a > 0.0 || x == f64::INFINITY => 0.0,
         _ if a >= LARGE => uniform_slope(a, x),
-        _ if x > 1.0 && x > a => -fraction(a, x).by,
-        _ => lower(a, x).by,
+        _ if x > 1.0 && x > a => -fraction::<true>(a, x).by,
+        _ => lower::<true>(a, x).by,
     }
 }
 
@@ -75,12 +75,13 @@ fn power(a: f64, x: f64) -> f64 {
     libm::exp(-a * (over - libm::log1p(over)) - stirling) / libm::sqrt(2.0 * PI * a)
 }
 
-/// `P` by its series, `x^a exp(-x) / gamma(a + 1)` times the sum of `x^n / ((a + 1) … (a + n))`.
-fn lower(a: f64, x: f64) -> Slope {
+/// `P` by its series, `x^a exp(-x) / gamma(a + 1)` times the sum of `x^n / ((a + 1) … (a + n))`; its
+/// derivative only if `SLOPE` is true.
+fn lower<const SLOPE: bool>(a: f64, x: f64) -> Slope {
     let (mut term, mut sum) = (Slope { at: 1.0, by: 0.0 }, Slope { at: 1.0, by: 0.0 });
     for n in 1..TERMS {
         let next = a + n as f64;
-        let by = (term.by - term.at / next) * x / next;
+        let by = if SLOPE { (term.by - term.at / next) * x / next } else { 0.0 };
         term = Slope { at: term.at * x / next, by };
         sum = Slope { at: sum.at + term.at, by: sum.by + term.by };
         if term.at <= f64::EPSILON * sum.at && term.by.abs() <= f64::EPSILON * sum.by.abs() {
@@ -88,6 +89,9 @@ fn lower(a: f64, x: f64) -> Slope {
         }
     }
     let factor = power(a, x);
+    if !SLOPE {
+        return Slope { at: factor * sum.at, by: 0.0 };
+    }
     let by = factor * (sum.by + sum.at * (libm::log(x) - digamma(a + 1.0)));
     Slope { at: factor * sum.at, by }
 }
@@ -100,9 +104,9 @@ fn upper(a: f64, x: f64) -> f64 {
         x => -0.4 / libm::log(x) < a,
     };
     match small {
-        true => 1.0 - lower(a, x).at,
+        true => 1.0 - lower::<false>(a, x).at,
         false if x <= 1.1 => small_upper(a, x),
-        false => fraction(a, x).at,
+        false => fraction::<false>(a, x).at,
     }
 }
 
@@ -128,8 +132,8 @@ fn small_upper(a: f64, x: f64) -> f64 {
     -libm::expm1(log - lgamma) - a * libm::exp(log - lgamma) * sum
 }
 
-/// `Q` by its continued fraction with convergents `p / q`.
-fn fraction(a: f64, x: f64) -> Slope {
+/// `Q` by its continued fraction with convergents `p / q`; its derivative only if `SLOPE` is true.
+fn fraction<const SLOPE: bool>(a: f64, x: f64) -> Slope {
     const BIG: f64 = 4_503_599_627_370_496.0;
     let scale = power(a, x);
     if scale == 0.0 {
@@ -138,6 +142,9 @@ fn fraction(a: f64, x: f64) -> Slope {
     let of = |at: f64, by: f64| Slope { at, by };
     let step = |one: Slope, two: Slope, z: f64, yc: f64, c: f64| {
         let at = one.at * z - two.at * yc;
+        if !SLOPE {
+            return of(at, 0.0);
+        }
         of(at, one.by * z - one.at - two.by * yc + two.at * c)
     };
     let (mut y, mut z) = (1.0 - a, x + 2.0 - a);
@@ -173,6 +180,9 @@ fn fraction(a: f64, x: f64) -> Slope {
         return of(0.0, scale * found.at);
     }
     let factor = scale * a;
+    if !SLOPE {
+        return of(factor * found.at, 0.0);
+    }
     of(factor * found.at, factor * (found.by + found.at * (libm::log(x) - digamma(a))))
 }
 
