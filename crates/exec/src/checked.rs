@@ -194,15 +194,4 @@ impl Frame<'_> {
             Some(_) => self.code().check(self.bindings(), (p, n)),
         }
     }
-
-    /// Checks the elements of a dense load from one point up to another one, in checked mode.
-    pub(crate) fn check_load(
-        &self,
-        load: &Direct,
-        first: usize,
-        end: usize,
-    ) -> Result<(), ExecError> {
-        let span = (load.offset + first as isize, load.offset + end as isize - 1);
-        self.bindings().check_elements(load.buffer as usize, span, load.size as usize)
-    }
 }

@@ -119,6 +119,38 @@ pub(crate) struct Direct {
     pub size: u8,
 }
 
+/// A load that is read in memory whatever its strides.
+pub(crate) struct Load {
+    pub buffer: u32,
+    pub walk: Walk,
+    pub size: u8,
+}
+
+impl Load {
+    /// The address of the element at a point.
+    pub fn address(&self, point: usize, bindings: &Bindings<'_>) -> *const u8 {
+        let base = bindings.buffers[self.buffer as usize];
+        base.wrapping_offset(self.walk.at(point) * self.size as isize)
+    }
+
+    /// In checked mode, checks the elements at `n` points from a point on.
+    pub fn check(
+        &self,
+        (point, n): (usize, usize),
+        bindings: &Bindings<'_>,
+    ) -> Result<(), ExecError> {
+        match bindings.is_checked() {
+            true => bindings.check_walk(
+                self.buffer as usize,
+                &self.walk,
+                self.size as usize,
+                (point, n),
+            ),
+            false => Ok(()),
+        }
+    }
+}
+
 /// A store of a register's elements.
 pub(crate) struct Write {
     pub reg: Reg,
@@ -171,10 +203,21 @@ impl Code {
         }
     }
 
-    /// The dense load of a register, if the code does nothing else.
-    pub fn only_load(&self, reg: Reg) -> Option<&Direct> {
-        let nothing_else = self.steps.is_empty() && self.writes.is_empty();
-        self.directs.iter().find(|direct| nothing_else && direct.reg == reg)
+    /// The load of a register at the `points` points of the space, if the code does nothing else.
+    pub fn only_load(&self, reg: Reg, points: usize) -> Option<Load> {
+        if !self.setup.is_empty() || !self.writes.is_empty() {
+            return None;
+        }
+        match (&self.steps[..], &self.directs[..]) {
+            ([], [direct]) if direct.reg == reg => {
+                let walk = Walk::new(direct.offset, std::iter::once((points, 1)));
+                Some(Load { buffer: direct.buffer, walk, size: direct.size })
+            }
+            ([Step::Read { buffer, walk, size, out }], []) if *out == reg => {
+                Some(Load { buffer: *buffer, walk: walk.clone(), size: *size })
+            }
+            _ => None,
+        }
     }
 
     /// Prefetches the memory that [`Frame::run_rows`] accesses, except data that is the same in
@@ -277,12 +320,6 @@ impl<'a> Frame<'a> {
         debug_assert!((reg as usize) < self.code.places.len());
         // SAFETY: `regs` holds a pointer per register.
         unsafe { *self.regs.add(reg as usize) }
-    }
-
-    /// The address of a dense load's element at a point.
-    pub fn address(&self, load: &Direct, point: usize) -> *const u8 {
-        let base = self.bindings.buffers[load.buffer as usize];
-        base.wrapping_offset((load.offset + point as isize) * load.size as isize)
     }
 
     /// Sets the address of the core's value for the next block.

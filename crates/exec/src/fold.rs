@@ -12,6 +12,7 @@
 //! although no product of the first factors does.
 
 use super::complex;
+use super::copy::prefetch;
 use super::isa::{BlockFn, Isa, Loop, select};
 use super::ops::{Add, And, Binary, Maximum, Minimum, Mul, Or, slice, slice_mut};
 use girih_ir::DType;
@@ -33,13 +34,18 @@ pub(crate) struct Fold {
     pub blocks: BlockFn,
     /// `(acc, x, _, _, n)`: `acc[i] = acc[i] op x[i]`; does not overlap.
     pub combine: BlockFn,
-    /// `(acc, x, step, rows, n)`: combines `rows` rows of `n` elements, `step` bytes apart, into
-    /// `acc` one after another; the numbers are passed in place of addresses.
-    pub combine_rows: BlockFn,
+    /// `(lanes, x, step, rows, n)`: folds each of `n` columns of at most a block of rows, which are
+    /// `step` bytes apart; the numbers are passed in place of addresses. `lanes` has room for `n`
+    /// elements per lane; the first `n` elements are the results.
+    pub columns: BlockFn,
     /// `(out, _, _, _, n)`: fills with the identity.
     pub identity: BlockFn,
     /// The number of lanes of a block: [`LANES`], or one.
     pub lanes: usize,
+    /// Whether any order of the combinations gives the same bits.
+    pub exact: bool,
+    /// The result that no further element changes, if there is one, as a byte.
+    pub last: Option<u8>,
 }
 
 /// A reduction's combination with its identity.
@@ -47,21 +53,37 @@ trait Monoid<T>: Binary<T, Out = T> {
     const IDENTITY: T;
     /// Whether the elements of a block are combined in order, in one lane.
     const IN_ORDER: bool = false;
+    /// Whether any order of the combinations gives the same bits, as those of integers do.
+    const EXACT: bool = true;
+    /// As [`Fold::last`].
+    const LAST: Option<u8> = None;
 }
 macro_rules! monoid {
-    ($($op:ident: $($t:ident $id:expr),*;)*) => { $($(impl Monoid<$t> for $op {
+    ($exact:literal; $($op:ident: $($t:ident $id:expr),*;)*) => { $($(impl Monoid<$t> for $op {
         const IDENTITY: $t = $id;
+        const EXACT: bool = $exact;
     })*)* };
 }
 monoid! {
-    Add: u8 0, u16 0, u32 0, u64 0, f32 0.0, f64 0.0;
+    true;
+    Add: u8 0, u16 0, u32 0, u64 0;
     Mul: u8 1, u16 1, u32 1, u64 1;
-    Maximum: u8 0, u16 0, u32 0, u64 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN,
-        f32 f32::NEG_INFINITY, f64 f64::NEG_INFINITY;
-    Minimum: u8 u8::MAX, u16 u16::MAX, u32 u32::MAX, u64 u64::MAX, i8 i8::MAX, i16 i16::MAX, i32 i32::MAX, i64 i64::MAX,
-        f32 f32::INFINITY, f64 f64::INFINITY;
-    Or: u8 0;
-    And: u8 1;
+    Maximum: u8 0, u16 0, u32 0, u64 0, i8 i8::MIN, i16 i16::MIN, i32 i32::MIN, i64 i64::MIN;
+    Minimum: u8 u8::MAX, u16 u16::MAX, u32 u32::MAX, u64 u64::MAX, i8 i8::MAX, i16 i16::MAX, i32 i32::MAX, i64 i64::MAX;
+}
+monoid! {
+    false;
+    Add: f32 0.0, f64 0.0;
+    Maximum: f32 f32::NEG_INFINITY, f64 f64::NEG_INFINITY;
+    Minimum: f32 f32::INFINITY, f64 f64::INFINITY;
+}
+impl Monoid<u8> for Or {
+    const IDENTITY: u8 = 0;
+    const LAST: Option<u8> = Some(1);
+}
+impl Monoid<u8> for And {
+    const IDENTITY: u8 = 1;
+    const LAST: Option<u8> = Some(0);
 }
 
 macro_rules! product_of_floats {
@@ -69,6 +91,7 @@ macro_rules! product_of_floats {
         impl Monoid<$t> for Mul {
             const IDENTITY: $t = 1.0;
             const IN_ORDER: bool = true;
+            const EXACT: bool = false;
         }
     )* };
 }
@@ -78,10 +101,12 @@ macro_rules! complex_monoid {
     ($($t:ident)*) => { $(
         impl Monoid<Complex<$t>> for complex::Add {
             const IDENTITY: Complex<$t> = Complex::new(0.0, 0.0);
+            const EXACT: bool = false;
         }
         impl Monoid<Complex<$t>> for complex::Prod {
             const IDENTITY: Complex<$t> = Complex::new(1.0, 0.0);
             const IN_ORDER: bool = true;
+            const EXACT: bool = false;
         }
     )* };
 }
@@ -90,6 +115,10 @@ complex_monoid!(f32 f64);
 /// Folds one row of at most a block by lanes.
 #[inline(always)]
 fn row<T: Copy, M: Monoid<T>>(x: &[T]) -> T {
+    if M::EXACT {
+        // The compiler divides the loop into lanes of its own.
+        return x.iter().fold(M::IDENTITY, |total, &x| M::eval(total, x));
+    }
     // Every lane index is a constant, so the lanes are in registers.
     let mut lanes = [M::IDENTITY; LANES];
     let mut parts = x.chunks_exact(LANES);
@@ -224,55 +253,46 @@ impl<T: Copy, M: Monoid<T>> Loop for Combine<M, T> {
     }
 }
 
-/// The number of rows that are read at once, so that accumulators stay in registers meanwhile, and
-/// the number of elements of a row that are combined at once.
-const ROWS: usize = 8;
-const ELEMENTS: usize = 32;
+/// The distance in rows at which rows are prefetched: the hardware prefetcher does not follow rows
+/// that are short and far apart.
+const PREFETCHED: usize = 8;
 
-/// Combines [`ROWS`] rows, `step` bytes apart, into `acc` one after another.
-///
-/// # Safety
-/// Each row is valid for as many elements as `acc` has, and does not overlap it.
-#[inline(always)]
-unsafe fn combine_rows<T: Copy, M: Monoid<T>>(acc: &mut [T], x: *const u8, step: usize) {
-    let row = |k: usize| x.wrapping_add(k * step).cast::<T>();
-    let whole = acc.len() - acc.len() % ELEMENTS;
-    let (chunks, rest) = acc.split_at_mut(whole);
-    for (i, chunk) in chunks.chunks_exact_mut(ELEMENTS).enumerate() {
-        let mut sums = [M::IDENTITY; ELEMENTS];
-        sums.copy_from_slice(chunk);
-        for k in 0..ROWS {
-            // SAFETY: elements of the row.
-            let x = unsafe { *row(k).add(i * ELEMENTS).cast::<[T; ELEMENTS]>() };
-            for (sum, x) in sums.iter_mut().zip(x) {
-                *sum = M::eval(*sum, x);
-            }
-        }
-        chunk.copy_from_slice(&sums);
-    }
-    for k in 0..ROWS {
-        for (i, a) in rest.iter_mut().enumerate() {
-            // SAFETY: elements of the row.
-            *a = M::eval(*a, unsafe { *row(k).add(whole + i) });
-        }
-    }
-}
+/// The number of elements of a row that are combined without a loop.
+const PIECE: usize = 32;
 
-struct CombineRows<M, T>(PhantomData<(M, T)>);
-impl<T: Copy, M: Monoid<T>> Loop for CombineRows<M, T> {
+struct Columns<M, T>(PhantomData<(M, T)>);
+impl<T: Copy, M: Monoid<T>> Loop for Columns<M, T> {
     #[inline(always)]
-    unsafe fn run(acc: *mut u8, x: *const u8, step: *const u8, rows: *const u8, n: usize) {
-        let (step, rows) = (step.addr(), rows.addr());
-        let whole = rows - rows % ROWS;
-        // SAFETY: valid for `n` elements of each row and not overlapping, by the contract of `run`.
-        unsafe {
-            for first in (0..whole).step_by(ROWS) {
-                combine_rows::<T, M>(slice_mut(acc, n), x.add(first * step), step);
+    unsafe fn run(lanes: *mut u8, x: *const u8, step: *const u8, rows: *const u8, n: usize) {
+        let (step, rows) = (step.addr() as isize, rows.addr());
+        let count = if M::IN_ORDER || M::EXACT { 1 } else { LANES };
+        // SAFETY: valid for `n` elements per lane, by the contract of `run`.
+        let lanes = unsafe { slice_mut::<T>(lanes, count * n) };
+        lanes.fill(M::IDENTITY);
+        for k in 0..rows {
+            let row = x.wrapping_offset(k as isize * step);
+            let ahead = row.wrapping_offset(PREFETCHED as isize * step);
+            prefetch(ahead.cast::<T>(), n);
+            // SAFETY: the row has `n` elements, which do not overlap the lanes.
+            let row = unsafe { slice::<T>(row, n) };
+            let lane = &mut lanes[k % count * n..][..n];
+            let (mut sums, mut pieces) = (lane.chunks_exact_mut(PIECE), row.chunks_exact(PIECE));
+            for (sums, piece) in (&mut sums).zip(&mut pieces) {
+                for i in 0..PIECE {
+                    sums[i] = M::eval(sums[i], piece[i]);
+                }
             }
-            for row in whole..rows {
-                let null = std::ptr::null();
-                Combine::<M, T>::run(acc, x.add(row * step), null, null, n);
+            for (a, &x) in sums.into_remainder().iter_mut().zip(pieces.remainder()) {
+                *a = M::eval(*a, x);
             }
+        }
+        let mut width = count / 2;
+        while width > 0 {
+            let (lower, upper) = lanes.split_at_mut(width * n);
+            for (a, &x) in lower.iter_mut().zip(&*upper) {
+                *a = M::eval(*a, x);
+            }
+            width /= 2;
         }
     }
 }
@@ -291,9 +311,11 @@ fn fold_of<M: Monoid<T>, T: Copy>(isa: Isa) -> Fold {
         rows: select::<FoldRows<M, T>>(isa),
         blocks: select::<Blocks<M, T>>(isa),
         combine: select::<Combine<M, T>>(isa),
-        combine_rows: select::<CombineRows<M, T>>(isa),
+        columns: select::<Columns<M, T>>(isa),
         identity: select::<Identity<M, T>>(isa),
         lanes: if M::IN_ORDER { 1 } else { LANES },
+        exact: M::EXACT,
+        last: M::LAST,
     }
 }
 
@@ -421,7 +443,7 @@ impl Cascade {
 pub(crate) struct ArgFold {
     /// Continues the search of one row: `(state, x, base index, n)`. The state is a value and its
     /// index, which is -1 before the first element.
-    pub scan: unsafe fn(*mut ArgState, *const u8, i64, usize),
+    pub scan: BlockFn,
     /// Continues `n` searches by one element each: `(values, indices, x, index, n)`.
     pub step: unsafe fn(*mut u8, *mut i64, *const u8, i64, usize),
 }
@@ -464,28 +486,52 @@ macro_rules! better {
 }
 better!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
-/// # Safety
-/// `x` is valid for `n` elements; the state was only used with this type.
-unsafe fn scan<B: Better<T>, T: Copy>(state: *mut ArgState, x: *const u8, base: i64, n: usize) {
-    // SAFETY: the caller's promise; the value fits the state's eight bytes.
-    let (x, state) = unsafe { (slice::<T>(x, n), &mut *state) };
-    let value = (&raw mut state.value) as *mut T;
-    let mut start = 0;
-    if state.index < 0 {
-        // SAFETY: `T` is at most eight bytes.
-        unsafe { value.write(x[0]) };
-        (state.index, start) = (base, 1);
-    }
-    // SAFETY: written above or by an earlier call.
-    let mut best = unsafe { value.read() };
-    for (i, &x) in x.iter().enumerate().skip(start) {
-        if B::better(x, best) {
-            best = x;
-            state.index = base + i as i64;
+/// The first index of an element that equals `value`, or of a NaN if `value` is one.
+#[inline(always)]
+fn first<T: Copy + PartialEq>(x: &[T], value: T) -> Option<usize> {
+    const AT_ONCE: usize = 64;
+    #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
+    let is = |x: T| (x == value) | (value != value) & (x != x);
+    // A loop that ends early is not vectorised, so whole groups are compared first.
+    let found = |x: &[T]| x.iter().fold(false, |any, &x| any | is(x));
+    let group = x.chunks(AT_ONCE).position(found)? * AT_ONCE;
+    Some(group + x[group..].iter().position(|&x| is(x))?)
+}
+
+/// The number of lanes of a search.
+const SEARCHED: usize = 128;
+
+/// `(state, x, base as an address, _, n)`: continues an arg reduction with `n` elements, the first of
+/// which has the index `base`.
+struct Scan<B, T>(PhantomData<(B, T)>);
+impl<T: Copy + PartialEq, B: Better<T>> Loop for Scan<B, T> {
+    #[inline(always)]
+    unsafe fn run(state: *mut u8, x: *const u8, base: *const u8, _: *const u8, n: usize) {
+        // SAFETY: the caller passes a state, which was only used with this type, and `n` elements.
+        let (x, state) = unsafe { (slice::<T>(x, n), &mut *state.cast::<ArgState>()) };
+        let better = |x: T, best: T| if B::better(x, best) { x } else { best };
+        // In memory, and their number unknown to the compiler, which would compute a constant number of
+        // lanes one by one.
+        let mut lanes = [x[0]; SEARCHED];
+        let lanes = &mut lanes[..std::hint::black_box(SEARCHED)];
+        let mut parts = x.chunks_exact(lanes.len());
+        for part in &mut parts {
+            for (best, &x) in lanes.iter_mut().zip(part) {
+                *best = better(x, *best);
+            }
+        }
+        let rest = parts.remainder();
+        let best = lanes.iter().chain(rest).fold(x[0], |best, &x| better(x, best));
+        let value = (&raw mut state.value) as *mut T;
+        // SAFETY: `T` is at most eight bytes; an earlier call wrote the value.
+        unsafe {
+            if state.index < 0 || B::better(best, value.read()) {
+                value.write(best);
+                let index = first(x, best).expect("it is one of the elements");
+                state.index = (base.addr() + index) as i64;
+            }
         }
     }
-    // SAFETY: as above.
-    unsafe { value.write(best) };
 }
 
 /// # Safety
@@ -508,13 +554,13 @@ unsafe fn step<B: Better<T>, T: Copy>(
 }
 
 /// The loops of an arg reduction on a compute type.
-pub(crate) fn arg_fold(op: ReduceOp, dtype: DType) -> ArgFold {
-    fn of<B: Better<T>, T: Copy>() -> ArgFold {
-        ArgFold { scan: scan::<B, T>, step: step::<B, T> }
+pub(crate) fn arg_fold(op: ReduceOp, dtype: DType, isa: Isa) -> ArgFold {
+    fn of<B: Better<T>, T: Copy + PartialEq>(isa: Isa) -> ArgFold {
+        ArgFold { scan: select::<Scan<B, T>>(isa), step: step::<B, T> }
     }
     macro_rules! typed {
         ($t:ident) => {
-            if op == ReduceOp::ArgMax { of::<Largest, $t>() } else { of::<Smallest, $t>() }
+            if op == ReduceOp::ArgMax { of::<Largest, $t>(isa) } else { of::<Smallest, $t>(isa) }
         };
     }
     match dtype {

@@ -238,6 +238,34 @@ macro_rules! binary_ops {
     (@out same $t:ident) => { $t };
     (@out bool $t:ident) => { u8 };
 }
+/// The remainder of the division whose quotient is truncated, as of C's `fmod`, which is exact.
+trait TruncatedRem {
+    fn truncated_rem(self, divisor: Self) -> Self;
+}
+
+impl TruncatedRem for f32 {
+    #[inline(always)]
+    fn truncated_rem(self, divisor: f32) -> f32 {
+        /// Quotients below this are exact after truncation: the distance of a quotient of two numbers
+        /// of 24 bits from an integer is at least 2^-24, more than the rounding error. The product with
+        /// the divisor has at most 52 bits, and the difference fewer.
+        const EXACT: f64 = (1u64 << 28) as f64;
+        let (a, b) = (self as f64, divisor as f64);
+        let quotient = (a / b).trunc();
+        if quotient.abs() < EXACT && b.abs() < f64::INFINITY {
+            return ((a - quotient * b) as f32).copysign(self);
+        }
+        self % divisor
+    }
+}
+
+impl TruncatedRem for f64 {
+    #[inline(always)]
+    fn truncated_rem(self, divisor: f64) -> f64 {
+        self % divisor
+    }
+}
+
 binary_ops! {
     Add -> same { a, b: u8 u16 u32 u64 => a.wrapping_add(b); a, b: f32 f64 => a + b; }
     Sub -> same { a, b: u8 u16 u32 u64 => a.wrapping_sub(b); a, b: f32 f64 => a - b; }
@@ -253,7 +281,7 @@ binary_ops! {
             if b == 0 { 0 } else { q.wrapping_sub(down.into()) }
         };
         a, b: f32 f64 => {
-            let r = a % b;
+            let r = a.truncated_rem(b);
             let q = (a - r) / b;
             let q = if r != 0.0 && (b < 0.0) != (r < 0.0) { q - 1.0 } else { q };
             let down = q.floor();
@@ -270,7 +298,7 @@ binary_ops! {
             if b == 0 { 0 } else if (r != 0) & ((r < 0) != (d < 0)) { r + d } else { r }
         };
         a, b: f32 f64 => {
-            let r = a % b;
+            let r = a.truncated_rem(b);
             let r = if r == 0.0 { r.abs().copysign(b) } else { r };
             if (b < 0.0) != (r < 0.0) && r != 0.0 { r + b } else { r }
         };
@@ -281,7 +309,7 @@ binary_ops! {
             let d = if b == 0 { 1 } else { b };
             if b == 0 { 0 } else { a.wrapping_rem(d) }
         };
-        a, b: f32 f64 => a % b;
+        a, b: f32 f64 => a.truncated_rem(b);
     }
     Pow -> same {
         a, b: u8 u16 u32 u64 => {

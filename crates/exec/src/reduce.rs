@@ -14,7 +14,7 @@ mod inner;
 mod outer;
 
 use super::cast::compute;
-use super::code::{Code, Frame, Reg};
+use super::code::{Code, Frame, Load, Reg};
 use super::fold::{self, ArgFold, Cascade, Fold, LANES};
 use super::lower::{Dim, Lower, Order};
 use super::map::parallel_order;
@@ -46,6 +46,8 @@ pub(super) struct PreparedReduce {
     size: usize,
     body: Code,
     kind: Kind,
+    /// The elements, if the prologue only loads them.
+    load: Option<Load>,
     outer: bool,
     points: usize,
     reduced: usize,
@@ -118,11 +120,16 @@ impl PreparedReduce {
         let body = Lower::new(kernel, &kernel.body, &parallel, options).finish(&kernel.stores, &[]);
         let arg = matches!(op, ReduceOp::ArgMax | ReduceOp::ArgMin);
         let kind = if arg {
-            Kind::Arg(fold::arg_fold(*op, dtype))
+            Kind::Arg(fold::arg_fold(*op, dtype, options.isa))
         } else {
             Kind::Fold(fold::fold(*op, dtype, options.isa))
         };
+        let space = kernel.points().saturating_mul(kernel.reduced());
+        // Halves and narrow types have other sizes in memory than in computations.
+        let load = prologue.only_load(reg, space);
+        let load = load.filter(|load| load.size as usize == compute(dtype).size());
         let mut reduce = PreparedReduce {
+            load,
             prologue,
             value: reg,
             size: compute(dtype).size(),

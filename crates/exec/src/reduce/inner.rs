@@ -2,7 +2,7 @@
 //! short rows at a time.
 
 use super::{PreparedReduce, Work};
-use crate::code::Reg;
+use crate::code::{Load, Reg};
 use crate::fold::{ArgFold, ArgState, Cascade, Fold};
 use crate::{BLOCK, ExecError};
 use std::ops::Range;
@@ -21,6 +21,10 @@ impl PreparedReduce {
         out: *mut u8,
     ) -> Result<(), ExecError> {
         let null = std::ptr::null();
+        if let Some(load) = self.load.as_ref().filter(|l| fold.exact && l.walk.is_dense()) {
+            // SAFETY: the caller's promise.
+            return unsafe { self.inner_in_memory((fold, load), work, (start, n), range, out) };
+        }
         if self.reduced <= BLOCK {
             // SAFETY: the caller's promise; such rows are never split.
             return unsafe { self.inner_short(fold, work, (start, n), out) };
@@ -48,6 +52,54 @@ impl PreparedReduce {
                 }
                 let total = cascade.finish();
                 std::ptr::copy_nonoverlapping(total, out.add(i * self.size), self.size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reduces rows in memory whose elements may be combined in any order. A row ends early at a result
+    /// that no further element changes.
+    ///
+    /// # Safety
+    /// As [`PreparedReduce::reduce`].
+    unsafe fn inner_in_memory(
+        &self,
+        (fold, load): (&Fold, &Load),
+        work: &Work<'_>,
+        (start, n): (usize, usize),
+        range: Range<usize>,
+        out: *mut u8,
+    ) -> Result<(), ExecError> {
+        /// The number of elements after which a row may end.
+        const PIECE: usize = 1 << 12;
+        let null = std::ptr::null();
+        let (bindings, size) = (work.prologue.bindings(), self.size);
+        let short = range.len() <= PIECE && range.len() == self.reduced;
+        let at_once = if short { PIECE / self.reduced } else { 1 };
+        for i in (0..n).step_by(at_once) {
+            let (first, to) = ((start + i) * self.reduced, out.wrapping_add(i * size));
+            // SAFETY: the points and the range lie in the space; a result for each point.
+            unsafe {
+                if short {
+                    let (rows, row) = (at_once.min(n - i), self.reduced);
+                    work.pace.step(rows * row)?;
+                    load.check((first, rows * row), bindings)?;
+                    let x = load.address(first, bindings);
+                    (fold.rows)(to, x, without_provenance(row), null, rows);
+                    continue;
+                }
+                (fold.identity)(to, null, null, null, 1);
+                for r in range.clone().step_by(PIECE) {
+                    let len = PIECE.min(range.end - r);
+                    work.pace.step(len)?;
+                    load.check((first + r, len), bindings)?;
+                    let x = load.address(first + r, bindings);
+                    (fold.rows)(work.lanes, x, without_provenance(len), null, 1);
+                    (fold.combine)(to, work.lanes, null, null, 1);
+                    if fold.last.is_some_and(|last| last == *to) {
+                        break;
+                    }
+                }
             }
         }
         Ok(())
@@ -157,7 +209,9 @@ impl PreparedReduce {
                     work.prologue.run((start + i) * self.reduced + r, rows * len)?;
                     let x = work.prologue.reg(self.value);
                     for (row, state) in states[..rows].iter_mut().enumerate() {
-                        (arg.scan)(state, x.add(row * len * self.size), r as i64, len);
+                        let state = (&raw mut *state).cast::<u8>();
+                        let x = x.add(row * len * self.size);
+                        (arg.scan)(state, x, without_provenance(r), std::ptr::null(), len);
                     }
                 }
                 for (row, state) in states[..rows].iter().enumerate() {

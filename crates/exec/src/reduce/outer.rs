@@ -7,6 +7,11 @@ use crate::{BLOCK, ExecError};
 use std::ops::Range;
 use std::ptr::without_provenance;
 
+/// The minimum number of contiguous elements of a row for which rows are combined in memory.
+const MIN_IN_MEMORY: usize = 32;
+/// The size in bytes of the columns that are folded at a time.
+const COLUMNS_BYTES: usize = 512;
+
 impl PreparedReduce {
     /// The number of rows of the points `[start, start + n)` in one block of the outer order;
     /// several if these points are all points.
@@ -60,23 +65,10 @@ impl PreparedReduce {
         // SAFETY: rows and lanes are dense, so consecutive rows meet consecutive lanes; `rows` ends
         // before the lanes wrap.
         unsafe {
-            (fold.identity)(work.lanes, null, null, null, used * n);
-            let load = self.prologue.only_load(self.value).filter(|_| n < self.points);
-            if let Some(load) = load {
-                let (at, end) = (range.start * self.points, (range.end - 1) * self.points);
-                work.prologue.check_load(load, at + start, end + start + n)?;
-                // Parts of rows are apart in memory in any order, so read the parts of a lane one
-                // after another, and combine them in registers.
-                let step = self.points * self.size;
-                let between = without_provenance(lanes * step);
-                for lane in 0..used {
-                    let first = (range.start + lane) * self.points + start;
-                    let rows = without_provenance((range.len() - lane).div_ceil(lanes));
-                    let (x, to) = (work.prologue.address(load, first), work.lanes.add(lane * row));
-                    (fold.combine_rows)(to, x, between, rows, n);
-                }
-                r = range.end;
+            if self.fold_in_memory(fold, work, (start, n), range.clone())? {
+                return Ok(());
             }
+            (fold.identity)(work.lanes, null, null, null, used * n);
             while r < range.end {
                 let lane = (r - range.start) % lanes;
                 let rows = at_once.min(range.end - r).min(lanes - lane);
@@ -95,6 +87,48 @@ impl PreparedReduce {
             }
         }
         Ok(())
+    }
+
+    /// As [`Self::fold_rows`], of elements in memory, if the prologue only loads them and rows have
+    /// enough contiguous elements; otherwise returns `false`. A few columns at a time, so that their
+    /// lanes stay in the L1 cache.
+    ///
+    /// # Safety
+    /// As [`Self::fold_rows`].
+    unsafe fn fold_in_memory(
+        &self,
+        fold: &Fold,
+        work: &Work<'_>,
+        (start, n): (usize, usize),
+        range: Range<usize>,
+    ) -> Result<bool, ExecError> {
+        let (size, bindings) = (self.size, work.prologue.bindings());
+        let Some(load) = &self.load else { return Ok(false) };
+        let (run, stride) = load.walk.inner();
+        if stride != 1 || run.min(n) < MIN_IN_MEMORY {
+            return Ok(false);
+        }
+        let (first, rows) = (range.start * self.points + start, range.len());
+        let Some(step) = load.walk.row_step(first, (rows, self.points)) else { return Ok(false) };
+        load.check((first, n), bindings)?;
+        load.check((first + (rows - 1) * self.points, n), bindings)?;
+        let lanes = work.lanes.wrapping_add((n * size).next_multiple_of(64));
+        let mut done = 0;
+        while done < n {
+            let left = run - (first + done) % run;
+            let columns = left.min(n - done).min(COLUMNS_BYTES / size);
+            let x = load.address(first + done, bindings);
+            let step = without_provenance((step * size as isize) as usize);
+            // SAFETY: the rows lie in the space; there is room for the lanes of these columns after
+            // the row of results.
+            unsafe {
+                (fold.columns)(lanes, x, step, without_provenance(rows), columns);
+                let to = work.lanes.add(done * size);
+                std::ptr::copy_nonoverlapping(lanes, to, columns * size);
+            }
+            done += columns;
+        }
+        Ok(true)
     }
 
     /// # Safety
