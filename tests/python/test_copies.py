@@ -28,6 +28,16 @@ def test_repeated_elements_and_short_rows(dtype, count):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 9, 16, 40])
+def test_short_rows_side_by_side(dtype, count):
+    x, y = sample((333, count), dtype), sample((333, 3), dtype, 1)
+    same(gr.concat([gr.asarray(x), gr.asarray(y)], axis=1), np.concatenate([x, y], 1))
+    pair = gr.stack([gr.asarray(x), gr.asarray(x)[::-1]], axis=2)
+    same(pair, np.stack([x, x[::-1]], 2))
+    same(gr.asarray(x).at[::2].set(0), np.where(np.arange(333)[:, None] % 2 == 0, 0, x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(0,), (1,), (5,), (3, 700), (70, 129), (4, 5, 33)])
 def test_reversed_axes(dtype, shape):
     x = sample(shape, dtype)

@@ -1,7 +1,10 @@
 //! Copies of elements of any dtype between memory and blocks: strided, transposed, gathered.
 
+#[cfg(target_arch = "x86_64")]
+mod bytes;
+
 use super::walk::Walk;
-use super::{Bindings, ExecError};
+use super::{Bindings, ExecError, Isa};
 use girih_ir::DType;
 use std::mem::MaybeUninit;
 
@@ -78,6 +81,11 @@ unsafe fn transpose<T: Copy>(
                     }
                     continue;
                 }
+                #[cfg(target_arch = "x86_64")]
+                if size_of::<T>() == 1 {
+                    bytes::transpose((to.cast(), to_stride), (from.cast(), from_stride));
+                    continue;
+                }
                 let mut block = MaybeUninit::<[[T; SIDE]; SIDE]>::uninit();
                 let block = block.as_mut_ptr() as *mut T;
                 for j in 0..SIDE {
@@ -90,6 +98,38 @@ unsafe fn transpose<T: Copy>(
                 }
             }
         }
+    }
+}
+
+/// Copies `n` elements in reverse: element `i` of `to` is the element `i` before `from`.
+///
+/// # Safety
+/// Both are valid for `n` elements, which do not overlap.
+unsafe fn reverse<T: Copy>(to: *mut T, from: *const T, n: usize) {
+    /// # Safety
+    /// As [`reverse`].
+    #[inline(always)]
+    unsafe fn any<T: Copy>(to: *mut T, from: *const T, n: usize) {
+        for i in 0..n {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(i) = *from.sub(i) };
+        }
+    }
+    /// # Safety
+    /// As [`reverse`]; the machine has AVX2, whose shuffles reverse vectors of any elements.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    unsafe fn avx2<T: Copy>(to: *mut T, from: *const T, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { any(to, from, n) }
+    }
+    // SAFETY: the caller's promise; the machine was asked.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        if Isa::best() >= Isa::Avx2 {
+            return avx2(to, from, n);
+        }
+        any(to, from, n)
     }
 }
 
@@ -169,6 +209,30 @@ unsafe fn short_runs<T: Copy, const LEN: usize>(
     }
 }
 
+/// Copies contiguous elements to runs of `len` elements, `LEN` unless it is 0.
+///
+/// # Safety
+/// `from` is valid for the elements of all runs, and the runs lie in memory valid for writes. The
+/// elements are those of the runs, or do not overlap them.
+#[inline(always)]
+unsafe fn put_runs<T: Copy, const LEN: usize>(
+    to: *mut T,
+    from: *const T,
+    (run_stride, runs): (isize, usize),
+    (stride, len): (isize, usize),
+) {
+    let len = if LEN > 0 { LEN } else { len };
+    for run in 0..runs {
+        for i in 0..len {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let to = to.offset(run_stride * run as isize + stride * i as isize);
+                *to = *from.add(run * len + i);
+            }
+        }
+    }
+}
+
 /// # Safety
 /// `out` is valid for `n` elements; the walk stays inside the buffer at `base`.
 pub(super) unsafe fn read(
@@ -216,12 +280,8 @@ pub(super) unsafe fn read(
                 match stride {
                     1 => std::ptr::copy_nonoverlapping(from, to, len),
                     0 => std::slice::from_raw_parts_mut(to, len).fill(*from),
-                    // Separate loops, so that they are vectorised.
-                    -1 => {
-                        for i in 0..len {
-                            *to.add(i) = *from.sub(i);
-                        }
-                    }
+                    -1 => reverse(to, from, len),
+                    // A separate loop, so that it is vectorised.
                     2 => {
                         for i in 0..len {
                             *to.add(i) = *from.add(2 * i);
@@ -261,6 +321,21 @@ pub(super) unsafe fn write(
                     transpose(to, stride, from, across as isize, across, down);
                 }
             }
+            return;
+        }
+        if walk.short_runs().is_some() {
+            walk.grids(p, n, |done, element, grid, (stride, len)| {
+                // SAFETY: as below.
+                unsafe {
+                    let (from, to) = (from.add(done), base.offset(element));
+                    match len {
+                        2 => put_runs::<T, 2>(to, from, grid, (stride, 2)),
+                        3 => put_runs::<T, 3>(to, from, grid, (stride, 3)),
+                        4 => put_runs::<T, 4>(to, from, grid, (stride, 4)),
+                        _ => put_runs::<T, 0>(to, from, grid, (stride, len)),
+                    }
+                }
+            });
             return;
         }
         walk.runs(p, n, |done, element, stride, len| {
