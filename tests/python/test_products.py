@@ -120,7 +120,12 @@ def test_complex_factors_solve():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int32"])
 @pytest.mark.parametrize(
-    "sizes", [(16, 64), (17, 65), (100, 1100), (300, 63), (15, 200), (1, 1100), (1, 75)]
+    "sizes",
+    [
+        *((16, 64), (17, 65), (100, 1100), (300, 63), (999, 3), (15, 200), (1, 1100), (1, 75)),
+        # Long sums are divided into parts.
+        *((1, 300_001), (3, 131_072), (40, 20_003)),
+    ],
 )
 @pytest.mark.parametrize("view", ["dense", "transposed", "every second", "batch"])
 def test_matrices_times_vectors(dtype, sizes, view):
@@ -146,3 +151,24 @@ def test_matrices_times_vectors(dtype, sizes, view):
         expected = np.einsum("bmk,bk->bm", a[:, :, :k], v)
         check(gr.einsum("bmk,bk->bm", matrices[:, :, :k], vectors), expected)
         check(gr.vmap(lambda x, y: x @ y)(matrices[:, :, :k], vectors), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 3, 3), (4, 4, 4), (2, 5, 7), (8, 8, 8), (8, 9, 8)])
+@pytest.mark.parametrize("batch", [(7,), (8,), (33,), (5, 6)])
+def test_batches_of_small_matrices(dtype, sizes, batch):
+    m, k, n = sizes
+    a, b = RNG.integers(-4, 5, (*batch, m, k)), RNG.integers(-4, 5, (*batch, k, n))
+    left, right = gr.asarray(a, dtype=dtype), gr.asarray(b, dtype=dtype)
+
+    def check(got, expected):
+        np.testing.assert_array_equal(got.astype("float64").numpy(), expected)
+
+    check(left @ right, a @ b)
+    check(left[::-1] @ right, a[::-1] @ b)
+    check(left @ right[:1], a @ b[:1])
+    check(gr.matrix_transpose(right) @ gr.matrix_transpose(left), (a @ b).swapaxes(-1, -2))
+    check(gr.relu(left @ right - 1), np.maximum(a @ b - 1, 0))
+    check(gr.vmap(lambda x, y: x @ y)(left, right), a @ b)
+    whole = gr.zeros((*batch, m, n + 1), dtype=dtype).at[..., :n].set(left @ right)
+    check(whole[..., :n], a @ b)

@@ -55,6 +55,7 @@ impl GeneratedGemm {
     /// The strategy.
     pub fn strategy(&self) -> &'static str {
         match &self.0 {
+            Strategy::Small(_) => "small matrices",
             Strategy::AmxVnni(_) => "matrix engine",
             Strategy::Transposed(_) => "transposed convolution",
             Strategy::Dots(_) => "dot products",
@@ -65,6 +66,7 @@ impl GeneratedGemm {
     /// The decisions, as text.
     pub fn describe(&self) -> String {
         let (problem, cost_ns, engine) = match &self.0 {
+            Strategy::Small(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),
             Strategy::AmxVnni(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
             Strategy::Transposed(gemm) => (&gemm.problem, gemm.cost_ns(), gemm.describe()),
             Strategy::Dots(gemm) => (&gemm.problem, gemm.cost_ns(), String::new()),

@@ -34,6 +34,7 @@ impl GeneratedGemm {
         // SAFETY: the caller's promise.
         unsafe {
             match &self.0 {
+                Strategy::Small(gemm) => gemm.run(bindings, pool),
                 Strategy::AmxVnni(gemm) => gemm.run(prepared, bindings, pool, store),
                 Strategy::Transposed(gemm) => gemm.run(prepared, bindings, pool, store),
                 Strategy::Dots(gemm) => gemm.run(prepared, bindings, pool),
@@ -46,7 +47,7 @@ impl GeneratedGemm {
     /// transposed convolution.
     pub fn prepackable(&self) -> Option<usize> {
         match &self.0 {
-            Strategy::Dots(_) => None,
+            Strategy::Dots(_) | Strategy::Small(_) => None,
             Strategy::AmxVnni(gemm) => gemm.prepackable(),
             Strategy::Transposed(gemm) => gemm.prepackable(),
             Strategy::Blocked(gemm) => gemm.prepackable(),
@@ -56,6 +57,7 @@ impl GeneratedGemm {
     /// The approximate time on one core in nanoseconds.
     pub fn cost_ns(&self) -> u64 {
         match &self.0 {
+            Strategy::Small(gemm) => gemm.cost_ns(),
             Strategy::AmxVnni(gemm) => gemm.cost_ns(),
             Strategy::Transposed(gemm) => gemm.cost_ns(),
             Strategy::Dots(gemm) => gemm.cost_ns(),
@@ -78,6 +80,7 @@ impl GeneratedGemm {
     /// The machine code of the micro-kernels and prologues.
     pub fn code(&self) -> Vec<Vec<u8>> {
         match &self.0 {
+            Strategy::Small(_) => vec![],
             Strategy::AmxVnni(gemm) => with_prologues(gemm.functions(), &gemm.problem),
             Strategy::Transposed(gemm) => with_prologues(gemm.functions(), &gemm.problem),
             Strategy::Dots(gemm) => with_prologues(gemm.functions(), &gemm.problem),

@@ -21,7 +21,7 @@ pub(super) use crate::jit::indirect::{
     tiles as indirect_tiles,
 };
 pub(super) use crate::jit::microkernel::{
-    Function, LANES, Microkernel, MicrokernelCall, SourceOfA, Stored, avx512_enabled,
+    Function, LANES, Microkernel, MicrokernelCall, SourceOfA, Stored, avx512_enabled, enabled,
 };
 pub(super) use crate::jit::tile_shapes::{max_mr, max_nr_vectors, reads_in_place};
 pub(super) use crate::jit::vnni::{MR as VNNI_MR, VnniMicrokernel};

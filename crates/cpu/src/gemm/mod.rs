@@ -48,6 +48,7 @@ mod prepacked;
 mod problem;
 mod prologue;
 mod rowwise;
+mod small;
 mod split_k;
 #[cfg(test)]
 mod tests;

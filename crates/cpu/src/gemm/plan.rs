@@ -6,6 +6,8 @@
 //!
 //! | strategy | condition |
 //! | --- | --- |
+//! | [`Strategy::Dots`] | [`is_for_row()`]: a matrix times a vector, as a transposed row times a matrix |
+//! | [`Strategy::Small`] | [`is_for_small()`]: a batch of small matrices |
 //! | [`Strategy::AmxVnni`] | [`engine()`]: bfloat16 or bytes on a machine with AMX, or with AVX-512 BF16 or VNNI |
 //! | [`Strategy::Transposed`] | [`transposed_tiles()`]: windows of images (convolution) |
 //! | [`Strategy::Dots`] | [`is_for_copied_dots()`]: a few rows times a few columns; [`is_for_dots()`]: a few rows times a column-major B |
@@ -13,8 +15,6 @@
 //! | [`Strategy::Blocked`], [`ReadB::PackedByFirstTile`] | [`is_packed_by_first_tile()`]: a row-major B, few rows |
 //! | [`Strategy::Blocked`], [`ReadB::Indirect`] | [`read_indirectly()`]: windows of an image (convolution), few rows |
 //! | [`Strategy::Blocked`], [`ReadB::PackedAhead`] | others, also convolutions: packing follows all strides |
-//!
-//! A matrix times a vector is a transposed row times a matrix, by dot products ([`is_for_row()`]).
 //!
 //! A blocked GEMM of few rows also divides K among threads ([`split_k_parts()`]), and reads A in
 //! memory or packs it ([`ReadA`]). B that is an argument of several runs is read prepacked
@@ -26,11 +26,12 @@ use super::dots::DotGemm;
 use super::indirect::{IndirectB, IndirectPanels};
 use super::microkernels::{
     IndirectTiles, LANES, MICROTILE, Multiply, SourceOfA, Stored, TILE_ROWS, TileKernels,
-    TileOperands, indirect_tiles, max_indirect_vectors, reads_in_place,
+    TileOperands, enabled, indirect_tiles, max_indirect_vectors, reads_in_place,
 };
 use super::operand::Operand;
 use super::problem::Problem;
 use super::prologue::Prologue;
+use super::small::{SmallGemm, is_for_small};
 use super::transposed::TransposedGemm;
 
 /// The cost of packing an element of B, in multiplications.
@@ -39,6 +40,8 @@ pub(super) const PACK_COST: usize = 24;
 /// A strategy for a GEMM, with all data that it needs.
 #[allow(clippy::large_enum_variant, reason = "a kernel has one, which is in a box")]
 pub(super) enum Strategy {
+    /// Several small matrices of a batch at a time.
+    Small(SmallGemm),
     /// AMX, or AVX-512 BF16 or VNNI.
     AmxVnni(AmxVnniGemm),
     /// The transposed GEMM of a convolution, whose windows are not packed.
@@ -93,7 +96,12 @@ pub(super) enum ReadB {
 /// operand cannot be computed in the order in which the strategy packs it.
 pub(super) fn plan(problem: Problem) -> Option<Strategy> {
     if is_for_row(&problem) {
-        return DotGemm::new(problem.transposed_column()).map(Strategy::Dots);
+        let computable = [&problem.a, &problem.b].into_iter().all(|x| along_k(x) != Some(false));
+        let of = || DotGemm::new(problem.transposed_column());
+        return computable.then(of)?.map(Strategy::Dots);
+    }
+    if enabled() && problem.k < MIN_DOT_K && is_for_small(&problem) {
+        return Some(Strategy::Small(SmallGemm::new(problem)));
     }
     let Problem { m, n, k, .. } = problem;
     if along_k(&problem.a) == Some(false) {
@@ -241,14 +249,11 @@ const MIN_DOT_K: usize = 64;
 
 /// Whether a matrix of floats times a vector is computed as a row times the transposed matrix, by dot
 /// products. They read the matrix in memory, while packing it takes several times as long as multiplying
-/// it. A matrix whose rows are not contiguous is copied, so that a view and its copy give the same bits.
+/// it. The sums have the same order whatever the strides and for fused operands, so that a view and its
+/// copy give the same bits.
 fn is_for_row(problem: &Problem) -> bool {
-    let floats = |operand: &Operand| match operand {
-        Operand::Memory(matrix) => !matrix.stored.is_integer(),
-        Operand::Fused(_) => false,
-    };
-    let large = problem.m >= LANES && problem.k >= MIN_DOT_K;
-    problem.n == 1 && large && floats(&problem.a) && floats(&problem.b)
+    let floats = |operand: &Operand| !operand.in_memory().stored.is_integer();
+    problem.n == 1 && problem.m >= LANES && floats(&problem.a) && floats(&problem.b)
 }
 
 /// Whether dot products along K are faster than packing B: there are few rows, and the columns of B

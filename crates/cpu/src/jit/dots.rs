@@ -17,7 +17,7 @@ pub(crate) struct DotMicrokernel {
     pub stored: Stored,
 }
 
-/// The arguments of the micro-kernel of [`DotMicrokernel`]. `k` is at least 1.
+/// The arguments of the micro-kernel of [`DotMicrokernel`]. `k` and `groups` are at least 1.
 #[repr(C)]
 pub(crate) struct DotCall {
     /// Packed A, `[k / 16][rows][16]`, padded with zeros.
@@ -25,9 +25,11 @@ pub(crate) struct DotCall {
     /// The first column of B, and the number of bytes to the next column.
     pub b: *const u8,
     pub ldb: isize,
-    /// The 16 partial sums of each element, `[rows][columns][16]`.
+    /// The 16 partial sums of each element, `[groups][rows][columns][16]`.
     pub out: *mut f32,
     pub k: usize,
+    /// The number of consecutive groups of columns that one call multiplies.
+    pub groups: usize,
 }
 
 /// The number of columns of a micro-kernel with `rows` rows, on this machine.
@@ -80,22 +82,25 @@ impl DotMicrokernel {
         let (rows, columns) = (self.rows, self.columns);
         assert!(rows > 0 && self.fits(), "{self:?}");
         let mut e = Emitter::new(level());
-        let (a, ldb, out, index) = (Gpr(6), Gpr(1), Gpr(7), Gpr(14));
-        let saved: Vec<Gpr> = [Gpr(3), Gpr(12), Gpr(13), index].to_vec();
+        let (a, ldb, out, index, groups) = (Gpr(6), Gpr(1), Gpr(15), Gpr(14), Gpr(5));
+        let saved = [Gpr(3), Gpr(12), Gpr(13), index, out, groups];
         saved.iter().for_each(|&reg| e.asm.push(reg));
         let partial = self.tail % vector::lanes(level());
         if partial > 0 {
             e.set_tail(partial, [a, ldb]);
         }
-        e.asm.load(a, CALL, 0);
         e.asm.load(ldb, CALL, 16);
+        e.asm.load(out, CALL, 24);
+        e.asm.load(groups, CALL, 40);
         e.asm.load(Self::B_ADDRESSES[0], CALL, 8);
         for pair in Self::B_ADDRESSES[..columns].windows(2) {
             e.asm.copy(pair[1], pair[0]);
             e.asm.add_reg(pair[1], ldb);
         }
+        let group = e.asm.label();
+        e.asm.bind(group);
+        e.asm.load(a, CALL, 0);
         e.asm.load(COUNT, CALL, 32);
-        e.asm.load(out, CALL, 24);
         (0..self.b_registers()).for_each(|sum| e.clear(sum as u8));
         e.asm.zero(index);
         let (main, tail) = (e.asm.label(), e.asm.label());
@@ -114,6 +119,15 @@ impl DotMicrokernel {
             let to = at(out, e.bytes() * sum);
             e.store(sum as u8, to, Lanes::All, 0);
         }
+        e.asm.add(out, (e.bytes() * self.b_registers()) as i32);
+        for &base in &Self::B_ADDRESSES[..columns] {
+            match columns.is_power_of_two() {
+                true => e.asm.lea_indexed(base, base, ldb, columns as u8, 0),
+                false => (0..columns).for_each(|_| e.asm.add_reg(base, ldb)),
+            }
+        }
+        e.asm.sub(groups, 1);
+        e.asm.jump_if(Condition::NotEqual, group);
         saved.iter().rev().for_each(|&reg| e.asm.pop(reg));
         e.asm.leave();
         e.finish()
@@ -168,7 +182,8 @@ mod tests {
                         continue;
                     }
                     let Some(function) = kernel.compile() else { return };
-                    let blocks = k.div_ceil(LANES);
+                    let (blocks, groups) = (k.div_ceil(LANES), 3);
+                    let columns = groups * columns;
                     let (left, right) = (draw(rows * k, 1), draw(columns * (k + 2), 2));
                     let right: Vec<f32> = right.iter().map(|x| x.round()).collect();
                     let mut a = vec![0f32; blocks * rows * LANES];
@@ -179,13 +194,15 @@ mod tests {
                     let b = bytes(&right, stored);
                     let mut out = vec![0f32; rows * columns * LANES];
                     let ldb = ((k + 2) * stored.size()) as isize;
-                    let call =
-                        DotCall { a: a.as_ptr(), b: b.as_ptr(), ldb, out: out.as_mut_ptr(), k };
+                    let (a, b) = (a.as_ptr(), b.as_ptr());
+                    let call = DotCall { a, b, ldb, out: out.as_mut_ptr(), k, groups };
                     // SAFETY: the operands and the result have these sizes.
                     unsafe { function.call(&call) };
                     for r in 0..rows {
                         for j in 0..columns {
-                            let got: f32 = out[(r * columns + j) * LANES..][..LANES].iter().sum();
+                            let (group, column) = (j / kernel.columns, j % kernel.columns);
+                            let at = (group * rows + r) * kernel.columns + column;
+                            let got: f32 = out[at * LANES..][..LANES].iter().sum();
                             let dot = |i: usize| left[r * k + i] * right[j * (k + 2) + i];
                             let want: f32 = (0..k).map(dot).sum();
                             assert_eq!(got, want, "{rows} {columns} {stored:?} {k} at {r} {j}");

@@ -131,7 +131,7 @@ impl<Call> Function<Call> {
 }
 
 /// Whether the machine has the instructions of these micro-kernels and they are not disabled.
-pub(super) fn enabled() -> bool {
+pub(crate) fn enabled() -> bool {
     super::function::enabled() && level() >= Isa::Avx2
 }
 

@@ -2,7 +2,6 @@
 
 use super::{PackBlock, RowMajorB, element, size};
 use crate::gemm::microkernels::LANES;
-use crate::gemm::split_k::add_bits;
 use smallvec::SmallVec;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -378,25 +377,67 @@ pub(super) fn transpose(rows: &mut [__m256; WIDTH]) {
     }
 }
 
-/// As [`super::add_lanes`], in the same order as AVX-512.
+/// As [`super::add_chains`].
+///
+/// # Safety
+/// As there; the machine has AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn add_chains(
+    a: *const f32,
+    rows: (*const u8, isize),
+    sizes: (usize, usize),
+    chains: &mut [f32],
+    to: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { super::add_chains_of_any(a, rows, sizes, chains, to) }
+}
+
+/// Adds floats, or integers that are given as floats with their bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add(a: __m256, b: __m256, integers: bool) -> __m256 {
+    match integers {
+        true => {
+            let [a, b] = [a, b].map(|v| _mm256_castps_si256(v));
+            _mm256_castsi256_ps(_mm256_add_epi32(a, b))
+        }
+        false => _mm256_add_ps(a, b),
+    }
+}
+
+/// As [`super::add_lanes`], which has the order of the additions.
 ///
 /// # Safety
 /// As there; the machine has AVX2.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: bool) {
-    for (i, sum) in sums.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        let mut lanes = unsafe { *chains.add(i * LANES).cast::<[f32; LANES]>() };
-        let mut n = LANES / 2;
-        while n > 0 {
-            for j in 0..n {
-                lanes[j] = match integers {
-                    true => add_bits(lanes[j], lanes[j + n]),
-                    false => lanes[j] + lanes[j + n],
-                };
-            }
-            n /= 2;
+    for (i, sums) in sums.chunks_mut(WIDTH).enumerate() {
+        let mut lanes = [_mm256_setzero_ps(); WIDTH];
+        for (j, lanes) in lanes[..sums.len()].iter_mut().enumerate() {
+            let from = chains.wrapping_add((i * WIDTH + j) * LANES);
+            // SAFETY: the caller's promise.
+            let [low, high] = unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(WIDTH))] };
+            *lanes = add(low, high, integers);
         }
-        *sum = lanes[0];
+        // After this, vector `l` has lane `l` of all sums.
+        transpose(&mut lanes);
+        let mut width = WIDTH / 2;
+        while width > 0 {
+            for l in 0..width {
+                lanes[l] = add(lanes[l], lanes[l + width], integers);
+            }
+            width /= 2;
+        }
+        match sums.len() {
+            // SAFETY: eight sums.
+            WIDTH => unsafe { _mm256_storeu_ps(sums.as_mut_ptr(), lanes[0]) },
+            n => {
+                let mut all = [0f32; WIDTH];
+                // SAFETY: eight elements.
+                unsafe { _mm256_storeu_ps(all.as_mut_ptr(), lanes[0]) };
+                sums.copy_from_slice(&all[..n]);
+            }
+        }
     }
 }

@@ -348,18 +348,18 @@ pub(super) unsafe fn transpose_rows(
     }
 }
 
-/// As [`super::add_lanes`].
+/// As [`super::add_chains`].
 ///
 /// # Safety
-/// As there; the machine has AVX-512 F.
-#[target_feature(enable = "avx512f")]
-pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: bool) {
-    for (i, sum) in sums.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        let lanes = unsafe { _mm512_loadu_ps(chains.add(i * LANES)) };
-        *sum = match integers {
-            true => f32::from_bits(_mm512_reduce_add_epi32(_mm512_castps_si512(lanes)) as u32),
-            false => _mm512_reduce_add_ps(lanes),
-        };
-    }
+/// As there; the machine has AVX-512.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,fma")]
+pub(super) unsafe fn add_chains(
+    a: *const f32,
+    rows: (*const u8, isize),
+    sizes: (usize, usize),
+    chains: &mut [f32],
+    to: *mut f32,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { super::add_chains_of_any(a, rows, sizes, chains, to) }
 }

@@ -169,19 +169,79 @@ pub(super) unsafe fn element<const S: u8>(from: *const u8) -> f32 {
     }
 }
 
-/// The sums of the lanes of vectors of sixteen; floats are added in a fixed order.
+/// The sums of the lanes of vectors of sixteen: the upper half of the lanes is added to the lower half
+/// until one lane is left.
 ///
 /// # Safety
 /// `chains` is valid for sixteen lanes per sum. Micro-kernels can be generated for the machine.
 pub(super) unsafe fn add_lanes(chains: *const f32, sums: &mut [f32], integers: bool) {
+    // SAFETY: the caller's promise. AVX-512 would add the same vectors.
+    unsafe { avx2::add_lanes(chains, sums, integers) }
+}
+
+/// Multiplies row `k` of a matrix by `a[k]` for each of the `k` rows, and adds the products of each of
+/// the `n` columns to 16 chains, one per row modulo 16; then adds the chains as [`add_lanes`] to `to`. `rows`
+/// is the first element and the number of bytes from row to row.
+///
+/// # Safety
+/// The rows of floats are valid for reads, `a` for a float per row, `chains` for writes of 16 floats per
+/// column, and `to` of a float per column. Micro-kernels can be generated for the machine.
+pub(super) unsafe fn add_chains(
+    a: *const f32,
+    rows: (*const u8, isize),
+    (k, n): (usize, usize),
+    chains: *mut f32,
+    to: *mut f32,
+) {
     // SAFETY: the caller's promise.
     unsafe {
+        let chains = std::slice::from_raw_parts_mut(chains, LANES * n);
         if avx512_enabled() {
-            avx512::add_lanes(chains, sums, integers);
+            avx512::add_chains(a, rows, (k, n), chains, to);
         } else {
-            avx2::add_lanes(chains, sums, integers);
+            avx2::add_chains(a, rows, (k, n), chains, to);
         }
     }
+}
+
+/// The loops of [`add_chains`].
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+unsafe fn add_chains_of_any(
+    a: *const f32,
+    (start, ldb): (*const u8, isize),
+    (k, n): (usize, usize),
+    chains: &mut [f32],
+    to: *mut f32,
+) {
+    /// The prefetch distance in rows: the hardware prefetcher does not follow rows on other pages.
+    const PREFETCHED: isize = 6;
+    chains.fill(0.0);
+    for i in 0..k {
+        let row = start.wrapping_offset(i as isize * ldb).cast::<f32>();
+        let next = row.cast::<u8>().wrapping_offset(PREFETCHED * ldb);
+        for line in (0..4 * n).step_by(64) {
+            // SAFETY: prefetches have no effect but on the caches, at any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line).cast()) };
+        }
+        let sums = &mut chains[i % LANES * n..][..n];
+        // SAFETY: the row's factor.
+        let factor = unsafe { a.add(i).read_unaligned() };
+        for (j, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: an element of the row.
+            *sum = factor.mul_add(unsafe { row.add(j).read_unaligned() }, *sum);
+        }
+    }
+    let mut width = LANES / 2;
+    while width > 0 {
+        let (lower, upper) = chains.split_at_mut(width * n);
+        lower.iter_mut().zip(upper).for_each(|(sum, x)| *sum += *x);
+        width /= 2;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { to.copy_from_nonoverlapping(chains.as_ptr(), n) };
 }
 
 /// Transposes `n` rows of `row` elements, a multiple of the lanes of a register: writes element
