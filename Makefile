@@ -1,7 +1,8 @@
 # make demo    trains the digit classifier, in a virtual environment of its own
 # make test    everything CI checks (ORACLE=0: without comparing networks with PyTorch)
 # make check   the quick part of it
-# make test-long  attacks and random programs that take minutes (ARGS="-k programs")
+# make test-long  the oldest supported Rust, Miri, attacks and random programs that take minutes
+#              (ARGS="-k programs")
 # make features  lints without the features that are on by default
 # make deny    licences, sources and security advisories of the crates that Girih depends on
 # make msrv    compiles with the oldest supported Rust
@@ -158,7 +159,7 @@ test-mock: develop $(VENV)/.dev
 	@GIRIH_DEVICE=$(DEVICE) $(PYTEST)
 
 # One test at a time: each divides its own work over processes and threads.
-test-long: develop $(VENV)/.dev
+test-long: msrv miri develop $(VENV)/.dev
 	$(TIMED) "Running the long tests (about half an hour)" $(BIN)/python -m pytest tests/long $(ARGS)
 
 # With the options of develop, so that nothing is compiled a second time.
@@ -182,7 +183,7 @@ check: rust-check python-check
 test:
 	@$(MAKE) --no-print-directory environment & downloads=$$!; \
 		$(MAKE) --no-print-directory rust-check; checked=$$?; wait $$downloads && exit $$checked
-	@$(MAKE) --no-print-directory deny msrv features rust-test miri python-test wheel smoke docs-site
+	@$(MAKE) --no-print-directory deny features rust-test python-test wheel smoke docs-site
 	@echo "All checks passed."
 
 bench: $(VENV)/.dev
