@@ -257,9 +257,6 @@ impl<T: Copy, M: Monoid<T>> Loop for Combine<M, T> {
 /// that are short and far apart.
 const PREFETCHED: usize = 8;
 
-/// The number of elements of a row that are combined without a loop.
-const PIECE: usize = 32;
-
 struct Columns<M, T>(PhantomData<(M, T)>);
 impl<T: Copy, M: Monoid<T>> Loop for Columns<M, T> {
     #[inline(always)]
@@ -276,13 +273,7 @@ impl<T: Copy, M: Monoid<T>> Loop for Columns<M, T> {
             // SAFETY: the row has `n` elements, which do not overlap the lanes.
             let row = unsafe { slice::<T>(row, n) };
             let lane = &mut lanes[k % count * n..][..n];
-            let (mut sums, mut pieces) = (lane.chunks_exact_mut(PIECE), row.chunks_exact(PIECE));
-            for (sums, piece) in (&mut sums).zip(&mut pieces) {
-                for i in 0..PIECE {
-                    sums[i] = M::eval(sums[i], piece[i]);
-                }
-            }
-            for (a, &x) in sums.into_remainder().iter_mut().zip(pieces.remainder()) {
+            for (a, &x) in lane.iter_mut().zip(row) {
                 *a = M::eval(*a, x);
             }
         }
@@ -466,6 +457,9 @@ impl ArgState {
 trait Better<T> {
     /// Whether `x` replaces `best`, which comes earlier.
     fn better(x: T, best: T) -> bool;
+
+    /// As [`Better::better`], of elements that are no NaNs.
+    fn beats(x: T, best: T) -> bool;
 }
 struct Largest;
 struct Smallest;
@@ -476,11 +470,15 @@ macro_rules! better {
         impl Better<$t> for Largest {
             #[inline(always)]
             fn better(x: $t, best: $t) -> bool { x > best || x != x && best == best }
+            #[inline(always)]
+            fn beats(x: $t, best: $t) -> bool { x > best }
         }
         #[allow(clippy::eq_op)]
         impl Better<$t> for Smallest {
             #[inline(always)]
             fn better(x: $t, best: $t) -> bool { x < best || x != x && best == best }
+            #[inline(always)]
+            fn beats(x: $t, best: $t) -> bool { x < best }
         }
     )* };
 }
@@ -498,8 +496,19 @@ fn first<T: Copy + PartialEq>(x: &[T], value: T) -> Option<usize> {
     Some(group + x[group..].iter().position(|&x| is(x))?)
 }
 
-/// The number of lanes of a search.
-const SEARCHED: usize = 128;
+/// The best of elements that are no NaNs.
+#[inline(always)]
+fn best_of<B: Better<T>, T: Copy>(x: &[T]) -> T {
+    let mut lanes = [x[0]; LANES];
+    let mut parts = x.chunks_exact(LANES);
+    for part in &mut parts {
+        for i in 0..LANES {
+            lanes[i] = if B::beats(part[i], lanes[i]) { part[i] } else { lanes[i] };
+        }
+    }
+    let all = lanes.iter().chain(parts.remainder());
+    all.fold(x[0], |best, &x| if B::beats(x, best) { x } else { best })
+}
 
 /// `(state, x, base as an address, _, n)`: continues an arg reduction with `n` elements, the first of
 /// which has the index `base`.
@@ -509,19 +518,13 @@ impl<T: Copy + PartialEq, B: Better<T>> Loop for Scan<B, T> {
     unsafe fn run(state: *mut u8, x: *const u8, base: *const u8, _: *const u8, n: usize) {
         // SAFETY: the caller passes a state, which was only used with this type, and `n` elements.
         let (x, state) = unsafe { (slice::<T>(x, n), &mut *state.cast::<ArgState>()) };
-        let better = |x: T, best: T| if B::better(x, best) { x } else { best };
-        // In memory, and their number unknown to the compiler, which would compute a constant number of
-        // lanes one by one.
-        let mut lanes = [x[0]; SEARCHED];
-        let lanes = &mut lanes[..std::hint::black_box(SEARCHED)];
-        let mut parts = x.chunks_exact(lanes.len());
-        for part in &mut parts {
-            for (best, &x) in lanes.iter_mut().zip(part) {
-                *best = better(x, *best);
-            }
-        }
-        let rest = parts.remainder();
-        let best = lanes.iter().chain(rest).fold(x[0], |best, &x| better(x, best));
+        #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
+        let nan = x.iter().fold(false, |any, &x| any | (x != x));
+        let best = match nan {
+            #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
+            true => *x.iter().find(|&&x| x != x).expect("there is one"),
+            false => best_of::<B, T>(x),
+        };
         let value = (&raw mut state.value) as *mut T;
         // SAFETY: `T` is at most eight bytes; an earlier call wrote the value.
         unsafe {
