@@ -154,7 +154,9 @@ def test_matrices_times_vectors(dtype, sizes, view):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 3, 3), (4, 4, 4), (2, 5, 7), (8, 8, 8), (8, 9, 8)])
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 1), (3, 3, 3), (4, 4, 4), (2, 5, 7), (8, 8, 8), (8, 9, 8)]
+)
 @pytest.mark.parametrize("batch", [(7,), (8,), (33,), (5, 6)])
 def test_batches_of_small_matrices(dtype, sizes, batch):
     m, k, n = sizes

@@ -120,6 +120,23 @@ def test_batched_products_of_held_and_fused_views_have_the_same_bits(dtype):
         assert all(np.array_equal(a, b) for a, b in zip(plain, other, strict=True))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("size", [(16, 3), (40, 40), (2100, 700), (70, 30_001), (300, 9000), (5, 99_999)])
+def test_a_matrix_times_a_vector_has_the_bits_of_its_copy(dtype, size):
+    m, k = size
+    rng = np.random.default_rng(m)
+    v = _operand(rng, (k,), dtype)
+    for of, view in VIEWS.values():
+        a = _operand(rng, of(m, k), dtype)
+        copy = gr.asarray(gr.broadcast_to(view(a), (m, k)).numpy())
+        expected = copy @ v
+        f = lambda a, v, view=view: gr.broadcast_to(view(a), (m, k)) @ v  # noqa: E731
+        assert _same(f(a, v), expected)
+        assert _same(gr.compile(f)(a, v), expected)
+        fused = gr.compile(lambda a, v, f=f: gr.relu(f(a * 2.0, v)))(a, v)
+        assert _same(fused, gr.relu(gr.asarray((copy * 2.0).numpy()) @ v))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "complex64"])
 @pytest.mark.parametrize("exponent", [2, 3, 4, -1, 0.5, 1.5, 2.5])
 @pytest.mark.parametrize("suffix", ["pfgb", "txt"])

@@ -31,9 +31,11 @@ const MIN_PART_K: usize = 1 << 11;
 /// The number of columns that are copied at a time, a multiple of the columns of each call: the elements
 /// of a row that share a cache line.
 const COPIED: usize = LANES;
-/// The number of columns of a row of B that are multiplied at a time: half a page, whose 16 chains take
-/// 32 KB.
-const SUMMED: usize = 512;
+/// The range of the number of columns of a row of B that are multiplied at a time: long enough for the
+/// hardware prefetcher, and their 16 chains stay in the L2 cache.
+const SUMMED: Range<usize> = 256..2048;
+/// The number of columns that are as much work as a part of K.
+const PART_COLUMNS: usize = 64;
 /// The number of elements whose chains are added at a time.
 const ADDED: usize = 64;
 
@@ -107,11 +109,16 @@ impl DotGemm {
         let wanted = (m.saturating_mul(n).saturating_mul(k) / CHUNK_MULTIPLICATIONS)
             .clamp(1, MAX_CHUNKS)
             .next_power_of_two();
-        let step = if columns == Columns::ByRows { SUMMED } else { group };
-        let chunk = n.div_ceil(wanted).next_multiple_of(step);
+        let chunk = match columns {
+            Columns::ByRows => {
+                (n / 4).next_multiple_of(SUMMED.start).clamp(SUMMED.start, SUMMED.end)
+            }
+            _ => n.div_ceil(wanted).next_multiple_of(group),
+        };
         let chunks = n.div_ceil(chunk);
+        // By the sizes only: the parts of K change the order of the sums.
         let parts = match problem.batches {
-            1 => (wanted / chunks).min(k / MIN_PART_K).max(1),
+            1 => (wanted / n.div_ceil(PART_COLUMNS)).min(k / MIN_PART_K).max(1),
             _ => 1,
         };
         let part = if parts > 1 { k.div_ceil(parts).next_multiple_of(LANES) } else { k };
@@ -234,7 +241,7 @@ impl DotGemm {
         let (problem, m) = (&self.problem, self.problem.m);
         let (k, n) = (chunk.k.len().next_multiple_of(LANES), chunk.columns.len());
         let chains = match self.columns {
-            Columns::ByRows => SUMMED,
+            Columns::ByRows => n,
             _ => m * self.at_once(),
         };
         let columns = match self.columns {
@@ -360,7 +367,7 @@ impl DotGemm {
     /// Accumulates the chains of the columns of a chunk row by row of B into `c`.
     ///
     /// # Safety
-    /// As [`DotGemm::run_chunk`]; `chains` has room for 16 chains of [`SUMMED`] columns.
+    /// As [`DotGemm::run_chunk`]; `chains` has room for 16 chains of the columns.
     unsafe fn sum_rows(
         &self,
         chunk: &DotChunk,
@@ -373,13 +380,10 @@ impl DotGemm {
         let ldb = b.row_major_ldb().expect("a condition of this way");
         let start = b.start(bindings, &self.problem.batch, chunk.batch);
         let start = start.wrapping_offset(chunk.k.start as isize * ldb);
-        for j in chunk.columns.clone().step_by(SUMMED) {
-            let columns = SUMMED.min(chunk.columns.end - j);
-            let to = c.start.wrapping_add(j - chunk.columns.start);
-            let rows = (start.wrapping_add(4 * j), ldb);
-            // SAFETY: the caller's promise.
-            unsafe { add_chains(a, rows, (chunk.k.len(), columns), chains, to) };
-        }
+        let start = start.wrapping_add(4 * chunk.columns.start);
+        let sizes = (chunk.k.len(), chunk.columns.len());
+        // SAFETY: the caller's promise.
+        unsafe { add_chains(a, (start, ldb), sizes, chains, c.start) };
     }
 
     /// Copies at most [`COPIED`] columns of B, whose K is that of the block, to `to`, `step` bytes apart, padded with zeros.

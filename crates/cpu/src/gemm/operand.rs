@@ -165,6 +165,27 @@ pub(super) fn along(extents: &[usize], strides: &[isize], mut batch: usize) -> i
     element
 }
 
+/// Writes the distances of the matrices of consecutive entries of a batch, from entry `first` on, to
+/// `to`; without a division for each.
+pub(super) fn along_all(extents: &[usize], strides: &[isize], first: usize, to: &mut [isize]) {
+    let (mut digits, mut rest) = (SmallVec::<[usize; 4]>::from_elem(0, extents.len()), first);
+    for (digit, &extent) in digits.iter_mut().zip(extents).rev() {
+        *digit = rest % extent;
+        rest /= extent;
+    }
+    let mut element = along(extents, strides, first);
+    for to in to {
+        *to = element;
+        for ((digit, &extent), &stride) in digits.iter_mut().zip(extents).zip(strides).rev() {
+            (*digit, element) = (*digit + 1, element + stride);
+            if *digit < extent {
+                break;
+            }
+            (*digit, element) = (0, element - extent as isize * stride);
+        }
+    }
+}
+
 /// The result of a GEMM: its first element, and the number of elements between rows. Elements have
 /// 32 bits: f32, or the bits of an integer.
 #[derive(Clone, Copy)]
@@ -177,8 +198,10 @@ pub(super) struct CTile {
 pub(super) struct CMatrix {
     buffer: usize,
     offset: isize,
-    batch: SmallVec<[isize; 4]>,
-    ldc: isize,
+    /// The number of elements from entry to entry along each dimension of the batch.
+    pub batch: SmallVec<[isize; 4]>,
+    /// The number of elements between rows.
+    pub ldc: isize,
 }
 
 impl CMatrix {
@@ -203,6 +226,11 @@ impl CMatrix {
     /// The transpose of a C that has one column, if the transpose's columns are contiguous.
     pub fn transposed_column(self) -> Option<CMatrix> {
         (self.ldc == 1).then_some(self)
+    }
+
+    /// The first element of the first entry of the batch.
+    pub fn start(&self, bindings: &Bindings<'_>) -> *mut f32 {
+        (bindings.buffers[self.buffer] as *mut f32).wrapping_offset(self.offset)
     }
 
     /// C from a row and a column of an entry of the batch on.

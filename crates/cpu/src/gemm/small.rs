@@ -5,16 +5,19 @@
 
 use super::drive::run_chunks;
 use super::memory::CHUNK;
-use super::microkernels::{Stored, avx512_enabled};
-use super::operand::{Matrix, Operand};
-use super::problem::{CBlock, Problem};
+use super::microkernels::Stored;
+use super::operand::{Matrix, Operand, along_all};
+use super::problem::Problem;
 use crate::kernel::{SharedBindings, with_memory};
 use crate::pool::Pool;
 use girih_exec::{Bindings, ExecError};
+use std::arch::x86_64::*;
 use std::ops::Range;
 
 /// The number of entries that are multiplied at a time.
 const LANES: usize = 16;
+/// The number of entries of a chunk, a multiple of the lanes.
+const CHUNK_ENTRIES: usize = 512;
 /// The minimum number of entries.
 const MIN_ENTRIES: usize = 8;
 /// The maximum number of elements of C, and of A and B.
@@ -24,10 +27,11 @@ const MAX_ELEMENTS: usize = 128;
 /// A GEMM of a batch of small matrices.
 pub(super) struct SmallGemm {
     pub problem: Problem,
-    /// The distances of the elements of A, `[m][k]`, and of B, `[k][n]`, from the first element of an
-    /// entry.
+    /// The distances of the elements of A, `[m][k]`, of B, `[k][n]`, and of C, `[m][n]`, from the first
+    /// element of an entry.
     a: Vec<isize>,
     b: Vec<isize>,
+    c: Vec<isize>,
 }
 
 /// Whether the entries of a batch are multiplied several at a time: they are small matrices of f32 in
@@ -50,7 +54,9 @@ impl SmallGemm {
         let (a, b) = (problem.a.in_memory(), problem.b.in_memory());
         let of_a = (0..m * k).map(|i| a.outer.at(i / k) + a.k_dims.at(i % k)).collect();
         let of_b = (0..k * n).map(|i| b.outer.at(i % n) + b.k_dims.at(i / n)).collect();
-        SmallGemm { a: of_a, b: of_b, problem }
+        let ldc = problem.c.as_ref().map_or(0, |c| c.ldc);
+        let of_c = (0..m * n).map(|i| (i / n) as isize * ldc + (i % n) as isize).collect();
+        SmallGemm { a: of_a, b: of_b, c: of_c, problem }
     }
 
     /// The approximate time on one core in nanoseconds: copying takes most of it.
@@ -67,19 +73,21 @@ impl SmallGemm {
     pub unsafe fn run(&self, bindings: &Bindings<'_>, pool: &Pool) -> Result<(), ExecError> {
         let Problem { m, n, k, batches, .. } = self.problem;
         let thread_bindings = SharedBindings(*bindings);
-        let groups = batches.div_ceil(LANES);
-        let work = 4 * LANES * (m * k + k * n + m * n);
-        run_chunks(pool, (groups, 1), (work, self.cost_ns()), |group, _, _| {
-            let entries = group * LANES..((group + 1) * LANES).min(batches);
+        let chunks = batches.div_ceil(CHUNK_ENTRIES);
+        let work = 4 * CHUNK_ENTRIES * (m * k + k * n + m * n);
+        run_chunks(pool, (chunks, 1), (work, self.cost_ns()), |chunk, _, _| {
+            let entries = chunk * CHUNK_ENTRIES..((chunk + 1) * CHUNK_ENTRIES).min(batches);
             let sizes = [m * k, k * n, m * n].map(|elements| elements * LANES);
             with_memory(&CHUNK, sizes.iter().sum::<usize>() * 4, |memory| {
-                // SAFETY: the memory has room for all three; the caller's promise.
-                unsafe {
-                    let memory =
-                        std::slice::from_raw_parts_mut(memory.cast::<f32>(), sizes.iter().sum());
-                    let (a, rest) = memory.split_at_mut(sizes[0]);
-                    let (b, c) = rest.split_at_mut(sizes[1]);
-                    self.run_group(entries, thread_bindings.get(), [a, b, c]);
+                let memory = memory.cast::<f32>();
+                // SAFETY: the memory has room for all three.
+                let memory = unsafe { std::slice::from_raw_parts_mut(memory, sizes.iter().sum()) };
+                let (a, rest) = memory.split_at_mut(sizes[0]);
+                let (b, c) = rest.split_at_mut(sizes[1]);
+                for first in entries.clone().step_by(LANES) {
+                    let group = first..(first + LANES).min(entries.end);
+                    // SAFETY: the caller's promise; each chunk runs once.
+                    unsafe { self.run_group(group, thread_bindings.get(), [a, b, c]) };
                 }
             });
             Ok(())
@@ -102,18 +110,16 @@ impl SmallGemm {
         unsafe {
             self.gather(left, &self.a, &entries, bindings, a);
             self.gather(right, &self.b, &entries, bindings, b);
-            match avx512_enabled() {
-                true => multiply_avx512(a, b, c, (m, n, k)),
-                false => multiply_avx2(a, b, c, (m, n, k)),
-            }
+            multiply(a, b, c, (m, n, k));
         }
-        for (lane, batch) in entries.enumerate() {
-            let block = CBlock { batch, rows: 0..m, columns: 0..n };
-            let to = self.problem.c_tile(&block, bindings).expect("a condition of this strategy");
-            for (i, lanes) in c.chunks_exact(LANES).enumerate() {
-                let at = (i / n) as isize * to.ldc + (i % n) as isize;
+        let result = self.problem.c.as_ref().expect("a condition of this strategy");
+        let (start, mut distances) = (result.start(bindings), [0; LANES]);
+        along_all(&self.problem.batch, &result.batch, entries.start, &mut distances);
+        for (lane, distance) in distances.iter().enumerate().take(entries.len()) {
+            let to = start.wrapping_offset(*distance);
+            for (lanes, distance) in c.chunks_exact(LANES).zip(&self.c) {
                 // SAFETY: an element of the result.
-                unsafe { to.start.offset(at).write(lanes[lane]) };
+                unsafe { to.offset(*distance).write(lanes[lane]) };
             }
         }
     }
@@ -130,8 +136,11 @@ impl SmallGemm {
         bindings: &Bindings<'_>,
         to: &mut [f32],
     ) {
-        for (lane, batch) in entries.clone().enumerate() {
-            let start = matrix.start(bindings, &self.problem.batch, batch).cast::<f32>();
+        let (extents, mut starts) = (&self.problem.batch, [0; LANES]);
+        along_all(extents, &matrix.batch, entries.start, &mut starts);
+        let first = bindings.buffers[matrix.buffer].cast::<f32>().wrapping_offset(matrix.offset);
+        for (lane, start) in starts.iter().enumerate().take(entries.len()) {
+            let start = first.wrapping_offset(*start).cast_const();
             for (lanes, &distance) in to.chunks_exact_mut(LANES).zip(distances) {
                 // SAFETY: the caller's promise.
                 lanes[lane] = unsafe { start.offset(distance).read_unaligned() };
@@ -144,36 +153,34 @@ impl SmallGemm {
     }
 }
 
-/// `c = a b` in each lane.
-#[inline(always)]
-fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, n, k): (usize, usize, usize)) {
-    let lanes = |of: &[f32], at: usize| -> [f32; LANES] {
-        of[at * LANES..][..LANES].try_into().expect("as many lanes")
-    };
-    for i in 0..m {
-        for j in 0..n {
-            let mut sums = [0f32; LANES];
-            for l in 0..k {
-                let (a, b) = (lanes(a, i * k + l), lanes(b, l * n + j));
-                for lane in 0..LANES {
-                    sums[lane] = a[lane].mul_add(b[lane], sums[lane]);
-                }
-            }
-            c[(i * n + j) * LANES..][..LANES].copy_from_slice(&sums);
-        }
-    }
-}
-
+/// `c = a b` in each lane. On AVX-512 it would take as long: copying takes most of the time.
+///
 /// # Safety
 /// The machine has AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
-unsafe fn multiply_avx2(a: &[f32], b: &[f32], c: &mut [f32], sizes: (usize, usize, usize)) {
-    multiply(a, b, c, sizes);
-}
-
-/// # Safety
-/// The machine has AVX-512.
-#[target_feature(enable = "avx512f,fma")]
-unsafe fn multiply_avx512(a: &[f32], b: &[f32], c: &mut [f32], sizes: (usize, usize, usize)) {
-    multiply(a, b, c, sizes);
+unsafe fn multiply(a: &[f32], b: &[f32], c: &mut [f32], (m, n, k): (usize, usize, usize)) {
+    const WIDTH: usize = 8;
+    let whole = [(a.len(), m * k), (b.len(), k * n), (c.len(), m * n)];
+    assert!(whole.iter().all(|&(len, elements)| len == elements * LANES));
+    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        let mut sums = [_mm256_setzero_ps(); LANES / WIDTH];
+        for l in 0..k {
+            for (part, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: lanes of elements, whose number was checked.
+                let [x, y] = unsafe {
+                    let x = a.as_ptr().add((i * k + l) * LANES + part * WIDTH);
+                    let y = b.as_ptr().add((l * n + j) * LANES + part * WIDTH);
+                    [_mm256_loadu_ps(x), _mm256_loadu_ps(y)]
+                };
+                *sum = _mm256_fmadd_ps(x, y, *sum);
+            }
+        }
+        for (part, sum) in sums.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe {
+                let to = c.as_mut_ptr().add((i * n + j) * LANES + part * WIDTH);
+                _mm256_storeu_ps(to, sum);
+            }
+        }
+    }
 }

@@ -216,16 +216,9 @@ unsafe fn add_chains_of_any(
     chains: &mut [f32],
     to: *mut f32,
 ) {
-    /// The prefetch distance in rows: the hardware prefetcher does not follow rows on other pages.
-    const PREFETCHED: isize = 6;
     chains.fill(0.0);
     for i in 0..k {
         let row = start.wrapping_offset(i as isize * ldb).cast::<f32>();
-        let next = row.cast::<u8>().wrapping_offset(PREFETCHED * ldb);
-        for line in (0..4 * n).step_by(64) {
-            // SAFETY: prefetches have no effect but on the caches, at any address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(line).cast()) };
-        }
         let sums = &mut chains[i % LANES * n..][..n];
         // SAFETY: the row's factor.
         let factor = unsafe { a.add(i).read_unaligned() };
